@@ -1,0 +1,26 @@
+// Checks shared by the bindings: arrays arrive as they are (noconvert), C-contiguous, in the stated shape.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace dpinfer::bindings {
+
+// c_style without forcecast: a wrong dtype or layout is refused, never converted.
+template <typename Scalar>
+using Array = pybind11::array_t<Scalar, pybind11::array::c_style>;
+
+template <typename Scalar>
+std::span<const Scalar> flat(const char* name, const Array<Scalar>& array, pybind11::ssize_t length) {
+  if (array.size() != length) {
+    throw pybind11::value_error(std::string(name) + " must have " + std::to_string(length) + " elements, got " +
+                                std::to_string(array.size()));
+  }
+  return {array.data(), static_cast<std::size_t>(array.size())};
+}
+
+}  // namespace dpinfer::bindings

@@ -1,0 +1,54 @@
+#include <stdexcept>
+#include <string>
+
+#include "bindings/array_arguments.hpp"
+#include "bindings/random_key.hpp"
+#include "mechanism/poisson_sample.hpp"
+
+namespace py = pybind11;
+using namespace dpinfer;
+
+namespace {
+
+py::bytes native_keystream(const py::bytes& key, int domain, std::uint64_t step, std::uint32_t counter, int n_blocks) {
+  if (domain < 1 || domain > 4) throw py::value_error("domain must be in 1..4, got " + std::to_string(domain));
+  if (n_blocks < 0) throw py::value_error("n_blocks must be at least 0, got " + std::to_string(n_blocks));
+  std::string out(static_cast<std::size_t>(n_blocks) * kChaChaBlockBytes, '\0');
+  keystream(bindings::kernels(), bindings::random_key(key), static_cast<RandomDomain>(domain), step, counter,
+            static_cast<std::size_t>(n_blocks), reinterpret_cast<std::uint8_t*>(out.data()));
+  return py::bytes(out);
+}
+
+py::array_t<double> native_normals(const py::bytes& key, std::uint64_t step, py::ssize_t n) {
+  if (n < 0) throw py::value_error("n must be at least 0, got " + std::to_string(n));
+  py::array_t<double> out(n);
+  standard_normals(bindings::kernels(), bindings::random_key(key), RandomDomain::monte_carlo, step,
+                   static_cast<std::size_t>(n), out.mutable_data());
+  return out;
+}
+
+py::array_t<std::int64_t> native_poisson_sample(const py::bytes& key, std::uint64_t step, double sample_rate,
+                                                std::int64_t n_rows) {
+  if (!(sample_rate >= 0.0 && sample_rate <= 1.0)) throw py::value_error("sample_rate must be in [0, 1]");
+  if (n_rows < 0 || n_rows > (std::int64_t{1} << 31)) throw py::value_error("n_rows must be in [0, 2**31]");
+  const RandomKey parsed = bindings::random_key(key);
+  const auto threshold = SampleThreshold::from_rate(sample_rate);
+  std::vector<std::int64_t> rows;
+  std::int64_t found[kRowBlock];
+  for (std::int64_t block = 0; block * kRowBlock < n_rows; ++block) {
+    const int count = poisson_sample(bindings::kernels(), parsed, step, block, n_rows, threshold, found);
+    rows.insert(rows.end(), found, found + count);
+  }
+  return py::array_t<std::int64_t>(static_cast<py::ssize_t>(rows.size()), rows.data());
+}
+
+}  // namespace
+
+void bind_random_source(py::module_& module) {
+  module.def("simd_variant", [] { return std::string(bindings::kernels().name); });
+  module.def("keystream", &native_keystream, py::arg("key"), py::arg("domain"), py::arg("step"), py::arg("counter"),
+             py::arg("n_blocks"));
+  module.def("monte_carlo_normals", &native_normals, py::arg("key"), py::arg("step"), py::arg("n"));
+  module.def("poisson_sample", &native_poisson_sample, py::arg("key"), py::arg("step"), py::arg("sample_rate"),
+             py::arg("n_rows"));
+}

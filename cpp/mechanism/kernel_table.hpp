@@ -1,0 +1,100 @@
+// What the instruction-set specific kernels compute, and the table through which the rest of the mechanism calls them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dpinfer {
+
+// Rows are processed in groups of this many, one per vector lane, wherever a row needs scalars (the expectations).
+inline constexpr int kRowGroup = 8;
+
+enum class Likelihood { logistic, probit, gaussian, poisson };
+
+// How the expectation under q is taken: Gauss-Hermite (or closed form) in the linear predictor, or shared draws.
+enum class Expectation { quadrature, draws };
+
+// The private rows, as the caller holds them: row-major, contiguous, never copied as a whole.
+struct Records {
+  const void* features;  // float64 or float32, n_rows x n_features
+  const double* response;
+  std::int64_t n_rows;
+  int n_features;
+  bool is_float32;
+  bool has_intercept;  // a constant 1 is appended to each row as it is read
+};
+
+// E_q of functions of the Gaussian noise variance and their derivatives in its (loc, raw_scale); see
+// dpinfer.models.glm.DispersionMoments.
+struct DispersionMoments {
+  double precision, precision_loc, precision_raw, log_variance_loc, log_variance_raw;
+};
+
+// One step's public inputs.  Arrays over weights have padded length n_pad (a multiple of eight, zero beyond n_coef).
+//
+// The preconditioned gradient of one record's loss is, for weight j,
+//   loc:  x_j c1 loc_scale[j] + loc_offset[j]              c1 = -E f'(eta)
+//   raw:  x_j^2 c2 raw_scale[j] + raw_offset[j]            c2 = -E f''(eta)          (quadrature: Bonnet, Price)
+//   raw:  x_j (-sum_k f'(eta_k) z_kj) raw_scale[j] + raw_offset[j]                   (draws: reparameterised)
+// followed, for a Gaussian likelihood, by the gradients of the noise variance's two variational parameters.
+struct GradientTask {
+  Records records;
+  Likelihood likelihood;
+  Expectation expectation;
+  int n_coef;
+  int n_pad;
+  bool has_raw;  // false for aligned gradients: the loc-gradient only, at one draw
+  bool has_dispersion;
+
+  const double* loc;       // quadrature: mean of the weights
+  const double* variance;  // quadrature: variance of the weights
+  const double* nodes;     // quadrature: E f(Z) = sum weights f(nodes), Z standard normal
+  const double* node_weights;
+  int n_nodes;
+
+  const double* draws;     // draws: theta_k, n_draws x n_pad
+  const double* standard;  // draws: z_k, n_draws x n_pad
+  int n_draws;
+  const double* draw_precision;     // draws, Gaussian: 1 / variance_k
+  const double* draw_log_slope;     // draws, Gaussian: d log variance / d rho at draw k
+  const double* draw_standard_rho;  // draws, Gaussian: z_k of rho
+
+  const double* loc_scale;
+  const double* loc_offset;
+  const double* raw_scale;
+  const double* raw_offset;
+
+  DispersionMoments moments;
+  double dispersion_loc_scale, dispersion_loc_offset;
+  double dispersion_raw_scale, dispersion_raw_offset;
+
+  double clip_norm;        // the bound enforced in floating point, below max_grad_norm: see lattice.hpp
+  double lattice_inverse;  // 1 / lattice step, a power of two
+
+  // Length of a preconditioned gradient in its padded layout: [loc | raw | dispersion loc, dispersion raw, 0 ...].
+  int gradient_length() const { return n_pad * (has_raw ? 2 : 1) + (has_dispersion ? kRowGroup : 0); }
+  // Doubles of scratch that clipped_rows needs.
+  int scratch_length() const { return n_pad * kRowGroup + gradient_length() + kRowGroup * (n_draws + 1); }
+};
+
+struct KernelTable {
+  const char* name;
+  // ChaCha20 keystream blocks counter, counter + 1, ... in the order of RFC 8439; out holds 64 * n_blocks bytes.
+  void (*chacha20_blocks)(const std::uint32_t key[8], const std::uint32_t nonce[3], std::uint32_t counter,
+                          std::size_t n_blocks, std::uint8_t* out);
+  // Box-Muller: words[2i], words[2i + 1] give normals[i], normals[i + n_pairs]; n_pairs is a multiple of eight.
+  void (*box_muller)(const std::uint64_t* words, std::size_t n_pairs, double* normals);
+  // Adds the clipped, rounded gradients of `count` <= kRowGroup rows to `sums` (two's complement, wrapping).
+  // `next` names rows to fetch ahead.  A row whose gradient is not finite adds zero.
+  void (*clipped_rows)(const GradientTask& task, const std::int64_t* rows, int count, const std::int64_t* next,
+                       int next_count, double* scratch, std::uint64_t* sums);
+};
+
+// The table for this processor: the widest variant it runs, or the one named by the environment variable DPINFER_SIMD
+// ("portable", "avx2", "avx512"); nullptr when that variable names a variant that is not there.
+const KernelTable* kernel_table();
+
+// The table of a named variant, or nullptr when this build or this processor does not have it.
+const KernelTable* kernel_table(const char* name);
+
+}  // namespace dpinfer

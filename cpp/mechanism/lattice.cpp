@@ -1,0 +1,13 @@
+#include "mechanism/lattice.hpp"
+
+#include <cmath>
+
+namespace dpinfer {
+
+Lattice Lattice::from_max_norm(double max_grad_norm) {
+  int exponent = 0;
+  std::frexp(max_grad_norm, &exponent);  // max_grad_norm = m 2^exponent with m in [1/2, 1)
+  return {std::ldexp(1.0, exponent - 1 - 30), max_grad_norm * (1.0 - std::ldexp(1.0, -20))};
+}
+
+}  // namespace dpinfer

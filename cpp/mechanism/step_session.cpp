@@ -1,0 +1,114 @@
+#include "mechanism/step_session.hpp"
+
+#include <cstddef>
+#include <vector>
+
+#include "mechanism/rounded_gaussian.hpp"
+
+namespace dpinfer {
+
+namespace {
+
+void assign(AlignedVector<double>& target, std::span<const double> source) {
+  target.assign(source.begin(), source.end());
+}
+
+}  // namespace
+
+StepSession::StepSession(const KernelTable& kernels, const Records& records, Likelihood likelihood, bool aligned,
+                         double sample_rate, double max_grad_norm, const RandomKey& key, int n_threads)
+    : kernels_(kernels), lattice_(Lattice::from_max_norm(max_grad_norm)), noise_unit_(max_grad_norm / lattice_.step) {
+  task_.records = records;
+  task_.likelihood = likelihood;
+  task_.expectation = aligned ? Expectation::draws : Expectation::quadrature;
+  task_.n_coef = records.n_features + (records.has_intercept ? 1 : 0);
+  task_.n_pad = (task_.n_coef + kRowGroup - 1) / kRowGroup * kRowGroup;
+  task_.has_raw = !aligned;
+  task_.has_dispersion = likelihood == Likelihood::gaussian;
+  task_.clip_norm = lattice_.clip_norm;
+  task_.lattice_inverse = 1.0 / lattice_.step;
+  request_.key = key;
+  request_.threshold = SampleThreshold::from_rate(sample_rate);
+  request_.n_threads = n_threads;
+  const auto pad = static_cast<std::size_t>(task_.n_pad);
+  for (auto* array : {&loc_scale_, &loc_offset_, &raw_scale_, &raw_offset_}) array->assign(pad, 0.0);
+  task_.loc_scale = loc_scale_.data();
+  task_.loc_offset = loc_offset_.data();
+  task_.raw_scale = raw_scale_.data();
+  task_.raw_offset = raw_offset_.data();
+}
+
+void StepSession::pad_rows(std::span<const double> source, int n_rows, AlignedVector<double>& target) const {
+  const auto width = static_cast<std::size_t>(task_.n_coef);
+  const auto pad = static_cast<std::size_t>(task_.n_pad);
+  target.assign(static_cast<std::size_t>(n_rows) * pad, 0.0);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(n_rows); ++row) {
+    for (std::size_t j = 0; j < width; ++j) target[row * pad + j] = source[row * width + j];
+  }
+}
+
+void StepSession::set_scales(std::span<const double> scale, std::span<const double> offset) {
+  const auto width = static_cast<std::size_t>(task_.n_coef);
+  const std::size_t n = width + (task_.has_dispersion ? 1 : 0);
+  for (std::size_t j = 0; j < width; ++j) {
+    loc_scale_[j] = scale[j];
+    loc_offset_[j] = offset[j];
+    if (task_.has_raw) {
+      raw_scale_[j] = scale[n + j];
+      raw_offset_[j] = offset[n + j];
+    }
+  }
+  if (task_.has_dispersion) {
+    task_.dispersion_loc_scale = scale[width];
+    task_.dispersion_loc_offset = offset[width];
+    task_.dispersion_raw_scale = task_.has_raw ? scale[n + width] : 0.0;
+    task_.dispersion_raw_offset = task_.has_raw ? offset[n + width] : 0.0;
+  }
+}
+
+void StepSession::set_quadrature(std::span<const double> loc, std::span<const double> variance,
+                                 std::span<const double> nodes, std::span<const double> weights,
+                                 std::span<const double> moments) {
+  task_.expectation = Expectation::quadrature;
+  task_.n_draws = 0;
+  pad_rows(loc, 1, loc_);
+  pad_rows(variance, 1, variance_);
+  assign(nodes_, nodes);
+  assign(weights_, weights);
+  task_.loc = loc_.data();
+  task_.variance = variance_.data();
+  task_.nodes = nodes_.data();
+  task_.node_weights = weights_.data();
+  task_.n_nodes = static_cast<int>(nodes_.size());
+  if (task_.has_dispersion) task_.moments = {moments[0], moments[1], moments[2], moments[3], moments[4]};
+}
+
+void StepSession::set_draws(int n_draws, std::span<const double> draws, std::span<const double> standard,
+                            std::span<const double> dispersion) {
+  task_.expectation = Expectation::draws;
+  task_.n_draws = n_draws;
+  pad_rows(draws, n_draws, draws_);
+  pad_rows(standard, n_draws, standard_);
+  assign(dispersion_, dispersion);
+  task_.draws = draws_.data();
+  task_.standard = standard_.data();
+  if (task_.has_dispersion) {
+    task_.draw_precision = dispersion_.data();
+    task_.draw_log_slope = dispersion_.data() + n_draws;
+    task_.draw_standard_rho = dispersion_.data() + 2 * static_cast<std::ptrdiff_t>(n_draws);
+  }
+}
+
+void StepSession::clipped_sum(std::uint64_t step, std::span<std::int64_t> sum) {
+  request_.step = step;
+  clipped_gradient_sum(kernels_, task_, request_, sum.data());
+}
+
+void StepSession::noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> sum) {
+  request_.step = step;
+  std::vector<std::int64_t> lattice(sum.size());
+  noisy_gradient_sum(kernels_, task_, request_, noise_multiplier * noise_unit_, lattice.data());
+  for (std::size_t j = 0; j < sum.size(); ++j) sum[j] = static_cast<double>(lattice[j]) * lattice_.step;
+}
+
+}  // namespace dpinfer

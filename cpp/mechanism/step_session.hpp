@@ -1,0 +1,52 @@
+// A run's view of its private rows and of the current step's public inputs, with the padding that the kernels need.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/aligned.hpp"
+#include "mechanism/dpvi_step.hpp"
+#include "mechanism/lattice.hpp"
+
+namespace dpinfer {
+
+class StepSession {
+ public:
+  // `records` must outlive the session.  Aligned sessions release the loc-gradient only.
+  StepSession(const KernelTable& kernels, const Records& records, Likelihood likelihood, bool aligned,
+              double sample_rate, double max_grad_norm, const RandomKey& key, int n_threads);
+
+  int n_coef() const { return task_.n_coef; }
+  bool has_dispersion() const { return task_.has_dispersion; }
+  bool has_raw() const { return task_.has_raw; }
+  int released_length() const { return dpinfer::released_length(task_); }
+  double effective_rate() const { return request_.threshold.effective_rate(); }
+  double lattice_step() const { return lattice_.step; }
+
+  // Multipliers and offsets of the preconditioned gradient in released order; see GradientTask.  Length
+  // released_length() each.
+  void set_scales(std::span<const double> scale, std::span<const double> offset);
+  // loc, variance: n_coef; nodes, weights: any length; moments: five numbers (see DispersionMoments) or empty.
+  void set_quadrature(std::span<const double> loc, std::span<const double> variance, std::span<const double> nodes,
+                      std::span<const double> weights, std::span<const double> moments);
+  // draws, standard: n_draws x n_coef; dispersion: precision, log slope and standard normal of rho, n_draws each.
+  void set_draws(int n_draws, std::span<const double> draws, std::span<const double> standard,
+                 std::span<const double> dispersion);
+
+  // Both write released_length() numbers.
+  void clipped_sum(std::uint64_t step, std::span<std::int64_t> sum);
+  void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> sum);
+
+ private:
+  void pad_rows(std::span<const double> source, int n_rows, AlignedVector<double>& target) const;
+
+  const KernelTable& kernels_;
+  GradientTask task_{};
+  SumRequest request_{};
+  Lattice lattice_{};
+  double noise_unit_;  // max_grad_norm in lattice steps
+  AlignedVector<double> loc_scale_, loc_offset_, raw_scale_, raw_offset_;
+  AlignedVector<double> loc_, variance_, nodes_, weights_, draws_, standard_, dispersion_;
+};
+
+}  // namespace dpinfer

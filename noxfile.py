@@ -1,0 +1,74 @@
+"""Everything that continuous integration checks, a session each."""
+
+import os
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+nox.options.sessions = ["tests", "lint", "types", "layers", "doctests", "cpp"]
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the Python test suite against an installed package."""
+    session.install(".[test]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and formatting of Python and C++."""
+    session.install("ruff", "clang-format")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    files = session.run("git", "ls-files", "cpp/*.cpp", "cpp/*.hpp", external=True, silent=True)
+    session.run("clang-format", "--dry-run", "--Werror", *str(files).split())
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types with mypy --strict."""
+    session.install(".", "mypy")
+    session.run("mypy")
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """Check that imports respect the privacy boundary."""
+    session.install(".", "import-linter")
+    session.run("lint-imports")
+
+
+@nox.session
+def doctests(session: nox.Session) -> None:
+    """Run the examples of the docstrings."""
+    session.install(".[test]")
+    session.run("python", "-m", "pytest", "--pyargs", "dpinfer", "--doctest-modules", "-p", "no:cacheprovider")
+
+
+@nox.session
+def cpp(session: nox.Session) -> None:
+    """Build and run the C++ tests."""
+    _cmake(session, "default")
+
+
+@nox.session
+@nox.parametrize("preset", ["asan-ubsan", "tsan"])
+def sanitizers(session: nox.Session, preset: str) -> None:
+    """Build and run the C++ tests under a sanitizer."""
+    _cmake(session, preset)
+
+
+@nox.session
+def tidy(session: nox.Session) -> None:
+    """Compile everything under clang-tidy."""
+    session.install("cmake", "ninja", "clang-tidy")
+    session.run("cmake", "--preset", "tidy")
+    session.run("cmake", "--build", "--preset", "tidy")
+
+
+def _cmake(session: nox.Session, preset: str) -> None:
+    session.install("cmake", "ninja")
+    session.run("cmake", "--preset", preset)
+    session.run("cmake", "--build", "--preset", preset)
+    session.run("ctest", "--preset", preset, "-j", str(os.cpu_count() or 1))

@@ -1,0 +1,94 @@
+"""dpinfer: Bayesian inference under differential privacy, with posteriors that count the privacy noise.
+
+Four steps: :func:`plan_privacy` (no data), :func:`run_dpvi` (records in, :class:`Release` out),
+:func:`noise_aware_posterior` (Release in, posterior out), and the checks in :mod:`dpinfer.diagnostics`.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_MODULES = (
+    "accounting",
+    "diagnostics",
+    "errors",
+    "estimators",
+    "inference",
+    "mechanism",
+    "models",
+    "plots",
+    "release",
+    "tabular",
+    "testing",
+)
+_NAMES = {
+    "BayesianLogisticRegression": "dpinfer.estimators",
+    "Posterior": "dpinfer.inference",
+    "PrivacyPlan": "dpinfer.accounting",
+    "Release": "dpinfer.release",
+    "account": "dpinfer.accounting",
+    "load_release": "dpinfer.release",
+    "noise_aware_posterior": "dpinfer.inference",
+    "plan_privacy": "dpinfer.accounting",
+    "release_from_arrays": "dpinfer.release",
+    "run_dpvi": "dpinfer.mechanism",
+}
+
+__all__ = [
+    "BayesianLogisticRegression",
+    "Posterior",
+    "PrivacyPlan",
+    "Release",
+    "__version__",
+    "account",
+    "accounting",
+    "diagnostics",
+    "errors",
+    "estimators",
+    "inference",
+    "load_release",
+    "mechanism",
+    "models",
+    "noise_aware_posterior",
+    "plan_privacy",
+    "plots",
+    "release",
+    "release_from_arrays",
+    "run_dpvi",
+    "tabular",
+    "testing",
+]
+
+if TYPE_CHECKING:
+    from dpinfer import (
+        accounting,
+        diagnostics,
+        errors,
+        estimators,
+        inference,
+        mechanism,
+        models,
+        plots,
+        release,
+        tabular,
+        testing,
+    )
+    from dpinfer.accounting import PrivacyPlan, account, plan_privacy
+    from dpinfer.estimators import BayesianLogisticRegression
+    from dpinfer.inference import Posterior, noise_aware_posterior
+    from dpinfer.mechanism import run_dpvi
+    from dpinfer.release import Release, load_release, release_from_arrays
+
+
+def __getattr__(name: str) -> Any:
+    """Import public names on first use (PEP 562), so that ``import dpinfer`` is cheap and layers stay apart."""
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"dpinfer.{name}")
+    raise AttributeError(f"module 'dpinfer' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

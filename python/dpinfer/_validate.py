@@ -1,0 +1,99 @@
+"""Argument checks shared by every layer: each raises with the argument's name, what is required and what came."""
+
+import math
+import numbers
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "check_choice",
+    "check_float_array",
+    "check_integer",
+    "check_interval",
+    "check_real",
+]
+
+
+def check_real(name: str, value: Any) -> float:
+    """Return `value` as a finite float; refuse booleans, strings, arrays and non-finite numbers."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.floating, np.integer)):
+        raise TypeError(f"{name} must be a real number, got {type(value).__name__}")
+    result = float(value)
+    if not math.isfinite(result):
+        raise ValueError(f"{name} must be finite, got {result}")
+    return result
+
+
+def check_interval(
+    name: str,
+    value: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    low_open: bool = True,
+    high_open: bool = True,
+) -> float:
+    """Return `value` as a float inside the interval from `low` to `high`, whose ends are open unless said."""
+    result = check_real(name, value)
+    above = result > low if low_open else result >= low
+    below = result < high if high_open else result <= high
+    if not (above and below):
+        left = "(" if low_open or math.isinf(low) else "["
+        right = ")" if high_open or math.isinf(high) else "]"
+        raise ValueError(f"{name} must lie in {left}{low:g}, {high:g}{right}, got {result:g}")
+    return result
+
+
+def check_integer(name: str, value: Any, minimum: int | None = None, maximum: int | None = None) -> int:
+    """Return `value` as an int inside [minimum, maximum]; refuse booleans and floats."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Integral, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
+    result = int(value)
+    if minimum is not None and result < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {result}")
+    if maximum is not None and result > maximum:
+        raise ValueError(f"{name} must be at most {maximum}, got {result}")
+    return result
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
+    """Return `value` when it is one of `choices`."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, got {type(value).__name__}")
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name} must be one of {listed}; got {value!r}")
+    return value
+
+
+def check_float_array(
+    name: str,
+    value: Any,
+    shape: tuple[int | None, ...] | None = None,
+    *,
+    finite: bool = True,
+) -> npt.NDArray[np.float64]:
+    """Return `value` as a C-contiguous float64 array of the given shape (None: any length on that axis).
+
+    For *public* quantities (parameters, traces): numbers only, never objects or strings.  Records are checked by the
+    mechanism, which must not convert or quote them.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
+    result = np.ascontiguousarray(array, dtype=np.float64)
+    if shape is not None:
+        fits = array.ndim == len(shape) and all(
+            want is None or have == want for have, want in zip(array.shape, shape, strict=True)
+        )
+        if not fits:
+            wanted = tuple("any" if want is None else want for want in shape)
+            raise ValueError(f"{name} must have shape {wanted}, got {array.shape}".replace("'", ""))
+        if array.ndim == 0:
+            result = result.reshape(())
+    if finite and not np.all(np.isfinite(result)):
+        raise ValueError(f"{name} must be finite, got a NaN or an infinity")
+    return result

@@ -1,0 +1,71 @@
+"""Privacy accounting: from a description of a mechanism to a certified (epsilon, delta), and back to the noise.
+
+Nothing in this package reads records.  Events describe mechanisms, adjacency relations say what is protected, and the
+accountants bound epsilon; what cannot be certified is infinite.  The accountants are imported on first use, so that
+code which only carries events and plans around stays light.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dpinfer.accounting.adjacency import Adjacency, add_remove_to_replace_one, as_adjacency
+from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
+from dpinfer.accounting.events import (
+    Composed,
+    Event,
+    GaussianEvent,
+    NonPrivateEvent,
+    PoissonSampled,
+    SampledWithoutReplacement,
+    SelfComposed,
+    event_from_dict,
+)
+
+if TYPE_CHECKING:
+    from dpinfer.accounting.accountant import AccountantName, account, delta_for
+    from dpinfer.accounting.calibration import calibrate_noise_multiplier
+    from dpinfer.accounting.plan import PrivacyPlan, plan_privacy
+
+__all__ = [
+    "AccountantFallbackWarning",
+    "AccountantName",
+    "Adjacency",
+    "Composed",
+    "Event",
+    "GaussianEvent",
+    "NonPrivateEvent",
+    "PoissonSampled",
+    "PrivacyBound",
+    "PrivacyPlan",
+    "SampledWithoutReplacement",
+    "SelfComposed",
+    "account",
+    "add_remove_to_replace_one",
+    "as_adjacency",
+    "calibrate_noise_multiplier",
+    "delta_for",
+    "event_from_dict",
+    "plan_privacy",
+]
+
+_LAZY = {
+    "AccountantName": "dpinfer.accounting.accountant",
+    "PrivacyPlan": "dpinfer.accounting.plan",
+    "account": "dpinfer.accounting.accountant",
+    "calibrate_noise_multiplier": "dpinfer.accounting.calibration",
+    "delta_for": "dpinfer.accounting.accountant",
+    "plan_privacy": "dpinfer.accounting.plan",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import an accountant's public name on first use (PEP 562)."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

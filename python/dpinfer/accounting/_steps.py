@@ -1,0 +1,128 @@
+"""Reduce an event tree to the multiset of one-step loss laws an accountant has to compose.
+
+Every covered step is one of three, all built from a unit-variance Gaussian at 0 and one at ``shift`` (the sensitivity
+divided by the noise's standard deviation), mixed with probability ``rate``.
+"""
+
+import enum
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from dpinfer.accounting.adjacency import Adjacency
+from dpinfer.accounting.events import (
+    Composed,
+    Event,
+    GaussianEvent,
+    NonPrivateEvent,
+    PoissonSampled,
+    SampledWithoutReplacement,
+    SelfComposed,
+)
+from dpinfer.errors import UnsupportedEventError
+
+__all__ = ["Step", "StepKind", "reduce_event"]
+
+_COVERED = (
+    "Covered are: GaussianEvent under every adjacency; PoissonSampled(GaussianEvent) under add_remove and zero_out; "
+    "SampledWithoutReplacement(GaussianEvent) under replace_one and zero_out; and compositions of these"
+)
+
+# Shifts and rates are rounded up by more than the rounding error of computing them: a larger one dominates.
+_ROUND_UP = 1.0 + 1e-14
+
+
+class StepKind(enum.Enum):
+    """Which pair of distributions dominates one step."""
+
+    GAUSSIAN = "gaussian"
+    POISSON = "poisson"
+    SUBSET = "subset"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a composition.
+
+    Parameters
+    ----------
+    kind : StepKind
+        Plain Gaussian, Poisson-sampled Gaussian, or a Gaussian on a subset drawn without replacement.
+    shift : float
+        L2 sensitivity divided by the noise's standard deviation, positive.
+    rate : float
+        Probability with which one record takes part, in (0, 1]; 1 exactly when the kind is GAUSSIAN.
+    """
+
+    kind: StepKind
+    shift: float
+    rate: float
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether both orders of the neighbouring data sets have the same loss law."""
+        return self.kind is not StepKind.POISSON
+
+
+def reduce_event(event: Event, adjacency: Adjacency) -> dict[Step, int] | None:
+    """Return each distinct step with its count, or None when a part of the event is not private at all.
+
+    All plain Gaussians become one step of count 1, exactly: their losses are Gaussian and squared shifts add.
+
+    Raises
+    ------
+    UnsupportedEventError
+        If a part of the event has no valid bound under `adjacency`.
+    """
+    counts: Counter[Step] = Counter()
+    if not _collect(event, adjacency, 1, counts):
+        return None
+    gaussians = [step for step in counts if step.kind is StepKind.GAUSSIAN]
+    if gaussians:
+        # hypot of every shift would overflow no earlier than the answer does, and loses no small term.
+        shift = math.hypot(*(step.shift * math.sqrt(counts.pop(step)) for step in gaussians))
+        counts[Step(StepKind.GAUSSIAN, shift * _ROUND_UP, 1.0)] = 1
+    return dict(counts)
+
+
+def _collect(event: Event, adjacency: Adjacency, count: int, counts: Counter[Step]) -> bool:
+    if isinstance(event, NonPrivateEvent):
+        return False
+    if isinstance(event, Composed):
+        # Every part is visited, so that an unsupported part is refused even next to one without a guarantee.
+        private = [_collect(part, adjacency, count, counts) for part in event.events]
+        return all(private)
+    if isinstance(event, SelfComposed):
+        return _collect(event.event, adjacency, count * event.count, counts)
+    if not isinstance(event, GaussianEvent) and isinstance(event.event, NonPrivateEvent):
+        return False
+    counts[_step(event, adjacency)] += count
+    return True
+
+
+def _step(event: GaussianEvent | PoissonSampled | SampledWithoutReplacement, adjacency: Adjacency) -> Step:
+    if isinstance(event, GaussianEvent):
+        return Step(StepKind.GAUSSIAN, adjacency.sensitivity_factor / event.noise_multiplier, 1.0)
+    if not isinstance(event.event, GaussianEvent):
+        raise UnsupportedEventError(
+            f"sampling of a {type(event.event).__name__} is not covered. {_COVERED}; compose outside the sampling"
+        )
+    if isinstance(event, PoissonSampled):
+        if event.sample_rate == 1.0:
+            return _step(event.event, adjacency)
+        if adjacency is Adjacency.REPLACE_ONE:
+            raise UnsupportedEventError(
+                "Poisson sampling is not covered under replace_one: account it under add_remove and convert explicitly "
+                f"with add_remove_to_replace_one. {_COVERED}"
+            )
+        return Step(StepKind.POISSON, _ROUND_UP / event.event.noise_multiplier, event.sample_rate)
+    if adjacency is Adjacency.ADD_REMOVE:
+        raise UnsupportedEventError(
+            "sampling without replacement is not covered under add_remove, because its number of records is public: "
+            f"use replace_one. {_COVERED}"
+        )
+    if event.n_sampled == event.n_records:
+        return _step(event.event, adjacency)
+    # A zeroed record is one particular replacement, so the replace-one bound (sensitivity 2) covers zero_out too.
+    shift = Adjacency.REPLACE_ONE.sensitivity_factor / event.event.noise_multiplier
+    return Step(StepKind.SUBSET, shift * _ROUND_UP, min(1.0, event.n_sampled / event.n_records * _ROUND_UP))

@@ -1,0 +1,157 @@
+"""One interface over the accountants."""
+
+import math
+import warnings
+from typing import Literal, TypeAlias
+
+from dpinfer._validate import check_choice, check_interval
+from dpinfer.accounting._steps import reduce_event
+from dpinfer.accounting.adjacency import Adjacency, as_adjacency
+from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
+from dpinfer.accounting.events import Event, check_event
+from dpinfer.accounting.pld import pld_delta, pld_epsilon
+from dpinfer.accounting.prv import PRVError, prv_epsilon
+from dpinfer.accounting.rdp import rdp_epsilon
+
+__all__ = ["ACCOUNTANTS", "AccountantName", "account", "certify", "delta_for"]
+
+AccountantName: TypeAlias = Literal["pld", "prv", "rdp"]
+ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "prv", "rdp")
+
+_PRV_NOTE = (
+    "prv-accountant models the removal of a record only; epsilon is the larger of its upper end and the pld bound for "
+    "the addition"
+)
+
+
+def account(
+    event: Event,
+    *,
+    delta: float,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    accountant: AccountantName = "pld",
+) -> PrivacyBound:
+    """Return a certified epsilon of an event at a given delta.
+
+    **Privacy.** Reads no records: an event is a description of a mechanism.  The guarantee is that the described
+    mechanism is (``epsilon``, ``delta``)-differentially private under ``adjacency``.
+
+    Parameters
+    ----------
+    event : Event
+        What is done with the records.
+    delta : float
+        In (0, 1).
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+        The relation between neighbouring data sets.
+    accountant : {"pld", "prv", "rdp"}
+        ``"pld"``: a pessimistic privacy loss distribution, tight to about 1e-4.  ``"prv"``: prv-accountant's upper
+        end.  ``"rdp"``: a Rényi bound with autodp's divergences.
+
+    Returns
+    -------
+    PrivacyBound
+        The bound; ``epsilon`` is infinite for a :class:`NonPrivateEvent` and wherever nothing can be certified.
+
+    Raises
+    ------
+    UnsupportedEventError
+        If the accountant has no valid bound for the event under the relation.
+    TypeError, ValueError
+        If an argument is not of its type or outside its interval.
+
+    Warns
+    -----
+    AccountantFallbackWarning
+        If ``"prv"`` fails and ``"pld"`` answers in its place.
+
+    Notes
+    -----
+    The sources are named in the notes of ``pld_epsilon``, ``prv_epsilon`` and ``rdp_epsilon``.
+
+    Examples
+    --------
+    >>> from dpinfer.accounting import GaussianEvent, PoissonSampled, SelfComposed
+    >>> event = SelfComposed(PoissonSampled(0.1, GaussianEvent(20.0)), 10_000)
+    >>> round(account(event, delta=1e-5).epsilon, 3)
+    1.996
+    """
+    bound = certify(event, delta=delta, adjacency=adjacency, accountant=accountant)
+    if bound.fallback is not None:
+        warnings.warn(bound.note, AccountantFallbackWarning, stacklevel=2)
+    return bound
+
+
+def certify(event: Event, *, delta: float, adjacency: Adjacency | str, accountant: str) -> PrivacyBound:
+    """Do what :func:`account` does, recording a fallback in the result without a warning."""
+    event = check_event("event", event)
+    delta = check_interval("delta", delta, 0.0, 1.0)
+    relation = as_adjacency(adjacency)
+    check_choice("accountant", accountant, ACCOUNTANTS)
+    steps = reduce_event(event, relation)
+    epsilon = estimate = math.inf
+    lower, fallback, note = None, None, ""
+    if steps is None:
+        note = "the event holds a part for which no guarantee is claimed"
+    elif accountant == "rdp":
+        epsilon = estimate = rdp_epsilon(steps, delta)
+    elif accountant == "prv":
+        try:
+            interval = prv_epsilon(steps, delta)
+            epsilon, estimate, lower, note = interval.upper, interval.estimate, interval.lower, _PRV_NOTE
+        except PRVError as failure:
+            epsilon = estimate = pld_epsilon(steps, delta)
+            fallback = "pld"
+            note = f"accountant 'prv' failed ({failure}); the bound is that of accountant 'pld'"
+    else:
+        epsilon = estimate = pld_epsilon(steps, delta)
+    if math.isinf(epsilon) and not note:
+        note = "no finite epsilon could be certified"
+    return PrivacyBound(
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=relation,
+        accountant=accountant,
+        estimate=estimate,
+        lower=lower,
+        fallback=fallback,
+        note=note,
+    )
+
+
+def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> float:
+    """Return a certified delta of an event at a given epsilon, by the ``"pld"`` accountant.
+
+    **Privacy.** Reads no records.  The guarantee is as for :func:`account`.
+
+    Parameters
+    ----------
+    event : Event
+        What is done with the records.
+    epsilon : float
+        In [0, inf).
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+        The relation between neighbouring data sets.
+
+    Returns
+    -------
+    float
+        delta in [0, 1]; 1 says nothing.
+
+    Raises
+    ------
+    UnsupportedEventError
+        If there is no valid bound for the event under the relation.
+    TypeError, ValueError
+        If an argument is not of its type or outside its interval.
+
+    Examples
+    --------
+    >>> from dpinfer.accounting import GaussianEvent
+    >>> round(delta_for(GaussianEvent(1.0), epsilon=1.0), 4)
+    0.1269
+    """
+    event = check_event("event", event)
+    epsilon = check_interval("epsilon", epsilon, 0.0, low_open=False)
+    steps = reduce_event(event, as_adjacency(adjacency))
+    return 1.0 if steps is None else pld_delta(steps, epsilon)

@@ -1,0 +1,331 @@
+"""Privacy events: plain, immutable descriptions of what a mechanism did with the records.
+
+An event says which noise was added and how records were sampled, in units where the bound on one record's contribution
+(``max_grad_norm``) is 1.  It says nothing about data, and no guarantee follows from it until an accountant is asked
+under an adjacency relation.  The meaning of a field never changes once released: a new meaning gets a new event.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeAlias
+
+from dpinfer._validate import check_integer, check_interval
+
+__all__ = [
+    "Composed",
+    "Event",
+    "GaussianEvent",
+    "NonPrivateEvent",
+    "PoissonSampled",
+    "SampledWithoutReplacement",
+    "SelfComposed",
+    "check_event",
+    "event_from_dict",
+]
+
+MAX_NESTING = 32
+
+
+@dataclass(frozen=True)
+class GaussianEvent:
+    """A sum of bounded contributions, released with Gaussian noise.
+
+    **Privacy.** Describes a mechanism; reads no records.  The noise's standard deviation is ``noise_multiplier`` times
+    the bound C on one record's L2 norm.  The L2 sensitivity is therefore 1 in these units under ``ADD_REMOVE`` and
+    ``ZERO_OUT`` and 2 under ``REPLACE_ONE``; the accountants apply that factor, the event does not contain it.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise divided by ``max_grad_norm``, in (0, inf).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``noise_multiplier`` is not a finite positive number.
+
+    Examples
+    --------
+    >>> GaussianEvent(1.5).to_dict()
+    {'type': 'gaussian', 'noise_multiplier': 1.5}
+    """
+
+    type_name: ClassVar[str] = "gaussian"
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        """Check and store the noise multiplier as a float."""
+        value = check_interval("noise_multiplier", self.noise_multiplier, 0.0)
+        object.__setattr__(self, "noise_multiplier", value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as plain data for :func:`event_from_dict`."""
+        return {"type": self.type_name, "noise_multiplier": self.noise_multiplier}
+
+
+@dataclass(frozen=True)
+class NonPrivateEvent:
+    """Something about which no guarantee is claimed: epsilon is infinite.
+
+    **Privacy.** Describes a mechanism; reads no records.  Every accountant returns infinity for it, alone or composed.
+
+    Examples
+    --------
+    >>> NonPrivateEvent().to_dict()
+    {'type': 'non_private'}
+    """
+
+    type_name: ClassVar[str] = "non_private"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as plain data for :func:`event_from_dict`."""
+        return {"type": self.type_name}
+
+
+@dataclass(frozen=True)
+class PoissonSampled:
+    """An event run on a Poisson sample: each record takes part independently with probability ``sample_rate``.
+
+    **Privacy.** Describes a mechanism; reads no records.  Covered under ``ADD_REMOVE`` and ``ZERO_OUT``.  The rate may
+    overstate the true one, never understate it.
+
+    Parameters
+    ----------
+    sample_rate : float
+        Probability with which one record takes part, in (0, 1].
+    event : Event
+        What is run on the sample.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is not of its type or outside its interval.
+
+    Examples
+    --------
+    >>> PoissonSampled(0.1, GaussianEvent(2.0))
+    PoissonSampled(sample_rate=0.1, event=GaussianEvent(noise_multiplier=2.0))
+    """
+
+    type_name: ClassVar[str] = "poisson_sampled"
+    sample_rate: float
+    event: "Event"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        rate = check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False)
+        object.__setattr__(self, "sample_rate", rate)
+        check_event("event", self.event)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as plain data for :func:`event_from_dict`."""
+        return {"type": self.type_name, "sample_rate": self.sample_rate, "event": self.event.to_dict()}
+
+
+@dataclass(frozen=True)
+class SampledWithoutReplacement:
+    """An event run on ``n_sampled`` of ``n_records`` records, drawn uniformly and afresh without replacement.
+
+    **Privacy.** Describes a mechanism; reads no records.  ``n_records`` is public, so this is covered under
+    ``REPLACE_ONE`` and ``ZERO_OUT`` and refused under ``ADD_REMOVE``.  A permutation that is reused over an epoch is
+    *not* this event: condition on it and account one plain Gaussian per epoch.
+
+    Parameters
+    ----------
+    n_records : int
+        Public number of records, at least 1.
+    n_sampled : int
+        Number of records drawn, in [1, n_records].
+    event : Event
+        What is run on the sample.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is not of its type or outside its interval.
+
+    Examples
+    --------
+    >>> SampledWithoutReplacement(1000, 10, GaussianEvent(2.0)).to_dict()["n_sampled"]
+    10
+    """
+
+    type_name: ClassVar[str] = "sampled_without_replacement"
+    n_records: int
+    n_sampled: int
+    event: "Event"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        n_records = check_integer("n_records", self.n_records, minimum=1)
+        object.__setattr__(self, "n_records", n_records)
+        object.__setattr__(self, "n_sampled", check_integer("n_sampled", self.n_sampled, minimum=1, maximum=n_records))
+        check_event("event", self.event)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as plain data for :func:`event_from_dict`."""
+        return {
+            "type": self.type_name,
+            "n_records": self.n_records,
+            "n_sampled": self.n_sampled,
+            "event": self.event.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class SelfComposed:
+    """The same event run ``count`` times on the same records, each time chosen adaptively.
+
+    **Privacy.** Describes a mechanism; reads no records.
+
+    Parameters
+    ----------
+    event : Event
+        What is repeated.
+    count : int
+        How often, at least 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is not of its type or outside its interval.
+
+    Examples
+    --------
+    >>> SelfComposed(GaussianEvent(2.0), 100).count
+    100
+    """
+
+    type_name: ClassVar[str] = "self_composed"
+    event: "Event"
+    count: int
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        check_event("event", self.event)
+        object.__setattr__(self, "count", check_integer("count", self.count, minimum=1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as plain data for :func:`event_from_dict`."""
+        return {"type": self.type_name, "event": self.event.to_dict(), "count": self.count}
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Several events run one after the other on the same records.
+
+    **Privacy.** Describes a mechanism; reads no records.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        At least one event; stored as a tuple.
+
+    Raises
+    ------
+    TypeError
+        If ``events`` is not a sequence of events.
+    ValueError
+        If it is empty.
+
+    Examples
+    --------
+    >>> len(Composed([GaussianEvent(2.0), GaussianEvent(3.0)]).events)
+    2
+    """
+
+    type_name: ClassVar[str] = "composed"
+    events: tuple["Event", ...]
+
+    def __post_init__(self) -> None:
+        """Check the fields and store the events as a tuple."""
+        if not isinstance(self.events, Sequence) or isinstance(self.events, (str, bytes)):
+            raise TypeError(f"events must be a sequence of events, got {type(self.events).__name__}")
+        if len(self.events) == 0:
+            raise ValueError("events must hold at least one event, got none")
+        for event in self.events:
+            check_event("events", event)
+        object.__setattr__(self, "events", tuple(self.events))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as plain data for :func:`event_from_dict`."""
+        return {"type": self.type_name, "events": [event.to_dict() for event in self.events]}
+
+
+Event: TypeAlias = (
+    GaussianEvent | NonPrivateEvent | PoissonSampled | SampledWithoutReplacement | SelfComposed | Composed
+)
+
+_EVENT_TYPES: tuple[type[Event], ...] = (
+    GaussianEvent,
+    NonPrivateEvent,
+    PoissonSampled,
+    SampledWithoutReplacement,
+    SelfComposed,
+    Composed,
+)
+_BY_NAME: dict[str, type[Event]] = {kind.type_name: kind for kind in _EVENT_TYPES}
+
+
+def check_event(name: str, value: Any) -> Event:
+    """Return `value` when it is a privacy event, and raise a TypeError that names the argument otherwise."""
+    if not isinstance(value, _EVENT_TYPES):
+        raise TypeError(f"{name} must be a privacy event, got {type(value).__name__}")
+    return value
+
+
+def event_from_dict(data: Mapping[str, Any]) -> Event:
+    """Rebuild an event from what ``to_dict`` returned; refuse anything else.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    data : mapping
+        Plain data: ``type`` and exactly the fields of that event, nested events likewise, at most 32 levels deep.
+
+    Returns
+    -------
+    Event
+        An event equal to the one that was stored.
+
+    Raises
+    ------
+    ValueError
+        If the type is unknown, a field is missing, unknown, of a wrong type or outside its interval.
+
+    Examples
+    --------
+    >>> event = SelfComposed(PoissonSampled(0.1, GaussianEvent(2.0)), 10)
+    >>> event_from_dict(event.to_dict()) == event
+    True
+    """
+    return _from_dict(data, 0)
+
+
+def _from_dict(data: Any, depth: int) -> Event:
+    if depth > MAX_NESTING:
+        raise ValueError(f"an event must be nested at most {MAX_NESTING} levels deep")
+    if not isinstance(data, Mapping):
+        raise ValueError(f"an event must be a mapping, got {type(data).__name__}")
+    name = data.get("type")
+    kind = _BY_NAME.get(name) if isinstance(name, str) else None
+    if kind is None:
+        listed = ", ".join(repr(known) for known in _BY_NAME)
+        raise ValueError(f"event type must be one of {listed}; got {name!r}")
+    wanted = {field.name for field in fields(kind)}
+    given = set(data) - {"type"}
+    if given != wanted:
+        missing, unknown = sorted(wanted - given), sorted(str(key) for key in given - wanted)
+        raise ValueError(f"event {name!r} must have exactly the fields {sorted(wanted)}; {missing=}, {unknown=}")
+    arguments = {key: data[key] for key in wanted}
+    if "event" in wanted:
+        arguments["event"] = _from_dict(data["event"], depth + 1)
+    if "events" in wanted:
+        if not isinstance(data["events"], (list, tuple)):
+            raise ValueError(f"events must be a list, got {type(data['events']).__name__}")
+        arguments["events"] = tuple(_from_dict(item, depth + 1) for item in data["events"])
+    try:
+        return kind(**arguments)
+    except TypeError as error:
+        raise ValueError(f"event {name!r} is malformed: {error}") from error

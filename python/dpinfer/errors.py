@@ -1,0 +1,59 @@
+"""Exceptions that dpinfer raises on purpose.
+
+Bad *arguments* raise the built-in :class:`TypeError` or :class:`ValueError` with the name of the argument, what is
+required and what came.  The types below exist where a caller may want to react to the situation rather than fix a
+call.  No message ever contains a record, a value of a record, or a row number.
+"""
+
+__all__ = [
+    "BackendUnavailableError",
+    "BudgetExceededError",
+    "DpinferError",
+    "InsecureReleaseError",
+    "NumericalError",
+    "PrivacyLeakWarning",
+    "RecordError",
+    "ReleaseFormatError",
+    "SchemaError",
+    "UnsupportedEventError",
+]
+
+
+class DpinferError(Exception):
+    """Base class of the exceptions that are specific to dpinfer."""
+
+
+class UnsupportedEventError(DpinferError, ValueError):
+    """The accountant has no valid bound for this event under this adjacency relation."""
+
+
+class BudgetExceededError(DpinferError, ValueError):
+    """The privacy budget asked for cannot be met, or would be exceeded."""
+
+
+class NumericalError(DpinferError, ArithmeticError):
+    """A numerical procedure of the post-processing did not converge to the accuracy it promises."""
+
+
+class BackendUnavailableError(DpinferError, ImportError):
+    """An optional dependency or a hardware backend was asked for and is not there."""
+
+
+class InsecureReleaseError(DpinferError, ValueError):
+    """A privacy guarantee was asked of a result drawn with a seeded, insecure generator."""
+
+
+class ReleaseFormatError(DpinferError, ValueError):
+    """A file is not a release of a format version that this version of dpinfer reads."""
+
+
+class RecordError(DpinferError, ValueError):
+    """The records cannot be used; raised before the mechanism starts and without quoting any of them."""
+
+
+class SchemaError(DpinferError, ValueError):
+    """A table schema is malformed, or a file does not match it."""
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Something computed from private records without noise is about to become visible."""

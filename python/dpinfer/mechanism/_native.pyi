@@ -1,0 +1,45 @@
+import numpy as np
+import numpy.typing as npt
+
+def simd_variant() -> str: ...
+def keystream(key: bytes, domain: int, step: int, counter: int, n_blocks: int) -> bytes: ...
+def monte_carlo_normals(key: bytes, step: int, n: int) -> npt.NDArray[np.float64]: ...
+def poisson_sample(key: bytes, step: int, sample_rate: float, n_rows: int) -> npt.NDArray[np.int64]: ...
+
+class StepSession:
+    def __init__(
+        self,
+        *,
+        features: npt.NDArray[np.float64] | npt.NDArray[np.float32],
+        response: npt.NDArray[np.float64],
+        likelihood: str,
+        intercept: bool,
+        aligned: bool,
+        sample_rate: float,
+        max_grad_norm: float,
+        key: bytes,
+        n_threads: int,
+    ) -> None: ...
+    def set_scales(self, scale: npt.NDArray[np.float64], offset: npt.NDArray[np.float64]) -> None: ...
+    def set_quadrature(
+        self,
+        loc: npt.NDArray[np.float64],
+        variance: npt.NDArray[np.float64],
+        nodes: npt.NDArray[np.float64],
+        weights: npt.NDArray[np.float64],
+        moments: npt.NDArray[np.float64],
+    ) -> None: ...
+    def set_draws(
+        self,
+        draws: npt.NDArray[np.float64],
+        standard: npt.NDArray[np.float64],
+        dispersion: npt.NDArray[np.float64],
+    ) -> None: ...
+    def clipped_sum(self, step: int) -> npt.NDArray[np.int64]: ...
+    def noisy_sum(self, step: int, noise_multiplier: float) -> npt.NDArray[np.float64]: ...
+    @property
+    def released_length(self) -> int: ...
+    @property
+    def effective_rate(self) -> float: ...
+    @property
+    def lattice_step(self) -> float: ...

@@ -1,0 +1,363 @@
+"""DPVI: DP-SGD on the evidence lower bound, releasing the whole noisy gradient trace."""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer import __version__
+from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer.accounting import PrivacyPlan
+from dpinfer.mechanism import _native
+from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
+from dpinfer.mechanism.records import check_records
+from dpinfer.mechanism.scaling import FisherScaling, GradScale, LearningRate, StepPolicy
+from dpinfer.models import GeneralizedLinearModel, LinearRegression
+from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.release import Release
+
+__all__ = ["run_dpvi"]
+
+FloatArray = npt.NDArray[np.float64]
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "paper": {"loss": "per_example", "expectation": "monte_carlo", "gradient": "reparameterised"},
+    "default": {"loss": "split", "expectation": "quadrature", "gradient": "reparameterised"},
+    "tied": {"loss": "split", "expectation": "quadrature", "gradient": "reparameterised"},
+}
+_PAPER_RAW_SCALE = 550.0
+_SMALL = 1e-300
+
+
+def run_dpvi(
+    model: GeneralizedLinearModel,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    plan: PrivacyPlan,
+    n_records: int,
+    max_grad_norm: float,
+    grad_scale: GradScale | None = None,
+    learning_rate: LearningRate | None = None,
+    loss: str | None = None,
+    expectation: str | None = None,
+    gradient: str | None = None,
+    recipe: str | None = None,
+    n_draws: int = 10,
+    n_nodes: int = 10,
+    start: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    n_threads: int | None = None,
+    progress: bool | ProgressCallback = False,
+    random_source: RandomSource | None = None,
+) -> Release:
+    """Run differentially private variational inference and release its noisy gradient trace.
+
+    One step samples each record with probability kappa, clips the preconditioned gradient of each sampled record's
+    loss to norm C, sums on an integer lattice, adds Gaussian noise of standard deviation sigma C, and moves the
+    variational parameters of q(theta) = N(loc, diag(softplus(raw_scale)**2)).
+
+    **Privacy.** Reads the records.  Adjacency: that of `plan` (add/remove one record).  The L2 sensitivity of each sum
+    is at most C (docs/derivations/dpvi-mechanism.md); the release is (epsilon, delta)-differentially private with the
+    plan's numbers.  Bad records are refused before the first step, in which case nothing is spent; once it has started,
+    the mechanism never raises because of a record, and a record with a non-finite gradient contributes zero.
+
+    Parameters
+    ----------
+    model : GeneralizedLinearModel
+    X : (N, n_features) array of float64 or float32
+        Not copied when C-contiguous.
+    y : (N,) array
+        Responses: 0 or 1, counts, or real numbers, as the model says.
+    plan : PrivacyPlan
+        From :func:`dpinfer.plan_privacy`; fixes noise_multiplier, sample_rate and n_steps.
+    n_records : int
+        A *public* number of records; ``len(X)`` would be private under add/remove adjacency.
+    max_grad_norm : float in [1e-30, 1e30]
+        Clipping norm C of the preconditioned gradient.
+    grad_scale : float, (loc, raw_scale) pair, (2 n,) array, or callable, optional
+        Preconditioner beta, in [1e-30, 1e30]; a callable gets (step, params) of the released iterate.  The default is
+        (1, 550), or that of the recipe.
+    learning_rate : "heuristic", float, (2 n,) array, or callable, optional
+        "heuristic" (default) is beta / (sigma C sqrt(T)): A55 of the paper with lambda_c = sqrt(d / 2).
+    loss : {"split", "per_example"}, optional
+        Whether the prior and entropy are added after the noise (default) or, a share of 1 / n_records each, inside the
+        clipped gradients (the paper).
+    expectation : {"quadrature", "monte_carlo"}, optional
+        Expectations under q by Gauss-Hermite in the linear predictor (default; closed form for Gaussian and Poisson
+        likelihoods) or by `n_draws` draws shared by the batch (the paper).
+    gradient : {"reparameterised", "aligned"}, optional
+        Whether both gradients are released, or the gradient at one sampled theta per step, from which the other
+        follows (Jalko et al. 2023).
+    recipe : {"default", "paper", "tied"}, optional
+        Fills what is not given.  "paper": per_example, monte_carlo; "tied": Fisher preconditioning with natural steps.
+    n_draws : int
+        Draws per step for "monte_carlo".
+    n_nodes : int
+        Gauss-Hermite nodes.  With the default 10 the error of the logistic expectations is below 2e-6 while the
+        standard deviation of the linear predictor is at most 1, and below 8e-4 at 2.
+    start : (loc, raw_scale), optional
+        Where to start; must not depend on the records.
+    n_threads : int, optional
+        All cores by default.  The release does not depend on it.
+    progress : bool or callable
+        True draws a bar on a terminal; a callable gets (done, total).
+    random_source : RandomSource, optional
+        The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
+        that are marked NOT PRIVATE.
+
+    Returns
+    -------
+    Release
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
+    RecordError
+        If the records cannot be used.
+
+    Notes
+    -----
+    Source: NA-DPVI, Algorithm 3 and eq. A59.  Deviations: "split" keeps the data-independent part out of the clipped
+    sum; "quadrature" has no Monte Carlo noise; with "per_example" the prior and entropy gradients are exact rather than
+    averaged over the draws.
+
+    Examples
+    --------
+    >>> import numpy as np, dpinfer as dpi
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(500, 2)); y = (X[:, 0] > 0).astype(float)
+    >>> plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=20)
+    >>> release = dpi.run_dpvi(dpi.models.LogisticRegression(2), X, y, plan=plan, n_records=500, max_grad_norm=2.0)
+    >>> release.noisy_gradients.shape
+    (20, 4)
+    """
+    if not isinstance(model, GeneralizedLinearModel):
+        raise TypeError(f"model must be a generalised linear model, got {type(model).__name__}")
+    if not isinstance(plan, PrivacyPlan):
+        raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
+    n_records = check_integer("n_records", n_records, 1)
+    max_grad_norm = check_interval("max_grad_norm", max_grad_norm, 1e-30, 1e30, low_open=False, high_open=False)
+    preset = RECIPES[check_choice("recipe", "default" if recipe is None else recipe, RECIPES)]
+    fisher = None
+    if recipe == "tied" and (grad_scale is None or learning_rate is None):
+        fisher = FisherScaling(model, n_records, plan.sample_rate, plan.n_steps)
+    settings = _Settings(
+        loss=check_choice("loss", preset["loss"] if loss is None else loss, ("split", "per_example")),
+        expectation=check_choice(
+            "expectation", preset["expectation"] if expectation is None else expectation, ("quadrature", "monte_carlo")
+        ),
+        gradient=check_choice(
+            "gradient", preset["gradient"] if gradient is None else gradient, ("reparameterised", "aligned")
+        ),
+        n_draws=check_integer("n_draws", n_draws, 1, 10_000),
+        n_nodes=check_integer("n_nodes", n_nodes, 1, 200),
+    )
+    threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1, 4096)
+    source = OSRandomSource() if random_source is None else random_source
+    if not isinstance(source, RandomSource):
+        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
+    report = resolve_progress(progress, "private steps")
+    if grad_scale is None:
+        grad_scale = (1.0, _PAPER_RAW_SCALE) if fisher is None else fisher.grad_scale
+    if learning_rate is None:
+        learning_rate = "heuristic" if fisher is None else fisher.learning_rate
+    policy = StepPolicy(
+        grad_scale,
+        learning_rate,
+        n_params=model.n_params,
+        heuristic_rate=1.0 / (plan.noise_multiplier * max_grad_norm * math.sqrt(plan.n_steps)),
+    )
+    params = _start(model, start)
+    features, response = check_records(model, X, y)
+    run = _Run(
+        model=model,
+        plan=plan,
+        settings=settings,
+        n_records=n_records,
+        max_grad_norm=max_grad_norm,
+        key=source.take_key(),
+        features=features,
+        response=response,
+        n_threads=threads,
+    )
+    trace = run.trace(params, policy, report)
+    return Release(
+        **trace,
+        sample_rate=plan.sample_rate,
+        names=model.names,
+        n_records=n_records,
+        gradient=settings.gradient,
+        max_grad_norm=max_grad_norm,
+        noise_multiplier=plan.noise_multiplier,
+        event=plan.event,
+        adjacency=plan.adjacency,
+        delta=plan.delta,
+        certified_epsilon=plan.epsilon,
+        secure=source.secure,
+        model_spec=model.to_dict(),
+        settings={
+            "mechanism": "dpvi",
+            "version": __version__,
+            "recipe": recipe or "default",
+            "loss": settings.loss,
+            "expectation": settings.expectation,
+            "n_draws": settings.n_draws,
+            "n_nodes": settings.n_nodes,
+            "accountant": plan.accountant,
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Settings:
+    loss: str
+    expectation: str
+    gradient: str
+    n_draws: int
+    n_nodes: int
+
+
+class _Run:
+    """The state of one private run: the records' session, and the public arithmetic around its noisy sums."""
+
+    def __init__(
+        self,
+        *,
+        model: GeneralizedLinearModel,
+        plan: PrivacyPlan,
+        settings: _Settings,
+        n_records: int,
+        max_grad_norm: float,
+        key: bytes,
+        features: npt.NDArray[np.float64] | npt.NDArray[np.float32],
+        response: FloatArray,
+        n_threads: int,
+    ) -> None:
+        self._model = model
+        self._plan = plan
+        self._settings = settings
+        self._key = key
+        self._process = os.getpid()
+        self._aligned = settings.gradient == "aligned"
+        self._share = 1.0 / n_records if settings.loss == "per_example" else 0.0
+        self._noise = plan.noise_multiplier * max_grad_norm
+        nodes, weights = np.polynomial.hermite_e.hermegauss(settings.n_nodes)
+        self._nodes, self._weights = nodes, weights / np.sqrt(2.0 * np.pi)
+        self._session = _native.StepSession(
+            features=features,
+            response=response,
+            likelihood=model.likelihood,
+            intercept=model.fit_intercept,
+            aligned=self._aligned,
+            sample_rate=plan.sample_rate,
+            max_grad_norm=max_grad_norm,
+            key=key,
+            n_threads=n_threads,
+        )
+
+    def trace(self, params: FloatArray, policy: StepPolicy, report: ProgressCallback) -> dict[str, Any]:
+        """Run every step and return the arrays of the release."""
+        n, steps = self._model.n_params, self._plan.n_steps
+        width = n if self._aligned else 2 * n
+        all_params = np.empty((steps, 2 * n))
+        gradients = np.empty((steps, width))
+        points = np.empty((steps, width)) if self._aligned else all_params
+        scales = np.empty((steps if policy.varying_scale else 1, width))
+        rates = np.empty((steps if policy.varying_rate else 1, 2 * n))
+        for step in range(steps):
+            all_params[step] = params
+            beta = policy.grad_scale(step, params)
+            stepsize = policy.learning_rate(step, params, beta)
+            scales[step if policy.varying_scale else 0] = beta[:width]
+            rates[step if policy.varying_rate else 0] = stepsize
+            gradients[step], full = self._step(step, params, beta, points)
+            params = params - stepsize * full
+            report(step + 1, steps)
+        beta_used = scales if policy.varying_scale else scales[0]
+        return {
+            "params": all_params,
+            "positions": points,
+            "noisy_gradients": gradients,
+            "noise_stddev": self._noise / beta_used,
+            "final_params": params,
+            "grad_scale": beta_used,
+            "learning_rate": rates if policy.varying_rate else rates[0],
+        }
+
+    def _step(
+        self, step: int, params: FloatArray, beta: FloatArray, points: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the released gradient (k,) and the gradient that moves the parameters (2 n,)."""
+        if os.getpid() != self._process:
+            raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
+        model, rate = self._model, self._plan.sample_rate
+        n = model.n_params
+        loc, raw = params[:n], params[n:]
+        s, slope = softplus(raw), sigmoid(raw)
+        entropy = -np.where(raw > -30.0, slope / np.maximum(s, _SMALL), 1.0)  # gradient of -H in raw_scale
+        if self._aligned:
+            z = _native.monte_carlo_normals(self._key, step, n)
+            theta = loc + s * z
+            points[step] = theta
+            prior = -model.log_prior_gradient(theta)
+            self._set_draws(theta[None, :], z[None, :])
+            self._session.set_scales(beta[:n], beta[:n] * (self._share * prior))
+            released = self._session.noisy_sum(step, self._plan.noise_multiplier) / beta[:n]
+            if self._share == 0.0:
+                released += rate * prior
+            return released, np.concatenate((released, z * slope * released + rate * entropy))
+        prior_loc, prior_raw = model.expected_log_prior_gradient(loc, raw)
+        prior = np.concatenate((-prior_loc, entropy - prior_raw))
+        multiplier = beta.copy()
+        n_coef = model.n_coef
+        if self._settings.expectation == "quadrature":
+            self._session.set_quadrature(
+                loc[:n_coef], s[:n_coef] ** 2, self._nodes, self._weights, self._moments(loc, raw)
+            )
+            multiplier[n : n + n_coef] *= s[:n_coef] * slope[:n_coef]
+        else:
+            z = _native.monte_carlo_normals(self._key, step, self._settings.n_draws * n).reshape(-1, n)
+            self._set_draws(loc + s * z, z)
+            multiplier[n:] *= slope / self._settings.n_draws
+        self._session.set_scales(multiplier, beta * (self._share * prior))
+        released = self._session.noisy_sum(step, self._plan.noise_multiplier) / beta
+        if self._share == 0.0:
+            released += rate * prior
+        return released, released
+
+    def _moments(self, loc: FloatArray, raw: FloatArray) -> FloatArray:
+        if not isinstance(self._model, LinearRegression):
+            return np.empty(0)
+        m = self._model.dispersion_moments(float(loc[-1]), float(raw[-1]))
+        return np.array(
+            [m.precision, m.precision_loc, m.precision_raw_scale, m.log_variance_loc, m.log_variance_raw_scale]
+        )
+
+    def _set_draws(self, theta: FloatArray, z: FloatArray) -> None:
+        n_coef = self._model.n_coef
+        dispersion = np.empty((0, theta.shape[0]))
+        if self._model.has_dispersion:
+            variance, slope = softplus(theta[:, -1]), sigmoid(theta[:, -1])
+            dispersion = np.stack((1.0 / variance, slope / variance, z[:, -1]))
+        self._session.set_draws(
+            np.ascontiguousarray(theta[:, :n_coef]), np.ascontiguousarray(z[:, :n_coef]), dispersion
+        )
+
+
+def _start(model: GeneralizedLinearModel, start: tuple[npt.ArrayLike, npt.ArrayLike] | None) -> FloatArray:
+    if start is None:
+        return np.concatenate(model.default_start())
+    if not isinstance(start, tuple) or len(start) != 2:
+        raise TypeError("start must be a pair (loc, raw_scale)")
+    parts = []
+    for name, value in zip(("start[0]", "start[1]"), start, strict=True):
+        array = np.asarray(value)
+        if array.ndim == 0:
+            array = np.full(model.n_params, check_float_array(name, array))
+        parts.append(check_float_array(name, array, (model.n_params,)))
+    return np.concatenate(parts)

@@ -1,0 +1,58 @@
+"""Checks on the private records: once, before anything is spent, and without quoting any of them."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.errors import RecordError
+from dpinfer.models import GeneralizedLinearModel
+
+__all__ = ["check_records"]
+
+Features = npt.NDArray[np.float64] | npt.NDArray[np.float32]
+
+_MAX_RECORDS = 2**31
+_CHUNK = 4096
+
+
+def check_records(model: GeneralizedLinearModel, X: Any, y: Any) -> tuple[Features, npt.NDArray[np.float64]]:
+    """Return (X, y) as the kernels read them, without a copy when X is C-contiguous float64 or float32.
+
+    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
+
+    Raises
+    ------
+    TypeError
+        If an array does not hold real numbers.
+    RecordError
+        If shapes disagree, there is no record, a value is not finite, or a response is outside the model's range.
+    """
+    features = np.asarray(X)
+    response = np.asarray(y)
+    for name, array in (("X", features), ("y", response)):
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
+    if features.ndim != 2 or features.shape[1] != model.n_features:
+        raise RecordError(f"X must have shape (n_records, {model.n_features}), got {features.shape}")
+    if response.ndim != 1 or response.shape[0] != features.shape[0]:
+        raise RecordError("y must be one-dimensional with as many entries as X has rows")
+    if features.shape[0] == 0:
+        raise RecordError("X must have at least one row, got none")
+    if features.shape[0] > _MAX_RECORDS:
+        raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
+    if features.dtype != np.float32:
+        features = np.ascontiguousarray(features, dtype=np.float64)
+    features = np.ascontiguousarray(features)
+    response = np.ascontiguousarray(response, dtype=np.float64)
+    for start in range(0, features.shape[0], _CHUNK):
+        if not np.all(np.isfinite(features[start : start + _CHUNK])):
+            raise RecordError("X must be finite: it holds a NaN or an infinity")
+    if not np.all(np.isfinite(response)):
+        raise RecordError("y must be finite: it holds a NaN or an infinity")
+    if model.likelihood in ("logistic", "probit"):
+        if not np.all((response == 0.0) | (response == 1.0)):
+            raise RecordError(f"y must hold 0 and 1 only for {type(model).__name__}")
+    elif model.likelihood == "poisson" and not np.all((response >= 0.0) & (response == np.floor(response))):
+        raise RecordError("y must hold counts (integers of at least 0) for PoissonRegression")
+    return features, response

@@ -1,0 +1,336 @@
+"""Generalised linear models: the linear predictor is eta = x' w, with x extended by a constant 1 for the intercept."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer.models.base import FloatArray, Model
+from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus, softplus_inverse
+
+__all__ = [
+    "DispersionMoments",
+    "GeneralizedLinearModel",
+    "LinearRegression",
+    "LogisticRegression",
+    "PoissonRegression",
+    "ProbitRegression",
+]
+
+_START_RAW_SCALE = -6.0
+_GAUSS_HERMITE_NODES = 64
+
+
+@dataclass(frozen=True)
+class DispersionMoments:
+    """Expectations under q of functions of the noise variance, and their gradients in (loc, raw_scale).
+
+    Parameters
+    ----------
+    precision, precision_loc, precision_raw_scale : float
+        E[1 / variance] and its two derivatives.
+    log_variance, log_variance_loc, log_variance_raw_scale : float
+        E[log variance] and its two derivatives.
+    """
+
+    precision: float
+    precision_loc: float
+    precision_raw_scale: float
+    log_variance: float
+    log_variance_loc: float
+    log_variance_raw_scale: float
+
+
+@dataclass(frozen=True)
+class GeneralizedLinearModel(Model):
+    """Base of the generalised linear models; weights have independent N(0, prior_scale**2) priors.
+
+    **Privacy.** Public; holds no records.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of columns of X.
+    prior_scale : float
+        Prior standard deviation of every weight, positive.
+    fit_intercept : bool
+        Whether a weight for a constant 1 is appended (it needs no column in X).
+    feature_names : sequence of n_features str, optional
+        Names of the weights; ``coef[0]``, ... by default.
+    """
+
+    n_features: int
+    prior_scale: float = 1.0
+    fit_intercept: bool = False
+    feature_names: Sequence[str] | None = None
+
+    likelihood: ClassVar[str]
+    has_dispersion: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "n_features", check_integer("n_features", self.n_features, 1))
+        put(self, "prior_scale", check_interval("prior_scale", self.prior_scale, 0.0))
+        if not isinstance(self.fit_intercept, (bool, np.bool_)):
+            raise TypeError(f"fit_intercept must be a bool, got {type(self.fit_intercept).__name__}")
+        put(self, "fit_intercept", bool(self.fit_intercept))
+        if self.feature_names is not None:
+            names = tuple(self.feature_names)
+            if isinstance(self.feature_names, str) or not all(isinstance(name, str) for name in names):
+                raise TypeError("feature_names must be a sequence of strings")
+            if len(names) != self.n_features:
+                raise ValueError(f"feature_names must have length {self.n_features}, got {len(names)}")
+            if len(set(names) | {"intercept", "noise_variance"}) != len(names) + 2:
+                raise ValueError("feature_names must be distinct and none may be 'intercept' or 'noise_variance'")
+            put(self, "feature_names", names)
+
+    @property
+    def n_coef(self) -> int:
+        """Number of weights, the intercept's included."""
+        return self.n_features + int(self.fit_intercept)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parameters: weights, then ``intercept``, then ``noise_variance``, where the model has them."""
+        weights = self.feature_names or tuple(f"coef[{index}]" for index in range(self.n_features))
+        extra = ("intercept",) * self.fit_intercept + ("noise_variance",) * self.has_dispersion
+        return (*weights, *extra)
+
+    def log_prior(self, theta: npt.ArrayLike) -> FloatArray:
+        """Return the log prior density, (...,) for (..., n)."""
+        values = check_float_array("theta", theta, finite=False)
+        scaled = values / self.prior_scale
+        constant = 0.5 * np.log(2.0 * np.pi) + np.log(self.prior_scale)
+        return np.asarray(-0.5 * np.sum(scaled**2, axis=-1) - self.n_params * constant)
+
+    def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
+        """Return the gradient of the log prior at one theta (n,)."""
+        return -theta / self.prior_scale**2
+
+    def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient of E_q[log prior] in loc and raw_scale, in closed form."""
+        variance = self.prior_scale**2
+        return -loc / variance, -softplus(raw_scale) * sigmoid(raw_scale) / variance
+
+    def default_start(self) -> tuple[FloatArray, FloatArray]:
+        """Return loc = 0 and raw_scale = -6, the paper's start for Adult."""
+        return np.zeros(self.n_params), np.full(self.n_params, _START_RAW_SCALE)
+
+    def linear_predictor(self, theta: npt.ArrayLike, X: npt.ArrayLike) -> FloatArray:
+        """Return eta = X w + intercept, shape (..., n_points) for theta (..., n) and X (n_points, n_features)."""
+        points = check_float_array("X", X, (None, self.n_features))
+        values = np.asarray(theta, dtype=np.float64)
+        eta = values[..., : self.n_features] @ points.T
+        if self.fit_intercept:
+            eta = eta + values[..., self.n_features, None]
+        return np.asarray(eta)
+
+    def predict_mean(self, theta: npt.ArrayLike, X: npt.ArrayLike) -> FloatArray:
+        """Return E[y | theta, x] for unconstrained theta (..., n): shape (..., n_points)."""
+        return self._inverse_link(self.linear_predictor(theta, X))
+
+    def _inverse_link(self, eta: FloatArray) -> FloatArray:
+        raise TypeError(f"{type(self).__name__} defines no inverse link")
+
+    def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
+        """Return log p(y_i | theta, x_i), shape (..., n_points)."""
+        raise TypeError(f"{type(self).__name__} defines no log likelihood")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model as JSON values."""
+        return {
+            "kind": type(self).__name__,
+            "n_features": self.n_features,
+            "prior_scale": self.prior_scale,
+            "fit_intercept": self.fit_intercept,
+            "feature_names": None if self.feature_names is None else list(self.feature_names),
+        }
+
+
+@dataclass(frozen=True)
+class LogisticRegression(GeneralizedLinearModel):
+    """Bernoulli responses with the logit link: P(y = 1) = 1 / (1 + exp(-x' w)).
+
+    Examples
+    --------
+    >>> LogisticRegression(n_features=2, fit_intercept=True).names
+    ('coef[0]', 'coef[1]', 'intercept')
+    """
+
+    likelihood: ClassVar[str] = "logistic"
+
+    def _inverse_link(self, eta: FloatArray) -> FloatArray:
+        return sigmoid(eta)
+
+    def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
+        """Return log p(y_i | theta, x_i) for y in {0, 1}, shape (..., n_points)."""
+        sign = 2.0 * np.asarray(y, dtype=np.float64) - 1.0
+        return log_sigmoid(sign * self.linear_predictor(theta, X))
+
+
+@dataclass(frozen=True)
+class ProbitRegression(GeneralizedLinearModel):
+    """Bernoulli responses with the probit link: P(y = 1) = Phi(x' w)."""
+
+    likelihood: ClassVar[str] = "probit"
+
+    def _inverse_link(self, eta: FloatArray) -> FloatArray:
+        return np.asarray(special.ndtr(eta))
+
+    def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
+        """Return log p(y_i | theta, x_i) for y in {0, 1}, shape (..., n_points)."""
+        sign = 2.0 * np.asarray(y, dtype=np.float64) - 1.0
+        return np.asarray(special.log_ndtr(sign * self.linear_predictor(theta, X)))
+
+
+@dataclass(frozen=True)
+class PoissonRegression(GeneralizedLinearModel):
+    """Poisson counts with the log link: E[y] = exp(x' w)."""
+
+    likelihood: ClassVar[str] = "poisson"
+
+    def _inverse_link(self, eta: FloatArray) -> FloatArray:
+        return np.asarray(np.exp(eta))
+
+    def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
+        """Return log p(y_i | theta, x_i) for counts y, shape (..., n_points)."""
+        counts = np.asarray(y, dtype=np.float64)
+        eta = self.linear_predictor(theta, X)
+        return np.asarray(counts * eta - np.exp(eta) - special.gammaln(counts + 1.0))
+
+
+@dataclass(frozen=True)
+class LinearRegression(GeneralizedLinearModel):
+    """Gaussian responses with unknown noise variance and a normal-inverse-gamma prior.
+
+    variance ~ InvGamma(variance_shape, variance_rate); each weight given it ~ N(0, prior_scale**2 * variance).  The
+    last unconstrained parameter rho maps to the variance by softplus.
+
+    Parameters
+    ----------
+    n_features, prior_scale, fit_intercept, feature_names
+        As in :class:`GeneralizedLinearModel`; `prior_scale` is relative to the noise standard deviation.
+    variance_shape, variance_rate : float
+        Parameters of the inverse-gamma prior, positive.
+    """
+
+    prior_scale: float = 2.0
+    variance_shape: float = 20.0
+    variance_rate: float = 0.5
+
+    likelihood: ClassVar[str] = "gaussian"
+    has_dispersion: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        put = object.__setattr__
+        put(self, "variance_shape", check_interval("variance_shape", self.variance_shape, 0.0))
+        put(self, "variance_rate", check_interval("variance_rate", self.variance_rate, 0.0))
+
+    def constrain(self, theta: npt.ArrayLike) -> FloatArray:
+        """Map rho to the noise variance softplus(rho)."""
+        values = np.array(theta, dtype=np.float64)
+        values[..., -1] = softplus(values[..., -1])
+        return values
+
+    def unconstrain(self, params: npt.ArrayLike) -> FloatArray:
+        """Map the noise variance to rho."""
+        values = np.array(params, dtype=np.float64)
+        values[..., -1] = softplus_inverse(values[..., -1])
+        return values
+
+    def log_prior(self, theta: npt.ArrayLike) -> FloatArray:
+        """Return the log prior density of (w, rho), the Jacobian of softplus included."""
+        values = check_float_array("theta", theta, finite=False)
+        weights, rho = values[..., :-1], values[..., -1]
+        variance = softplus(rho)
+        shape, rate = self.variance_shape, self.variance_rate
+        scale2 = self.prior_scale**2 * variance
+        normal = -0.5 * np.sum(weights**2, axis=-1) / scale2 - 0.5 * self.n_coef * np.log(2.0 * np.pi * scale2)
+        gamma = shape * np.log(rate) - special.gammaln(shape) - (shape + 1.0) * np.log(variance) - rate / variance
+        return np.asarray(normal + gamma + log_sigmoid(rho))
+
+    def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
+        """Return the gradient of the log prior at one theta (n,)."""
+        weights, rho = theta[:-1], float(theta[-1])
+        variance, slope = float(softplus(rho)), float(sigmoid(rho))
+        scale2 = self.prior_scale**2
+        quadratic = 0.5 * float(weights @ weights) / scale2 + self.variance_rate
+        power = 0.5 * self.n_coef + self.variance_shape + 1.0
+        last = (quadratic / variance**2 - power / variance) * slope + float(sigmoid(-rho))
+        return np.append(-weights / (scale2 * variance), last)
+
+    def dispersion_moments(self, loc: float, raw_scale: float) -> DispersionMoments:
+        """Return E_q[1 / variance], E_q[log variance] and their gradients, for rho ~ N(loc, softplus(raw_scale)**2).
+
+        Gauss-Hermite with 64 nodes on the derivatives (Bonnet and Price: dE[h]/d loc = E[h'],
+        dE[h]/d raw_scale = E[h''] s s').
+        """
+        scale, slope = float(softplus(raw_scale)), float(sigmoid(raw_scale))
+        nodes, weights = _gauss_hermite()
+        rho = loc + scale * nodes
+        variance, d1 = softplus(rho), sigmoid(rho)
+        d2 = d1 * sigmoid(-rho)
+        precision = 1.0 / variance
+        ratio = d1 * precision
+        chain = scale * slope
+        return DispersionMoments(
+            precision=float(weights @ precision),
+            precision_loc=float(weights @ (-ratio * precision)),
+            precision_raw_scale=chain * float(weights @ ((2.0 * ratio**2 - d2 * precision) * precision)),
+            log_variance=float(weights @ np.log(variance)),
+            log_variance_loc=float(weights @ ratio),
+            log_variance_raw_scale=chain * float(weights @ (d2 * precision - ratio**2)),
+        )
+
+    def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient of E_q[log prior]; closed form in the weights, quadrature in rho."""
+        moments = self.dispersion_moments(float(loc[-1]), float(raw_scale[-1]))
+        scale, slope = softplus(raw_scale), sigmoid(raw_scale)
+        weight_precision = moments.precision / self.prior_scale**2
+        grad_loc, grad_raw = np.empty_like(loc), np.empty_like(raw_scale)
+        grad_loc[:-1] = -weight_precision * loc[:-1]
+        grad_raw[:-1] = -weight_precision * scale[:-1] * slope[:-1]
+        squares = float(loc[:-1] @ loc[:-1] + scale[:-1] @ scale[:-1])
+        quadratic = 0.5 * squares / self.prior_scale**2 + self.variance_rate
+        power = 0.5 * self.n_coef + self.variance_shape + 1.0
+        nodes, weights = _gauss_hermite()
+        rho = float(loc[-1]) + float(scale[-1]) * nodes
+        grad_loc[-1] = -quadratic * moments.precision_loc - power * moments.log_variance_loc + weights @ sigmoid(-rho)
+        grad_raw[-1] = (
+            -quadratic * moments.precision_raw_scale
+            - power * moments.log_variance_raw_scale
+            - float(scale[-1] * slope[-1]) * float(weights @ (sigmoid(rho) * sigmoid(-rho)))
+        )
+        return grad_loc, grad_raw
+
+    def default_start(self) -> tuple[FloatArray, FloatArray]:
+        """Return loc = 1 for the weights and -4 for rho, raw_scale = -6: the paper's start."""
+        loc = np.append(np.ones(self.n_coef), -4.0)
+        return loc, np.full(self.n_params, _START_RAW_SCALE)
+
+    def _inverse_link(self, eta: FloatArray) -> FloatArray:
+        return eta
+
+    def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
+        """Return log p(y_i | theta, x_i), shape (..., n_points)."""
+        values = np.asarray(theta, dtype=np.float64)
+        variance = softplus(values[..., -1])[..., None]
+        residual = np.asarray(y, dtype=np.float64) - self.linear_predictor(values, X)
+        return np.asarray(-0.5 * residual**2 / variance - 0.5 * np.log(2.0 * np.pi * variance))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model as JSON values."""
+        return super().to_dict() | {"variance_shape": self.variance_shape, "variance_rate": self.variance_rate}
+
+
+@cache
+def _gauss_hermite() -> tuple[FloatArray, FloatArray]:
+    """Return nodes and weights with sum(weights * f(nodes)) = E[f(Z)], Z standard normal."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_GAUSS_HERMITE_NODES)
+    return nodes, weights / np.sqrt(2.0 * np.pi)

@@ -1,0 +1,39 @@
+"""From the plain data in a release back to a model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpinfer.models.base import Model
+from dpinfer.models.glm import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
+
+__all__ = ["model_from_dict"]
+
+_KINDS = {kind.__name__: kind for kind in (LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression)}
+
+
+def model_from_dict(spec: Mapping[str, Any]) -> Model:
+    """Return the model that ``to_dict`` described.
+
+    Parameters
+    ----------
+    spec : mapping
+        ``{"kind": class name, ...its parameters}``.
+
+    Raises
+    ------
+    ValueError
+        If the kind is unknown or a parameter is missing or wrong.
+
+    Examples
+    --------
+    >>> model_from_dict({"kind": "LogisticRegression", "n_features": 2, "prior_scale": 1.0}).n_params
+    2
+    """
+    values = dict(spec)
+    kind = values.pop("kind", None)
+    if kind not in _KINDS:
+        raise ValueError(f"spec must have a known kind ({', '.join(sorted(_KINDS))}), got {kind!r}")
+    try:
+        return _KINDS[kind](**values)
+    except TypeError as error:
+        raise ValueError(f"spec does not describe a {kind}: {error}") from error

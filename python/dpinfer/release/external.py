@@ -1,0 +1,111 @@
+"""Traces of other DP-SGD implementations as releases."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_choice, check_float_array
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, account
+from dpinfer.release.trace import FAMILIES, Release
+
+__all__ = ["release_from_arrays"]
+
+
+def release_from_arrays(
+    params: npt.ArrayLike,
+    noisy_gradients: npt.ArrayLike,
+    *,
+    noise_stddev: npt.ArrayLike,
+    sample_rate: float,
+    names: Sequence[str] | None = None,
+    family: str = "mean_field",
+    final_params: npt.ArrayLike | None = None,
+    event: Event | None = None,
+    delta: float | None = None,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+) -> Release:
+    """Make a :class:`Release` from the noisy gradient trace of any DP-SGD implementation.
+
+    **Privacy.** Post-processing, if the arrays are: gradients must already carry their noise.  No guarantee is claimed
+    unless `event` is given, and it is then computed here, not believed.
+
+    Parameters
+    ----------
+    params : (T, d) array
+        Parameters at which each gradient was computed: (loc, raw_scale), d = 2 n, with standard deviation
+        softplus(raw_scale), or for ``family="point"`` the model's parameters, d = n.
+    noisy_gradients : (T, d) array
+        Noisy sums of the gradients of the sampled records' losses (not divided by the batch size).
+    noise_stddev : scalar, (d,) or (T, d) array
+        Standard deviation of the noise in each coordinate, positive.
+    sample_rate : float in (0, 1]
+        Poisson sampling rate.
+    names : sequence of n str, optional
+        Names of the parameters; ``theta[0]``, ... by default.
+    family : {"mean_field", "point"}
+    final_params : (d,) array, optional
+        Parameters after the last step; the last row of `params` by default.
+    event : Event, optional
+        What the other implementation did; None claims no guarantee, and `epsilon` is infinite.
+    delta : float in (0, 1), optional
+        Needed with `event`.
+    adjacency : {"add_remove", "zero_out", "replace_one"}
+
+    Returns
+    -------
+    Release
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an array has the wrong shape or a value out of range.
+    UnsupportedEventError
+        If no accountant covers `event` under `adjacency`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpinfer.release import release_from_arrays
+    >>> trace = np.linspace(1.0, 0.0, 50)[:, None] * np.ones((50, 2))
+    >>> release_from_arrays(trace, 3.0 * trace, noise_stddev=0.5, sample_rate=0.1, family="point").n_params
+    2
+    """
+    trace = check_float_array("params", params, (None, None))
+    steps, width = trace.shape
+    if steps < 1:
+        raise ValueError("params must hold at least one step, got 0")
+    check_choice("family", family, FAMILIES)
+    if family == "mean_field" and width % 2:
+        raise ValueError(f"params must have an even number of columns for family 'mean_field', got {width}")
+    n_params = width // 2 if family == "mean_field" else width
+    if names is None:
+        names = tuple(f"theta[{index}]" for index in range(n_params))
+    elif len(names) != n_params:
+        raise ValueError(f"names must have length {n_params}, got {len(names)}")
+    stddev = np.asarray(noise_stddev)
+    if stddev.ndim == 0:
+        stddev = np.full(width, check_float_array("noise_stddev", stddev))
+    certified, chosen_delta = np.inf, 0.0
+    if event is not None and not isinstance(event, NonPrivateEvent):
+        if delta is None:
+            raise ValueError("delta must be given with event")
+        bound = account(event, delta=delta, adjacency=adjacency)
+        certified, chosen_delta = bound.epsilon, bound.delta
+    return Release(
+        params=trace,
+        positions=trace,
+        noisy_gradients=check_float_array("noisy_gradients", noisy_gradients, (steps, width)),
+        noise_stddev=stddev,
+        final_params=trace[-1].copy()
+        if final_params is None
+        else check_float_array("final_params", final_params, (width,)),
+        sample_rate=sample_rate,
+        names=tuple(names),
+        family=family,
+        event=NonPrivateEvent() if event is None else event,
+        adjacency=Adjacency(adjacency),
+        delta=chosen_delta,
+        certified_epsilon=float(certified),
+        settings={"source": "external"},
+    )

@@ -1,0 +1,173 @@
+"""Saving and loading releases: a versioned zip of plain arrays and JSON that never executes what it reads."""
+
+import contextlib
+import io
+import json
+import math
+import os
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpinfer.accounting import Adjacency, event_from_dict
+from dpinfer.errors import ReleaseFormatError
+from dpinfer.release.trace import Release
+
+__all__ = ["load_release", "save_release", "write_atomically"]
+
+FORMAT_NAME = "dpinfer-release"
+FORMAT_VERSION = 1
+
+_ARRAYS = ("params", "positions", "noisy_gradients", "noise_stddev", "final_params", "grad_scale", "learning_rate")
+_SCALARS = (
+    "sample_rate",
+    "n_records",
+    "family",
+    "gradient",
+    "max_grad_norm",
+    "noise_multiplier",
+    "delta",
+    "secure",
+    "model_spec",
+    "settings",
+)
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write `content` to `path` so that a crash or a full disk leaves either the old file or the new one, never half.
+
+    Parameters
+    ----------
+    path : path-like
+    content : bytes
+
+    Raises
+    ------
+    OSError
+        If the folder does not exist or the disk is full; the temporary file is removed and `path` is untouched.
+    """
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise
+
+
+def save_release(release: Release, path: str | os.PathLike[str]) -> None:
+    """Save a release to one file.
+
+    **Privacy.** Writes what the release holds: noisy gradients and public settings.
+
+    Parameters
+    ----------
+    release : Release
+    path : path-like
+        Written atomically: a failure leaves no partial file.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+    if not isinstance(release, Release):
+        raise TypeError(f"release must be a Release, got {type(release).__name__}")
+    header: dict[str, Any] = {name: getattr(release, name) for name in _SCALARS}
+    header["model_spec"] = dict(release.model_spec)
+    header["settings"] = dict(release.settings)
+    header["names"] = list(release.names)
+    header["event"] = release.event.to_dict()
+    header["adjacency"] = release.adjacency.value
+    header["certified_epsilon"] = None if math.isinf(release.certified_epsilon) else release.certified_epsilon
+    header["positions_are_params"] = release.positions is release.params
+    document = {"format": FORMAT_NAME, "version": FORMAT_VERSION, "release": header}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(_entry("release.json"), json.dumps(document, allow_nan=False, sort_keys=True, indent=1))
+        for name in _ARRAYS:
+            array = getattr(release, name)
+            if array is None or (name == "positions" and header["positions_are_params"]):
+                continue
+            content = io.BytesIO()
+            np.save(content, array, allow_pickle=False)
+            archive.writestr(_entry(f"{name}.npy"), content.getvalue())
+    write_atomically(path, buffer.getvalue())
+
+
+def load_release(path: str | os.PathLike[str]) -> Release:
+    """Load a release that :meth:`Release.save` wrote.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    Release
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ReleaseFormatError
+        If it is not a release, is damaged, or has a newer format version.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            document = json.loads(archive.read("release.json"))
+            if not isinstance(document, dict) or document.get("format") != FORMAT_NAME:
+                raise ReleaseFormatError("path must name a dpinfer release, got another kind of file")
+            version = document.get("version")
+            if version != FORMAT_VERSION:
+                raise ReleaseFormatError(
+                    f"the release has format version {version!r}, this version of dpinfer reads {FORMAT_VERSION}"
+                )
+            header = dict(document["release"])
+            members = set(archive.namelist())
+            arrays: dict[str, Any] = {
+                name: np.lib.format.read_array(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
+                for name in _ARRAYS
+                if f"{name}.npy" in members
+            }
+        if header.pop("positions_are_params"):
+            arrays["positions"] = arrays["params"]
+        epsilon = header.pop("certified_epsilon")
+        return Release(
+            **arrays,
+            names=tuple(header.pop("names")),
+            event=event_from_dict(header.pop("event")),
+            adjacency=Adjacency(header.pop("adjacency")),
+            certified_epsilon=math.inf if epsilon is None else epsilon,
+            **header,
+        )
+    except ReleaseFormatError:
+        raise
+    except (
+        zipfile.BadZipFile,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        RuntimeError,
+        RecursionError,
+        zlib.error,
+    ) as error:
+        raise ReleaseFormatError(f"the file is not a readable dpinfer release ({type(error).__name__})") from error
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """Return a zip entry with a fixed date, so that equal releases give equal files."""
+    return zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))

@@ -1,0 +1,237 @@
+"""The gradient-trace release: the whole noisy trace of DP-SGD, its noise model and its privacy event."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
+from dpinfer.errors import InsecureReleaseError
+
+__all__ = ["Release"]
+
+FloatArray = npt.NDArray[np.float64]
+
+GRADIENTS = ("reparameterised", "aligned")
+FAMILIES = ("mean_field", "point")
+
+
+def _freeze(array: FloatArray) -> FloatArray:
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Release:
+    """Everything a private run has published: the noisy gradient trace and the public facts needed to use it.
+
+    The trace model is ``noisy_gradients[t] ~ N(sample_rate * A @ (positions[t] - optimum), noise_stddev[t]**2)``
+    (NA-DPVI, eq. 20, with the preconditioner's ``1 / beta**2`` in the variance).
+
+    **Privacy.** Safe to publish: the gradients carry the noise that `event` accounts for, and everything else is
+    public or computed from earlier noisy gradients.  No record, exact statistic, seed or generator state is in it.
+
+    Parameters
+    ----------
+    params : (T, d) float64
+        Variational parameters (loc, raw_scale) before each step; d = 2 n for ``family="mean_field"``, n for "point".
+    positions : (T, k) float64
+        Points at which the gradient is modelled as linear: `params` itself, or for ``gradient="aligned"`` the sampled
+        parameters theta_t (k = n).
+    noisy_gradients : (T, k) float64
+        Released gradients of ``sample_rate`` times the full loss.
+    noise_stddev : (k,) or (T, k) float64
+        Known standard deviation tau of the privacy noise in each gradient coordinate, positive.
+    final_params : (d,) float64
+        Variational parameters after the last step.
+    sample_rate : float in (0, 1]
+    names : tuple of n str
+        Names of the model's parameters.
+    n_records : int or None
+        The *public* number of records.
+    family : {"mean_field", "point"}
+        Whether `params` are (loc, raw_scale) of a Gaussian with standard deviation softplus(raw_scale), or the model's
+        parameters themselves.
+    gradient : {"reparameterised", "aligned"}
+    grad_scale : (k,) or (T, k) float64 or None
+        Preconditioner beta.
+    learning_rate : (d,) or (T, d) float64 or None
+    max_grad_norm, noise_multiplier : float or None
+    event : Event
+        What was done, as plain data; ``NonPrivateEvent()`` claims no guarantee.
+    adjacency : Adjacency
+    delta : float
+        The delta at which `certified_epsilon` holds; 0 when no guarantee is claimed.
+    certified_epsilon : float
+        The accountant's upper bound; infinity when no guarantee is claimed.
+    secure : bool
+        False when a seeded generator drew the noise: then nothing private was protected and `epsilon` raises.
+    model_spec : mapping
+        The model as plain data (``model.to_dict()``); empty when unknown.
+    settings : mapping
+        Further public settings (loss, expectation, version) as JSON values.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field has the wrong type, shape or range.
+    """
+
+    params: FloatArray
+    positions: FloatArray
+    noisy_gradients: FloatArray
+    noise_stddev: FloatArray
+    final_params: FloatArray
+    sample_rate: float
+    names: tuple[str, ...]
+    n_records: int | None = None
+    family: str = "mean_field"
+    gradient: str = "reparameterised"
+    grad_scale: FloatArray | None = None
+    learning_rate: FloatArray | None = None
+    max_grad_norm: float | None = None
+    noise_multiplier: float | None = None
+    event: Event = field(default_factory=NonPrivateEvent)
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    delta: float = 0.0
+    certified_epsilon: float = math.inf
+    secure: bool = True
+    model_spec: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        check_choice("family", self.family, FAMILIES)
+        check_choice("gradient", self.gradient, GRADIENTS)
+        if self.family == "point" and self.gradient == "aligned":
+            raise ValueError("gradient must be 'reparameterised' for family 'point', got 'aligned'")
+        names = tuple(self.names)
+        if not all(isinstance(name, str) for name in names) or not names:
+            raise TypeError("names must be a non-empty sequence of strings")
+        if len(set(names)) != len(names):
+            raise ValueError("names must be distinct")
+        put(self, "names", names)
+        n = len(names)
+        d = 2 * n if self.family == "mean_field" else n
+        k = n if self.gradient == "aligned" else d
+        params = check_float_array("params", self.params, (None, d))
+        steps = params.shape[0]
+        if steps < 1:
+            raise ValueError("params must hold at least one step, got 0")
+        same = self.positions is self.params
+        put(self, "params", _freeze(params))
+        put(
+            self,
+            "positions",
+            self.params if same else _freeze(check_float_array("positions", self.positions, (steps, k))),
+        )
+        if self.positions.shape[1] != k:
+            raise ValueError(f"positions must have shape {(steps, k)}, got {self.positions.shape}")
+        put(self, "noisy_gradients", _freeze(check_float_array("noisy_gradients", self.noisy_gradients, (steps, k))))
+        put(self, "final_params", _freeze(check_float_array("final_params", self.final_params, (d,))))
+        for name, width in (("noise_stddev", k), ("grad_scale", k), ("learning_rate", d)):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            array = np.asarray(value)
+            shape = (steps, width) if array.ndim == 2 else (width,)
+            array = check_float_array(name, value, shape)
+            if not (np.all(array >= 0.0) if name == "learning_rate" else np.all(array > 0.0)):
+                raise ValueError(f"{name} must be positive")
+            put(self, name, _freeze(array))
+        put(self, "sample_rate", check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False))
+        if self.n_records is not None:
+            put(self, "n_records", check_integer("n_records", self.n_records, 1))
+        put(self, "adjacency", Adjacency(self.adjacency))
+        put(self, "delta", check_interval("delta", self.delta, 0.0, 1.0, low_open=False))
+        epsilon = float(self.certified_epsilon)
+        if math.isnan(epsilon) or epsilon < 0.0:
+            raise ValueError(f"certified_epsilon must be at least 0, got {epsilon}")
+        if isinstance(self.event, NonPrivateEvent) and math.isfinite(epsilon):
+            raise ValueError("certified_epsilon must be infinite for an event that claims no guarantee")
+        put(self, "certified_epsilon", epsilon)
+        put(self, "model_spec", MappingProxyType(dict(self.model_spec)))
+        put(self, "settings", MappingProxyType(dict(self.settings)))
+
+    @property
+    def n_steps(self) -> int:
+        """Number of released gradients T."""
+        return int(self.params.shape[0])
+
+    @property
+    def n_params(self) -> int:
+        """Number of model parameters n."""
+        return len(self.names)
+
+    @property
+    def n_variational(self) -> int:
+        """Number of variational parameters d."""
+        return int(self.params.shape[1])
+
+    @property
+    def gradient_names(self) -> tuple[str, ...]:
+        """Names of the k gradient coordinates: ``loc[name]``, then ``raw_scale[name]``."""
+        if self.family == "point":
+            return self.names
+        loc = tuple(f"loc[{name}]" for name in self.names)
+        return loc if self.gradient == "aligned" else loc + tuple(f"raw_scale[{name}]" for name in self.names)
+
+    @property
+    def epsilon(self) -> float:
+        """The certified epsilon at `delta`; infinity when no guarantee is claimed.
+
+        Raises
+        ------
+        InsecureReleaseError
+            If the noise came from a seeded generator.
+        """
+        if not self.secure:
+            raise InsecureReleaseError(
+                "this release is NOT PRIVATE: its noise came from a seeded generator, so it has no epsilon"
+            )
+        return self.certified_epsilon
+
+    @property
+    def guarantee(self) -> str:
+        """The privacy guarantee in words."""
+        if not self.secure:
+            return "NOT PRIVATE: the noise came from a seeded generator (for studies only)."
+        if math.isinf(self.certified_epsilon):
+            return "No privacy guarantee is claimed for this release."
+        relation = {
+            Adjacency.ADD_REMOVE: "adding or removing one record",
+            Adjacency.ZERO_OUT: "blanking one record",
+            Adjacency.REPLACE_ONE: "replacing one record",
+        }[self.adjacency]
+        return (
+            f"({self.certified_epsilon:.4g}, {self.delta:.3g})-differentially private with respect to {relation}; "
+            "this holds for the whole trace and for everything computed from it."
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""
+        from dpinfer.release.files import save_release
+
+        save_release(self, path)
+
+    def replace(self, **changes: Any) -> "Release":
+        """Return a copy with some fields changed (for re-analysis: the copy is checked like the original)."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        unknown = set(changes) - set(values)
+        if unknown:
+            raise TypeError(f"replace() got unknown fields {sorted(unknown)}")
+        values.update(changes)
+        return Release(**values)
+
+    def __repr__(self) -> str:
+        model = self.model_spec.get("kind", "unknown model")
+        head = f"Release({model}: {self.n_steps} steps, {self.n_params} parameters, {self.gradient} gradients)"
+        return f"{head}\n  {self.guarantee}"

@@ -1,0 +1,12 @@
+"""Tools for studies and tests, which must never touch data that need protection.
+
+Examples
+--------
+>>> from dpinfer.testing import InsecureRNG
+>>> InsecureRNG(7).secure
+False
+"""
+
+from dpinfer.mechanism.random_source import InsecureRNG
+
+__all__ = ["InsecureRNG"]

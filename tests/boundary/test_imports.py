@@ -1,0 +1,49 @@
+"""Post-processing never loads the private side, and importing the package is cheap."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def modules_after(statement):
+    script = f"{statement}; import sys; print(chr(10).join(sorted(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import dpinfer",
+        "import dpinfer; dpinfer.noise_aware_posterior",
+        "import dpinfer.inference",
+        "import dpinfer.release",
+        "import dpinfer.models",
+        "import dpinfer.accounting",
+        "import dpinfer.diagnostics",
+        "import dpinfer.plots",
+    ],
+)
+def test_the_private_side_is_not_loaded(statement):
+    loaded = modules_after(statement)
+    assert not [name for name in loaded if name.startswith("dpinfer.mechanism")]
+
+
+def test_the_test_above_can_fail():
+    assert "dpinfer.mechanism._native" in modules_after("import dpinfer; dpinfer.run_dpvi")
+
+
+def test_the_package_imports_nothing_heavy():
+    loaded = modules_after("import dpinfer")
+    assert not {"scipy", "matplotlib", "emcee", "autodp", "prv_accountant"} & {name.split(".")[0] for name in loaded}
+
+
+def test_every_public_name_is_there():
+    import dpinfer
+
+    for name in dpinfer.__all__:
+        assert getattr(dpinfer, name) is not None
+    with pytest.raises(AttributeError, match="no attribute"):
+        dpinfer.no_such_name  # noqa: B018
+    assert set(dpinfer.__all__) <= set(dir(dpinfer))

@@ -1,0 +1,360 @@
+"""The public run: what a release holds, how it was computed, and what is refused."""
+
+import copy
+import os
+import pickle
+
+import numpy as np
+import pytest
+from scipy import special
+from tests.reference import dpvi_gradients as oracle
+
+import dpinfer as dpi
+from dpinfer.errors import InsecureReleaseError, RecordError
+from dpinfer.mechanism import FisherScaling, OSRandomSource, _native
+from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.models.bijectors import softplus
+from dpinfer.testing import InsecureRNG
+
+SECRET = 8675309.25
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.3, n_steps=25)
+
+
+@pytest.fixture
+def records(rng):
+    X = rng.normal(size=(400, 3))
+    y = (rng.random(400) < special.expit(X @ [1.0, -2.0, 0.5])).astype(float)
+    return X, y
+
+
+def run(plan, records, **options):
+    defaults = {
+        "plan": plan,
+        "n_records": 400,
+        "max_grad_norm": 2.0,
+        "random_source": InsecureRNG(1),
+    }
+    model = options.pop("model", dpi.models.LogisticRegression(3, fit_intercept=True))
+    return dpi.run_dpvi(model, *records, **(defaults | options))
+
+
+class KnownKey(RandomSource):
+    """A source whose key the test knows, so that it can take the noise away."""
+
+    secure = False
+
+    def take_key(self):
+        return bytes(range(32))
+
+
+def test_shapes_and_recorded_facts(plan, records):
+    release = run(plan, records)
+    assert release.params.shape == release.noisy_gradients.shape == (25, 8)
+    assert release.positions is release.params
+    assert release.names == ("coef[0]", "coef[1]", "coef[2]", "intercept")
+    np.testing.assert_array_equal(release.grad_scale, np.repeat([1.0, 550.0], 4))
+    np.testing.assert_allclose(release.noise_stddev, plan.noise_multiplier * 2.0 / release.grad_scale)
+    np.testing.assert_allclose(release.learning_rate, release.grad_scale / (plan.noise_multiplier * 2.0 * np.sqrt(25)))
+    assert release.event == plan.event
+    assert release.certified_epsilon == plan.epsilon <= 1.0
+    assert release.n_records == 400
+    assert dpi.models.model_from_dict(release.model_spec).n_params == 4
+
+
+@pytest.mark.parametrize("gradient", ["reparameterised", "aligned"])
+@pytest.mark.parametrize("loss", ["split", "per_example"])
+@pytest.mark.parametrize("expectation", ["quadrature", "monte_carlo"])
+def test_the_iterates_follow_the_released_gradients(plan, records, gradient, loss, expectation):
+    release = run(plan, records, gradient=gradient, loss=loss, expectation=expectation)
+    steps = np.diff(np.vstack((release.params, release.final_params)), axis=0)
+    n = release.n_params
+    np.testing.assert_allclose(steps[:, :n], -release.learning_rate[:n] * release.noisy_gradients[:, :n], atol=1e-13)
+    if gradient == "reparameterised":
+        np.testing.assert_allclose(steps, -release.learning_rate * release.noisy_gradients, atol=1e-13)
+    else:
+        # The gradient of raw_scale follows from that of the sampled theta = loc + s z.
+        raw = release.params[:, n:]
+        s, slope = softplus(raw), special.expit(raw)
+        z = (release.positions - release.params[:, :n]) / s
+        derived = z * slope * release.noisy_gradients - plan.sample_rate * slope / s
+        np.testing.assert_allclose(steps[:, n:], -release.learning_rate[n:] * derived, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["split", "per_example"])
+@pytest.mark.parametrize("gradient", ["reparameterised", "aligned"])
+@pytest.mark.parametrize("likelihood", ["logistic", "gaussian"])
+def test_released_gradients_are_the_clipped_sums_plus_prior(plan, rng, loss, gradient, likelihood):
+    """With the key known, the noise is taken away and the first gradient equals a NumPy computation."""
+    X = rng.normal(size=(150, 2))
+    y = (rng.random(150) < 0.5).astype(float) if likelihood == "logistic" else rng.normal(size=150)
+    kind = dpi.models.LogisticRegression if likelihood == "logistic" else dpi.models.LinearRegression
+    model = kind(2)
+    n, norm = model.n_params, 1.5
+    beta = np.concatenate((np.full(n, 0.8), np.full(n, 20.0)))
+    start = (rng.normal(size=n), rng.normal(size=n) - 1.0)
+    release = dpi.run_dpvi(
+        model, X, y, plan=plan, n_records=130, max_grad_norm=norm, grad_scale=beta, loss=loss, gradient=gradient,
+        start=start, random_source=KnownKey(),
+    )  # fmt: skip
+    loc, raw = start
+    s, slope = softplus(raw), special.expit(raw)
+    aligned = gradient == "aligned"
+    width = n if aligned else 2 * n
+    if aligned:
+        z = (release.positions[0] - loc) / s
+        prior = -model.log_prior_gradient(release.positions[0])
+    else:
+        prior = -np.concatenate(model.expected_log_prior_gradient(loc, raw))
+        prior[n:] -= slope / s  # entropy: -dH/du
+    offset = prior / 130 if loss == "per_example" else 0.0 * prior
+    total = np.zeros(width)
+    rows = _native.poisson_sample(bytes(range(32)), 0, plan.sample_rate, 150)
+    for row in rows:
+        if aligned:
+            gradient_i = oracle.draws_gradient(likelihood, X[row], y[row], loc, raw, z[None])[:n]
+        else:
+            gradient_i = oracle.quadrature_gradient(likelihood, X[row], y[row], loc, raw)
+        total += oracle.clip(beta[:width] * (gradient_i + offset), norm)
+    want = total / beta[:width] + (plan.sample_rate * prior if loss == "split" else 0.0)
+    noise = _noise_of_step(width, norm, plan.noise_multiplier) / beta[:width]
+    tolerance = len(rows) * norm * 2.0**-19 + 2e-5 * len(rows)
+    np.testing.assert_allclose((release.noisy_gradients[0] - noise) * beta[:width], want * beta[:width], atol=tolerance)
+
+
+def _noise_of_step(width, norm, noise_multiplier):
+    """The noise of step 0 under the known key, from a session whose only row is never sampled."""
+    session = _native.StepSession(
+        features=np.zeros((1, (width + 1) // 2 if width % 2 == 0 else width)), response=np.zeros(1),
+        likelihood="logistic", intercept=False, aligned=width % 2 == 1, sample_rate=1e-12, max_grad_norm=norm,
+        key=bytes(range(32)), n_threads=1,
+    )  # fmt: skip
+    n = session.released_length
+    session.set_scales(np.ones(n), np.zeros(n))
+    n_coef = n if width % 2 == 1 else n // 2
+    session.set_draws(np.zeros((1, n_coef)), np.zeros((1, n_coef)), np.empty((0, 1)))
+    return session.noisy_sum(0, noise_multiplier)[:width]
+
+
+def test_runs_are_reproducible_with_a_seed_only(plan, records):
+    first, second = run(plan, records), run(plan, records, n_threads=3)
+    np.testing.assert_array_equal(first.noisy_gradients, second.noisy_gradients)
+    np.testing.assert_array_equal(
+        run(plan, (records[0].astype(np.float32), records[1])).params.shape, first.params.shape
+    )
+    private = run(plan, records, random_source=None)
+    again = run(plan, records, random_source=None)
+    assert private.secure
+    assert np.all(private.noisy_gradients != again.noisy_gradients)
+    assert private.epsilon <= 1.0
+    source = InsecureRNG(1)
+    one, two = run(plan, records, random_source=source), run(plan, records, random_source=source)
+    assert np.all(one.noisy_gradients != two.noisy_gradients)
+
+
+def test_seeded_releases_are_not_private(plan, records):
+    release = run(plan, records)
+    assert not release.secure
+    with pytest.raises(InsecureReleaseError, match="NOT PRIVATE"):
+        _ = release.epsilon
+    assert "NOT PRIVATE" in repr(release)
+
+
+def test_preconditioner_and_rate_may_follow_the_released_iterate(plan, records):
+    seen = []
+
+    def scale(step, params):
+        seen.append((step, params.copy()))
+        return np.full(8, 1.0 + step)
+
+    release = run(plan, records, grad_scale=scale, learning_rate=lambda step, params: 1e-3 / (1.0 + step))
+    assert release.grad_scale.shape == (25, 8)
+    np.testing.assert_array_equal(release.grad_scale[:, 0], 1.0 + np.arange(25))
+    np.testing.assert_allclose(release.noise_stddev, plan.noise_multiplier * 2.0 / release.grad_scale)
+    np.testing.assert_allclose(release.learning_rate[:, 3], 1e-3 / (1.0 + np.arange(25)))
+    for step, params in seen:
+        np.testing.assert_array_equal(params, release.params[step])
+
+
+def test_heuristic_rate_follows_a_varying_preconditioner(plan, records):
+    release = run(plan, records, grad_scale=lambda step, params: np.full(8, 1.0 + step))
+    np.testing.assert_allclose(release.learning_rate, release.grad_scale / (plan.noise_multiplier * 2.0 * 5.0))
+
+
+def test_fisher_scaling(records):
+    model = dpi.models.LogisticRegression(3)
+    fisher = FisherScaling(model, 400, 0.3, 100, second_moments=[1.0, 4.0, 9.0], raw_ratio=0.5)
+    params = np.concatenate((np.zeros(3), np.full(3, -40.0)))
+    np.testing.assert_allclose(fisher.information(params), [0.25, 1.0, 2.25])
+    np.testing.assert_allclose(fisher.grad_scale(0, params)[:3], [2.0, 1.0, 2 / 3])
+    np.testing.assert_allclose(fisher.learning_rate(50, params)[:3], 0.1 / (0.3 * 400 * np.array([0.25, 1.0, 2.25])))
+    np.testing.assert_allclose(fisher.learning_rate(0, params), 5 * fisher.learning_rate(50, params))
+    with pytest.raises(ValueError, match="second_moments"):
+        FisherScaling(model, 400, 0.3, 100, second_moments=[1.0, 0.0, 1.0])
+    plan = dpi.plan_privacy(target_epsilon=3.0, target_delta=1e-5, sample_rate=0.3, n_steps=100)
+    release = run(plan, records, model=model, recipe="tied")
+    assert release.grad_scale.shape == (100, 6)
+    assert release.settings["recipe"] == "tied"
+
+
+def test_without_much_noise_it_finds_the_posterior(rng):
+    """Convergence: at a huge epsilon the iterate reaches the variational optimum of a Gaussian model's weights."""
+    X = rng.normal(size=(3000, 2))
+    y = X @ [0.5, -1.0] + 0.3 * rng.normal(size=3000)
+    model = dpi.models.LinearRegression(2)
+    plan = dpi.accounting.PrivacyPlan.from_noise_multiplier(0.5, sample_rate=0.5, n_steps=3000, delta=1e-5)
+    release = dpi.run_dpvi(
+        model, X, y, plan=plan, n_records=3000, max_grad_norm=260.0, grad_scale=(1.0, 1500.0), n_threads=1,
+        random_source=InsecureRNG(2),
+    )  # fmt: skip
+    loc = release.params[-500:, :3].mean(axis=0)
+    np.testing.assert_allclose(loc[:2], [0.5, -1.0], atol=0.03)
+    assert softplus(loc[2]) == pytest.approx(0.09, rel=0.25)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "poisson"])
+def test_other_likelihoods_converge(rng, likelihood):
+    X = rng.normal(size=(3000, 2))
+    eta = X @ [0.6, -0.4]
+    if likelihood == "probit":
+        model, y = dpi.models.ProbitRegression(2), (rng.random(3000) < special.ndtr(eta)).astype(float)
+    else:
+        model, y = dpi.models.PoissonRegression(2), rng.poisson(np.exp(eta)).astype(float)
+    plan = dpi.accounting.PrivacyPlan.from_noise_multiplier(0.5, sample_rate=0.3, n_steps=800, delta=1e-5)
+    release = run(plan, (X, y), model=model, n_records=3000, max_grad_norm=5.0, learning_rate=5e-4, n_threads=1)
+    np.testing.assert_allclose(release.params[-200:, :2].mean(axis=0), [0.6, -0.4], atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"n_records": 0}, ValueError, "n_records"),
+        ({"n_records": 10.0}, TypeError, "n_records"),
+        ({"max_grad_norm": 0.0}, ValueError, "max_grad_norm"),
+        ({"max_grad_norm": float("inf")}, ValueError, "max_grad_norm"),
+        ({"grad_scale": -1.0}, ValueError, "grad_scale"),
+        ({"grad_scale": np.ones(3)}, ValueError, "grad_scale"),
+        ({"grad_scale": lambda step, params: np.ones(2)}, ValueError, "grad_scale"),
+        ({"learning_rate": "adam"}, ValueError, "learning_rate"),
+        ({"learning_rate": -0.1}, ValueError, "learning_rate"),
+        ({"loss": "both"}, ValueError, "loss"),
+        ({"expectation": "exact"}, ValueError, "expectation"),
+        ({"gradient": "none"}, ValueError, "gradient"),
+        ({"recipe": "grandmother"}, ValueError, "recipe"),
+        ({"n_draws": 0}, ValueError, "n_draws"),
+        ({"n_nodes": 0}, ValueError, "n_nodes"),
+        ({"n_threads": 0}, ValueError, "n_threads"),
+        ({"start": np.zeros(8)}, TypeError, "start"),
+        ({"start": (np.zeros(3), 0.0)}, ValueError, "start"),
+        ({"progress": "yes"}, TypeError, "progress"),
+        ({"random_source": 3}, TypeError, "random_source"),
+        ({"plan": 1.0}, TypeError, "plan"),
+        ({"model": "logistic"}, TypeError, "model"),
+    ],
+)
+def test_bad_arguments(plan, records, options, error, message):
+    with pytest.raises(error, match=message):
+        run(plan, records, **options)
+
+
+class CountingSource(RandomSource):
+    """Counts the keys it gave out: none may be taken when records are refused."""
+
+    secure = False
+    taken = 0
+
+    def take_key(self):
+        self.taken += 1
+        return bytes(32)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda X, y: (np.where(X[3, 1] == X, np.nan, X), y), "X must be finite"),
+        (lambda X, y: (np.where(X[3, 1] == X, np.inf, X), y), "X must be finite"),
+        (lambda X, y: (X, np.where(np.arange(400) == 7, SECRET, y)), "y must hold 0 and 1"),
+        (lambda X, y: (X, np.where(np.arange(400) == 7, np.nan, y)), "y must be finite"),
+        (lambda X, y: (X[:0], y[:0]), "at least one row"),
+        (lambda X, y: (X, y[:-1]), "as many entries"),
+        (lambda X, y: (X[:, :2], y), "shape"),
+        (lambda X, y: (X[:, 0], y), "shape"),
+        (lambda X, y: (X.astype(str), y), "real numbers"),
+        (lambda X, y: (X.astype(object), y), "real numbers"),
+    ],
+)
+def test_bad_records_are_refused_before_anything_is_spent(plan, records, spoil, message):
+    X, y = records
+    X = X.copy()
+    X[5, 0] = SECRET
+    source = CountingSource()
+    with pytest.raises((RecordError, TypeError), match=message) as caught:
+        run(plan, spoil(X, y), random_source=source)
+    assert source.taken == 0
+    assert str(SECRET) not in str(caught.value)
+    assert not any(
+        character.isdigit() and int(character) in (5, 7) for character in str(caught.value).split("shape")[0]
+    )
+
+
+def test_counts_are_checked(plan, records):
+    X, _ = records
+    with pytest.raises(RecordError, match="counts"):
+        run(plan, (X, np.full(400, 0.5)), model=dpi.models.PoissonRegression(3))
+
+
+def test_one_record_and_integer_columns_work(plan):
+    release = run(plan, (np.array([[1, 2, 3]]), np.array([1])), n_records=1)
+    assert np.all(np.isfinite(release.noisy_gradients))
+
+
+def test_wild_records_do_not_raise(plan, records):
+    X, y = records
+    X = X * 10.0 ** np.linspace(-300, 300, 400)[:, None]
+    release = run(plan, (X, y))
+    assert np.all(np.isfinite(release.noisy_gradients))
+
+
+def test_progress_and_interruption(plan, records):
+    seen = []
+    run(plan, records, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(step, 25) for step in range(1, 26)]
+
+    def interrupt(done, total):
+        if done == 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, records, progress=interrupt)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_run_refuses_to_continue_in_a_forked_process(plan, records, monkeypatch):
+    real = os.getpid()
+
+    def become_another_process(done, total):
+        monkeypatch.setattr(os, "getpid", lambda: real + 1)
+
+    with pytest.raises(RuntimeError, match="forked"):
+        run(plan, records, progress=become_another_process)
+
+
+@pytest.mark.parametrize("source", [OSRandomSource(), InsecureRNG(3)])
+def test_sources_cannot_be_copied(source):
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(source)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        copy.copy(source)
+
+
+def test_seeds_are_checked():
+    with pytest.raises(ValueError, match="seed"):
+        InsecureRNG(-1)
+    with pytest.raises(TypeError, match="seed"):
+        InsecureRNG("1")
+    assert InsecureRNG(1).take_key() != InsecureRNG(2).take_key()
+    assert OSRandomSource().take_key() != OSRandomSource().take_key()

@@ -45,6 +45,7 @@ struct GradientTask {
   int n_pad;
   bool has_raw;  // false for aligned gradients: the loc-gradient only, at one draw
   bool has_dispersion;
+  bool has_offset;  // whether any offset is not zero
 
   const double* loc;       // quadrature: mean of the weights
   const double* variance;  // quadrature: variance of the weights
@@ -74,7 +75,7 @@ struct GradientTask {
   // Length of a preconditioned gradient in its padded layout: [loc | raw | dispersion loc, dispersion raw, 0 ...].
   int gradient_length() const { return n_pad * (has_raw ? 2 : 1) + (has_dispersion ? kRowGroup : 0); }
   // Doubles of scratch that clipped_rows needs.
-  int scratch_length() const { return n_pad * kRowGroup + gradient_length() + kRowGroup * (n_draws + 1); }
+  int scratch_length() const { return kRowGroup * (n_pad + gradient_length() + n_draws); }
 };
 
 struct KernelTable {

@@ -1,5 +1,6 @@
 #include "mechanism/step_session.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -48,6 +49,7 @@ void StepSession::pad_rows(std::span<const double> source, int n_rows, AlignedVe
 }
 
 void StepSession::set_scales(std::span<const double> scale, std::span<const double> offset) {
+  task_.has_offset = std::any_of(offset.begin(), offset.end(), [](double value) { return value != 0.0; });
   const auto width = static_cast<std::size_t>(task_.n_coef);
   const std::size_t n = width + (task_.has_dispersion ? 1 : 0);
   for (std::size_t j = 0; j < width; ++j) {

@@ -66,13 +66,22 @@ def noise_range(shift: float, rate: float, tail: float) -> tuple[float, float]:
 
 
 def _edge_noise(shift: float, rate: float, edges: FloatArray) -> FloatArray:
-    """Return the noise at which the REMOVE loss equals each edge; -inf at and below the least loss."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        small = np.minimum(edges, 1.0)
-        ratio = np.log1p(np.maximum(np.expm1(small) / rate, -1.0))
-        if edges[-1] > 1.0:
-            large = np.maximum(edges, 1.0)
-            ratio = np.where(edges > 1.0, large - math.log(rate) + np.log1p((rate - 1.0) * np.exp(-large)), ratio)
+    """Return the noise at which the REMOVE loss equals each edge; -inf at and below the least loss.
+
+    Three forms of log((e^edge - 1 + q) / q), so that each answer is exact for an edge that is off by a few roundings:
+    one for edges far below 0, which exist only at a rate above one third, one around 0, and one that cannot overflow.
+    """
+    ratio = edges
+    if rate < 1.0:
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ratio = np.log1p(np.maximum(np.expm1(np.minimum(edges, 1.0)) / rate, -1.0))
+            if edges[0] < -0.5:
+                low = np.log(np.maximum(np.exp(np.minimum(edges, 0.0)) - (1.0 - rate), 0.0) / rate)
+                ratio = np.where(edges < -0.5, low, ratio)
+            if edges[-1] > 1.0:
+                large = np.maximum(edges, 1.0)
+                high = large - math.log(rate) + np.log1p((rate - 1.0) * np.exp(-large))
+                ratio = np.where(edges > 1.0, high, ratio)
     result: FloatArray = 0.5 * shift + ratio / shift
     return result
 

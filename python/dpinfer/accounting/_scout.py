@@ -109,7 +109,11 @@ def _point_law(step: Step, direction: Direction, tail: float) -> tuple[FloatArra
 
 
 def _solve_tilt(points: _Points, delta: float | None, epsilon: float | None) -> float:
-    """Return theta with theta K'(theta) - K(theta) = log(1 / delta), or with K'(theta) = epsilon."""
+    """Return the theta whose Chernoff bound on delta is least at `delta`, or with K'(theta) = epsilon.
+
+    The bound is log delta <= K - theta epsilon - c with c = (1 + theta) log(1 + theta) - theta log(theta), from the
+    greatest value of (1 - e^-x) e^(-theta x); at its least over theta, epsilon = K'(theta) - c'(theta).
+    """
     _, mean, variance = points.cumulants(0.0)
     if variance <= 0.0:
         return 1.0
@@ -125,8 +129,11 @@ def _solve_tilt(points: _Points, delta: float | None, epsilon: float | None) -> 
     low, high = 0.0, _MAX_THETA
     for _ in range(60):
         cgf, first, second = points.cumulants(theta)
-        gap = theta * first - cgf - level if delta is not None else first - level
-        slope = theta * second if delta is not None else second
+        if delta is not None:
+            gap = theta * first - cgf + math.log1p(theta) - level
+            slope = theta * second + 1.0 / (1.0 + theta)
+        else:
+            gap, slope = first - level, second
         if delta is None and theta * first - cgf > _LARGEST_LEVEL:
             gap = math.inf
         if gap > 0.0:
@@ -175,6 +182,8 @@ def _plan_layout(
     least, most = points.support()
     best = int(np.argmin(above))
     high, low = min(float(above[best]), most), max(float(np.max(below)), least)
+    if delta is not None and theta > 0.0:
+        low = max(least, min(low, mean - math.log1p(1.0 / theta) - spread))
     low = min(low, high - 1e-3 * spread)
 
     count = sum(steps.values())

@@ -9,7 +9,7 @@ from dpinfer.accounting._steps import reduce_event
 from dpinfer.accounting.accountant import ACCOUNTANTS, AccountantName, certify
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
-from dpinfer.accounting.events import Event
+from dpinfer.accounting.events import Event, check_event
 from dpinfer.accounting.gaussian import gaussian_epsilon
 from dpinfer.errors import BudgetExceededError
 
@@ -186,7 +186,7 @@ def _first_guess(make_event: Callable[[float], Event], target: float, delta: flo
     """Return a start from the central limit theorem (Bu, Dong, Long and Su, 2020); an estimate, never a bound."""
 
     def gaussian_limit(point: float) -> float:
-        steps = reduce_event(make_event(math.exp(point)), adjacency)
+        steps = reduce_event(check_event("what make_event returns", make_event(math.exp(point))), adjacency)
         if steps is None:
             raise BudgetExceededError("an event without any guarantee meets no target")
         total = math.fsum(

@@ -53,7 +53,8 @@ def rdp_epsilon(steps: Mapping[Step, int], delta: float) -> float:
 
     integers = sorted({round(order) for order in np.geomspace(2.0, _LARGEST_ORDER, 28)})
     for order in (1.05, 1.1, 1.2, 1.35, 1.5, 1.75, *map(float, integers)):
-        bound(order)
+        if bound(order) > 2.0 * min(cache.values()) and order > 4.0:
+            break  # the bound falls and then rises with the order, and the cost of an order is proportional to it
     best = min(cache, key=lambda order: cache[order])
     if best >= 2.0:
         _refine(bound, integers, round(best))

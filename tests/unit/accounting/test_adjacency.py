@@ -58,7 +58,9 @@ def test_a_refusal_names_the_way_out():
 
 @pytest.mark.parametrize("inner", [SelfComposed(GAUSSIAN, 2), Composed([GAUSSIAN]), POISSON])
 @pytest.mark.parametrize(
-    "sample", [lambda e: PoissonSampled(0.1, e), lambda e: SampledWithoutReplacement(10, 1, e)], ids=["poisson", "subset"]
+    "sample",
+    [lambda e: PoissonSampled(0.1, e), lambda e: SampledWithoutReplacement(10, 1, e)],
+    ids=["poisson", "subset"],
 )
 def test_sampling_of_anything_but_a_gaussian_is_refused(inner, sample):
     with pytest.raises(UnsupportedEventError, match="compose outside"):

@@ -1,0 +1,161 @@
+"""The accountants against each other and against Google's, over a grid of regimes."""
+
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+from scipy import special
+
+from dpinfer.accounting import (
+    AccountantFallbackWarning,
+    Composed,
+    GaussianEvent,
+    PoissonSampled,
+    SampledWithoutReplacement,
+    SelfComposed,
+    account,
+)
+from dpinfer.accounting import prv as prv_module
+from dpinfer.accounting._loss_grid import Direction
+from dpinfer.accounting._steps import Step, StepKind
+from dpinfer.accounting.pld import pld_epsilon
+from dpinfer.accounting.prv import PRVError, prv_epsilon
+from dpinfer.accounting.rdp import _divergence, rdp_epsilon
+
+DELTA = 1e-5
+SAMPLING = [(0.5, 20), (0.1, 100), (0.01, 1), (0.01, 1000), (1e-3, 3000)]
+REGIMES = [*itertools.product([0.7, 1.0, 2.0, 20.0], SAMPLING), (5.0, (0.9, 10)), (0.5, (0.02, 30))]
+FAILING = (1.0, 0.3, 2000)
+
+
+@pytest.fixture
+def coarse_prv(monkeypatch):
+    """prv-accountant on a small mesh: wider intervals, the same guarantee, a tenth of the time."""
+    monkeypatch.setattr(prv_module, "_MAX_MESH", 20_000)
+    monkeypatch.setattr(prv_module, "_RELATIVE_ERROR", 0.02)
+
+
+def poisson(noise, rate, count):
+    return SelfComposed(PoissonSampled(rate, GaussianEvent(noise)), count)
+
+
+@pytest.mark.parametrize(("noise", "sampling"), REGIMES)
+def test_the_default_lies_inside_prv_and_below_rdp(noise, sampling, coarse_prv):
+    rate, count = sampling
+    steps = {Step(StepKind.POISSON, 1.0 / noise, rate): count}
+    default = pld_epsilon(steps, DELTA)
+    assert default <= rdp_epsilon(steps, DELTA) * (1.0 + 1e-9)
+    interval = prv_epsilon(steps, DELTA)
+    assert interval.lower <= default
+    assert default <= interval.upper * (1.0 + 1e-4)
+    assert interval.lower <= interval.estimate <= interval.upper
+
+
+def test_the_order_prv_does_not_model_is_covered(monkeypatch):
+    """If the package said 0, the bound would still be that of the other order of the data sets."""
+    steps = {Step(StepKind.POISSON, 0.5, 0.1): 50}
+    monkeypatch.setattr(prv_module, "_run", lambda *arguments: (0.0, 0.0, 0.0))
+    assert prv_epsilon(steps, DELTA).upper == pld_epsilon(steps, DELTA, (Direction.ADD,)) > 0.1
+
+
+@pytest.mark.parametrize("answer", [(9.0, 9.1, 9.2), (0.1, 0.2, math.nan), (0.3, 0.2, 0.4), (math.inf,) * 3])
+def test_contradictions_of_prv_are_failures(monkeypatch, answer):
+    monkeypatch.setattr(prv_module, "_run", lambda *arguments: answer)
+    with pytest.raises(PRVError):
+        prv_epsilon({Step(StepKind.POISSON, 0.5, 0.1): 50}, DELTA)
+
+
+def test_a_failure_of_prv_is_visible(coarse_prv):
+    event = poisson(*FAILING)
+    with pytest.warns(AccountantFallbackWarning, match="Discrete mean"):
+        bound = account(event, delta=DELTA, accountant="prv")
+    assert bound.fallback == "pld"
+    assert bound.accountant == "prv"
+    assert bound.lower is None
+    assert "prv" in bound.note
+    assert "fallback='pld'" in repr(bound)
+    assert bound.epsilon == account(event, delta=DELTA).epsilon
+
+
+def test_no_warning_without_a_fallback(coarse_prv):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bound = account(poisson(2.0, 0.1, 100), delta=DELTA, accountant="prv")
+    assert bound.fallback is None
+    assert "removal" in bound.note
+    assert bound.lower <= bound.estimate <= bound.epsilon
+
+
+def test_prv_composes_different_steps(coarse_prv):
+    event = Composed([poisson(2.0, 0.1, 100), SelfComposed(GaussianEvent(30.0), 5)])
+    bound = account(event, delta=DELTA, accountant="prv")
+    assert bound.lower <= account(event, delta=DELTA).epsilon <= bound.epsilon
+
+
+def exact_divergence(noise, rate, order):
+    """Mironov, Talwar and Zhang (2019), equation for integer orders."""
+    k = np.arange(order + 1)
+    terms = special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)
+    terms = terms + k * np.log(rate) + (order - k) * np.log1p(-rate) + (k * k - k) / (2.0 * noise**2)
+    return special.logsumexp(terms) / (order - 1)
+
+
+@pytest.mark.parametrize(("noise", "rate"), [(1.0, 0.3), (2.0, 0.01), (20.0, 0.1)])
+def test_autodp_divergences_at_integer_orders(noise, rate):
+    divergence = _divergence(Step(StepKind.POISSON, 1.0 / noise, rate))
+    for order in (2, 3, 8, 9, 17, 64, 400):
+        assert divergence(float(order)) == pytest.approx(exact_divergence(noise, rate, order), rel=1e-6, abs=1e-13)
+
+
+def test_autodp_divergences_between_orders_are_upper_bounds():
+    divergence = _divergence(Step(StepKind.POISSON, 0.8, 0.1))
+    orders = [1.3, 2.0, 2.4, 3.0, 3.7, 4.0]
+    cumulants = [(order - 1.0) * divergence(order) for order in orders]
+    assert np.all(np.diff(cumulants) > 0.0)
+    chord = 0.6 * cumulants[1] + 0.4 * cumulants[3]
+    assert cumulants[2] == pytest.approx(chord, rel=1e-9)
+
+
+def test_rdp_of_the_plain_gaussian_is_above_the_exact_value_and_near():
+    event = SelfComposed(GaussianEvent(50.0), 100)
+    exact = account(event, delta=DELTA).epsilon
+    assert exact < account(event, delta=DELTA, accountant="rdp").epsilon < 1.15 * exact
+
+
+def test_rdp_without_replacement_is_valid_and_loose():
+    event = SelfComposed(SampledWithoutReplacement(1000, 50, GaussianEvent(4.0)), 200)
+    tight = account(event, delta=DELTA, adjacency="replace_one").epsilon
+    assert tight < account(event, delta=DELTA, adjacency="replace_one", accountant="rdp").epsilon < 4.0 * tight
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("noise", "rate", "count"), [(1.0, 0.01, 500), (5.0, 0.3, 50), (0.8, 0.05, 1)])
+@pytest.mark.parametrize("delta", [1e-3, 1e-8])
+def test_against_dp_accounting(noise, rate, count, delta):
+    reason = "Google's dp-accounting is a cross-check for tests only"
+    dp_event = pytest.importorskip("dp_accounting.dp_event", reason=reason)
+    pld = pytest.importorskip("dp_accounting.pld.pld_privacy_accountant", reason=reason)
+    accountant = pld.PLDAccountant()
+    accountant.compose(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(noise)), count)
+    theirs = accountant.get_epsilon(delta)
+    ours = account(poisson(noise, rate, count), delta=delta).epsilon
+    # Both are upper bounds; theirs is on a grid of 1e-4 per step.
+    assert ours <= theirs * (1.0 + 1e-4)
+    assert ours == pytest.approx(theirs, rel=2e-2)
+
+
+def test_the_engines_are_imported_on_first_use():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, dpinfer.accounting as a\n"
+        "heavy = ('scipy', 'prv_accountant', 'autodp', 'dpinfer.mechanism')\n"
+        "assert not [m for m in heavy if m in sys.modules]\n"
+        "a.account(a.GaussianEvent(1.0), delta=1e-5)\n"
+        "assert not [m for m in heavy[1:] if m in sys.modules]\n"
+        "assert set(a.__all__) <= set(dir(a))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

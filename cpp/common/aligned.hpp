@@ -17,9 +17,7 @@ struct CacheLineAllocator {
   template <typename U>
   explicit CacheLineAllocator(const CacheLineAllocator<U>&) {}
 
-  T* allocate(std::size_t n) {
-    return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{kCacheLine}));
-  }
+  T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{kCacheLine})); }
   void deallocate(T* pointer, std::size_t) { ::operator delete(pointer, std::align_val_t{kCacheLine}); }
 
   template <typename U>

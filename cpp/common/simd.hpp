@@ -163,11 +163,24 @@ DPINFER_INLINE Vec absolute(const Vec& a) { return as_vec(as_bits(a) & splat_bit
 
 // Copies go part by part: a copy of all parts at once may become a slow string instruction.
 
-// The sum of the lanes, always in this order.
+// The sum of the lanes: ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)), by halving the vector.
 DPINFER_INLINE double lane_sum(const Vec& v) {
-  double x[kLanes];
-  store(x, v);
+#if defined(__GNUC__) && defined(__AVX512F__)
+  const auto quad = __builtin_shufflevector(v.part[0], v.part[0], 0, 1, 2, 3) +
+                    __builtin_shufflevector(v.part[0], v.part[0], 4, 5, 6, 7);
+  const auto pair = __builtin_shufflevector(quad, quad, 0, 1) + __builtin_shufflevector(quad, quad, 2, 3);
+  return pair[0] + pair[1];
+#elif defined(__GNUC__) && defined(__AVX2__)
+  const auto quad = v.part[0] + v.part[1];
+  const auto pair = __builtin_shufflevector(quad, quad, 0, 1) + __builtin_shufflevector(quad, quad, 2, 3);
+  return pair[0] + pair[1];
+#elif defined(__GNUC__)
+  const auto pair = (v.part[0] + v.part[2]) + (v.part[1] + v.part[3]);
+  return pair[0] + pair[1];
+#else
+  const NativeDouble* x = v.part;
   return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
+#endif
 }
 
 #undef DPINFER_EACH_PART

@@ -12,12 +12,26 @@ inline constexpr double kLn2High = 6.93147180369123816490e-01;  // the upper bit
 inline constexpr double kLn2Low = 1.90821492927058770002e-10;
 inline constexpr double kRoundMagic = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to the nearest integer
 
-// Horner's rule, highest power last in the table.
+// c[0] + c[1] x + ..., by Estrin's scheme: halves are independent, so that the chain of additions is short.
+// `powers` holds x, x^2, x^4, x^8.
+template <int kTerms>
+DPINFER_INLINE Vec estrin(const double* c, const Vec* powers) {
+  if constexpr (kTerms == 1) {
+    return splat(c[0]);
+  } else {
+    constexpr int kLevel = kTerms > 8 ? 3 : kTerms > 4 ? 2 : kTerms > 2 ? 1 : 0;
+    constexpr int kHalf = 1 << kLevel;
+    return estrin<kHalf>(c, powers) + estrin<kTerms - kHalf>(c + kHalf, powers) * powers[kLevel];
+  }
+}
+
 template <int kTerms>
 DPINFER_INLINE Vec polynomial(const double (&coefficients)[kTerms], const Vec& x) {
-  Vec r = splat(coefficients[kTerms - 1]);
-  for (int k = kTerms - 2; k >= 0; --k) r = r * x + splat(coefficients[k]);
-  return r;
+  static_assert(kTerms <= 16);
+  const Vec x2 = x * x;
+  const Vec x4 = x2 * x2;
+  const Vec powers[4] = {x, x2, x4, x4 * x4};
+  return estrin<kTerms>(coefficients, powers);
 }
 
 // exp(x), with x clamped to [-708, 709]; NaN gives NaN.

@@ -7,7 +7,7 @@ Four steps: :func:`plan_privacy` (no data), :func:`run_dpvi` (records in, :class
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from dpinfer._version import __version__
 
 _MODULES = (
     "accounting",

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer import __version__
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer._version import __version__
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource

@@ -5,7 +5,7 @@ import io
 import json
 import math
 import os
-import tempfile
+import secrets
 import zipfile
 import zlib
 from pathlib import Path
@@ -51,16 +51,18 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         If the folder does not exist or the disk is full; the temporary file is removed and `path` is untouched.
     """
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    # Not mkstemp: the file keeps the permissions that the user's umask gives to any other file.
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        Path(temporary).replace(target)
+        temporary.replace(target)
     except BaseException:
         with contextlib.suppress(OSError):
-            Path(temporary).unlink()
+            temporary.unlink()
         raise
 
 

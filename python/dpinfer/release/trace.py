@@ -231,7 +231,16 @@ class Release:
         values.update(changes)
         return Release(**values)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values.update(model_spec=dict(self.model_spec), settings=dict(self.settings))
+        return _rebuild, (values,)
+
     def __repr__(self) -> str:
         model = self.model_spec.get("kind", "unknown model")
         head = f"Release({model}: {self.n_steps} steps, {self.n_params} parameters, {self.gradient} gradients)"
         return f"{head}\n  {self.guarantee}"
+
+
+def _rebuild(values: dict[str, Any]) -> Release:
+    return Release(**values)

@@ -1,10 +1,12 @@
 """Releases: checked, frozen, saved and loaded without loss, damaged files refused, the NOT PRIVATE mark kept."""
 
 import contextlib
+import copy
 import errno
 import io
 import json
 import os
+import pickle
 import zipfile
 
 import numpy as np
@@ -81,6 +83,21 @@ def test_frozen(release):
             array[0] = 1.0
     with pytest.raises(TypeError):
         release.settings["loss"] = "x"
+
+
+def test_pickle_and_copy(release):
+    assert equal(pickle.loads(pickle.dumps(release)), release)
+    assert equal(copy.deepcopy(release), release)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes are a POSIX matter")
+def test_saved_files_follow_the_umask(release, tmp_path):
+    old = os.umask(0o027)
+    try:
+        release.save(tmp_path / "r")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "r").stat().st_mode & 0o777 == 0o640
 
 
 def test_guarantee_in_words(release):

@@ -1,0 +1,616 @@
+#include "inference/collapsed_posterior.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <new>
+
+#include "common/parallel.hpp"
+
+namespace dpinfer::inference {
+namespace {
+
+constexpr double kSearchDrop = 42.0;       // the range is searched to this drop of the log density ...
+constexpr double kBorderDrop = 36.0;       // ... and every point of its border must have dropped by this
+constexpr double kPruneDrop = 37.0;        // nodes lighter than exp(-37) of the heaviest are left out
+constexpr double kStepPerWidth = 0.6;      // even and odd nodes of a Gaussian then agree to 2e-6
+constexpr double kParityTolerance = 1e-5;  // the full rule is then right to about the square of this
+constexpr double kNarrowInflation = 0.1;   // relative spread of nu up to which three Gauss nodes err below 1e-8
+constexpr int kMaxRefinements = 12;
+constexpr std::size_t kMaxNodes = 1u << 21u;
+constexpr double kHeavyTailCount = 16.0;  // with fewer steps the softplus grid would need too many nodes
+constexpr double kLargeExponent = 35.0;   // softplus(y) = y to double precision beyond this
+
+double softplus(double y) { return y > kLargeExponent ? y : std::log1p(std::exp(y)); }
+double softplus_inverse(double b) { return b > kLargeExponent ? b : std::log(std::expm1(b)); }
+double log_cosh(double w) {
+  const double a = std::abs(w);
+  return a + std::log1p(std::exp(-2.0 * a)) - 0.6931471805599453;
+}
+
+struct Peak {
+  double at;
+  double value;
+  double width;
+};
+
+// Climbs f from `start` to a local maximum and measures its width by the drop on both sides.
+template <typename F>
+Peak climb(F&& f, double start, double step) {
+  constexpr double kSmallDrop = 0.02;
+  constexpr double kLargeDrop = 0.5;
+  double x = start;
+  double fx = f(x);
+  double last = 0.0;
+  double drop = 0.0;
+  for (int i = 0; i < 400; ++i) {
+    const double left = f(x - step);
+    const double right = f(x + step);
+    if (left > fx || right > fx) {
+      const double direction = right > left ? 1.0 : -1.0;
+      x += direction * step;
+      fx = std::max(left, right);
+      if (direction == last) step *= 2.0;
+      last = direction;
+      continue;
+    }
+    last = 0.0;
+    drop = fx - 0.5 * (left + right);
+    if (drop > kLargeDrop) {
+      step *= std::max(0.02, std::sqrt(0.15 / drop));
+    } else if (drop < kSmallDrop && step < 64.0) {
+      step *= 2.0;
+    } else {
+      break;
+    }
+  }
+  return {x, fx, step / std::sqrt(2.0 * std::max(drop, 1e-3))};
+}
+
+// The point beyond `from` in `direction` where f falls below `threshold` (never past `limit`).
+template <typename F>
+double descend(F&& f, double from, double direction, double step, double threshold, double limit) {
+  double inside = from;
+  double outside = from;
+  for (int i = 0; i < 300; ++i) {
+    outside = inside + direction * step;
+    if ((limit - outside) * direction <= 0.0) {
+      if (f(limit) > threshold) return limit;
+      outside = limit;
+      break;
+    }
+    if (f(outside) <= threshold) break;
+    inside = outside;
+    step *= 1.6;
+  }
+  for (int i = 0; i < 3; ++i) {
+    const double middle = 0.5 * (inside + outside);
+    (f(middle) > threshold ? inside : outside) = middle;
+  }
+  return outside;
+}
+
+// The log density split into what depends on y alone, on w alone, and on both.
+class Density {
+ public:
+  explicit Density(const CollapsedProblem& problem) : p_(problem), scale2_(p_.optimum_scale * p_.optimum_scale) {
+    const double precision = 1.0 + (p_.side_count > 0.0 ? p_.side_precision : 0.0);
+    const double pooled =
+        p_.side_count > 0.0 ? (p_.slope_score + p_.side_precision * p_.side_score) / precision : p_.slope_score;
+    unit_ = 1.0 / std::sqrt(precision);
+    pooled_ = pooled;
+    log_hessian_unit_ = std::log(p_.hessian_unit * unit_);
+    if (p_.extra_noise > 0.0 && p_.count < kHeavyTailCount) use_sinh();
+  }
+
+  struct Column {
+    double beta;
+    double square;  // beta^2
+    double alone;   // the terms that depend on y alone
+  };
+  struct Row {
+    double inflation;
+    double inverse;
+    double alone;
+  };
+
+  Column column(double y) const {
+    if (width_ > 0.0) {
+      const double log_soft = centre_ + width_ * std::sinh(y);
+      return column(std::exp(std::min(log_soft, 700.0)), log_soft, log_soft + log_cosh(y));
+    }
+    const double soft = softplus(y);
+    return column(soft, y < -kLargeExponent ? y : std::log(soft), y - soft);
+  }
+
+  // beta = unit soft; log_jacobian is the log of d soft / d y, up to a constant.
+  Column column(double soft, double log_soft, double log_jacobian) const {
+    const double beta = unit_ * soft;
+    double alone = log_jacobian;
+    if (p_.rayleigh_scale > 0.0) {
+      const double ratio = beta / p_.rayleigh_scale;
+      alone += log_soft - 0.5 * ratio * ratio;
+    } else {
+      // In logarithms, because a very wide prior reaches slopes below the smallest double.
+      const double log_a = log_hessian_unit_ + log_soft;
+      const bool tiny = log_a < -kLargeExponent;
+      const double a = std::exp(std::min(log_a, 700.0));
+      const double v = tiny ? log_a : softplus_inverse(a);
+      const double ratio = (v - p_.raw_loc) / p_.raw_scale;
+      alone += -0.5 * ratio * ratio - (tiny ? log_a : std::log(-std::expm1(-a)));
+    }
+    if (p_.side_count > 0.0) {
+      const double gap = beta - p_.side_score;
+      const double residual = p_.side_residual + p_.side_precision * gap * gap;
+      alone += p_.extra_noise > 0.0 ? log_marginal_inflation(p_.side_count, residual) : -0.5 * residual;
+    }
+    return {beta, beta * beta, alone};
+  }
+
+  Row row(double w) const {
+    if (!(p_.extra_noise > 0.0)) return {1.0, 1.0, -0.5 * p_.residual};
+    const double log_c = log_cosh(w);
+    const double inverse = std::exp(-2.0 * log_c);
+    // (n - 1) from the likelihood, 2 from the half-Cauchy prior of sinh(w), less 1 from its Jacobian cosh(w).
+    return {1.0 / inverse, inverse, -p_.count * log_c - 0.5 * p_.residual * inverse};
+  }
+
+  double at(const Column& c, const Row& r) const {
+    const double gap = c.beta - p_.slope_score;
+    const double spread = r.inflation + c.square * scale2_;
+    const double offset = p_.mean_score - c.beta * p_.optimum_offset;
+    return c.alone + r.alone - 0.5 * (gap * gap * r.inverse + std::log(spread) + offset * offset / spread);
+  }
+
+  // Starting points in y: the mode of beta times the pooled normal likelihood, and where a normal prior has its own.
+  std::array<double, 3> starts(std::size_t& count) const {
+    const double likelihood = 0.5 * (pooled_ + std::sqrt(pooled_ * pooled_ + 4.0 * unit_ * unit_));
+    const double from_likelihood =
+        pooled_ > 0.0 ? likelihood
+                      : 2.0 * unit_ * unit_ / (std::sqrt(pooled_ * pooled_ + 4.0 * unit_ * unit_) - pooled_);
+    std::array<double, 3> y{position(from_likelihood / unit_), 0.0, 0.0};
+    count = 1;
+    if (p_.rayleigh_scale > 0.0) return y;
+    const double prior = softplus(p_.raw_loc) / p_.hessian_unit;
+    const double slope = p_.raw_scale / (1.0 + std::exp(-p_.raw_loc)) / p_.hessian_unit;
+    const double prior_precision = 1.0 / (slope * slope);
+    const double precision = 1.0 / (unit_ * unit_);
+    const double mixed = (precision * from_likelihood + prior_precision * prior) / (precision + prior_precision);
+    y[1] = position(prior / unit_);
+    y[2] = position(mixed / unit_);
+    count = 3;
+    return y;
+  }
+
+  // The noise inflation that fits best when beta is as near to its least-squares value as it may be.
+  double start_inflation() const {
+    if (!(p_.extra_noise > 0.0)) return 0.0;
+    const double gap = std::min(p_.slope_score, 0.0);
+    const double ratio = (p_.residual + gap * gap) / p_.count;
+    return ratio > 1.0 ? std::acosh(std::sqrt(ratio)) : 0.0;
+  }
+
+  bool has_inflation() const { return p_.extra_noise > 0.0; }
+
+  // Mean and variance of delta given (beta, nu).
+  void optimum(const Column& c, const Row& r, double& mean, double& variance) const {
+    const double inverse_scale2 = 1.0 / scale2_;
+    variance = 1.0 / (c.square * r.inverse + inverse_scale2);
+    mean = -(c.beta * p_.mean_score * r.inverse + p_.optimum_offset * inverse_scale2) * variance;
+  }
+
+ private:
+  // With few steps and unknown noise the slope has Student tails: there log beta = centre + width sinh(y) instead.
+  void use_sinh() {
+    std::size_t count = 0;
+    const auto start = starts(count);
+    const auto noise = row(start_inflation());
+    const auto in_logs = [&](double z) { return at(column(std::exp(std::min(z, 700.0)), z, z), noise); };
+    double best = -std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < count; ++i) {
+      const Peak peak = climb(in_logs, std::log(softplus(start[i])), 0.5);
+      if (!(peak.value > best)) continue;
+      best = peak.value;
+      centre_ = peak.at;
+      width_ = std::min(peak.width, 1.0);
+    }
+  }
+
+  // The y at which softplus(y), or its substitute, is `soft`.
+  double position(double soft) const {
+    return width_ > 0.0 ? std::asinh((std::log(soft) - centre_) / width_) : softplus_inverse(soft);
+  }
+
+  CollapsedProblem p_;
+  double scale2_;
+  double unit_;
+  double pooled_;
+  double log_hessian_unit_;
+  double centre_ = 0.0;
+  double width_ = 0.0;  // 0: softplus
+};
+
+struct Axis {
+  double low = 0.0;
+  double high = 0.0;
+  double step = 1.0;
+  std::size_t nodes() const { return static_cast<std::size_t>(std::floor((high - low) / step + 0.5)) + 1; }
+  double at(std::size_t i) const { return low + static_cast<double>(i) * step; }
+  // Makes the range a whole number of steps.
+  void fit() {
+    const double count = std::max(2.0, std::ceil((high - low) / step));
+    step = (high - low) / count;
+  }
+};
+
+// Finds the modes and the rectangle around all of them that matters.
+void locate(const Density& density, Axis& y_axis, Axis& w_axis) {
+  std::size_t count = 0;
+  const auto starts = density.starts(count);
+  std::array<double, 3> mode_y{};
+  std::array<double, 3> mode_w{};
+  std::array<double, 3> value{};
+  std::array<double, 3> width_w{};
+  double best = -std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < count; ++i) {
+    double y = starts[i];
+    double step = 0.5;
+    const auto profile = [&](double w) {
+      const auto row = density.row(w);
+      const Peak peak = climb([&](double z) { return density.at(density.column(z), row); }, y, step);
+      y = peak.at;
+      step = 0.5 * peak.width;
+      return peak.value;
+    };
+    if (density.has_inflation()) {
+      const Peak peak = climb(profile, density.start_inflation(), 0.05);
+      mode_w[i] = std::abs(peak.at);
+      width_w[i] = peak.width;
+    }
+    value[i] = profile(mode_w[i]);
+    mode_y[i] = y;
+    best = std::max(best, value[i]);
+  }
+  const double threshold = best - kSearchDrop;
+  bool first = true;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (value[i] <= threshold) continue;
+    Axis wide;
+    wide.low = wide.high = mode_w[i];
+    double y = mode_y[i];
+    double step = 0.5;
+    Peak peak{};
+    const auto profile = [&](double w) {
+      const auto row = density.row(w);
+      peak = climb([&](double z) { return density.at(density.column(z), row); }, y, step);
+      y = peak.at;
+      step = 0.5 * peak.width;
+      return peak.value;
+    };
+    if (density.has_inflation()) {
+      wide.high =
+          descend(profile, mode_w[i], 1.0, 3.0 * width_w[i], threshold, std::numeric_limits<double>::infinity());
+      y = mode_y[i];
+      wide.low = mode_w[i] > 0.0 ? descend(profile, mode_w[i], -1.0, 3.0 * width_w[i], threshold, 0.0) : 0.0;
+      wide.step = kStepPerWidth * width_w[i];
+    }
+    const std::array<double, 3> rows{mode_w[i], 0.5 * (mode_w[i] + wide.low), 0.5 * (mode_w[i] + wide.high)};
+    Axis tall;
+    for (std::size_t r = 0; r < (density.has_inflation() ? rows.size() : 1); ++r) {
+      y = mode_y[i];
+      step = 0.5;
+      const double top = profile(rows[r]);
+      const double low_limit = -std::numeric_limits<double>::infinity();
+      double low = peak.at;
+      double high = peak.at;
+      if (top > threshold) {
+        const auto row = density.row(rows[r]);
+        const auto slice = [&](double z) { return density.at(density.column(z), row); };
+        low = descend(slice, peak.at, -1.0, 3.0 * peak.width, threshold, low_limit);
+        high = descend(slice, peak.at, 1.0, 3.0 * peak.width, threshold, -low_limit);
+      }
+      tall.low = r == 0 ? low : std::min(tall.low, low);
+      tall.high = r == 0 ? high : std::max(tall.high, high);
+      tall.step = r == 0 ? kStepPerWidth * peak.width : std::min(tall.step, kStepPerWidth * peak.width);
+    }
+    y_axis.low = first ? tall.low : std::min(y_axis.low, tall.low);
+    y_axis.high = first ? tall.high : std::max(y_axis.high, tall.high);
+    y_axis.step = first ? tall.step : std::min(y_axis.step, tall.step);
+    w_axis.low = first ? wide.low : std::min(w_axis.low, wide.low);
+    w_axis.high = first ? wide.high : std::max(w_axis.high, wide.high);
+    w_axis.step = first ? wide.step : std::min(w_axis.step, wide.step);
+    first = false;
+  }
+  // Around the mode softplus(y) bends on a scale of 1, whatever the width of the peak.
+  y_axis.step = std::min(y_axis.step, 1.0);
+}
+
+struct Table {
+  std::vector<Density::Column> columns;
+  std::vector<Density::Row> rows;
+  std::vector<double> log_density;  // (rows, columns)
+  double top = 0.0;
+};
+
+void fill(const Density& density, const Axis& y_axis, const Axis& w_axis, Table& table) {
+  const std::size_t ny = y_axis.nodes();
+  const std::size_t nw = density.has_inflation() ? w_axis.nodes() : 1;
+  table.columns.resize(ny);
+  table.rows.resize(nw);
+  table.log_density.resize(ny * nw);
+  for (std::size_t i = 0; i < ny; ++i) table.columns[i] = density.column(y_axis.at(i));
+  double top = -std::numeric_limits<double>::infinity();
+  for (std::size_t r = 0; r < nw; ++r) {
+    table.rows[r] = density.row(w_axis.at(r));
+    double* out = table.log_density.data() + r * ny;
+    for (std::size_t i = 0; i < ny; ++i) {
+      out[i] = density.at(table.columns[i], table.rows[r]);
+      top = std::max(top, out[i]);
+    }
+  }
+  table.top = top;
+}
+
+// Widens the axes where the border of the table is too high; true when something was widened.
+bool widen(const Table& table, bool has_inflation, Axis& y_axis, Axis& w_axis) {
+  const std::size_t ny = table.columns.size();
+  const std::size_t nw = table.rows.size();
+  const double threshold = table.top - kBorderDrop;
+  bool left = false;
+  bool right = false;
+  bool below = false;
+  bool above = false;
+  for (std::size_t r = 0; r < nw; ++r) {
+    left = left || table.log_density[r * ny] > threshold;
+    right = right || table.log_density[r * ny + ny - 1] > threshold;
+  }
+  if (has_inflation) {
+    for (std::size_t i = 0; i < ny; ++i) {
+      below = below || (w_axis.low > 0.0 && table.log_density[i] > threshold);
+      above = above || table.log_density[(nw - 1) * ny + i] > threshold;
+    }
+  }
+  const double margin_y = 0.25 * (y_axis.high - y_axis.low);
+  const double margin_w = 0.25 * (w_axis.high - w_axis.low);
+  if (left) y_axis.low -= margin_y;
+  if (right) y_axis.high += margin_y;
+  if (below) w_axis.low = std::max(0.0, w_axis.low - margin_w);
+  if (above) w_axis.high += margin_w;
+  return left || right || below || above;
+}
+
+// Turns log densities into weights and measures how far even and odd nodes disagree along either axis.
+void weigh(Table& table, bool half_first_row, double& parity_y, double& parity_w, double& total) {
+  const std::size_t ny = table.columns.size();
+  const std::size_t nw = table.rows.size();
+  std::array<double, 2> by_y{};
+  std::array<double, 2> by_w{};
+  total = 0.0;
+  for (std::size_t r = 0; r < nw; ++r) {
+    // The density is even in w: on a grid that starts at w = 0 the first node stands for half a cell.
+    const double share = r == 0 && half_first_row ? 0.5 : 1.0;
+    double* cells = table.log_density.data() + r * ny;
+    std::array<double, 2> row{};
+    for (std::size_t i = 0; i < ny; ++i) {
+      cells[i] = share * std::exp(cells[i] - table.top);
+      row[i % 2] += cells[i];
+    }
+    by_y[0] += row[0];
+    by_y[1] += row[1];
+    by_w[r % 2] += row[0] + row[1];
+  }
+  total = by_y[0] + by_y[1];
+  parity_y = std::abs(by_y[0] - by_y[1]) / total;
+  parity_w = nw > 1 ? std::abs(by_w[0] - by_w[1]) / total : 0.0;
+}
+
+// Three-node Gauss rule of the discrete measure (x_i, weight_i), which is exact to the fifth degree; false when the
+// measure is too narrow for three nodes.
+bool gauss_rule(std::span<const double> x, std::span<const double> weight, double total, std::array<double, 3>& node,
+                std::array<double, 3>& share) {
+  double mean = 0.0;
+  for (std::size_t i = 0; i < x.size(); ++i) mean += weight[i] * x[i];
+  mean /= total;
+  double variance = 0.0;
+  for (std::size_t i = 0; i < x.size(); ++i) variance += weight[i] * (x[i] - mean) * (x[i] - mean);
+  variance /= total;
+  if (!(variance > 1e-24 * mean * mean)) return false;
+  const double scale = std::sqrt(variance);
+  double third = 0.0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double z = (x[i] - mean) / scale;
+    third += weight[i] * z * z * z;
+  }
+  third /= total;
+  // Monic orthogonal polynomials in z = (x - mean) / scale: z, then (z - third) z - 1.
+  double norm = 0.0;
+  double shifted = 0.0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double z = (x[i] - mean) / scale;
+    const double p = (z - third) * z - 1.0;
+    norm += weight[i] * p * p;
+    shifted += weight[i] * z * p * p;
+  }
+  norm /= total;
+  if (!(norm > 1e-12)) return false;
+  const double last = shifted / total / norm;
+  // Eigenvalues of the Jacobi matrix [[0, 1, 0], [1, third, r], [0, r, last]], r^2 = norm (Smith 1961).
+  const double centre = (third + last) / 3.0;
+  const double a = -centre;
+  const double b = third - centre;
+  const double c = last - centre;
+  const double spread = std::sqrt((a * a + b * b + c * c + 2.0 * (1.0 + norm)) / 6.0);
+  const double determinant = (a * (b * c - norm) - c) / (spread * spread * spread);
+  const double angle = std::acos(std::clamp(0.5 * determinant, -1.0, 1.0)) / 3.0;
+  for (std::size_t k = 0; k < 3; ++k) {
+    const double z = centre + 2.0 * spread * std::cos(angle + 2.0943951023931953 * static_cast<double>(k));
+    const double p = (z - third) * z - 1.0;
+    node[k] = mean + scale * z;
+    share[k] = 1.0 / (1.0 + z * z + p * p / norm);
+  }
+  return true;
+}
+
+class Collector {
+ public:
+  Collector(const Density& density, CollapsedNodes& nodes) : density_(density), nodes_(nodes) {}
+
+  void add(const Density::Column& column, double inflation, double weight) {
+    const Density::Row row{inflation, 1.0 / inflation, 0.0};
+    double mean = 0.0;
+    double variance = 0.0;
+    density_.optimum(column, row, mean, variance);
+    nodes_.slope.push_back(column.beta);
+    nodes_.inflation.push_back(inflation);
+    nodes_.weight.push_back(weight);
+    nodes_.mean.push_back(mean);
+    nodes_.variance.push_back(variance);
+    sum_ += weight;
+  }
+
+  void normalise() {
+    for (double& weight : nodes_.weight) weight /= sum_;
+  }
+
+ private:
+  const Density& density_;
+  CollapsedNodes& nodes_;
+  double sum_ = 0.0;
+};
+
+// Relative spread of nu under the whole table.
+double inflation_spread(const Table& table, double total) {
+  const std::size_t ny = table.columns.size();
+  double mean = 0.0;
+  double square = 0.0;
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    double mass = 0.0;
+    for (std::size_t i = 0; i < ny; ++i) mass += table.log_density[r * ny + i];
+    mean += mass * table.rows[r].inflation;
+    square += mass * table.rows[r].inflation * table.rows[r].inflation;
+  }
+  mean /= total;
+  return std::sqrt(std::max(square / total - mean * mean, 0.0)) / mean;
+}
+
+void collect(const Density& density, const Table& table, double total, CollapsedNodes& nodes) {
+  const std::size_t ny = table.columns.size();
+  const std::size_t nw = table.rows.size();
+  const double smallest = std::exp(-kPruneDrop);
+  Collector collector(density, nodes);
+  // Everything downstream is smooth in nu: where nu is known well, three nodes per slope say all of it.
+  const bool compress = nw > 3 && inflation_spread(table, total) < kNarrowInflation;
+  std::vector<double> inflation(nw);
+  std::vector<double> weight(nw);
+  for (std::size_t i = 0; i < ny; ++i) {
+    double mass = 0.0;
+    for (std::size_t r = 0; r < nw; ++r) {
+      inflation[r] = table.rows[r].inflation;
+      weight[r] = table.log_density[r * ny + i];
+      mass += weight[r];
+    }
+    std::array<double, 3> node{};
+    std::array<double, 3> share{};
+    if (compress && mass > smallest && gauss_rule(inflation, weight, mass, node, share)) {
+      for (std::size_t k = 0; k < 3; ++k) collector.add(table.columns[i], node[k], mass * share[k]);
+      continue;
+    }
+    for (std::size_t r = 0; r < nw; ++r) {
+      if (weight[r] > smallest) collector.add(table.columns[i], inflation[r], weight[r]);
+    }
+  }
+  collector.normalise();
+}
+
+void solve(const CollapsedProblem& problem, Table& table, CollapsedNodes& nodes) {
+  const Density density(problem);
+  Axis y_axis;
+  Axis w_axis;
+  locate(density, y_axis, w_axis);
+  y_axis.fit();
+  if (density.has_inflation()) w_axis.fit();
+  for (int round = 0; round < kMaxRefinements; ++round) {
+    const std::size_t rows = density.has_inflation() ? w_axis.nodes() : 1;
+    if (y_axis.nodes() > kMaxNodes / rows) break;
+    fill(density, y_axis, w_axis, table);
+    if (!std::isfinite(table.top)) break;
+    if (widen(table, density.has_inflation(), y_axis, w_axis)) {
+      y_axis.fit();
+      if (density.has_inflation()) w_axis.fit();
+      continue;
+    }
+    double parity_y = 0.0;
+    double parity_w = 0.0;
+    double total = 0.0;
+    weigh(table, density.has_inflation() && !(w_axis.low > 0.0), parity_y, parity_w, total);
+    if (parity_y <= kParityTolerance && parity_w <= kParityTolerance) {
+      collect(density, table, total, nodes);
+      return;
+    }
+    if (!(parity_y <= kParityTolerance)) y_axis.step *= 0.5;
+    if (!(parity_w <= kParityTolerance)) w_axis.step *= 0.5;
+  }
+  nodes.status = PosteriorStatus::kNotConverged;
+}
+
+}  // namespace
+
+double log_marginal_inflation(double count, double residual) {
+  const double power = count + 1.0;
+  const double ratio = residual / power;
+  const double mode = ratio > 1.0 ? std::acosh(std::sqrt(ratio)) : 0.0;
+  const double bend = std::tanh(mode);
+  const double curvature = std::max({2.0 * power * bend * bend, power - residual, std::sqrt(power)});
+  const double step = 0.4 / std::sqrt(curvature);
+  const auto term = [&](double w) {
+    const double log_c = log_cosh(w);
+    return -power * log_c - 0.5 * residual * std::exp(-2.0 * log_c);
+  };
+  // Nodes at whole multiples of the step, so that the even integrand may start with half a cell at zero.
+  const auto centre = static_cast<std::int64_t>(std::floor(mode / step));
+  const double top = term(static_cast<double>(centre) * step);
+  double sum = 0.0;
+  for (std::int64_t i = centre; i >= 0; --i) {
+    const double drop = term(static_cast<double>(i) * step) - top;
+    sum += (i == 0 ? 0.5 : 1.0) * std::exp(drop);
+    if (drop < -kSearchDrop) break;
+  }
+  for (std::int64_t i = centre + 1;; ++i) {
+    const double drop = term(static_cast<double>(i) * step) - top;
+    sum += std::exp(drop);
+    if (drop < -kSearchDrop) break;
+  }
+  return top + std::log(sum * step);
+}
+
+CollapsedNodes collapsed_posterior(const CollapsedProblem& problem) {
+  Table table;
+  CollapsedNodes nodes;
+  solve(problem, table, nodes);
+  return nodes;
+}
+
+PosteriorStatus collapsed_posteriors(std::span<const CollapsedProblem> problems, int threads,
+                                     std::span<CollapsedNodes> nodes) {
+  const int team = problems.size() < 16 ? 1 : resolve_threads(threads);
+#pragma omp parallel num_threads(team) if (team > 1)
+  {
+    Table table;
+#pragma omp for schedule(dynamic, 4)
+    for (std::int64_t j = 0; j < static_cast<std::int64_t>(problems.size()); ++j) {
+      const auto index = static_cast<std::size_t>(j);
+      try {
+        solve(problems[index], table, nodes[index]);
+      } catch (const std::bad_alloc&) {
+        nodes[index].status = PosteriorStatus::kOutOfMemory;
+      }
+    }
+  }
+  PosteriorStatus worst = PosteriorStatus::kOk;
+  for (const auto& item : nodes) worst = std::max(worst, item.status);
+  return worst;
+}
+
+}  // namespace dpinfer::inference

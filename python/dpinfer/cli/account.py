@@ -1,0 +1,49 @@
+"""``dpinfer account``: the guarantee of a given noise."""
+
+import argparse
+import sys
+from typing import Any
+
+from dpinfer.accounting import PrivacyPlan
+from dpinfer.cli.arguments import integer, interval
+from dpinfer.cli.errors import EXIT_DONE, public_arguments
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb's arguments to the command's parser."""
+    parser = verbs.add_parser(
+        "account",
+        help="the privacy guarantee of a given noise",
+        description="Certify the epsilon of T steps of the Poisson-subsampled Gaussian mechanism. No data is read.",
+    )
+    parser.add_argument("--noise-multiplier", type=interval(0, float("inf")), required=True, metavar="S")
+    parser.add_argument("--sample-rate", type=interval(0, 1, high_open=False), required=True, metavar="Q")
+    parser.add_argument("--steps", type=integer(1), required=True, metavar="T")
+    parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D")
+    parser.add_argument("--accountant", choices=("pld", "prv", "rdp"), default="pld", help="default: %(default)s")
+    parser.add_argument(
+        "--adjacency",
+        choices=("add_remove", "zero_out", "replace_one"),
+        default="add_remove",
+        help="what neighbouring data sets are (default: %(default)s)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the certified epsilon."""
+    with public_arguments():
+        plan = PrivacyPlan.from_noise_multiplier(
+            noise_multiplier=args.noise_multiplier,
+            sample_rate=args.sample_rate,
+            n_steps=args.steps,
+            delta=args.delta,
+            adjacency=args.adjacency,
+            accountant=args.accountant,
+        )
+    relation = args.adjacency.replace("_", "-")
+    engine = plan.accountant if plan.fallback is None else f"{plan.fallback}, for {plan.accountant}"
+    sys.stdout.write(f"epsilon <= {plan.epsilon:.6g} at delta = {plan.delta:g} ({relation}, accountant {engine})\n")
+    return EXIT_DONE

@@ -1,0 +1,88 @@
+"""Types and groups of command-line arguments that several verbs share."""
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Never
+
+__all__ = ["OneLineParser", "add_posterior_arguments", "integer", "interval", "share_or_steps"]
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line."""
+
+    def error(self, message: str) -> Never:
+        """Exit with status 2 and one line on standard error."""
+        self.exit(2, f"{self.prog}: error: {message} (see '{self.prog} --help')\n")
+
+
+def interval(low: float, high: float, *, high_open: bool = True) -> Callable[[str], float]:
+    """Return an argument type: a number above `low`, and below `high` (or equal to it, unless `high_open`)."""
+    bound = f"({low:g}, {high:g}{')' if high_open else ']'}"
+
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (low < value < high or (value == high and not high_open)):
+            raise argparse.ArgumentTypeError(f"must be a number in {bound}, got {text!r}")
+        return value
+
+    return convert
+
+
+def integer(minimum: int) -> Callable[[str], int]:
+    """Return an argument type: a whole number of at least `minimum`."""
+
+    def convert(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = minimum - 1
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f"must be a whole number of at least {minimum}, got {text!r}")
+        return value
+
+    return convert
+
+
+def share_or_steps(text: str) -> str | float | int:
+    """Return a burn-in: ``auto``, a number of steps or a share of them."""
+    if text == "auto":
+        return text
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        if value >= 0 and (kind is int or value < 1.0):
+            return value
+    raise argparse.ArgumentTypeError(f"must be 'auto', a number of steps, or a share in [0, 1), got {text!r}")
+
+
+def add_posterior_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of :func:`dpinfer.noise_aware_posterior`."""
+    group = parser.add_argument_group("posterior (post-processing; costs no privacy)")
+    group.add_argument(
+        "--method",
+        choices=("exact", "laplace", "emcee", "nuts", "naive", "averaged"),
+        default="exact",
+        help="how the noise-aware posterior is computed (default: %(default)s)",
+    )
+    group.add_argument(
+        "--hessian",
+        choices=("diagonal", "full", "tied"),
+        default="diagonal",
+        help="form of the loss's curvature (default: %(default)s)",
+    )
+    group.add_argument(
+        "--burn-in",
+        type=share_or_steps,
+        default="auto",
+        metavar="B",
+        help="'auto', a share in [0, 1) or a number of steps to leave out (default: %(default)s)",
+    )
+    group.add_argument(
+        "--level", type=interval(0, 1), default=0.9, help="credibility of the intervals (default: %(default)s)"
+    )

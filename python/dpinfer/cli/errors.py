@@ -1,0 +1,45 @@
+"""Exit codes, and the errors that the command itself raises."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dpinfer.errors import DpinferError
+
+__all__ = [
+    "EXIT_BUDGET",
+    "EXIT_DONE",
+    "EXIT_FAILED",
+    "EXIT_INTERRUPTED",
+    "EXIT_USAGE",
+    "CommandError",
+    "UsageError",
+    "public_arguments",
+]
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_BUDGET = 3
+EXIT_INTERRUPTED = 130
+
+
+class UsageError(DpinferError):
+    """The command line asks for something that cannot be done."""
+
+
+class CommandError(DpinferError):
+    """The command could not finish for a reason outside its arguments, such as a full disk."""
+
+
+@contextmanager
+def public_arguments() -> Iterator[None]:
+    """Turn a ValueError or TypeError about public arguments into a :class:`UsageError`.
+
+    Outside such a block the text of an unforeseen error is not shown, because it could quote a record.
+    """
+    try:
+        yield
+    except DpinferError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,111 @@
+"""Entry point of the ``dpinfer`` command."""
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import TextIO
+
+import dpinfer
+from dpinfer.cli import account, demo, fit, posterior
+from dpinfer.cli.arguments import OneLineParser
+from dpinfer.cli.errors import (
+    EXIT_BUDGET,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    CommandError,
+)
+from dpinfer.cli.output import reason
+from dpinfer.errors import BudgetExceededError, DpinferError, NumericalError
+
+__all__ = ["build_parser", "main"]
+
+
+def build_parser() -> OneLineParser:
+    """Return the parser of the whole command.
+
+    **Privacy.** Reads no records.
+    """
+    parser = OneLineParser(
+        prog="dpinfer",
+        description="Bayesian inference under differential privacy, with posteriors that count the privacy noise.",
+        epilog="exit codes: 0 done, 1 could not finish, 2 bad arguments or data, 3 budget refused, 130 interrupted",
+    )
+    parser.add_argument("--version", action="version", version=f"dpinfer {dpinfer.__version__}")
+    parser.add_argument(
+        "--traceback", action="store_true", help="show the traceback of an error; it may quote private records"
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for module in (demo, fit, posterior, account):
+        module.add_parser(verbs)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    **Privacy.** An error is told in one line that names arguments and columns, never a value of a record.  The text of
+    an error that this package does not raise itself is withheld, because it could quote one.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments; those of the process by default.
+
+    Returns
+    -------
+    int
+        0 done, 1 could not finish, 2 bad arguments or data, 3 budget refused, 130 interrupted.
+    """
+    args = build_parser().parse_args(argv)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = _show_warning
+            code: int = args.run(args)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _fail("interrupted", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of standard output went away; what is left to flush at exit goes nowhere, quietly.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except Exception as error:
+        if args.traceback:
+            traceback.print_exc()
+        return _fail(*_describe(error))
+    return code
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show a warning in one line; only dpinfer's own, since another's text could quote a record."""
+    if category.__module__.startswith("dpinfer."):
+        sys.stderr.write(f"dpinfer: warning: {' '.join(str(message).split())}\n")
+
+
+def _describe(error: Exception) -> tuple[str, int]:
+    if isinstance(error, BudgetExceededError):
+        return f"budget refused: {error}", EXIT_BUDGET
+    if isinstance(error, (CommandError, NumericalError)):
+        return f"error: {error}", EXIT_FAILED
+    if isinstance(error, DpinferError):
+        return f"error: {error}", EXIT_USAGE
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"error: cannot open {os.fspath(error.filename)!r}: {reason(error)}", EXIT_USAGE
+    return f"error: unexpected {type(error).__name__} (its text is withheld: it could quote a record)", EXIT_FAILED
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write("dpinfer: " + " ".join(message.split()) + "\n")
+    sys.stderr.flush()
+    return code

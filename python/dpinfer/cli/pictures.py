@@ -1,0 +1,110 @@
+"""The pictures of a fit, drawn without a display and kept as bytes."""
+
+import io
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpinfer import plots
+from dpinfer.diagnostics import CalibrationCurve
+from dpinfer.inference import Posterior
+from dpinfer.release import Release
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Picture", "draw_all"]
+
+Picture = tuple[str, bytes, str]
+_MAXIMUM_ROWS = 60
+
+
+def draw_all(
+    release: Release,
+    posterior: Posterior,
+    *,
+    level: float,
+    reference: Mapping[str, float] | None = None,
+    calibration: CalibrationCurve | None = None,
+) -> dict[str, Picture]:
+    """Return the pictures that this fit allows, as ``name: (media type, content, what it shows)``.
+
+    **Privacy.** Post-processing of a Release; the calibration pictures show the labels they were computed from.
+
+    Parameters
+    ----------
+    release : Release
+    posterior : Posterior
+    level : float
+    reference : mapping, optional
+        Values to mark in the picture of the intervals.
+    calibration : CalibrationCurve, optional
+
+    Returns
+    -------
+    dict
+        Keys: ``posterior``, ``trace``, ``gradients-clear``, ``gradients-noisy``, ``calibration`` and
+        ``calibration-error``.
+    """
+    n_rows = min(_MAXIMUM_ROWS, len(posterior.names))
+    pictures = {
+        "posterior": _draw(
+            lambda ax: plots.posterior(
+                posterior, max_parameters=_MAXIMUM_ROWS, level=level, reference=reference, ax=ax
+            ),
+            (7.4, 1.2 + 0.24 * n_rows),
+            "Credible intervals, and the part that would remain without privacy noise",
+        )
+    }
+    chosen = _contrasting(posterior)
+    names = [posterior.names[index] for index in dict.fromkeys((*chosen.values(), *range(len(posterior.names))))][:6]
+    pictures["trace"] = _draw(
+        lambda ax: plots.trace(release, posterior, parameters=names, ax=ax),
+        (7.4, 3.4),
+        "Locations over the steps; dotted lines are the estimated optima",
+    )
+    for kind, index in chosen.items():
+        pictures[f"gradients-{kind}"] = _draw(
+            _gradient_drawer(release, posterior, index),
+            (5.2, 4.2),
+            f"Noisy gradients of {posterior.names[index]} and the fitted line",
+        )
+    if calibration is not None:
+        pictures["calibration"] = _draw(
+            lambda ax: plots.calibration(calibration, ax=ax), (4.6, 4.4), "Calibration on the test records"
+        )
+        pictures["calibration-error"] = _draw(
+            lambda ax: plots.calibration_error(calibration, ax=ax),
+            (4.6, 4.4),
+            "Observed share minus predicted probability; the band is two standard errors",
+        )
+    return pictures
+
+
+def _gradient_drawer(release: Release, posterior: Posterior, index: int) -> "Callable[[Axes], Axes]":
+    return lambda ax: plots.gradient_fit(release, posterior, parameter=index, ax=ax)
+
+
+def _contrasting(posterior: Posterior) -> dict[str, int]:
+    """Return the best and the worst determined optimum for which the posterior has fitted a line."""
+    optimum = np.asarray(posterior.optimum_stddev)[: len(posterior.names)]
+    curvature = np.asarray(posterior.hessian_mean)[: len(posterior.names)]
+    fitted = np.flatnonzero(np.isfinite(curvature)) if len(curvature) == len(optimum) else np.array([], dtype=np.intp)
+    if not len(fitted):
+        return {}
+    order = fitted[np.argsort(optimum[fitted], kind="stable")]
+    return {"clear": int(order[0])} | ({"noisy": int(order[-1])} if len(order) > 1 else {})
+
+
+def _draw(draw: "Callable[[Axes], Axes]", size: tuple[float, float], caption: str) -> Picture:
+    # Imported here: `dpinfer --help` must not wait for matplotlib.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    draw(figure.subplots())
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=130, metadata={"Software": None})
+    return "image/png", content.getvalue(), caption

@@ -1,0 +1,285 @@
+"""A fit as one self-contained HTML page: no script, no font, no picture from anywhere else."""
+
+import base64
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+import dpinfer
+from dpinfer.cli.pictures import Picture
+from dpinfer.cli.summary import SummaryRow
+from dpinfer.diagnostics import CalibrationCurve
+from dpinfer.inference import Posterior
+from dpinfer.release import Release
+
+__all__ = ["ReportContent", "render"]
+
+
+_DIAGNOSTICS = {
+    "noise_ratio": "Noise found in the gradients, relative to the known privacy noise",
+    "slope_score": "Slope of the fitted line, in standard errors",
+    "linearity_pvalue": "p-value of the linear model",
+    "n_steps_used": "Steps used, after the burn-in",
+    "effective_weight": "Steps used, weighted by their precision",
+    "burn_in_holds": "Linear from the burn-in on",
+    "share_dropped": "Share of curvature draws dropped",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportContent:
+    """Everything the page shows.
+
+    Parameters
+    ----------
+    title, release_name : str
+    release : Release
+    posterior : Posterior
+    rows : list of SummaryRow
+    level : float
+        Credibility of the intervals in `rows`.
+    warnings : sequence of str
+    calibration : CalibrationCurve or None
+    pictures : mapping from name to (media type, content, caption)
+    about : str
+        A line of introduction; empty for none.
+    """
+
+    title: str
+    release_name: str
+    release: Release
+    posterior: Posterior
+    rows: list[SummaryRow]
+    level: float
+    warnings: Sequence[str]
+    calibration: CalibrationCurve | None
+    pictures: Mapping[str, Picture]
+    about: str = ""
+
+
+def render(content: ReportContent) -> str:
+    """Return the page.
+
+    **Privacy.** Post-processing of a Release, and the calibration that the caller chose to show.  All text is escaped.
+
+    Parameters
+    ----------
+    content : ReportContent
+
+    Returns
+    -------
+    str
+    """
+    style = resources.files("dpinfer.cli").joinpath("report.css").read_text(encoding="utf-8")
+    parts = [
+        f"<h1>{_text(content.title)}</h1>",
+        f'<p class="lead">{_text(_headline(content))}</p>',
+        f'<p class="card">{_text(content.about)}</p>' if content.about else "",
+        _guarantee(content.release),
+        _warnings(content),
+        _released(content.release),
+        _estimates(content),
+        _diagnostics(content),
+        _calibration(content),
+        _settings(content),
+        _reuse(content.release_name),
+        f"<footer>Written by dpinfer {_text(dpinfer.__version__)}.</footer>",
+    ]
+    body = "\n".join(part for part in parts if part)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n"
+        f"<title>{_text(content.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value), quote=True)
+
+
+def _headline(content: ReportContent) -> str:
+    release = content.release
+    model = str(release.model_spec.get("kind", "model"))
+    words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in model).strip()
+    return f"Bayesian {words}, {release.n_params} parameters, {release.n_steps:,} private steps"
+
+
+def _guarantee(release: Release) -> str:
+    promised = release.secure and math.isfinite(release.certified_epsilon)
+    lines = [f"<strong>{_text(release.guarantee)}</strong>"]
+    if promised:
+        factor = math.exp(min(release.certified_epsilon, 50.0))
+        lines.append(
+            "In words: whether or not one person's record is in the data, the probability of anything that can be "
+            f"concluded from this page, or from the release behind it, changes by a factor of at most {factor:.3g}, "
+            f"up to a probability of {release.delta:g}. This holds whatever else the reader knows."
+        )
+    paragraphs = "".join(f"<p>{line}</p>" for line in lines)
+    return f'<section class="guarantee{"" if promised else " none"}"><h2>Privacy guarantee</h2>{paragraphs}</section>'
+
+
+def _warnings(content: ReportContent) -> str:
+    if not content.warnings:
+        return ""
+    items = "".join(f"<li>{_text(message)}</li>" for message in content.warnings)
+    return f'<section class="warning"><h2>Warnings</h2><ul>{items}</ul></section>'
+
+
+def _released(release: Release) -> str:
+    size = release.noisy_gradients.shape[1]
+    text = (
+        f"The noisy gradients of all {release.n_steps:,} steps, {size} numbers in each, and the public settings below."
+    )
+    if release.settings.get("mechanism") == "dpvi":
+        text += (
+            " Each step summed the clipped gradients of a random sample of the records and added Gaussian noise before "
+            "anything was looked at. No record, exact gradient, loss, share of clipped gradients or random seed left "
+            "the mechanism."
+        )
+    text += " The estimates and pictures were computed from that release alone."
+    return f"<section><h2>What was released</h2><p>{text}</p></section>"
+
+
+def _estimates(content: ReportContent) -> str:
+    with_reference = any(row.reference is not None for row in content.rows)
+    head = [
+        "Parameter",
+        "Mean",
+        "Sd",
+        f"{content.level:.0%} interval",
+        "Privacy",
+        "Approx.",
+    ]
+    head += ["Reference"] if with_reference else []
+    body = []
+    for row in content.rows:
+        remark = f' <span class="flag">{_text(row.flag)}</span>' if row.flag else ""
+        cells = [
+            _text(row.name) + remark,
+            f"{row.mean:.3f}",
+            f"{row.stddev:.3f}",
+            f"[{row.low:.3f}, {row.high:.3f}]",
+            f'<span class="bar"><span style="width:{100.0 * row.privacy:.0f}%"></span></span>{row.privacy:.0%}',
+            f"{row.approximation:.0%}",
+        ]
+        if row.reference is not None:
+            mark = "" if row.covers else ' <span class="flag">outside</span>'
+            cells.append(f"{row.reference:.3f}{mark}")
+        elif with_reference:
+            cells.append("")
+        body.append("".join(f"<td>{cell}</td>" for cell in cells))
+    rows = "".join(f"<tr>{cells}</tr>" for cells in body)
+    heads = "".join(f"<th>{_text(name)}</th>" for name in head)
+    return (
+        "<section><h2>Estimates</h2><p>The intervals count both what the records leave open and the noise that privacy "
+        "added. The columns Privacy and Approx. say what share of the variance that noise is responsible for, "
+        "directly and because it leaves the curvature of the loss uncertain.</p>"
+        f"{_figure(content, 'posterior')}"
+        f'<div class="scroll"><table class="numbers"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+        "</section>"
+    )
+
+
+def _diagnostics(content: ReportContent) -> str:
+    posterior, release = content.posterior, content.release
+    rows: list[tuple[str, str]] = [("Method", posterior.method)]
+    rows += [("Curvature", posterior.hessian)] if posterior.method not in ("naive", "averaged") else []
+    rows += [
+        (_DIAGNOSTICS.get(name, name.replace("_", " ").capitalize()), _value(value))
+        for name, value in posterior.diagnostics.items()
+    ]
+    rows.append(("Steps released", str(release.n_steps)))
+    pictures = "".join(_figure(content, name) for name in ("gradients-clear", "gradients-noisy"))
+    return (
+        "<section><h2>Diagnostics</h2><p>The posterior rests on one assumption: near the optimum the gradient is "
+        "linear in the parameters, with the known privacy noise around the line. The averages in the pictures should "
+        "follow the line.</p>"
+        f"{_table(rows)}{_figure(content, 'trace')}"
+        + (f'<div class="pair">{pictures}</div>' if pictures else "")
+        + "</section>"
+    )
+
+
+def _calibration(content: ReportContent) -> str:
+    curve = content.calibration
+    if curve is None:
+        return ""
+    pictures = "".join(_figure(content, name) for name in ("calibration", "calibration-error"))
+    return (
+        '<section><h2>Calibration on the test records</h2><p class="flag">Computed from the labels of the test file '
+        "without noise: the guarantee above does not cover it. Publish it only if those labels are public.</p>"
+        f"<p>Root mean square error over {curve.n_bins} bins: {curve.rmse:.4f} "
+        f"(perfect predictions would give about {curve.rmse_floor:.4f}).</p>"
+        f'<div class="pair">{pictures}</div></section>'
+    )
+
+
+def _settings(content: ReportContent) -> str:
+    release = content.release
+    rows: list[tuple[str, object]] = [
+        ("Records (public number)", release.n_records),
+        ("Steps", release.n_steps),
+        ("Sample rate", release.sample_rate),
+        ("Noise multiplier", release.noise_multiplier),
+        ("Clipping norm", release.max_grad_norm),
+        ("Adjacency", release.adjacency.value.replace("_", " ")),
+        ("Delta", release.delta),
+        ("Gradients", release.gradient),
+        ("Prior standard deviation", release.model_spec.get("prior_scale")),
+        *((str(name).replace("_", " ").capitalize(), value) for name, value in release.settings.items()),
+    ]
+    shown = [(name, _value(value)) for name, value in rows if value is not None]
+    return f"<section><h2>Settings</h2>{_table(shown)}</section>"
+
+
+def _reuse(release_name: str) -> str:
+    code = (
+        "import dpinfer as dpi\n\n"
+        f'release = dpi.load_release("{release_name}")\n'
+        'posterior = dpi.noise_aware_posterior(release, method="exact")\n'
+        "posterior.summary()"
+    )
+    return (
+        "<section><h2>Use it again</h2><p>The release can be analysed again by anyone, in any way, at no further cost "
+        f"to privacy:</p><pre>{_text(code)}</pre></section>"
+    )
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    body = "".join(f"<tr><td>{_text(name)}</td><td>{_text(value)}</td></tr>" for name, value in rows)
+    return f'<table class="plain"><tbody>{body}</tbody></table>'
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    if isinstance(value, (float, np.floating)):
+        return f"{float(value):.6g}"
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiu" and value.size > 1:
+        finite = value[np.isfinite(value)]
+        if not finite.size:
+            return "not available"
+        return f"median {np.median(finite):.4g}, from {finite.min():.4g} to {finite.max():.4g}"
+    if isinstance(value, np.ndarray):
+        return ", ".join(_value(item) for item in value.ravel().tolist())
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_value(item)}" for key, item in value.items())
+    return str(value)
+
+
+def _figure(content: ReportContent, name: str) -> str:
+    if name not in content.pictures:
+        return ""
+    media, data, caption = content.pictures[name]
+    encoded = base64.b64encode(data).decode("ascii")
+    return (
+        f'<figure><img alt="{_text(caption)}" src="data:{media};base64,{encoded}">'
+        f"<figcaption>{_text(caption)}.</figcaption></figure>"
+    )

@@ -1,0 +1,395 @@
+"""Bayesian logistic regression under differential privacy."""
+
+import importlib.util
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_choice, check_float_array, check_interval
+from dpinfer.accounting import AccountantName, Adjacency, PrivacyPlan, plan_privacy
+from dpinfer.errors import BackendUnavailableError, PrivacyLeakWarning
+from dpinfer.estimators.protocol import Estimator, not_fitted_error
+from dpinfer.estimators.records import (
+    as_bounds,
+    as_features,
+    as_labels,
+    binary_targets,
+    check_enough,
+    feature_names,
+    typical_norm,
+)
+from dpinfer.inference import Posterior, noise_aware_posterior
+from dpinfer.mechanism import RandomSource, run_dpvi
+from dpinfer.models import LogisticRegression
+from dpinfer.release import Release
+
+__all__ = ["BayesianLogisticRegression"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_METHODS = ("exact", "laplace", "emcee", "nuts", "naive", "averaged")
+_HESSIANS = ("diagonal", "full", "tied")
+
+
+class BayesianLogisticRegression(Estimator):
+    """Bayesian logistic regression, fitted with differential privacy, whose posterior counts the privacy noise.
+
+    **Privacy.** ``fit`` reads the records once, through :func:`dpinfer.run_dpvi`, and is (epsilon,
+    delta)-differentially private under `adjacency`; with "add_remove" a neighbour has one record more or less, and
+    clipping to `max_grad_norm` bounds what that changes.  ``release_``, ``posterior_``, ``coef_``, ``intercept_`` and
+    predictions for public points are covered by that guarantee.  Not covered is what ``fit`` has to read from the data
+    when it is not told: the number of records (`n_records`) and the two labels (`classes`).  It then warns with
+    :class:`PrivacyLeakWarning`.  There is no seed: see `random_source`.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy budget, positive.
+    delta : float in (0, 1)
+    sample_rate : float in (0, 1]
+        Chance of each record to be in a step.
+    n_steps : int
+        At least 1.
+    max_grad_norm : "auto" or float
+        Clipping norm.  "auto" takes the root mean square norm of (x, 1) for x uniform on `data_bounds`, which are
+        public (with the recipe "tied" twice that: its preconditioner is about 2); without them it is an error.
+    grad_scale, learning_rate, loss, expectation, recipe
+        As in :func:`dpinfer.run_dpvi`; None leaves the choice to the recipe.  The recipe "tied" has steps of its own,
+        which replace the "heuristic" learning rate.
+    n_records : int, optional
+        A public number of records.  None takes ``len(X)``, which then becomes public, with a warning.
+    classes : pair of labels, optional
+        (negative, positive), public.  None takes the labels found in y, with the same warning.
+    prior_scale : float
+        Standard deviation of the normal prior of every weight, positive.
+    fit_intercept : bool
+    data_bounds : (low, high) or (n_features, 2) array, optional
+        Public bounds.  X is clipped to them, in ``fit`` and in predictions; it is not scaled.  Scale the columns to
+        about unit size by public constants first (:mod:`dpinfer.tabular` does): the prior and the clipping expect it.
+    method, hessian, burn_in, prior
+        As in :func:`dpinfer.noise_aware_posterior`.
+    accountant : {"pld", "prv", "rdp"}
+    adjacency : {"add_remove", "zero_out", "replace_one"}
+    n_threads : int, optional
+        All cores by default; the result does not depend on it.
+    progress : bool
+    random_source : RandomSource or callable returning one, optional
+        None: the operating system's generator.  ``functools.partial(dpinfer.testing.InsecureRNG, seed)`` gives
+        reproducible fits that are NOT PRIVATE; a callable can be cloned and pickled, a source cannot.
+
+    Attributes
+    ----------
+    release_ : Release
+        What the private run published.
+    posterior_ : Posterior
+        The noise-aware posterior of the weights.
+    privacy_ : PrivacyPlan
+        The certified guarantee and the noise it took.
+    coef_ : (1, n_features) float64
+        Posterior means of the weights.
+    intercept_ : (1,) float64
+        Posterior mean of the intercept; 0 without one.
+    classes_ : (2,) array
+        Negative and positive label.
+    n_features_in_ : int
+    feature_names_in_ : (n_features,) object array
+        Only when X had string column names.
+
+    Notes
+    -----
+    The mechanism is DPVI and the posterior the one of NA-DPVI (section 3), computed exactly by default.  The bound
+    behind "auto": the gradient of a record's loss in the weights is (p - y)(x, 1), with norm at most that of (x, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpinfer import BayesianLogisticRegression
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(-1.0, 1.0, size=(2000, 2))
+    >>> y = (rng.uniform(size=2000) < 1.0 / (1.0 + np.exp(-3.0 * X[:, 0]))).astype(int)
+    >>> model = BayesianLogisticRegression(n_records=2000, classes=(0, 1), data_bounds=(-1.0, 1.0), n_steps=1000)
+    >>> model.fit(X, y).predict_proba(X[:3]).shape
+    (3, 2)
+    """
+
+    classes_: npt.NDArray[Any]
+    coef_: FloatArray
+    intercept_: FloatArray
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
+    posterior_: Posterior
+    privacy_: PrivacyPlan
+    release_: Release
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        sample_rate: float = 0.1,
+        n_steps: int = 10_000,
+        max_grad_norm: float | str = "auto",
+        grad_scale: Any = None,
+        learning_rate: Any = "heuristic",
+        n_records: int | None = None,
+        classes: Sequence[Any] | None = None,
+        prior_scale: float = 1.0,
+        fit_intercept: bool = True,
+        data_bounds: npt.ArrayLike | None = None,
+        method: str = "exact",
+        hessian: str = "diagonal",
+        burn_in: str | float | int = "auto",
+        prior: Any = "weak",
+        accountant: AccountantName = "pld",
+        adjacency: Adjacency | str = "add_remove",
+        loss: str | None = None,
+        expectation: str | None = None,
+        recipe: str | None = None,
+        n_threads: int | None = None,
+        progress: bool = False,
+        random_source: RandomSource | Callable[[], RandomSource] | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.sample_rate = sample_rate
+        self.n_steps = n_steps
+        self.max_grad_norm = max_grad_norm
+        self.grad_scale = grad_scale
+        self.learning_rate = learning_rate
+        self.n_records = n_records
+        self.classes = classes
+        self.prior_scale = prior_scale
+        self.fit_intercept = fit_intercept
+        self.data_bounds = data_bounds
+        self.method = method
+        self.hessian = hessian
+        self.burn_in = burn_in
+        self.prior = prior
+        self.accountant = accountant
+        self.adjacency = adjacency
+        self.loss = loss
+        self.expectation = expectation
+        self.recipe = recipe
+        self.n_threads = n_threads
+        self.progress = progress
+        self.random_source = random_source
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Run the private mechanism on the records and compute the posterior from what it released.
+
+        **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call spends the budget again.
+        Arguments and records are checked before anything is spent, and no message quotes a record.
+
+        Parameters
+        ----------
+        X : (N, n_features) array of real numbers
+        y : (N,) array with two distinct labels
+
+        Returns
+        -------
+        BayesianLogisticRegression
+            The estimator itself.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a parameter is wrong (BudgetExceededError: the budget cannot be met).
+        RecordError
+            If the records cannot be used.
+
+        Warns
+        -----
+        PrivacyLeakWarning
+            If `n_records` or `classes` is not given.
+        """
+        names = feature_names(X)
+        features = as_features(X)
+        check_enough(len(features))
+        target, classes = binary_targets(as_labels(y, len(features)), self.classes)
+        n_features = features.shape[1]
+        bounds = as_bounds(self.data_bounds, n_features)
+        norm = self._clipping_norm(bounds)
+        self._check_method()
+        model = LogisticRegression(
+            n_features=n_features,
+            prior_scale=self.prior_scale,
+            fit_intercept=self.fit_intercept,
+            feature_names=None if names is None else list(names),
+        )
+        plan = plan_privacy(
+            target_epsilon=self.epsilon,
+            target_delta=self.delta,
+            sample_rate=self.sample_rate,
+            n_steps=self.n_steps,
+            adjacency=self.adjacency,
+            accountant=self.accountant,
+        )
+        source = self.random_source() if callable(self.random_source) else self.random_source
+        self._warn_of_leaks()
+        release = run_dpvi(
+            model,
+            features if bounds is None else np.clip(features, bounds[:, 0], bounds[:, 1]),
+            target,
+            plan=plan,
+            n_records=len(features) if self.n_records is None else self.n_records,
+            max_grad_norm=norm,
+            grad_scale=self.grad_scale,
+            learning_rate=None if self.recipe == "tied" and self.learning_rate == "heuristic" else self.learning_rate,
+            loss=self.loss,
+            expectation=self.expectation,
+            recipe=self.recipe,
+            n_threads=self.n_threads,
+            progress=self.progress,
+            random_source=source,
+        )
+        # Set before the posterior: what has been paid for must survive a failure of the post-processing.
+        self.release_ = release
+        self.privacy_ = plan
+        self.classes_ = classes
+        self.n_features_in_ = n_features
+        self._bounds = bounds
+        if names is not None:
+            self.feature_names_in_ = names
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        self.posterior_ = self._posterior_of(release)
+        mean = np.asarray(self.posterior_.mean)
+        self.coef_ = mean[None, :n_features].copy()
+        self.intercept_ = mean[n_features:].copy() if self.fit_intercept else np.zeros(1)
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the posterior predictive probability of each class, averaged over the weights.
+
+        **Privacy.** Post-processing of the release; X is the caller's own.
+
+        Parameters
+        ----------
+        X : (n_points, n_features) array
+
+        Returns
+        -------
+        (n_points, 2) float64
+            Columns in the order of ``classes_``; rows sum to 1.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If X is not a table of finite numbers with the features of the fit.
+        """
+        points = self._points(X)
+        return np.asarray(self.posterior_.predict_proba(points))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the more probable class of each point.
+
+        **Privacy.** Post-processing of the release; X is the caller's own.
+
+        Parameters
+        ----------
+        X : (n_points, n_features) array
+
+        Returns
+        -------
+        (n_points,) array of labels
+        """
+        probability = self.predict_proba(X)[:, 1]
+        return np.asarray(self.classes_[(probability > 0.5).astype(np.intp)])
+
+    def score(self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Return the share of points whose class is predicted right.
+
+        **Privacy.** Reads the labels y without noise: publish the number only if they are public.
+
+        Parameters
+        ----------
+        X : (n_points, n_features) array
+        y : (n_points,) array of labels
+        sample_weight : (n_points,) array, optional
+
+        Returns
+        -------
+        float in [0, 1]
+        """
+        predicted = self.predict(X)
+        right = predicted == as_labels(y, len(predicted))
+        weights = None if sample_weight is None else check_float_array("sample_weight", sample_weight, (len(right),))
+        return float(np.average(right, weights=weights))
+
+    def _posterior_of(self, release: Release) -> Posterior:
+        return noise_aware_posterior(
+            release, method=self.method, hessian=self.hessian, burn_in=self.burn_in, prior=self.prior
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle keeps: the release as plain data; the posterior is computed from it again."""
+        state = vars(self).copy()
+        state["posterior_"] = "posterior_" in state
+        release = state.pop("release_", None)
+        if release is not None:
+            values = {item.name: getattr(release, item.name) for item in fields(release)}
+            state["release_"] = values | {name: dict(values[name]) for name in ("model_spec", "settings")}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the parameters and the release, and compute the posterior from it."""
+        state = state.copy()
+        fitted = state.pop("posterior_")
+        values = state.pop("release_", None)
+        vars(self).update(state)
+        if values is not None:
+            self.release_ = Release(**values)
+        if fitted:
+            self.posterior_ = self._posterior_of(self.release_)
+
+    def _points(self, X: Any) -> FloatArray:
+        if not self.__sklearn_is_fitted__():
+            raise not_fitted_error(self)
+        self._check_names(X)
+        points = as_features(X)
+        if points.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {points.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
+                "features as input"
+            )
+        return points if self._bounds is None else np.clip(points, self._bounds[:, 0], self._bounds[:, 1])
+
+    def _check_names(self, X: Any) -> None:
+        given, fitted = feature_names(X), getattr(self, "feature_names_in_", None)
+        if given is not None and fitted is not None and list(given) != list(fitted):
+            raise ValueError("The feature names should match those that were passed during fit, in the same order.")
+
+    def _clipping_norm(self, bounds: FloatArray | None) -> float:
+        if not isinstance(self.max_grad_norm, str):
+            return check_interval("max_grad_norm", self.max_grad_norm, 0.0)
+        check_choice("max_grad_norm", self.max_grad_norm, ("auto",))
+        if bounds is None:
+            raise ValueError(
+                "max_grad_norm must be a number when data_bounds is not given: 'auto' takes it from the public bounds, "
+                "and taking it from the records would leak them"
+            )
+        norm = typical_norm(bounds, fit_intercept=bool(self.fit_intercept))
+        return 2.0 * norm if self.recipe == "tied" else norm
+
+    def _check_method(self) -> None:
+        """Refuse what the post-processing would refuse, before the budget is spent."""
+        check_choice("method", self.method, _METHODS)
+        check_choice("hessian", self.hessian, _HESSIANS)
+        if self.hessian == "full" and self.method != "exact":
+            raise ValueError(f"hessian must be 'diagonal' or 'tied' for method {self.method!r}, got 'full'")
+        if self.method == "nuts" and importlib.util.find_spec("numpyro") is None:
+            raise BackendUnavailableError("method 'nuts' needs NumPyro: pip install 'dpinfer[nuts]'")
+
+    def _warn_of_leaks(self) -> None:
+        read = [name for name in ("n_records", "classes") if getattr(self, name) is None]
+        if read:
+            warnings.warn(
+                f"{' and '.join(read)} {'was' if len(read) == 1 else 'were'} read from the private records and will be "
+                f"part of what is published; give a public value with {' and '.join(f'{name}=' for name in read)}",
+                PrivacyLeakWarning,
+                stacklevel=3,
+            )

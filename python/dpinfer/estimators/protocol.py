@@ -1,0 +1,80 @@
+"""scikit-learn's estimator protocol, without scikit-learn: parameters, cloning, representation, tags."""
+
+import inspect
+from typing import Any, Self
+
+__all__ = ["Estimator", "not_fitted_error"]
+
+
+class Estimator:
+    """Parameters are the keyword arguments of ``__init__``, kept unchanged under their names.
+
+    **Privacy.** Reads no records.
+    """
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        names = inspect.signature(cls.__init__).parameters
+        return sorted(name for name in names if name != "self")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name.
+
+        Parameters
+        ----------
+        deep : bool
+            Accepted for compatibility: no parameter is an estimator.
+        """
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters and return the estimator.
+
+        Raises
+        ------
+        ValueError
+            If a name is not a parameter.
+        """
+        names = self._parameter_names()
+        for name in params:
+            if name not in names:
+                raise ValueError(f"{name!r} is not a parameter of {type(self).__name__}; it has {', '.join(names)}")
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        shown = [
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if value is not defaults[name].default and repr(value) != repr(defaults[name].default)
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether ``fit`` has been called."""
+        return hasattr(self, "posterior_")
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags; called by scikit-learn only."""
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(multi_class=False, poor_score=True),
+            input_tags=InputTags(sparse=False, allow_nan=False),
+            non_deterministic=True,
+        )
+
+
+def not_fitted_error(estimator: object) -> Exception:
+    """Return scikit-learn's ``NotFittedError`` where it is installed, else a :class:`ValueError` with the same text."""
+    message = f"This {type(estimator).__name__} instance is not fitted yet; call 'fit' first."
+    try:
+        from sklearn.exceptions import NotFittedError
+    except ImportError:
+        return ValueError(message)
+    error: Exception = NotFittedError(message)
+    return error

@@ -1,0 +1,174 @@
+"""From what a user passes to ``fit`` and ``predict`` to arrays, with messages that show no value."""
+
+import contextlib
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_float_array
+from dpinfer.errors import RecordError
+
+__all__ = [
+    "as_bounds",
+    "as_features",
+    "as_labels",
+    "binary_targets",
+    "check_enough",
+    "feature_names",
+    "typical_norm",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+_MINIMUM_RECORDS = 2
+
+
+def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
+    """Return the column names of a data frame, if all are strings."""
+    columns = getattr(X, "columns", None)
+    if columns is None:
+        return None
+    names = list(columns)
+    return np.array(names, dtype=object) if names and all(isinstance(name, str) for name in names) else None
+
+
+def as_features(X: Any) -> FloatArray:
+    """Return X as a finite (N, n_features) float64 array.
+
+    Raises
+    ------
+    TypeError, RecordError
+        If it is not a table of finite real numbers; no value is quoted.
+    """
+    if hasattr(X, "toarray") and hasattr(X, "nnz"):
+        raise TypeError("X must be dense: sparse input is not supported")
+    array = np.asarray(X)
+    if array.dtype.kind == "c":
+        raise RecordError("X must be real: Complex data not supported")
+    if array.ndim != 2:
+        hint = " Reshape your data: one row for each record, one column for each feature." if array.ndim < 2 else ""
+        raise RecordError(f"X must be two-dimensional, got {array.ndim} dimension(s).{hint}")
+    if array.shape[0] == 0:
+        raise RecordError("X must hold at least one record: found array with 0 sample(s)")
+    if array.shape[1] == 0:
+        raise RecordError(f"X must have a column: 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
+    if array.dtype.kind not in "fiub":
+        array = _converted(array)
+    result = np.ascontiguousarray(array, dtype=np.float64)
+    if not np.all(np.isfinite(result)):
+        raise RecordError("X must be finite: it contains NaN or infinity")
+    return result
+
+
+def _converted(array: npt.NDArray[Any]) -> FloatArray:
+    """Convert strings and objects to numbers; NumPy's own error would quote the value."""
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        wrong_type = isinstance(error, TypeError)
+    if wrong_type:
+        raise TypeError("X must hold numbers: every argument must be a string or a real number")
+    raise RecordError("X must hold numbers: at least one entry is not")
+
+
+def as_labels(y: Any, n_records: int) -> npt.NDArray[Any]:
+    """Return y as a one-dimensional array as long as X.
+
+    Raises
+    ------
+    RecordError
+        If it has another shape or is missing.
+    """
+    if y is None:
+        raise RecordError("y must be given: this estimator requires y to be passed, but the target y is None")
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        _warn_of_column_vector()
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise RecordError(f"y must be one-dimensional, got shape {labels.shape}")
+    if labels.shape[0] != n_records:
+        raise RecordError("y must have as many entries as X has rows")
+    if labels.dtype.kind in "fc" and not np.all(np.isfinite(labels)):
+        raise RecordError("y must be finite: it contains NaN or infinity")
+    return labels
+
+
+def _warn_of_column_vector() -> None:
+    category: type[Warning] = UserWarning
+    # scikit-learn users filter on its own category.
+    with contextlib.suppress(ImportError):
+        from sklearn.exceptions import DataConversionWarning
+
+        category = DataConversionWarning
+    warnings.warn(
+        "A column-vector y was passed when a 1d array was expected; it is taken as one-dimensional",
+        category,
+        stacklevel=4,
+    )
+
+
+def binary_targets(
+    labels: npt.NDArray[Any], classes: Sequence[Any] | npt.NDArray[Any] | None
+) -> tuple[FloatArray, npt.NDArray[Any]]:
+    """Return the labels as 0 and 1, and the two classes (negative, positive).
+
+    Raises
+    ------
+    ValueError, RecordError
+        If there are not exactly two classes, or a label is in neither.
+    """
+    if classes is not None:
+        given = np.asarray(classes)
+        if given.shape != (2,) or given[0] == given[1]:
+            raise ValueError(f"classes must hold two distinct labels (negative, positive), got shape {given.shape}")
+        known = given
+    else:
+        if labels.dtype.kind == "f" and not np.all(labels == np.round(labels)):
+            raise RecordError("Unknown label type: y must hold class labels, not a continuous response")
+        known = np.unique(labels)
+    if known.shape[0] != 2:
+        if known.shape[0] < 2:
+            raise RecordError("y must hold two classes, and holds one class only; name both with classes=(no, yes)")
+        raise RecordError("Only binary classification is supported. The type of the target is multiclass.")
+    positive = labels == known[1]
+    if not np.all(positive | (labels == known[0])):
+        raise RecordError("y must hold only the two labels in classes; at least one entry is another")
+    return positive.astype(np.float64), known
+
+
+def check_enough(n_rows: int) -> None:
+    """Raise unless there are at least two records."""
+    if n_rows < _MINIMUM_RECORDS:
+        raise RecordError(f"X must hold at least {_MINIMUM_RECORDS} records, got n_samples=1: 1 sample")
+
+
+def as_bounds(data_bounds: Any, n_features: int) -> FloatArray | None:
+    """Return public bounds as an (n_features, 2) array; None if there are none.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the shape is wrong or low < high does not hold.
+    """
+    if data_bounds is None:
+        return None
+    bounds = check_float_array("data_bounds", data_bounds)
+    if bounds.shape == (2,) and n_features != 1:
+        bounds = np.tile(bounds, (n_features, 1))
+    elif bounds.shape == (2,):
+        bounds = bounds[None, :]
+    if bounds.shape != (n_features, 2):
+        raise ValueError(f"data_bounds must be (low, high) or have shape ({n_features}, 2), got {bounds.shape}")
+    if not np.all(bounds[:, 0] < bounds[:, 1]):
+        raise ValueError("data_bounds must have low < high for every feature")
+    return bounds
+
+
+def typical_norm(bounds: FloatArray, *, fit_intercept: bool) -> float:
+    """Return the root mean square norm of a row that is uniform on its public bounds, the intercept's 1 included."""
+    low, high = bounds[:, 0], bounds[:, 1]
+    return float(np.sqrt(np.sum(low * low + low * high + high * high) / 3.0 + float(fit_intercept)))

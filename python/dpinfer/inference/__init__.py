@@ -1,0 +1,10 @@
+"""Post-processing: from a release to a posterior that counts the privacy noise.  Nothing here reads a record.
+
+**Privacy.** Everything in this package is post-processing of a Release and costs nothing.
+"""
+
+from dpinfer.inference.fit import noise_aware_posterior
+from dpinfer.inference.posterior import Posterior
+from dpinfer.inference.priors import TracePrior
+
+__all__ = ["Posterior", "TracePrior", "noise_aware_posterior"]

@@ -1,0 +1,21 @@
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+def trace_statistics(
+    positions: FloatArray,
+    gradients: FloatArray,
+    noise_stddev: FloatArray,
+    reference: FloatArray,
+    boundaries: IntArray,
+    n_threads: int,
+) -> FloatArray: ...
+def gram_statistics(
+    positions: FloatArray, gradients: FloatArray, weights: FloatArray, n_threads: int
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]: ...
+def collapsed_posteriors(
+    problems: FloatArray, n_threads: int
+) -> tuple[IntArray, FloatArray, npt.NDArray[np.bool_]]: ...
+def log_marginal_inflation(count: float, residual: float) -> float: ...

@@ -1,0 +1,154 @@
+"""The first step used: where the linear trace model begins to hold."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpinfer._validate import check_integer, check_interval
+from dpinfer.inference.statistics import TraceStatistics, merge_segments, segment_statistics
+
+__all__ = ["BurnIn", "choose_burn_in"]
+
+FloatArray = npt.NDArray[np.float64]
+
+FALSE_POSITIVE_RATE = 0.01
+
+_BLOCKS = 64
+_FEWEST_BLOCKS = 16
+_CANDIDATES = (0, 1, 2, 4, 8, 16, 24, 32)
+_MIN_STEPS = 2
+
+
+@dataclass(frozen=True)
+class BurnIn:
+    """Result of :func:`choose_burn_in`.
+
+    Parameters
+    ----------
+    start : int
+        First step used.
+    statistics : TraceStatistics
+        Of the steps used.
+    linearity_pvalue : (watched,) array
+        p-values of the trend test from `start` on; nan when the trace is too short for it.
+    holds : bool
+        Whether the linear model holds from there on, at the false-positive rate of the test; True when it is too short.
+    """
+
+    start: int
+    statistics: TraceStatistics
+    linearity_pvalue: FloatArray
+    holds: bool
+
+
+def choose_burn_in(
+    burn_in: str | float | int,
+    positions: FloatArray,
+    gradients: FloatArray,
+    noise_stddev: FloatArray,
+    *,
+    watched: int | None = None,
+    n_threads: int = 0,
+) -> BurnIn:
+    """Find the first step of the trace that the posterior uses, and the statistics from there on, in one pass.
+
+    **Privacy.** Post-processing of a Release; it may look at the trace as often as it likes.
+
+    Parameters
+    ----------
+    burn_in : "auto", float in [0, 1), or int
+        A float is a share of the steps, an int a number of steps; at least two steps must remain.
+    positions, gradients : (T, k) float64
+    noise_stddev : (k,) or (T, k) float64
+    watched : int, optional
+        How many of the coordinates, the first ones, must be linear; all by default.
+    n_threads : int
+
+    Returns
+    -------
+    BurnIn
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `burn_in` is none of these or leaves fewer than two steps.
+
+    Notes
+    -----
+    "auto" cuts the trace into 64 blocks and, for starts at 0, 1, 2, 4, 8, 16, 24 and 32 of them, regresses the block
+    means of the gradient on those of the position.  If the linear model holds with the known noise, the weighted
+    residual sum is at most the sum at the true parameters, which is chi-square with as many degrees of freedom as there
+    are blocks; so a stationary or linearly converging trace is cut with probability at most 0.01 (Bonferroni over the
+    coordinates).  The first start that passes is taken.  Misfit that is there in the second half too (correlated
+    parameters, noise beyond the privacy noise) is no burn-in: where the second half fails the same test by itself,
+    statistics are divided by its own and referred to the F distribution.
+    """
+    steps = positions.shape[0]
+    watched = positions.shape[1] if watched is None else watched
+    start = _parse(burn_in, steps)
+    used = steps - (start or 0)
+    blocks = min(_BLOCKS, used // 2) if used >= _FEWEST_BLOCKS else 1
+    boundaries = np.linspace(start or 0, steps, blocks + 1).astype(np.int64)
+    segments, reference = segment_statistics(positions, gradients, noise_stddev, boundaries, n_threads=n_threads)
+
+    allowed = FALSE_POSITIVE_RATE / watched
+
+    def result(first: int, pvalue: FloatArray) -> BurnIn:
+        begin = int(boundaries[first])
+        statistics = TraceStatistics(steps - begin, reference, *merge_segments(segments[first:]))
+        return BurnIn(begin, statistics, pvalue, not np.any(pvalue < allowed))
+
+    def excess(first: int) -> FloatArray:
+        return _excess(segments[first:, :, :watched], reference[:watched])
+
+    if blocks == 1:
+        return result(0, np.full(watched, np.nan))
+    if start is not None:
+        return result(0, special.chdtrc(blocks, excess(0)))
+    half = blocks // 2
+    later = excess(half)
+    misfit = special.chdtrc(blocks - half, later) < allowed
+    level = np.where(misfit, later / (blocks - half), 1.0)
+    for candidate in _CANDIDATES:
+        first = candidate * blocks // _BLOCKS
+        size = blocks - first
+        found = excess(first)
+        pvalue = special.chdtrc(size, found)
+        relative = special.fdtrc(size, blocks - half, found / size / level)
+        if np.all(np.where(misfit, relative, pvalue) >= allowed):
+            return result(first, pvalue)
+    return result(half, special.chdtrc(blocks - half, later))
+
+
+def _parse(burn_in: str | float | int, steps: int) -> int | None:
+    """Return the number of steps asked for, or None for "auto"."""
+    start: int | None
+    if isinstance(burn_in, str):
+        if burn_in != "auto":
+            raise ValueError(f"burn_in must be 'auto', a share of the steps or a number of steps, got {burn_in!r}")
+        start = None
+    elif isinstance(burn_in, (float, np.floating)):
+        start = math.floor(check_interval("burn_in", burn_in, 0.0, 1.0, low_open=False) * steps)
+    else:
+        start = check_integer("burn_in", burn_in, 0)
+    if steps - (start or 0) < _MIN_STEPS:
+        raise ValueError(
+            f"burn_in must leave at least {_MIN_STEPS} of the release's {steps} steps, got {burn_in!r}; "
+            "a trace model needs more"
+        )
+    return start
+
+
+def _excess(segments: FloatArray, reference: FloatArray) -> FloatArray:
+    """Return the weighted residual sums, in units of tau**2, of block means of g regressed on block means of x."""
+    weight, mean_x, mean_g = segments[:, 0], segments[:, 1], segments[:, 2]
+    between = segments.copy()
+    between[:, 3:] = 0.0
+    _, _, _, xx, xg, _ = merge_segments(between)
+    slope = np.where(xx > 0.0, xg / np.where(xx > 0.0, xx, 1.0), 0.0)
+    centred_x = mean_x - (weight * mean_x).sum(axis=0) / weight.sum(axis=0)
+    centred_g = mean_g - (weight * mean_g).sum(axis=0) / weight.sum(axis=0)
+    return np.asarray((weight * (centred_g - slope * centred_x) ** 2).sum(axis=0) / reference**2)

@@ -1,0 +1,222 @@
+"""The collapsed posterior of each coordinate: its dimensionless statement, its log density, its quadrature nodes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.errors import NumericalError
+from dpinfer.inference import _native
+from dpinfer.inference.priors import CoordinatePriors
+from dpinfer.inference.statistics import TraceStatistics
+from dpinfer.models.bijectors import softplus, softplus_inverse
+
+__all__ = ["CollapsedProblems", "Nodes", "SideRegression", "collapsed_nodes"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SideRegression:
+    """A second regression that shares the slope (tied posterior): ``response ~ N(h * design, tau**2)``.
+
+    Parameters
+    ----------
+    count : int
+        Number of steps.
+    slope : (k,) array
+        Least-squares h.
+    precision : (k,) array
+        1 / variance of that.
+    residual : (k,) array
+        Residual sum of squares in units of the noise variance.
+    """
+
+    count: int
+    slope: FloatArray
+    precision: FloatArray
+    residual: FloatArray
+
+
+@dataclass(frozen=True)
+class CollapsedProblems:
+    """The k one-coordinate problems in dimensionless form, and the units that lead back.
+
+    Legend: D spread of the positions, se = tau / sqrt(S_xx), beta = kappa a / se, delta = (optimum - mean position) / D
+    and nu = 1 + omega**2 / tau**2 = cosh(w)**2.
+
+    Parameters
+    ----------
+    table : (k, 15) array
+        Rows of the kernel's ``CollapsedProblem``.
+    position_mean, spread, hessian_unit : (k,) arrays
+        optimum = position_mean + spread * delta; a = hessian_unit * beta.
+    """
+
+    table: FloatArray
+    position_mean: FloatArray
+    spread: FloatArray
+    hessian_unit: FloatArray
+
+    @classmethod
+    def build(
+        cls,
+        statistics: TraceStatistics,
+        priors: CoordinatePriors,
+        sample_rate: float,
+        *,
+        extra_noise: bool,
+        side: SideRegression | None = None,
+    ) -> "CollapsedProblems":
+        """State the problems of a trace.
+
+        Parameters
+        ----------
+        statistics : TraceStatistics
+        priors : CoordinatePriors
+        sample_rate : float
+        extra_noise : bool
+            Whether the noise may be larger than the privacy noise.
+        side : SideRegression, optional
+        """
+        unit = statistics.slope_stderr / sample_rate
+        width = unit.shape[0]
+        table = np.zeros((width, 15))
+        table[:, 0] = statistics.count
+        table[:, 1] = statistics.slope_score
+        table[:, 2] = statistics.residual
+        table[:, 3] = statistics.mean_score
+        table[:, 4] = (statistics.position_mean - priors.optimum_loc) / statistics.spread
+        table[:, 5] = priors.optimum_scale / statistics.spread
+        table[:, 6] = unit
+        table[:, 7] = priors.rayleigh_scale / unit
+        table[:, 8] = priors.raw_loc
+        table[:, 9] = priors.raw_scale
+        table[:, 10] = float(extra_noise)
+        if side is not None:
+            table[:, 11] = side.count
+            table[:, 12] = side.slope / unit
+            table[:, 13] = side.precision * unit**2
+            table[:, 14] = side.residual
+        return cls(table, statistics.position_mean, statistics.spread, unit)
+
+    @property
+    def extra_noise(self) -> bool:
+        """Whether nu is unknown."""
+        return bool(self.table[0, 10] > 0.0)
+
+    def log_prior_slope(self, beta: FloatArray) -> FloatArray:
+        """Return the log prior density of beta, up to a constant; beta (..., k)."""
+        rayleigh, raw_loc, raw_scale = self.table[:, 7], self.table[:, 8], self.table[:, 9]
+        hessian = self.hessian_unit * beta
+        with np.errstate(divide="ignore", invalid="ignore"):
+            wide = np.log(beta) - 0.5 * (beta / np.where(rayleigh > 0.0, rayleigh, 1.0)) ** 2
+            raw = softplus_inverse(hessian)
+            normal = -0.5 * ((raw - raw_loc) / raw_scale) ** 2 - np.log(-np.expm1(-hessian))
+        return np.where(rayleigh > 0.0, wide, normal)
+
+    def log_density(self, y: FloatArray, w: FloatArray | float = 0.0) -> FloatArray:
+        """Return the collapsed log density in (y, w), beta = softplus(y), up to a constant; y and w (..., k).
+
+        The Jacobians of both variables and the half-Cauchy prior of omega / tau = sinh(w) are in it; the optimum is
+        integrated out.
+        """
+        count, score, residual, mean_score, offset, scale = (self.table[:, field] for field in range(6))
+        beta = softplus(y)
+        log_cosh = np.logaddexp(w, -np.asarray(w)) - np.log(2.0)
+        nu = np.exp(2.0 * log_cosh)
+        spread = nu + (beta * scale) ** 2
+        fit = (residual + (beta - score) ** 2) / nu + np.log(spread) + (mean_score - beta * offset) ** 2 / spread
+        power = count if self.extra_noise else 0.0
+        return np.asarray(-power * log_cosh - 0.5 * fit + self.log_prior_slope(beta) + y - beta)
+
+    def joint_log_density(self, delta: FloatArray, beta: FloatArray, nu: FloatArray) -> FloatArray:
+        """Return log p(trace, delta, beta, nu), density in (delta, beta, omega), up to a constant; all (..., k)."""
+        count, score, residual, mean_score, offset, scale = (self.table[:, field] for field in range(6))
+        fit = (residual + (beta - score) ** 2 + (mean_score + beta * delta) ** 2) / nu
+        prior = ((delta + offset) / scale) ** 2
+        noise = (0.5 * count + 1.0) * np.log(nu) if self.extra_noise else 0.0
+        return np.asarray(-0.5 * (fit + prior) - noise + self.log_prior_slope(beta))
+
+    def optimum_given(self, beta: FloatArray, nu: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return mean and variance of the optimum given (beta, nu), in its own units; beta and nu (..., k)."""
+        mean_score, offset, scale = self.table[:, 3], self.table[:, 4], self.table[:, 5]
+        variance = 1.0 / (beta**2 / nu + scale**-2.0)
+        mean = -(beta * mean_score / nu + offset * scale**-2.0) * variance
+        return self.position_mean + self.spread * mean, self.spread**2 * variance
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Weighted nodes over (a, nu) for k coordinates; given a node the optimum is normal.
+
+    Parameters
+    ----------
+    offsets : (k + 1,) int64
+        Coordinate j owns the nodes ``offsets[j]:offsets[j + 1]``.
+    hessian, inflation, weight, mean, variance : (nodes,) arrays
+        a, nu = 1 + omega**2 / tau**2, the weight (they sum to 1 per coordinate), mean and variance of the optimum.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    hessian: FloatArray
+    inflation: FloatArray
+    weight: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+
+    def expectation(self, values: FloatArray) -> FloatArray:
+        """Return sum(weight * values) per coordinate, (k,)."""
+        return np.add.reduceat(self.weight * values, self.offsets[:-1])
+
+    def spread_to_nodes(self, per_coordinate: FloatArray) -> FloatArray:
+        """Repeat (k,) values at the nodes."""
+        return np.repeat(per_coordinate, np.diff(self.offsets))
+
+
+def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_threads: int = 0) -> Nodes:
+    """Integrate the collapsed posteriors by quadrature.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    problems : CollapsedProblems
+    names : tuple of k str
+        For error messages.
+    n_threads : int
+        0: as many as there are.  The result does not depend on it.
+
+    Returns
+    -------
+    Nodes
+
+    Raises
+    ------
+    NumericalError
+        If the trapezoid rule did not converge for some coordinate.
+
+    Notes
+    -----
+    The trapezoid rule for analytic functions: Trefethen and Weideman (2014), SIAM Review 56, 385-458.
+    """
+    offsets, cells, converged = _native.collapsed_posteriors(problems.table, n_threads)
+    if not np.all(converged):
+        name = names[int(np.argmin(converged))]
+        raise NumericalError(
+            f"the quadrature over the Hessian of {name!r} did not converge: its prior and its trace contradict each "
+            "other beyond what double precision resolves"
+        )
+    nodes = Nodes(offsets, *cells)
+    sizes = np.diff(offsets)
+    unit, mean, spread = (
+        np.repeat(values, sizes) for values in (problems.hessian_unit, problems.position_mean, problems.spread)
+    )
+    return Nodes(
+        offsets,
+        unit * nodes.hessian,
+        nodes.inflation,
+        nodes.weight,
+        mean + spread * nodes.mean,
+        spread**2 * nodes.variance,
+    )

@@ -1,0 +1,386 @@
+"""From a release to a posterior: the one entry point of the post-processing."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_choice, check_integer
+from dpinfer.inference.burn_in import BurnIn, choose_burn_in
+from dpinfer.inference.collapsed import CollapsedProblems, Nodes, SideRegression, collapsed_nodes
+from dpinfer.inference.full_hessian import full_hessian_posterior, row_regressions
+from dpinfer.inference.laplace import laplace_posterior
+from dpinfer.inference.mixture import NormalMixtures
+from dpinfer.inference.posterior import Posterior
+from dpinfer.inference.priors import PRIORS, TracePrior, coordinate_priors
+from dpinfer.inference.theta import IndependentTheta
+from dpinfer.inference.tied import pooled_slope_score, raw_scale_regression
+from dpinfer.models import Model, model_from_dict
+from dpinfer.release import Release
+
+__all__ = ["noise_aware_posterior"]
+
+FloatArray = npt.NDArray[np.float64]
+
+METHODS = ("exact", "laplace", "emcee", "nuts", "naive", "averaged")
+HESSIANS = ("diagonal", "full", "tied")
+
+_FULL_DRAWS = 1000
+
+
+def noise_aware_posterior(
+    release: Release,
+    *,
+    method: str = "exact",
+    hessian: str = "diagonal",
+    burn_in: str | float | int = "auto",
+    prior: str | TracePrior = "weak",
+    extra_noise: bool = True,
+    model: Model | None = None,
+    n_samples: int | None = None,
+    n_warmup: int | None = None,
+    seed: int = 0,
+    progress: bool = False,
+    check_convergence: bool = True,
+    n_threads: int | None = None,
+) -> Posterior:
+    """Infer the posterior of a model's parameters from a release, counting the privacy noise.
+
+    **Privacy.** Post-processing of a Release: it costs nothing, however often it is called.
+
+    Parameters
+    ----------
+    release : Release
+        With T steps and k gradient coordinates.
+    method : {"exact", "laplace", "emcee", "nuts", "naive", "averaged"}
+        "exact" integrates the trace model by quadrature, to about nine digits; "laplace", "emcee" and "nuts" (extra
+        ``dpinfer[nuts]``) approximate the same posterior and are there to compare with.  "naive" is q at the last
+        iterate and "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.
+    hessian : {"diagonal", "full", "tied"}
+        "full": conjugate regressions of every gradient coordinate on all positions, exact draws; needs about as many
+        effective observations as coordinates.  "tied": the variational precision equals the Hessian's diagonal (true at
+        a mean-field optimum), one unknown per parameter.  Both with ``method="exact"`` only.
+    burn_in : "auto", float in [0, 1), or int
+        First step used: found by a trend test (false-positive rate 0.01), a share of the steps, or a number of steps.
+        For "averaged", "auto" uses the last half at most.
+    prior : {"weak", "empirical"} or TracePrior
+        See :func:`dpinfer.inference.priors.coordinate_priors`.  ``hessian="full"`` has flat priors on the rows and
+        takes "weak" only.
+    extra_noise : bool
+        Whether the gradients may be noisier than the privacy noise (subsampling, Monte Carlo): omega / tau has a
+        half-Cauchy prior with scale 1, relative to tau_t when that changes with t.
+    model : Model, optional
+        Overrides the one that ``release.model_spec`` describes.
+    n_samples, n_warmup : int, optional
+        Kept and dropped steps of "emcee" (1500, 300) and "nuts" (4000, 1000); `n_samples` is also the number of draws
+        of ``hessian="full"`` (1000).
+    seed : int
+        Of "emcee", "nuts" and ``hessian="full"``.
+    progress : bool
+        Show the sampler's progress bar.
+    check_convergence : bool
+        Raise when a sampler did not converge; False opts out.
+    n_threads : int, optional
+        All by default.  Results do not depend on it.
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong or does not fit the others.
+    BackendUnavailableError
+        If NumPyro is needed and not installed.
+    NumericalError
+        If a coordinate does not move, a sampler did not converge, or no Hessian draw is positive definite.
+
+    Notes
+    -----
+    NA-DPVI (Alrawajfeh, Jalko and Honkela 2025), eqs. 20-23, with variance sigma**2 C**2 / beta**2 where eq. A60 prints
+    1 / beta.  For aligned gradients the positions are the sampled theta_t and the posterior is
+    ``theta ~ N(theta*, Hessian^-1)`` with (Hessian, theta*) unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpinfer.release import release_from_arrays
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.normal(2.0, 1.0, (500, 1))
+    >>> g = 0.1 * 50.0 * (x - 2.0) + rng.normal(0.0, 3.0, (500, 1))
+    >>> release = release_from_arrays(x, g, noise_stddev=3.0, sample_rate=0.1, family="point")
+    >>> posterior = noise_aware_posterior(release, burn_in=0)
+    >>> bool(abs(posterior.optimum_mean[0] - 2.0) < 5 * posterior.optimum_stddev[0])
+    True
+    """
+    if not isinstance(release, Release):
+        raise TypeError(f"release must be a Release, got {type(release).__name__}")
+    check_choice("method", method, METHODS)
+    check_choice("hessian", hessian, HESSIANS)
+    for name, flag in (("extra_noise", extra_noise), ("progress", progress), ("check_convergence", check_convergence)):
+        if not isinstance(flag, (bool, np.bool_)):
+            raise TypeError(f"{name} must be a bool, got {type(flag).__name__}")
+    seed = check_integer("seed", seed, 0)
+    threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1)
+    _check_combination(release, method, hessian, prior)
+    sampling = _sampling_options(method, hessian, n_samples, n_warmup)
+    if model is None and release.model_spec:
+        model = model_from_dict(release.model_spec)
+    if model is not None and not isinstance(model, Model):
+        raise TypeError(f"model must be a Model, got {type(model).__name__}")
+    if model is not None and model.n_params != release.n_params:
+        raise ValueError(f"model must have {release.n_params} parameters like the release, got {model.n_params}")
+    common = {
+        "names": release.names,
+        "method": method,
+        "hessian": hessian,
+        "prior": prior if isinstance(prior, str) else "own",
+        "model": model,
+        "guarantee": release.guarantee,
+    }
+    if method in ("naive", "averaged"):
+        return _plug_in(release, method, burn_in, threads, common)
+    # The tied model is nonlinear in u exactly, so only the location coordinates say where linearity begins.
+    start = choose_burn_in(
+        burn_in,
+        release.positions,
+        release.noisy_gradients,
+        release.noise_stddev,
+        watched=release.n_params if hessian == "tied" else None,
+        n_threads=threads,
+    )
+    if hessian == "full":
+        return _full(release, start, bool(extra_noise), sampling, seed, threads, common)
+    return _by_coordinate(
+        release,
+        start,
+        method=method,
+        tied=hessian == "tied",
+        prior=prior,
+        extra_noise=bool(extra_noise),
+        sampler={
+            **sampling,
+            "seed": seed,
+            "progress": bool(progress),
+            "check_convergence": bool(check_convergence),
+        },
+        n_threads=threads,
+        common=common,
+    )
+
+
+def _check_combination(release: Release, method: str, hessian: str, prior: str | TracePrior) -> None:
+    if isinstance(prior, str):
+        check_choice("prior", prior, PRIORS)
+    elif not isinstance(prior, TracePrior):
+        raise TypeError(f"prior must be a string or a TracePrior, got {type(prior).__name__}")
+    if hessian != "diagonal" and method != "exact":
+        raise ValueError(f"method must be 'exact' with hessian={hessian!r}, got {method!r}")
+    if hessian == "full" and prior != "weak":
+        raise ValueError("prior must be 'weak' with hessian='full': its regressions have flat priors")
+    if hessian == "tied" and (release.family != "mean_field" or release.gradient != "reparameterised"):
+        raise ValueError(
+            "hessian='tied' needs a release with family 'mean_field' and gradient 'reparameterised', got "
+            f"{release.family!r} and {release.gradient!r}"
+        )
+
+
+def _sampling_options(method: str, hessian: str, n_samples: int | None, n_warmup: int | None) -> dict[str, int]:
+    """Return the options that were given, checked against the method."""
+    samples = method in ("emcee", "nuts")
+    if n_samples is not None and not samples and hessian != "full":
+        raise ValueError(
+            f"n_samples must not be given with method={method!r} and hessian={hessian!r}: it does not sample"
+        )
+    if n_warmup is not None and not samples:
+        raise ValueError(f"n_warmup must not be given with method={method!r}: it has no warm-up")
+    options = {}
+    if n_samples is not None:
+        options["n_samples"] = check_integer("n_samples", n_samples, 1)
+    if n_warmup is not None:
+        options["n_warmup"] = check_integer("n_warmup", n_warmup, 0)
+    return options
+
+
+def _plug_in(
+    release: Release, method: str, burn_in: str | float | int, n_threads: int, common: dict[str, Any]
+) -> Posterior:
+    """Return q at the last iterate or at the mean of the iterates."""
+    n = release.n_params
+    first = release.n_steps
+    params = release.final_params
+    if method == "averaged":
+        chosen = choose_burn_in(
+            burn_in, release.positions, release.noisy_gradients, release.noise_stddev, n_threads=n_threads
+        )
+        first = max(chosen.start, release.n_steps // 2) if isinstance(burn_in, str) else chosen.start
+        params = release.params[first:].mean(axis=0)
+    zero = np.zeros(n)
+    scale = NormalMixtures.single(params[n:], zero) if release.family == "mean_field" else None
+    theta = IndependentTheta(NormalMixtures.single(params[:n].copy(), zero), np.ones(n), zero, scale)
+    names = release.names
+    if release.family == "mean_field":
+        names = tuple(f"loc[{name}]" for name in names) + tuple(f"raw_scale[{name}]" for name in names)
+    unknown = np.full(params.shape[0], np.nan)
+    return Posterior(
+        **common,
+        burn_in=first,
+        optimum_names=names,
+        optimum_mean=params.copy(),
+        optimum_stddev=np.zeros_like(params),
+        hessian_mean=unknown,
+        hessian_stddev=unknown.copy(),
+        distribution=theta,
+        diagnostics={"n_steps_used": release.n_steps - first},
+    )
+
+
+def _tail(release: Release, start: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return positions, gradients and noise of the steps used."""
+    noise = release.noise_stddev if release.noise_stddev.ndim == 1 else release.noise_stddev[start:]
+    return release.positions[start:], release.noisy_gradients[start:], noise
+
+
+def _full(
+    release: Release,
+    start: BurnIn,
+    extra_noise: bool,
+    sampling: dict[str, int],
+    seed: int,
+    n_threads: int,
+    common: dict[str, Any],
+) -> Posterior:
+    positions, gradients, noise = _tail(release, start.start)
+    rows = row_regressions(positions, gradients, noise, n_threads=n_threads)
+    result = full_hessian_posterior(
+        rows,
+        sample_rate=release.sample_rate,
+        n_params=release.n_params,
+        family=release.family,
+        aligned=release.gradient == "aligned",
+        extra_noise=extra_noise,
+        n_draws=sampling.get("n_samples", _FULL_DRAWS),
+        seed=seed,
+    )
+    score = np.diag(rows.coefficients) / (rows.stddev * np.sqrt(_inverse_gram_diagonal(rows.factor)))
+    return Posterior(
+        **common,
+        burn_in=start.start,
+        optimum_names=release.gradient_names,
+        optimum_mean=result.optimum_mean,
+        optimum_stddev=result.optimum_stddev,
+        hessian_mean=result.hessian_mean,
+        hessian_stddev=result.hessian_stddev,
+        distribution=result.theta,
+        diagnostics={
+            "noise_ratio": result.noise_ratio,
+            "slope_score": score,
+            "n_steps_used": positions.shape[0],
+            "effective_weight": rows.stddev**2 / rows.intercept_variance,
+            "burn_in_holds": start.holds,
+            "share_dropped": result.share_dropped,
+        },
+    )
+
+
+def _inverse_gram_diagonal(factor: FloatArray) -> FloatArray:
+    """Return the diagonal of the inverse of each row's Gram matrix, (k,)."""
+    inverse = np.linalg.inv(factor)
+    diagonal = np.sum(inverse**2, axis=1)
+    return diagonal[0] if factor.shape[0] == 1 else np.diag(diagonal)
+
+
+def _by_coordinate(
+    release: Release,
+    start: BurnIn,
+    *,
+    method: str,
+    tied: bool,
+    prior: str | TracePrior,
+    extra_noise: bool,
+    sampler: dict[str, Any],
+    n_threads: int,
+    common: dict[str, Any],
+) -> Posterior:
+    """Return the posterior with independent coordinates: diagonal and tied Hessians."""
+    n, rate = release.n_params, release.sample_rate
+    names = release.gradient_names[:n] if tied else release.gradient_names
+    statistics = start.statistics
+    score = statistics.slope_score
+    side: SideRegression | None = None
+    largest: FloatArray | None = None
+    if tied:
+        statistics = statistics.take(slice(0, n))
+        positions, gradients, noise = _tail(release, start.start)
+        side = raw_scale_regression(positions[:, n:], gradients[:, n:], noise[..., n:], rate)
+        score = pooled_slope_score(side, statistics, rate)
+        largest = np.abs(side.slope) + 1.0 / np.sqrt(side.precision)
+    statistics.check_moving(names)
+    priors = coordinate_priors(prior, statistics, rate, largest=largest)
+    problems = CollapsedProblems.build(statistics, priors, rate, extra_noise=extra_noise, side=side)
+    coupled = tied or release.gradient == "aligned"
+    added: dict[str, Any] = {}
+    nodes = _solve(method, release, start.start, problems, names, coupled, sampler, n_threads, added)
+    optimum_mean = nodes.expectation(nodes.mean)
+    centred = nodes.mean - nodes.spread_to_nodes(optimum_mean)
+    optimum_variance = nodes.expectation(nodes.variance + centred**2)
+    if "hessian" in added:
+        hessian_mean, hessian_stddev = added.pop("hessian")
+    else:
+        hessian_mean = nodes.expectation(nodes.hessian)
+        spread = nodes.hessian - nodes.spread_to_nodes(hessian_mean)
+        hessian_stddev = np.sqrt(nodes.expectation(spread**2))
+    theta = IndependentTheta.from_nodes(nodes, family=release.family, width=n, hessian_is_precision=coupled)
+    return Posterior(
+        **common,
+        burn_in=start.start,
+        optimum_names=names,
+        optimum_mean=optimum_mean,
+        optimum_stddev=np.sqrt(optimum_variance),
+        hessian_mean=hessian_mean,
+        hessian_stddev=hessian_stddev,
+        distribution=theta,
+        diagnostics={
+            "noise_ratio": statistics.noise_ratio,
+            "slope_score": score,
+            "linearity_pvalue": start.linearity_pvalue,
+            "n_steps_used": statistics.count,
+            "effective_weight": statistics.weight,
+            "burn_in_holds": start.holds,
+            **added,
+        },
+    )
+
+
+def _solve(
+    method: str,
+    release: Release,
+    first: int,
+    problems: CollapsedProblems,
+    names: tuple[str, ...],
+    coupled: bool,
+    sampler: dict[str, Any],
+    n_threads: int,
+    added: dict[str, Any],
+) -> Nodes:
+    """Run one method; what it has to say besides the nodes goes into `added`."""
+    if method == "emcee":
+        from dpinfer.inference.mcmc import emcee_nodes
+
+        nodes, added["autocorrelation"] = emcee_nodes(problems, names, **sampler)
+        return nodes
+    if method == "nuts":
+        from dpinfer.inference.nuts import nuts_nodes
+
+        positions, gradients, noise = _tail(release, first)
+        nodes, added["rhat"] = nuts_nodes(
+            problems, positions, gradients, noise, names, sample_rate=release.sample_rate, **sampler
+        )
+        return nodes
+    nodes = collapsed_nodes(problems, names, n_threads=n_threads)
+    if method == "laplace":
+        approximation = laplace_posterior(problems, nodes, names)
+        added["hessian"] = approximation.hessian_moments()
+        return approximation.nodes(coupled=coupled)
+    return nodes

@@ -1,0 +1,333 @@
+"""The result of the post-processing: a posterior of the model's parameters that counts the privacy noise."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer.inference.mixture import gauss_hermite
+from dpinfer.inference.parameter_space import ParameterSpace
+from dpinfer.inference.prediction import predictive_mean, require_classifier, require_glm
+from dpinfer.inference.summary import PosteriorSummary, VarianceDecomposition, summarise
+from dpinfer.inference.theta import ThetaDistribution
+from dpinfer.models import Model
+
+__all__ = ["Posterior"]
+
+FloatArray = npt.NDArray[np.float64]
+
+SPACES = ("constrained", "unconstrained")
+
+_HERMITE_NODES = 31
+_MAP_DRAWS = 16_384
+_MAP_SEED = 20_250_101
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Posterior:
+    """Noise-aware posterior of a model's parameters, made by :func:`dpinfer.inference.noise_aware_posterior`.
+
+    **Privacy.** Post-processing of a Release: it costs nothing and is as safe to publish as the release.
+
+    Parameters
+    ----------
+    names : tuple of n str
+        Names of the model's parameters.
+    method, hessian, prior : str
+        How it was computed.
+    burn_in : int
+        First step of the trace used.
+    optimum_names : tuple of k str
+        Names of the coordinates of the optimum.
+    optimum_mean, optimum_stddev : (k,) arrays
+        Posterior of the optimum phi* of the noiseless problem (of theta* for aligned and tied posteriors).
+    hessian_mean, hessian_stddev : (k,) or (k, k) arrays
+        Posterior of the Hessian of the full-data loss, its diagonal unless ``hessian="full"``; nan when the method does
+        not estimate it.
+    distribution : ThetaDistribution
+        The posterior of theta on the unconstrained space.
+    model : Model or None
+        None when the release does not say which model it is: then the parameter space is taken as unconstrained and
+        there are no predictions.
+    guarantee : str
+        The release's privacy guarantee in words.
+    diagnostics : mapping
+        ``noise_ratio`` (k,): residual over known noise, 1 when the privacy noise is all there is; ``slope_score`` (k,):
+        the Hessian's estimate in standard errors; ``linearity_pvalue`` (k,): of the trend test; ``n_steps_used``;
+        ``effective_weight`` (k,): sum of the weights; ``burn_in_holds``: whether the linear model holds
+        from there on; and what the method adds (``share_dropped``, ``autocorrelation``, ``rhat``).
+
+    Notes
+    -----
+    NA-DPVI (2025), eq. 23: the mixture of q(theta; phi*) over the posterior of phi*.
+    """
+
+    names: tuple[str, ...]
+    method: str
+    hessian: str
+    prior: str
+    burn_in: int
+    optimum_names: tuple[str, ...]
+    optimum_mean: FloatArray
+    optimum_stddev: FloatArray
+    hessian_mean: FloatArray
+    hessian_stddev: FloatArray
+    distribution: ThetaDistribution
+    model: Model | None
+    guarantee: str
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "diagnostics", MappingProxyType(dict(self.diagnostics)))
+        for name in ("optimum_mean", "optimum_stddev", "hessian_mean", "hessian_stddev"):
+            getattr(self, name).flags.writeable = False
+
+    @property
+    def safe_to_publish(self) -> bool:
+        """Whether it may be published wherever the release may: always."""
+        return True
+
+    @property
+    def n_params(self) -> int:
+        """Number of model parameters n."""
+        return len(self.names)
+
+    @cached_property
+    def _space(self) -> ParameterSpace:
+        return ParameterSpace.of(self.model, self.n_params)
+
+    @cached_property
+    def _mapped_draws(self) -> FloatArray:
+        """Draws with a fixed seed, for coordinates that the model's map mixes."""
+        return self.sample(_MAP_DRAWS, seed=_MAP_SEED)
+
+    @cached_property
+    def _moments(self) -> tuple[FloatArray, FloatArray]:
+        space, marginals = self._space, self.distribution.marginals
+        mean, variance = marginals.mean.copy(), marginals.variance.copy()
+        z, z_weight = gauss_hermite(_HERMITE_NODES)
+        for index in np.flatnonzero(~space.identity):
+            if space.elementwise[index]:
+                weight, centre, spread = marginals.components(int(index))
+                theta = centre[:, None] + np.sqrt(spread)[:, None] * z
+                values = space.constrain_one(int(index), theta.ravel()).reshape(theta.shape)
+                mean[index] = weight @ (values @ z_weight)
+                variance[index] = weight @ ((values - mean[index]) ** 2 @ z_weight)
+            else:
+                mean[index] = self._mapped_draws[:, index].mean()
+                variance[index] = self._mapped_draws[:, index].var()
+        return mean, variance
+
+    @property
+    def mean(self) -> FloatArray:
+        """Posterior mean in the model's own space, (n,).
+
+        Exact where the map is the identity, by quadrature where it acts on one coordinate, and otherwise (a softmax)
+        from 16384 draws with a fixed seed.
+        """
+        return self._moments[0].copy()
+
+    @property
+    def stddev(self) -> FloatArray:
+        """Posterior standard deviation in the model's own space, (n,); computed like `mean`."""
+        return np.sqrt(self._moments[1])
+
+    @property
+    def cov(self) -> FloatArray:
+        """Posterior covariance in the model's own space, (n, n).
+
+        Exact where the map is the identity or the coordinates are independent, otherwise from 16384 draws with a fixed
+        seed.
+        """
+        if np.all(self._space.identity):
+            return self.distribution.covariance.copy()
+        if self.distribution.independent and np.all(self._space.elementwise):
+            return np.diag(self._moments[1])
+        return np.atleast_2d(np.cov(self._mapped_draws, rowvar=False))
+
+    def quantile(self, q: npt.ArrayLike, *, space: str = "constrained") -> FloatArray:
+        """Return posterior quantiles by root finding on the exact distribution function of each marginal.
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        q : float or 1-d array in (0, 1)
+        space : {"constrained", "unconstrained"}
+
+        Returns
+        -------
+        (len(q), n) array, or (n,) for a number
+            Coordinates that the model's map mixes (softmax) come from 16384 draws with a fixed seed.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `q` is not in (0, 1).
+        """
+        levels = check_float_array("q", q)
+        scalar = np.ndim(q) == 0
+        if levels.ndim > 1:
+            raise ValueError(f"q must be a number or one-dimensional, got {levels.ndim} dimensions")
+        levels = levels.reshape(-1)
+        if not np.all((levels > 0.0) & (levels < 1.0)):
+            raise ValueError("q must lie in (0, 1)")
+        check_choice("space", space, SPACES)
+        result = self.distribution.marginals.quantile(levels)
+        if space == "constrained" and not np.all(self._space.identity):
+            upper: FloatArray | None = None
+            for index in np.flatnonzero(~self._space.identity):
+                column = int(index)
+                if not self._space.elementwise[column]:
+                    result[:, column] = np.quantile(self._mapped_draws[:, column], levels)
+                elif self._space.increasing[column]:
+                    result[:, column] = self._space.constrain_one(column, result[:, column])
+                else:
+                    upper = self.distribution.marginals.quantile(1.0 - levels) if upper is None else upper
+                    result[:, column] = self._space.constrain_one(column, upper[:, column])
+        return result[0] if scalar else result
+
+    def interval(self, level: float = 0.9) -> FloatArray:
+        """Return equal-tailed credible intervals in the model's own space, (2, n): lower and upper ends.
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        level : float in (0, 1)
+        """
+        tail = 0.5 * (1.0 - check_interval("level", level, 0.0, 1.0))
+        return self.quantile(np.array([tail, 1.0 - tail]))
+
+    def sample(
+        self, n_samples: int, *, seed: int | np.random.Generator | None = None, space: str = "constrained"
+    ) -> FloatArray:
+        """Draw from the posterior.
+
+        **Privacy.** Post-processing of a Release; `seed` has nothing to do with the privacy noise.
+
+        Parameters
+        ----------
+        n_samples : int
+            At least 1.
+        seed : int, numpy Generator or None
+        space : {"constrained", "unconstrained"}
+
+        Returns
+        -------
+        (n_samples, n) array
+            Independent draws.
+        """
+        size = check_integer("n_samples", n_samples, 1)
+        check_choice("space", space, SPACES)
+        theta = self.distribution.draw(size, np.random.default_rng(seed))
+        return theta if space == "unconstrained" else self._space.constrain(theta)
+
+    def decompose(self) -> VarianceDecomposition:
+        """Split the variance of each parameter, on the unconstrained space, into its causes.
+
+        **Privacy.** Post-processing of a Release.
+
+        Returns
+        -------
+        VarianceDecomposition
+            ``data``: E[Var(theta given optimum)], what the records themselves leave open.  ``privacy``: the expected
+            variance of the optimum when Hessian and noise level are known and the noise is the privacy noise alone.
+            ``approximation``: the rest, from the unknown Hessian and from noise beyond the privacy noise.  They sum to
+            the variance (law of total variance).
+        """
+        parts = self.distribution.variance_parts()
+        return VarianceDecomposition(self.names, parts.data, parts.privacy, parts.approximation)
+
+    def predict_mean(self, X: npt.ArrayLike, *, n_draws: int = 2000) -> FloatArray:
+        """Return E[y given x] under the posterior predictive, (n_points,).
+
+        **Privacy.** Post-processing of a Release; `X` are the caller's own points.
+
+        Parameters
+        ----------
+        X : (n_points, n_features) array
+        n_draws : int
+            Posterior draws averaged over, with a fixed seed: the same call gives the same answer.  The Monte Carlo
+            error is the standard deviation of E[y given theta, x] over the posterior, divided by sqrt(n_draws).
+
+        Raises
+        ------
+        ValueError
+            If the release does not name its model, or the model has no linear predictor.
+        """
+        model = require_glm(self.model)
+        size = check_integer("n_draws", n_draws, 1)
+        return predictive_mean(model, X, self.sample(size, seed=_MAP_SEED, space="unconstrained"))
+
+    def predict_proba(self, X: npt.ArrayLike, *, n_draws: int = 2000) -> FloatArray:
+        """Return the posterior predictive P(y = 0) and P(y = 1) at x, (n_points, 2) as scikit-learn does.
+
+        **Privacy.** Post-processing of a Release; `X` are the caller's own points.
+
+        Parameters
+        ----------
+        X : (n_points, n_features) array
+        n_draws : int
+            As for :meth:`predict_mean`; the Monte Carlo error is at most ``0.5 / sqrt(n_draws)``.
+
+        Raises
+        ------
+        ValueError
+            If the model is no classifier, or unknown.
+        """
+        require_classifier(self.model)
+        positive = self.predict_mean(X, n_draws=n_draws)
+        return np.stack([1.0 - positive, positive], axis=1)
+
+    def predict(self, X: npt.ArrayLike, *, n_draws: int = 2000) -> npt.NDArray[Any]:
+        """Return the more probable label (0 or 1) of a classifier, the predictive mean of any other model.
+
+        **Privacy.** Post-processing of a Release; `X` are the caller's own points.
+
+        Parameters
+        ----------
+        X : (n_points, n_features) array
+        n_draws : int
+            As for :meth:`predict_mean`.
+        """
+        mean = self.predict_mean(X, n_draws=n_draws)
+        return (mean > 0.5).astype(np.int64) if require_glm(self.model).likelihood in ("logistic", "probit") else mean
+
+    def summary(self) -> PosteriorSummary:
+        """Return a table of the parameters: mean, standard deviation, 5% and 95% quantiles, privacy share, flags.
+
+        **Privacy.** Post-processing of a Release.
+        """
+        return summarise(self)
+
+    def to_arviz(self, *, n_samples: int = 1000, n_chains: int = 4, seed: int = 0) -> Any:
+        """Return draws as ArviZ's InferenceData (ArviZ 0.x) or as a DataTree (1.x).
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        n_samples : int
+            Draws per chain; draws are independent, chains are there because diagnostics expect them.
+        n_chains : int
+        seed : int
+
+        Raises
+        ------
+        BackendUnavailableError
+            If ArviZ is not installed (the extra ``dpinfer[arviz]``).
+        """
+        from dpinfer.inference.arviz_export import to_arviz
+
+        return to_arviz(self, n_samples=n_samples, n_chains=n_chains, seed=seed)
+
+    def __repr__(self) -> str:
+        kind = "" if self.method in ("naive", "averaged") else f", {self.hessian} Hessian, {self.prior} prior"
+        head = f"Posterior({self.n_params} parameters, method {self.method!r}{kind}, burn-in {self.burn_in} steps)"
+        return f"{head}\n  {self.guarantee}"

@@ -1,0 +1,160 @@
+"""Priors of the trace model: on the optimum, on the Hessian's diagonal, on noise beyond the privacy noise."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_choice, check_float_array
+from dpinfer.inference.statistics import TraceStatistics
+
+__all__ = ["PRIORS", "CoordinatePriors", "TracePrior", "coordinate_priors"]
+
+FloatArray = npt.NDArray[np.float64]
+
+PRIORS = ("weak", "empirical")
+
+_OPTIMUM_SPREADS = 10.0
+_SLOPE_SCORES = 100.0
+_LOWEST_RAW = -500.0
+
+
+@dataclass(frozen=True)
+class TracePrior:
+    """Normal priors of your own: ``optimum ~ N(loc, scale**2)`` and ``v ~ N(loc, scale**2)`` with Hessian softplus(v).
+
+    **Privacy.** Public, as long as it was not chosen by looking at records.
+
+    Parameters
+    ----------
+    optimum_loc : float or (k,) array
+        Prior mean of the optimum, in the units of the gradient's coordinates (`Release.gradient_names`).
+    optimum_scale : float or (k,) array
+        Prior standard deviation of the optimum, positive.
+    raw_hessian_loc : float or (k,) array
+        Prior mean of v, at least -500; the Hessian of the full-data loss is softplus(v).
+    raw_hessian_scale : float or (k,) array
+        Prior standard deviation of v, positive.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is not a finite number or one-dimensional array, or out of range.
+
+    Examples
+    --------
+    >>> TracePrior(optimum_loc=0.0, optimum_scale=1.0, raw_hessian_loc=5.0, raw_hessian_scale=3.0).optimum_scale
+    array(1.)
+    """
+
+    optimum_loc: FloatArray | float
+    optimum_scale: FloatArray | float
+    raw_hessian_loc: FloatArray | float
+    raw_hessian_scale: FloatArray | float
+
+    def __post_init__(self) -> None:
+        for name in ("optimum_loc", "optimum_scale", "raw_hessian_loc", "raw_hessian_scale"):
+            value = check_float_array(name, getattr(self, name))
+            if value.ndim > 1:
+                raise ValueError(f"{name} must be a number or one-dimensional, got {value.ndim} dimensions")
+            if np.ndim(getattr(self, name)) == 0:
+                value = value.reshape(())
+            if name.endswith("scale") and not np.all(value > 0.0):
+                raise ValueError(f"{name} must be positive")
+            if name == "raw_hessian_loc" and not np.all(value >= _LOWEST_RAW):
+                raise ValueError(f"{name} must be at least {_LOWEST_RAW:g}")
+            object.__setattr__(self, name, value)
+
+    def broadcast(self, width: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Return the four fields with shape (width,).
+
+        Raises
+        ------
+        ValueError
+            If an array has another length.
+        """
+        fields = []
+        for name in ("optimum_loc", "optimum_scale", "raw_hessian_loc", "raw_hessian_scale"):
+            value = np.asarray(getattr(self, name))
+            if value.ndim == 1 and value.shape[0] != width:
+                raise ValueError(f"prior.{name} must have length {width}, got {value.shape[0]}")
+            fields.append(np.ascontiguousarray(np.broadcast_to(value, (width,))))
+        return fields[0], fields[1], fields[2], fields[3]
+
+
+@dataclass(frozen=True)
+class CoordinatePriors:
+    """Priors of k coordinates as the quadrature takes them.
+
+    Parameters
+    ----------
+    optimum_loc, optimum_scale : (k,) arrays
+        Normal prior of the optimum.
+    rayleigh_scale : (k,) array
+        Scale of a Rayleigh prior on the Hessian, or 0 for the normal prior on v.
+    raw_loc, raw_scale : (k,) arrays
+        Normal prior on v where `rayleigh_scale` is 0.
+    """
+
+    optimum_loc: FloatArray
+    optimum_scale: FloatArray
+    rayleigh_scale: FloatArray
+    raw_loc: FloatArray
+    raw_scale: FloatArray
+
+
+def coordinate_priors(
+    prior: str | TracePrior, statistics: TraceStatistics, sample_rate: float, *, largest: FloatArray | None = None
+) -> CoordinatePriors:
+    """Turn the user's choice of prior into numbers per coordinate.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    prior : {"weak", "empirical"} or TracePrior
+    statistics : TraceStatistics
+    sample_rate : float in (0, 1]
+    largest : (k,) array, optional
+        A Hessian value that the weak prior must comfortably contain besides the least-squares one.
+
+    Returns
+    -------
+    CoordinatePriors
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `prior` is neither a known name nor a TracePrior of the right length.
+
+    Notes
+    -----
+    "weak": optimum ~ N(mean position, (10 D)**2), D the spread of the positions; a ~ Rayleigh with scale 100 times
+    sqrt(least-squares slope**2 + standard error**2).  Both move with the units.  A density proportional to a near 0
+    cancels the factor 1/a that integrating a wide prior of the optimum leaves, so that a well-identified slope has the
+    posterior of ordinary regression with flat priors on slope and intercept, which is calibrated in the frequentist
+    sense; E[1/a] and the variance of the optimum stay finite.
+
+    "empirical": NA-DPVI (2025), H.3: optimum ~ N(mean position, 1); v ~ N(abs(S_xg) / (kappa S_xx),
+    tau**2 / (kappa**2 S_xx)); the paper prints the last without its square root as a standard deviation.  It uses the
+    trace twice and presumes that the Hessian is large against 1 (then softplus(v) = v).
+    """
+    width = statistics.weight.shape[0]
+    zero = np.zeros(width)
+    if isinstance(prior, TracePrior):
+        loc, scale, raw_loc, raw_scale = prior.broadcast(width)
+        return CoordinatePriors(loc, scale, zero, raw_loc, raw_scale)
+    if not isinstance(prior, str):
+        raise TypeError(f"prior must be a string or a TracePrior, got {type(prior).__name__}")
+    check_choice("prior", prior, PRIORS)
+    stderr = statistics.slope_stderr / sample_rate
+    if prior == "empirical":
+        return CoordinatePriors(
+            statistics.position_mean, np.ones(width), zero, np.abs(statistics.slope_score) * stderr, stderr
+        )
+    size = stderr * np.hypot(statistics.slope_score, 1.0)
+    if largest is not None:
+        size = np.maximum(size, largest)
+    return CoordinatePriors(
+        statistics.position_mean, _OPTIMUM_SPREADS * statistics.spread, _SLOPE_SCORES * size, zero, np.ones(width)
+    )

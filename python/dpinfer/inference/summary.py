@@ -1,0 +1,172 @@
+"""Tables about a posterior: the summary and the variance decomposition."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from dpinfer.inference.posterior import Posterior
+
+__all__ = ["PosteriorSummary", "VarianceDecomposition", "summarise"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_LOW_SCORE = 3.0
+_LARGE_NOISE_RATIO = 1.1
+_LOW_PVALUE = 0.01
+_MANY_DROPPED = 0.5
+
+
+@dataclass(frozen=True)
+class VarianceDecomposition:
+    """Causes of the variance of each parameter on the unconstrained space; (n,) each.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    names : tuple of n str
+    data : (n,) array
+        What the records leave open: the expected variance of q.
+    privacy : (n,) array
+        What the privacy noise adds when Hessian and noise level are known.
+    approximation : (n,) array
+        What the unknown Hessian and noise beyond the privacy noise add.
+    """
+
+    names: tuple[str, ...]
+    data: FloatArray
+    privacy: FloatArray
+    approximation: FloatArray
+
+    @property
+    def total(self) -> FloatArray:
+        """The variance, (n,): the sum of the three."""
+        return self.data + self.privacy + self.approximation
+
+    @property
+    def shares(self) -> FloatArray:
+        """Shares of the variance, (3, n): data, privacy, approximation; 0 where there is no variance."""
+        total = self.total
+        parts = np.stack([self.data, self.privacy, self.approximation])
+        return np.divide(parts, total, out=np.zeros_like(parts), where=total > 0.0)
+
+    def __repr__(self) -> str:
+        rows = zip(self.names, *(100.0 * self.shares), strict=True)
+        lines = [f"{name:>20.20s} {data:6.1f}% {privacy:6.1f}% {rest:6.1f}%" for name, data, privacy, rest in rows]
+        return "\n".join([f"{'variance from':>20s} {'data':>7s} {'privacy':>7s} {'approx.':>7s}", *lines])
+
+
+@dataclass(frozen=True)
+class PosteriorSummary:
+    """A table of the posterior; printing it shows the table and the warnings.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    names : tuple of n str
+    mean, stddev, lower, upper : (n,) arrays
+        In the model's own space; the 5% and 95% quantiles.
+    privacy_share : (n,) array
+        Share of the variance that the privacy noise causes, on the unconstrained space.
+    flags : tuple of n str
+        Empty where nothing is wrong.
+    warnings : tuple of str
+    guarantee : str
+    """
+
+    names: tuple[str, ...]
+    mean: FloatArray
+    stddev: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    privacy_share: FloatArray
+    flags: tuple[str, ...]
+    warnings: tuple[str, ...]
+    guarantee: str
+
+    def __str__(self) -> str:
+        width = min(30, max(len(name) for name in (*self.names, "parameter")))
+        head = f"{'parameter':<{width}s} {'mean':>11s} {'sd':>10s} {'5%':>11s} {'95%':>11s} {'privacy':>8s}"
+        lines = [head]
+        for row in zip(
+            self.names, self.mean, self.stddev, self.lower, self.upper, self.privacy_share, self.flags, strict=True
+        ):
+            name, mean, stddev, lower, upper, share, flag = row
+            line = f"{name[:width]:<{width}s} {mean:11.4g} {stddev:10.3g} {lower:11.4g} {upper:11.4g} {share:8.1%}"
+            lines.append(f"{line}  {flag}".rstrip())
+        lines.extend(f"warning: {text}" for text in self.warnings)
+        return "\n".join([*lines, self.guarantee])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def summarise(posterior: "Posterior") -> PosteriorSummary:
+    """Return the summary of a posterior.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    """
+    lower, upper = posterior.quantile(np.array([0.05, 0.95]))
+    flags, warnings = _flags(posterior)
+    return PosteriorSummary(
+        posterior.names,
+        posterior.mean,
+        posterior.stddev,
+        lower,
+        upper,
+        posterior.decompose().shares[1],
+        flags,
+        warnings,
+        posterior.guarantee,
+    )
+
+
+def _flags(posterior: "Posterior") -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return a flag per parameter and warnings about the whole."""
+    n, diagnostics = posterior.n_params, posterior.diagnostics
+    marks: list[list[str]] = [[] for _ in range(n)]
+    warnings = []
+    score = diagnostics.get("slope_score")
+    ratio = diagnostics.get("noise_ratio")
+    pvalue = diagnostics.get("linearity_pvalue")
+    if score is not None and np.any(score < _LOW_SCORE):
+        _mark(marks, score < _LOW_SCORE, "hessian not identified")
+        warnings.append(
+            "the trace does not identify the Hessian of some coordinates (flagged): their optimum is wide and leans on "
+            "the prior; more steps, a larger learning rate or a better preconditioner would help"
+        )
+    if ratio is not None and np.any(ratio > _LARGE_NOISE_RATIO):
+        _mark(marks, ratio > _LARGE_NOISE_RATIO, "extra noise")
+        warnings.append(
+            "the gradients are noisier than the privacy noise explains (flagged): small batches, Monte Carlo noise, "
+            "correlated parameters or a trace that is not linear"
+        )
+    if pvalue is not None and np.any(pvalue < _LOW_PVALUE / pvalue.size):
+        _mark(marks, pvalue < _LOW_PVALUE / pvalue.size, "not linear")
+        warnings.append(
+            "the linear trace model fails for some coordinates (flagged): correlated parameters, or too short a burn_in"
+        )
+    if diagnostics.get("share_dropped", 0.0) > _MANY_DROPPED:
+        warnings.append(
+            f"{diagnostics['share_dropped']:.0%} of the Hessian draws were not positive definite and dropped: the full "
+            "Hessian is hardly identified; prefer hessian='diagonal'"
+        )
+    if posterior.method in ("naive", "averaged"):
+        warnings.append(f"method {posterior.method!r} ignores the privacy noise: its intervals are too narrow")
+    return tuple(", ".join(mark) for mark in marks), tuple(warnings)
+
+
+def _mark(marks: list[list[str]], where: npt.NDArray[np.bool_], text: str) -> None:
+    """Add `text` to the parameters that own the coordinates `where` (location and raw scale share a parameter)."""
+    for index in np.flatnonzero(where):
+        mark = marks[int(index) % len(marks)]
+        if text not in mark:
+            mark.append(text)

@@ -1,0 +1,187 @@
+"""The posterior distribution of theta on the unconstrained space, in the two forms in which the methods give it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.inference.collapsed import Nodes
+from dpinfer.inference.mixture import NormalMixtures, ThetaMarginals
+from dpinfer.models.bijectors import softplus
+
+__all__ = ["DrawnTheta", "IndependentTheta", "ThetaDistribution", "VarianceParts"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class VarianceParts:
+    """Parts of the variance of each unconstrained parameter, (n,) each; they sum to it."""
+
+    data: FloatArray
+    privacy: FloatArray
+    approximation: FloatArray
+
+
+class ThetaDistribution(Protocol):
+    """What a posterior needs of a distribution of theta."""
+
+    @property
+    def marginals(self) -> ThetaMarginals:
+        """The n marginal distributions."""
+
+    @property
+    def independent(self) -> bool:
+        """Whether the coordinates are independent."""
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance, (n, n)."""
+
+    def variance_parts(self) -> VarianceParts:
+        """Return what the variance is made of."""
+
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws, (size, n)."""
+
+
+@dataclass(frozen=True)
+class IndependentTheta:
+    """Independent coordinates: theta_j = optimum_j + noise of q, the optimum a mixture over (Hessian, noise) nodes.
+
+    Parameters
+    ----------
+    optimum : NormalMixtures
+        Mixtures of the optimum's locations.
+    inflation : (components,) array
+        nu = 1 + omega**2 / tau**2 at each component.
+    q_variance : (components,) array
+        Variance of theta given the optimum, where it belongs to the node (1 / Hessian); 0 otherwise.
+    raw_scale : NormalMixtures or None
+        Mixtures of u*, where the variance of theta given the optimum is softplus(u*)**2.
+    """
+
+    optimum: NormalMixtures
+    inflation: FloatArray
+    q_variance: FloatArray
+    raw_scale: NormalMixtures | None
+
+    @classmethod
+    def from_nodes(cls, nodes: Nodes, *, family: str, width: int, hessian_is_precision: bool) -> "IndependentTheta":
+        """Build the distribution from the nodes of the trace posterior.
+
+        Parameters
+        ----------
+        nodes : Nodes
+            Over k coordinates: (location, raw scale) for ``family="mean_field"`` unless `hessian_is_precision`.
+        family : {"mean_field", "point"}
+        width : int
+            Number of model parameters n.
+        hessian_is_precision : bool
+            Whether theta given the optimum is normal with variance 1 / Hessian (aligned and tied posteriors).
+        """
+        mixtures = NormalMixtures(nodes.offsets, nodes.weight, nodes.mean, nodes.variance)
+        if hessian_is_precision:
+            return cls(mixtures, nodes.inflation, 1.0 / nodes.hessian, None)
+        own = int(nodes.offsets[width])
+        scale = mixtures.take(width, 2 * width) if family == "mean_field" else None
+        return cls(mixtures.take(0, width), nodes.inflation[:own], np.zeros(own), scale)
+
+    @cached_property
+    def marginals(self) -> ThetaMarginals:
+        """The n marginal distributions."""
+        total = self.optimum.variance + self.q_variance
+        location = NormalMixtures(self.optimum.offsets, self.optimum.weight, self.optimum.mean, total)
+        return ThetaMarginals(location, self.raw_scale)
+
+    @property
+    def independent(self) -> bool:
+        """Whether the coordinates are independent: always."""
+        return True
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance, (n, n), diagonal."""
+        return np.diag(self.marginals.variance)
+
+    def variance_parts(self) -> VarianceParts:
+        """Return the parts: E[Var q], E[Var of the optimum from tau alone], and what (Hessian, omega) add."""
+        mixture = self.optimum
+        data = mixture.expectation(self.q_variance) + self.marginals.scale_variance
+        privacy = mixture.expectation(mixture.variance / self.inflation)
+        beyond = mixture.expectation(mixture.variance * (1.0 - 1.0 / self.inflation))
+        return VarianceParts(data, privacy, beyond + mixture.variance_of_means)
+
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws, (size, n)."""
+        theta = self.marginals.location.draw(size, rng)
+        if self.raw_scale is not None:
+            theta += softplus(self.raw_scale.draw(size, rng)) * rng.standard_normal(theta.shape)
+        return theta
+
+
+@dataclass(frozen=True)
+class DrawnTheta:
+    """Joint draws of the optimum with a Gaussian q around each: theta | draw s ~ N(location_s, covariance of q).
+
+    Parameters
+    ----------
+    location : (S, n) array
+    q_stddev : (S, n) array or None
+        Standard deviations of a diagonal q.
+    q_factor : (S, n, n) array or None
+        Lower Cholesky factors of q's precision; given when `q_stddev` is not.
+    parts : VarianceParts
+    """
+
+    location: FloatArray
+    q_stddev: FloatArray | None
+    q_factor: FloatArray | None
+    parts: VarianceParts
+
+    @cached_property
+    def _q_variance(self) -> FloatArray:
+        if self.q_stddev is not None:
+            return self.q_stddev**2
+        return np.stack([np.sum(inverse**2, axis=0) for inverse in self._inverse_factors()])
+
+    def _inverse_factors(self) -> FloatArray:
+        return np.asarray(np.linalg.inv(np.asarray(self.q_factor)))
+
+    @cached_property
+    def marginals(self) -> ThetaMarginals:
+        """The n marginal distributions: equally weighted mixtures over the draws."""
+        return ThetaMarginals(NormalMixtures.from_draws(self.location, self._q_variance), None)
+
+    @property
+    def independent(self) -> bool:
+        """Whether the coordinates are independent: no."""
+        return False
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        """Covariance, (n, n)."""
+        between = np.atleast_2d(np.cov(self.location, rowvar=False, bias=True))
+        if self.q_stddev is not None:
+            return np.asarray(between + np.diag(np.mean(self._q_variance, axis=0)))
+        rows = self._inverse_factors().reshape(-1, self.location.shape[1])
+        return np.asarray(between + rows.T @ rows / self.location.shape[0])
+
+    def variance_parts(self) -> VarianceParts:
+        """Return the parts, computed when the draws were made."""
+        return self.parts
+
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws, (size, n): a draw of the optimum, then one of q."""
+        chosen = rng.integers(self.location.shape[0], size=size)
+        z = rng.standard_normal((size, self.location.shape[1]))
+        if self.q_stddev is not None:
+            return np.asarray(self.location[chosen] + self.q_stddev[chosen] * z)
+        theta = np.asarray(self.location[chosen])
+        factors = np.asarray(self.q_factor)
+        for index in np.unique(chosen):
+            rows = chosen == index
+            theta[rows] += np.linalg.solve(factors[index].T, z[rows].T).T
+        return theta

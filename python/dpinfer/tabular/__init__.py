@@ -1,0 +1,31 @@
+"""Tables of records and their public schemas.
+
+**Privacy.** :class:`Schema` is public and reads no record.  :func:`read_table` reads records and hands them, encoded,
+to a private mechanism; it releases nothing.  :func:`schema_from_data` leaks, and warns.
+"""
+
+from dpinfer.tabular.columns import (
+    BinaryColumn,
+    CategoricalColumn,
+    Column,
+    ContinuousColumn,
+    IgnoredColumn,
+    TargetColumn,
+)
+from dpinfer.tabular.from_data import BOUNDS_FROM_DATA, schema_from_data
+from dpinfer.tabular.schema import Schema
+from dpinfer.tabular.table import Table, read_table
+
+__all__ = [
+    "BOUNDS_FROM_DATA",
+    "BinaryColumn",
+    "CategoricalColumn",
+    "Column",
+    "ContinuousColumn",
+    "IgnoredColumn",
+    "Schema",
+    "Table",
+    "TargetColumn",
+    "read_table",
+    "schema_from_data",
+]

@@ -1,0 +1,382 @@
+"""The kinds of column a schema can declare, each checked when it is made.
+
+**Privacy.** Declarations only: they are public and never read a record.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpinfer._validate import check_real
+from dpinfer.errors import SchemaError
+
+__all__ = [
+    "BinaryColumn",
+    "CategoricalColumn",
+    "Column",
+    "ContinuousColumn",
+    "IgnoredColumn",
+    "TargetColumn",
+    "column_from_dict",
+]
+
+MISSING_POLICIES = ("drop", "refuse")
+SCALINGS = ("standard", "unit", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """What every column declares.
+
+    Parameters
+    ----------
+    name : str
+        Name in the file's header.
+    missing : {"drop", "refuse", "other"}, optional
+        What happens to a record without a value here; None takes the schema's policy.  "other" (categorical columns
+        only) keeps the record and maps the value to the declared `other` category.
+    missing_values : sequence of str
+        Spellings that mean "no value" in this column, in addition to the schema's.
+    """
+
+    kind: ClassVar[str]
+    name: str
+    missing: str | None = None
+    missing_values: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise SchemaError("a column must have a name that is a non-empty string")
+        if self.missing is not None and self.missing not in self._policies():
+            listed = ", ".join(repr(policy) for policy in self._policies())
+            raise SchemaError(f"{self._key('missing')} must be one of {listed}, got {self.missing!r}")
+        object.__setattr__(
+            self, "missing_values", _strings(self._key("missing_values"), self.missing_values, minimum=0)
+        )
+
+    def _policies(self) -> tuple[str, ...]:
+        return MISSING_POLICIES
+
+    def _key(self, key: str) -> str:
+        """Return the key's full name as it is written in a schema file."""
+        return f"columns.{self.name}.{key}"
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features this column gives."""
+        return ()
+
+    @property
+    def feature_bounds(self) -> tuple[tuple[float, float], ...]:
+        """Public interval of each feature after scaling."""
+        return ()
+
+    @property
+    def mean_square(self) -> float:
+        """A public guess of the mean of the sum of its squared features; bounds no record."""
+        return 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the declaration as TOML values, without the name."""
+        result: dict[str, Any] = {"kind": self.kind}
+        if self.missing is not None:
+            result["missing"] = self.missing
+        if self.missing_values:
+            result["missing_values"] = list(self.missing_values)
+        return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinuousColumn(Column):
+    """A number with **public** bounds; a value outside is clamped to the nearer bound.
+
+    Parameters
+    ----------
+    bounds : (low, high)
+        Public, finite, low < high, in the column's own units.
+    scaling : {"standard", "unit", "none"}
+        "standard" gives (x - mean) / sd, "unit" gives (x - low) / (high - low), "none" leaves the units.
+    mean, sd : float, optional
+        Public constants of "standard"; by default those of the uniform distribution on the bounds.
+    """
+
+    kind: ClassVar[str] = "continuous"
+    bounds: tuple[float, float]
+    scaling: str = "standard"
+    mean: float | None = None
+    sd: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        put = object.__setattr__
+        values = self.bounds
+        if isinstance(values, str) or not isinstance(values, Sequence) or len(values) != 2:
+            raise SchemaError(f"{self._key('bounds')} must be two numbers [low, high]")
+        low, high = (_number(self._key("bounds"), value) for value in values)
+        if not low < high:
+            raise SchemaError(f"{self._key('bounds')} must have low < high, got [{low:g}, {high:g}]")
+        put(self, "bounds", (low, high))
+        if self.scaling not in SCALINGS:
+            listed = ", ".join(repr(scaling) for scaling in SCALINGS)
+            raise SchemaError(f"{self._key('scaling')} must be one of {listed}, got {self.scaling!r}")
+        if (self.mean is None) != (self.sd is None):
+            raise SchemaError(f"{self._key('mean')} and {self._key('sd')} must be given together")
+        if self.mean is not None and self.sd is not None:
+            if self.scaling != "standard":
+                raise SchemaError(f"{self._key('mean')} is used only with scaling = 'standard', got {self.scaling!r}")
+            put(self, "mean", _number(self._key("mean"), self.mean))
+            put(self, "sd", _number(self._key("sd"), self.sd))
+            if not self.sd > 0.0:
+                raise SchemaError(f"{self._key('sd')} must be positive, got {self.sd:g}")
+
+    @property
+    def offset_and_scale(self) -> tuple[float, float]:
+        """The pair (offset, scale) of the feature (x - offset) / scale."""
+        low, high = self.bounds
+        if self.scaling == "none":
+            return 0.0, 1.0
+        if self.scaling == "unit":
+            return low, high - low
+        if self.mean is not None and self.sd is not None:
+            return self.mean, self.sd
+        return 0.5 * (low + high), (high - low) / float(np.sqrt(12.0))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The column's own name."""
+        return (self.name,)
+
+    @property
+    def feature_bounds(self) -> tuple[tuple[float, float], ...]:
+        """The bounds after scaling."""
+        offset, scale = self.offset_and_scale
+        low, high = self.bounds
+        return (((low - offset) / scale, (high - offset) / scale),)
+
+    @property
+    def mean_square(self) -> float:
+        """1 when a public mean and sd are declared, else that of the uniform distribution on the scaled bounds."""
+        if self.sd is not None:
+            return 1.0
+        ((low, high),) = self.feature_bounds
+        return (low * low + low * high + high * high) / 3.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the declaration as TOML values, without the name."""
+        result = super().to_dict() | {"bounds": list(self.bounds), "scaling": self.scaling}
+        if self.sd is not None:
+            result |= {"mean": self.mean, "sd": self.sd}
+        return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoricalColumn(Column):
+    """A label out of **public** categories, one 0/1 feature for each.
+
+    With a feature for every category and an intercept, the weights are settled only up to a shift between them, and
+    the prior decides the rest; a mean-field posterior then shows intervals that are too narrow for the single weights
+    (predictions are not affected).  Declare a `reference` where the weights themselves are to be read.
+
+    Parameters
+    ----------
+    categories : sequence of str
+        Public, distinct, not empty.
+    other : str, optional
+        Category that every undeclared value becomes; appended to `categories` if it is not there.  Without it an
+        undeclared value is refused.
+    reference : str, optional
+        Category without a feature of its own: the weights of the others are then differences from it.
+    """
+
+    kind: ClassVar[str] = "categorical"
+    categories: tuple[str, ...]
+    other: str | None = None
+    reference: str | None = None
+
+    def __post_init__(self) -> None:
+        categories = _strings(self._key("categories"), self.categories, minimum=1)
+        if self.other is not None:
+            (other,) = _strings(self._key("other"), (self.other,), minimum=1)
+            object.__setattr__(self, "other", other)
+            if other not in categories:
+                categories = (*categories, other)
+        object.__setattr__(self, "categories", categories)
+        super().__post_init__()
+        if self.missing == "other" and self.other is None:
+            raise SchemaError(f"{self._key('missing')} = 'other' needs {self._key('other')}")
+        if self.reference is not None and self.reference not in categories:
+            raise SchemaError(f"{self._key('reference')} must be one of the categories, got {self.reference!r}")
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The categories that have a feature."""
+        return tuple(category for category in self.categories if category != self.reference)
+
+    def _policies(self) -> tuple[str, ...]:
+        return (*MISSING_POLICIES, "other")
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """``name=category`` for each category but the reference."""
+        return tuple(f"{self.name}={category}" for category in self.levels)
+
+    @property
+    def feature_bounds(self) -> tuple[tuple[float, float], ...]:
+        """[0, 1] for each of its features."""
+        return ((0.0, 1.0),) * len(self.levels)
+
+    @property
+    def mean_square(self) -> float:
+        """1, as one feature is 1 and the rest are 0; less with a reference, all categories equally likely."""
+        return len(self.levels) / len(self.categories)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the declaration as TOML values, without the name."""
+        result = super().to_dict() | {"categories": list(self.categories)}
+        chosen = {"other": self.other, "reference": self.reference}
+        return result | {key: value for key, value in chosen.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryColumn(Column):
+    """One 0/1 feature.
+
+    Parameters
+    ----------
+    positive, negative : str or sequence of str
+        Public spellings of 1 and of 0; they must not overlap.  Any other value is refused.
+    """
+
+    kind: ClassVar[str] = "binary"
+    positive: tuple[str, ...]
+    negative: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("positive", "negative"):
+            value = getattr(self, key)
+            object.__setattr__(
+                self, key, _strings(self._key(key), (value,) if isinstance(value, str) else value, minimum=1)
+            )
+        if set(self.positive) & set(self.negative):
+            raise SchemaError(f"{self._key('positive')} and {self._key('negative')} must not share a value")
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """``name=first positive spelling``."""
+        return (f"{self.name}={self.positive[0]}",)
+
+    @property
+    def feature_bounds(self) -> tuple[tuple[float, float], ...]:
+        """[0, 1]."""
+        return ((0.0, 1.0),)
+
+    @property
+    def mean_square(self) -> float:
+        """One half: both values equally likely."""
+        return 0.5
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the declaration as TOML values, without the name."""
+        return super().to_dict() | {"positive": list(self.positive), "negative": list(self.negative)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetColumn(BinaryColumn):
+    """The response, 1 for a positive spelling and 0 for a negative one; it gives no feature."""
+
+    kind: ClassVar[str] = "target"
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """None: the target is not a feature."""
+        return ()
+
+    @property
+    def feature_bounds(self) -> tuple[tuple[float, float], ...]:
+        """None: the target is not a feature."""
+        return ()
+
+    @property
+    def mean_square(self) -> float:
+        """0: the target is not a feature."""
+        return 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class IgnoredColumn(Column):
+    """A column that gives no feature; it is looked at only when `missing` is declared."""
+
+    kind: ClassVar[str] = "ignore"
+
+
+_KINDS: dict[str, type[Column]] = {
+    kind.kind: kind for kind in (ContinuousColumn, CategoricalColumn, BinaryColumn, TargetColumn, IgnoredColumn)
+}
+
+
+def column_from_dict(name: str, values: Any) -> Column:
+    """Return the column that one table of a schema file declares.
+
+    Parameters
+    ----------
+    name : str
+    values : mapping
+        ``{"kind": ..., ...}`` with the keys of that kind only.
+
+    Raises
+    ------
+    SchemaError
+        If the kind or a key is unknown, a key is missing, or a value is out of range; the message names the key.
+
+    Examples
+    --------
+    >>> column_from_dict("age", {"kind": "continuous", "bounds": [0, 100], "scaling": "unit"}).feature_bounds
+    ((0.0, 1.0),)
+    """
+    if not isinstance(values, Mapping):
+        raise SchemaError(f"columns.{name} must be a table, got {type(values).__name__}")
+    given = dict(values)
+    kind = given.pop("kind", None)
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise SchemaError(f"columns.{name}.kind must be one of {', '.join(map(repr, _KINDS))}; got {kind!r}")
+    column = _KINDS[kind]
+    allowed = [key for key in column.__dataclass_fields__ if key != "name"]
+    for key in given:
+        if key not in allowed:
+            raise SchemaError(unknown_key(f"columns.{name}.{key}", key, allowed, f"a {kind} column"))
+    required = {"continuous": ["bounds"], "categorical": ["categories"]}.get(
+        kind, ["positive", "negative"] if issubclass(column, BinaryColumn) else []
+    )
+    for key in required:
+        if key not in given:
+            raise SchemaError(f"columns.{name}.{key} is required for a {kind} column")
+    return column(name=name, **given)
+
+
+def unknown_key(full: str, key: str, allowed: Sequence[str], where: str) -> str:
+    """Return the message for a key that a schema must not have."""
+    close = get_close_matches(key, allowed, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else f"; {where} takes {', '.join(allowed)}"
+    return f"unknown key {full}{hint}"
+
+
+def _strings(key: str, value: Any, *, minimum: int) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(item, str) for item in value):
+        raise SchemaError(f"{key} must be a list of strings")
+    items = tuple(item.strip() for item in value)
+    if len(items) < minimum:
+        raise SchemaError(f"{key} must hold at least {minimum} string, got {len(items)}")
+    if len(set(items)) != len(items):
+        raise SchemaError(f"{key} must hold distinct strings")
+    return items
+
+
+def _number(key: str, value: Any) -> float:
+    try:
+        return check_real(key, value)
+    except (TypeError, ValueError) as error:
+        raise SchemaError(str(error)) from error

@@ -1,0 +1,242 @@
+"""Table schemas: what is publicly known about each column, written down before the records are read."""
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.errors import SchemaError
+from dpinfer.tabular.columns import (
+    MISSING_POLICIES,
+    CategoricalColumn,
+    Column,
+    TargetColumn,
+    column_from_dict,
+    unknown_key,
+)
+
+__all__ = ["Schema"]
+
+_RESERVED_NAMES = ("intercept", "noise_variance")
+_TABLE_KEYS = ("missing", "missing_values", "delimiter")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """Public knowledge about a table: the kind, bounds or categories, and scaling of every column.
+
+    **Privacy.** A schema is public and reads no record.  It must be written from a codebook, a questionnaire or the
+    units of the quantity, never from the records: a bound or a category found in the records is itself a release (see
+    :func:`schema_from_data`, which does it with a warning).
+
+    Dropping a record with a missing value depends on that record alone, so neighbouring tables stay neighbours under
+    add/remove adjacency and the guarantee holds; how many records were dropped is private and is never reported.  The
+    policy "refuse" and an undeclared category without `other` stop before anything is spent, but that it stopped is
+    visible to whoever runs it; declare `other` where that matters.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+        Every column of the file, at most one of kind "target".
+    missing : {"drop", "refuse"}
+        What happens to a record without a value, unless its column says otherwise.
+    missing_values : sequence of str
+        Spellings that mean "no value" in every column.
+    delimiter : str
+        One character, for CSV files.
+
+    Raises
+    ------
+    SchemaError
+        If the declarations are inconsistent; the message names the key.
+
+    Examples
+    --------
+    >>> schema = Schema.from_dict({"columns": {
+    ...     "age": {"kind": "continuous", "bounds": [17, 90]},
+    ...     "sex": {"kind": "categorical", "categories": ["Female", "Male"]},
+    ...     "income": {"kind": "target", "positive": ">50K", "negative": "<=50K"}}})
+    >>> schema.feature_names
+    ('age', 'sex=Female', 'sex=Male')
+    """
+
+    columns: tuple[Column, ...]
+    missing: str = "drop"
+    missing_values: tuple[str, ...] = ("", "?")
+    delimiter: str = ","
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        columns = tuple(self.columns)
+        put(self, "columns", columns)
+        if not columns or not all(isinstance(column, Column) for column in columns):
+            raise SchemaError("columns must hold at least one column")
+        if self.missing not in MISSING_POLICIES:
+            listed = ", ".join(repr(policy) for policy in MISSING_POLICIES)
+            raise SchemaError(f"table.missing must be one of {listed}, got {self.missing!r}")
+        values = self.missing_values
+        if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+            raise SchemaError("table.missing_values must be a list of strings")
+        put(self, "missing_values", tuple(value.strip() for value in values))
+        if not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '\r\n"':
+            raise SchemaError("table.delimiter must be one character, and neither a quote nor a line end")
+        names = [column.name for column in columns]
+        if len(set(names)) != len(names):
+            raise SchemaError("columns must have distinct names")
+        targets = [column.name for column in columns if isinstance(column, TargetColumn)]
+        if len(targets) > 1:
+            raise SchemaError(f"at most one column may be of kind 'target', got {', '.join(targets)}")
+        features = self.feature_names
+        if not features:
+            raise SchemaError("at least one column must be of kind 'continuous', 'categorical' or 'binary'")
+        if len(set(features)) != len(features):
+            raise SchemaError("two columns give features of the same name; rename a column or a category")
+        for name in _RESERVED_NAMES:
+            if name in features:
+                raise SchemaError(f"columns.{name} must be renamed: the models use that name for a parameter")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Schema":
+        """Read a schema from a TOML file.
+
+        Parameters
+        ----------
+        path : path-like
+
+        Returns
+        -------
+        Schema
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        SchemaError
+            If it is not TOML or not a schema.
+        """
+        try:
+            text = Path(path).read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise SchemaError("the schema must be a UTF-8 text file") from error
+        return cls.from_toml(text)
+
+    @classmethod
+    def from_toml(cls, text: str) -> "Schema":
+        """Make a schema from the text of a TOML file.
+
+        Parameters
+        ----------
+        text : str
+
+        Returns
+        -------
+        Schema
+
+        Raises
+        ------
+        SchemaError
+            If it is not TOML or not a schema.
+        """
+        try:
+            document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise SchemaError(f"the schema is not valid TOML: {error}") from error
+        return cls.from_dict(document)
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> "Schema":
+        """Make a schema from the tables ``table`` (optional) and ``columns``, as they stand in a TOML file.
+
+        Parameters
+        ----------
+        document : mapping
+
+        Returns
+        -------
+        Schema
+
+        Raises
+        ------
+        SchemaError
+            If a key is unknown or missing, or a value is wrong; the message names the key.
+        """
+        if not isinstance(document, Mapping):
+            raise SchemaError(f"a schema must be a mapping, got {type(document).__name__}")
+        for key in document:
+            if key not in ("table", "columns"):
+                raise SchemaError(unknown_key(key, key, ("table", "columns"), "a schema"))
+        table = document.get("table", {})
+        if not isinstance(table, Mapping):
+            raise SchemaError(f"table must be a table, got {type(table).__name__}")
+        for key in table:
+            if key not in _TABLE_KEYS:
+                raise SchemaError(unknown_key(f"table.{key}", key, _TABLE_KEYS, "table"))
+        columns = document.get("columns")
+        if not isinstance(columns, Mapping) or not columns:
+            raise SchemaError("a schema must have a table 'columns' with at least one column")
+        values = dict(table)
+        if not isinstance(values.get("missing_values", []), (list, tuple)):
+            raise SchemaError("table.missing_values must be a list of strings")
+        return cls(columns=tuple(column_from_dict(name, value) for name, value in columns.items()), **values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as TOML values; :meth:`from_dict` reads it back."""
+        table = {"missing": self.missing, "missing_values": list(self.missing_values), "delimiter": self.delimiter}
+        return {"table": table, "columns": {column.name: column.to_dict() for column in self.columns}}
+
+    def to_toml(self) -> str:
+        """Return the schema as the text of a TOML file; :meth:`from_toml` reads it back."""
+        document = self.to_dict()
+        lines = ["[table]", *(f"{key} = {_toml(value)}" for key, value in document["table"].items())]
+        for name, values in document["columns"].items():
+            key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
+            lines += ["", f"[columns.{key}]", *(f"{item} = {_toml(value)}" for item, value in values.items())]
+        return "\n".join(lines) + "\n"
+
+    @property
+    def target(self) -> TargetColumn | None:
+        """The target column, if one is declared."""
+        return next((column for column in self.columns if isinstance(column, TargetColumn)), None)
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, in the order of the columns of X."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    @cached_property
+    def feature_bounds(self) -> npt.NDArray[np.float64]:
+        """Public interval of each feature after scaling, (n_features, 2)."""
+        return np.array([bounds for column in self.columns for bounds in column.feature_bounds], dtype=np.float64)
+
+    @cached_property
+    def max_row_norm(self) -> float:
+        """Largest Euclidean norm of a row of X that the schema admits; a categorical column contributes 1."""
+        total = 0.0
+        for column in self.columns:
+            if isinstance(column, CategoricalColumn):
+                total += 1.0
+            else:
+                total += sum(max(low * low, high * high) for low, high in column.feature_bounds)
+        return float(np.sqrt(total))
+
+    @cached_property
+    def typical_row_norm(self) -> float:
+        """A public guess of the root mean square norm of a row of X, from the declarations alone."""
+        return float(np.sqrt(sum(column.mean_square for column in self.columns)))
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, str):
+        # JSON strings are TOML basic strings but for DEL, which TOML wants escaped.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return repr(value)

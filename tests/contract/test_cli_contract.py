@@ -1,0 +1,74 @@
+"""What users were promised about the command: verbs, options, exit codes, entry points."""
+
+import argparse
+import inspect
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import dpinfer as dpi
+from dpinfer.cli import errors
+from dpinfer.cli.main import build_parser, main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "demo",
+        "demo --out DIR",
+        "fit FILE --schema SCHEMA.toml --target COL --epsilon 1 --delta 1e-5 --out DIR",
+        "fit FILE --bounds-from-data --target COL --epsilon 1 --delta 1e-5 --out DIR --n-records 100 --sample-rate 0.2",
+        "fit FILE --schema S --epsilon 1 --delta 1e-5 --out D --steps 10 --max-grad-norm 2 --method laplace --test F",
+        "posterior RELEASE",
+        "posterior RELEASE --method exact --hessian tied --burn-in 0.3 --out DIR",
+        "posterior RELEASE --burn-in 100",
+        "account --noise-multiplier 20 --sample-rate 0.1 --steps 10000 --delta 1e-5 --accountant rdp",
+    ],
+)
+def test_documented_lines_parse(line):
+    assert callable(build_parser().parse_args(line.split()).run)
+
+
+def test_exit_codes():
+    codes = (errors.EXIT_DONE, errors.EXIT_FAILED, errors.EXIT_USAGE, errors.EXIT_BUDGET, errors.EXIT_INTERRUPTED)
+    assert codes == (0, 1, 2, 3, 130)
+
+
+def test_entry_point_is_the_one_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"]["dpinfer"] == f"{main.__module__}:{main.__name__}"
+
+
+def test_every_option_has_help_or_a_clear_name():
+    actions = [action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    assert list(actions[0].choices) == ["demo", "fit", "posterior", "account"]
+    for parser in actions[0].choices.values():
+        assert parser.description
+        assert len(parser.format_help()) > 100
+
+
+def test_no_seed_on_a_private_fit():
+    for verb in ("fit", "demo"):
+        with pytest.raises(SystemExit):
+            build_parser().parse_args([verb, "--seed", "1"])
+    names = set(inspect.signature(dpi.BayesianLogisticRegression).parameters)
+    assert not names & {"seed", "random_state"}
+
+
+def test_estimator_arguments_are_keywords_with_the_promised_defaults():
+    parameters = inspect.signature(dpi.BayesianLogisticRegression).parameters
+    assert all(item.kind is item.KEYWORD_ONLY for item in parameters.values())
+    promised = {
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "sample_rate": 0.1,
+        "n_steps": 10_000,
+        "max_grad_norm": "auto",
+        "data_bounds": None,
+        "method": "exact",
+        "random_source": None,
+    }
+    assert {name: parameters[name].default for name in promised} == promised

@@ -1,0 +1,422 @@
+"""``dpinfer fit``: what it writes, and what it refuses before it spends."""
+
+import errno
+import functools
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpinfer as dpi
+from dpinfer.cli import fit, pipeline
+from dpinfer.cli.main import main
+
+SECRET = "Zx77-SECRET-Qw"
+SCHEMA = """\
+[columns.id]
+kind = "ignore"
+[columns.age]
+kind = "continuous"
+bounds = [0, 100]
+[columns.level]
+kind = "continuous"
+bounds = [0, 1]
+scaling = "none"
+[columns.job]
+kind = "categorical"
+categories = ["clerk", "<b>cook</b>"]
+[columns.rich]
+kind = "target"
+positive = "yes"
+negative = "no"
+"""
+HEADER = "id,age,level,job,rich\n"
+QUICK = [
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-5",
+    "--steps",
+    "60",
+    "--sample-rate",
+    "0.5",
+    "--burn-in",
+    "0.2",
+    "--threads",
+    "1",
+]
+
+
+def rows(count=300):
+    rng = np.random.default_rng(4)
+    age = rng.uniform(0, 100, count)
+    rich = rng.uniform(size=count) < age / 100
+    jobs = rng.choice(["clerk", "<b>cook</b>"], count)
+    return [
+        f"{SECRET}{i},{a:.4f},0.5,{j},{'yes' if r else 'no'}\n"
+        for i, (a, j, r) in enumerate(zip(age, jobs, rich, strict=True))
+    ]
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "people.csv").write_text(HEADER + "".join(rows()))
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    return tmp_path
+
+
+def arguments(place, *more, schema=True, file="people.csv", n_records=True):
+    result = ["fit", str(place / file), "--out", str(place / "out"), *QUICK]
+    result += ["--schema", str(place / "schema.toml")] if schema else []
+    result += ["--n-records", "300"] if n_records else []
+    return [*result, *more]
+
+
+def call(argv):
+    """Return the exit code, whichever way the command ends."""
+    try:
+        return main(argv)
+    except SystemExit as error:
+        return error.code
+
+
+@pytest.fixture
+def unspent(monkeypatch):
+    """Fail the test if the private mechanism starts."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("the mechanism started")
+
+    monkeypatch.setattr(pipeline, "run_dpvi", refuse)
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Leave the pictures out, where a test is about something else: drawing takes most of the time."""
+    monkeypatch.setattr(pipeline, "draw_all", lambda *args, **kwargs: {})
+
+
+def refused(place, capsys, argv, code=2):
+    """Run a command that must be refused; return its one line."""
+    assert call(argv) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    assert SECRET not in err
+    assert "Traceback" not in err
+    assert not (place / "out").exists()
+    return err
+
+
+class Links(HTMLParser):
+    """Collects everything a page would load, and its text."""
+
+    def __init__(self):
+        super().__init__()
+        self.loads, self.text, self.tags = [], [], set()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.loads += [value for name, value in attrs if name in ("src", "href", "action", "data")]
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_fit_writes_a_release_a_table_pictures_and_a_report(place, capsys):
+    assert call(arguments(place, "--test", str(place / "people.csv"))) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    release = dpi.load_release(place / "out" / "fit.release")
+    assert release.secure
+    assert 0.99 < release.epsilon <= 1.0
+    assert release.n_records == 300
+    assert release.names == ("age", "level", "job=clerk", "job=<b>cook</b>", "intercept")
+    # All categories have a feature: age uniform, level uniform on [0, 1], one-hot 1, intercept 1.
+    assert release.max_grad_norm == pytest.approx(np.sqrt(1.0 + 1.0 / 3.0 + 1.0 + 1.0))
+    assert release.guarantee in out
+    assert "job=clerk" in out
+    table = (place / "out" / "posterior.csv").read_text().splitlines()
+    assert table[0] == "parameter,mean,stddev,low,high,privacy_share,approximation_share"
+    assert len(table) == 6
+    for name in ("posterior.png", "trace.png", "calibration.png"):
+        assert (place / "out" / name).read_bytes().startswith(b"\x89PNG")
+    assert not list((place / "out").glob(".*"))
+    page = Links()
+    page.feed((place / "out" / "report.html").read_text(encoding="utf-8"))
+    text = "".join(page.text)
+    assert all(link.startswith("data:image/png;base64,") for link in page.loads)
+    assert not page.tags & {"script", "link", "b", "iframe"}
+    assert "job=<b>cook</b>" in text
+    assert release.guarantee in text
+    assert "does not cover" in text
+    assert "private records" not in text
+
+
+def test_no_record_in_anything_that_is_written_or_said(place, capsys):
+    assert call(arguments(place)) == 0
+    said = "".join(capsys.readouterr())
+    files = list((place / "out").iterdir())
+    assert len(files) >= 5
+    first = rows()[0].split(",")[1]
+    for content in [said.encode(), *(path.read_bytes() for path in files)]:
+        assert SECRET.encode() not in content
+        assert first.encode() not in content
+
+
+BAD_FILES = {
+    "no header": "".join(rows(5)),
+    "missing column": f"id,age,level,job\n{SECRET},1,1,clerk\n",
+    "extra column": f"id,age,level,job,rich,{SECRET}\n1,1,1,clerk,yes,2\n",
+    "unknown category": HEADER + f"1,1,1,{SECRET},yes\n" + "".join(rows()),
+    "unknown label": HEADER + f"1,1,1,clerk,{SECRET}\n" + "".join(rows()),
+    "ragged row": HEADER + f"{SECRET},1\n" + "".join(rows()),
+    "zero rows": HEADER,
+    "one row": HEADER + rows(1)[0],
+    "empty": "",
+    "not text": (HEADER + SECRET).encode() + b"\xff,1,1,clerk,yes\n",
+}
+
+
+@pytest.mark.usefixtures("unspent")
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_records_are_refused_before_anything_is_spent(place, capsys, case):
+    body = BAD_FILES[case]
+    (place / "bad.csv").write_bytes(body if isinstance(body, bytes) else body.encode())
+    refused(place, capsys, arguments(place, file="bad.csv"))
+
+
+@pytest.mark.usefixtures("unspent")
+def test_bad_test_file_is_refused_before_anything_is_spent(place, capsys):
+    (place / "bad.csv").write_text(BAD_FILES["unknown category"])
+    refused(place, capsys, arguments(place, "--test", str(place / "bad.csv")))
+
+
+@pytest.mark.usefixtures("unspent")
+def test_bad_gzip_and_missing_files(place, capsys):
+    (place / "people.csv.gz").write_text(SECRET * 3)
+    assert "gzip" in refused(place, capsys, arguments(place, file="people.csv.gz"))
+    assert "absent.csv" in refused(place, capsys, arguments(place, file="absent.csv"))
+    assert "No such file" in refused(place, capsys, arguments(place, "--test", str(place / "absent")))
+    (place / "schema.toml").unlink()
+    assert "schema.toml" in refused(place, capsys, arguments(place))
+
+
+@pytest.mark.usefixtures("unspent")
+def test_bad_schema(place, capsys):
+    (place / "schema.toml").write_text(SCHEMA.replace("bounds = [0, 100]", "bound = [0, 100]"))
+    err = refused(place, capsys, arguments(place))
+    assert "columns.age.bound" in err
+    assert "did you mean 'bounds'" in err
+    (place / "schema.toml").write_text(SCHEMA.replace('kind = "target"', 'kind = "binary"'))
+    assert "target" in refused(place, capsys, arguments(place))
+
+
+@pytest.mark.usefixtures("unspent")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--epsilon", "0"),
+        ("--epsilon", "-1"),
+        ("--epsilon", "nan"),
+        ("--epsilon", "inf"),
+        ("--epsilon", "one"),
+        ("--delta", "0"),
+        ("--delta", "1"),
+        ("--sample-rate", "0"),
+        ("--sample-rate", "1.01"),
+        ("--steps", "0"),
+        ("--steps", "1.5"),
+        ("--n-records", "1"),
+        ("--max-grad-norm", "0"),
+        ("--prior-scale", "-1"),
+        ("--burn-in", "1.5"),
+        ("--burn-in", "soon"),
+        ("--level", "1"),
+        ("--method", "magic"),
+        ("--target", "age"),
+        ("--threads", "0"),
+    ],
+)
+def test_bad_arguments_are_refused(place, capsys, option, value):
+    err = refused(place, capsys, arguments(place, option, value))
+    assert option in err
+
+
+@pytest.mark.usefixtures("unspent")
+def test_budget_that_cannot_be_met(place, capsys):
+    err = refused(place, capsys, arguments(place, "--epsilon", "1e-9", "--steps", "1000000"), code=3)
+    assert "budget" in err
+
+
+@pytest.mark.usefixtures("unspent")
+def test_without_a_schema_it_refuses(place, capsys):
+    assert "--bounds-from-data" in refused(place, capsys, arguments(place, schema=False))
+    both = arguments(place, "--bounds-from-data", "--target", "rich")
+    assert "not both" in refused(place, capsys, both)
+    assert "--target" in refused(place, capsys, arguments(place, "--bounds-from-data", schema=False))
+
+
+@pytest.mark.usefixtures("plain")
+def test_bounds_from_data_and_count_from_data_warn_everywhere(place, capsys):
+    lines = [line.split(",", 1)[1] for line in (place / "people.csv").read_text().splitlines(keepends=True)]
+    (place / "few.csv").write_text("".join(lines))
+    argv = arguments(place, "--bounds-from-data", "--target", "rich", schema=False, file="few.csv", n_records=False)
+    assert call(argv) == 0
+    err = capsys.readouterr().err
+    report = (place / "out" / "report.html").read_text()
+    for text in ("bounds and categories of the columns were read", "number of records was read"):
+        assert text in err
+        assert text in report
+    assert "<h2>Warnings</h2>" in report
+
+
+@pytest.mark.usefixtures("unspent")
+def test_full_disk_is_noticed_before_anything_is_spent(place, capsys, monkeypatch):
+    def full(folder, size):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("dpinfer.cli.output._try_to_write", full)
+    assert "No space left" in refused(place, capsys, arguments(place))
+
+
+def test_file_size_limit_is_noticed_before_anything_is_spent(place):
+    resource = pytest.importorskip("resource", reason="file-size limits need POSIX")
+    result = subprocess.run(
+        [sys.executable, "-m", "dpinfer", *arguments(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20)),
+    )
+    assert result.returncode == 2
+    assert "File too large" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (place / "out").exists()
+
+
+def test_disk_that_fills_up_during_the_run(place, capsys, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("dpinfer.release.files.os.fsync", full)
+    err = refused(place, capsys, arguments(place), code=1)
+    assert "No space left" in err
+    assert "has been paid" in err
+
+
+@pytest.mark.usefixtures("unspent")
+def test_output_that_is_not_a_folder(place, capsys):
+    (place / "plain").write_text("")
+    refused(place, capsys, [*arguments(place), "--out", str(place / "plain")])
+    refused(place, capsys, [*arguments(place), "--out", str(place / "plain" / "deeper")])
+
+
+@pytest.mark.usefixtures("plain")
+def test_a_release_is_not_overwritten_unasked(place, capsys):
+    assert call(arguments(place)) == 0
+    before = (place / "out" / "fit.release").read_bytes()
+    capsys.readouterr()
+    assert call(arguments(place)) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert (place / "out" / "fit.release").read_bytes() == before
+    assert call(arguments(place, "--overwrite")) == 0
+    assert (place / "out" / "fit.release").read_bytes() != before
+
+
+def test_interrupt_in_the_middle(place, capsys, monkeypatch):
+    def interrupt(done, total):
+        if done == total // 2:
+            raise KeyboardInterrupt
+
+    real = pipeline.run_dpvi
+    monkeypatch.setattr(pipeline, "run_dpvi", lambda *args, **kwargs: real(*args, **{**kwargs, "progress": interrupt}))
+    assert "interrupted" in refused(place, capsys, arguments(place), code=130)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_real_interrupt(place):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dpinfer", *arguments(place, "--steps", "400000", "--max-grad-norm", "2")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 30
+    # The folder appears when everything is checked and the run begins.
+    while not (place / "out").exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert err.splitlines() == ["dpinfer: interrupted"]
+    assert not (place / "out").exists()
+
+
+def test_failed_analysis_keeps_the_release(place, capsys, monkeypatch):
+    def fail(*args, **kwargs):
+        raise dpi.errors.NumericalError("it did not converge")
+
+    monkeypatch.setattr(pipeline, "noise_aware_posterior", fail)
+    assert call(arguments(place)) == 1
+    err = capsys.readouterr().err
+    assert "did not converge" in err
+    assert "dpinfer posterior" in err
+    assert dpi.load_release(place / "out" / "fit.release").n_steps == 60
+
+
+def test_interrupted_analysis_keeps_the_release(place, capsys, monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "noise_aware_posterior", interrupt)
+    assert call(arguments(place)) == 130
+    err = capsys.readouterr().err
+    assert "fit.release" in err
+    assert "interrupted" in err
+    assert dpi.load_release(place / "out" / "fit.release").n_steps == 60
+
+
+def test_unforeseen_error_does_not_show_its_text(place, capsys, monkeypatch):
+    def fail(path, schema):
+        raise ValueError(f"could not convert {SECRET}")
+
+    monkeypatch.setattr(fit, "read_table", fail)
+    assert "ValueError" in refused(place, capsys, arguments(place), code=1)
+    assert call(["--traceback", *arguments(place)]) == 1
+    assert "could not convert" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("plain")
+def test_insecure_release_is_marked_in_the_report(place, monkeypatch):
+    source = functools.partial(dpi.testing.InsecureRNG, 3)
+    real = pipeline.run_dpvi
+    monkeypatch.setattr(
+        pipeline, "run_dpvi", lambda *args, **kwargs: real(*args, **{**kwargs, "random_source": source()})
+    )
+    assert call(arguments(place)) == 0
+    report = (place / "out" / "report.html").read_text()
+    assert "NOT PRIVATE" in report
+    assert re.search(r'class="guarantee none"', report)
+
+
+def test_schema_file_is_kept_with_the_results(place):
+    assert call(arguments(place, "--method", "averaged")) == 0
+    kept = dpi.tabular.Schema.load(place / "out" / "schema.toml")
+    assert kept == dpi.tabular.Schema.load(place / "schema.toml")
+    assert not (place / "out" / "gradients-clear.png").exists()
+
+
+def test_module_entry_point():
+    result = subprocess.run([sys.executable, "-m", "dpinfer", "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == f"dpinfer {dpi.__version__}"
+    assert Path(dpi.__file__).exists()

@@ -1,0 +1,73 @@
+"""The calibration curve against hand-computed bins and exact critical values."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpinfer.diagnostics import calibration_curve
+
+
+def test_bins_match_sorted_blocks():
+    rng = np.random.default_rng(3)
+    probability = rng.uniform(size=103)
+    labels = (rng.uniform(size=103) < probability).astype(int)
+    curve = calibration_curve(probability, labels)
+    order = np.argsort(probability)
+    blocks = np.array_split(order, 10)
+    assert curve.counts.tolist() == [11, 11, 11, *[10] * 7]
+    np.testing.assert_allclose(curve.predicted, [probability[block].mean() for block in blocks])
+    np.testing.assert_allclose(curve.observed, [labels[block].mean() for block in blocks])
+    expected = np.sqrt(np.mean([(labels[b].mean() - probability[b].mean()) ** 2 for b in blocks]))
+    assert curve.rmse == pytest.approx(expected)
+    assert "RMSE" in repr(curve)
+
+
+def test_known_value():
+    curve = calibration_curve(np.array([0.2, 0.2, 0.8, 0.8]), np.array([0, 1, 1, 1]), n_bins=2)
+    np.testing.assert_allclose(curve.error, [0.3, 0.2])
+    assert curve.rmse == pytest.approx(np.sqrt((0.09 + 0.04) / 2))
+
+
+def chi_square(curve):
+    return float(np.sum((curve.error / curve.standard_error) ** 2))
+
+
+@pytest.mark.statistical
+def test_true_probabilities_pass_and_shrunken_ones_fail():
+    # Given the predictions, the labels are independent: the sum of squared z is close to chi-square with 20 degrees of
+    # freedom (bins of 2000 labels); its 1 - 1e-6 quantile is the bound.
+    rng = np.random.default_rng(11)
+    probability = rng.uniform(0.1, 0.9, size=40_000)
+    labels = rng.uniform(size=probability.size) < probability
+    critical = stats.chi2.isf(1e-6, 20)
+    assert chi_square(calibration_curve(probability, labels, 20)) < critical
+    overconfident = 0.5 + 1.1 * (probability - 0.5)
+    assert chi_square(calibration_curve(overconfident, labels, 20)) > critical
+
+
+def test_rmse_floor_is_the_mean_for_perfect_predictions():
+    rng = np.random.default_rng(5)
+    probability = rng.uniform(size=2000)
+    squares = [calibration_curve(probability, rng.uniform(size=2000) < probability).rmse ** 2 for _ in range(200)]
+    floor = calibration_curve(probability, rng.uniform(size=2000) < probability).rmse_floor
+    # The bins' mean variance is slightly below p(1 - p) at the mean p, never above it.
+    assert 0.85 * floor**2 < np.mean(squares) < 1.1 * floor**2
+
+
+@pytest.mark.parametrize(
+    ("probability", "labels", "bins", "error", "word"),
+    [
+        ([0.1, 1.2], [0, 1], 2, ValueError, r"\[0, 1\]"),
+        ([0.1, np.nan], [0, 1], 2, ValueError, r"\[0, 1\]"),
+        ([0.1, 0.2], [0, 2], 2, ValueError, "only 0 and 1"),
+        ([0.1, 0.2], [0], 2, ValueError, "equal length"),
+        (np.empty(0), np.empty(0), 1, ValueError, "at least one"),
+        ([0.1, 0.2], [0, 1], 3, ValueError, "n_bins"),
+        ([0.1, 0.2], [0, 1], 0, ValueError, "n_bins"),
+        (["a", "b"], [0, 1], 1, TypeError, "probabilities"),
+        ([0.1, 0.2], ["a", "b"], 1, TypeError, "y must"),
+    ],
+)
+def test_bad_arguments(probability, labels, bins, error, word):
+    with pytest.raises(error, match=word):
+        calibration_curve(probability, labels, bins)

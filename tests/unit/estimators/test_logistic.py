@@ -1,0 +1,304 @@
+"""The estimator: conventions, refusals, and what it keeps."""
+
+import functools
+import pickle
+
+import numpy as np
+import pytest
+
+import dpinfer as dpi
+from dpinfer.errors import BudgetExceededError, PrivacyLeakWarning, RecordError
+from dpinfer.estimators import logistic
+from dpinfer.estimators.records import typical_norm
+from dpinfer.testing import InsecureRNG
+
+SECRET = 987654.321
+
+
+@pytest.fixture(scope="module")
+def records():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, size=(2000, 3))
+    y = rng.uniform(size=2000) < 1.0 / (1.0 + np.exp(-(2.0 * X[:, 0] - X[:, 1] + 0.5)))
+    return X, np.where(y, "yes", "no")
+
+
+def make(**changes):
+    settings = {
+        "n_records": 2000,
+        "classes": ("no", "yes"),
+        "data_bounds": (-1.0, 1.0),
+        "n_steps": 1000,
+        "epsilon": 2.0,
+        "random_source": functools.partial(InsecureRNG, 5),
+        "n_threads": 1,
+    }
+    return dpi.BayesianLogisticRegression(**{**settings, **changes})
+
+
+@pytest.fixture(scope="module")
+def fitted(records):
+    return make().fit(*records)
+
+
+@pytest.fixture
+def unspent(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("the mechanism started")
+
+    monkeypatch.setattr(logistic, "run_dpvi", refuse)
+
+
+def test_attributes(fitted, records):
+    X, y = records
+    assert fitted.classes_.tolist() == ["no", "yes"]
+    assert fitted.n_features_in_ == 3
+    assert not hasattr(fitted, "feature_names_in_")
+    assert fitted.coef_.shape == (1, 3)
+    assert fitted.intercept_.shape == (1,)
+    np.testing.assert_array_equal(fitted.coef_[0], fitted.posterior_.mean[:3])
+    assert fitted.privacy_.epsilon <= 2.0
+    assert fitted.release_.n_records == 2000
+    proba = fitted.predict_proba(X)
+    assert proba.shape == (2000, 2)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(fitted.predict(X), np.where(proba[:, 1] > 0.5, "yes", "no"))
+    assert fitted.score(X, y) == pytest.approx(np.mean(fitted.predict(X) == y))
+    weights = np.zeros(2000)
+    weights[0] = 1.0
+    assert fitted.score(X, y, sample_weight=weights) == float(fitted.predict(X[:1])[0] == y[0])
+
+
+def test_learns_the_signs(fitted):
+    assert fitted.coef_[0, 0] > 0.5
+    assert fitted.coef_[0, 1] < 0.0
+
+
+def test_same_source_same_fit_and_default_source_differs(fitted, records):
+    again = make().fit(*records)
+    np.testing.assert_array_equal(again.coef_, fitted.coef_)
+    private = [make(random_source=None, n_steps=50).fit(*records) for _ in range(2)]
+    assert not np.array_equal(private[0].coef_, private[1].coef_)
+    assert private[0].release_.epsilon <= 2.0
+    with pytest.raises(dpi.errors.InsecureReleaseError):
+        _ = fitted.release_.epsilon
+
+
+def test_what_is_read_from_the_data_is_named_in_a_warning(records):
+    with pytest.warns(PrivacyLeakWarning, match="n_records and classes were"):
+        make(n_records=None, classes=None, n_steps=20).fit(*records)
+    with pytest.warns(PrivacyLeakWarning, match="^n_records was"):
+        model = make(n_records=None, n_steps=20).fit(*records)
+    assert model.release_.n_records == 2000
+
+
+def test_clipping_norm_is_data_independent(records):
+    X, y = records
+    bounds = np.array([[-1.0, 1.0]] * 3)
+    expected = np.sqrt(3 / 3 + 1.0)
+    assert typical_norm(bounds, fit_intercept=True) == pytest.approx(expected)
+    draws = np.random.default_rng(1).uniform(-2.0, 5.0, size=(200_000, 2))
+    simulated = np.sqrt(np.mean(np.sum(draws**2, axis=1)))
+    assert typical_norm(np.array([[-2.0, 5.0]] * 2), fit_intercept=False) == pytest.approx(simulated, rel=0.01)
+    for scale in (1.0, 0.01):
+        assert make(n_steps=20).fit(scale * X, y).release_.max_grad_norm == pytest.approx(expected)
+    assert make(n_steps=20, recipe="tied").fit(X, y).release_.max_grad_norm == pytest.approx(2.0 * expected)
+
+
+def test_values_are_clipped_to_the_bounds(fitted, records):
+    X, y = records
+    outside = X.copy()
+    outside[:, 2] = np.where(X[:, 2] > 0, 1.0, -1.0)
+    far = outside.copy()
+    far[:, 2] *= SECRET
+    np.testing.assert_array_equal(make(n_steps=50).fit(far, y).coef_, make(n_steps=50).fit(outside, y).coef_)
+    np.testing.assert_array_equal(fitted.predict_proba(far), fitted.predict_proba(outside))
+
+
+def test_no_intercept(records):
+    model = make(fit_intercept=False, n_steps=20).fit(*records)
+    assert model.intercept_.tolist() == [0.0]
+    assert model.coef_.shape == (1, 3)
+
+
+def corrupted(X, change):
+    X = X.copy()
+    if change == "nan":
+        X[7, 1] = np.nan
+    elif change == "inf":
+        X[7, 1] = np.inf
+    elif change == "text":
+        X = X.astype(object)
+        X[7, 1] = f"text {SECRET}"
+    elif change == "one row":
+        X = X[:1]
+    elif change == "zero rows":
+        X = X[:0]
+    elif change == "one dimension":
+        X = X[:, 0]
+    elif change == "no columns":
+        X = X[:, :0]
+    elif change == "complex":
+        X = X + 1j
+    return X
+
+
+@pytest.mark.usefixtures("unspent")
+@pytest.mark.parametrize(
+    "change", ["nan", "inf", "text", "one row", "zero rows", "one dimension", "no columns", "complex"]
+)
+def test_bad_records_are_refused_unspent_and_unquoted(records, change):
+    X, y = records
+    X = X.copy()
+    X[0, 0] = SECRET
+    bad = corrupted(X, change)
+    with pytest.raises(RecordError, match="X") as caught:
+        make().fit(bad, y[: len(bad)])
+    error = caught.value
+    assert "987654" not in repr(error)
+    assert error.__context__ is None
+    assert "7" not in str(error)
+
+
+@pytest.mark.usefixtures("unspent")
+@pytest.mark.parametrize(
+    ("labels", "word"),
+    [
+        (lambda y: y[:-1], "as many entries"),
+        (lambda y: np.where(np.arange(len(y)) == 3, "SECRET", y), "two labels"),
+        (lambda y: None, "requires y"),
+        (lambda y: np.column_stack([y, y]), "one-dimensional"),
+    ],
+)
+def test_bad_labels_are_refused_unspent(records, labels, word):
+    X, y = records
+    with pytest.raises(RecordError, match=word) as caught:
+        make().fit(X, labels(y))
+    assert "SECRET" not in repr(caught.value)
+
+
+@pytest.mark.usefixtures("unspent")
+def test_label_sets_read_from_the_data(records):
+    X, _ = records
+    for y, word in (
+        (np.zeros(2000), "one class"),
+        (np.arange(2000) % 3, "Only binary"),
+        (np.linspace(0, 1, 2000), "Unknown label type"),
+    ):
+        with pytest.raises(RecordError, match=word):
+            make(classes=None).fit(X, y)
+
+
+@pytest.mark.usefixtures("unspent")
+@pytest.mark.parametrize(
+    ("settings", "error", "word"),
+    [
+        ({"epsilon": 0.0}, ValueError, "epsilon"),
+        ({"epsilon": -1.0}, ValueError, "epsilon"),
+        ({"epsilon": "1"}, TypeError, "epsilon"),
+        ({"delta": 0.0}, ValueError, "delta"),
+        ({"delta": 1.0}, ValueError, "delta"),
+        ({"sample_rate": 0.0}, ValueError, "sample_rate"),
+        ({"sample_rate": 1.5}, ValueError, "sample_rate"),
+        ({"n_steps": 0}, ValueError, "n_steps"),
+        ({"prior_scale": 0.0}, ValueError, "prior_scale"),
+        ({"max_grad_norm": 0.0}, ValueError, "max_grad_norm"),
+        ({"max_grad_norm": "big"}, ValueError, "max_grad_norm"),
+        ({"data_bounds": None}, ValueError, "max_grad_norm"),
+        ({"data_bounds": (1.0, 1.0)}, ValueError, "data_bounds"),
+        ({"data_bounds": [[0, 1]] * 2}, ValueError, "data_bounds"),
+        ({"data_bounds": (0.0, np.inf)}, ValueError, "data_bounds"),
+        ({"classes": ("a",)}, ValueError, "classes"),
+        ({"classes": ("a", "a")}, ValueError, "classes"),
+        ({"method": "magic"}, ValueError, "method"),
+        ({"hessian": "round"}, ValueError, "hessian"),
+        ({"method": "laplace", "hessian": "full"}, ValueError, "hessian"),
+        ({"epsilon": 1e-9, "n_steps": 10**6}, BudgetExceededError, None),
+    ],
+)
+def test_bad_parameters_are_refused_unspent(records, settings, error, word):
+    with pytest.raises(error, match=word):
+        make(**settings).fit(*records)
+
+
+def test_failed_post_processing_keeps_the_release(records, monkeypatch):
+    def fail(*args, **kwargs):
+        raise dpi.errors.NumericalError("no")
+
+    monkeypatch.setattr(logistic, "noise_aware_posterior", fail)
+    model = make(n_steps=20)
+    with pytest.raises(dpi.errors.NumericalError):
+        model.fit(*records)
+    assert model.release_.n_steps == 20
+    with pytest.raises(ValueError, match="not fitted"):
+        model.predict(records[0])
+
+
+def test_prediction_refusals(fitted, records):
+    with pytest.raises(ValueError, match="not fitted"):
+        make().predict(records[0])
+    with pytest.raises(ValueError, match="2 features"):
+        fitted.predict(records[0][:, :2])
+    with pytest.raises(RecordError, match="finite"):
+        fitted.predict_proba(np.full((1, 3), np.nan))
+
+
+class Frame:
+    """The part of a data frame that matters here."""
+
+    def __init__(self, values, columns):
+        self.values, self.columns = values, columns
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype=dtype)
+
+
+def test_column_names(records):
+    X, y = records
+    model = make(n_steps=20).fit(Frame(X, ["a", "b", "c"]), y)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert model.release_.names == ("a", "b", "c", "intercept")
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(Frame(X, ["a", "c", "b"]))
+    assert not hasattr(model.fit(X, y), "feature_names_in_")
+
+
+def test_parameters():
+    model = make(epsilon=3.0)
+    assert model.get_params()["epsilon"] == 3.0
+    assert model.set_params(delta=1e-6) is model
+    assert model.delta == 1e-6
+    with pytest.raises(ValueError, match="epsilonn"):
+        model.set_params(epsilonn=1.0)
+    assert "epsilon=3.0" in repr(model)
+    assert "hessian" not in repr(model)
+
+
+def test_pickles(fitted, records):
+    model = pickle.loads(pickle.dumps(make()))
+    assert model.random_source() is not None
+    assert repr(model) == repr(make())
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict_proba(records[0]), fitted.predict_proba(records[0]))
+    assert not again.release_.secure
+    assert again.privacy_ == fitted.privacy_
+
+
+def test_without_scikit_learn(records, monkeypatch):
+    import builtins
+
+    real = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.startswith("sklearn"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    X, y = records
+    model = make(n_steps=20)
+    with pytest.raises(ValueError, match="not fitted"):
+        model.predict(X)
+    with pytest.warns(UserWarning, match="column-vector"):
+        model.fit(X, y[:, None])
+    assert model.predict(X[:2]).shape == (2,)

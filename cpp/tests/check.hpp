@@ -8,12 +8,12 @@ inline int& check_failures() {
   return failures;
 }
 
-#define CHECK(condition)                                                             \
-  do {                                                                               \
-    if (!(condition)) {                                                              \
-      std::printf("%s:%d: CHECK failed: %s\n", __FILE__, __LINE__, #condition);      \
-      ++check_failures();                                                            \
-    }                                                                                \
+#define CHECK(condition)                                                        \
+  do {                                                                          \
+    if (!(condition)) {                                                         \
+      std::printf("%s:%d: CHECK failed: %s\n", __FILE__, __LINE__, #condition); \
+      ++check_failures();                                                       \
+    }                                                                           \
   } while (false)
 
 inline int check_result() {

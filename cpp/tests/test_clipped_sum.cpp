@@ -80,8 +80,8 @@ int main() {
           std::int64_t moved = 0;
           for (int row = 0; row < 12; ++row) {
             changed = data;
-            for (const double extreme : {std::numeric_limits<double>::quiet_NaN(),
-                                         std::numeric_limits<double>::infinity(), 1e308}) {
+            for (const double extreme :
+                 {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 1e308}) {
               changed.x[static_cast<std::size_t>(row * n_features)] = extreme;
               const auto without = sum_of(*kernels, changed, likelihood, draws, 2, max_norm);
               long double square = 0.0L;

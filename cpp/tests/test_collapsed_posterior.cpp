@@ -18,7 +18,8 @@ CollapsedProblem problem(double score, double extra_noise) {
   p.mean_score = 0.5;
   p.optimum_scale = 10.0;
   p.hessian_unit = 2.0;
-  p.rayleigh_scale = 100.0 * std::hypot(score, 1.0);
+  p.wide_scale = 100.0 * std::hypot(score, 1.0);
+  p.wide_power = 2.0;
   p.raw_scale = 1.0;
   p.extra_noise = extra_noise;
   return p;
@@ -31,7 +32,7 @@ double mean_of(const CollapsedNodes& nodes, const std::vector<double>& values) {
 }
 
 void well_identified_slope_is_normal() {
-  // The Rayleigh prior cancels the factor 1 / beta that integrating the optimum leaves: beta ~ N(score, 1).
+  // A power of 2 cancels the factor 1 / beta that integrating the optimum leaves: beta ~ N(score, 1).
   const auto nodes = collapsed_posterior(problem(1000.0, 0.0));
   CHECK(nodes.status == PosteriorStatus::kOk);
   const double mean = mean_of(nodes, nodes.slope);
@@ -44,7 +45,7 @@ void well_identified_slope_is_normal() {
 void prior_alone_is_recovered() {
   // A prior on v so narrow that the trace cannot move it.
   auto p = problem(5.0, 0.0);
-  p.rayleigh_scale = 0.0;
+  p.wide_scale = 0.0;
   p.raw_loc = 6.0;
   p.raw_scale = 1e-4;
   const auto nodes = collapsed_posterior(p);

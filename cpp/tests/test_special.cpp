@@ -47,7 +47,8 @@ int main() {
   CHECK(one(lanes::sigmoid, 1e308) == 1.0);
 
   double worst_log = 0.0;
-  for (double x = 0x1.0p-53; x <= 1.0; x *= 1.0137) worst_log = std::fmax(worst_log, ulps(one(lanes::log, x), std::log(x)));
+  for (double x = 0x1.0p-53; x <= 1.0; x *= 1.0137)
+    worst_log = std::fmax(worst_log, ulps(one(lanes::log, x), std::log(x)));
   CHECK(worst_log <= 4.0);
   CHECK(one(lanes::log, 1.0) == 0.0);
 

@@ -57,9 +57,9 @@ def normal_on_raw_prior(hessian, loc, scale):
     return -0.5 * ((raw - loc) / scale) ** 2 - np.log(-np.expm1(-hessian))
 
 
-def rayleigh_prior(hessian, scale):
-    """Return the log density of a Rayleigh variable, up to a constant."""
-    return np.log(hessian) - 0.5 * (hessian / scale) ** 2
+def wide_prior(hessian, scale, power):
+    """Return the log density of a half-normal (power 1) or Rayleigh (power 2) variable, up to a constant."""
+    return (power - 1.0) * np.log(hessian) - 0.5 * (hessian / scale) ** 2
 
 
 def grid_posterior(

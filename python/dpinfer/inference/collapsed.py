@@ -47,7 +47,7 @@ class CollapsedProblems:
 
     Parameters
     ----------
-    table : (k, 15) array
+    table : (k, 16) array
         Rows of the kernel's ``CollapsedProblem``.
     position_mean, spread, hessian_unit : (k,) arrays
         optimum = position_mean + spread * delta; a = hessian_unit * beta.
@@ -81,7 +81,7 @@ class CollapsedProblems:
         """
         unit = statistics.slope_stderr / sample_rate
         width = unit.shape[0]
-        table = np.zeros((width, 15))
+        table = np.zeros((width, 16))
         table[:, 0] = statistics.count
         table[:, 1] = statistics.slope_score
         table[:, 2] = statistics.residual
@@ -89,31 +89,32 @@ class CollapsedProblems:
         table[:, 4] = (statistics.position_mean - priors.optimum_loc) / statistics.spread
         table[:, 5] = priors.optimum_scale / statistics.spread
         table[:, 6] = unit
-        table[:, 7] = priors.rayleigh_scale / unit
-        table[:, 8] = priors.raw_loc
-        table[:, 9] = priors.raw_scale
-        table[:, 10] = float(extra_noise)
+        table[:, 7] = priors.wide_scale / unit
+        table[:, 8] = priors.wide_power
+        table[:, 9] = priors.raw_loc
+        table[:, 10] = priors.raw_scale
+        table[:, 11] = float(extra_noise)
         if side is not None:
-            table[:, 11] = side.count
-            table[:, 12] = side.slope / unit
-            table[:, 13] = side.precision * unit**2
-            table[:, 14] = side.residual
+            table[:, 12] = side.count
+            table[:, 13] = side.slope / unit
+            table[:, 14] = side.precision * unit**2
+            table[:, 15] = side.residual
         return cls(table, statistics.position_mean, statistics.spread, unit)
 
     @property
     def extra_noise(self) -> bool:
         """Whether nu is unknown."""
-        return bool(self.table[0, 10] > 0.0)
+        return bool(self.table[0, 11] > 0.0)
 
     def log_prior_slope(self, beta: FloatArray) -> FloatArray:
         """Return the log prior density of beta, up to a constant; beta (..., k)."""
-        rayleigh, raw_loc, raw_scale = self.table[:, 7], self.table[:, 8], self.table[:, 9]
+        wide_scale, power, raw_loc, raw_scale = (self.table[:, field] for field in range(7, 11))
         hessian = self.hessian_unit * beta
         with np.errstate(divide="ignore", invalid="ignore"):
-            wide = np.log(beta) - 0.5 * (beta / np.where(rayleigh > 0.0, rayleigh, 1.0)) ** 2
+            wide = (power - 1.0) * np.log(beta) - 0.5 * (beta / np.where(wide_scale > 0.0, wide_scale, 1.0)) ** 2
             raw = softplus_inverse(hessian)
             normal = -0.5 * ((raw - raw_loc) / raw_scale) ** 2 - np.log(-np.expm1(-hessian))
-        return np.where(rayleigh > 0.0, wide, normal)
+        return np.where(wide_scale > 0.0, wide, normal)
 
     def log_density(self, y: FloatArray, w: FloatArray | float = 0.0) -> FloatArray:
         """Return the collapsed log density in (y, w), beta = softplus(y), up to a constant; y and w (..., k).

@@ -317,9 +317,9 @@ def _by_coordinate(
         score = pooled_slope_score(side, statistics, rate)
         largest = np.abs(side.slope) + 1.0 / np.sqrt(side.precision)
     statistics.check_moving(names)
-    priors = coordinate_priors(prior, statistics, rate, largest=largest)
-    problems = CollapsedProblems.build(statistics, priors, rate, extra_noise=extra_noise, side=side)
     coupled = tied or release.gradient == "aligned"
+    priors = coordinate_priors(prior, statistics, rate, precision=coupled, largest=largest)
+    problems = CollapsedProblems.build(statistics, priors, rate, extra_noise=extra_noise, side=side)
     added: dict[str, Any] = {}
     nodes = _solve(method, release, start.start, problems, names, coupled, sampler, n_threads, added)
     optimum_mean = nodes.expectation(nodes.mean)

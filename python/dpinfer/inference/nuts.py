@@ -86,16 +86,17 @@ def nuts_nodes(
         ) from error
     k = problems.spread.shape[0]
     table = problems.table
-    score, offset, scale, rayleigh = table[:, 1], table[:, 4], table[:, 5], table[:, 7]
-    raw_loc, raw_scale, unit = table[:, 8], table[:, 9], problems.hessian_unit
+    score, offset, scale = table[:, 1], table[:, 4], table[:, 5]
+    wide_scale, power, raw_loc, raw_scale = (table[:, field] for field in range(7, 11))
+    unit = problems.hessian_unit
 
     def log_prior(beta: Any) -> Any:
         hessian = unit * beta
         large = hessian > 35.0
         raw = jnp.where(large, hessian, jnp.log(jnp.expm1(jnp.where(large, 1.0, hessian))))
         normal = -0.5 * ((raw - raw_loc) / raw_scale) ** 2 - jnp.log(-jnp.expm1(-hessian))
-        wide = jnp.log(beta) - 0.5 * (beta / np.where(rayleigh > 0.0, rayleigh, 1.0)) ** 2
-        return jnp.where(rayleigh > 0.0, wide, normal)
+        wide = (power - 1.0) * jnp.log(beta) - 0.5 * (beta / np.where(wide_scale > 0.0, wide_scale, 1.0)) ** 2
+        return jnp.where(wide_scale > 0.0, wide, normal)
 
     def model(x: Any, g: Any, tau: Any) -> None:
         delta = numpyro.sample("delta", dist.Normal(-offset, scale))

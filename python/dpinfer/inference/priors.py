@@ -90,21 +90,27 @@ class CoordinatePriors:
     ----------
     optimum_loc, optimum_scale : (k,) arrays
         Normal prior of the optimum.
-    rayleigh_scale : (k,) array
-        Scale of a Rayleigh prior on the Hessian, or 0 for the normal prior on v.
+    wide_scale, wide_power : (k,) arrays
+        A and p of the prior a**(p - 1) exp(-a**2 / (2 A**2)) on the Hessian a; A = 0 for the normal prior on v instead.
     raw_loc, raw_scale : (k,) arrays
-        Normal prior on v where `rayleigh_scale` is 0.
+        Normal prior on v where `wide_scale` is 0.
     """
 
     optimum_loc: FloatArray
     optimum_scale: FloatArray
-    rayleigh_scale: FloatArray
+    wide_scale: FloatArray
+    wide_power: FloatArray
     raw_loc: FloatArray
     raw_scale: FloatArray
 
 
 def coordinate_priors(
-    prior: str | TracePrior, statistics: TraceStatistics, sample_rate: float, *, largest: FloatArray | None = None
+    prior: str | TracePrior,
+    statistics: TraceStatistics,
+    sample_rate: float,
+    *,
+    precision: bool = False,
+    largest: FloatArray | None = None,
 ) -> CoordinatePriors:
     """Turn the user's choice of prior into numbers per coordinate.
 
@@ -115,6 +121,8 @@ def coordinate_priors(
     prior : {"weak", "empirical"} or TracePrior
     statistics : TraceStatistics
     sample_rate : float in (0, 1]
+    precision : bool
+        Whether the Hessian is also the precision of theta (aligned and tied posteriors).
     largest : (k,) array, optional
         A Hessian value that the weak prior must comfortably contain besides the least-squares one.
 
@@ -129,11 +137,13 @@ def coordinate_priors(
 
     Notes
     -----
-    "weak": optimum ~ N(mean position, (10 D)**2), D the spread of the positions; a ~ Rayleigh with scale 100 times
-    sqrt(least-squares slope**2 + standard error**2).  Both move with the units.  A density proportional to a near 0
-    cancels the factor 1/a that integrating a wide prior of the optimum leaves, so that a well-identified slope has the
-    posterior of ordinary regression with flat priors on slope and intercept, which is calibrated in the frequentist
-    sense; E[1/a] and the variance of the optimum stay finite.
+    "weak": optimum ~ N(mean position, (10 D)**2), D the spread of the positions; a half-normal, or Rayleigh where it is
+    the precision of theta, with scale 100 times sqrt(least-squares slope**2 + standard error**2).  All of it moves with
+    the units.  A flat density of a leaves the factor 1/a that integrating a wide prior of the optimum brings: it makes
+    up for the upward bias of a slope that is learnt from a trace which the noise itself moves (Hurwicz 1950).  There is
+    no such bias where the positions are drawn, as in an aligned trace; a density proportional to a then gives the
+    posterior of ordinary regression, and keeps E[1/a] finite.  Chosen by coverage:
+    docs/decisions/0003-priors-of-the-trace-model.md.
 
     "empirical": NA-DPVI (2025), H.3: optimum ~ N(mean position, 1); v ~ N(abs(S_xg) / (kappa S_xx),
     tau**2 / (kappa**2 S_xx)); the paper prints the last without its square root as a standard deviation.  It uses the
@@ -143,18 +153,28 @@ def coordinate_priors(
     zero = np.zeros(width)
     if isinstance(prior, TracePrior):
         loc, scale, raw_loc, raw_scale = prior.broadcast(width)
-        return CoordinatePriors(loc, scale, zero, raw_loc, raw_scale)
+        return CoordinatePriors(loc, scale, zero, zero + 1.0, raw_loc, raw_scale)
     if not isinstance(prior, str):
         raise TypeError(f"prior must be a string or a TracePrior, got {type(prior).__name__}")
     check_choice("prior", prior, PRIORS)
     stderr = statistics.slope_stderr / sample_rate
     if prior == "empirical":
         return CoordinatePriors(
-            statistics.position_mean, np.ones(width), zero, np.abs(statistics.slope_score) * stderr, stderr
+            statistics.position_mean,
+            np.ones(width),
+            zero,
+            zero + 1.0,
+            np.abs(statistics.slope_score) * stderr,
+            stderr,
         )
     size = stderr * np.hypot(statistics.slope_score, 1.0)
     if largest is not None:
         size = np.maximum(size, largest)
     return CoordinatePriors(
-        statistics.position_mean, _OPTIMUM_SPREADS * statistics.spread, _SLOPE_SCORES * size, zero, np.ones(width)
+        statistics.position_mean,
+        _OPTIMUM_SPREADS * statistics.spread,
+        _SLOPE_SCORES * size,
+        np.full(width, 2.0 if precision else 1.0),
+        zero,
+        np.ones(width),
     )

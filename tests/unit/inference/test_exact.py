@@ -44,7 +44,7 @@ def test_moments_and_quantiles_match_the_grid_over_the_raw_trace(rng, varying, e
         slope, stderr = xg / xx / RATE, tau0 / np.sqrt(xx) / RATE
         if kind == "weak":
             loc, scale = mx, 10.0 * np.sqrt(xx / weight)
-            log_prior = lambda h: oracle.rayleigh_prior(h, 100.0 * np.hypot(slope, stderr))  # noqa: E731
+            log_prior = lambda h: oracle.wide_prior(h, 100.0 * np.hypot(slope, stderr), 1.0)  # noqa: E731
         else:
             loc, scale = mx, 1.0
             log_prior = lambda h: oracle.normal_on_raw_prior(h, abs(slope), stderr)  # noqa: E731
@@ -95,7 +95,7 @@ def test_well_identified_slope_has_the_regression_posterior(rng):
     posterior = noise_aware_posterior(oracle.point_release(x, g, tau, RATE), burn_in=0, extra_noise=False)
     slope, intercept = np.polyfit(x[:, 0], g[:, 0], 1)
     stderr = tau[0] / np.sqrt(np.sum((x - x.mean()) ** 2))
-    assert posterior.hessian_mean[0] == pytest.approx(slope / RATE, abs=0.02 * stderr / RATE)
+    assert posterior.hessian_mean[0] == pytest.approx(slope / RATE, abs=0.03 * stderr / RATE)
     assert posterior.hessian_stddev[0] == pytest.approx(stderr / RATE, rel=0.01)
     assert posterior.optimum_mean[0] == pytest.approx(-intercept / slope, abs=0.05 * posterior.optimum_stddev[0])
 

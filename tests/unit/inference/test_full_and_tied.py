@@ -149,7 +149,7 @@ def test_tied_posterior_matches_a_grid_over_the_raw_trace(rng, extra_noise):
     largest = max(np.hypot(xg / xx / RATE, stderr), abs(own) + 1.0 / np.sqrt(np.sum(design**2)))
 
     def log_prior(hessian):
-        return oracle.rayleigh_prior(hessian, 100.0 * largest) + np.interp(np.log(hessian), log_h, side)
+        return oracle.wide_prior(hessian, 100.0 * largest, 2.0) + np.interp(np.log(hessian), log_h, side)
 
     want = oracle.grid_posterior(
         params[:, 0],

@@ -21,10 +21,12 @@ RATE = 0.1
 @pytest.fixture(scope="module")
 def release():
     rng = np.random.default_rng(11)
+    hessian = np.array([60.0, 9.0, 40.0, 12.0])
     x, g, _ = oracle.simulate(
         rng,
         steps=1500,
-        hessian=[60.0, 9.0, 40.0, 12.0],
+        hessian=hessian,
+        learning_rate=150.0 / (1500 * RATE * hessian),
         optimum=np.zeros(4),
         noise_stddev=np.array([1.0, 0.4, 2.0, 0.3]),
     )

@@ -104,9 +104,9 @@ def test_wrong_dtypes_layouts_and_shapes_are_refused(rng):
         with pytest.raises(ValueError, match="must"):
             _native.trace_statistics(*[bad if index == place else item for index, item in enumerate(good)], 1)
     with pytest.raises(TypeError):
-        _native.collapsed_posteriors(np.ones((2, 15), dtype=np.float32), 1)
+        _native.collapsed_posteriors(np.ones((2, 16), dtype=np.float32), 1)
     with pytest.raises(ValueError, match="problems must"):
-        _native.collapsed_posteriors(np.ones((2, 14)), 1)
+        _native.collapsed_posteriors(np.ones((2, 15)), 1)
     with pytest.raises(ValueError, match="weights must"):
         _native.gram_statistics(x, g, np.ones(49), 1)
 
@@ -131,7 +131,8 @@ def problem(**changes):
         "optimum_offset": 0.0,
         "optimum_scale": 10.0,
         "hessian_unit": 5.0,
-        "rayleigh_scale": 800.0,
+        "wide_scale": 800.0,
+        "wide_power": 2.0,
         "raw_loc": 0.0,
         "raw_scale": 1.0,
         "extra_noise": 1.0,
@@ -146,19 +147,21 @@ def problem(**changes):
 EXTREMES = [
     {},
     {"slope_score": 0.0},
+    {"slope_score": 0.0, "wide_power": 1.0},
+    {"slope_score": -60.0, "wide_power": 1.0},
     {"slope_score": -60.0},
     {"slope_score": 1e5},
-    {"slope_score": 1e5, "rayleigh_scale": 1e7},
+    {"slope_score": 1e5, "wide_scale": 1e7},
     {"slope_score": 2.0, "mean_score": 1e4},
     {"slope_score": 1e-9, "hessian_unit": 1e-14},
     {"count": 2.0, "residual": 0.0},
     {"count": 2.0, "residual": 1e8},
     {"count": 1e6, "residual": 1.01e6},
     {"residual": 1e9},
-    {"rayleigh_scale": 0.0, "raw_loc": 40.0, "raw_scale": 1e-5},
-    {"rayleigh_scale": 0.0, "raw_loc": 400.0, "raw_scale": 1e-3},
-    {"rayleigh_scale": 0.0, "raw_loc": -300.0, "raw_scale": 3.0},
-    {"rayleigh_scale": 0.0, "raw_loc": 0.0, "raw_scale": 100.0, "slope_score": -5.0},
+    {"wide_scale": 0.0, "raw_loc": 40.0, "raw_scale": 1e-5},
+    {"wide_scale": 0.0, "raw_loc": 400.0, "raw_scale": 1e-3},
+    {"wide_scale": 0.0, "raw_loc": -300.0, "raw_scale": 3.0},
+    {"wide_scale": 0.0, "raw_loc": 0.0, "raw_scale": 100.0, "slope_score": -5.0},
     {"optimum_scale": 1e-6, "optimum_offset": 3.0},
     {"optimum_scale": 1e8},
     {"side_count": 1000.0, "side_score": 4.0, "side_precision": 400.0, "side_residual": 1010.0},

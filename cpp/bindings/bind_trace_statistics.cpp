@@ -10,10 +10,6 @@ using dpinfer::bindings::flat;
 
 namespace {
 
-void require(StatisticsStatus status) {
-  if (status != StatisticsStatus::kOk) throw py::value_error("boundaries must increase strictly within the trace");
-}
-
 py::array_t<double> statistics(const Array<double>& positions, const Array<double>& gradients,
                                const Array<double>& noise_stddev, const Array<double>& reference,
                                const Array<std::int64_t>& boundaries, int n_threads) {
@@ -41,31 +37,8 @@ py::array_t<double> statistics(const Array<double>& positions, const Array<doubl
     std::vector<double> scratch(trace_scratch_size(edges, trace.coordinates));
     status = trace_statistics(trace, edges, n_threads, scratch, cells);
   }
-  require(status);
+  if (status != StatisticsStatus::kOk) throw py::value_error("boundaries must increase strictly within the trace");
   return out;
-}
-
-py::tuple gram(const Array<double>& positions, const Array<double>& gradients, const Array<double>& weights,
-               int n_threads) {
-  if (positions.ndim() != 2 || gradients.ndim() != 2) throw py::value_error("positions and gradients must be (T, k)");
-  const py::ssize_t steps = positions.shape(0);
-  const py::ssize_t k = positions.shape(1);
-  const py::ssize_t m = gradients.shape(1);
-  py::array_t<double> mean_x(k), mean_g(m), xx({k, k}), xg({k, m}), gg(m);
-  const auto cells = [](py::array_t<double>& a) {
-    return std::span<double>(a.mutable_data(), static_cast<std::size_t>(a.size()));
-  };
-  const GramOutput out{cells(mean_x), cells(mean_g), cells(xx), cells(xg), cells(gg)};
-  const auto x = flat("positions", positions, steps * k);
-  const auto g = flat("gradients", gradients, steps * m);
-  const auto w = flat("weights", weights, steps);
-  StatisticsStatus status{};
-  {
-    py::gil_scoped_release unlocked;
-    status = gram_statistics(x, g, w, static_cast<std::size_t>(k), static_cast<std::size_t>(m), n_threads, out);
-  }
-  require(status);
-  return py::make_tuple(mean_x, mean_g, xx, xg, gg);
 }
 
 }  // namespace
@@ -74,6 +47,4 @@ void bind_trace_statistics(py::module_& module) {
   module.def("trace_statistics", &statistics, py::arg("positions").noconvert(), py::arg("gradients").noconvert(),
              py::arg("noise_stddev").noconvert(), py::arg("reference").noconvert(), py::arg("boundaries").noconvert(),
              py::arg("n_threads"));
-  module.def("gram_statistics", &gram, py::arg("positions").noconvert(), py::arg("gradients").noconvert(),
-             py::arg("weights").noconvert(), py::arg("n_threads"));
 }

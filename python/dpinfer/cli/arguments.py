@@ -77,6 +77,13 @@ def add_posterior_arguments(parser: argparse.ArgumentParser) -> None:
         help="form of the loss's curvature (default: %(default)s)",
     )
     group.add_argument(
+        "--prior",
+        choices=("weak", "model", "empirical"),
+        default="weak",
+        help="prior of the trace model; 'model' bounds what the trace does not identify by the model's own prior "
+        "(default: %(default)s)",
+    )
+    group.add_argument(
         "--burn-in",
         type=share_or_steps,
         default="auto",

@@ -157,7 +157,9 @@ def write_results(
     )
     release = spend(table, request, folder)
     schema_path = folder.write("schema.toml", schema.to_toml())
-    asked = PosteriorRequest(method=args.method, hessian=args.hessian, burn_in=args.burn_in, level=args.level)
+    asked = PosteriorRequest(
+        method=args.method, hessian=args.hessian, prior=args.prior, burn_in=args.burn_in, level=args.level
+    )
     target = schema.target.name if schema.target is not None else ""
     try:
         results = analyse(

@@ -44,6 +44,7 @@ class PosteriorRequest:
 
     method: str = "exact"
     hessian: str = "diagonal"
+    prior: str = "weak"
     burn_in: str | float | int = "auto"
     level: float = 0.9
 
@@ -138,7 +139,11 @@ def analyse(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         posterior = noise_aware_posterior(
-            release, method=request.method, hessian=request.hessian, burn_in=request.burn_in
+            release,
+            method=request.method,
+            hessian=request.hessian,
+            prior=request.prior,
+            burn_in=request.burn_in,
         )
         rows = summarise(posterior, level=request.level, reference=reference)
     calibration = None

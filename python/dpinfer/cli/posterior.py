@@ -34,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
     """Load, compute, print and, with ``--out``, write."""
     release = load_release(args.release)
     folder = None if args.out is None else OutputFolder(args.out, need_bytes=_PICTURE_BYTES)
-    request = PosteriorRequest(method=args.method, hessian=args.hessian, burn_in=args.burn_in, level=args.level)
+    request = PosteriorRequest(
+        method=args.method, hessian=args.hessian, prior=args.prior, burn_in=args.burn_in, level=args.level
+    )
     try:
         with public_arguments():
             name = args.release.name

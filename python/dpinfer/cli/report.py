@@ -190,7 +190,8 @@ def _estimates(content: ReportContent) -> str:
 def _diagnostics(content: ReportContent) -> str:
     posterior, release = content.posterior, content.release
     rows: list[tuple[str, str]] = [("Method", posterior.method)]
-    rows += [("Curvature", posterior.hessian)] if posterior.method not in ("naive", "averaged") else []
+    if posterior.method not in ("naive", "averaged"):
+        rows += [("Curvature", posterior.hessian), ("Prior of the trace model", posterior.prior)]
     rows += [
         (_DIAGNOSTICS.get(name, name.replace("_", " ").capitalize()), _value(value))
         for name, value in posterior.diagnostics.items()

@@ -12,7 +12,7 @@ from dpinfer.inference.full_hessian import full_hessian_posterior, row_regressio
 from dpinfer.inference.laplace import laplace_posterior
 from dpinfer.inference.mixture import NormalMixtures
 from dpinfer.inference.posterior import Posterior
-from dpinfer.inference.priors import PRIORS, TracePrior, coordinate_priors
+from dpinfer.inference.priors import PRIORS, TracePrior, coordinate_priors, optimum_under_model
 from dpinfer.inference.theta import IndependentTheta
 from dpinfer.inference.tied import pooled_slope_score, raw_scale_regression
 from dpinfer.models import Model, model_from_dict
@@ -63,7 +63,7 @@ def noise_aware_posterior(
     burn_in : "auto", float in [0, 1), or int
         First step used: found by a trend test (false-positive rate 0.01), a share of the steps, or a number of steps.
         For "averaged", "auto" uses the last half at most.
-    prior : {"weak", "empirical"} or TracePrior
+    prior : {"weak", "model", "empirical"} or TracePrior
         See :func:`dpinfer.inference.priors.coordinate_priors`.  ``hessian="full"`` has flat priors on the rows and
         takes "weak" only.
     extra_noise : bool
@@ -318,7 +318,12 @@ def _by_coordinate(
         largest = np.abs(side.slope) + 1.0 / np.sqrt(side.precision)
     statistics.check_moving(names)
     coupled = tied or release.gradient == "aligned"
-    priors = coordinate_priors(prior, statistics, rate, precision=coupled, largest=largest)
+    model: Model | None = common["model"]
+    optimum = None
+    if prior == "model" and model is not None and release.n_records is not None:
+        with_scales = not coupled and release.family == "mean_field"
+        optimum = optimum_under_model(model, release.n_records, with_scales=with_scales)
+    priors = coordinate_priors(prior, statistics, rate, precision=coupled, largest=largest, optimum=optimum)
     problems = CollapsedProblems.build(statistics, priors, rate, extra_noise=extra_noise, side=side)
     added: dict[str, Any] = {}
     nodes = _solve(method, release, start.start, problems, names, coupled, sampler, n_threads, added)

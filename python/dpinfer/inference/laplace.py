@@ -15,6 +15,8 @@ __all__ = ["LaplacePosterior", "laplace_posterior"]
 
 FloatArray = npt.NDArray[np.float64]
 
+# A prior far from its trace puts v where softplus(v) is not a normal number any more.
+_LOWEST_HESSIAN = 1e-300
 _RELATIVE_STEP = 1e-2
 _NEWTON_STEPS = 200
 
@@ -111,7 +113,7 @@ def laplace_posterior(problems: CollapsedProblems, nodes: Nodes, names: tuple[st
     start, scale = np.empty((k, width)), np.empty((k, width))
     centre = nodes.spread_to_nodes(problems.position_mean)
     spread = nodes.spread_to_nodes(problems.spread)
-    columns = [(nodes.mean - centre) / spread, softplus_inverse(nodes.hessian)]
+    columns = [(nodes.mean - centre) / spread, softplus_inverse(np.maximum(nodes.hessian, _LOWEST_HESSIAN))]
     if problems.extra_noise:
         columns.append(np.log(np.maximum(nodes.inflation - 1.0, 1e-12)))
     for index, column in enumerate(columns):

@@ -7,12 +7,14 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array
 from dpinfer.inference.statistics import TraceStatistics
+from dpinfer.models import Model
+from dpinfer.models.bijectors import softplus_inverse
 
-__all__ = ["PRIORS", "CoordinatePriors", "TracePrior", "coordinate_priors"]
+__all__ = ["PRIORS", "CoordinatePriors", "TracePrior", "coordinate_priors", "optimum_under_model"]
 
 FloatArray = npt.NDArray[np.float64]
 
-PRIORS = ("weak", "empirical")
+PRIORS = ("weak", "model", "empirical")
 
 _OPTIMUM_SPREADS = 10.0
 _SLOPE_SCORES = 100.0
@@ -104,6 +106,33 @@ class CoordinatePriors:
     raw_scale: FloatArray
 
 
+def optimum_under_model(model: Model, n_records: int, *, with_scales: bool) -> tuple[FloatArray, FloatArray]:
+    """Return location and scale of the optimum's prior that follows from the model's prior, before any trace is seen.
+
+    **Privacy.** Public: the model and the public number of records.
+
+    The posterior mean of a parameter has at most its prior variance, so loc* is given the prior's mean and standard
+    deviation S.  The scale s* lies between S / sqrt(1 + N) and S when one record says at most as much about a parameter
+    as its prior does; u* = softplus^-1(s*) gets a normal prior with that interval as mean plus and minus one sd.
+
+    Parameters
+    ----------
+    model : Model
+    n_records : int
+    with_scales : bool
+        Whether raw_scale coordinates follow the loc coordinates.
+
+    Returns
+    -------
+    loc, scale : (k,) arrays, k = n or 2 n
+    """
+    loc, scale = model.prior_moments()
+    if not with_scales:
+        return loc, scale
+    low, high = softplus_inverse(scale / np.sqrt(1.0 + n_records)), softplus_inverse(scale)
+    return np.concatenate((loc, 0.5 * (low + high))), np.concatenate((scale, 0.5 * (high - low)))
+
+
 def coordinate_priors(
     prior: str | TracePrior,
     statistics: TraceStatistics,
@@ -111,6 +140,7 @@ def coordinate_priors(
     *,
     precision: bool = False,
     largest: FloatArray | None = None,
+    optimum: tuple[FloatArray, FloatArray] | None = None,
 ) -> CoordinatePriors:
     """Turn the user's choice of prior into numbers per coordinate.
 
@@ -118,13 +148,15 @@ def coordinate_priors(
 
     Parameters
     ----------
-    prior : {"weak", "empirical"} or TracePrior
+    prior : {"weak", "model", "empirical"} or TracePrior
     statistics : TraceStatistics
     sample_rate : float in (0, 1]
     precision : bool
         Whether the Hessian is also the precision of theta (aligned and tied posteriors).
     largest : (k,) array, optional
         A Hessian value that the weak prior must comfortably contain besides the least-squares one.
+    optimum : pair of (k,) arrays, optional
+        Location and scale of the optimum's prior for "model"; see `optimum_under_model`.
 
     Returns
     -------
@@ -144,6 +176,8 @@ def coordinate_priors(
     no such bias where the positions are drawn, as in an aligned trace; a density proportional to a then gives the
     posterior of ordinary regression, and keeps E[1/a] finite.  Chosen by coverage:
     docs/decisions/0003-priors-of-the-trace-model.md.
+
+    "model": the Hessian as in "weak", the optimum from the model's own prior.
 
     "empirical": NA-DPVI (2025), H.3: optimum ~ N(mean position, 1); v ~ N(abs(S_xg) / (kappa S_xx),
     tau**2 / (kappa**2 S_xx)); the paper prints the last without its square root as a standard deviation.  It uses the
@@ -170,9 +204,14 @@ def coordinate_priors(
     size = stderr * np.hypot(statistics.slope_score, 1.0)
     if largest is not None:
         size = np.maximum(size, largest)
+    loc, scale = statistics.position_mean, _OPTIMUM_SPREADS * statistics.spread
+    if prior == "model":
+        if optimum is None:
+            raise ValueError("prior 'model' needs a release with a model and a public n_records")
+        loc, scale = optimum
     return CoordinatePriors(
-        statistics.position_mean,
-        _OPTIMUM_SPREADS * statistics.spread,
+        loc,
+        scale,
         _SLOPE_SCORES * size,
         np.full(width, 2.0 if precision else 1.0),
         zero,

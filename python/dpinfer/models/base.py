@@ -40,6 +40,10 @@ class Model(ABC):
         """Return d E_q[log prior] / d(loc, raw_scale) for q = N(loc, diag(softplus(raw_scale)**2)); two (n,) arrays."""
 
     @abstractmethod
+    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
+        """Return the prior's mean and standard deviation of each unconstrained parameter, two (n,) arrays."""
+
+    @abstractmethod
     def default_start(self) -> tuple[FloatArray, FloatArray]:
         """Return the data-independent (loc, raw_scale) at which a run starts unless told otherwise."""
 

@@ -117,6 +117,10 @@ class GeneralizedLinearModel(Model):
         variance = self.prior_scale**2
         return -loc / variance, -softplus(raw_scale) * sigmoid(raw_scale) / variance
 
+    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
+        """Return the prior's mean and standard deviation of each parameter, two (n,) arrays."""
+        return np.zeros(self.n_params), np.full(self.n_params, self.prior_scale)
+
     def default_start(self) -> tuple[FloatArray, FloatArray]:
         """Return loc = 0 and raw_scale = -6, the paper's start for Adult."""
         return np.zeros(self.n_params), np.full(self.n_params, _START_RAW_SCALE)
@@ -308,6 +312,19 @@ class LinearRegression(GeneralizedLinearModel):
             - float(scale[-1] * slope[-1]) * float(weights @ (sigmoid(rho) * sigmoid(-rho)))
         )
         return grad_loc, grad_raw
+
+    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
+        """Return means and standard deviations, (n,) each: for rho those of a normal with the prior's central 68%.
+
+        The weights' standard deviation is `prior_scale` times the square root of the variance's prior median.
+        """
+        low, median, high = softplus_inverse(
+            self.variance_rate / special.gammainccinv(self.variance_shape, special.ndtr([-1.0, 0.0, 1.0]))
+        )
+        weight_scale = self.prior_scale * float(np.sqrt(softplus(median)))
+        loc, scale = np.zeros(self.n_params), np.full(self.n_params, weight_scale)
+        loc[-1], scale[-1] = 0.5 * (low + high), 0.5 * (high - low)
+        return loc, scale
 
     def default_start(self) -> tuple[FloatArray, FloatArray]:
         """Return loc = 1 for the weights and -4 for rho, raw_scale = -6: the paper's start."""

@@ -58,6 +58,10 @@ def test_posterior_of_the_demo(demo, tmp_path, capsys):
     assert "schooling" in out
     assert (tmp_path / "out" / "report.html").exists()
     assert call(["posterior", str(folder / "census.release"), "--method", "averaged"]) == 0
+    argv = ["posterior", str(folder / "census.release"), "--prior", "model", "--out", str(tmp_path / "model")]
+    assert call(argv) == 0
+    report = (tmp_path / "model" / "report.html").read_text(encoding="utf-8")
+    assert "<td>Prior of the trace model</td><td>model</td>" in report
 
 
 def test_posterior_refuses_other_files(tmp_path, capsys):

@@ -153,6 +153,9 @@ class MappedModel(Model):
     def expected_log_prior_gradient(self, loc, raw_scale):
         return np.zeros_like(loc), np.zeros_like(loc)
 
+    def prior_moments(self):
+        return np.zeros(2), np.ones(2)
+
     def default_start(self):
         return np.zeros(2), np.zeros(2)
 

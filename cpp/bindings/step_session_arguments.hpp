@@ -1,0 +1,95 @@
+// StepSession as Python sees it: every argument is checked again here, whatever the Python layer has checked.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "bindings/array_arguments.hpp"
+#include "bindings/random_key.hpp"
+#include "mechanism/step_session.hpp"
+
+namespace dpinfer::bindings {
+
+namespace py = pybind11;
+
+// Keeps the caller's arrays alive for as long as the session reads them.
+struct PySession {
+  py::array features;
+  Array<double> response;
+  StepSession session;
+};
+
+inline Likelihood likelihood_from_name(const std::string& name) {
+  if (name == "logistic") return Likelihood::logistic;
+  if (name == "probit") return Likelihood::probit;
+  if (name == "gaussian") return Likelihood::gaussian;
+  if (name == "poisson") return Likelihood::poisson;
+  throw py::value_error("likelihood must be one of 'logistic', 'probit', 'gaussian', 'poisson'");
+}
+
+inline std::unique_ptr<PySession> make_session(const py::array& features, const Array<double>& response,
+                                               const std::string& likelihood, bool intercept, bool aligned,
+                                               double sample_rate, double max_grad_norm, const py::bytes& key,
+                                               int n_threads) {
+  const bool is_float32 = py::isinstance<Array<float>>(features);
+  if (!is_float32 && !py::isinstance<Array<double>>(features)) {
+    throw py::type_error("features must be a C-contiguous float64 or float32 array");
+  }
+  if (features.ndim() != 2 || response.ndim() != 1 || features.shape(0) != response.shape(0)) {
+    throw py::value_error("features must be (n, p) and response (n,)");
+  }
+  if (features.shape(1) < 1 || features.shape(1) >= kMaxLatticeDimension / 2 - 2) {
+    throw py::value_error("features must have between 1 and 2**19 - 3 columns");
+  }
+  if (!(sample_rate > 0.0 && sample_rate <= 1.0)) throw py::value_error("sample_rate must be in (0, 1]");
+  if (!(max_grad_norm >= 1e-30 && max_grad_norm <= 1e30))
+    throw py::value_error("max_grad_norm must be in [1e-30, 1e30]");
+  const Records records{features.data(), response.data(), features.shape(0), static_cast<int>(features.shape(1)),
+                        is_float32,      intercept};
+  return std::make_unique<PySession>(
+      PySession{features, response,
+                StepSession(kernels(), records, likelihood_from_name(likelihood), aligned, sample_rate, max_grad_norm,
+                            random_key(key), n_threads)});
+}
+
+inline void set_scales(PySession& self, const Array<double>& scale, const Array<double>& offset) {
+  const int n = self.session.released_length();
+  self.session.set_scales(flat("scale", scale, n), flat("offset", offset, n));
+}
+
+inline void set_quadrature(PySession& self, const Array<double>& loc, const Array<double>& variance,
+                           const Array<double>& nodes, const Array<double>& weights, const Array<double>& moments) {
+  const int n = self.session.n_coef();
+  self.session.set_quadrature(flat("loc", loc, n), flat("variance", variance, n), flat("nodes", nodes, nodes.size()),
+                              flat("weights", weights, nodes.size()),
+                              flat("moments", moments, self.session.has_dispersion() ? 5 : 0));
+}
+
+inline void set_draws(PySession& self, const Array<double>& draws, const Array<double>& standard,
+                      const Array<double>& dispersion) {
+  if (draws.ndim() != 2 || draws.shape(0) < 1) throw py::value_error("draws must be (n_draws, n_coef)");
+  const py::ssize_t n = draws.shape(0) * self.session.n_coef();
+  self.session.set_draws(static_cast<int>(draws.shape(0)), flat("draws", draws, n), flat("standard", standard, n),
+                         flat("dispersion", dispersion, self.session.has_dispersion() ? 3 * draws.shape(0) : 0));
+}
+
+inline py::array_t<std::int64_t> clipped_sum(PySession& self, std::uint64_t step) {
+  py::array_t<std::int64_t> sum(self.session.released_length());
+  const std::span<std::int64_t> out(sum.mutable_data(), static_cast<std::size_t>(sum.size()));
+  py::gil_scoped_release unlocked;
+  self.session.clipped_sum(step, out);
+  return sum;
+}
+
+inline py::array_t<double> noisy_sum(PySession& self, std::uint64_t step, double noise_multiplier) {
+  if (!(noise_multiplier > 0.0 && noise_multiplier <= 1e7))
+    throw py::value_error("noise_multiplier must be in (0, 1e7]");
+  py::array_t<double> sum(self.session.released_length());
+  const std::span<double> out(sum.mutable_data(), static_cast<std::size_t>(sum.size()));
+  py::gil_scoped_release unlocked;
+  self.session.noisy_sum(step, noise_multiplier, out);
+  return sum;
+}
+
+}  // namespace dpinfer::bindings

@@ -34,7 +34,9 @@ def check_records(model: GeneralizedLinearModel, X: Any, y: Any) -> tuple[Featur
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
     if features.ndim != 2 or features.shape[1] != model.n_features:
-        raise RecordError(f"X must have shape (n_records, {model.n_features}), got {features.shape}")
+        # Not the number of rows: it is private under add/remove adjacency.
+        columns = f"{features.shape[1]} columns" if features.ndim == 2 else f"{features.ndim} dimensions"
+        raise RecordError(f"X must be two-dimensional with {model.n_features} columns, got {columns}")
     if response.ndim != 1 or response.shape[0] != features.shape[0]:
         raise RecordError("y must be one-dimensional with as many entries as X has rows")
     if features.shape[0] == 0:

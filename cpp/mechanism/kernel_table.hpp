@@ -32,7 +32,7 @@ struct DispersionMoments {
 
 // One step's public inputs.  Arrays over weights have padded length n_pad (a multiple of eight, zero beyond n_coef).
 //
-// The preconditioned gradient of one record's loss is, for weight j,
+// The preconditioned gradient of one record's loss, in lattice steps, is for weight j
 //   loc:  x_j c1 loc_scale[j] + loc_offset[j]              c1 = -E f'(eta)
 //   raw:  x_j^2 c2 raw_scale[j] + raw_offset[j]            c2 = -E f''(eta)          (quadrature: Bonnet, Price)
 //   raw:  x_j (-sum_k f'(eta_k) z_kj) raw_scale[j] + raw_offset[j]                   (draws: reparameterised)
@@ -69,8 +69,7 @@ struct GradientTask {
   double dispersion_loc_scale, dispersion_loc_offset;
   double dispersion_raw_scale, dispersion_raw_offset;
 
-  double clip_norm;        // the bound enforced in floating point, below max_grad_norm: see lattice.hpp
-  double lattice_inverse;  // 1 / lattice step, a power of two
+  double clip_norm;  // in lattice steps, a little below max_grad_norm: see lattice.hpp
 
   // Length of a preconditioned gradient in its padded layout: [loc | raw | dispersion loc, dispersion raw, 0 ...].
   int gradient_length() const { return n_pad * (has_raw ? 2 : 1) + (has_dispersion ? kRowGroup : 0); }

@@ -26,8 +26,7 @@ StepSession::StepSession(const KernelTable& kernels, const Records& records, Lik
   task_.n_pad = (task_.n_coef + kRowGroup - 1) / kRowGroup * kRowGroup;
   task_.has_raw = !aligned;
   task_.has_dispersion = likelihood == Likelihood::gaussian;
-  task_.clip_norm = lattice_.clip_norm;
-  task_.lattice_inverse = 1.0 / lattice_.step;
+  task_.clip_norm = lattice_.clip_norm / lattice_.step;
   request_.key = key;
   request_.threshold = SampleThreshold::from_rate(sample_rate);
   request_.n_threads = n_threads;
@@ -52,19 +51,21 @@ void StepSession::set_scales(std::span<const double> scale, std::span<const doub
   task_.has_offset = std::any_of(offset.begin(), offset.end(), [](double value) { return value != 0.0; });
   const auto width = static_cast<std::size_t>(task_.n_coef);
   const std::size_t n = width + (task_.has_dispersion ? 1 : 0);
+  // Into lattice steps: the step is a power of two, so that this is exact.
+  const double unit = 1.0 / lattice_.step;
   for (std::size_t j = 0; j < width; ++j) {
-    loc_scale_[j] = scale[j];
-    loc_offset_[j] = offset[j];
+    loc_scale_[j] = scale[j] * unit;
+    loc_offset_[j] = offset[j] * unit;
     if (task_.has_raw) {
-      raw_scale_[j] = scale[n + j];
-      raw_offset_[j] = offset[n + j];
+      raw_scale_[j] = scale[n + j] * unit;
+      raw_offset_[j] = offset[n + j] * unit;
     }
   }
   if (task_.has_dispersion) {
-    task_.dispersion_loc_scale = scale[width];
-    task_.dispersion_loc_offset = offset[width];
-    task_.dispersion_raw_scale = task_.has_raw ? scale[n + width] : 0.0;
-    task_.dispersion_raw_offset = task_.has_raw ? offset[n + width] : 0.0;
+    task_.dispersion_loc_scale = scale[width] * unit;
+    task_.dispersion_loc_offset = offset[width] * unit;
+    task_.dispersion_raw_scale = task_.has_raw ? scale[n + width] * unit : 0.0;
+    task_.dispersion_raw_offset = task_.has_raw ? offset[n + width] * unit : 0.0;
   }
 }
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import secrets
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -126,8 +127,9 @@ def load_release(path: str | os.PathLike[str]) -> Release:
     ReleaseFormatError
         If it is not a release, is damaged, or has a newer format version.
     """
+    content = io.BytesIO(Path(path).read_bytes())
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(content) as archive:
             document = json.loads(archive.read("release.json"))
             if not isinstance(document, dict) or document.get("format") != FORMAT_NAME:
                 raise ReleaseFormatError("path must name a dpinfer release, got another kind of file")
@@ -158,14 +160,17 @@ def load_release(path: str | os.PathLike[str]) -> Release:
         raise
     except (
         zipfile.BadZipFile,
-        KeyError,
-        ValueError,
-        TypeError,
+        zlib.error,
+        struct.error,
+        ArithmeticError,
         AttributeError,
         EOFError,
+        KeyError,
+        MemoryError,
+        OSError,
         RuntimeError,
-        RecursionError,
-        zlib.error,
+        TypeError,
+        ValueError,
     ) as error:
         raise ReleaseFormatError(f"the file is not a readable dpinfer release ({type(error).__name__})") from error
 

@@ -1,9 +1,10 @@
-// The number of threads a kernel uses: what the caller asked for, bounded by what OpenMP offers.
+// The number of threads a kernel uses: what the caller asked for, or as many as OpenMP would use.
 #pragma once
 
-#include <omp.h>
-
 #include <algorithm>
+
+// Declared here rather than through omp.h, whose place only the compiler that owns it knows (static analysers do not).
+extern "C" int omp_get_max_threads(void);
 
 namespace dpinfer {
 

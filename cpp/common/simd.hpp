@@ -2,15 +2,21 @@
 //
 // A kernel file is compiled once per instruction set (see cpp/mechanism/CMakeLists.txt), each time inside its own
 // namespace DPINFER_SIMD_VARIANT.  Every variant works on eight logical lanes, held in as many registers as the
-// instruction set needs, adds them up in one fixed order and never contracts a*b+c: so the results agree bit for bit,
-// and a row's result does not depend on which rows are processed beside it.
+// instruction set needs, adds them up in one fixed order, and rounds a*b+c once exactly where it says `fused` (the
+// compiler contracts nothing by itself): so the results agree bit for bit, and a row's result does not depend on which
+// rows are processed beside it.  Without the instruction a fused multiply-add is a call into the C library: right, but
+// slow.
 //
 // No function of another header may be instantiated with these flags and shared between variants: the linker would keep
 // one copy, perhaps one the processor cannot run.  Hence the small helpers here instead of <algorithm>.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#if defined(__GNUC__) && defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 #ifndef DPINFER_SIMD_VARIANT
 #define DPINFER_SIMD_VARIANT portable
@@ -91,6 +97,22 @@ DPINFER_INLINE Vec operator-(const Vec& a, const Vec& b) {
 DPINFER_INLINE Vec operator*(const Vec& a, const Vec& b) {
   Vec r;
   DPINFER_EACH_PART r.part[p] = a.part[p] * b.part[p];
+  return r;
+}
+// a * b + c, rounded once.
+DPINFER_INLINE Vec fused(const Vec& a, const Vec& b, const Vec& c) {
+  Vec r;
+#if defined(__GNUC__) && defined(__AVX512F__)
+  DPINFER_EACH_PART r.part[p] = _mm512_fmadd_pd(a.part[p], b.part[p], c.part[p]);
+#elif defined(__GNUC__) && defined(__AVX2__)
+  DPINFER_EACH_PART r.part[p] = _mm256_fmadd_pd(a.part[p], b.part[p], c.part[p]);
+#elif defined(__GNUC__)
+  DPINFER_EACH_PART for (int i = 0; i < kNativeLanes; ++i) {
+    r.part[p][i] = __builtin_fma(a.part[p][i], b.part[p][i], c.part[p][i]);
+  }
+#else
+  DPINFER_EACH_PART r.part[p] = std::fma(a.part[p], b.part[p], c.part[p]);
+#endif
   return r;
 }
 DPINFER_INLINE Vec operator/(const Vec& a, const Vec& b) {

@@ -21,7 +21,7 @@ DPINFER_INLINE Vec estrin(const double* c, const Vec* powers) {
   } else {
     constexpr int kLevel = kTerms > 8 ? 3 : kTerms > 4 ? 2 : kTerms > 2 ? 1 : 0;
     constexpr int kHalf = 1 << kLevel;
-    return estrin<kHalf>(c, powers) + estrin<kTerms - kHalf>(c + kHalf, powers) * powers[kLevel];
+    return fused(estrin<kTerms - kHalf>(c + kHalf, powers), powers[kLevel], estrin<kHalf>(c, powers));
   }
 }
 
@@ -54,9 +54,9 @@ DPINFER_INLINE Vec exp(const Vec& x) {
   // select_less keeps its last argument for NaN, so that NaN goes through both clamps.
   const Vec low = select_less(x, splat(-708.0), splat(-708.0), x);
   const Vec clamped = select_less(splat(709.0), low, splat(709.0), low);
-  const Vec shifted = clamped * splat(1.4426950408889634074) + splat(kRoundMagic);
+  const Vec shifted = fused(clamped, splat(1.4426950408889634074), splat(kRoundMagic));
   const Vec k = shifted - splat(kRoundMagic);
-  const Vec r = (clamped - k * splat(kLn2High)) - k * splat(kLn2Low);
+  const Vec r = fused(k, splat(-kLn2Low), fused(k, splat(-kLn2High), clamped));
   const Bits power = shift_left<52>(as_bits(shifted) + splat_bits(1023));
   return polynomial(kTaylor, r) * as_vec(power);
 }
@@ -84,7 +84,7 @@ DPINFER_INLINE Vec log(const Vec& x) {
   const Bits biased = shift_right<52>(exponent + splat_bits(0x4000000000000000ULL));
   const Vec k = as_vec(biased | splat_bits(0x4330000000000000ULL)) - splat(4503599627370496.0 + 1024.0);
   const Vec s = (m - splat(1.0)) / (m + splat(1.0));
-  return k * splat(kLn2High) + (s * polynomial(kSeries, s * s) + k * splat(kLn2Low));
+  return fused(k, splat(kLn2High), fused(s, polynomial(kSeries, s * s), k * splat(kLn2Low)));
 }
 
 // cos(2 pi u) and sin(2 pi u) for u in [0, 1).
@@ -141,11 +141,11 @@ DPINFER_INLINE Vec erfcx(const Vec& z) {
   Vec b1 = splat(0.0);
   Vec b2 = splat(0.0);
   for (int k = kTerms - 1; k >= 1; --k) {
-    const Vec b = t2 * b1 - b2 + splat(kChebyshev[k]);
+    const Vec b = fused(t2, b1, splat(kChebyshev[k]) - b2);
     b2 = b1;
     b1 = b;
   }
-  return (t * b1 - b2 + splat(kChebyshev[0])) / (splat(1.0) + (z + z));
+  return fused(t, b1, splat(kChebyshev[0]) - b2) / (splat(1.0) + (z + z));
 }
 
 // phi(x) / Phi(x), the inverse Mills ratio of -x.

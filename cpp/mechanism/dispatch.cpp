@@ -23,7 +23,9 @@ namespace {
 bool runs_here(const char* name) {
 #if defined(DPINFER_HAVE_X86_VARIANTS)
   __builtin_cpu_init();
-  if (std::strcmp(name, "avx2") == 0) return __builtin_cpu_supports("avx2") != 0;
+  if (std::strcmp(name, "avx2") == 0) {
+    return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+  }
   if (std::strcmp(name, "avx512") == 0) {
     return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
            __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;

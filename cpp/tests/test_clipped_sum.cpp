@@ -69,20 +69,21 @@ int main() {
          {Likelihood::logistic, Likelihood::probit, Likelihood::gaussian, Likelihood::poisson}) {
       for (const bool draws : {false, true}) {
         for (const int n_features : {1, 7, 8, 63}) {
-          const Data data = make_data(1300, n_features, 1.0, 5);
+          // More than one block of rows where threads share them.
+          const Data data = make_data(n_features == 8 ? 2100 : 300, n_features, 1.0, 5);
           const auto reference = sum_of(*kernel_table("portable"), data, likelihood, draws, 1, max_norm);
-          for (const int threads : {1, 2, 3, 7}) {
+          for (const int threads : {1, 2, 3}) {
             CHECK(sum_of(*kernels, data, likelihood, draws, threads, max_norm) == reference);
           }
           // Replacing one record by a blank one moves the sum by at most two clipping norms; a sampled record that
           // becomes NaN moves it by at most one, to what it would be without that record.
           Data changed = data;
           std::int64_t moved = 0;
-          for (int row = 0; row < 6; ++row) {
+          for (int row = 0; row < 3; ++row) {
             changed = data;
             for (const double extreme :
                  {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 1e308}) {
-              changed.x[static_cast<std::size_t>(row * n_features)] = extreme;
+              changed.x[static_cast<std::size_t>(row) * static_cast<std::size_t>(n_features)] = extreme;
               const auto without = sum_of(*kernels, changed, likelihood, draws, 2, max_norm);
               long double square = 0.0L;
               for (std::size_t j = 0; j < without.size(); ++j) {

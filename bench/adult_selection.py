@@ -1,9 +1,9 @@
-"""Choosing settings for Adult without its labels: simulated labels on Adult's columns, with weights from the prior.
+"""A rule for choosing settings on Adult: simulated labels on Adult's columns, with weights from the prior.
 
 For each configuration of the posterior and each epsilon: coverage of 90% intervals of the weights, the root mean square
 error of the posterior means (the prior's is 1), and the calibration RMSE on simulated test labels.  The choice is the
 configuration with the smallest calibration RMSE averaged over the three epsilons; bench/adult.py then uses it with the
-real labels.
+real labels.  The rule sees no real label; its list of candidates was made after exploratory runs on the real test set.
 
     DPINFER_DATA=../shared/data python bench/adult_selection.py [--runs 6]
 """

@@ -1,7 +1,7 @@
 """UCI Adult: calibration of every method over repeats at three epsilons, next to the published table.
 
 The paper's settings (``paper``) and ours (``ours``).  Ours: the clipping norm is the root mean square norm of an
-encoded record under the schema's public constants, sqrt(12) (six categories, the constant and five standardised columns),
+encoded record under the schema's public constants, sqrt(12) (six categories, the constant, five standardised columns),
 because a logistic gradient is at most that long; the loss is split and expectations are exact; bench/adult_selection.py
 picks the posterior on simulated labels.  That rule sees no real label, but it was not blind: the list of candidates was
 drawn up after exploratory runs had been scored on this test set, and the clipping norm after gradient norms of the

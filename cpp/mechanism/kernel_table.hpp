@@ -77,6 +77,18 @@ struct GradientTask {
   int scratch_length() const { return kRowGroup * (n_pad + gradient_length() + n_draws); }
 };
 
+// One step's public inputs for records whose gradient is affine in a few sufficient statistics t:
+//   preconditioned gradient in lattice steps = matrix t + offset.
+struct AffineTask {
+  int length;            // of a gradient, at most kMaxAffineLength
+  int n_statistics;      // at most kMaxStatistics
+  const double* matrix;  // length x n_statistics
+  const double* offset;  // length
+  double clip_norm;      // in lattice steps
+};
+inline constexpr int kMaxAffineLength = 64;
+inline constexpr int kMaxStatistics = 32;
+
 struct KernelTable {
   const char* name;
   // ChaCha20 keystream blocks counter, counter + 1, ... in the order of RFC 8439; out holds 64 * n_blocks bytes.
@@ -88,6 +100,8 @@ struct KernelTable {
   // `next` names rows to fetch ahead.  A row whose gradient is not finite adds zero.
   void (*clipped_rows)(const GradientTask& task, const std::int64_t* rows, int count, const std::int64_t* next,
                        int next_count, double* scratch, std::uint64_t* sums);
+  // The same for gradients affine in sufficient statistics, given statistic by statistic (n_statistics x kRowGroup).
+  void (*affine_rows)(const AffineTask& task, const double* statistics, int count, std::uint64_t* sums);
 };
 
 // The table for this processor: the widest variant it runs, or the one named by the environment variable DPINFER_SIMD

@@ -15,6 +15,7 @@ namespace {
 // clang-format off
 #include "mechanism/chacha20_lanes.inc"
 #include "mechanism/clipped_rows.inc"
+#include "mechanism/affine_rows.inc"
 // clang-format on
 
 // log(u) with u in (0, 1] keeps the radius finite; 53 bits reach 8.57 standard deviations (see the derivation page).
@@ -54,6 +55,6 @@ void box_muller(const std::uint64_t* words, std::size_t n_pairs, double* normals
 }  // namespace
 
 extern const KernelTable kTable;
-const KernelTable kTable = {DPINFER_VARIANT_NAME, chacha20_blocks, box_muller, clipped_rows};
+const KernelTable kTable = {DPINFER_VARIANT_NAME, chacha20_blocks, box_muller, clipped_rows, affine_rows};
 
 }  // namespace dpinfer::DPINFER_SIMD_VARIANT

@@ -1,0 +1,46 @@
+// Linear regression with unknown noise variance, and logistic regression, on records.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "mechanism/step_session.hpp"
+#include "study/dispersion.hpp"
+#include "study/target.hpp"
+
+namespace dpinfer::study {
+
+struct GlmModel {
+  bool gaussian;  // otherwise logistic
+  int n_coef;
+  double prior_scale;                    // of a weight; gaussian: relative to the noise's standard deviation
+  double variance_shape, variance_rate;  // gaussian: of the inverse-gamma prior
+  std::vector<double> second_moments;    // public E[x_j^2], per weight
+};
+
+class GlmTarget final : public Target {
+ public:
+  GlmTarget(const GlmModel& model, const Records& records, GradientKind kind, std::span<const double> nodes,
+            std::span<const double> weights, const KernelTable& kernels, double sample_rate, double max_grad_norm,
+            const RandomKey& key);
+
+  void information(const Iterate& q, std::span<double> out) override;
+  void prepare(const Iterate& q, std::span<const double> draws) override;
+  void prior_gradient(const Iterate& q, std::span<double> out) override;
+  void noisy_sum(std::uint64_t step, const Iterate& q, std::span<const double> beta, std::span<const double> offset,
+                 double noise_multiplier, std::span<double> out) override;
+
+ private:
+  void point_prior(std::span<const double> theta, std::span<double> out) const;
+
+  const GlmModel& model_;
+  GradientKind kind_;
+  std::size_t n_, n_coef_;
+  std::vector<double> nodes_, weights_;
+  StepSession session_;
+  DispersionExpectations dispersion_{};
+  std::vector<double> variance_, multiplier_, theta_, standard_, draw_dispersion_;
+};
+
+}  // namespace dpinfer::study

@@ -123,6 +123,9 @@ class Density {
     if (p_.wide_scale > 0.0) {
       const double ratio = beta / p_.wide_scale;
       alone += (p_.wide_power - 1.0) * log_soft - 0.5 * ratio * ratio;
+    } else if (log_normal()) {
+      const double ratio = (log_hessian_unit_ + log_soft - p_.raw_loc) / p_.raw_scale;
+      alone += -0.5 * ratio * ratio - log_soft;
     } else {
       // In logarithms, because a very wide prior reaches slopes below the smallest double.
       const double log_a = log_hessian_unit_ + log_soft;
@@ -164,8 +167,9 @@ class Density {
     std::array<double, 3> y{position(from_likelihood / unit_), 0.0, 0.0};
     count = 1;
     if (p_.wide_scale > 0.0) return y;
-    const double prior = softplus(p_.raw_loc) / p_.hessian_unit;
-    const double slope = p_.raw_scale / (1.0 + std::exp(-p_.raw_loc)) / p_.hessian_unit;
+    const double prior = (log_normal() ? std::exp(p_.raw_loc) : softplus(p_.raw_loc)) / p_.hessian_unit;
+    const double slope = log_normal() ? prior * p_.raw_scale
+                                      : p_.raw_scale / (1.0 + std::exp(-p_.raw_loc)) / p_.hessian_unit;
     const double prior_precision = 1.0 / (slope * slope);
     const double precision = 1.0 / (unit_ * unit_);
     const double mixed = (precision * from_likelihood + prior_precision * prior) / (precision + prior_precision);
@@ -193,6 +197,8 @@ class Density {
   }
 
  private:
+  bool log_normal() const { return p_.wide_scale <= 0.0 && p_.wide_power <= 0.0; }
+
   // With few steps and unknown noise the slope has Student tails: there log beta = centre + width sinh(y) instead.
   void use_sinh() {
     std::size_t count = 0;

@@ -63,7 +63,7 @@ class CollapsedProblems:
         cls,
         statistics: TraceStatistics,
         priors: CoordinatePriors,
-        sample_rate: float,
+        sample_rate: float | FloatArray,
         *,
         extra_noise: bool,
         side: SideRegression | None = None,
@@ -74,7 +74,8 @@ class CollapsedProblems:
         ----------
         statistics : TraceStatistics
         priors : CoordinatePriors
-        sample_rate : float
+        sample_rate : float or (k,) array
+            kappa, or what else leads from the Hessian to the slope, per coordinate.
         extra_noise : bool
             Whether the noise may be larger than the privacy noise.
         side : SideRegression, optional
@@ -114,7 +115,8 @@ class CollapsedProblems:
             wide = (power - 1.0) * np.log(beta) - 0.5 * (beta / np.where(wide_scale > 0.0, wide_scale, 1.0)) ** 2
             raw = softplus_inverse(hessian)
             normal = -0.5 * ((raw - raw_loc) / raw_scale) ** 2 - np.log(-np.expm1(-hessian))
-        return np.where(wide_scale > 0.0, wide, normal)
+            log_normal = -0.5 * ((np.log(hessian) - raw_loc) / raw_scale) ** 2 - np.log(beta)
+        return np.where(wide_scale > 0.0, wide, np.where(power > 0.0, normal, log_normal))
 
     def log_density(self, y: FloatArray, w: FloatArray | float = 0.0) -> FloatArray:
         """Return the collapsed log density in (y, w), beta = softplus(y), up to a constant; y and w (..., k).

@@ -14,7 +14,7 @@ from dpinfer.inference.mixture import NormalMixtures
 from dpinfer.inference.posterior import Posterior
 from dpinfer.inference.priors import PRIORS, TracePrior, coordinate_priors, optimum_under_model
 from dpinfer.inference.theta import IndependentTheta
-from dpinfer.inference.tied import pooled_slope_score, raw_scale_regression
+from dpinfer.inference.tied import pooled_slope_score, raw_scale_sums
 from dpinfer.models import Model, model_from_dict
 from dpinfer.release import Release
 
@@ -313,7 +313,7 @@ def _by_coordinate(
     if tied:
         statistics = statistics.take(slice(0, n))
         positions, gradients, noise = _tail(release, start.start)
-        side = raw_scale_regression(positions[:, n:], gradients[:, n:], noise[..., n:], rate)
+        side = raw_scale_sums(positions[:, n:], gradients[:, n:], noise[..., n:], rate).regression()
         score = pooled_slope_score(side, statistics, rate)
         largest = np.abs(side.slope) + 1.0 / np.sqrt(side.precision)
     statistics.check_moving(names)

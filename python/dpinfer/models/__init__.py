@@ -5,6 +5,7 @@ draws; they are post-processing.
 """
 
 from dpinfer.models.base import Model
+from dpinfer.models.expected import ExpectedGradients, InformedModel, expected_gradients, prior_predictive_norm
 from dpinfer.models.glm import (
     GeneralizedLinearModel,
     LinearRegression,
@@ -15,11 +16,15 @@ from dpinfer.models.glm import (
 from dpinfer.models.registry import model_from_dict
 
 __all__ = [
+    "ExpectedGradients",
     "GeneralizedLinearModel",
+    "InformedModel",
     "LinearRegression",
     "LogisticRegression",
     "Model",
     "PoissonRegression",
     "ProbitRegression",
+    "expected_gradients",
     "model_from_dict",
+    "prior_predictive_norm",
 ]

@@ -24,6 +24,7 @@ __all__ = [
 
 _START_RAW_SCALE = -6.0
 _GAUSS_HERMITE_NODES = 64
+_SMALL = 1e-300
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,16 @@ class GeneralizedLinearModel(Model):
         Whether a weight for a constant 1 is appended (it needs no column in X).
     feature_names : sequence of n_features str, optional
         Names of the weights; ``coef[0]``, ... by default.
+    feature_scale : float or sequence of n_features floats
+        Public root mean square of each feature, as far as it is known without the records: 1 (default) for standardised
+        ones.  Only the expected information uses it (recipe "tied"), never the posterior of a fully observed trace.
     """
 
     n_features: int
     prior_scale: float = 1.0
     fit_intercept: bool = False
     feature_names: Sequence[str] | None = None
+    feature_scale: float | Sequence[float] = 1.0
 
     likelihood: ClassVar[str]
     has_dispersion: ClassVar[bool] = False
@@ -79,6 +84,13 @@ class GeneralizedLinearModel(Model):
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise TypeError(f"fit_intercept must be a bool, got {type(self.fit_intercept).__name__}")
         put(self, "fit_intercept", bool(self.fit_intercept))
+        if np.ndim(self.feature_scale) == 0:
+            put(self, "feature_scale", check_interval("feature_scale", self.feature_scale, 0.0))
+        else:
+            scales = check_float_array("feature_scale", self.feature_scale, (self.n_features,))
+            if not np.all(scales > 0.0):
+                raise ValueError("feature_scale must be positive")
+            put(self, "feature_scale", tuple(scales.tolist()))
         if self.feature_names is not None:
             names = tuple(self.feature_names)
             if isinstance(self.feature_names, str) or not all(isinstance(name, str) for name in names):
@@ -125,6 +137,52 @@ class GeneralizedLinearModel(Model):
         """Return loc = 0 and raw_scale = -6, the paper's start for Adult."""
         return np.zeros(self.n_params), np.full(self.n_params, _START_RAW_SCALE)
 
+    @cached_property
+    def second_moments(self) -> FloatArray:
+        """Public E[x_j**2] of every weight's feature, the constant's included, shape (n_coef,)."""
+        moments = np.ones(self.n_coef)
+        moments[: self.n_features] = np.square(self.feature_scale)
+        return moments
+
+    def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
+        """Return the expected information of one record about each parameter at theta = loc, (..., n) for (..., n).
+
+        Features have the public second moments and no correlation; `scale` adds the spread of q to the linear
+        predictor's.
+        """
+        spread = self.predictor_variance(loc, scale)
+        return np.asarray(self._expected_curvature(loc, spread)[..., None] * self.second_moments)
+
+    def predictor_variance(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
+        """Return E[(x' w)**2] under the public second moments, (...,) for loc (..., n)."""
+        weights = np.square(loc[..., : self.n_coef])
+        if scale is not None:
+            weights = weights + np.square(scale[..., : self.n_coef])
+        return np.asarray(weights @ self.second_moments)
+
+    def reference_records(self, loc: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Return simulated (design (size, n_coef), response (size,)) at theta = loc: normal, uncorrelated features."""
+        design = np.ones((size, self.n_coef))
+        design[:, : self.n_features] = rng.normal(size=(size, self.n_features)) * np.asarray(self.feature_scale)
+        return design, self._simulate_response(design @ loc[: self.n_coef], loc, rng)
+
+    def record_derivatives(self, records: tuple[FloatArray, FloatArray], loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return first and second derivatives of -log p(record | theta) in each parameter at loc, two (size, n) arrays."""
+        design, response = records
+        first, second = self._loss_slopes(design @ loc[: self.n_coef], response, loc)
+        return design * first[:, None], np.square(design) * second[:, None]
+
+    def _expected_curvature(self, loc: FloatArray, spread: FloatArray) -> FloatArray:
+        """Return E[-f''] for a linear predictor of variance `spread`, in closed form (to a few per cent)."""
+        raise TypeError(f"{type(self).__name__} has no expected information")
+
+    def _loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return -f'(eta) and -f''(eta)."""
+        raise TypeError(f"{type(self).__name__} has no likelihood slopes")
+
+    def _simulate_response(self, eta: FloatArray, loc: FloatArray, rng: np.random.Generator) -> FloatArray:
+        raise TypeError(f"{type(self).__name__} cannot simulate responses")
+
     def linear_predictor(self, theta: npt.ArrayLike, X: npt.ArrayLike) -> FloatArray:
         """Return eta = X w + intercept, shape (..., n_points) for theta (..., n) and X (n_points, n_features)."""
         points = check_float_array("X", X, (None, self.n_features))
@@ -153,6 +211,7 @@ class GeneralizedLinearModel(Model):
             "prior_scale": self.prior_scale,
             "fit_intercept": self.fit_intercept,
             "feature_names": None if self.feature_names is None else list(self.feature_names),
+            "feature_scale": self.feature_scale if isinstance(self.feature_scale, float) else list(self.feature_scale),
         }
 
 
@@ -167,6 +226,16 @@ class LogisticRegression(GeneralizedLinearModel):
     """
 
     likelihood: ClassVar[str] = "logistic"
+
+    def _expected_curvature(self, loc: FloatArray, spread: FloatArray) -> FloatArray:
+        return np.asarray(0.25 / np.sqrt(1.0 + np.pi * spread / 8.0))
+
+    def _loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+        probability = sigmoid(eta)
+        return probability - response, probability * sigmoid(-eta)
+
+    def _simulate_response(self, eta: FloatArray, loc: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return (rng.random(eta.shape) < sigmoid(eta)).astype(np.float64)
 
     def _inverse_link(self, eta: FloatArray) -> FloatArray:
         return sigmoid(eta)
@@ -183,6 +252,18 @@ class ProbitRegression(GeneralizedLinearModel):
 
     likelihood: ClassVar[str] = "probit"
 
+    def _expected_curvature(self, loc: FloatArray, spread: FloatArray) -> FloatArray:
+        return np.asarray(2.0 / (np.pi * np.sqrt(1.0 + spread)))
+
+    def _loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+        sign = 2.0 * response - 1.0
+        t = sign * eta
+        ratio = np.exp(-0.5 * t**2 - 0.5 * np.log(2.0 * np.pi) - special.log_ndtr(t))
+        return -sign * ratio, ratio * (t + ratio)
+
+    def _simulate_response(self, eta: FloatArray, loc: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return (rng.random(eta.shape) < special.ndtr(eta)).astype(np.float64)
+
     def _inverse_link(self, eta: FloatArray) -> FloatArray:
         return np.asarray(special.ndtr(eta))
 
@@ -197,6 +278,16 @@ class PoissonRegression(GeneralizedLinearModel):
     """Poisson counts with the log link: E[y] = exp(x' w)."""
 
     likelihood: ClassVar[str] = "poisson"
+
+    def _expected_curvature(self, loc: FloatArray, spread: FloatArray) -> FloatArray:
+        return np.asarray(np.minimum(np.exp(np.minimum(0.5 * spread, 20.0)), 1e6))
+
+    def _loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+        rate = np.exp(np.minimum(eta, 138.0))
+        return rate - response, rate
+
+    def _simulate_response(self, eta: FloatArray, loc: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return rng.poisson(np.exp(np.minimum(eta, 30.0))).astype(np.float64)
 
     def _inverse_link(self, eta: FloatArray) -> FloatArray:
         return np.asarray(np.exp(eta))
@@ -228,6 +319,7 @@ class LinearRegression(GeneralizedLinearModel):
     variance_rate: float = 0.5
 
     likelihood: ClassVar[str] = "gaussian"
+    pivotal: ClassVar[bool] = True  # scaled by the information, gradients have the same distribution at every theta
     has_dispersion: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -268,6 +360,27 @@ class LinearRegression(GeneralizedLinearModel):
         power = 0.5 * self.n_coef + self.variance_shape + 1.0
         last = (quadratic / variance**2 - power / variance) * slope + float(sigmoid(-rho))
         return np.append(-weights / (scale2 * variance), last)
+
+    def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
+        """Return the expected information: E[x_j**2] / variance for a weight, (d log variance / d rho)**2 / 2 for rho."""
+        rho = loc[..., -1:]
+        variance = np.maximum(softplus(rho), _SMALL)
+        return np.concatenate((self.second_moments / variance, 0.5 * np.square(sigmoid(rho) / variance)), axis=-1)
+
+    def record_derivatives(self, records: tuple[FloatArray, FloatArray], loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return first and second derivatives of -log p(record | theta) in each parameter at loc, two (size, n) arrays."""
+        design, response = records
+        variance, slope = float(softplus(loc[-1])), float(sigmoid(loc[-1]))
+        residual = response - design @ loc[:-1]
+        ratio = slope / variance  # d log variance / d rho
+        bend = ratio * float(sigmoid(-loc[-1])) - ratio**2
+        square = np.square(residual) / variance
+        first = np.column_stack((-design * (residual / variance)[:, None], 0.5 * ratio * (1.0 - square)))
+        second = np.column_stack((np.square(design) / variance, 0.5 * (bend * (1.0 - square) + ratio**2 * square)))
+        return first, second
+
+    def _simulate_response(self, eta: FloatArray, loc: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return eta + np.sqrt(softplus(loc[-1])) * rng.normal(size=eta.shape)
 
     def dispersion_moments(self, loc: float, raw_scale: float) -> DispersionMoments:
         """Return E_q[1 / variance], E_q[log variance] and their gradients, for rho ~ N(loc, softplus(raw_scale)**2).

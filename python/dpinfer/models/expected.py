@@ -1,0 +1,180 @@
+"""What a model itself expects of its records: gradient norms, what clipping does to them, how the loss bends.
+
+Everything here is computed from the model and public numbers, by simulating records from the model.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_interval
+from dpinfer.models.base import Model
+
+__all__ = ["ExpectedGradients", "InformedModel", "expected_gradients", "prior_predictive_norm"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_SIZE = 2**15
+_SEED = 20_250_101
+_STEP = 0.05
+_PRIOR_DRAWS = 64
+
+
+@runtime_checkable
+class InformedModel(Protocol):
+    """A model that knows its expected information and can simulate records."""
+
+    def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
+        """Return the expected information of one record, (..., n) for loc (..., n)."""
+
+    def reference_records(self, loc: FloatArray, size: int, rng: np.random.Generator) -> Any:
+        """Return `size` records at theta = loc."""
+
+    def record_derivatives(self, records: Any, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return first and second derivatives of -log p(record | theta) in each parameter, two (size, n) arrays."""
+
+
+@dataclass(frozen=True)
+class ExpectedGradients:
+    """Moments of the clipped, Fisher-preconditioned gradients of one record at the model's own optimum.
+
+    **Privacy.** Public: the model and public settings only.
+
+    Parameters
+    ----------
+    clipped_share : float
+        Share of the records whose gradient is clipped.
+    clip_bias : (2 n,) array
+        E[v - clip(v)] of the preconditioned gradient v, loc then raw_scale.
+    clip_slope : (n,) array
+        d E[clip(v_j)] / d theta_j over the same without clipping.
+    bend : (n, n) array
+        d/d theta_k d^2/d theta_j^2 of the expected loss over sqrt(I_k) I_j.
+    information_slope : (n,) array
+        d I_k / d theta_k over I_k^(3/2).
+    """
+
+    clipped_share: float
+    clip_bias: FloatArray
+    clip_slope: FloatArray
+    bend: FloatArray
+    information_slope: FloatArray
+
+
+def _preconditioned(
+    model: InformedModel, records: Any, at: FloatArray, information: FloatArray, raw_ratio: float
+) -> FloatArray:
+    """Return beta * gradient of every record at `at`, (size, 2 n), with beta from `information`.
+
+    With beta_raw = rho / (s s' I) the raw_scale gradient is rho times the second derivative over I.
+    """
+    first, second = model.record_derivatives(records, at)
+    return np.concatenate((first / np.sqrt(information), raw_ratio * second / information), axis=1)
+
+
+@lru_cache(maxsize=256)
+def _cached(model: Model, loc: tuple[float, ...], max_grad_norm: float, raw_ratio: float, size: int) -> ExpectedGradients:
+    if not isinstance(model, InformedModel):
+        raise TypeError(f"model must know its expected information, got {type(model).__name__}")
+    rng = np.random.default_rng(_SEED)
+    centre = np.array(loc)
+    n = centre.shape[0]
+    records = model.reference_records(centre, size, rng)
+    information = model.information(centre)
+    gradients = _preconditioned(model, records, centre, information, raw_ratio)
+    factor = np.minimum(1.0, max_grad_norm / np.linalg.norm(gradients, axis=1))
+    plain = gradients.mean(axis=0)
+    clip_slope, bend, information_slope = np.empty(n), np.empty((n, n)), np.empty(n)
+    for j in range(n):
+        step = _STEP / np.sqrt(information[j])
+        ends = []
+        for sign in (-1.0, 1.0):
+            moved = centre.copy()
+            moved[j] += sign * step
+            values = _preconditioned(model, records, moved, information, raw_ratio)
+            shrink = np.minimum(1.0, max_grad_norm / np.linalg.norm(values, axis=1))
+            ends.append((values.mean(axis=0), float(shrink @ values[:, j]) / size, model.information(moved)[j]))
+        (low, low_clipped, low_information), (high, high_clipped, high_information) = ends
+        clip_slope[j] = (high_clipped - low_clipped) / (high[j] - low[j])
+        bend[:, j] = (high[:n] + low[:n] - 2.0 * plain[:n]) / _STEP**2
+        information_slope[j] = (high_information - low_information) / (2.0 * _STEP * information[j])
+    return ExpectedGradients(
+        clipped_share=float(np.mean(factor < 1.0)),
+        clip_bias=((1.0 - factor) @ gradients) / size,
+        clip_slope=clip_slope,
+        bend=bend,
+        information_slope=information_slope,
+    )
+
+
+def expected_gradients(
+    model: Model, loc: FloatArray, *, max_grad_norm: float, raw_ratio: float, size: int = _SIZE
+) -> ExpectedGradients:
+    """Simulate records from the model at theta = loc and return moments of their clipped gradients there.
+
+    **Privacy.** Post-processing when `loc` comes from a Release; no records are read.
+
+    Parameters
+    ----------
+    model : Model
+        One that knows its information and simulates records: the conjugate models and the generalised linear ones.
+    loc : (n,) array
+        Parameter at which records are simulated and gradients taken.
+    max_grad_norm, raw_ratio : float
+        Clipping norm C and share rho of the raw_scale gradients (see ``FisherScaling``).
+    size : int
+        Number of simulated records, from a fixed seed: the Monte Carlo error is public noise of relative size
+        ``size ** -0.5``.
+
+    Returns
+    -------
+    ExpectedGradients
+
+    Raises
+    ------
+    TypeError
+        If the model does not know its information.
+
+    Notes
+    -----
+    Derivatives are central differences with a step of 0.05 / sqrt(I), on common random numbers.
+    """
+    return _cached(model, tuple(np.asarray(loc, dtype=np.float64).tolist()), max_grad_norm, raw_ratio, size)
+
+
+@lru_cache(maxsize=64)
+def prior_predictive_norm(model: Model, quantile: float, raw_ratio: float) -> float:
+    """Return a quantile of the Fisher-preconditioned gradient norm under the prior predictive: a public clipping norm.
+
+    **Privacy.** Public: the model only.
+
+    Parameters
+    ----------
+    model : Model
+        With ``sample_prior``; see :func:`expected_gradients`.
+    quantile : float in (0, 1)
+    raw_ratio : float
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    TypeError
+        If the model does not know its information.
+    """
+    check_interval("quantile", quantile, 0.0, 1.0)
+    if not isinstance(model, InformedModel):
+        raise TypeError(f"model must know its expected information, got {type(model).__name__}")
+    rng = np.random.default_rng(_SEED)
+    draws = model.unconstrain(model.sample_prior(_PRIOR_DRAWS, rng))  # type: ignore[attr-defined]
+    norms = []
+    for loc in draws:
+        records = model.reference_records(loc, _SIZE // _PRIOR_DRAWS, rng)
+        gradients = _preconditioned(model, records, loc, model.information(loc), raw_ratio)
+        norms.append(np.linalg.norm(gradients, axis=1))
+    return float(np.quantile(np.concatenate(norms), quantile))

@@ -24,8 +24,10 @@
 
 #if defined(_MSC_VER)
 #define DPINFER_INLINE __forceinline
+#define DPINFER_NOINLINE __declspec(noinline)
 #else
 #define DPINFER_INLINE inline __attribute__((always_inline))
+#define DPINFER_NOINLINE __attribute__((noinline))
 #endif
 
 namespace dpinfer::DPINFER_SIMD_VARIANT {
@@ -173,6 +175,114 @@ DPINFER_INLINE Vec as_vec(const Bits& v) {
   return r;
 }
 
+DPINFER_INLINE Vec square_root(const Vec& a) {
+  Vec r;
+#if defined(__GNUC__) && defined(__AVX512F__)
+  DPINFER_EACH_PART r.part[p] = _mm512_maskz_sqrt_pd(0xff, a.part[p]);
+#elif defined(__GNUC__) && defined(__AVX2__)
+  DPINFER_EACH_PART r.part[p] = _mm256_sqrt_pd(a.part[p]);
+#elif defined(__GNUC__)
+  DPINFER_EACH_PART for (int i = 0; i < kNativeLanes; ++i) r.part[p][i] = __builtin_sqrt(a.part[p][i]);
+#else
+  DPINFER_EACH_PART r.part[p] = std::sqrt(a.part[p]);
+#endif
+  return r;
+}
+
+// Whether a <= b in every lane; a NaN says no.
+DPINFER_INLINE bool all_at_most(const Vec& a, const Vec& b) {
+#if defined(__GNUC__) && defined(__AVX512F__)
+  return _mm512_cmp_pd_mask(a.part[0], b.part[0], _CMP_LE_OQ) == 0xff;
+#elif defined(__GNUC__) && defined(__AVX2__)
+  return (_mm256_movemask_pd(_mm256_cmp_pd(a.part[0], b.part[0], _CMP_LE_OQ)) &
+          _mm256_movemask_pd(_mm256_cmp_pd(a.part[1], b.part[1], _CMP_LE_OQ))) == 0xf;
+#else
+  double x[kLanes];
+  double y[kLanes];
+  store(x, a);
+  store(y, b);
+  bool all = true;
+  for (int lane = 0; lane < kLanes; ++lane) all = all && x[lane] <= y[lane];
+  return all;
+#endif
+}
+
+// Eight numbers of a row as float64, which is exact.
+DPINFER_INLINE Vec load_as_double(const double* source) { return load(source); }
+DPINFER_INLINE Vec load_as_double(const float* source) {
+#if defined(__GNUC__) && defined(__AVX512F__)
+  __m256 narrow;
+  std::memcpy(&narrow, source, sizeof narrow);
+  return {{_mm512_maskz_cvtps_pd(0xff, narrow)}};
+#elif defined(__GNUC__)
+  using NativeFloat = float __attribute__((vector_size(kNativeLanes * 4)));
+  Vec r;
+  for (int p = 0; p < kParts; ++p) {
+    NativeFloat part;
+    std::memcpy(&part, source + p * kNativeLanes, sizeof part);
+    r.part[p] = __builtin_convertvector(part, NativeDouble);
+  }
+  return r;
+#else
+  double wide[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) wide[lane] = source[lane];
+  return load(wide);
+#endif
+}
+
+#if defined(__GNUC__) && defined(__AVX2__)
+using Quad = double __attribute__((vector_size(32)));
+DPINFER_INLINE Quad load_quad(const double* source) {
+  Quad r;
+  std::memcpy(&r, source, sizeof r);
+  return r;
+}
+DPINFER_INLINE Quad load_quad(const float* source) {
+  float __attribute__((vector_size(16))) r;
+  std::memcpy(&r, source, sizeof r);
+  return __builtin_convertvector(r, Quad);
+}
+#endif
+
+// Four numbers of each of eight rows: columns[c] lane i becomes rows[i][c], as float64.
+template <typename Scalar>
+DPINFER_INLINE void load_columns(const Scalar* const (&rows)[kLanes], Vec (&columns)[4]) {
+#if defined(__GNUC__) && defined(__AVX2__)
+  Quad quads[kLanes];
+  for (int i = 0; i < kLanes; ++i) quads[i] = load_quad(rows[i]);
+#if defined(__AVX512F__)
+  NativeDouble v[4];
+  for (int i = 0; i < 4; ++i) v[i] = __builtin_shufflevector(quads[i], quads[4 + i], 0, 1, 2, 3, 4, 5, 6, 7);
+  const NativeDouble even01 = __builtin_shufflevector(v[0], v[1], 0, 8, 2, 10, 4, 12, 6, 14);
+  const NativeDouble odd01 = __builtin_shufflevector(v[0], v[1], 1, 9, 3, 11, 5, 13, 7, 15);
+  const NativeDouble even23 = __builtin_shufflevector(v[2], v[3], 0, 8, 2, 10, 4, 12, 6, 14);
+  const NativeDouble odd23 = __builtin_shufflevector(v[2], v[3], 1, 9, 3, 11, 5, 13, 7, 15);
+  columns[0].part[0] = __builtin_shufflevector(even01, even23, 0, 1, 8, 9, 4, 5, 12, 13);
+  columns[1].part[0] = __builtin_shufflevector(odd01, odd23, 0, 1, 8, 9, 4, 5, 12, 13);
+  columns[2].part[0] = __builtin_shufflevector(even01, even23, 2, 3, 10, 11, 6, 7, 14, 15);
+  columns[3].part[0] = __builtin_shufflevector(odd01, odd23, 2, 3, 10, 11, 6, 7, 14, 15);
+#else
+  for (int p = 0; p < 2; ++p) {
+    const Quad* v = quads + 4 * p;
+    const Quad even01 = __builtin_shufflevector(v[0], v[1], 0, 4, 2, 6);
+    const Quad odd01 = __builtin_shufflevector(v[0], v[1], 1, 5, 3, 7);
+    const Quad even23 = __builtin_shufflevector(v[2], v[3], 0, 4, 2, 6);
+    const Quad odd23 = __builtin_shufflevector(v[2], v[3], 1, 5, 3, 7);
+    columns[0].part[p] = __builtin_shufflevector(even01, even23, 0, 1, 4, 5);
+    columns[1].part[p] = __builtin_shufflevector(odd01, odd23, 0, 1, 4, 5);
+    columns[2].part[p] = __builtin_shufflevector(even01, even23, 2, 3, 6, 7);
+    columns[3].part[p] = __builtin_shufflevector(odd01, odd23, 2, 3, 6, 7);
+  }
+#endif
+#else
+  for (int c = 0; c < 4; ++c) {
+    double column[kLanes];
+    for (int i = 0; i < kLanes; ++i) column[i] = static_cast<double>(rows[i][c]);
+    columns[c] = load(column);
+  }
+#endif
+}
+
 // a < b ? x : y, lane by lane; false where a or b is NaN.
 DPINFER_INLINE Vec select_less(const Vec& a, const Vec& b, const Vec& x, const Vec& y) {
   Vec r;
@@ -203,6 +313,51 @@ DPINFER_INLINE double lane_sum(const Vec& v) {
   const NativeDouble* x = v.part;
   return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
 #endif
+}
+
+// Lane i: the sum of the lanes of v[i], ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)).
+DPINFER_INLINE Vec lane_sums(const Vec (&v)[kLanes]) {
+  Vec r;
+#if defined(__GNUC__) && defined(__AVX512F__)
+  NativeDouble pairs[4];
+  for (int i = 0; i < 4; ++i) {
+    const NativeDouble a = v[2 * i].part[0];
+    const NativeDouble b = v[2 * i + 1].part[0];
+    pairs[i] = __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14) +
+               __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+  NativeDouble quads[2];
+  for (int i = 0; i < 2; ++i) {
+    quads[i] = __builtin_shufflevector(pairs[2 * i], pairs[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
+               __builtin_shufflevector(pairs[2 * i], pairs[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  r.part[0] = __builtin_shufflevector(quads[0], quads[1], 0, 1, 2, 3, 8, 9, 10, 11) +
+              __builtin_shufflevector(quads[0], quads[1], 4, 5, 6, 7, 12, 13, 14, 15);
+#elif defined(__GNUC__) && defined(__AVX2__)
+  for (int half = 0; half < 2; ++half) {
+    NativeDouble quads[2];
+    for (int p = 0; p < 2; ++p) {
+      NativeDouble pairs[2];
+      for (int i = 0; i < 2; ++i) {
+        const NativeDouble a = v[4 * half + 2 * i].part[p];
+        const NativeDouble b = v[4 * half + 2 * i + 1].part[p];
+        pairs[i] = __builtin_shufflevector(a, b, 0, 4, 2, 6) + __builtin_shufflevector(a, b, 1, 5, 3, 7);
+      }
+      quads[p] = __builtin_shufflevector(pairs[0], pairs[1], 0, 1, 4, 5) +
+                 __builtin_shufflevector(pairs[0], pairs[1], 2, 3, 6, 7);
+    }
+    r.part[half] = quads[0] + quads[1];
+  }
+#else
+  double sums[kLanes];
+  for (int i = 0; i < kLanes; ++i) {
+    double x[kLanes];
+    store(x, v[i]);
+    sums[i] = ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+  }
+  r = load(sums);
+#endif
+  return r;
 }
 
 #undef DPINFER_EACH_PART

@@ -1,7 +1,6 @@
 #include "mechanism/chacha20.hpp"
 
 #include <algorithm>
-#include <vector>
 
 namespace dpinfer {
 
@@ -24,23 +23,26 @@ void keystream(const KernelTable& kernels, const RandomKey& key, RandomDomain do
 
 void standard_normals(const KernelTable& kernels, const RandomKey& key, RandomDomain domain, std::uint64_t step,
                       std::size_t n, double* out) {
-  // A block gives four pairs of words; eight pairs are transformed at a time.
-  const std::size_t n_pairs = (n + 1) / 2;
-  const std::size_t padded = (n_pairs + 7) / 8 * 8;
-  const std::size_t n_blocks = padded / 4;
-  std::vector<std::uint8_t> bytes(n_blocks * kChaChaBlockBytes);
-  keystream(kernels, key, domain, step, 0, n_blocks, bytes.data());
-  std::vector<std::uint64_t> words(2 * padded);
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    std::uint64_t word = 0;
-    for (std::size_t byte = 0; byte < 8; ++byte) {
-      word |= static_cast<std::uint64_t>(bytes[8 * i + byte]) << (8 * byte);
+  // A block gives four pairs of words; eight pairs are transformed at a time, and a few are kept on the stack.
+  constexpr std::size_t kChunkBlocks = 16;
+  constexpr std::size_t kChunkPairs = 4 * kChunkBlocks;
+  std::uint8_t bytes[kChunkBlocks * kChaChaBlockBytes];
+  std::uint64_t words[2 * kChunkPairs];
+  double normals[2 * kChunkPairs];
+  for (std::size_t first = 0; first < n; first += 2 * kChunkPairs) {
+    const std::size_t here = std::min(n - first, 2 * kChunkPairs);
+    const std::size_t n_pairs = (here + 15) / 16 * 8;
+    keystream(kernels, key, domain, step, static_cast<std::uint32_t>(first / 8), n_pairs / 4, bytes);
+    for (std::size_t i = 0; i < 2 * n_pairs; ++i) {
+      std::uint64_t word = 0;
+      for (std::size_t byte = 0; byte < 8; ++byte) {
+        word |= static_cast<std::uint64_t>(bytes[8 * i + byte]) << (8 * byte);
+      }
+      words[i] = word;
     }
-    words[i] = word;
+    kernels.box_muller(words, n_pairs, normals);
+    for (std::size_t i = 0; i < here; ++i) out[first + i] = normals[i % 2 == 0 ? i / 2 : n_pairs + i / 2];
   }
-  std::vector<double> normals(2 * padded);
-  kernels.box_muller(words.data(), padded, normals.data());
-  for (std::size_t i = 0; i < n; ++i) out[i] = normals[i % 2 == 0 ? i / 2 : padded + i / 2];
 }
 
 }  // namespace dpinfer

@@ -1,10 +1,10 @@
 #include "mechanism/dpvi_step.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
-#include <vector>
+#include <numeric>
 
-#include "common/aligned.hpp"
 #include "common/parallel.hpp"
 #include "mechanism/rounded_gaussian.hpp"
 
@@ -12,39 +12,36 @@ namespace dpinfer {
 
 namespace {
 
-// One thread's share of the rows: sampled rows queue up until a group is full.
-class GroupedRows {
- public:
-  GroupedRows(const KernelTable& kernels, const GradientTask& task, double* scratch, std::uint64_t* sums)
-      : kernels_(kernels), task_(task), scratch_(scratch), sums_(sums) {}
+// Rows that a thread keeps listed: a block of samples behind what waits for its group to fill or to be fetched.
+constexpr std::int64_t kListedRows = kRowBlock + 2 * kRowGroup;
 
-  void add(const std::int64_t* rows, int count) {
-    for (int i = 0; i < count; ++i) {
-      pending_[n_pending_++] = rows[i];
-      if (n_pending_ == 2 * kRowGroup) {
-        kernels_.clipped_rows(task_, pending_, kRowGroup, pending_ + kRowGroup, kRowGroup, scratch_, sums_);
-        std::copy(pending_ + kRowGroup, pending_ + 2 * kRowGroup, pending_);
-        n_pending_ = kRowGroup;
-      }
+// The row blocks of a step, given out a few at a time, so that a thread which is held up leaves the rest to the others.
+struct BlockQueue {
+  std::int64_t n_blocks;
+  std::int64_t n_taken;  // at a time
+  std::atomic<std::int64_t> next{0};
+};
+
+// One thread's share of the sum: whatever blocks it takes.
+void add_blocks(const KernelTable& kernels, const GradientTask& task, const SumRequest& request, BlockQueue& queue,
+                std::int64_t* rows, double* scratch, std::uint64_t* sums) {
+  int listed = 0;
+  for (;;) {
+    const std::int64_t first = queue.next.fetch_add(queue.n_taken, std::memory_order_relaxed);
+    if (first >= queue.n_blocks) break;
+    for (std::int64_t block = first; block < std::min(first + queue.n_taken, queue.n_blocks); ++block) {
+      listed += poisson_sample(kernels, request.key, request.step, block, task.records.n_rows, request.threshold,
+                               rows + listed);
+      // Whole groups only, and one stays behind, so that the rows after it are known when it is worked on.
+      const int ready = listed / kRowGroup * kRowGroup - kRowGroup;
+      if (ready <= 0) continue;
+      kernels.clipped_rows(task, rows, ready, listed, scratch, sums);
+      std::copy(rows + ready, rows + listed, rows);
+      listed -= ready;
     }
   }
-
-  void flush() {
-    const int head = std::min(n_pending_, kRowGroup);
-    const int tail = n_pending_ - head;
-    if (head > 0) kernels_.clipped_rows(task_, pending_, head, pending_ + head, tail, scratch_, sums_);
-    if (tail > 0) kernels_.clipped_rows(task_, pending_ + head, tail, pending_, 0, scratch_, sums_);
-    n_pending_ = 0;
-  }
-
- private:
-  const KernelTable& kernels_;
-  const GradientTask& task_;
-  double* scratch_;
-  std::uint64_t* sums_;
-  std::int64_t pending_[2 * kRowGroup];
-  int n_pending_ = 0;
-};
+  if (listed > 0) kernels.clipped_rows(task, rows, listed, listed, scratch, sums);
+}
 
 }  // namespace
 
@@ -54,50 +51,54 @@ int released_length(const GradientTask& task) {
 }
 
 void clipped_gradient_sum(const KernelTable& kernels, const GradientTask& task, const SumRequest& request,
-                          std::int64_t* sum) {
+                          SumWorkspace& workspace, std::int64_t* sum) {
   const std::int64_t n_blocks = (task.records.n_rows + kRowBlock - 1) / kRowBlock;
   const int n_threads = static_cast<int>(std::clamp<std::int64_t>(n_blocks, 1, resolve_threads(request.n_threads)));
-  const auto length = static_cast<std::size_t>(task.gradient_length());
+  const auto length = static_cast<std::size_t>(task.sums_length());
   // Allocated before the parallel region, in which nothing may throw; padded so that threads share no cache line.
   const std::size_t sums_stride = (length + 7) / 8 * 8 + 8;
   const std::size_t scratch_stride = (static_cast<std::size_t>(task.scratch_length()) + 7) / 8 * 8 + 8;
   const auto threads = static_cast<std::size_t>(n_threads);
-  AlignedVector<std::uint64_t> sums(threads * sums_stride, 0);
-  AlignedVector<double> scratch(threads * scratch_stride);
-  std::vector<std::int64_t> rows(threads * static_cast<std::size_t>(kRowBlock));
-
-#pragma omp parallel for schedule(static, 1) num_threads(n_threads)
-  for (int thread = 0; thread < n_threads; ++thread) {
+  AlignedVector<std::uint64_t>& sums = workspace.sums;
+  sums.assign(threads * sums_stride, 0);
+  workspace.scratch.resize(threads * scratch_stride);
+  workspace.rows.resize(threads * static_cast<std::size_t>(kListedRows));
+  BlockQueue queue{n_blocks, std::clamp<std::int64_t>(n_blocks / (4 * n_threads), 1, 4)};
+  const auto work = [&](int thread) {
     const auto t = static_cast<std::size_t>(thread);
-    std::int64_t* mine = rows.data() + t * static_cast<std::size_t>(kRowBlock);
-    GroupedRows grouped(kernels, task, scratch.data() + t * scratch_stride, sums.data() + t * sums_stride);
-    const std::int64_t first = n_blocks * thread / n_threads;
-    const std::int64_t last = n_blocks * (thread + 1) / n_threads;
-    for (std::int64_t block = first; block < last; ++block) {
-      const int count =
-          poisson_sample(kernels, request.key, request.step, block, task.records.n_rows, request.threshold, mine);
-      grouped.add(mine, count);
-    }
-    grouped.flush();
+    add_blocks(kernels, task, request, queue, workspace.rows.data() + t * static_cast<std::size_t>(kListedRows),
+               workspace.scratch.data() + t * scratch_stride, sums.data() + t * sums_stride);
+  };
+  if (n_threads == 1) {
+    work(0);
+  } else {
+#pragma omp parallel for schedule(static, 1) num_threads(n_threads)
+    for (int thread = 0; thread < n_threads; ++thread) work(thread);
   }
 
   // Integer addition is associative: any order gives the same sum.
   for (std::size_t t = 1; t < threads; ++t) {
     for (std::size_t j = 0; j < length; ++j) sums[j] += sums[t * sums_stride + j];
   }
-  const auto at = [&](int index) { return static_cast<std::int64_t>(sums[static_cast<std::size_t>(index)]); };
-  const int extra = task.gradient_length() - kRowGroup;
+  const bool narrow = task.is_narrow();
+  const auto at = [&](int index) {
+    if (!narrow) return static_cast<std::int64_t>(sums[static_cast<std::size_t>(index)]);
+    const std::uint64_t* lanes = sums.data() + static_cast<std::ptrdiff_t>(index) * kRowGroup;
+    return static_cast<std::int64_t>(std::accumulate(lanes, lanes + kRowGroup, std::uint64_t{0}));
+  };
+  const int raw = narrow ? task.n_coef : task.n_pad;
+  const int extra = narrow ? 2 * task.n_coef : task.gradient_length() - kRowGroup;
   int out = 0;
   for (int j = 0; j < task.n_coef; ++j) sum[out++] = at(j);
   if (task.has_dispersion) sum[out++] = at(extra);
   if (!task.has_raw) return;
-  for (int j = 0; j < task.n_coef; ++j) sum[out++] = at(task.n_pad + j);
+  for (int j = 0; j < task.n_coef; ++j) sum[out++] = at(raw + j);
   if (task.has_dispersion) sum[out++] = at(extra + 1);
 }
 
 void noisy_gradient_sum(const KernelTable& kernels, const GradientTask& task, const SumRequest& request,
-                        double noise_steps, std::int64_t* sum) {
-  clipped_gradient_sum(kernels, task, request, sum);
+                        double noise_steps, SumWorkspace& workspace, std::int64_t* sum) {
+  clipped_gradient_sum(kernels, task, request, workspace, sum);
   add_rounded_gaussian(kernels, request.key, request.step, noise_steps, released_length(task), sum);
 }
 

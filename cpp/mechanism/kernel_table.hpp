@@ -9,6 +9,11 @@ namespace dpinfer {
 // Rows are processed in groups of this many, one per vector lane, wherever a row needs scalars (the expectations).
 inline constexpr int kRowGroup = 8;
 
+// Up to this many weights, quadrature works on one row per lane, in chunks of so many rows; with more, a chunk no
+// longer stays in the fastest cache.
+inline constexpr int kMaxNarrowCoef = 24;
+inline constexpr int kNarrowChunk = 32;
+
 enum class Likelihood { logistic, probit, gaussian, poisson };
 
 // How the expectation under q is taken: Gauss-Hermite (or closed form) in the linear predictor, or shared draws.
@@ -45,7 +50,8 @@ struct GradientTask {
   int n_pad;
   bool has_raw;  // false for aligned gradients: the loc-gradient only, at one draw
   bool has_dispersion;
-  bool has_offset;  // whether any offset is not zero
+  bool has_offset;         // whether any offset is not zero
+  bool uniform_loc_scale;  // whether loc_scale[0 ... n_coef) are equal
 
   const double* loc;       // quadrature: mean of the weights
   const double* variance;  // quadrature: variance of the weights
@@ -73,8 +79,20 @@ struct GradientTask {
 
   // Length of a preconditioned gradient in its padded layout: [loc | raw | dispersion loc, dispersion raw, 0 ...].
   int gradient_length() const { return n_pad * (has_raw ? 2 : 1) + (has_dispersion ? kRowGroup : 0); }
+  // Whether rows are short enough to be worked on eight at a time, one per lane.
+  bool is_narrow() const { return expectation == Expectation::quadrature && n_coef <= kMaxNarrowCoef; }
+  // Whether a gradient is its row's coordinates times factors that they share.
+  bool is_factored() const { return expectation == Expectation::quadrature && !has_offset; }
+  // Coordinates of a gradient without padding, as narrow rows keep them: [loc | raw | dispersion loc, dispersion raw].
+  int narrow_coordinates() const { return 2 * (n_coef + (has_dispersion ? 1 : 0)); }
+  // How many sums clipped_rows adds to.  Narrow: eight, to be added up, for each coordinate.  Otherwise one for each
+  // place of the padded layout.
+  int sums_length() const { return is_narrow() ? kRowGroup * narrow_coordinates() : gradient_length(); }
   // Doubles of scratch that clipped_rows needs.
-  int scratch_length() const { return kRowGroup * (n_pad + gradient_length() + n_draws); }
+  int scratch_length() const {
+    if (is_narrow()) return kRowGroup * n_pad + kNarrowChunk * narrow_coordinates();
+    return kRowGroup * (n_pad + gradient_length() + n_draws);
+  }
 };
 
 // One step's public inputs for records whose gradient is affine in a few sufficient statistics t:
@@ -94,12 +112,19 @@ struct KernelTable {
   // ChaCha20 keystream blocks counter, counter + 1, ... in the order of RFC 8439; out holds 64 * n_blocks bytes.
   void (*chacha20_blocks)(const std::uint32_t key[8], const std::uint32_t nonce[3], std::uint32_t counter,
                           std::size_t n_blocks, std::uint8_t* out);
+  // Bit i % 64 of at_most[i / 64] says whether bytes[i] <= limit, of equal[i / 64] whether they are equal; n is a
+  // multiple of 64.
+  void (*threshold_masks)(const std::uint8_t* bytes, std::size_t n, std::uint8_t limit, std::uint64_t* at_most,
+                          std::uint64_t* equal);
+  // Writes first + i for every bit i of the n masks that is set, in increasing order; returns how many.  `rows` holds
+  // 64 n.
+  int (*list_rows)(const std::uint64_t* masks, int n, std::int64_t first, std::int64_t* rows);
   // Box-Muller: words[2i], words[2i + 1] give normals[i], normals[i + n_pairs]; n_pairs is a multiple of eight.
   void (*box_muller)(const std::uint64_t* words, std::size_t n_pairs, double* normals);
-  // Adds the clipped, rounded gradients of `count` <= kRowGroup rows to `sums` (two's complement, wrapping).
-  // `next` names rows to fetch ahead.  A row whose gradient is not finite adds zero.
-  void (*clipped_rows)(const GradientTask& task, const std::int64_t* rows, int count, const std::int64_t* next,
-                       int next_count, double* scratch, std::uint64_t* sums);
+  // Adds the clipped, rounded gradients of rows[0 ... count) to `sums` (two's complement, wrapping).  The rows listed
+  // from there up to `available` are fetched ahead.  A row whose gradient is not finite adds zero.
+  void (*clipped_rows)(const GradientTask& task, const std::int64_t* rows, int count, int available, double* scratch,
+                       std::uint64_t* sums);
   // The same for gradients affine in sufficient statistics, given statistic by statistic (n_statistics x kRowGroup).
   void (*affine_rows)(const AffineTask& task, const double* statistics, int count, std::uint64_t* sums);
 };

@@ -14,6 +14,12 @@ namespace {
 // Parts of this file, one concept each.
 // clang-format off
 #include "mechanism/chacha20_lanes.inc"
+#include "mechanism/row_masks.inc"
+#include "mechanism/record_rows.inc"
+#include "mechanism/slopes.inc"
+#include "mechanism/wide_rows.inc"
+#include "mechanism/factored_rows.inc"
+#include "mechanism/narrow_rows.inc"
 #include "mechanism/clipped_rows.inc"
 #include "mechanism/affine_rows.inc"
 // clang-format on
@@ -55,6 +61,7 @@ void box_muller(const std::uint64_t* words, std::size_t n_pairs, double* normals
 }  // namespace
 
 extern const KernelTable kTable;
-const KernelTable kTable = {DPINFER_VARIANT_NAME, chacha20_blocks, box_muller, clipped_rows, affine_rows};
+const KernelTable kTable = {DPINFER_VARIANT_NAME, chacha20_blocks, threshold_masks, list_rows,
+                            box_muller,           clipped_rows,    affine_rows};
 
 }  // namespace dpinfer::DPINFER_SIMD_VARIANT

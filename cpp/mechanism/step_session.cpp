@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <vector>
 
 #include "mechanism/rounded_gaussian.hpp"
 
@@ -51,6 +50,8 @@ void StepSession::set_scales(std::span<const double> scale, std::span<const doub
   task_.has_offset = std::any_of(offset.begin(), offset.end(), [](double value) { return value != 0.0; });
   const auto width = static_cast<std::size_t>(task_.n_coef);
   const std::size_t n = width + (task_.has_dispersion ? 1 : 0);
+  task_.uniform_loc_scale =
+      std::all_of(scale.begin(), scale.begin() + task_.n_coef, [&](double value) { return value == scale[0]; });
   // Into lattice steps: the step is a power of two, so that this is exact.
   const double unit = 1.0 / lattice_.step;
   for (std::size_t j = 0; j < width; ++j) {
@@ -104,14 +105,14 @@ void StepSession::set_draws(int n_draws, std::span<const double> draws, std::spa
 
 void StepSession::clipped_sum(std::uint64_t step, std::span<std::int64_t> sum) {
   request_.step = step;
-  clipped_gradient_sum(kernels_, task_, request_, sum.data());
+  clipped_gradient_sum(kernels_, task_, request_, workspace_, sum.data());
 }
 
 void StepSession::noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> sum) {
   request_.step = step;
-  std::vector<std::int64_t> lattice(sum.size());
-  noisy_gradient_sum(kernels_, task_, request_, noise_multiplier * noise_unit_, lattice.data());
-  for (std::size_t j = 0; j < sum.size(); ++j) sum[j] = static_cast<double>(lattice[j]) * lattice_.step;
+  noisy_.resize(sum.size());
+  noisy_gradient_sum(kernels_, task_, request_, noise_multiplier * noise_unit_, workspace_, noisy_.data());
+  for (std::size_t j = 0; j < sum.size(); ++j) sum[j] = static_cast<double>(noisy_[j]) * lattice_.step;
 }
 
 }  // namespace dpinfer

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "common/aligned.hpp"
 #include "mechanism/dpvi_step.hpp"
@@ -10,6 +11,8 @@
 
 namespace dpinfer {
 
+// Sessions share nothing: many threads may each drive one of their own.  A session is driven by one thread at a time,
+// and with n_threads = 1 it starts no others.
 class StepSession {
  public:
   // `records` must outlive the session.  Aligned sessions release the loc-gradient only.
@@ -47,6 +50,8 @@ class StepSession {
   double noise_unit_;  // max_grad_norm in lattice steps
   AlignedVector<double> loc_scale_, loc_offset_, raw_scale_, raw_offset_;
   AlignedVector<double> loc_, variance_, nodes_, weights_, draws_, standard_, dispersion_;
+  SumWorkspace workspace_;
+  std::vector<std::int64_t> noisy_;
 };
 
 }  // namespace dpinfer

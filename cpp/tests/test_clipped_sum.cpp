@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <limits>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "check.hpp"
@@ -30,14 +31,14 @@ Data make_data(int n_rows, int n_features, double scale, std::uint32_t seed) {
 }
 
 std::vector<std::int64_t> sum_of(const KernelTable& kernels, const Data& data, Likelihood likelihood, bool draws,
-                                 int n_threads, double max_norm) {
+                                 int n_threads, double max_norm, double shift = 0.001) {
   const Records records{data.x.data(), data.y.data(), data.n_rows, data.n_features, false, true};
   StepSession session(kernels, records, likelihood, false, 0.5, max_norm, RandomKey{{1, 2, 3, 4, 5, 6, 7, 8}},
                       n_threads);
   const auto n = static_cast<std::size_t>(session.released_length());
   const auto n_coef = static_cast<std::size_t>(session.n_coef());
   std::vector<double> scale(n, 1.3);
-  std::vector<double> offset(n, 0.001);
+  std::vector<double> offset(n, shift);
   session.set_scales(scale, offset);
   std::vector<double> loc(n_coef, 0.1);
   std::vector<double> variance(n_coef, 0.04);
@@ -57,9 +58,29 @@ std::vector<std::int64_t> sum_of(const KernelTable& kernels, const Data& data, L
   return sum;
 }
 
+// Sessions share nothing: many threads, each with its own, give what one gives.
+void sessions_at_once() {
+  const Data data = make_data(3000, 9, 1.0, 3);
+  const KernelTable& kernels = *kernel_table();
+  const auto alone = sum_of(kernels, data, Likelihood::gaussian, false, 1, 1.0, 0.0);
+  std::vector<std::vector<std::int64_t>> sums(4);
+  std::vector<std::thread> threads;
+  for (auto& sum : sums) {
+    threads.emplace_back([&] {
+      for (int repeat = 0; repeat < 20; ++repeat) {
+        sum = sum_of(kernels, data, Likelihood::gaussian, false, 1, 1.0, 0.0);
+        if (sum != alone) return;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& sum : sums) CHECK(sum == alone);
+}
+
 }  // namespace
 
 int main() {
+  sessions_at_once();
   const double max_norm = 1.7;
   const double bound = max_norm / Lattice::from_max_norm(max_norm).step;
   for (const char* name : {"portable", "avx2", "avx512"}) {
@@ -72,8 +93,11 @@ int main() {
           // More than one block of rows where threads share them.
           const Data data = make_data(n_features == 8 ? 2100 : 300, n_features, 1.0, 5);
           const auto reference = sum_of(*kernel_table("portable"), data, likelihood, draws, 1, max_norm);
+          const auto plain = sum_of(*kernel_table("portable"), data, likelihood, draws, 1, max_norm, 0.0);
+          CHECK(plain != reference);
           for (const int threads : {1, 2, 3}) {
             CHECK(sum_of(*kernels, data, likelihood, draws, threads, max_norm) == reference);
+            CHECK(sum_of(*kernels, data, likelihood, draws, threads, max_norm, 0.0) == plain);
           }
           // Replacing one record by a blank one moves the sum by at most two clipping norms; a sampled record that
           // becomes NaN moves it by at most one, to what it would be without that record.

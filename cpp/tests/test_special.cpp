@@ -32,15 +32,29 @@ long double erfcx_reference(long double z) { return std::exp(z * z) * std::erfc(
 int main() {
   double worst_exp = 0.0;
   double worst_sigmoid = 0.0;
+  double worst_pair = 0.0;
   for (int i = 0; i <= 3770; ++i) {
     const double x = -700.0 + 0.3713 * i;
     worst_exp = std::fmax(worst_exp, ulps(one(lanes::exp, x), std::exp(x)));
     const long double decay = std::exp(-std::fabs(static_cast<long double>(x)));
     const auto want = static_cast<double>((x < 0 ? decay : 1.0L) / (1.0L + decay));
     worst_sigmoid = std::fmax(worst_sigmoid, ulps(one(lanes::sigmoid, x), want));
+    // The pair of x and a point far from it.
+    const auto either = [x](bool second) {
+      return [x, second](const lanes::Vec& point) {
+        lanes::Vec at_x;
+        lanes::Vec at_y;
+        lanes::two_sigmoids(second ? lanes::splat(0.71 * x - 3.0) : point, second ? point : lanes::splat(-1.3 * x),
+                            at_x, at_y);
+        return second ? at_y : at_x;
+      };
+    };
+    worst_pair = std::fmax(worst_pair, ulps(one(either(false), x), want));
+    worst_pair = std::fmax(worst_pair, ulps(one(either(true), x), want));
   }
   CHECK(worst_exp <= 4.0);
   CHECK(worst_sigmoid <= 4.0);
+  CHECK(worst_pair <= 6.0);
   CHECK(one(lanes::exp, 0.0) == 1.0);
   CHECK(std::isnan(one(lanes::exp, std::numeric_limits<double>::quiet_NaN())));
   CHECK(std::isfinite(one(lanes::exp, 1e300)));

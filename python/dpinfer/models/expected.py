@@ -30,11 +30,11 @@ class InformedModel(Protocol):
     def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
         """Return the expected information of one record, (..., n) for loc (..., n)."""
 
-    def reference_records(self, loc: FloatArray, size: int, rng: np.random.Generator) -> Any:
-        """Return `size` records at theta = loc."""
+    def reference_records(self, loc: FloatArray, size: int, rng: np.random.Generator) -> tuple[Any, FloatArray]:
+        """Return about `size` records that represent the model at theta = loc, and their weights, which sum to 1."""
 
     def record_derivatives(self, records: Any, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return first and second derivatives of -log p(record | theta) in each parameter, two (size, n) arrays."""
+        """Return first and second derivatives of -log p(record | theta) in each parameter, two (records, n) arrays."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ def _cached(model: Model, loc: tuple[float, ...], max_grad_norm: float, raw_rati
     rng = np.random.default_rng(_SEED)
     centre = np.array(loc)
     n = centre.shape[0]
-    records = model.reference_records(centre, size, rng)
+    records, weights = model.reference_records(centre, size, rng)
     information = model.information(centre)
     gradients = _preconditioned(model, records, centre, information, raw_ratio)
     factor = np.minimum(1.0, max_grad_norm / np.linalg.norm(gradients, axis=1))
-    plain = gradients.mean(axis=0)
+    plain = weights @ gradients
     clip_slope, bend, information_slope = np.empty(n), np.empty((n, n)), np.empty(n)
     for j in range(n):
         step = _STEP / np.sqrt(information[j])
@@ -94,16 +94,19 @@ def _cached(model: Model, loc: tuple[float, ...], max_grad_norm: float, raw_rati
         for sign in (-1.0, 1.0):
             moved = centre.copy()
             moved[j] += sign * step
-            values = _preconditioned(model, records, moved, information, raw_ratio)
+            there = model.information(moved)
+            # The mechanism preconditions, and so clips, by the information at the iterate.
+            values = _preconditioned(model, records, moved, there, raw_ratio)
             shrink = np.minimum(1.0, max_grad_norm / np.linalg.norm(values, axis=1))
-            ends.append((values.mean(axis=0), float(shrink @ values[:, j]) / size, model.information(moved)[j]))
+            root = np.sqrt(there)
+            ends.append((weights @ values[:, :n] * root, (weights * shrink) @ values[:, j] / root[j], there[j]))
         (low, low_clipped, low_information), (high, high_clipped, high_information) = ends
-        clip_slope[j] = (high_clipped - low_clipped) / (high[j] - low[j])
-        bend[:, j] = (high[:n] + low[:n] - 2.0 * plain[:n]) / _STEP**2
+        clip_slope[j] = (high_clipped - low_clipped) / (high[j] / high_information - low[j] / low_information)
+        bend[:, j] = (high + low - 2.0 * plain[:n] * np.sqrt(information)) / (_STEP**2 * np.sqrt(information))
         information_slope[j] = (high_information - low_information) / (2.0 * _STEP * information[j])
     return ExpectedGradients(
-        clipped_share=float(np.mean(factor < 1.0)),
-        clip_bias=((1.0 - factor) @ gradients) / size,
+        clipped_share=float(weights @ (factor < 1.0)),
+        clip_bias=(weights * (1.0 - factor)) @ gradients,
         clip_slope=clip_slope,
         bend=bend,
         information_slope=information_slope,
@@ -172,9 +175,10 @@ def prior_predictive_norm(model: Model, quantile: float, raw_ratio: float) -> fl
         raise TypeError(f"model must know its expected information, got {type(model).__name__}")
     rng = np.random.default_rng(_SEED)
     draws = model.unconstrain(model.sample_prior(_PRIOR_DRAWS, rng))  # type: ignore[attr-defined]
-    norms = []
+    norms, shares = [], []
     for loc in draws:
-        records = model.reference_records(loc, _SIZE // _PRIOR_DRAWS, rng)
+        records, weights = model.reference_records(loc, _SIZE // _PRIOR_DRAWS, rng)
         gradients = _preconditioned(model, records, loc, model.information(loc), raw_ratio)
         norms.append(np.linalg.norm(gradients, axis=1))
-    return float(np.quantile(np.concatenate(norms), quantile))
+        shares.append(weights)
+    return float(np.quantile(np.concatenate(norms), quantile, weights=np.concatenate(shares), method="inverted_cdf"))

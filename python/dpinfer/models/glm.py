@@ -160,11 +160,17 @@ class GeneralizedLinearModel(Model):
             weights = weights + np.square(scale[..., : self.n_coef])
         return np.asarray(weights @ self.second_moments)
 
-    def reference_records(self, loc: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Return simulated (design (size, n_coef), response (size,)) at theta = loc: normal, uncorrelated features."""
+    def reference_records(
+        self, loc: FloatArray, size: int, rng: np.random.Generator
+    ) -> tuple[tuple[FloatArray, FloatArray], FloatArray]:
+        """Return simulated ((design (size, n_coef), response (size,)), equal weights) at theta = loc.
+
+        Features are normal and uncorrelated, with the public second moments.
+        """
         design = np.ones((size, self.n_coef))
         design[:, : self.n_features] = rng.normal(size=(size, self.n_features)) * np.asarray(self.feature_scale)
-        return design, self._simulate_response(design @ loc[: self.n_coef], loc, rng)
+        records = (design, self._simulate_response(design @ loc[: self.n_coef], loc, rng))
+        return records, np.full(size, 1.0 / size)
 
     def record_derivatives(self, records: tuple[FloatArray, FloatArray], loc: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return first and second derivatives of -log p(record | theta) in each parameter at loc, two (size, n) arrays."""

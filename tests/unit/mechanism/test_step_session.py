@@ -44,9 +44,13 @@ def gaussian_moments(loc, raw):
 
 
 class Problem:
-    """One step's inputs, and both ways to compute its clipped sum."""
+    """One step's inputs, and both ways to compute its clipped sum.
 
-    def __init__(self, rng, likelihood, n_rows, n_features, intercept):
+    ``form`` chooses among the kernel's forms: "offset" adds a vector to every gradient (per-example losses), "plain"
+    does not, "uniform" has loc preconditioned by one number besides.
+    """
+
+    def __init__(self, rng, likelihood, n_rows, n_features, intercept, form="offset"):
         self.likelihood, self.intercept = likelihood, intercept
         self.X, self.y = make_records(rng, likelihood, n_rows, n_features)
         self.n_coef = n_features + intercept
@@ -54,7 +58,9 @@ class Problem:
         self.loc = 0.3 * rng.normal(size=self.n) / np.sqrt(n_features)
         self.raw = rng.normal(size=self.n) - 2.0
         self.beta = np.exp(rng.normal(size=2 * self.n))
-        self.offset = 0.01 * rng.normal(size=2 * self.n)
+        self.offset = 0.01 * rng.normal(size=2 * self.n) * (form == "offset")
+        if form == "uniform":
+            self.beta[: self.n] = 1.3
         self.z = rng.normal(size=(4, self.n))
 
     def session(self, features=None, n_threads=1, aligned=False):
@@ -113,9 +119,21 @@ class Problem:
 
 @pytest.mark.parametrize("mode", ["quadrature", "draws", "aligned"])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
-@pytest.mark.parametrize(("n_features", "intercept"), [(1, False), (6, True), (7, True), (8, False), (63, True)])
-def test_clipped_sum_matches_numpy(rng, mode, likelihood, n_features, intercept):
-    problem = Problem(rng, likelihood, 211, n_features, intercept)
+@pytest.mark.parametrize(
+    ("n_features", "intercept", "form"),
+    [
+        (1, False, "offset"),
+        (6, True, "plain"),
+        (7, True, "offset"),
+        (8, False, "uniform"),
+        (23, True, "plain"),
+        (24, True, "plain"),
+        (40, False, "uniform"),
+        (63, True, "offset"),
+    ],
+)
+def test_clipped_sum_matches_numpy(rng, mode, likelihood, n_features, intercept, form):
+    problem = Problem(rng, likelihood, 211, n_features, intercept, form)
     got, step = problem.kernel_sum(mode)
     want, n_sampled = problem.oracle_sum(mode)
     assert n_sampled > 50
@@ -135,8 +153,9 @@ def test_clipping_after_the_sum_would_be_noticed(rng):
 
 @pytest.mark.parametrize("mode", ["quadrature", "draws", "aligned"])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
-def test_bits_do_not_depend_on_threads(rng, mode, likelihood):
-    problem = Problem(rng, likelihood, 5000, 9, True)
+@pytest.mark.parametrize(("n_features", "form"), [(9, "plain"), (9, "offset"), (30, "uniform")])
+def test_bits_do_not_depend_on_threads(rng, mode, likelihood, n_features, form):
+    problem = Problem(rng, likelihood, 9000, n_features, True, form)
     reference, _ = problem.kernel_sum(mode, n_threads=1)
     for n_threads in (2, 3, 7):
         np.testing.assert_array_equal(problem.kernel_sum(mode, n_threads=n_threads)[0], reference)
@@ -173,8 +192,9 @@ def test_bits_do_not_depend_on_the_instruction_set():
         "digest = hashlib.sha256()\n"
         "for likelihood in LIKELIHOODS:\n"
         "    for mode in ('quadrature', 'draws', 'aligned'):\n"
-        "        problem = Problem(np.random.default_rng(3), likelihood, 900, 11, True)\n"
-        "        digest.update(problem.kernel_sum(mode)[0].tobytes())\n"
+        "        for n_features, form in [(n, f) for n in (11, 30) for f in ('offset', 'plain', 'uniform')]:\n"
+        "            problem = Problem(np.random.default_rng(3), likelihood, 300, n_features, True, form)\n"
+        "            digest.update(problem.kernel_sum(mode)[0].tobytes())\n"
         "digest.update(_native.monte_carlo_normals(KEY, 3, 1001).tobytes())\n"
         "digest.update(_native.poisson_sample(KEY, 3, 0.3, 5000).tobytes())\n"
         "print(_native.simd_variant(), digest.hexdigest())\n"

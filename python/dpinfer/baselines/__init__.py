@@ -1,0 +1,41 @@
+"""The other methods that noise-aware variational inference is compared with, one file each.
+
+DPVI as first published is ``dpinfer.noise_aware_posterior(release, method="naive")``; the mean of its iterates is
+``method="averaged"``.
+"""
+
+from dpinfer.baselines.bernstein_sheldon import bernstein_sheldon_posterior, gibbs_posterior, release_statistics
+from dpinfer.baselines.dpvim import run_dpvim
+from dpinfer.baselines.families import (
+    BinomialFamily,
+    CategoricalFamily,
+    ConjugateFamily,
+    ExponentialFamily,
+    conjugate_family,
+)
+from dpinfer.baselines.gibbs_ss_noisy import (
+    NormalInverseGamma,
+    gaussian_moments,
+    gibbs_ss_noisy,
+    gibbs_ss_noisy_posterior,
+)
+from dpinfer.baselines.regression_statistics import release_regression_statistics
+from dpinfer.baselines.statistic_release import StatisticRelease
+
+__all__ = [
+    "BinomialFamily",
+    "CategoricalFamily",
+    "ConjugateFamily",
+    "ExponentialFamily",
+    "NormalInverseGamma",
+    "StatisticRelease",
+    "bernstein_sheldon_posterior",
+    "conjugate_family",
+    "gaussian_moments",
+    "gibbs_posterior",
+    "gibbs_ss_noisy",
+    "gibbs_ss_noisy_posterior",
+    "release_regression_statistics",
+    "release_statistics",
+    "run_dpvim",
+]

@@ -1,0 +1,22 @@
+"""DPVIm is aligned DPVI with averaged iterates."""
+
+import numpy as np
+
+import dpinfer as dpi
+from dpinfer.baselines import run_dpvim
+from dpinfer.testing import InsecureRNG
+
+
+def test_it_is_aligned_dpvi_and_the_average_of_the_iterates(rng):
+    X = rng.normal(size=(2000, 2))
+    y = (rng.random(2000) < 1 / (1 + np.exp(-X @ [1.0, -1.0]))).astype(float)
+    model = dpi.models.LogisticRegression(2)
+    plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=400)
+    common = {"plan": plan, "n_records": 2000, "max_grad_norm": 2.0}
+    release, posterior = run_dpvim(model, X, y, burn_in=0.5, random_source=InsecureRNG(1), **common)
+    plain = dpi.run_dpvi(model, X, y, gradient="aligned", random_source=InsecureRNG(1), **common)
+    np.testing.assert_array_equal(release.noisy_gradients, plain.noisy_gradients)
+    assert release.noisy_gradients.shape == (400, 2)
+    np.testing.assert_allclose(posterior.optimum_mean, release.params[200:].mean(axis=0))
+    assert posterior.mean[0] > 0.3 > -0.3 > posterior.mean[1]
+    assert "NOT PRIVATE" in release.guarantee

@@ -1,6 +1,6 @@
 // Eight-lane vectors that compute the same bits on every machine.
 //
-// A kernel file is compiled once per instruction set (see cpp/mechanism/CMakeLists.txt), each time inside its own
+// A kernel file is compiled once per instruction set (see cpp/common/CMakeLists.txt), each time inside its own
 // namespace DPINFER_SIMD_VARIANT.  Every variant works on eight logical lanes, held in as many registers as the
 // instruction set needs, adds them up in one fixed order, and rounds a*b+c once exactly where it says `fused` (the
 // compiler contracts nothing by itself): so the results agree bit for bit, and a row's result does not depend on which
@@ -12,9 +12,10 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
-#if defined(__GNUC__) && defined(__AVX2__)
+#if defined(__GNUC__) && (defined(__AVX2__) || defined(__SSE2__))
 #include <immintrin.h>
 #endif
 
@@ -359,6 +360,151 @@ DPINFER_INLINE Vec lane_sums(const Vec (&v)[kLanes]) {
 #endif
   return r;
 }
+
+// Lanes 0 to 3 from `low` and 4 to 7 from `high`.
+DPINFER_INLINE Vec load_halves(const double* low, const double* high) {
+  Vec r;
+#if defined(__GNUC__) && defined(__AVX512F__)
+  using Half = double __attribute__((vector_size(32)));
+  Half first;
+  Half second;
+  std::memcpy(&first, low, sizeof first);
+  std::memcpy(&second, high, sizeof second);
+  r.part[0] = __builtin_shufflevector(first, second, 0, 1, 2, 3, 4, 5, 6, 7);
+#else
+  DPINFER_EACH_PART {
+    const double* source = p * kNativeLanes < 4 ? low + p * kNativeLanes : high + p * kNativeLanes - 4;
+    std::memcpy(&r.part[p], source, sizeof r.part[p]);
+  }
+#endif
+  return r;
+}
+// The same from single precision, widened (exactly).
+DPINFER_INLINE Vec load_halves(const float* low, const float* high) {
+  Vec r;
+#if defined(__GNUC__) && defined(__AVX512F__)
+  const __m256 both = _mm256_insertf128_ps(_mm256_zextps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+  r.part[0] = _mm512_maskz_cvtps_pd(0xff, both);
+#else
+  DPINFER_EACH_PART {
+    const float* source = p * kNativeLanes < 4 ? low + p * kNativeLanes : high + p * kNativeLanes - 4;
+#if defined(__GNUC__)
+    using NativeFloat = float __attribute__((vector_size(kNativeLanes * 4)));
+    NativeFloat narrow;
+    std::memcpy(&narrow, source, sizeof narrow);
+    r.part[p] = __builtin_convertvector(narrow, NativeDouble);
+#else
+    r.part[p] = static_cast<double>(*source);
+#endif
+  }
+#endif
+  return r;
+}
+
+DPINFER_INLINE Vec load(const float* source) { return load_halves(source, source + 4); }
+
+// One step of a transposition: the lanes of `a` whose index has the bit kDistance change places with the lanes of `b`
+// that lie kDistance before them.
+template <int kDistance>
+DPINFER_INLINE void exchange(Vec& a, Vec& b) {
+  static_assert(kDistance == 1 || kDistance == 2);
+#if defined(__GNUC__)
+  if constexpr (kDistance < kNativeLanes) {
+    DPINFER_EACH_PART {
+      const NativeDouble x = a.part[p];
+      const NativeDouble y = b.part[p];
+#if defined(__AVX512F__)
+      if constexpr (kDistance == 2) {
+        a.part[p] = __builtin_shufflevector(x, y, 0, 1, 8, 9, 4, 5, 12, 13);
+        b.part[p] = __builtin_shufflevector(x, y, 2, 3, 10, 11, 6, 7, 14, 15);
+      } else {
+        a.part[p] = __builtin_shufflevector(x, y, 0, 8, 2, 10, 4, 12, 6, 14);
+        b.part[p] = __builtin_shufflevector(x, y, 1, 9, 3, 11, 5, 13, 7, 15);
+      }
+#elif defined(__AVX2__)
+      if constexpr (kDistance == 2) {
+        a.part[p] = __builtin_shufflevector(x, y, 0, 1, 4, 5);
+        b.part[p] = __builtin_shufflevector(x, y, 2, 3, 6, 7);
+      } else {
+        a.part[p] = __builtin_shufflevector(x, y, 0, 4, 2, 6);
+        b.part[p] = __builtin_shufflevector(x, y, 1, 5, 3, 7);
+      }
+#else
+      a.part[p] = __builtin_shufflevector(x, y, 0, 2);
+      b.part[p] = __builtin_shufflevector(x, y, 1, 3);
+#endif
+    }
+  } else
+#endif
+  {
+    constexpr int kStep = kDistance > kNativeLanes ? kDistance / kNativeLanes : 1;
+    DPINFER_EACH_PART {
+      if ((p & kStep) == 0) {
+        const NativeDouble moved = a.part[p + kStep];
+        a.part[p + kStep] = b.part[p];
+        b.part[p] = moved;
+      }
+    }
+  }
+}
+
+// Eight numbers from each of eight rows, transposed: rows[i] holds the i-th number of every row, one row per lane.
+template <typename Scalar>
+DPINFER_INLINE void load_transposed(const Scalar* source, std::size_t stride, Vec (&rows)[kLanes]) {
+  for (int i = 0; i < 4; ++i) {
+    const Scalar* low = source + static_cast<std::size_t>(i) * stride;
+    const Scalar* high = low + 4 * stride;
+    rows[i] = load_halves(low, high);
+    rows[i + 4] = load_halves(low + 4, high + 4);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    exchange<2>(rows[i], rows[i + 2]);
+    exchange<2>(rows[i + 1], rows[i + 3]);
+  }
+  for (int i = 0; i < 8; i += 2) exchange<1>(rows[i], rows[i + 1]);
+}
+
+// Counts lanes over several vectors; comparisons with NaN are false.
+class LaneCount {
+ public:
+#if defined(__GNUC__) && defined(__AVX512F__)
+  DPINFER_INLINE void add_less(const Vec& a, const Vec& b) {
+    total_ += __builtin_popcount(_mm512_cmp_pd_mask(a.part[0], b.part[0], _CMP_LT_OQ));
+  }
+  DPINFER_INLINE void add_less_equal(const Vec& a, const Vec& b) {
+    total_ += __builtin_popcount(_mm512_cmp_pd_mask(a.part[0], b.part[0], _CMP_LE_OQ));
+  }
+  DPINFER_INLINE std::uint32_t total() const { return static_cast<std::uint32_t>(total_); }
+
+ private:
+  int total_ = 0;
+#else
+  // A true comparison is a lane of ones, that is -1: subtracting it counts.
+  DPINFER_INLINE void add_less(const Vec& a, const Vec& b) {
+    DPINFER_EACH_PART lanes_ -= as_count(a.part[p] < b.part[p]);
+  }
+  DPINFER_INLINE void add_less_equal(const Vec& a, const Vec& b) {
+    DPINFER_EACH_PART lanes_ -= as_count(a.part[p] <= b.part[p]);
+  }
+  DPINFER_INLINE std::uint32_t total() const {
+#if defined(__GNUC__)
+    std::int64_t sum = 0;
+    for (int i = 0; i < kNativeLanes; ++i) sum += lanes_[i];
+    return static_cast<std::uint32_t>(sum);
+#else
+    return static_cast<std::uint32_t>(lanes_);
+#endif
+  }
+
+ private:
+#if defined(__GNUC__)
+  static DPINFER_INLINE NativeInt as_count(const NativeInt& mask) { return mask; }
+#else
+  static DPINFER_INLINE NativeInt as_count(bool hit) { return hit ? -1 : 0; }
+#endif
+  NativeInt lanes_ = {};
+#endif
+};
 
 #undef DPINFER_EACH_PART
 

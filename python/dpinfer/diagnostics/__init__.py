@@ -4,6 +4,65 @@
 that the caller supplies and say so.
 """
 
-from dpinfer.diagnostics.calibration import CalibrationCurve, calibration_curve
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["CalibrationCurve", "calibration_curve"]
+_NAMES = {
+    "CalibrationCurve": "calibration",
+    "ExpectedCalibrationError": "calibration",
+    "SbcResult": "ranks",
+    "TarpAccumulator": "tarp",
+    "TarpResult": "tarp",
+    "TarpVerdict": "tarp",
+    "calibration_curve": "calibration",
+    "check_tarp": "tarp",
+    "expected_calibration_error": "calibration",
+    "run_sbc": "ranks",
+    "run_tarp": "tarp",
+    "sbc_from_cdf": "ranks",
+    "tarp_from_shares": "tarp",
+}
+
+__all__ = [
+    "CalibrationCurve",
+    "ExpectedCalibrationError",
+    "SbcResult",
+    "TarpAccumulator",
+    "TarpResult",
+    "TarpVerdict",
+    "calibration_curve",
+    "check_tarp",
+    "expected_calibration_error",
+    "run_sbc",
+    "run_tarp",
+    "sbc_from_cdf",
+    "tarp_from_shares",
+]
+
+if TYPE_CHECKING:
+    from dpinfer.diagnostics.calibration import (
+        CalibrationCurve,
+        ExpectedCalibrationError,
+        calibration_curve,
+        expected_calibration_error,
+    )
+    from dpinfer.diagnostics.ranks import SbcResult, run_sbc, sbc_from_cdf
+    from dpinfer.diagnostics.tarp import (
+        TarpAccumulator,
+        TarpResult,
+        TarpVerdict,
+        check_tarp,
+        run_tarp,
+        tarp_from_shares,
+    )
+
+
+def __getattr__(name: str) -> Any:
+    """Import public names on first use (PEP 562)."""
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"dpinfer.diagnostics.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'dpinfer.diagnostics' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -107,11 +107,16 @@ class TiedTrace:
         Of the raw-scale gradients.
     scale_square : (k,) array
         Mean of s_t**2 over the steps.
+    whole_statistics, whole_side : TraceStatistics, SideSums
+        The same with (nearly) all steps: where the iterate's excursions are judged, for the iterate remembers what the
+        steps before the burn-in taught it.
     """
 
     statistics: TraceStatistics
     side: SideSums
     scale_square: FloatArray
+    whole_statistics: TraceStatistics
+    whole_side: SideSums
 
 
 @dataclass(frozen=True)
@@ -197,45 +202,38 @@ def fisher_tied_nodes(
     n = run.model.n_params
     shape = (statistics.position_mean.shape[0] // n, n)
     positions = statistics.position_mean.reshape(shape)
-    factor: FloatArray | float = 1.0
-    shift_raw: FloatArray | float = 0.0
-    expected: list[ExpectedGradients] = []
-    gradient_mean = statistics.gradient_mean
-    if correct:
-        expected = run.expected(positions)
-        unit = run.sample_rate * run.n_records / (run.noise_multiplier * run.max_grad_norm)
-        bias = _spread(np.stack([item.clip_bias for item in expected]), shape[0]) * unit
-        factor = _spread(np.stack([item.clip_slope for item in expected]), shape[0]).ravel()
-        shift_raw = bias[:, n:].ravel()
-        typical_noise = statistics.reference_stddev * np.sqrt(statistics.count / statistics.weight)
-        gradient_mean = gradient_mean + bias[:, :n].ravel() * typical_noise
-    side = trace.side.regression(shift_raw)
-    loc, scale = optimum or (statistics.position_mean, _OPTIMUM_SPREADS * statistics.spread)
-    width = loc.shape[0]
-    priors = CoordinatePriors(
-        loc,
-        scale,
-        np.zeros(width),
-        np.zeros(width),
-        np.full(width, np.log(run.n_records)),
-        np.full(width, run.tolerance),
-    )
+    expected = run.expected(positions) if correct else None
+    width = statistics.position_mean.shape[0]
 
-    def solve(mean: FloatArray) -> Nodes:
+    def solve(part: TraceStatistics, side: SideSums, shift: FloatArray | float = 0.0) -> Nodes:
+        factor: FloatArray | float = 1.0
+        shift_raw: FloatArray | float = 0.0
+        gradient_mean = part.gradient_mean - shift
+        if expected is not None:
+            unit = run.sample_rate * run.n_records / (run.noise_multiplier * run.max_grad_norm)
+            bias = _spread(np.stack([item.clip_bias for item in expected]), shape[0]) * unit
+            factor = _spread(np.stack([item.clip_slope for item in expected]), shape[0]).ravel()
+            shift_raw = bias[:, n:].ravel()
+            typical_noise = part.reference_stddev * np.sqrt(part.count / part.weight)
+            gradient_mean = gradient_mean + bias[:, :n].ravel() * typical_noise
+        loc, scale = optimum or (part.position_mean, _OPTIMUM_SPREADS * part.spread)
+        zero = np.zeros(width)
+        priors = CoordinatePriors(loc, scale, zero, zero, zero + np.log(run.n_records), zero + run.tolerance)
         problems = CollapsedProblems.build(
-            replace(statistics, gradient_mean=mean),
+            replace(part, gradient_mean=gradient_mean),
             priors,
             run.sample_rate * factor,
             extra_noise=extra_noise,
-            side=side,
+            side=side.regression(shift_raw),
         )
         return collapsed_nodes(problems, names, n_threads=n_threads)
 
-    nodes = solve(gradient_mean)
+    nodes = solve(statistics, trace.side)
     added = np.zeros(width)
-    if correct:
-        shift, added = _bend(nodes, trace, run, expected, shape)
-        nodes = solve(gradient_mean - shift)
+    if expected is not None:
+        whole = solve(trace.whole_statistics, trace.whole_side)
+        shift, added = _bend(nodes, whole, trace, run, expected, shape)
+        nodes = solve(statistics, trace.side, shift)
     centre = nodes.expectation(nodes.mean).reshape(shape)
     information = np.maximum(run.model.information(centre), 1e-12).ravel()
     return replace(
@@ -251,7 +249,12 @@ def _spread(values: FloatArray, runs: int) -> FloatArray:
 
 
 def _bend(
-    nodes: Nodes, trace: TiedTrace, run: FisherRun, expected: list[ExpectedGradients], shape: tuple[int, int]
+    nodes: Nodes,
+    whole: Nodes,
+    trace: TiedTrace,
+    run: FisherRun,
+    expected: list[ExpectedGradients],
+    shape: tuple[int, int],
 ) -> tuple[FloatArray, FloatArray]:
     """Return the mean of the scaled gradients that excursions of the iterate cause, and what it adds to the variance.
 
@@ -261,19 +264,28 @@ def _bend(
     the positions.
     """
     statistics, model = trace.statistics, run.model
-    runs = shape[0]
-    mean = nodes.expectation(nodes.mean)
-    variance = nodes.expectation(nodes.variance + (nodes.mean - nodes.spread_to_nodes(mean)) ** 2)
-    offset = statistics.position_mean - mean
+    runs, n = shape
     at = np.maximum(model.information(statistics.position_mean.reshape(shape)), 1e-12)  # type: ignore[attr-defined]
+    moved, doubt = _excursions(statistics, whole, at)
+    own, _ = _excursions(statistics, nodes, at)  # of the coordinate that bends, by the steps that are linear in it
     precision = nodes.expectation(1.0 / nodes.hessian).reshape(shape) / at  # E[1 / h]
-    moved = at * (statistics.spread**2 + offset**2 + variance).reshape(shape)
     widened = at * (trace.scale_square.reshape(shape) - precision)
-    doubt = at**2 * (2.0 * variance**2 + 4.0 * offset**2 * variance).reshape(shape)
     bend = _spread(np.stack([item.bend for item in expected]), runs)
     slope = _spread(np.stack([item.information_slope for item in expected]), runs)
-    effect = 0.5 * np.einsum("rkj,rj->rk", bend, moved + widened) - slope * moved
-    others = bend * (1.0 - np.eye(shape[1]))
+    others = bend * (1.0 - np.eye(n))
+    itself = np.einsum("rkk->rk", bend)
+    effect = 0.5 * (np.einsum("rkj,rj->rk", others, moved) + itself * own) - slope * own
+    effect += 0.5 * np.einsum("rkj,rj->rk", bend, widened)
     effect_variance = 0.25 * np.einsum("rkj,rj->rk", others**2, doubt)
     kappa_n = run.sample_rate * run.n_records
     return (kappa_n * effect / np.sqrt(at)).ravel(), (effect_variance / at).ravel()
+
+
+def _excursions(statistics: TraceStatistics, nodes: Nodes, at: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return mean and variance of I (mu_t - mu*)**2, averaged over the steps, under the posterior of mu*."""
+    mean = nodes.expectation(nodes.mean)
+    variance = nodes.expectation(nodes.variance + (nodes.mean - nodes.spread_to_nodes(mean)) ** 2)
+    offset = statistics.position_mean - mean
+    square = (statistics.spread**2 + offset**2 + variance).reshape(at.shape)
+    doubt = (2.0 * variance**2 + 4.0 * offset**2 * variance).reshape(at.shape)
+    return at * square, at**2 * doubt

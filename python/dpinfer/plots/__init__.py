@@ -4,8 +4,34 @@
 ``ax=None`` and returns the matplotlib ``Axes`` it has drawn on; without `ax` it makes a figure with pyplot.
 """
 
-from dpinfer.plots.calibration_curves import calibration, calibration_error
-from dpinfer.plots.intervals import posterior
-from dpinfer.plots.traces import gradient_fit, trace
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["calibration", "calibration_error", "gradient_fit", "posterior", "trace"]
+_NAMES = {
+    "calibration": "calibration_curves",
+    "calibration_error": "calibration_curves",
+    "coverage": "coverage_curves",
+    "gradient_fit": "traces",
+    "posterior": "intervals",
+    "ranks": "coverage_curves",
+    "trace": "traces",
+}
+
+__all__ = ["calibration", "calibration_error", "coverage", "gradient_fit", "posterior", "ranks", "trace"]
+
+if TYPE_CHECKING:
+    from dpinfer.plots.calibration_curves import calibration, calibration_error
+    from dpinfer.plots.coverage_curves import coverage, ranks
+    from dpinfer.plots.intervals import posterior
+    from dpinfer.plots.traces import gradient_fit, trace
+
+
+def __getattr__(name: str) -> Any:
+    """Import public names on first use (PEP 562)."""
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"dpinfer.plots.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'dpinfer.plots' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpinfer.diagnostics import calibration_curve
+from dpinfer.diagnostics import calibration_curve, expected_calibration_error
 
 
 def test_bins_match_sorted_blocks():
@@ -71,3 +71,56 @@ def test_rmse_floor_is_the_mean_for_perfect_predictions():
 def test_bad_arguments(probability, labels, bins, error, word):
     with pytest.raises(error, match=word):
         calibration_curve(probability, labels, bins)
+
+
+def test_expected_error_is_the_weighted_gap_of_the_curve():
+    rng = np.random.default_rng(8)
+    probability = rng.uniform(size=203)
+    labels = rng.uniform(size=203) < probability**2
+    curve = calibration_curve(probability, labels, 7)
+    result = expected_calibration_error(probability, labels, 7)
+    assert result.value == pytest.approx(np.sum(curve.counts * np.abs(curve.error)) / 203)
+    assert result.excess == pytest.approx(result.value - result.floor)
+    wide = expected_calibration_error(probability, labels, 5, bins="width")
+    edges = np.minimum((5 * probability).astype(int), 4)
+    gaps = [abs(np.sum((labels - probability)[edges == index])) for index in range(5)]
+    assert wide.value == pytest.approx(sum(gaps) / 203)
+    assert "floor" in repr(wide)
+    assert expected_calibration_error(np.full(5, 1.0), np.ones(5), 3, bins="width").n_bins == 1
+
+
+def test_expected_error_has_the_right_floor_and_error():
+    rng = np.random.default_rng(9)
+    probability = rng.uniform(size=400)
+    values = []
+    for _ in range(300):
+        labels = rng.uniform(size=400) < probability
+        values.append(expected_calibration_error(probability, labels, n_resamples=100).value)
+    result = expected_calibration_error(probability, rng.uniform(size=400) < probability, n_resamples=3000)
+    assert result.floor == pytest.approx(np.mean(values), rel=0.1)
+    assert result.standard_error == pytest.approx(np.std(values), rel=0.5)
+
+
+@pytest.mark.statistical
+def test_expected_error_of_true_probabilities_is_not_significant():
+    # P(p-value <= 1/2001) is 1/2001 for exact predictions: a seeded test with that false-positive rate.
+    rng = np.random.default_rng(10)
+    probability = rng.uniform(0.1, 0.9, size=5000)
+    labels = rng.uniform(size=5000) < probability
+    assert expected_calibration_error(probability, labels, n_resamples=2000).pvalue > 1.0 / 2001.0
+    overconfident = 0.5 + 1.2 * (probability - 0.5)
+    assert expected_calibration_error(overconfident, labels, n_resamples=2000).pvalue == 1.0 / 2001.0
+
+
+def test_expected_error_refuses_bad_arguments():
+    for options, word in (
+        ({"n_bins": 0}, "n_bins"),
+        ({"n_bins": 3}, "n_bins"),
+        ({"bins": "equal"}, "bins"),
+        ({"n_resamples": 99}, "n_resamples"),
+        ({"seed": -1}, "seed"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            expected_calibration_error([0.1, 0.9], [0, 1], **({"n_bins": 2} | options))
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        expected_calibration_error([0.1, 1.9], [0, 1], 1)

@@ -1,10 +1,14 @@
 """Model specifications: likelihood, prior and bijector as plain data.  No records live here.
 
 **Privacy.** A model is public.  Methods that take ``X`` compute predictions for the caller's own points from posterior
-draws; they are post-processing.
+draws; they are post-processing.  Methods that compute an exact posterior or sufficient statistics say that they are not
+private.
 """
 
 from dpinfer.models.base import Model
+from dpinfer.models.conjugate import BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential
+from dpinfer.models.conjugate_distributions import ConjugateDistribution, DirichletOnLogits, GammaOnSoftplus
+from dpinfer.models.conjugate_model import ConjugateModel
 from dpinfer.models.glm import (
     GeneralizedLinearModel,
     LinearRegression,
@@ -12,13 +16,23 @@ from dpinfer.models.glm import (
     PoissonRegression,
     ProbitRegression,
 )
+from dpinfer.models.normal_inverse_gamma import NormalInverseGamma
 from dpinfer.models.registry import model_from_dict
 
 __all__ = [
+    "BetaBernoulli",
+    "BetaBinomial",
+    "ConjugateDistribution",
+    "ConjugateModel",
+    "DirichletCategorical",
+    "DirichletOnLogits",
+    "GammaExponential",
+    "GammaOnSoftplus",
     "GeneralizedLinearModel",
     "LinearRegression",
     "LogisticRegression",
     "Model",
+    "NormalInverseGamma",
     "PoissonRegression",
     "ProbitRegression",
     "model_from_dict",

@@ -12,6 +12,7 @@ from scipy import special
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.models.base import FloatArray, Model
 from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus, softplus_inverse
+from dpinfer.models.normal_inverse_gamma import NormalInverseGamma
 
 __all__ = [
     "DispersionMoments",
@@ -24,6 +25,7 @@ __all__ = [
 
 _START_RAW_SCALE = -6.0
 _GAUSS_HERMITE_NODES = 64
+_LARGEST_LOG_RATE = 40.0
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,37 @@ class GeneralizedLinearModel(Model):
         """Return E[y | theta, x] for unconstrained theta (..., n): shape (..., n_points)."""
         return self._inverse_link(self.linear_predictor(theta, X))
 
+    def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
+        """Draw constrained parameters from the prior, (size, n)."""
+        return np.random.default_rng(rng).normal(0.0, self.prior_scale, (check_integer("size", size, 0), self.n_params))
+
+    def simulate_features(
+        self, n_records: int, rng: np.random.Generator | int, second_moments: npt.ArrayLike = 1.0
+    ) -> FloatArray:
+        """Draw features (n_records, n_features): independent N(0, second_moments), a public convention.
+
+        Parameters
+        ----------
+        n_records : int
+        rng : numpy.random.Generator or int
+        second_moments : float or (n_features,) array
+            E[x_j**2], at least 0.
+        """
+        moments = np.asarray(second_moments)
+        moments = check_float_array("second_moments", moments, () if moments.ndim == 0 else (self.n_features,))
+        if not np.all(moments >= 0.0):
+            raise ValueError("second_moments must be at least 0")
+        shape = (check_integer("n_records", n_records, 0), self.n_features)
+        return np.sqrt(moments) * np.random.default_rng(rng).standard_normal(shape)
+
+    def simulate(self, params: npt.ArrayLike, X: npt.ArrayLike, rng: np.random.Generator | int) -> FloatArray:
+        """Draw responses (n_points,) given constrained parameters (n,) and features (n_points, n_features)."""
+        values = check_float_array("params", params, (self.n_params,))
+        return self._draw_response(self.linear_predictor(values, X), values, np.random.default_rng(rng))
+
+    def _draw_response(self, eta: FloatArray, params: FloatArray, generator: np.random.Generator) -> FloatArray:
+        return (generator.random(eta.shape) < self._inverse_link(eta)).astype(np.float64)
+
     def _inverse_link(self, eta: FloatArray) -> FloatArray:
         raise TypeError(f"{type(self).__name__} defines no inverse link")
 
@@ -200,6 +233,11 @@ class PoissonRegression(GeneralizedLinearModel):
 
     def _inverse_link(self, eta: FloatArray) -> FloatArray:
         return np.asarray(np.exp(eta))
+
+    def _draw_response(self, eta: FloatArray, params: FloatArray, generator: np.random.Generator) -> FloatArray:
+        if eta.size and eta.max() > _LARGEST_LOG_RATE:
+            raise ValueError(f"params must keep the linear predictor at most {_LARGEST_LOG_RATE:g}")
+        return generator.poisson(np.exp(eta)).astype(np.float64)
 
     def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         """Return log p(y_i | theta, x_i) for counts y, shape (..., n_points)."""
@@ -325,6 +363,50 @@ class LinearRegression(GeneralizedLinearModel):
         loc, scale = np.zeros(self.n_params), np.full(self.n_params, weight_scale)
         loc[-1], scale[-1] = 0.5 * (low + high), 0.5 * (high - low)
         return loc, scale
+
+    def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
+        """Draw weights and noise variance from the prior, (size, n)."""
+        p = self.n_coef
+        law = NormalInverseGamma(np.zeros(p), np.eye(p) / self.prior_scale**2, self.variance_shape, self.variance_rate)
+        return law.sample(size, rng)
+
+    def exact_posterior(self, X: npt.ArrayLike, y: npt.ArrayLike) -> NormalInverseGamma:
+        """Return the exact posterior given records, without any privacy.
+
+        **Privacy.** Not private: an exact function of the records, for simulated or public ones.
+
+        Parameters
+        ----------
+        X : (N, n_features) array
+        y : (N,) array
+
+        Notes
+        -----
+        With P = X'X + I / prior_scale**2 and m = P^-1 X'y: shape + N / 2 and rate + (y'y - m'P m) / 2 (Gelman et al.,
+        Bayesian Data Analysis, 3rd ed., section 14.8).
+
+        Examples
+        --------
+        >>> model = LinearRegression(1)
+        >>> model.exact_posterior([[1.0], [2.0]], [1.0, 2.0]).mean.round(3)
+        array([0.952, 0.031])
+        """
+        points = check_float_array("X", X, (None, self.n_features))
+        response = check_float_array("y", y, (points.shape[0],))
+        if self.fit_intercept:
+            points = np.hstack((points, np.ones((points.shape[0], 1))))
+        precision = points.T @ points + np.eye(self.n_coef) / self.prior_scale**2
+        loc = np.asarray(np.linalg.solve(precision, points.T @ response), dtype=np.float64)
+        # As a sum of squares, so that no digits cancel: y'y - m'P m.
+        residual = response - points @ loc
+        excess = float(residual @ residual + loc @ loc / self.prior_scale**2)
+        return NormalInverseGamma(
+            loc, precision, self.variance_shape + 0.5 * points.shape[0], self.variance_rate + 0.5 * excess
+        )
+
+    def _draw_response(self, eta: FloatArray, params: FloatArray, generator: np.random.Generator) -> FloatArray:
+        variance = check_interval("params[-1]", params[-1], 0.0, low_open=False)
+        return np.asarray(eta + np.sqrt(variance) * generator.standard_normal(eta.shape))
 
     def default_start(self) -> tuple[FloatArray, FloatArray]:
         """Return loc = 1 for the weights and -4 for rho, raw_scale = -6: the paper's start."""

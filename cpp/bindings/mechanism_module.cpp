@@ -1,6 +1,7 @@
 // The compiled half of dpinfer.mechanism: everything that reads private records.
 #include <pybind11/pybind11.h>
 
+void bind_affine_session(pybind11::module_& module);
 void bind_step_session(pybind11::module_& module);
 void bind_random_source(pybind11::module_& module);
 
@@ -8,4 +9,5 @@ PYBIND11_MODULE(_native, module) {
   module.doc() = "Private kernels: Poisson sampling, clipped lattice sums and noise.";
   bind_random_source(module);
   bind_step_session(module);
+  bind_affine_session(module);
 }

@@ -66,7 +66,7 @@ def add_parser(verbs: Any) -> None:
         help="clipping norm; by default a typical norm of a record, guessed from the schema alone",
     )
     group.add_argument("--prior-scale", type=interval(0, float("inf")), default=1.0, help="default: %(default)s")
-    group.add_argument("--recipe", choices=("default", "paper", "tied"), default="default", help="default: %(default)s")
+    group.add_argument("--recipe", choices=("plain", "paper", "tied"), default="plain", help="default: %(default)s")
     group.add_argument("--accountant", choices=("pld", "prv", "rdp"), default="pld", help="default: %(default)s")
     group.add_argument("--threads", type=integer(1), metavar="K", help="by default all cores")
     add_posterior_arguments(parser)

@@ -34,7 +34,7 @@ class FitRequest:
     n_records: int
     max_grad_norm: float
     prior_scale: float = 1.0
-    recipe: str = "default"
+    recipe: str = "plain"
     n_threads: int | None = None
 
 

@@ -172,6 +172,11 @@ class Nodes:
         """Return sum(weight * values) per coordinate, (k,)."""
         return np.add.reduceat(self.weight * values, self.offsets[:-1])
 
+    def moments(self, values: FloatArray, variance: FloatArray | float = 0.0) -> tuple[FloatArray, FloatArray]:
+        """Return mean and variance, two (k,) arrays, of mixtures with these means and variances at the nodes."""
+        mean = self.expectation(values)
+        return mean, self.expectation(variance + (values - self.spread_to_nodes(mean)) ** 2)
+
     def spread_to_nodes(self, per_coordinate: FloatArray) -> FloatArray:
         """Repeat (k,) values at the nodes."""
         return np.repeat(per_coordinate, np.diff(self.offsets))

@@ -14,7 +14,7 @@ from dpinfer.inference.mixture import NormalMixtures
 from dpinfer.inference.posterior import Posterior
 from dpinfer.inference.priors import PRIORS, TracePrior, coordinate_priors, optimum_under_model
 from dpinfer.inference.theta import IndependentTheta
-from dpinfer.inference.tied import pooled_slope_score, raw_scale_sums
+from dpinfer.inference.tied import FisherRun, TiedTrace, fisher_tied_nodes, pooled_slope_score, raw_scale_sums
 from dpinfer.models import Model, model_from_dict
 from dpinfer.release import Release
 
@@ -23,16 +23,17 @@ __all__ = ["noise_aware_posterior"]
 FloatArray = npt.NDArray[np.float64]
 
 METHODS = ("exact", "laplace", "emcee", "nuts", "naive", "averaged")
-HESSIANS = ("diagonal", "full", "tied")
+HESSIANS = ("auto", "diagonal", "full", "tied")
 
 _FULL_DRAWS = 1000
+FISHER_BURN_IN = 0.35
 
 
 def noise_aware_posterior(
     release: Release,
     *,
     method: str = "exact",
-    hessian: str = "diagonal",
+    hessian: str = "auto",
     burn_in: str | float | int = "auto",
     prior: str | TracePrior = "weak",
     extra_noise: bool = True,
@@ -56,12 +57,14 @@ def noise_aware_posterior(
         "exact" integrates the trace model by quadrature, to about nine digits; "laplace", "emcee" and "nuts" (extra
         ``dpinfer[nuts]``) approximate the same posterior and are there to compare with.  "naive" is q at the last
         iterate and "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.
-    hessian : {"diagonal", "full", "tied"}
+    hessian : {"auto", "diagonal", "full", "tied"}
+        "auto" (default): "tied" for the "exact" posterior of a Fisher-scaled run (recipe "tied"), else "diagonal".
         "full": conjugate regressions of every gradient coordinate on all positions, exact draws; needs about as many
         effective observations as coordinates.  "tied": the variational precision equals the Hessian's diagonal (true at
         a mean-field optimum), one unknown per parameter.  Both with ``method="exact"`` only.
     burn_in : "auto", float in [0, 1), or int
         First step used: found by a trend test (false-positive rate 0.01), a share of the steps, or a number of steps.
+        For the tied posterior of a Fisher-scaled run "auto" is 0.35.
         For "averaged", "auto" uses the last half at most.
     prior : {"weak", "model", "empirical"} or TracePrior
         See :func:`dpinfer.inference.priors.coordinate_priors`.  ``hessian="full"`` has flat priors on the rows and
@@ -118,6 +121,8 @@ def noise_aware_posterior(
         raise TypeError(f"release must be a Release, got {type(release).__name__}")
     check_choice("method", method, METHODS)
     check_choice("hessian", hessian, HESSIANS)
+    if hessian == "auto":
+        hessian = "tied" if method == "exact" and _is_fisher_scaled(release) else "diagonal"
     for name, flag in (("extra_noise", extra_noise), ("progress", progress), ("check_convergence", check_convergence)):
         if not isinstance(flag, (bool, np.bool_)):
             raise TypeError(f"{name} must be a bool, got {type(flag).__name__}")
@@ -141,6 +146,8 @@ def noise_aware_posterior(
     }
     if method in ("naive", "averaged"):
         return _plug_in(release, method, burn_in, threads, common)
+    if hessian == "tied" and isinstance(burn_in, str) and burn_in == "auto" and _is_fisher_scaled(release):
+        burn_in = FISHER_BURN_IN
     # The tied model is nonlinear in u exactly, so only the location coordinates say where linearity begins.
     start = choose_burn_in(
         burn_in,
@@ -168,6 +175,10 @@ def noise_aware_posterior(
         n_threads=threads,
         common=common,
     )
+
+
+def _is_fisher_scaled(release: Release) -> bool:
+    return release.settings.get("scaling") == "fisher"
 
 
 def _check_combination(release: Release, method: str, hessian: str, prior: str | TracePrior) -> None:
@@ -305,6 +316,8 @@ def _by_coordinate(
 ) -> Posterior:
     """Return the posterior with independent coordinates: diagonal and tied Hessians."""
     n, rate = release.n_params, release.sample_rate
+    if tied and _is_fisher_scaled(release):
+        return _fisher_tied(release, start, prior=prior, extra_noise=extra_noise, n_threads=n_threads, common=common)
     names = release.gradient_names[:n] if tied else release.gradient_names
     statistics = start.statistics
     score = statistics.slope_score
@@ -327,15 +340,12 @@ def _by_coordinate(
     problems = CollapsedProblems.build(statistics, priors, rate, extra_noise=extra_noise, side=side)
     added: dict[str, Any] = {}
     nodes = _solve(method, release, start.start, problems, names, coupled, sampler, n_threads, added)
-    optimum_mean = nodes.expectation(nodes.mean)
-    centred = nodes.mean - nodes.spread_to_nodes(optimum_mean)
-    optimum_variance = nodes.expectation(nodes.variance + centred**2)
+    optimum_mean, optimum_variance = nodes.moments(nodes.mean, nodes.variance)
     if "hessian" in added:
         hessian_mean, hessian_stddev = added.pop("hessian")
     else:
-        hessian_mean = nodes.expectation(nodes.hessian)
-        spread = nodes.hessian - nodes.spread_to_nodes(hessian_mean)
-        hessian_stddev = np.sqrt(nodes.expectation(spread**2))
+        hessian_mean, hessian_variance = nodes.moments(nodes.hessian)
+        hessian_stddev = np.sqrt(hessian_variance)
     theta = IndependentTheta.from_nodes(nodes, family=release.family, width=n, hessian_is_precision=coupled)
     return Posterior(
         **common,
@@ -354,6 +364,64 @@ def _by_coordinate(
             "effective_weight": statistics.weight,
             "burn_in_holds": start.holds,
             **added,
+        },
+    )
+
+
+def _fisher_tied(
+    release: Release,
+    start: BurnIn,
+    *,
+    prior: str | TracePrior,
+    extra_noise: bool,
+    n_threads: int,
+    common: dict[str, Any],
+) -> Posterior:
+    """Return the tied posterior of a Fisher-scaled run."""
+    model: Model | None = common["model"]
+    settings = release.settings
+    if model is None or release.n_records is None or release.grad_scale is None or release.max_grad_norm is None:
+        raise ValueError("release must hold its model, n_records, grad_scale and max_grad_norm: it is Fisher-scaled")
+    if prior not in ("weak", "model"):
+        raise ValueError("prior must be 'weak' or 'model' for the tied posterior of a Fisher-scaled run")
+    run = FisherRun(
+        model=model,
+        n_records=release.n_records,
+        sample_rate=release.sample_rate,
+        noise_multiplier=float(release.noise_multiplier or 0.0),
+        max_grad_norm=release.max_grad_norm,
+        raw_ratio=float(settings["raw_ratio"]),
+        tolerance=float(settings["tolerance"]),
+    )
+    names = release.gradient_names[: release.n_params]
+    trace = TiedTrace.from_release(release, start.start, n_threads=n_threads)
+    trace.statistics.check_moving(names)
+    optimum = None
+    if prior == "model":
+        optimum = optimum_under_model(model, release.n_records, with_scales=False)
+    nodes = fisher_tied_nodes(trace, run, names, extra_noise=extra_noise, optimum=optimum, n_threads=n_threads)
+    mean, variance = nodes.moments(nodes.mean, nodes.variance)
+    hessian_mean, hessian_variance = nodes.moments(nodes.hessian)
+    expected = run.expected(trace.statistics.position_mean[None, :])[0]
+    return Posterior(
+        **common,
+        burn_in=start.start,
+        optimum_names=names,
+        optimum_mean=mean,
+        optimum_stddev=np.sqrt(variance),
+        hessian_mean=hessian_mean,
+        hessian_stddev=np.sqrt(hessian_variance),
+        distribution=IndependentTheta.from_nodes(
+            nodes, family=release.family, width=release.n_params, hessian_is_precision=True
+        ),
+        diagnostics={
+            "noise_ratio": trace.statistics.noise_ratio,
+            "slope_score": pooled_slope_score(trace.side.regression(), trace.statistics, release.sample_rate),
+            "linearity_pvalue": start.linearity_pvalue,
+            "n_steps_used": trace.statistics.count,
+            "effective_weight": trace.statistics.weight,
+            "burn_in_holds": start.holds,
+            "expected_clipped_share": expected.clipped_share,
         },
     )
 

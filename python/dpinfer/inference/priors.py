@@ -93,8 +93,8 @@ class CoordinatePriors:
     optimum_loc, optimum_scale : (k,) arrays
         Normal prior of the optimum.
     wide_scale, wide_power : (k,) arrays
-        A and p of the prior a**(p - 1) exp(-a**2 / (2 A**2)) on the Hessian a.  With A = 0 instead: a normal prior on v,
-        a = softplus(v), where p > 0, and on log(a) where p = 0.
+        A and p of the prior a**(p - 1) exp(-a**2 / (2 A**2)) on the Hessian a.  With A = 0 instead: a normal prior on
+        v, a = softplus(v), where p > 0, and on log(a) where p = 0.
     raw_loc, raw_scale : (k,) arrays
         Mean and standard deviation of that normal.
     """

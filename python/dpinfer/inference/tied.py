@@ -7,15 +7,25 @@ import numpy.typing as npt
 
 from dpinfer.inference.collapsed import CollapsedProblems, Nodes, SideRegression, collapsed_nodes
 from dpinfer.inference.priors import CoordinatePriors
-from dpinfer.inference.statistics import TraceStatistics
+from dpinfer.inference.statistics import TraceStatistics, segment_statistics
 from dpinfer.models import ExpectedGradients, InformedModel, Model, expected_gradients
 from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.release import Release
 
-__all__ = ["FisherRun", "SideSums", "TiedTrace", "fisher_tied_nodes", "pooled_slope_score", "raw_scale_sums"]
+__all__ = [
+    "WHOLE_TRACE",
+    "FisherRun",
+    "SideSums",
+    "TiedTrace",
+    "fisher_tied_nodes",
+    "pooled_slope_score",
+    "raw_scale_sums",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
 _OPTIMUM_SPREADS = 10.0
+WHOLE_TRACE = 0.06  # the share of the first steps that even the judgement of excursions leaves out
 
 
 @dataclass(frozen=True)
@@ -118,6 +128,43 @@ class TiedTrace:
     whole_statistics: TraceStatistics
     whole_side: SideSums
 
+    @classmethod
+    def from_release(cls, release: Release, burn_in: int, *, n_threads: int = 0) -> "TiedTrace":
+        """Take the statistics of a Fisher-scaled release: all steps from `burn_in` on, and from 6% of them on.
+
+        Parameters
+        ----------
+        release : Release
+            With ``settings["scaling"] == "fisher"``: its grad_scale holds I**(-1/2) for loc.
+        burn_in : int
+        n_threads : int
+        """
+        n, steps = release.n_params, release.n_steps
+        scale = np.broadcast_to(np.asarray(release.grad_scale), (steps, 2 * n))
+        noise = np.broadcast_to(release.noise_stddev, (steps, 2 * n))
+        information = scale[:, :n] ** -2.0
+        gradients = np.ascontiguousarray(release.noisy_gradients[:, :n] / information)
+        stddev = np.ascontiguousarray(noise[:, :n] / information)
+        positions = np.ascontiguousarray(release.positions[:, :n])
+        raw = release.positions[:, n:]
+
+        def part(first: int) -> tuple[TraceStatistics, SideSums]:
+            boundaries = np.array([first, steps], dtype=np.int64)
+            segments, reference = segment_statistics(positions, gradients, stddev, boundaries, n_threads=n_threads)
+            sums = raw_scale_sums(
+                raw[first:],
+                release.noisy_gradients[first:, n:],
+                noise[first:, n:],
+                release.sample_rate,
+                information[first:],
+            )
+            return TraceStatistics(steps - first, reference, *segments[0]), sums
+
+        statistics, side = part(burn_in)
+        whole_statistics, whole_side = part(min(burn_in, int(WHOLE_TRACE * steps)))
+        scale_square = np.mean(softplus(raw[burn_in:]) ** 2, axis=0)
+        return cls(statistics, side, scale_square, whole_statistics, whole_side)
+
 
 @dataclass(frozen=True)
 class FisherRun:
@@ -129,8 +176,8 @@ class FisherRun:
     n_records : int
     sample_rate, noise_multiplier, max_grad_norm, raw_ratio : float
     tolerance : float
-        Prior standard deviation of log(eta / N), where eta is the Hessian over the model's expected information: how far
-        the public second moments of the features may be off.
+        Prior standard deviation of log(eta / N), where eta is the Hessian over the model's expected information: how
+        far the public second moments of the features may be off.
     """
 
     model: Model
@@ -142,7 +189,7 @@ class FisherRun:
     tolerance: float
 
     def expected(self, positions: FloatArray) -> list[ExpectedGradients]:
-        """Return the expected gradients at each of the positions, (runs, n); one for all where they do not depend on it."""
+        """Return the expected gradients at each position (runs, n); only one where they do not depend on it."""
         if getattr(self.model, "pivotal", False):
             positions = self.model.prior_moments()[0][None, :]
         return [
@@ -260,8 +307,8 @@ def _bend(
 
     To second order ``E_q g_k / I_k`` is off its linear part by kappa N / 2 times the sum over j of
     ``bend_kj / sqrt(I_k)`` times ``I_j ((mu_t - mu*)_j**2 + s_tj**2 - 1 / h_j)``, less, as the divisor I_k changes with
-    mu_t, ``2 information_slope_k / sqrt(I_k)`` times ``I_k (mu_t - mu*)_k**2``.  The information is taken at the mean of
-    the positions.
+    mu_t, ``2 information_slope_k / sqrt(I_k)`` times ``I_k (mu_t - mu*)_k**2``.  The information is taken at the mean
+    of the positions.
     """
     statistics, model = trace.statistics, run.model
     runs, n = shape
@@ -283,8 +330,7 @@ def _bend(
 
 def _excursions(statistics: TraceStatistics, nodes: Nodes, at: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return mean and variance of I (mu_t - mu*)**2, averaged over the steps, under the posterior of mu*."""
-    mean = nodes.expectation(nodes.mean)
-    variance = nodes.expectation(nodes.variance + (nodes.mean - nodes.spread_to_nodes(mean)) ** 2)
+    mean, variance = nodes.moments(nodes.mean, nodes.variance)
     offset = statistics.position_mean - mean
     square = (statistics.spread**2 + offset**2 + variance).reshape(at.shape)
     doubt = (2.0 * variance**2 + 4.0 * offset**2 * variance).reshape(at.shape)

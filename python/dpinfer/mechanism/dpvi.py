@@ -14,9 +14,10 @@ from dpinfer._version import __version__
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
-from dpinfer.mechanism.records import check_records
+from dpinfer.mechanism.records import check_conjugate_records, check_records
 from dpinfer.mechanism.scaling import FisherScaling, GradScale, LearningRate, StepPolicy
-from dpinfer.models import GeneralizedLinearModel, LinearRegression
+from dpinfer.mechanism.sessions import ConjugateSession, GlmSession, GradientSession, SessionSettings
+from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model, prior_predictive_norm
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.release import Release
 
@@ -26,22 +27,24 @@ FloatArray = npt.NDArray[np.float64]
 
 RECIPES: dict[str, dict[str, Any]] = {
     "paper": {"loss": "per_example", "expectation": "monte_carlo", "gradient": "reparameterised"},
-    "default": {"loss": "split", "expectation": "quadrature", "gradient": "reparameterised"},
+    "plain": {"loss": "split", "expectation": "quadrature", "gradient": "reparameterised"},
     "tied": {"loss": "split", "expectation": "quadrature", "gradient": "reparameterised"},
 }
 _PAPER_RAW_SCALE = 550.0
+_PAPER_CONJUGATE_RAW_SCALE = 100.0
 _SMALL = 1e-300
+_CLIP_QUANTILE = 0.985
 
 
 def run_dpvi(
-    model: GeneralizedLinearModel,
+    model: GeneralizedLinearModel | ConjugateModel,
     X: npt.ArrayLike,
-    y: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
     *,
     plan: PrivacyPlan,
     n_records: int,
-    max_grad_norm: float,
-    grad_scale: GradScale | None = None,
+    max_grad_norm: float | str = "auto",
+    grad_scale: GradScale | FisherScaling | None = None,
     learning_rate: LearningRate | None = None,
     loss: str | None = None,
     expectation: str | None = None,
@@ -67,20 +70,21 @@ def run_dpvi(
 
     Parameters
     ----------
-    model : GeneralizedLinearModel
+    model : GeneralizedLinearModel or ConjugateModel
     X : (N, n_features) array of float64 or float32
-        Not copied when C-contiguous.
-    y : (N,) array
-        Responses: 0 or 1, counts, or real numbers, as the model says.
+        Not copied when C-contiguous.  For a conjugate model the records themselves, (N,) or (N, 1).
+    y : (N,) array, optional
+        Responses: 0 or 1, counts, or real numbers, as the model says.  None for a conjugate model.
     plan : PrivacyPlan
         From :func:`dpinfer.plan_privacy`; fixes noise_multiplier, sample_rate and n_steps.
     n_records : int
         A *public* number of records; ``len(X)`` would be private under add/remove adjacency.
-    max_grad_norm : float in [1e-30, 1e30]
-        Clipping norm C of the preconditioned gradient.
-    grad_scale : float, (loc, raw_scale) pair, (2 n,) array, or callable, optional
+    max_grad_norm : "auto" or float in [1e-30, 1e30]
+        Clipping norm C of the preconditioned gradient.  "auto" (default), for Fisher scaling only: the 98.5% quantile
+        of the gradient's norm under the model's prior predictive, which no record touches.
+    grad_scale : FisherScaling, float, (loc, raw_scale) pair, (2 n,) array, or callable, optional
         Preconditioner beta, in [1e-30, 1e30]; a callable gets (step, params) of the released iterate.  The default is
-        (1, 550), or that of the recipe.
+        (1, 550), for a conjugate model (1, 100), or that of the recipe.
     learning_rate : "heuristic", float, (2 n,) array, or callable, optional
         "heuristic" (default) is beta / (sigma C sqrt(T)): A55 of the paper with lambda_c = sqrt(d / 2).
     loss : {"split", "per_example"}, optional
@@ -88,12 +92,15 @@ def run_dpvi(
         clipped gradients (the paper).
     expectation : {"quadrature", "monte_carlo"}, optional
         Expectations under q by Gauss-Hermite in the linear predictor (default; closed form for Gaussian and Poisson
-        likelihoods) or by `n_draws` draws shared by the batch (the paper).
+        likelihoods), for a conjugate model in its parameters, or by `n_draws` draws shared by the batch (the paper).
     gradient : {"reparameterised", "aligned"}, optional
         Whether both gradients are released, or the gradient at one sampled theta per step, from which the other
         follows (Jalko et al. 2023).
-    recipe : {"default", "paper", "tied"}, optional
-        Fills what is not given.  "paper": per_example, monte_carlo; "tied": Fisher preconditioning with natural steps.
+    recipe : {"tied", "plain", "paper"}, optional
+        Fills what is not given.  "tied": :class:`dpinfer.mechanism.FisherScaling` with its start and steps; "plain":
+        constant preconditioner and rate; "paper": the same with per_example and monte_carlo.  The default is "tied" for
+        the conjugate models and linear regression, "plain" for the other models (whose features are often correlated:
+        docs/coverage.md) and where `grad_scale`, `learning_rate` or aligned gradients are given.
     n_draws : int
         Draws per step for "monte_carlo".
     n_nodes : int
@@ -123,8 +130,8 @@ def run_dpvi(
     Notes
     -----
     Source: NA-DPVI, Algorithm 3 and eq. A59.  Deviations: "split" keeps the data-independent part out of the clipped
-    sum; "quadrature" has no Monte Carlo noise; with "per_example" the prior and entropy gradients are exact rather than
-    averaged over the draws.
+    sum; "quadrature" has no Monte Carlo noise; with "monte_carlo" the entropy's gradient, and that of a generalised
+    linear model's prior, are exact rather than averaged over the draws.
 
     Examples
     --------
@@ -135,17 +142,37 @@ def run_dpvi(
     >>> release = dpi.run_dpvi(dpi.models.LogisticRegression(2), X, y, plan=plan, n_records=500, max_grad_norm=2.0)
     >>> release.noisy_gradients.shape
     (20, 4)
+    >>> waits = dpi.models.GammaExponential()
+    >>> dpi.run_dpvi(waits, rng.exponential(0.3, 500), plan=plan, n_records=500, max_grad_norm=2.0).names
+    ('rate',)
     """
-    if not isinstance(model, GeneralizedLinearModel):
-        raise TypeError(f"model must be a generalised linear model, got {type(model).__name__}")
+    if not isinstance(model, (GeneralizedLinearModel, ConjugateModel)):
+        raise TypeError(f"model must be a generalised linear or a conjugate model, got {type(model).__name__}")
+    if isinstance(model, ConjugateModel) and y is not None:
+        raise TypeError(f"y must be None for {type(model).__name__}, whose records are X")
+    if isinstance(model, GeneralizedLinearModel) and y is None:
+        raise TypeError(f"y must be given for {type(model).__name__}")
     if not isinstance(plan, PrivacyPlan):
         raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
     n_records = check_integer("n_records", n_records, 1)
-    max_grad_norm = check_interval("max_grad_norm", max_grad_norm, 1e-30, 1e30, low_open=False, high_open=False)
-    preset = RECIPES[check_choice("recipe", "default" if recipe is None else recipe, RECIPES)]
+    if recipe is None:
+        own = grad_scale is not None or learning_rate is not None or gradient == "aligned"
+        tied = isinstance(model, (ConjugateModel, LinearRegression)) and not own
+        recipe = "tied" if tied or isinstance(grad_scale, FisherScaling) else "plain"
+    preset = RECIPES[check_choice("recipe", recipe, RECIPES)]
     fisher = None
-    if recipe == "tied" and (grad_scale is None or learning_rate is None):
+    if isinstance(grad_scale, FisherScaling):
+        fisher, grad_scale = grad_scale, None
+    if recipe == "tied" and fisher is None:
+        if grad_scale is not None or learning_rate is not None:
+            raise ValueError("recipe 'tied' must not be given with grad_scale or learning_rate: it has its own")
         fisher = FisherScaling(model, n_records, plan.sample_rate, plan.n_steps)
+    if fisher is not None:
+        if learning_rate is not None or gradient == "aligned":
+            raise ValueError("learning_rate and gradient='aligned' must not be given with Fisher scaling")
+        if fisher.model != model or fisher.n_records != n_records or fisher.n_steps != plan.n_steps:
+            raise ValueError("grad_scale must be a FisherScaling of the same model, n_records and n_steps")
+    max_grad_norm = _max_grad_norm(model, max_grad_norm, fisher)
     settings = _Settings(
         loss=check_choice("loss", preset["loss"] if loss is None else loss, ("split", "per_example")),
         expectation=check_choice(
@@ -163,7 +190,10 @@ def run_dpvi(
         raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
     report = resolve_progress(progress, "private steps")
     if grad_scale is None:
-        grad_scale = (1.0, _PAPER_RAW_SCALE) if fisher is None else fisher.grad_scale
+        paper = _PAPER_CONJUGATE_RAW_SCALE if isinstance(model, ConjugateModel) else _PAPER_RAW_SCALE
+        grad_scale = (1.0, paper)
+    if fisher is not None:
+        grad_scale = fisher.grad_scale
     if learning_rate is None:
         learning_rate = "heuristic" if fisher is None else fisher.learning_rate
     policy = StepPolicy(
@@ -172,19 +202,30 @@ def run_dpvi(
         n_params=model.n_params,
         heuristic_rate=1.0 / (plan.noise_multiplier * max_grad_norm * math.sqrt(plan.n_steps)),
     )
-    params = _start(model, start)
-    features, response = check_records(model, X, y)
-    run = _Run(
-        model=model,
-        plan=plan,
-        settings=settings,
-        n_records=n_records,
+    params = fisher.start() if start is None and fisher is not None else _start(model, start)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(settings.n_nodes)
+    if isinstance(model, ConjugateModel):
+        if settings.expectation == "quadrature" and settings.gradient == "reparameterised":
+            model.check_points(settings.n_nodes)
+        records = check_conjugate_records(model, X)
+    else:
+        features, response = check_records(model, X, y)
+    key = source.take_key()
+    shared = SessionSettings(
+        aligned=settings.gradient == "aligned",
+        nodes=nodes,
+        weights=weights / np.sqrt(2.0 * np.pi),
+        sample_rate=plan.sample_rate,
         max_grad_norm=max_grad_norm,
-        key=source.take_key(),
-        features=features,
-        response=response,
+        key=key,
         n_threads=threads,
     )
+    session: GradientSession
+    if isinstance(model, ConjugateModel):
+        session = ConjugateSession(model, records, shared)
+    else:
+        session = GlmSession(model, features, response, shared)
+    run = _Run(model, plan, settings, session, n_records=n_records, max_grad_norm=max_grad_norm, key=key)
     trace = run.trace(params, policy, report)
     return Release(
         **trace,
@@ -203,7 +244,9 @@ def run_dpvi(
         settings={
             "mechanism": "dpvi",
             "version": __version__,
-            "recipe": recipe or "default",
+            "recipe": recipe,
+            "scaling": "fisher" if fisher is not None else "given",
+            **({} if fisher is None else {"raw_ratio": fisher.raw_ratio, "tolerance": fisher.tolerance}),
             "loss": settings.loss,
             "expectation": settings.expectation,
             "n_draws": settings.n_draws,
@@ -223,46 +266,32 @@ class _Settings:
 
 
 class _Run:
-    """The state of one private run: the records' session, and the public arithmetic around its noisy sums."""
+    """One private run: the records' session, and the public arithmetic around its noisy sums."""
 
     def __init__(
         self,
-        *,
-        model: GeneralizedLinearModel,
+        model: Model,
         plan: PrivacyPlan,
         settings: _Settings,
+        session: GradientSession,
+        *,
         n_records: int,
         max_grad_norm: float,
         key: bytes,
-        features: npt.NDArray[np.float64] | npt.NDArray[np.float32],
-        response: FloatArray,
-        n_threads: int,
     ) -> None:
-        self._model = model
+        self._n_params = model.n_params
         self._plan = plan
-        self._settings = settings
+        self._session = session
         self._key = key
         self._process = os.getpid()
         self._aligned = settings.gradient == "aligned"
+        self._n_draws = 1 if self._aligned else settings.n_draws if settings.expectation == "monte_carlo" else 0
         self._share = 1.0 / n_records if settings.loss == "per_example" else 0.0
         self._noise = plan.noise_multiplier * max_grad_norm
-        nodes, weights = np.polynomial.hermite_e.hermegauss(settings.n_nodes)
-        self._nodes, self._weights = nodes, weights / np.sqrt(2.0 * np.pi)
-        self._session = _native.StepSession(
-            features=features,
-            response=response,
-            likelihood=model.likelihood,
-            intercept=model.fit_intercept,
-            aligned=self._aligned,
-            sample_rate=plan.sample_rate,
-            max_grad_norm=max_grad_norm,
-            key=key,
-            n_threads=n_threads,
-        )
 
     def trace(self, params: FloatArray, policy: StepPolicy, report: ProgressCallback) -> dict[str, Any]:
         """Run every step and return the arrays of the release."""
-        n, steps = self._model.n_params, self._plan.n_steps
+        n, steps = self._n_params, self._plan.n_steps
         width = n if self._aligned else 2 * n
         all_params = np.empty((steps, 2 * n))
         gradients = np.empty((steps, width))
@@ -295,61 +324,38 @@ class _Run:
         """Return the released gradient (k,) and the gradient that moves the parameters (2 n,)."""
         if os.getpid() != self._process:
             raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
-        model, rate = self._model, self._plan.sample_rate
-        n = model.n_params
+        n, rate = self._n_params, self._plan.sample_rate
         loc, raw = params[:n], params[n:]
         s, slope = softplus(raw), sigmoid(raw)
         entropy = -np.where(raw > -30.0, slope / np.maximum(s, _SMALL), 1.0)  # gradient of -H in raw_scale
-        if self._aligned:
-            z = _native.monte_carlo_normals(self._key, step, n)
-            theta = loc + s * z
-            points[step] = theta
-            prior = -model.log_prior_gradient(theta)
-            self._set_draws(theta[None, :], z[None, :])
-            self._session.set_scales(beta[:n], beta[:n] * (self._share * prior))
-            released = self._session.noisy_sum(step, self._plan.noise_multiplier) / beta[:n]
-            if self._share == 0.0:
-                released += rate * prior
-            return released, np.concatenate((released, z * slope * released + rate * entropy))
-        prior_loc, prior_raw = model.expected_log_prior_gradient(loc, raw)
-        prior = np.concatenate((-prior_loc, entropy - prior_raw))
-        multiplier = beta.copy()
-        n_coef = model.n_coef
-        if self._settings.expectation == "quadrature":
-            self._session.set_quadrature(
-                loc[:n_coef], s[:n_coef] ** 2, self._nodes, self._weights, self._moments(loc, raw)
-            )
-            multiplier[n : n + n_coef] *= s[:n_coef] * slope[:n_coef]
-        else:
-            z = _native.monte_carlo_normals(self._key, step, self._settings.n_draws * n).reshape(-1, n)
-            self._set_draws(loc + s * z, z)
-            multiplier[n:] *= slope / self._settings.n_draws
-        self._session.set_scales(multiplier, beta * (self._share * prior))
-        released = self._session.noisy_sum(step, self._plan.noise_multiplier) / beta
+        draws = None
+        if self._n_draws:
+            draws = _native.monte_carlo_normals(self._key, step, self._n_draws * n).reshape(-1, n)
+        prior = self._session.prepare(loc, raw, draws)
+        if not self._aligned:
+            prior[n:] += entropy
+        beta = beta[: prior.size]
+        offset = beta * (self._share * prior)
+        released = self._session.noisy_sum(step, beta, offset, self._plan.noise_multiplier) / beta
         if self._share == 0.0:
             released += rate * prior
-        return released, released
-
-    def _moments(self, loc: FloatArray, raw: FloatArray) -> FloatArray:
-        if not isinstance(self._model, LinearRegression):
-            return np.empty(0)
-        m = self._model.dispersion_moments(float(loc[-1]), float(raw[-1]))
-        return np.array(
-            [m.precision, m.precision_loc, m.precision_raw_scale, m.log_variance_loc, m.log_variance_raw_scale]
-        )
-
-    def _set_draws(self, theta: FloatArray, z: FloatArray) -> None:
-        n_coef = self._model.n_coef
-        dispersion = np.empty((0, theta.shape[0]))
-        if self._model.has_dispersion:
-            variance, slope = softplus(theta[:, -1]), sigmoid(theta[:, -1])
-            dispersion = np.stack((1.0 / variance, slope / variance, z[:, -1]))
-        self._session.set_draws(
-            np.ascontiguousarray(theta[:, :n_coef]), np.ascontiguousarray(z[:, :n_coef]), dispersion
-        )
+        if not self._aligned or draws is None:
+            return released, released
+        z = draws[0]
+        points[step] = loc + s * z
+        return released, np.concatenate((released, z * slope * released + rate * entropy))
 
 
-def _start(model: GeneralizedLinearModel, start: tuple[npt.ArrayLike, npt.ArrayLike] | None) -> FloatArray:
+def _max_grad_norm(model: Model, value: float | str, fisher: FisherScaling | None) -> float:
+    if isinstance(value, str):
+        check_choice("max_grad_norm", value, ("auto",))
+        if fisher is None:
+            raise ValueError("max_grad_norm must be a number without Fisher scaling, got 'auto'")
+        return prior_predictive_norm(model, _CLIP_QUANTILE, fisher.raw_ratio)
+    return check_interval("max_grad_norm", value, 1e-30, 1e30, low_open=False, high_open=False)
+
+
+def _start(model: Model, start: tuple[npt.ArrayLike, npt.ArrayLike] | None) -> FloatArray:
     if start is None:
         return np.concatenate(model.default_start())
     if not isinstance(start, tuple) or len(start) != 2:

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import RecordError
-from dpinfer.models import GeneralizedLinearModel
+from dpinfer.models import ConjugateModel, GeneralizedLinearModel
 
-__all__ = ["check_records"]
+__all__ = ["check_conjugate_records", "check_records"]
 
 Features = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 
@@ -58,3 +58,36 @@ def check_records(model: GeneralizedLinearModel, X: Any, y: Any) -> tuple[Featur
     elif model.likelihood == "poisson" and not np.all((response >= 0.0) & (response == np.floor(response))):
         raise RecordError("y must hold counts (integers of at least 0) for PoissonRegression")
     return features, response
+
+
+def check_conjugate_records(model: ConjugateModel, X: Any) -> npt.NDArray[np.float64]:
+    """Return the records of a conjugate model as (N,) float64.
+
+    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
+
+    Raises
+    ------
+    TypeError
+        If the array does not hold real numbers.
+    RecordError
+        If the shape is wrong, there is no record, or a value is not finite or outside the model's range.
+    """
+    records = np.asarray(X)
+    if records.dtype.kind not in "fiub":
+        raise TypeError(f"X must be an array of real numbers, got dtype {records.dtype}")
+    if records.ndim == 2 and records.shape[1] == 1:
+        records = records[:, 0]
+    if records.ndim != 1:
+        columns = f"{records.shape[1]} columns" if records.ndim == 2 else f"{records.ndim} dimensions"
+        raise RecordError(f"X must have shape (N,) or (N, 1) for {type(model).__name__}, got {columns}")
+    if records.shape[0] == 0:
+        raise RecordError("X must have at least one row, got none")
+    if records.shape[0] > _MAX_RECORDS:
+        raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
+    values = np.ascontiguousarray(records, dtype=np.float64)
+    if not np.all(np.isfinite(values)):
+        raise RecordError("X must be finite: it holds a NaN or an infinity")
+    required = model.invalid_records(values)
+    if required is not None:
+        raise RecordError(f"X must hold {required} for {type(model).__name__}")
+    return values

@@ -1,6 +1,5 @@
 """Preconditioners and learning rates: functions of public settings and of the already released iterate only."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._validate import check_choice, check_float_array, check_interval
-from dpinfer.models import GeneralizedLinearModel
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer.models import InformedModel, Model
+from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 
 __all__ = ["FisherScaling", "GradScale", "LearningRate", "Schedule", "StepPolicy"]
 
@@ -20,93 +19,100 @@ GradScale = float | tuple[float, float] | npt.ArrayLike | Schedule
 LearningRate = str | float | npt.ArrayLike | Schedule
 
 _SMALLEST_SCALE, _LARGEST_SCALE = 1e-30, 1e30
+_SMALLEST_INFORMATION = 1e-12
+_SMALLEST_SLOPE = 1e-20
 
 
 @dataclass(frozen=True)
 class FisherScaling:
     """Preconditioner and natural steps from the model's expected information at the released iterate.
 
-    With I_j the per-record expected information of weight j under public second moments of the features,
-    beta_loc = I**(-1/2) and beta_raw = rho / (s s' I); the steps are
-    ``rate(t) / (kappa N I)`` for loc and ``rate(t) / (kappa s'**2 (N I + 1 / s**2))`` for raw_scale.
+    With I_j the per-record expected information of parameter j at the iterate, beta_loc = I**(-1/2) and
+    beta_raw = rho / (s s' I); the steps are ``rate(t) / (kappa N I)`` for loc and
+    ``rate(t) / (kappa s'**2 (N I + 1 / s**2))`` for raw_scale, with ``rate(t) = min(r, 2 / (t + 1))``.
 
     **Privacy.** Depends on past releases and public numbers only: no privacy cost.
 
     Parameters
     ----------
-    model : GeneralizedLinearModel
-        Logistic, probit or Poisson.
+    model : Model
+        One that knows its information: the conjugate and the generalised linear models.
     n_records : int
         The public number of records.
     sample_rate : float in (0, 1]
     n_steps : int
-    second_moments : float or (n_features,) array
-        Public guesses of E[x_j**2], positive; 1 for standardised features.
     raw_ratio : float
-        rho, the share of the clipping norm given to the raw_scale gradients.
-    rate : float
-        Base rate lambda; the first fifth of the steps uses five times it.
+        rho, how the raw_scale gradients are weighted against those of loc.
+    largest_rate : float in (0, 1), optional
+        r; 50 / n_steps by default, at most 1/2.
+    tolerance : float
+        How far, as a standard deviation of the logarithm, the true information per record may be off what the model
+        expects; the posterior takes it as the prior of their ratio.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
 
     Notes
     -----
-    The expected information of the logistic model is E[p(1 - p)] with a Gaussian linear predictor of variance
-    ``second_moments @ (loc**2 + s**2)``, approximated by ``1 / (4 sqrt(1 + pi v / 8))``; of the probit model by
-    ``2 / (pi sqrt(1 + v))``, and of the Poisson model by ``exp(v / 2)`` at most 1e6.
+    Scaled by the information, every parameter's gradient has the same variance, so that one clipping norm serves all;
+    a step moves every parameter by the same share of its distance to the optimum.  Chosen by coverage, then width:
+    docs/coverage.md.
     """
 
-    model: GeneralizedLinearModel
+    model: Model
     n_records: int
     sample_rate: float
     n_steps: int
-    second_moments: float | npt.ArrayLike = 1.0
-    raw_ratio: float = 0.4
-    rate: float | None = None
+    raw_ratio: float = 0.2
+    largest_rate: float | None = None
+    tolerance: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.model.has_dispersion:
-            raise ValueError("model must have no noise variance, got a Gaussian likelihood")
-        moments = np.asarray(self.second_moments, dtype=np.float64)
-        if moments.ndim == 0:
-            moments = np.full(self.model.n_features, float(moments))
-        moments = check_float_array("second_moments", moments, (self.model.n_features,))
-        if not np.all(moments > 0.0):
-            raise ValueError("second_moments must be positive")
-        if self.model.fit_intercept:
-            moments = np.append(moments, 1.0)
-        object.__setattr__(self, "second_moments", moments)
+        if not isinstance(self.model, InformedModel):
+            raise TypeError(f"model must know its expected information, got {type(self.model).__name__}")
+        check_integer("n_records", self.n_records, 1)
+        check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False)
+        check_integer("n_steps", self.n_steps, 1)
         check_interval("raw_ratio", self.raw_ratio, 0.0)
-        rate = 10.0 / self.n_steps if self.rate is None else check_interval("rate", self.rate, 0.0)
-        object.__setattr__(self, "rate", rate)
+        check_interval("tolerance", self.tolerance, 0.0)
+        largest = min(0.5, 50.0 / self.n_steps) if self.largest_rate is None else self.largest_rate
+        object.__setattr__(self, "largest_rate", check_interval("largest_rate", largest, 0.0, 1.0))
 
     def information(self, params: FloatArray) -> FloatArray:
         """Return the per-record expected information I_j at (loc, raw_scale), shape (n,)."""
         n = params.size // 2
-        moments = np.asarray(self.second_moments)
-        spread = float(moments @ (params[:n] ** 2 + softplus(params[n:]) ** 2))
-        if self.model.likelihood == "logistic":
-            level = 0.25 / math.sqrt(1.0 + math.pi * spread / 8.0)
-        elif self.model.likelihood == "probit":
-            level = 2.0 / (math.pi * math.sqrt(1.0 + spread))
-        else:
-            level = min(math.exp(min(0.5 * spread, 20.0)), 1e6)
-        return np.asarray(level * moments)
+        model: Any = self.model
+        return np.asarray(np.maximum(model.information(params[:n], softplus(params[n:])), _SMALLEST_INFORMATION))
+
+    def rate(self, step: int) -> float:
+        """Return the share of the distance to the optimum that a step covers."""
+        return min(float(self.largest_rate or 0.0), 2.0 / (step + 1.0))
+
+    def start(self) -> FloatArray:
+        """Return (loc, raw_scale): the prior's mean, and the scale that N records of the expected information leave."""
+        loc = self.model.prior_moments()[0]
+        model: Any = self.model
+        information = np.maximum(model.information(loc), _SMALLEST_INFORMATION)
+        return np.concatenate((loc, softplus_inverse((self.n_records * information) ** -0.5)))
 
     def grad_scale(self, step: int, params: FloatArray) -> FloatArray:
         """Return (beta_loc, beta_raw) at a step, shape (2 n,)."""
         information = self.information(params)
         raw = params[params.size // 2 :]
-        return np.concatenate(
-            (information**-0.5, self.raw_ratio / np.maximum(softplus(raw) * sigmoid(raw) * information, 1e-20))
-        )
+        slope = np.maximum(softplus(raw) * sigmoid(raw) * information, _SMALLEST_SLOPE)
+        return np.concatenate((information**-0.5, self.raw_ratio / slope))
 
     def learning_rate(self, step: int, params: FloatArray) -> FloatArray:
         """Return the step sizes at a step, shape (2 n,)."""
         information = self.information(params)
         raw = params[params.size // 2 :]
         scale, slope = softplus(raw), sigmoid(raw)
-        rate = float(self.rate or 0.0) * (5.0 if step < self.n_steps // 5 else 1.0) / self.sample_rate
+        rate = self.rate(step) / self.sample_rate
         total = self.n_records * information
-        return np.concatenate((rate / total, rate / np.maximum(slope**2 * (total + scale**-2.0), 1e-20)))
+        curvature = slope**2 * (total + 1.0 / np.maximum(scale**2, 1e-300))
+        return np.concatenate((rate / total, rate / np.maximum(curvature, _SMALLEST_SLOPE)))
 
 
 class StepPolicy:

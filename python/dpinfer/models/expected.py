@@ -76,7 +76,9 @@ def _preconditioned(
 
 
 @lru_cache(maxsize=256)
-def _cached(model: Model, loc: tuple[float, ...], max_grad_norm: float, raw_ratio: float, size: int) -> ExpectedGradients:
+def _cached(
+    model: Model, loc: tuple[float, ...], max_grad_norm: float, raw_ratio: float, size: int
+) -> ExpectedGradients:
     if not isinstance(model, InformedModel):
         raise TypeError(f"model must know its expected information, got {type(model).__name__}")
     rng = np.random.default_rng(_SEED)

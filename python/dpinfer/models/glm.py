@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,40 +11,17 @@ from scipy import special
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.models.base import FloatArray, Model
-from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus, softplus_inverse
+from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus
 
 __all__ = [
-    "DispersionMoments",
     "GeneralizedLinearModel",
-    "LinearRegression",
     "LogisticRegression",
     "PoissonRegression",
     "ProbitRegression",
 ]
 
 _START_RAW_SCALE = -6.0
-_GAUSS_HERMITE_NODES = 64
-_SMALL = 1e-300
-
-
-@dataclass(frozen=True)
-class DispersionMoments:
-    """Expectations under q of functions of the noise variance, and their gradients in (loc, raw_scale).
-
-    Parameters
-    ----------
-    precision, precision_loc, precision_raw_scale : float
-        E[1 / variance] and its two derivatives.
-    log_variance, log_variance_loc, log_variance_raw_scale : float
-        E[log variance] and its two derivatives.
-    """
-
-    precision: float
-    precision_loc: float
-    precision_raw_scale: float
-    log_variance: float
-    log_variance_loc: float
-    log_variance_raw_scale: float
+_LARGEST_LOG_RATE = 40.0
 
 
 @dataclass(frozen=True)
@@ -169,11 +146,13 @@ class GeneralizedLinearModel(Model):
         """
         design = np.ones((size, self.n_coef))
         design[:, : self.n_features] = rng.normal(size=(size, self.n_features)) * np.asarray(self.feature_scale)
-        records = (design, self._simulate_response(design @ loc[: self.n_coef], loc, rng))
+        records = (design, self._draw_response(design @ loc[: self.n_coef], self.constrain(loc), rng))
         return records, np.full(size, 1.0 / size)
 
-    def record_derivatives(self, records: tuple[FloatArray, FloatArray], loc: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return first and second derivatives of -log p(record | theta) in each parameter at loc, two (size, n) arrays."""
+    def record_derivatives(
+        self, records: tuple[FloatArray, FloatArray], loc: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return both derivatives of -log p(record | theta) in each parameter at loc, two (records, n) arrays."""
         design, response = records
         first, second = self._loss_slopes(design @ loc[: self.n_coef], response, loc)
         return design * first[:, None], np.square(design) * second[:, None]
@@ -185,9 +164,6 @@ class GeneralizedLinearModel(Model):
     def _loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return -f'(eta) and -f''(eta)."""
         raise TypeError(f"{type(self).__name__} has no likelihood slopes")
-
-    def _simulate_response(self, eta: FloatArray, loc: FloatArray, rng: np.random.Generator) -> FloatArray:
-        raise TypeError(f"{type(self).__name__} cannot simulate responses")
 
     def linear_predictor(self, theta: npt.ArrayLike, X: npt.ArrayLike) -> FloatArray:
         """Return eta = X w + intercept, shape (..., n_points) for theta (..., n) and X (n_points, n_features)."""
@@ -201,6 +177,37 @@ class GeneralizedLinearModel(Model):
     def predict_mean(self, theta: npt.ArrayLike, X: npt.ArrayLike) -> FloatArray:
         """Return E[y | theta, x] for unconstrained theta (..., n): shape (..., n_points)."""
         return self._inverse_link(self.linear_predictor(theta, X))
+
+    def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
+        """Draw constrained parameters from the prior, (size, n)."""
+        return np.random.default_rng(rng).normal(0.0, self.prior_scale, (check_integer("size", size, 0), self.n_params))
+
+    def simulate_features(
+        self, n_records: int, rng: np.random.Generator | int, second_moments: npt.ArrayLike = 1.0
+    ) -> FloatArray:
+        """Draw features (n_records, n_features): independent N(0, second_moments), a public convention.
+
+        Parameters
+        ----------
+        n_records : int
+        rng : numpy.random.Generator or int
+        second_moments : float or (n_features,) array
+            E[x_j**2], at least 0.
+        """
+        moments = np.asarray(second_moments)
+        moments = check_float_array("second_moments", moments, () if moments.ndim == 0 else (self.n_features,))
+        if not np.all(moments >= 0.0):
+            raise ValueError("second_moments must be at least 0")
+        shape = (check_integer("n_records", n_records, 0), self.n_features)
+        return np.sqrt(moments) * np.random.default_rng(rng).standard_normal(shape)
+
+    def simulate(self, params: npt.ArrayLike, X: npt.ArrayLike, rng: np.random.Generator | int) -> FloatArray:
+        """Draw responses (n_points,) given constrained parameters (n,) and features (n_points, n_features)."""
+        values = check_float_array("params", params, (self.n_params,))
+        return self._draw_response(self.linear_predictor(values, X), values, np.random.default_rng(rng))
+
+    def _draw_response(self, eta: FloatArray, params: FloatArray, generator: np.random.Generator) -> FloatArray:
+        return (generator.random(eta.shape) < self._inverse_link(eta)).astype(np.float64)
 
     def _inverse_link(self, eta: FloatArray) -> FloatArray:
         raise TypeError(f"{type(self).__name__} defines no inverse link")
@@ -240,9 +247,6 @@ class LogisticRegression(GeneralizedLinearModel):
         probability = sigmoid(eta)
         return probability - response, probability * sigmoid(-eta)
 
-    def _simulate_response(self, eta: FloatArray, loc: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return (rng.random(eta.shape) < sigmoid(eta)).astype(np.float64)
-
     def _inverse_link(self, eta: FloatArray) -> FloatArray:
         return sigmoid(eta)
 
@@ -267,9 +271,6 @@ class ProbitRegression(GeneralizedLinearModel):
         ratio = np.exp(-0.5 * t**2 - 0.5 * np.log(2.0 * np.pi) - special.log_ndtr(t))
         return -sign * ratio, ratio * (t + ratio)
 
-    def _simulate_response(self, eta: FloatArray, loc: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return (rng.random(eta.shape) < special.ndtr(eta)).astype(np.float64)
-
     def _inverse_link(self, eta: FloatArray) -> FloatArray:
         return np.asarray(special.ndtr(eta))
 
@@ -292,181 +293,16 @@ class PoissonRegression(GeneralizedLinearModel):
         rate = np.exp(np.minimum(eta, 138.0))
         return rate - response, rate
 
-    def _simulate_response(self, eta: FloatArray, loc: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return rng.poisson(np.exp(np.minimum(eta, 30.0))).astype(np.float64)
-
     def _inverse_link(self, eta: FloatArray) -> FloatArray:
         return np.asarray(np.exp(eta))
+
+    def _draw_response(self, eta: FloatArray, params: FloatArray, generator: np.random.Generator) -> FloatArray:
+        if eta.size and eta.max() > _LARGEST_LOG_RATE:
+            raise ValueError(f"params must keep the linear predictor at most {_LARGEST_LOG_RATE:g}")
+        return generator.poisson(np.exp(eta)).astype(np.float64)
 
     def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         """Return log p(y_i | theta, x_i) for counts y, shape (..., n_points)."""
         counts = np.asarray(y, dtype=np.float64)
         eta = self.linear_predictor(theta, X)
         return np.asarray(counts * eta - np.exp(eta) - special.gammaln(counts + 1.0))
-
-
-@dataclass(frozen=True)
-class LinearRegression(GeneralizedLinearModel):
-    """Gaussian responses with unknown noise variance and a normal-inverse-gamma prior.
-
-    variance ~ InvGamma(variance_shape, variance_rate); each weight given it ~ N(0, prior_scale**2 * variance).  The
-    last unconstrained parameter rho maps to the variance by softplus.
-
-    Parameters
-    ----------
-    n_features, prior_scale, fit_intercept, feature_names
-        As in :class:`GeneralizedLinearModel`; `prior_scale` is relative to the noise standard deviation.
-    variance_shape, variance_rate : float
-        Parameters of the inverse-gamma prior, positive.
-    """
-
-    prior_scale: float = 2.0
-    variance_shape: float = 20.0
-    variance_rate: float = 0.5
-
-    likelihood: ClassVar[str] = "gaussian"
-    pivotal: ClassVar[bool] = True  # scaled by the information, gradients have the same distribution at every theta
-    has_dispersion: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        put = object.__setattr__
-        put(self, "variance_shape", check_interval("variance_shape", self.variance_shape, 0.0))
-        put(self, "variance_rate", check_interval("variance_rate", self.variance_rate, 0.0))
-
-    def constrain(self, theta: npt.ArrayLike) -> FloatArray:
-        """Map rho to the noise variance softplus(rho)."""
-        values = np.array(theta, dtype=np.float64)
-        values[..., -1] = softplus(values[..., -1])
-        return values
-
-    def unconstrain(self, params: npt.ArrayLike) -> FloatArray:
-        """Map the noise variance to rho."""
-        values = np.array(params, dtype=np.float64)
-        values[..., -1] = softplus_inverse(values[..., -1])
-        return values
-
-    def log_prior(self, theta: npt.ArrayLike) -> FloatArray:
-        """Return the log prior density of (w, rho), the Jacobian of softplus included."""
-        values = check_float_array("theta", theta, finite=False)
-        weights, rho = values[..., :-1], values[..., -1]
-        variance = softplus(rho)
-        shape, rate = self.variance_shape, self.variance_rate
-        scale2 = self.prior_scale**2 * variance
-        normal = -0.5 * np.sum(weights**2, axis=-1) / scale2 - 0.5 * self.n_coef * np.log(2.0 * np.pi * scale2)
-        gamma = shape * np.log(rate) - special.gammaln(shape) - (shape + 1.0) * np.log(variance) - rate / variance
-        return np.asarray(normal + gamma + log_sigmoid(rho))
-
-    def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
-        """Return the gradient of the log prior at one theta (n,)."""
-        weights, rho = theta[:-1], float(theta[-1])
-        variance, slope = float(softplus(rho)), float(sigmoid(rho))
-        scale2 = self.prior_scale**2
-        quadratic = 0.5 * float(weights @ weights) / scale2 + self.variance_rate
-        power = 0.5 * self.n_coef + self.variance_shape + 1.0
-        last = (quadratic / variance**2 - power / variance) * slope + float(sigmoid(-rho))
-        return np.append(-weights / (scale2 * variance), last)
-
-    def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
-        """Return the expected information: E[x_j**2] / variance for a weight, (d log variance / d rho)**2 / 2 for rho."""
-        rho = loc[..., -1:]
-        variance = np.maximum(softplus(rho), _SMALL)
-        return np.concatenate((self.second_moments / variance, 0.5 * np.square(sigmoid(rho) / variance)), axis=-1)
-
-    def record_derivatives(self, records: tuple[FloatArray, FloatArray], loc: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return first and second derivatives of -log p(record | theta) in each parameter at loc, two (size, n) arrays."""
-        design, response = records
-        variance, slope = float(softplus(loc[-1])), float(sigmoid(loc[-1]))
-        residual = response - design @ loc[:-1]
-        ratio = slope / variance  # d log variance / d rho
-        bend = ratio * float(sigmoid(-loc[-1])) - ratio**2
-        square = np.square(residual) / variance
-        first = np.column_stack((-design * (residual / variance)[:, None], 0.5 * ratio * (1.0 - square)))
-        second = np.column_stack((np.square(design) / variance, 0.5 * (bend * (1.0 - square) + ratio**2 * square)))
-        return first, second
-
-    def _simulate_response(self, eta: FloatArray, loc: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return eta + np.sqrt(softplus(loc[-1])) * rng.normal(size=eta.shape)
-
-    def dispersion_moments(self, loc: float, raw_scale: float) -> DispersionMoments:
-        """Return E_q[1 / variance], E_q[log variance] and their gradients, for rho ~ N(loc, softplus(raw_scale)**2).
-
-        Gauss-Hermite with 64 nodes on the derivatives (Bonnet and Price: dE[h]/d loc = E[h'],
-        dE[h]/d raw_scale = E[h''] s s').
-        """
-        scale, slope = float(softplus(raw_scale)), float(sigmoid(raw_scale))
-        nodes, weights = _gauss_hermite()
-        rho = loc + scale * nodes
-        variance, d1 = softplus(rho), sigmoid(rho)
-        d2 = d1 * sigmoid(-rho)
-        precision = 1.0 / variance
-        ratio = d1 * precision
-        chain = scale * slope
-        return DispersionMoments(
-            precision=float(weights @ precision),
-            precision_loc=float(weights @ (-ratio * precision)),
-            precision_raw_scale=chain * float(weights @ ((2.0 * ratio**2 - d2 * precision) * precision)),
-            log_variance=float(weights @ np.log(variance)),
-            log_variance_loc=float(weights @ ratio),
-            log_variance_raw_scale=chain * float(weights @ (d2 * precision - ratio**2)),
-        )
-
-    def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the gradient of E_q[log prior]; closed form in the weights, quadrature in rho."""
-        moments = self.dispersion_moments(float(loc[-1]), float(raw_scale[-1]))
-        scale, slope = softplus(raw_scale), sigmoid(raw_scale)
-        weight_precision = moments.precision / self.prior_scale**2
-        grad_loc, grad_raw = np.empty_like(loc), np.empty_like(raw_scale)
-        grad_loc[:-1] = -weight_precision * loc[:-1]
-        grad_raw[:-1] = -weight_precision * scale[:-1] * slope[:-1]
-        squares = float(loc[:-1] @ loc[:-1] + scale[:-1] @ scale[:-1])
-        quadratic = 0.5 * squares / self.prior_scale**2 + self.variance_rate
-        power = 0.5 * self.n_coef + self.variance_shape + 1.0
-        nodes, weights = _gauss_hermite()
-        rho = float(loc[-1]) + float(scale[-1]) * nodes
-        grad_loc[-1] = -quadratic * moments.precision_loc - power * moments.log_variance_loc + weights @ sigmoid(-rho)
-        grad_raw[-1] = (
-            -quadratic * moments.precision_raw_scale
-            - power * moments.log_variance_raw_scale
-            - float(scale[-1] * slope[-1]) * float(weights @ (sigmoid(rho) * sigmoid(-rho)))
-        )
-        return grad_loc, grad_raw
-
-    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
-        """Return means and standard deviations, (n,) each: for rho those of a normal with the prior's central 68%.
-
-        The weights' standard deviation is `prior_scale` times the square root of the variance's prior median.
-        """
-        low, median, high = softplus_inverse(
-            self.variance_rate / special.gammainccinv(self.variance_shape, special.ndtr([-1.0, 0.0, 1.0]))
-        )
-        weight_scale = self.prior_scale * float(np.sqrt(softplus(median)))
-        loc, scale = np.zeros(self.n_params), np.full(self.n_params, weight_scale)
-        loc[-1], scale[-1] = 0.5 * (low + high), 0.5 * (high - low)
-        return loc, scale
-
-    def default_start(self) -> tuple[FloatArray, FloatArray]:
-        """Return loc = 1 for the weights and -4 for rho, raw_scale = -6: the paper's start."""
-        loc = np.append(np.ones(self.n_coef), -4.0)
-        return loc, np.full(self.n_params, _START_RAW_SCALE)
-
-    def _inverse_link(self, eta: FloatArray) -> FloatArray:
-        return eta
-
-    def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
-        """Return log p(y_i | theta, x_i), shape (..., n_points)."""
-        values = np.asarray(theta, dtype=np.float64)
-        variance = softplus(values[..., -1])[..., None]
-        residual = np.asarray(y, dtype=np.float64) - self.linear_predictor(values, X)
-        return np.asarray(-0.5 * residual**2 / variance - 0.5 * np.log(2.0 * np.pi * variance))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the model as JSON values."""
-        return super().to_dict() | {"variance_shape": self.variance_shape, "variance_rate": self.variance_rate}
-
-
-@cache
-def _gauss_hermite() -> tuple[FloatArray, FloatArray]:
-    """Return nodes and weights with sum(weights * f(nodes)) = E[f(Z)], Z standard normal."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_GAUSS_HERMITE_NODES)
-    return nodes, weights / np.sqrt(2.0 * np.pi)

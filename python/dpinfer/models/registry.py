@@ -4,11 +4,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpinfer.models.base import Model
-from dpinfer.models.glm import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
+from dpinfer.models.conjugate import BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential
+from dpinfer.models.glm import LogisticRegression, PoissonRegression, ProbitRegression
+from dpinfer.models.linear_regression import LinearRegression
 
 __all__ = ["model_from_dict"]
 
-_KINDS = {kind.__name__: kind for kind in (LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression)}
+_KINDS: dict[str, type[Model]] = {
+    kind.__name__: kind
+    for kind in (
+        BetaBernoulli,
+        BetaBinomial,
+        DirichletCategorical,
+        GammaExponential,
+        LinearRegression,
+        LogisticRegression,
+        PoissonRegression,
+        ProbitRegression,
+    )
+}
 
 
 def model_from_dict(spec: Mapping[str, Any]) -> Model:

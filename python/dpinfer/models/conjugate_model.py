@@ -1,0 +1,228 @@
+"""What conjugate models share: expectations of gradients that are affine in a record's sufficient statistics."""
+
+from abc import abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.models.base import FloatArray, Model
+from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.conjugate_distributions import ConjugateDistribution
+
+__all__ = ["ConjugateModel"]
+
+_GAUSS_HERMITE_NODES = 64
+_MAX_POINTS = 1_000_000
+_DIFFERENCE = 1e-4
+
+
+class ConjugateModel(Model):
+    """Base of the conjugate models: n parameters theta, and a sufficient statistic t (n numbers) of each record.
+
+    The gradient of -log p(record | theta) is affine in t, so E_q of it is ``matrix @ t + offset`` with a matrix and an
+    offset that hold no record.
+
+    **Privacy.** Public; holds no records.  ``sufficient_statistics``, ``posterior`` and ``posterior_from_total`` are
+    exact functions of the records that they are given, *not* private: the mechanism keeps the first to itself, and the
+    others are for simulated or public records.
+
+    Notes
+    -----
+    Constrained parameters are n in number: a categorical model's last probability is left out.
+    """
+
+    @property
+    @abstractmethod
+    def prior(self) -> ConjugateDistribution:
+        """The prior, with its marginals on both spaces."""
+
+    @abstractmethod
+    def posterior_from_total(self, total: npt.ArrayLike, n_records: int) -> ConjugateDistribution:
+        """Return the exact posterior given the sum (n,) of the sufficient statistics of `n_records` records.
+
+        **Privacy.** Not private: exact statistics in, exact posterior out.
+        """
+
+    @abstractmethod
+    def sufficient_statistics(self, X: npt.ArrayLike) -> FloatArray:
+        """Return each record's sufficient statistic, (N, n) float64 for records (N,) or (N, 1)."""
+
+    @abstractmethod
+    def invalid_records(self, values: FloatArray) -> str | None:
+        """Return what records must be when some of `values` (N,), all finite, are not that; else None."""
+
+    @abstractmethod
+    def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
+        """Return the diagonal of the expected information of one record about theta at `loc`, (..., n) for (..., n).
+
+        `scale` is there for models whose information also depends on the spread of q; these do not.
+        """
+
+    @abstractmethod
+    def reference_records(self, loc: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Return sufficient statistics (r, n) that represent the model at theta = loc, and their weights (r,).
+
+        Every value with its probability where there are few; quantiles otherwise, `size` or fewer.
+        """
+
+    @abstractmethod
+    def simulate(self, params: npt.ArrayLike, n_records: int, rng: np.random.Generator | int) -> FloatArray:
+        """Draw records (n_records,) given constrained parameters (n,)."""
+
+    @abstractmethod
+    def _affine_gradient(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return (m, n, n) and (m, n): the gradient of -log p(record | theta) at each theta (m, n), affine in t."""
+
+    @property
+    def _interacting(self) -> bool:
+        """Whether a coordinate of the gradient depends on other coordinates of theta."""
+        return False
+
+    def posterior(self, X: npt.ArrayLike) -> ConjugateDistribution:
+        """Return the exact posterior given records (N,) or (N, 1).
+
+        **Privacy.** Not private: this is the answer without any privacy.
+
+        Examples
+        --------
+        >>> from dpinfer.models import GammaExponential
+        >>> GammaExponential().posterior([0.5, 0.25, 0.25]).mean.round(4)
+        array([3.6667])
+        """
+        statistics = self.sufficient_statistics(X)
+        return self.posterior_from_total(statistics.sum(axis=0), statistics.shape[0])
+
+    def record_derivatives(self, records: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return both derivatives of -log p(record | theta) in each parameter at loc, two (records, n) arrays.
+
+        `records` are sufficient statistics (records, n).  The second derivative is a central difference of the first.
+        """
+        n = self.n_params
+        steps = _DIFFERENCE * np.vstack((np.zeros(n), np.eye(n), -np.eye(n)))
+        matrix, offset = self._affine_gradient(loc + steps)
+        first = records @ matrix[0].T + offset[0]
+        second = np.empty_like(first)
+        for j in range(n):
+            slope = (matrix[1 + j, j] - matrix[1 + n + j, j]) / (2.0 * _DIFFERENCE)
+            second[:, j] = records @ slope + (offset[1 + j, j] - offset[1 + n + j, j]) / (2.0 * _DIFFERENCE)
+        return first, second
+
+    def log_prior(self, theta: npt.ArrayLike) -> FloatArray:
+        """Return the log prior density on the unconstrained space (Jacobian included), shape (...,) for (..., n)."""
+        return self.prior.log_density(theta)
+
+    def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
+        """Return the gradient of the log prior, (..., n) for (..., n)."""
+        return self.prior.log_density_gradient(theta)
+
+    def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient of E_q[log prior] in loc and raw_scale, two (n,) arrays.
+
+        Gauss-Hermite with 64 nodes for each parameter; for the softmax of n > 3 parameters, with the largest number
+        whose n-th power is at most 10**6.
+
+        Raises
+        ------
+        ValueError
+            For the softmax of more than 6 parameters, where fewer than 10 nodes would be left.
+        """
+        n_nodes = _GAUSS_HERMITE_NODES
+        if self._interacting:
+            n_nodes = min(n_nodes, int(_MAX_POINTS ** (1.0 / self.n_params) + 1e-9))
+            if n_nodes < 10:
+                raise ValueError(f"quadrature needs at most 6 interacting parameters, got {self.n_params}")
+        nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+        gradient = self.prior_gradient(loc, raw_scale, nodes, weights / np.sqrt(2.0 * np.pi))
+        return -gradient[: self.n_params], -gradient[self.n_params :]
+
+    def check_points(self, n_nodes: int) -> None:
+        """Refuse a quadrature of more than 10**6 points.
+
+        Raises
+        ------
+        ValueError
+            If parameters interact and ``n_nodes**n_params`` is larger.
+        """
+        if self._interacting and n_nodes**self.n_params > _MAX_POINTS:
+            raise ValueError(
+                f"n_nodes must be at most {int(_MAX_POINTS ** (1.0 / self.n_params) + 1e-9)} for {self.n_params} "
+                f"parameters under a softmax, got {n_nodes}: or use expectation 'monte_carlo' or bijector "
+                "'stick_breaking'"
+            )
+
+    def _points(self, nodes: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return standard normal points (m, n) and their weights (m,)."""
+        if nodes.ndim == 2:
+            return nodes, weights
+        n = self.n_params
+        if not self._interacting:
+            return np.repeat(nodes[:, None], n, axis=1), weights
+        self.check_points(nodes.size)
+        grid = np.meshgrid(*[nodes] * n, indexing="ij")
+        product = weights
+        for _ in range(n - 1):
+            product = np.multiply.outer(product, weights)
+        return np.stack([axis.ravel() for axis in grid], axis=-1), product.ravel()
+
+    def gradient_map(
+        self, loc: FloatArray, raw_scale: FloatArray, nodes: FloatArray, weights: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return E_q of the gradient of -log p(record | theta) in (loc, raw_scale) as ``matrix @ t + offset``.
+
+        **Privacy.** Reads no record.
+
+        Parameters
+        ----------
+        loc, raw_scale : (n,) float64
+            q(theta) = N(loc, diag(softplus(raw_scale)**2)).
+        nodes : (m,) or (m, n) float64
+            Standard normal points.  (m,): a rule for one parameter, used for each (for the softmax as a tensor
+            product); (m, n): points or draws z, theta = loc + s z.
+        weights : (m,) float64
+            Of the points; they sum to 1.
+
+        Returns
+        -------
+        matrix : (2 n, n) float64
+        offset : (2 n,) float64
+            The first n rows belong to loc: at one draw they are the gradient in theta itself.
+
+        Notes
+        -----
+        d theta / d raw_scale = z s', so each row of raw_scale is that of loc weighted with z s' (reparameterisation).
+        """
+        z, w = self._points(nodes, weights)
+        slope = sigmoid(raw_scale)
+        matrix, offset = self._affine_gradient(loc + softplus(raw_scale) * z)
+        weighted = w[:, None] * z
+        return (
+            np.concatenate(
+                (np.einsum("k,kji->ji", w, matrix), slope[:, None] * np.einsum("kj,kji->ji", weighted, matrix))
+            ),
+            np.concatenate((w @ offset, slope * np.einsum("kj,kj->j", weighted, offset))),
+        )
+
+    def prior_gradient(
+        self, loc: FloatArray, raw_scale: FloatArray, nodes: FloatArray, weights: FloatArray
+    ) -> FloatArray:
+        """Return E_q of the gradient of -log prior in (loc, raw_scale), (2 n,), over the points of gradient_map."""
+        z, w = self._points(nodes, weights)
+        gradient = -self.log_prior_gradient(loc + softplus(raw_scale) * z)
+        raw = sigmoid(raw_scale) * np.einsum("kj,kj->j", w[:, None] * z, gradient)
+        return np.concatenate((w @ gradient, raw))
+
+    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
+        """Return the prior's mean and standard deviation of each unconstrained parameter, two (n,) arrays."""
+        return self.prior.unconstrained_mean, self.prior.unconstrained_stddev
+
+    def constrain(self, theta: npt.ArrayLike) -> FloatArray:
+        """Map unconstrained parameters (..., n) to the constrained ones, (..., n)."""
+        return self.prior.constrain(theta)
+
+    def unconstrain(self, params: npt.ArrayLike) -> FloatArray:
+        """Invert :meth:`constrain`."""
+        return self.prior.unconstrain(params)
+
+    def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
+        """Draw constrained parameters from the prior, (size, n)."""
+        return self.prior.sample(size, rng)

@@ -1,0 +1,251 @@
+"""Linear regression with unknown noise variance and a normal-inverse-gamma prior."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpinfer._validate import check_float_array, check_interval
+from dpinfer.models.base import FloatArray
+from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus, softplus_inverse
+from dpinfer.models.glm import GeneralizedLinearModel
+from dpinfer.models.normal_inverse_gamma import NormalInverseGamma
+
+__all__ = ["DispersionMoments", "LinearRegression"]
+
+_START_RAW_SCALE = -6.0
+_GAUSS_HERMITE_NODES = 64
+_SMALL = 1e-300
+
+
+@dataclass(frozen=True)
+class DispersionMoments:
+    """Expectations under q of functions of the noise variance, and their gradients in (loc, raw_scale).
+
+    Parameters
+    ----------
+    precision, precision_loc, precision_raw_scale : float
+        E[1 / variance] and its two derivatives.
+    log_variance, log_variance_loc, log_variance_raw_scale : float
+        E[log variance] and its two derivatives.
+    """
+
+    precision: float
+    precision_loc: float
+    precision_raw_scale: float
+    log_variance: float
+    log_variance_loc: float
+    log_variance_raw_scale: float
+
+
+@dataclass(frozen=True)
+class LinearRegression(GeneralizedLinearModel):
+    """Gaussian responses with unknown noise variance and a normal-inverse-gamma prior.
+
+    variance ~ InvGamma(variance_shape, variance_rate); each weight given it ~ N(0, prior_scale**2 * variance).  The
+    last unconstrained parameter rho maps to the variance by softplus.
+
+    Parameters
+    ----------
+    n_features, prior_scale, fit_intercept, feature_names
+        As in :class:`GeneralizedLinearModel`; `prior_scale` is relative to the noise standard deviation.
+    variance_shape, variance_rate : float
+        Parameters of the inverse-gamma prior, positive.
+    """
+
+    prior_scale: float = 2.0
+    variance_shape: float = 20.0
+    variance_rate: float = 0.5
+
+    likelihood: ClassVar[str] = "gaussian"
+    pivotal: ClassVar[bool] = True  # scaled by the information, gradients have the same distribution at every theta
+    has_dispersion: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        put = object.__setattr__
+        put(self, "variance_shape", check_interval("variance_shape", self.variance_shape, 0.0))
+        put(self, "variance_rate", check_interval("variance_rate", self.variance_rate, 0.0))
+
+    def constrain(self, theta: npt.ArrayLike) -> FloatArray:
+        """Map rho to the noise variance softplus(rho)."""
+        values = np.array(theta, dtype=np.float64)
+        values[..., -1] = softplus(values[..., -1])
+        return values
+
+    def unconstrain(self, params: npt.ArrayLike) -> FloatArray:
+        """Map the noise variance to rho."""
+        values = np.array(params, dtype=np.float64)
+        values[..., -1] = softplus_inverse(values[..., -1])
+        return values
+
+    def log_prior(self, theta: npt.ArrayLike) -> FloatArray:
+        """Return the log prior density of (w, rho), the Jacobian of softplus included."""
+        values = check_float_array("theta", theta, finite=False)
+        weights, rho = values[..., :-1], values[..., -1]
+        variance = softplus(rho)
+        shape, rate = self.variance_shape, self.variance_rate
+        scale2 = self.prior_scale**2 * variance
+        normal = -0.5 * np.sum(weights**2, axis=-1) / scale2 - 0.5 * self.n_coef * np.log(2.0 * np.pi * scale2)
+        gamma = shape * np.log(rate) - special.gammaln(shape) - (shape + 1.0) * np.log(variance) - rate / variance
+        return np.asarray(normal + gamma + log_sigmoid(rho))
+
+    def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
+        """Return the gradient of the log prior at one theta (n,)."""
+        weights, rho = theta[:-1], float(theta[-1])
+        variance, slope = float(softplus(rho)), float(sigmoid(rho))
+        scale2 = self.prior_scale**2
+        quadratic = 0.5 * float(weights @ weights) / scale2 + self.variance_rate
+        power = 0.5 * self.n_coef + self.variance_shape + 1.0
+        last = (quadratic / variance**2 - power / variance) * slope + float(sigmoid(-rho))
+        return np.append(-weights / (scale2 * variance), last)
+
+    def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
+        """Return E[x_j**2] / variance for a weight, (d log variance / d rho)**2 / 2 for rho; (..., n)."""
+        rho = loc[..., -1:]
+        variance = np.maximum(softplus(rho), _SMALL)
+        return np.concatenate((self.second_moments / variance, 0.5 * np.square(sigmoid(rho) / variance)), axis=-1)
+
+    def record_derivatives(
+        self, records: tuple[FloatArray, FloatArray], loc: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return both derivatives of -log p(record | theta) in each parameter at loc, two (records, n) arrays."""
+        design, response = records
+        variance, slope = float(softplus(loc[-1])), float(sigmoid(loc[-1]))
+        residual = response - design @ loc[:-1]
+        ratio = slope / variance  # d log variance / d rho
+        bend = ratio * float(sigmoid(-loc[-1])) - ratio**2
+        square = np.square(residual) / variance
+        first = np.column_stack((-design * (residual / variance)[:, None], 0.5 * ratio * (1.0 - square)))
+        second = np.column_stack((np.square(design) / variance, 0.5 * (bend * (1.0 - square) + ratio**2 * square)))
+        return first, second
+
+    def dispersion_moments(self, loc: float, raw_scale: float) -> DispersionMoments:
+        """Return E_q[1 / variance], E_q[log variance] and their gradients, for rho ~ N(loc, softplus(raw_scale)**2).
+
+        Gauss-Hermite with 64 nodes on the derivatives (Bonnet and Price: dE[h]/d loc = E[h'],
+        dE[h]/d raw_scale = E[h''] s s').
+        """
+        scale, slope = float(softplus(raw_scale)), float(sigmoid(raw_scale))
+        nodes, weights = _gauss_hermite()
+        rho = loc + scale * nodes
+        variance, d1 = softplus(rho), sigmoid(rho)
+        d2 = d1 * sigmoid(-rho)
+        precision = 1.0 / variance
+        ratio = d1 * precision
+        chain = scale * slope
+        return DispersionMoments(
+            precision=float(weights @ precision),
+            precision_loc=float(weights @ (-ratio * precision)),
+            precision_raw_scale=chain * float(weights @ ((2.0 * ratio**2 - d2 * precision) * precision)),
+            log_variance=float(weights @ np.log(variance)),
+            log_variance_loc=float(weights @ ratio),
+            log_variance_raw_scale=chain * float(weights @ (d2 * precision - ratio**2)),
+        )
+
+    def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient of E_q[log prior]; closed form in the weights, quadrature in rho."""
+        moments = self.dispersion_moments(float(loc[-1]), float(raw_scale[-1]))
+        scale, slope = softplus(raw_scale), sigmoid(raw_scale)
+        weight_precision = moments.precision / self.prior_scale**2
+        grad_loc, grad_raw = np.empty_like(loc), np.empty_like(raw_scale)
+        grad_loc[:-1] = -weight_precision * loc[:-1]
+        grad_raw[:-1] = -weight_precision * scale[:-1] * slope[:-1]
+        squares = float(loc[:-1] @ loc[:-1] + scale[:-1] @ scale[:-1])
+        quadratic = 0.5 * squares / self.prior_scale**2 + self.variance_rate
+        power = 0.5 * self.n_coef + self.variance_shape + 1.0
+        nodes, weights = _gauss_hermite()
+        rho = float(loc[-1]) + float(scale[-1]) * nodes
+        grad_loc[-1] = -quadratic * moments.precision_loc - power * moments.log_variance_loc + weights @ sigmoid(-rho)
+        grad_raw[-1] = (
+            -quadratic * moments.precision_raw_scale
+            - power * moments.log_variance_raw_scale
+            - float(scale[-1] * slope[-1]) * float(weights @ (sigmoid(rho) * sigmoid(-rho)))
+        )
+        return grad_loc, grad_raw
+
+    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
+        """Return means and standard deviations, (n,) each: for rho those of a normal with the prior's central 68%.
+
+        The weights' standard deviation is `prior_scale` times the square root of the variance's prior median.
+        """
+        low, median, high = softplus_inverse(
+            self.variance_rate / special.gammainccinv(self.variance_shape, special.ndtr([-1.0, 0.0, 1.0]))
+        )
+        weight_scale = self.prior_scale * float(np.sqrt(softplus(median)))
+        loc, scale = np.zeros(self.n_params), np.full(self.n_params, weight_scale)
+        loc[-1], scale[-1] = 0.5 * (low + high), 0.5 * (high - low)
+        return loc, scale
+
+    def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
+        """Draw weights and noise variance from the prior, (size, n)."""
+        p = self.n_coef
+        law = NormalInverseGamma(np.zeros(p), np.eye(p) / self.prior_scale**2, self.variance_shape, self.variance_rate)
+        return law.sample(size, rng)
+
+    def exact_posterior(self, X: npt.ArrayLike, y: npt.ArrayLike) -> NormalInverseGamma:
+        """Return the exact posterior given records, without any privacy.
+
+        **Privacy.** Not private: an exact function of the records, for simulated or public ones.
+
+        Parameters
+        ----------
+        X : (N, n_features) array
+        y : (N,) array
+
+        Notes
+        -----
+        With P = X'X + I / prior_scale**2 and m = P^-1 X'y: shape + N / 2 and rate + (y'y - m'P m) / 2 (Gelman et al.,
+        Bayesian Data Analysis, 3rd ed., section 14.8).
+
+        Examples
+        --------
+        >>> model = LinearRegression(1)
+        >>> model.exact_posterior([[1.0], [2.0]], [1.0, 2.0]).mean.round(3)
+        array([0.952, 0.031])
+        """
+        points = check_float_array("X", X, (None, self.n_features))
+        response = check_float_array("y", y, (points.shape[0],))
+        if self.fit_intercept:
+            points = np.hstack((points, np.ones((points.shape[0], 1))))
+        precision = points.T @ points + np.eye(self.n_coef) / self.prior_scale**2
+        loc = np.asarray(np.linalg.solve(precision, points.T @ response), dtype=np.float64)
+        # As a sum of squares, so that no digits cancel: y'y - m'P m.
+        residual = response - points @ loc
+        excess = float(residual @ residual + loc @ loc / self.prior_scale**2)
+        return NormalInverseGamma(
+            loc, precision, self.variance_shape + 0.5 * points.shape[0], self.variance_rate + 0.5 * excess
+        )
+
+    def _draw_response(self, eta: FloatArray, params: FloatArray, generator: np.random.Generator) -> FloatArray:
+        variance = check_interval("params[-1]", params[-1], 0.0, low_open=False)
+        return np.asarray(eta + np.sqrt(variance) * generator.standard_normal(eta.shape))
+
+    def default_start(self) -> tuple[FloatArray, FloatArray]:
+        """Return loc = 1 for the weights and -4 for rho, raw_scale = -6: the paper's start."""
+        loc = np.append(np.ones(self.n_coef), -4.0)
+        return loc, np.full(self.n_params, _START_RAW_SCALE)
+
+    def _inverse_link(self, eta: FloatArray) -> FloatArray:
+        return eta
+
+    def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
+        """Return log p(y_i | theta, x_i), shape (..., n_points)."""
+        values = np.asarray(theta, dtype=np.float64)
+        variance = softplus(values[..., -1])[..., None]
+        residual = np.asarray(y, dtype=np.float64) - self.linear_predictor(values, X)
+        return np.asarray(-0.5 * residual**2 / variance - 0.5 * np.log(2.0 * np.pi * variance))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model as JSON values."""
+        return super().to_dict() | {"variance_shape": self.variance_shape, "variance_rate": self.variance_rate}
+
+
+@cache
+def _gauss_hermite() -> tuple[FloatArray, FloatArray]:
+    """Return nodes and weights with sum(weights * f(nodes)) = E[f(Z)], Z standard normal."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_GAUSS_HERMITE_NODES)
+    return nodes, weights / np.sqrt(2.0 * np.pi)

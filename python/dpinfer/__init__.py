@@ -19,15 +19,18 @@ _MODULES = (
     "models",
     "plots",
     "release",
+    "studies",
     "tabular",
     "testing",
 )
 _NAMES = {
     "BayesianLogisticRegression": "dpinfer.estimators",
+    "CoverageResult": "dpinfer.studies",
     "Posterior": "dpinfer.inference",
     "PrivacyPlan": "dpinfer.accounting",
     "Release": "dpinfer.release",
     "account": "dpinfer.accounting",
+    "coverage_study": "dpinfer.studies",
     "load_release": "dpinfer.release",
     "noise_aware_posterior": "dpinfer.inference",
     "plan_privacy": "dpinfer.accounting",
@@ -37,12 +40,14 @@ _NAMES = {
 
 __all__ = [
     "BayesianLogisticRegression",
+    "CoverageResult",
     "Posterior",
     "PrivacyPlan",
     "Release",
     "__version__",
     "account",
     "accounting",
+    "coverage_study",
     "diagnostics",
     "errors",
     "estimators",
@@ -56,6 +61,7 @@ __all__ = [
     "release",
     "release_from_arrays",
     "run_dpvi",
+    "studies",
     "tabular",
     "testing",
 ]
@@ -71,6 +77,7 @@ if TYPE_CHECKING:
         models,
         plots,
         release,
+        studies,
         tabular,
         testing,
     )
@@ -79,6 +86,7 @@ if TYPE_CHECKING:
     from dpinfer.inference import Posterior, noise_aware_posterior
     from dpinfer.mechanism import run_dpvi
     from dpinfer.release import Release, load_release, release_from_arrays
+    from dpinfer.studies import CoverageResult, coverage_study
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ __all__ = [
     "RecordError",
     "ReleaseFormatError",
     "SchemaError",
+    "StudyFormatError",
     "UnsupportedEventError",
 ]
 
@@ -53,6 +54,10 @@ class RecordError(DpinferError, ValueError):
 
 class SchemaError(DpinferError, ValueError):
     """A table schema is malformed, or a file does not match it."""
+
+
+class StudyFormatError(DpinferError, ValueError):
+    """A file is not a result of a coverage study that this version of dpinfer reads."""
 
 
 class PrivacyLeakWarning(UserWarning):

@@ -14,7 +14,7 @@ from dpinfer.baselines.families import (
     conjugate_family,
 )
 from dpinfer.baselines.gibbs_ss_noisy import (
-    NormalInverseGamma,
+    RegressionPrior,
     gaussian_moments,
     gibbs_ss_noisy,
     gibbs_ss_noisy_posterior,
@@ -27,7 +27,7 @@ __all__ = [
     "CategoricalFamily",
     "ConjugateFamily",
     "ExponentialFamily",
-    "NormalInverseGamma",
+    "RegressionPrior",
     "StatisticRelease",
     "bernstein_sheldon_posterior",
     "conjugate_family",

@@ -12,7 +12,7 @@ from dpinfer.baselines.laplace_mixture import draw_noise_variance, draw_prior_no
 from dpinfer.baselines.regression_statistics import moment_indices, statistic_indices
 from dpinfer.baselines.statistic_release import StatisticRelease
 
-__all__ = ["NormalInverseGamma", "gaussian_moments", "gibbs_ss_noisy", "gibbs_ss_noisy_posterior"]
+__all__ = ["RegressionPrior", "gaussian_moments", "gibbs_ss_noisy", "gibbs_ss_noisy_posterior"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -22,7 +22,7 @@ _SMALLEST = 1e-10
 
 
 @dataclass(frozen=True)
-class NormalInverseGamma:
+class RegressionPrior:
     """sigma2 ~ InvGamma(shape, rate); each weight, the bias included, given it ~ N(0, sigma2 / precision).
 
     **Privacy.** Public; holds no records.
@@ -91,7 +91,7 @@ def gibbs_ss_noisy(
     laplace_scale: npt.ArrayLike,
     n_features: int,
     n_records: int,
-    prior: NormalInverseGamma | None = None,
+    prior: RegressionPrior | None = None,
     feature_moments: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     n_burn_in: int = 2000,
     n_samples: int = 5000,
@@ -113,7 +113,7 @@ def gibbs_ss_noisy(
         d, without the bias.
     n_records : int
         The *public* number of records N.
-    prior : NormalInverseGamma, optional
+    prior : RegressionPrior, optional
     feature_moments : pair, optional
         *Public* E[x x'] and covariance of the entries of x x', as :func:`gaussian_moments` returns them, in place of
         the noisy ones.
@@ -149,9 +149,9 @@ def gibbs_ss_noisy(
     """
     d = check_integer("n_features", n_features, 1)
     n_records = check_integer("n_records", n_records, 1)
-    prior = NormalInverseGamma() if prior is None else prior
-    if not isinstance(prior, NormalInverseGamma):
-        raise TypeError(f"prior must be a NormalInverseGamma, got {type(prior).__name__}")
+    prior = RegressionPrior() if prior is None else prior
+    if not isinstance(prior, RegressionPrior):
+        raise TypeError(f"prior must be a RegressionPrior, got {type(prior).__name__}")
     noisy = check_float_array("noisy_statistics", noisy_statistics)
     single = noisy.ndim == 1
     n_statistics = len(statistic_indices(d))
@@ -194,7 +194,7 @@ def gibbs_ss_noisy(
 def gibbs_ss_noisy_posterior(
     release: StatisticRelease,
     *,
-    prior: NormalInverseGamma | None = None,
+    prior: RegressionPrior | None = None,
     feature_moments: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     n_burn_in: int = 2000,
     n_samples: int = 5000,
@@ -252,7 +252,7 @@ class _Chains:
         *,
         d: int,
         n_records: int,
-        prior: NormalInverseGamma,
+        prior: RegressionPrior,
     ) -> None:
         self.noisy, self.scale, self.prior = noisy, scale, prior
         self.n, self.p, self.K = float(n_records), d + 1, noisy.shape[0]

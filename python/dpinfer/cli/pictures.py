@@ -14,7 +14,7 @@ from dpinfer.release import Release
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Picture", "draw_all"]
+__all__ = ["Picture", "draw_all", "draw_picture"]
 
 Picture = tuple[str, bytes, str]
 _MAXIMUM_ROWS = 60
@@ -49,7 +49,7 @@ def draw_all(
     """
     n_rows = min(_MAXIMUM_ROWS, len(posterior.names))
     pictures = {
-        "posterior": _draw(
+        "posterior": draw_picture(
             lambda ax: plots.posterior(
                 posterior, max_parameters=_MAXIMUM_ROWS, level=level, reference=reference, ax=ax
             ),
@@ -59,22 +59,22 @@ def draw_all(
     }
     chosen = _contrasting(posterior)
     names = [posterior.names[index] for index in dict.fromkeys((*chosen.values(), *range(len(posterior.names))))][:6]
-    pictures["trace"] = _draw(
+    pictures["trace"] = draw_picture(
         lambda ax: plots.trace(release, posterior, parameters=names, ax=ax),
         (7.4, 3.4),
         "Locations over the steps; dotted lines are the estimated optima",
     )
     for kind, index in chosen.items():
-        pictures[f"gradients-{kind}"] = _draw(
+        pictures[f"gradients-{kind}"] = draw_picture(
             _gradient_drawer(release, posterior, index),
             (5.2, 4.2),
             f"Noisy gradients of {posterior.names[index]} and the fitted line",
         )
     if calibration is not None:
-        pictures["calibration"] = _draw(
+        pictures["calibration"] = draw_picture(
             lambda ax: plots.calibration(calibration, ax=ax), (4.6, 4.4), "Calibration on the test records"
         )
-        pictures["calibration-error"] = _draw(
+        pictures["calibration-error"] = draw_picture(
             lambda ax: plots.calibration_error(calibration, ax=ax),
             (4.6, 4.4),
             "Observed share minus predicted probability; the band is two standard errors",
@@ -97,7 +97,19 @@ def _contrasting(posterior: Posterior) -> dict[str, int]:
     return {"clear": int(order[0])} | ({"noisy": int(order[-1])} if len(order) > 1 else {})
 
 
-def _draw(draw: "Callable[[Axes], Axes]", size: tuple[float, float], caption: str) -> Picture:
+def draw_picture(draw: "Callable[[Axes], Axes]", size: tuple[float, float], caption: str) -> Picture:
+    """Return one picture as PNG.
+
+    **Privacy.** Shows what `draw` draws.
+
+    Parameters
+    ----------
+    draw : callable
+        Draws on the axes that it is given.
+    size : pair of float
+        Width and height in inches.
+    caption : str
+    """
     # Imported here: `dpinfer --help` must not wait for matplotlib.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -32,6 +32,7 @@ __all__ = [
     "TarpVerdict",
     "calibration_curve",
     "check_tarp",
+    "coverage_study",
     "expected_calibration_error",
     "run_sbc",
     "run_tarp",
@@ -61,6 +62,9 @@ def __getattr__(name: str) -> Any:
     """Import public names on first use (PEP 562)."""
     if name in _NAMES:
         return getattr(importlib.import_module(f"dpinfer.diagnostics.{_NAMES[name]}"), name)
+    if name == "coverage_study":
+        # A study runs the mechanism, which this package must not import: the top-level package knows where it is.
+        return getattr(importlib.import_module("dpinfer"), name)
     raise AttributeError(f"module 'dpinfer.diagnostics' has no attribute {name!r}")
 
 

@@ -21,7 +21,7 @@ from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegress
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.release import Release
 
-__all__ = ["run_dpvi"]
+__all__ = ["CLIP_QUANTILE", "run_dpvi"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -33,7 +33,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 _PAPER_RAW_SCALE = 550.0
 _PAPER_CONJUGATE_RAW_SCALE = 100.0
 _SMALL = 1e-300
-_CLIP_QUANTILE = 0.985
+CLIP_QUANTILE = 0.985
 
 
 def run_dpvi(
@@ -351,7 +351,7 @@ def _max_grad_norm(model: Model, value: float | str, fisher: FisherScaling | Non
         check_choice("max_grad_norm", value, ("auto",))
         if fisher is None:
             raise ValueError("max_grad_norm must be a number without Fisher scaling, got 'auto'")
-        return prior_predictive_norm(model, _CLIP_QUANTILE, fisher.raw_ratio)
+        return prior_predictive_norm(model, CLIP_QUANTILE, fisher.raw_ratio)
     return check_interval("max_grad_norm", value, 1e-30, 1e30, low_open=False, high_open=False)
 
 

@@ -13,16 +13,29 @@ _NAMES = {
     "coverage": "coverage_curves",
     "gradient_fit": "traces",
     "posterior": "intervals",
+    "rank_histogram": "rank_histograms",
     "ranks": "coverage_curves",
     "trace": "traces",
+    "z_scores": "rank_histograms",
 }
 
-__all__ = ["calibration", "calibration_error", "coverage", "gradient_fit", "posterior", "ranks", "trace"]
+__all__ = [
+    "calibration",
+    "calibration_error",
+    "coverage",
+    "gradient_fit",
+    "posterior",
+    "rank_histogram",
+    "ranks",
+    "trace",
+    "z_scores",
+]
 
 if TYPE_CHECKING:
     from dpinfer.plots.calibration_curves import calibration, calibration_error
     from dpinfer.plots.coverage_curves import coverage, ranks
     from dpinfer.plots.intervals import posterior
+    from dpinfer.plots.rank_histograms import rank_histogram, z_scores
     from dpinfer.plots.traces import gradient_fit, trace
 
 

@@ -2,3 +2,33 @@
 
 **Privacy.** Simulated records only.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_NAMES = {
+    "STUDY_NAMES": "study",
+    "ChunkResult": "study",
+    "CoverageResult": "coverage_result",
+    "Study": "study",
+    "coverage_study": "coverage",
+    "find_study": "study",
+}
+
+__all__ = ["STUDY_NAMES", "ChunkResult", "CoverageResult", "Study", "coverage_study", "find_study"]
+
+if TYPE_CHECKING:
+    from dpinfer.studies.coverage import coverage_study
+    from dpinfer.studies.coverage_result import CoverageResult
+    from dpinfer.studies.study import STUDY_NAMES, ChunkResult, Study, find_study
+
+
+def __getattr__(name: str) -> Any:
+    """Import public names on first use (PEP 562)."""
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"dpinfer.studies.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'dpinfer.studies' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

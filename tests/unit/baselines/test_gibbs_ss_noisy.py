@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from dpinfer.baselines import (
-    NormalInverseGamma,
+    RegressionPrior,
     gaussian_moments,
     gibbs_ss_noisy,
     gibbs_ss_noisy_posterior,
@@ -135,7 +135,7 @@ def test_the_model_of_the_statistics_has_the_published_moments(rng):
         covariance[None],
         d=2,
         n_records=n,
-        prior=NormalInverseGamma(),
+        prior=RegressionPrior(),
     )
     draws = chains._draw_statistic(np.tile(theta, (K, 1)), np.full(K, variance), np.full((K, 9), 1e12), rng)
     x = np.concatenate((rng.standard_normal((K, n, 2)), np.ones((K, n, 1))), axis=2)
@@ -161,7 +161,7 @@ def test_the_product_with_the_noise_is_gaussian_conditioning(rng):
         covariance[None],
         d=1,
         n_records=50,
-        prior=NormalInverseGamma(),
+        prior=RegressionPrior(),
     )
     arguments = (np.tile(theta, (K, 1)), np.full(K, sigma2))
     prior = build(K)._draw_statistic(*arguments, np.full((K, 5), 1e14), rng)

@@ -1,0 +1,89 @@
+"""``dpinfer coverage``: a coverage study with its table and pictures."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from dpinfer import plots
+from dpinfer.cli.arguments import integer, interval
+from dpinfer.cli.errors import EXIT_DONE, public_arguments
+from dpinfer.cli.output import OutputFolder
+from dpinfer.cli.pictures import draw_picture
+from dpinfer.studies import STUDY_NAMES, CoverageResult, coverage_study
+
+__all__ = ["add_parser", "run"]
+
+_PICTURE_BYTES = 2**22
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb's arguments to the command's parser."""
+    parser = verbs.add_parser(
+        "coverage",
+        help="a coverage study over simulated runs",
+        description="Simulate many private runs and test whether their posteriors are calibrated. No data is read.",
+    )
+    parser.add_argument("study", choices=STUDY_NAMES, metavar="STUDY", help=f"one of {', '.join(STUDY_NAMES)}")
+    parser.add_argument(
+        "--runs", type=integer(2), default=500, metavar="K", help="number of runs (default: %(default)s)"
+    )
+    parser.add_argument("--method", default="exact", metavar="M", help="how posteriors are computed (default: exact)")
+    parser.add_argument(
+        "--epsilon", type=interval(0, float("inf")), default=0.1, metavar="E", help="default: %(default)s"
+    )
+    parser.add_argument("--recipe", metavar="R", help="settings of the mechanism (default: the study's own)")
+    parser.add_argument("--seed", type=integer(0), default=0, help="of the whole study (default: %(default)s)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the result, its table and the pictures")
+    parser.add_argument(
+        "--resume", type=Path, metavar="DIR", help="folder that keeps finished runs, to go on from if it holds some"
+    )
+    parser.add_argument("--threads", type=integer(1), metavar="N", help="number of threads (default: all)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compute, print and, with ``--out``, write."""
+    folder = None if args.out is None else OutputFolder(args.out, need_bytes=_PICTURE_BYTES)
+    try:
+        with public_arguments():
+            result = coverage_study(
+                args.study,
+                method=args.method,
+                n_runs=args.runs,
+                epsilon=args.epsilon,
+                recipe=args.recipe,
+                seed=args.seed,
+                n_threads=args.threads,
+                checkpoint=args.resume,
+                progress=True,
+            )
+        files = [] if folder is None else _write(result, folder)
+    except BaseException:
+        if folder is not None:
+            folder.discard_if_empty()
+        raise
+    sys.stdout.write(f"{result}\n")
+    if files:
+        sys.stdout.write("\nfiles:\n" + "".join(f"  {path}\n" for path in files))
+    return EXIT_DONE
+
+
+def _write(result: CoverageResult, folder: OutputFolder) -> list[Path]:
+    """Write the findings, everything they were computed from, and the pictures."""
+    files = [
+        folder.write("coverage.json", json.dumps(result.to_dict(), allow_nan=False, indent=1) + "\n"),
+        folder.write("coverage.npz", result.to_bytes()),
+    ]
+    names, sbc, tarp = result.parameters, result.sbc, result.tarp
+    drawers = {
+        "ranks.png": (lambda ax: plots.ranks(sbc, ax=ax), (5.6, 3.4)),
+        "rank-histogram.png": (lambda ax: plots.rank_histogram(sbc, names=names, ax=ax), (5.6, 3.4)),
+        "z-scores.png": (lambda ax: plots.z_scores(sbc, names=names, ax=ax), (5.6, 3.4)),
+    }
+    if tarp is not None:
+        drawers["coverage.png"] = (lambda ax: plots.coverage(tarp, ax=ax), (4.6, 4.4))
+    for name, (drawer, size) in sorted(drawers.items()):
+        files.append(folder.write(name, draw_picture(drawer, size, "")[1]))
+    return files

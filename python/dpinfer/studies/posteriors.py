@@ -1,0 +1,119 @@
+"""Posteriors of a chunk of simulated releases, and what a study records of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.inference.collapsed import CollapsedProblems, collapsed_nodes
+from dpinfer.inference.laplace import laplace_posterior
+from dpinfer.inference.mixture import NormalMixtures
+from dpinfer.inference.priors import coordinate_priors
+from dpinfer.inference.theta import IndependentTheta
+from dpinfer.inference.tied import FisherRun, fisher_tied_nodes
+from dpinfer.studies.random_streams import run_generator
+from dpinfer.studies.simulation import RunData, RunReleases
+from dpinfer.studies.study import ChunkResult
+
+__all__ = ["by_coordinate", "chunk_result", "plug_in", "tied"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_DRAWS = 2
+_TAILS = np.array([0.05, 0.95])
+
+
+def tied(
+    releases: RunReleases, run: FisherRun, *, burn_in: float, extra_noise: bool, correct: bool, n_threads: int
+) -> list[IndependentTheta]:
+    """Return the tied posterior of every run."""
+    trace = releases.tied_trace(burn_in)
+    n = run.model.n_params
+    runs = trace.scale_square.shape[0] // n
+    nodes = fisher_tied_nodes(
+        trace, run, run.model.names * runs, extra_noise=extra_noise, correct=correct, n_threads=n_threads
+    )
+    mixtures = NormalMixtures(nodes.offsets, nodes.weight, nodes.mean, nodes.variance)
+    posteriors = []
+    for row in range(runs):
+        own = slice(nodes.offsets[row * n], nodes.offsets[(row + 1) * n])
+        posteriors.append(
+            IndependentTheta(
+                mixtures.take(row * n, (row + 1) * n), nodes.inflation[own], 1.0 / nodes.hessian[own], None
+            )
+        )
+    return posteriors
+
+
+def by_coordinate(
+    releases: RunReleases, n_params: int, *, method: str, prior: str, burn_in: float, extra_noise: bool, n_threads: int
+) -> list[IndependentTheta]:
+    """Return the posterior with a diagonal Hessian of every run, by quadrature or by Laplace's approximation."""
+    n, width = n_params, 2 * n_params
+    rate = releases.settings.sample_rate
+    statistics = releases.statistics(burn_in, width)
+    problems = CollapsedProblems.build(
+        statistics, coordinate_priors(prior, statistics, rate), rate, extra_noise=extra_noise
+    )
+    names = tuple(f"coordinate {index}" for index in range(problems.table.shape[0]))
+    nodes = collapsed_nodes(problems, names, n_threads=n_threads)
+    if method == "laplace":
+        nodes = laplace_posterior(problems, nodes, names).nodes(coupled=False)
+    mixtures = NormalMixtures(nodes.offsets, nodes.weight, nodes.mean, nodes.variance)
+    posteriors = []
+    for start in range(0, problems.table.shape[0], width):
+        own = slice(nodes.offsets[start], nodes.offsets[start + n])
+        inflation = nodes.inflation[own]
+        posteriors.append(
+            IndependentTheta(
+                mixtures.take(start, start + n),
+                inflation,
+                np.zeros_like(inflation),
+                mixtures.take(start + n, start + width),
+            )
+        )
+    return posteriors
+
+
+def plug_in(params: FloatArray) -> list[IndependentTheta]:
+    """Return q at the given variational parameters (k, 2 n)."""
+    n = params.shape[1] // 2
+    zero = np.zeros(n)
+    return [
+        IndependentTheta(
+            NormalMixtures.single(row[:n].copy(), zero), np.ones(n), zero, NormalMixtures.single(row[n:].copy(), zero)
+        )
+        for row in params
+    ]
+
+
+def chunk_result(
+    posteriors: Sequence[IndependentTheta],
+    data: RunData,
+    failed: npt.NDArray[np.bool_],
+    *,
+    first: int,
+    seed: int,
+    n_draws: int,
+) -> ChunkResult:
+    """Draw from every run's posterior and judge the truth by it."""
+    runs, n = data.truth.shape
+    draws = np.empty((n_draws, runs, n))
+    centre, scale, pit, width = (np.empty((runs, n)) for _ in range(4))
+    for row, posterior in enumerate(posteriors):
+        marginals = posterior.marginals
+        centre[row], scale[row] = marginals.mean, np.sqrt(marginals.variance)
+        quantiles = marginals.quantile(_TAILS)
+        width[row] = quantiles[1] - quantiles[0]
+        pit[row] = [float(marginals.cdf(j, data.truth[row, j])) for j in range(n)]
+        draws[:, row] = posterior.draw(n_draws, run_generator(seed, _DRAWS, first + row))
+    return ChunkResult(
+        truth=data.truth,
+        draws=draws,
+        centre=centre,
+        scale=scale,
+        pit=pit,
+        width90=width,
+        reference_width90=data.reference_width90,
+        failed=failed,
+    )

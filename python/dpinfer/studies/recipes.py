@@ -1,0 +1,387 @@
+"""The studies by name: their models, and the settings of every recipe on them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer.accounting import plan_privacy
+from dpinfer.baselines import RegressionPrior
+from dpinfer.inference.fit import FISHER_BURN_IN
+from dpinfer.inference.tied import FisherRun
+from dpinfer.mechanism import CLIP_QUANTILE, FisherScaling
+from dpinfer.models import (
+    BetaBernoulli,
+    BetaBinomial,
+    ConjugateModel,
+    DirichletCategorical,
+    GammaExponential,
+    LinearRegression,
+    LogisticRegression,
+    prior_predictive_norm,
+)
+from dpinfer.studies.baseline_runs import (
+    SimulatedConjugate,
+    SimulatedRegression,
+    bernstein_sheldon_chunk,
+    gibbs_ss_noisy_chunk,
+)
+from dpinfer.studies.posteriors import by_coordinate, chunk_result, plug_in, tied
+from dpinfer.studies.simulation import RunData, Settings, StudyModel, simulate_data, simulate_releases
+from dpinfer.studies.study import ChunkResult
+
+__all__ = ["SimulationStudy", "find"]
+
+FloatArray = npt.NDArray[np.float64]
+
+DELTA = 1e-5
+METHODS = ("exact", "laplace", "naive", "averaged", "bernstein-sheldon", "gibbs-ss-noisy")
+RECIPES = ("tied", "plain", "paper", "dpvim")
+_OPTIONS = {
+    "n_records",
+    "n_steps",
+    "sample_rate",
+    "max_grad_norm",
+    "raw_ratio",
+    "tolerance",
+    "burn_in",
+    "prior",
+    "correct",
+    "extra_noise",
+    "n_burn_in",
+    "n_samples",
+}
+_AVERAGED_BURN_IN = 0.5
+
+
+@cache
+def _noise_multiplier(epsilon: float, sample_rate: float, n_steps: int) -> float:
+    plan = plan_privacy(target_epsilon=epsilon, target_delta=DELTA, sample_rate=sample_rate, n_steps=n_steps)
+    return plan.noise_multiplier
+
+
+@dataclass(frozen=True)
+class Published:
+    """Settings of the NA-DPVI paper for one study: start, clipping norm, preconditioner, learning-rate factors v."""
+
+    loc: tuple[float, ...]
+    raw_scale: float
+    max_grad_norm: float
+    raw_grad_scale: float
+    loc_rate: tuple[float, ...]
+    raw_rate: float
+
+
+@dataclass(frozen=True)
+class SimulationStudy:
+    """A study of simulated runs of the mechanism on one model.
+
+    **Privacy.** Simulated records only, with noise from seeded keys.
+
+    Parameters
+    ----------
+    name : str
+    model : Model
+    published : Published
+    published_model : Model
+        The model as the NA-DPVI paper parameterises it.
+    section : pair of float, optional
+        Public section of the unbounded records, for Bernstein-Sheldon.
+    bounds : pair of float, optional
+        Public bounds of features and response, for Gibbs-SS-Noisy.
+    """
+
+    name: str
+    model: StudyModel
+    published: Published
+    published_model: StudyModel
+    section: tuple[float, float] | None = None
+    bounds: tuple[float, float] | None = None
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the n unconstrained parameters."""
+        return self.model.names
+
+    def default_max_grad_norm(self, raw_ratio: float = FisherScaling.raw_ratio) -> float:
+        """Return the clipping norm of the recipe "tied"."""
+        return prior_predictive_norm(self.model, CLIP_QUANTILE, raw_ratio)
+
+    def run_chunk(
+        self, first: int, count: int, *, method: str, epsilon: float, seed: int, settings: Mapping[str, Any]
+    ) -> ChunkResult:
+        """Simulate runs ``first, ..., first + count - 1`` and return their posteriors; see :class:`Study`.
+
+        Parameters
+        ----------
+        first, count : int
+        method : {"exact", "laplace", "naive", "averaged", "bernstein-sheldon", "gibbs-ss-noisy"}
+        epsilon : float
+        seed : int
+        settings : mapping
+            ``recipe``: "tied" (default; "plain" for logistic regression), "plain", "paper" or "dpvim"; ``n_draws``,
+            ``n_threads``; and, all optional, ``n_records`` (5000), ``n_steps`` (2500 for "tied", else 10000),
+            ``sample_rate`` (0.1), ``max_grad_norm``, ``raw_ratio``, ``tolerance``, ``burn_in``, ``prior``, ``correct``,
+            ``extra_noise``, ``n_burn_in`` and ``n_samples`` (of the Gibbs samplers).
+
+        Returns
+        -------
+        ChunkResult
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a method, a recipe or a setting is unknown or does not fit the others.
+        """
+        options = dict(settings)
+        recipe = options.pop("recipe", None)
+        n_draws = options.pop("n_draws")
+        n_threads = options.pop("n_threads", None)
+        unknown = set(options) - _OPTIONS
+        if unknown:
+            raise TypeError(f"settings must be among {sorted(_OPTIONS)}, got {sorted(unknown)}")
+        check_choice("method", method, METHODS)
+        n_records = check_integer("n_records", options.get("n_records", 5000), 1)
+        if method in ("bernstein-sheldon", "gibbs-ss-noisy"):
+            return self._baseline(first, count, method, epsilon, seed, n_records, n_draws, n_threads, options)
+        default = "plain" if isinstance(self.model, LogisticRegression) else "tied"
+        recipe = check_choice("recipe", default if recipe is None else recipe, RECIPES)
+        if method == "laplace" and recipe == "tied":
+            raise ValueError(
+                "method 'laplace' must be used with recipe 'plain' or 'paper': the tied posterior is exact"
+            )
+        if recipe == "dpvim" and method not in ("averaged", "naive"):
+            raise ValueError(f"recipe 'dpvim' must be used with method 'averaged' or 'naive', got {method!r}")
+        model = self.model if recipe == "tied" else self.published_model
+        run, fisher = self._settings(model, recipe, epsilon, n_records, options)
+        data = simulate_data(model, n_records, first=first, count=count, seed=seed)
+        threads = 0 if n_threads is None else n_threads
+        releases = simulate_releases(model, data, run, first=first, seed=seed, n_threads=threads)
+        extra_noise = bool(options.get("extra_noise", True))
+        usable = releases.finite
+        if not np.all(usable):
+            raise ValueError("settings must keep the iterates finite: a simulated run diverged")
+        if method == "naive":
+            posteriors = plug_in(releases.final_params)
+        elif method == "averaged":
+            burn_in = check_interval("burn_in", options.get("burn_in", _AVERAGED_BURN_IN), 0.0, 1.0, low_open=False)
+            posteriors = plug_in(releases.path[:, releases.first_block(burn_in) :].mean(axis=1))
+        elif fisher is not None:
+            posteriors = tied(
+                releases,
+                fisher,
+                burn_in=check_interval("burn_in", options.get("burn_in", FISHER_BURN_IN), 0.0, 1.0, low_open=False),
+                extra_noise=extra_noise,
+                correct=bool(options.get("correct", True)),
+                n_threads=threads,
+            )
+        else:
+            posteriors = by_coordinate(
+                releases,
+                model.n_params,
+                method=method,
+                prior=options.get("prior", "empirical" if recipe == "paper" else "weak"),
+                burn_in=check_interval("burn_in", options.get("burn_in", 0.2), 0.0, 1.0, low_open=False),
+                extra_noise=extra_noise,
+                n_threads=threads,
+            )
+        return chunk_result(posteriors, data, ~usable, first=first, seed=seed, n_draws=n_draws)
+
+    def _settings(
+        self, model: StudyModel, recipe: str, epsilon: float, n_records: int, options: dict[str, Any]
+    ) -> tuple[Settings, FisherRun | None]:
+        rate = check_interval("sample_rate", options.get("sample_rate", 0.1), 0.0, 1.0, high_open=False)
+        steps = check_integer("n_steps", options.get("n_steps", 2500 if recipe == "tied" else 10_000), 2)
+        noise = _noise_multiplier(epsilon, rate, steps)
+        n = model.n_params
+        if recipe == "tied":
+            scaling = FisherScaling(
+                model,
+                n_records,
+                rate,
+                steps,
+                raw_ratio=options.get("raw_ratio", FisherScaling.raw_ratio),
+                tolerance=options.get("tolerance", FisherScaling.tolerance),
+            )
+            norm = options.get("max_grad_norm", self.default_max_grad_norm(scaling.raw_ratio))
+            settings = Settings(
+                n_steps=steps,
+                n_records=n_records,
+                sample_rate=rate,
+                noise_multiplier=noise,
+                max_grad_norm=check_interval("max_grad_norm", norm, 0.0),
+                kind="quadrature",
+                n_draws=1,
+                per_example=False,
+                fisher=True,
+                raw_ratio=scaling.raw_ratio,
+                grad_scale=np.ones(2 * n),
+                learning_rate=np.ones(2 * n),
+                schedule=np.array([scaling.rate(step) for step in range(steps)]),
+                start=scaling.start(),
+            )
+            fisher = FisherRun(
+                model, n_records, rate, noise, settings.max_grad_norm, scaling.raw_ratio, scaling.tolerance
+            )
+            return settings, fisher
+        paper = self.published
+        norm = check_interval("max_grad_norm", options.get("max_grad_norm", paper.max_grad_norm), 0.0)
+        grad_scale = np.repeat([1.0, paper.raw_grad_scale], n)
+        factors = np.concatenate((np.resize(paper.loc_rate, n), np.full(n, paper.raw_rate)))
+        settings = Settings(
+            n_steps=steps,
+            n_records=n_records,
+            sample_rate=rate,
+            noise_multiplier=noise,
+            max_grad_norm=norm,
+            kind={"paper": "draws", "plain": "quadrature", "dpvim": "aligned"}[recipe],
+            n_draws=10,
+            per_example=recipe != "plain",
+            fisher=False,
+            raw_ratio=1.0,
+            grad_scale=grad_scale,
+            learning_rate=factors * grad_scale / (np.sqrt(steps * 2 * n) * noise * norm),
+            schedule=np.ones(steps),
+            start=np.concatenate((np.resize(paper.loc, n), np.full(n, paper.raw_scale))),
+        )
+        return settings, None
+
+    def _baseline(
+        self,
+        first: int,
+        count: int,
+        method: str,
+        epsilon: float,
+        seed: int,
+        n_records: int,
+        n_draws: int,
+        n_threads: int | None,
+        options: dict[str, Any],
+    ) -> ChunkResult:
+        model = self.published_model
+
+        def data_of(start: int, runs: int) -> RunData:
+            return simulate_data(model, n_records, first=start, count=runs, seed=seed)
+
+        chain = {name: options[name] for name in ("n_burn_in", "n_samples") if name in options}
+        if method == "bernstein-sheldon":
+            if not isinstance(model, ConjugateModel):
+                raise ValueError("method 'bernstein-sheldon' must be used with a conjugate study")
+
+            def conjugate(start: int, runs: int) -> SimulatedConjugate:
+                data = data_of(start, runs)
+                if data.counts.size == 0:
+                    records = data.statistics[..., 0]
+                else:
+                    values = np.arange(data.counts.shape[1])
+                    records = np.stack([np.repeat(values, tally) for tally in data.counts])
+                return SimulatedConjugate(data.truth, records, data.reference_width90)
+
+            keep = model.n_params
+
+            def unconstrain(params: FloatArray) -> FloatArray:
+                return model.unconstrain(params[..., :keep])
+
+            return bernstein_sheldon_chunk(
+                first,
+                count,
+                simulate=conjugate,
+                model=model,
+                unconstrain=unconstrain,
+                epsilon=epsilon,
+                seed=seed,
+                bounds=self.section,
+                n_draws=n_draws,
+                **chain,
+            )
+        if not isinstance(model, LinearRegression) or self.bounds is None:
+            raise ValueError("method 'gibbs-ss-noisy' must be used with the study 'linear-regression'")
+
+        def regression(start: int, runs: int) -> SimulatedRegression:
+            data = data_of(start, runs)
+            return SimulatedRegression(data.truth, data.features, data.response, data.reference_width90)
+
+        prior = RegressionPrior(precision=model.prior_scale**-2.0, shape=model.variance_shape, rate=model.variance_rate)
+        return gibbs_ss_noisy_chunk(
+            first,
+            count,
+            simulate=regression,
+            prior=prior,
+            feature_bound=self.bounds[0],
+            response_bound=self.bounds[1],
+            epsilon=epsilon,
+            seed=seed,
+            n_draws=n_draws,
+            n_threads=n_threads,
+            **chain,
+        )
+
+
+_ROOT2 = float(np.sqrt(2.0))
+
+
+@cache
+def find(name: str) -> SimulationStudy:
+    """Return the study of this name.
+
+    **Privacy.** No data.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    SimulationStudy
+
+    Raises
+    ------
+    ValueError
+        If there is none of this name.
+
+    Notes
+    -----
+    Priors, preconditioners, clipping norms, starts and rates of the recipe "paper" are those of NA-DPVI's experiments.
+    """
+    conjugate = Published((0.0,), -4.0, 2.0, 100.0, (_ROOT2,), _ROOT2)
+    regression = LinearRegression(10, prior_scale=2.0, fit_intercept=True, variance_shape=20.0, variance_rate=0.5)
+    logistic = LogisticRegression(5, fit_intercept=True)
+    studies = {
+        "gamma-exponential": SimulationStudy(
+            "gamma-exponential", GammaExponential(), conjugate, GammaExponential(), section=(0.0, 2.0)
+        ),
+        "beta-bernoulli": SimulationStudy(
+            "beta-bernoulli",
+            BetaBernoulli(),
+            Published((0.0,), -4.0, 2.0, 120.0, (_ROOT2,), _ROOT2),
+            BetaBernoulli(),
+        ),
+        "beta-binomial": SimulationStudy("beta-binomial", BetaBinomial(10), conjugate, BetaBinomial(10)),
+        "dirichlet-categorical": SimulationStudy(
+            "dirichlet-categorical",
+            DirichletCategorical(),
+            Published((0.0,), -6.0, _ROOT2, 100.0, (_ROOT2,), _ROOT2),
+            DirichletCategorical(bijector="softmax"),
+        ),
+        "linear-regression": SimulationStudy(
+            "linear-regression",
+            regression,
+            Published(
+                (1.0,) * 11 + (-4.0,), -6.0, 260.0, 1500.0, (4.0 * _ROOT2,) * 11 + (4.0 * _ROOT2 / 28.0,), 4.0 * _ROOT2
+            ),
+            regression,
+            bounds=(4.0, float(4.0 * np.sqrt(0.5 / 19.0 * (1.0 + 4.0 * 11.0)))),
+        ),
+        "logistic-regression": SimulationStudy(
+            "logistic-regression",
+            logistic,
+            Published((0.0,), -6.0, 3.0, 550.0, (float(np.sqrt(6.0)) * _ROOT2,), float(np.sqrt(6.0)) * _ROOT2),
+            logistic,
+        ),
+    }
+    check_choice("study", name, studies)
+    return studies[name]

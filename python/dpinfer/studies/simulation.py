@@ -1,0 +1,267 @@
+"""Simulated truths and records of a study's runs, and the release statistics of the mechanism on them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.inference.statistics import TraceStatistics, merge_segments
+from dpinfer.inference.tied import WHOLE_TRACE, SideSums, TiedTrace
+from dpinfer.models import (
+    ConjugateModel,
+    DirichletCategorical,
+    GammaExponential,
+    GeneralizedLinearModel,
+    LinearRegression,
+)
+from dpinfer.models.bijectors import softplus, softplus_inverse
+from dpinfer.studies import _native
+from dpinfer.studies.random_streams import run_generator
+
+__all__ = ["N_BLOCKS", "RunData", "RunReleases", "Settings", "simulate_data", "simulate_releases"]
+
+FloatArray = npt.NDArray[np.float64]
+StudyModel = ConjugateModel | GeneralizedLinearModel
+
+N_BLOCKS = 100
+_DATA, _KEYS = 0, 1
+_NODES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """Truths and records of k runs.
+
+    **Privacy.** Simulated records only.
+
+    Parameters
+    ----------
+    truth : (k, n) float64
+        On the unconstrained space.
+    statistics : (k, N, n) or (values, n) float64
+        Sufficient statistics of conjugate models: of each record, or of each distinct value.
+    counts : (k, values) int64
+        How often each value occurs; (0, 0) for records.
+    features, response : (k, N, p), (k, N) float64
+        Of regressions; empty otherwise.
+    reference_width90 : (k, n) float64
+        Width of the 90% interval without privacy; nan where the exact posterior is not known.
+    """
+
+    truth: FloatArray
+    statistics: FloatArray
+    counts: npt.NDArray[np.int64]
+    features: FloatArray
+    response: FloatArray
+    reference_width90: FloatArray
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Public settings of a study's mechanism, as the compiled engine takes them."""
+
+    n_steps: int
+    n_records: int
+    sample_rate: float
+    noise_multiplier: float
+    max_grad_norm: float
+    kind: str
+    n_draws: int
+    per_example: bool
+    fisher: bool
+    raw_ratio: float
+    grad_scale: FloatArray
+    learning_rate: FloatArray
+    schedule: FloatArray
+    start: FloatArray
+
+    @property
+    def boundaries(self) -> npt.NDArray[np.int64]:
+        """First steps of the blocks of statistics, and the number of steps."""
+        return np.linspace(0, self.n_steps, min(N_BLOCKS, self.n_steps) + 1).astype(np.int64)
+
+
+def simulate_data(model: StudyModel, n_records: int, *, first: int, count: int, seed: int) -> RunData:
+    """Draw truths from the prior and records given them, run i from its own generator.
+
+    **Privacy.** Simulated records only.
+
+    Parameters
+    ----------
+    model : conjugate or generalised linear model
+    n_records : int
+    first, count, seed : int
+
+    Returns
+    -------
+    RunData
+    """
+    n = model.n_params
+    truth, width = np.empty((count, n)), np.full((count, n), np.nan)
+    grouped = isinstance(model, ConjugateModel) and not isinstance(model, GammaExponential)
+    regression = isinstance(model, GeneralizedLinearModel)
+    n_features = model.n_features if isinstance(model, GeneralizedLinearModel) else 0
+    statistics = np.empty((0, n) if grouped or regression else (count, n_records, n))
+    features = np.empty((count, n_records, n_features) if regression else (0, 0, 0))
+    response = np.empty((count, n_records) if regression else (0, 0))
+    tallies = []
+    for row in range(count):
+        rng = run_generator(seed, _DATA, first + row)
+        params = model.sample_prior(1, rng)[0]
+        truth[row] = model.unconstrain(params)
+        if isinstance(model, GeneralizedLinearModel):
+            features[row] = model.simulate_features(n_records, rng, np.square(model.feature_scale))
+            response[row] = model.simulate(params, features[row], rng)
+            if isinstance(model, LinearRegression):
+                width[row] = _regression_width(model, features[row], response[row])
+            continue
+        if grouped:
+            statistics, weights = model.reference_records(truth[row], 0, rng)
+            tallies.append(rng.multinomial(n_records, weights / weights.sum()))
+            total = tallies[-1] @ statistics
+        else:
+            statistics[row] = model.sufficient_statistics(model.simulate(params, n_records, rng))
+            total = statistics[row].sum(axis=0)
+        low, high = model.posterior_from_total(total, n_records).interval(0.9, "unconstrained")
+        width[row] = high - low
+    counts = np.array(tallies, dtype=np.int64) if tallies else np.empty((0, 0), dtype=np.int64)
+    return RunData(truth, np.ascontiguousarray(statistics), counts, features, response, width)
+
+
+def _regression_width(model: LinearRegression, features: FloatArray, response: FloatArray) -> FloatArray:
+    interval = model.exact_posterior(features, response).interval(0.9)
+    interval[:, -1] = softplus_inverse(interval[:, -1])
+    return np.asarray(interval[1] - interval[0])
+
+
+@dataclass(frozen=True, eq=False)
+class RunReleases:
+    """What the posteriors need of k releases: block by block, or at the end.
+
+    **Privacy.** Of simulated runs, with noise from a seeded generator.
+
+    Parameters
+    ----------
+    settings : Settings
+    blocks : (k, blocks, 6, width) float64
+        Statistics of each block of steps: see :class:`dpinfer.inference.statistics.TraceStatistics`.
+    side : (k, blocks, 5, n) float64
+        Sums of the raw-scale regression: see :class:`dpinfer.inference.tied.SideSums`.
+    path : (k, blocks, 2 n) float64
+        Mean of the iterates in each block.
+    reference : (k, width) float64
+        The noise that weight 1 belongs to.
+    final_params : (k, 2 n) float64
+    finite : (k,) bool
+    """
+
+    settings: Settings
+    blocks: FloatArray
+    side: FloatArray
+    path: FloatArray
+    reference: FloatArray
+    final_params: FloatArray
+    finite: npt.NDArray[np.bool_]
+
+    def first_block(self, burn_in: float) -> int:
+        """Return the block that a share of the steps ends at."""
+        return round(burn_in * (self.settings.boundaries.shape[0] - 1))
+
+    def statistics(self, burn_in: float, width: int) -> TraceStatistics:
+        """Return the trace statistics of the first `width` coordinates of every run, run by run."""
+        first = self.first_block(burn_in)
+        blocks = self.blocks[:, first:, :, :width]
+        segments = np.moveaxis(blocks, 0, 2).reshape(*blocks.shape[1:3], -1)
+        steps = self.settings.n_steps - int(self.settings.boundaries[first])
+        return TraceStatistics(steps, self.reference[:, :width].ravel(), *merge_segments(segments))
+
+    def tied_trace(self, burn_in: float) -> TiedTrace:
+        """Return the statistics of the tied posterior, run by run."""
+        n = self.side.shape[3]
+        first = self.first_block(burn_in)
+
+        def part(share: float) -> tuple[TraceStatistics, SideSums]:
+            statistics = self.statistics(share, n)
+            sums = np.moveaxis(self.side[:, self.first_block(share) :].sum(axis=1), 1, 0).reshape(5, -1)
+            return statistics, SideSums(statistics.count, *sums)
+
+        statistics, side = part(burn_in)
+        whole_statistics, whole_side = part(min(burn_in, WHOLE_TRACE))
+        scale_square = np.mean(softplus(self.path[:, first:, n:]) ** 2, axis=1).ravel()
+        return TiedTrace(statistics, side, scale_square, whole_statistics, whole_side)
+
+
+def simulate_releases(
+    model: StudyModel, data: RunData, settings: Settings, *, first: int, seed: int, n_threads: int
+) -> RunReleases:
+    """Run the mechanism on every run's records and return the statistics of its releases.
+
+    **Privacy.** Simulated records; the noise comes from keys that depend on (seed, run) only.
+
+    Parameters
+    ----------
+    model : conjugate or generalised linear model
+    data : RunData
+    settings : Settings
+    first, seed : int
+    n_threads : int
+        0: as many as there are.  No result depends on it.
+
+    Returns
+    -------
+    RunReleases
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    count = data.truth.shape[0]
+    arguments: dict[str, Any] = {
+        "settings": dict(vars(settings)),
+        "boundaries": settings.boundaries,
+        "nodes": nodes,
+        "weights": weights / weights.sum(),
+        "keys": [run_generator(seed, _KEYS, first + row).bytes(32) for row in range(count)],
+        "n_threads": n_threads,
+        "keep_trace": False,
+    }
+    if isinstance(model, GeneralizedLinearModel):
+        runs = _native.simulate_glm(
+            likelihood=model.likelihood,
+            features=data.features,
+            response=data.response,
+            intercept=model.fit_intercept,
+            prior_scale=model.prior_scale,
+            variance_shape=getattr(model, "variance_shape", 1.0),
+            variance_rate=getattr(model, "variance_rate", 1.0),
+            second_moments=model.second_moments,
+            **arguments,
+        )
+    else:
+        family, prior, trials = _family(model)
+        runs = _native.simulate_conjugate(
+            family=family,
+            prior=prior,
+            n_trials=trials,
+            statistics=data.statistics,
+            counts=data.counts,
+            **arguments,
+        )
+    return RunReleases(
+        settings,
+        runs["blocks"],
+        runs["side"],
+        runs["path"],
+        runs["reference"],
+        runs["final_params"],
+        runs["finite"],
+    )
+
+
+def _family(model: ConjugateModel) -> tuple[str, FloatArray, float]:
+    """Return the engine's name of a family, its prior's parameters, and the number of trials."""
+    if isinstance(model, GammaExponential):
+        return "exponential", np.array([model.shape, model.rate]), 1.0
+    if isinstance(model, DirichletCategorical):
+        name = "sticks" if model.bijector == "stick_breaking" else "softmax"
+        return name, np.array(model.concentration), 1.0
+    spec = model.to_dict()
+    return "binomial", np.array([spec["a"], spec["b"]]), float(spec.get("n_trials", 1))

@@ -20,19 +20,16 @@ from pathlib import Path
 import numpy as np
 
 import dpinfer as dpi
+from dpinfer.studies.study import find_study
 
 ROOT = Path(__file__).parents[1]
-N_RECORDS, SAMPLE_RATE, N_STEPS, DELTA = 5000, 0.1, 10_000, 1e-5
+N_RECORDS, SAMPLE_RATE, N_STEPS, DELTA = 5000, 0.1, 2500, 1e-5
 EPSILONS = {
-    "gamma-exponential": (0.1,),
-    "beta-bernoulli": (0.1,),
-    "beta-binomial": (0.1,),
-    "dirichlet-categorical": (0.1,),
+    "gamma-exponential": (0.1, 0.3, 1.0),
+    "beta-bernoulli": (0.1, 0.3, 1.0),
+    "dirichlet-categorical": (0.1, 0.3, 1.0),
     "linear-regression": (0.1, 0.3, 1.0),
-    "logistic-regression": (1.0,),
 }
-# Clipping norms of the default recipes, for the bound.
-MAX_GRAD_NORM = {"gamma-exponential": 4.0, "linear-regression": 10.0}
 
 
 def information_bound(epsilon, max_grad_norm):
@@ -83,9 +80,8 @@ def main():
                 progress=True,
             )
             result.save(arguments.out / f"{name}.npz")
-            clipping = MAX_GRAD_NORM.get(study)
-            bound = math.nan if clipping is None else information_bound(epsilon, clipping)
-            rows.append(result.to_dict() | {"information_bound": None if math.isnan(bound) else bound})
+            bound = information_bound(epsilon, find_study(study).default_max_grad_norm())
+            rows.append(result.to_dict() | {"information_bound": bound})
             print(f"\n{result}")
             tarp, sbc = result.tarp, result.sbc
             excess = tarp.marginal_rmse - tarp.rmse_floor

@@ -1,10 +1,11 @@
 """Posteriors of a chunk of simulated releases, and what a study records of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.errors import NumericalError
 from dpinfer.inference.collapsed import CollapsedProblems, collapsed_nodes
 from dpinfer.inference.laplace import laplace_posterior
 from dpinfer.inference.mixture import NormalMixtures
@@ -15,7 +16,7 @@ from dpinfer.studies.random_streams import run_generator
 from dpinfer.studies.simulation import RunData, RunReleases
 from dpinfer.studies.study import ChunkResult
 
-__all__ = ["by_coordinate", "chunk_result", "plug_in", "tied"]
+__all__ = ["by_coordinate", "chunk_result", "each", "plug_in", "tied"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -75,6 +76,22 @@ def by_coordinate(
     return posteriors
 
 
+def each(
+    releases: RunReleases, solve: Callable[[RunReleases], list[IndependentTheta]]
+) -> list[IndependentTheta | None]:
+    """Solve all runs at once, or, where that fails, one by one: None for those that have no posterior."""
+    try:
+        return list(solve(releases))
+    except NumericalError:
+        posteriors: list[IndependentTheta | None] = []
+        for row in range(releases.finite.shape[0]):
+            try:
+                posteriors += solve(releases.take(row))
+            except NumericalError:
+                posteriors.append(None)
+        return posteriors
+
+
 def plug_in(params: FloatArray) -> list[IndependentTheta]:
     """Return q at the given variational parameters (k, 2 n)."""
     n = params.shape[1] // 2
@@ -88,19 +105,20 @@ def plug_in(params: FloatArray) -> list[IndependentTheta]:
 
 
 def chunk_result(
-    posteriors: Sequence[IndependentTheta],
+    posteriors: Sequence[IndependentTheta | None],
     data: RunData,
-    failed: npt.NDArray[np.bool_],
     *,
     first: int,
     seed: int,
     n_draws: int,
 ) -> ChunkResult:
-    """Draw from every run's posterior and judge the truth by it."""
+    """Draw from every run's posterior and judge the truth by it; runs without one have failed."""
     runs, n = data.truth.shape
-    draws = np.empty((n_draws, runs, n))
-    centre, scale, pit, width = (np.empty((runs, n)) for _ in range(4))
+    draws = np.full((n_draws, runs, n), np.nan)
+    centre, scale, pit, width = (np.full((runs, n), np.nan) for _ in range(4))
     for row, posterior in enumerate(posteriors):
+        if posterior is None:
+            continue
         marginals = posterior.marginals
         centre[row], scale[row] = marginals.mean, np.sqrt(marginals.variance)
         quantiles = marginals.quantile(_TAILS)
@@ -115,5 +133,5 @@ def chunk_result(
         pit=pit,
         width90=width,
         reference_width90=data.reference_width90,
-        failed=failed,
+        failed=np.array([posterior is None for posterior in posteriors]),
     )

@@ -1,6 +1,6 @@
 """The studies by name: their models, and the settings of every recipe on them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,6 +12,7 @@ from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import plan_privacy
 from dpinfer.baselines import RegressionPrior
 from dpinfer.inference.fit import FISHER_BURN_IN
+from dpinfer.inference.theta import IndependentTheta
 from dpinfer.inference.tied import FisherRun
 from dpinfer.mechanism import CLIP_QUANTILE, FisherScaling
 from dpinfer.models import (
@@ -30,7 +31,7 @@ from dpinfer.studies.baseline_runs import (
     bernstein_sheldon_chunk,
     gibbs_ss_noisy_chunk,
 )
-from dpinfer.studies.posteriors import by_coordinate, chunk_result, plug_in, tied
+from dpinfer.studies.posteriors import by_coordinate, chunk_result, each, plug_in, tied
 from dpinfer.studies.simulation import RunData, Settings, StudyModel, simulate_data, simulate_releases
 from dpinfer.studies.study import ChunkResult
 
@@ -162,34 +163,39 @@ class SimulationStudy:
         threads = 0 if n_threads is None else n_threads
         releases = simulate_releases(model, data, run, first=first, seed=seed, n_threads=threads)
         extra_noise = bool(options.get("extra_noise", True))
-        usable = releases.finite
-        if not np.all(usable):
+        if not np.all(releases.finite):
             raise ValueError("settings must keep the iterates finite: a simulated run diverged")
+        posteriors: Sequence[IndependentTheta | None]
         if method == "naive":
             posteriors = plug_in(releases.final_params)
         elif method == "averaged":
             burn_in = check_interval("burn_in", options.get("burn_in", _AVERAGED_BURN_IN), 0.0, 1.0, low_open=False)
             posteriors = plug_in(releases.path[:, releases.first_block(burn_in) :].mean(axis=1))
         elif fisher is not None:
-            posteriors = tied(
+            burn_in = check_interval("burn_in", options.get("burn_in", FISHER_BURN_IN), 0.0, 1.0, low_open=False)
+            correct = bool(options.get("correct", True))
+            posteriors = each(
                 releases,
-                fisher,
-                burn_in=check_interval("burn_in", options.get("burn_in", FISHER_BURN_IN), 0.0, 1.0, low_open=False),
-                extra_noise=extra_noise,
-                correct=bool(options.get("correct", True)),
-                n_threads=threads,
+                lambda part: tied(
+                    part, fisher, burn_in=burn_in, extra_noise=extra_noise, correct=correct, n_threads=threads
+                ),
             )
         else:
-            posteriors = by_coordinate(
+            burn_in = check_interval("burn_in", options.get("burn_in", 0.2), 0.0, 1.0, low_open=False)
+            prior = options.get("prior", "empirical" if recipe == "paper" else "weak")
+            posteriors = each(
                 releases,
-                model.n_params,
-                method=method,
-                prior=options.get("prior", "empirical" if recipe == "paper" else "weak"),
-                burn_in=check_interval("burn_in", options.get("burn_in", 0.2), 0.0, 1.0, low_open=False),
-                extra_noise=extra_noise,
-                n_threads=threads,
+                lambda part: by_coordinate(
+                    part,
+                    model.n_params,
+                    method=method,
+                    prior=prior,
+                    burn_in=burn_in,
+                    extra_noise=extra_noise,
+                    n_threads=threads,
+                ),
             )
-        return chunk_result(posteriors, data, ~usable, first=first, seed=seed, n_draws=n_draws)
+        return chunk_result(posteriors, data, first=first, seed=seed, n_draws=n_draws)
 
     def _settings(
         self, model: StudyModel, recipe: str, epsilon: float, n_records: int, options: dict[str, Any]

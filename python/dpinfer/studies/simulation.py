@@ -1,6 +1,6 @@
 """Simulated truths and records of a study's runs, and the release statistics of the mechanism on them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -164,9 +164,23 @@ class RunReleases:
     final_params: FloatArray
     finite: npt.NDArray[np.bool_]
 
+    def take(self, row: int) -> "RunReleases":
+        """Return the release of one run."""
+        own = slice(row, row + 1)
+        return replace(
+            self,
+            blocks=self.blocks[own],
+            side=self.side[own],
+            path=self.path[own],
+            reference=self.reference[own],
+            final_params=self.final_params[own],
+            finite=self.finite[own],
+        )
+
     def first_block(self, burn_in: float) -> int:
         """Return the block that a share of the steps ends at."""
-        return round(burn_in * (self.settings.boundaries.shape[0] - 1))
+        blocks: int = self.settings.boundaries.shape[0] - 1
+        return round(burn_in * blocks)
 
     def statistics(self, burn_in: float, width: int) -> TraceStatistics:
         """Return the trace statistics of the first `width` coordinates of every run, run by run."""

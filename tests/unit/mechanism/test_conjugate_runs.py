@@ -119,7 +119,10 @@ def test_what_a_release_holds(plan, model):
     assert release.noisy_gradients.shape == (25, 2 * n)
     assert release.names == model.names
     assert dpi.models.model_from_dict(release.model_spec) == model
-    np.testing.assert_array_equal(release.grad_scale, np.repeat([1.0, 100.0], n))
+    assert release.settings["recipe"] == "tied"
+    assert release.grad_scale.shape == (25, 2 * n)
+    plain = run(plan, model, X, recipe="plain")
+    np.testing.assert_array_equal(plain.grad_scale, np.repeat([1.0, 100.0], n))
     forms = [(X, 1), (X[:, None], 3)]
     if not isinstance(model, dpi.models.GammaExponential):  # whose records these would round
         forms += [(X.astype(np.float32)[:, None], 2), (X.astype(int), 2)]
@@ -192,7 +195,7 @@ def test_bad_arguments(plan):
     with pytest.raises(TypeError, match="y must be given"):
         run(plan, dpi.models.LogisticRegression(1), X[:, None])
     with pytest.raises(ValueError, match="'tied'"):
-        run(plan, MODELS[1], X, recipe="tied")
+        run(plan, MODELS[1], X, recipe="tied", grad_scale=(1.0, 100.0))
     wide = dpi.models.DirichletCategorical((1.0,) * 8, "softmax")
     with pytest.raises(ValueError, match="n_nodes"):
         run(plan, wide, X)

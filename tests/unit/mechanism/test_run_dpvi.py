@@ -185,19 +185,41 @@ def test_heuristic_rate_follows_a_varying_preconditioner(plan, records):
 
 
 def test_fisher_scaling(records):
-    model = dpi.models.LogisticRegression(3)
-    fisher = FisherScaling(model, 400, 0.3, 100, second_moments=[1.0, 4.0, 9.0], raw_ratio=0.5)
+    model = dpi.models.LogisticRegression(3, feature_scale=[1.0, 2.0, 3.0])
+    fisher = FisherScaling(model, 400, 0.3, 100, raw_ratio=0.5)
     params = np.concatenate((np.zeros(3), np.full(3, -40.0)))
     np.testing.assert_allclose(fisher.information(params), [0.25, 1.0, 2.25])
     np.testing.assert_allclose(fisher.grad_scale(0, params)[:3], [2.0, 1.0, 2 / 3])
-    np.testing.assert_allclose(fisher.learning_rate(50, params)[:3], 0.1 / (0.3 * 400 * np.array([0.25, 1.0, 2.25])))
-    np.testing.assert_allclose(fisher.learning_rate(0, params), 5 * fisher.learning_rate(50, params))
-    with pytest.raises(ValueError, match="second_moments"):
-        FisherScaling(model, 400, 0.3, 100, second_moments=[1.0, 0.0, 1.0])
+    natural = 1.0 / (0.3 * 400 * np.array([0.25, 1.0, 2.25]))
+    np.testing.assert_allclose(fisher.learning_rate(9, params)[:3], 2.0 / 10.0 * natural)
+    np.testing.assert_allclose(fisher.learning_rate(0, params)[:3], 0.5 * natural)  # 50 / 100 steps
+    assert FisherScaling(model, 400, 0.3, 1000).rate(0) == 0.05
+    loc, raw = np.split(fisher.start(), 2)
+    np.testing.assert_array_equal(loc, 0.0)
+    np.testing.assert_allclose(softplus(raw), (400 * np.array([0.25, 1.0, 2.25])) ** -0.5)
+    with pytest.raises(ValueError, match="largest_rate"):
+        FisherScaling(model, 400, 0.3, 100, largest_rate=1.0)
     plan = dpi.plan_privacy(target_epsilon=3.0, target_delta=1e-5, sample_rate=0.3, n_steps=100)
-    release = run(plan, records, model=model, recipe="tied")
+    release = run(plan, records, model=model, recipe="tied", n_records=400)
     assert release.grad_scale.shape == (100, 6)
     assert release.settings["recipe"] == "tied"
+    assert release.settings["scaling"] == "fisher"
+    np.testing.assert_allclose(release.params[0], FisherScaling(model, 400, 0.3, 100).start())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"learning_rate": 0.1, "recipe": "tied"}, "recipe 'tied'"),
+        ({"max_grad_norm": "auto", "recipe": "plain"}, "max_grad_norm"),
+        ({"max_grad_norm": "large", "recipe": "tied"}, "max_grad_norm"),
+        ({"grad_scale": FisherScaling(dpi.models.LogisticRegression(4), 999, 0.3, 25)}, "grad_scale"),
+        ({"recipe": "tied", "gradient": "aligned"}, "aligned"),
+    ],
+)
+def test_fisher_scaling_refuses(plan, records, changes, message):
+    with pytest.raises(ValueError, match=message):
+        run(plan, records, **changes)
 
 
 def test_without_much_noise_it_finds_the_posterior(rng):

@@ -18,7 +18,12 @@ import dpinfer as dpi
 from dpinfer.studies.study import find_study
 
 ROOT = Path(__file__).parents[1]
-PANELS = (("gamma-exponential", 0.1), ("gamma-exponential", 1.0), ("linear-regression", 0.1), ("linear-regression", 1.0))
+PANELS = (
+    ("gamma-exponential", 0.1),
+    ("gamma-exponential", 1.0),
+    ("linear-regression", 0.1),
+    ("linear-regression", 1.0),
+)
 
 
 def changes(study):

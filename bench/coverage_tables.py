@@ -60,6 +60,7 @@ ROWS = (
         published("0.023±0.008", "0.016±0.006", "0.020±0.004", "0.036±0.011", "0.035±0.011", "0.027±0.009"),
     ),
     Row("ours (default)", "exact", None),
+    Row("ours, 10^4 steps", "exact", None, settings={"n_steps": 10_000}, slow=True),
     Row(
         "NA-DPVI, paper (Laplace)",
         "laplace",
@@ -99,7 +100,7 @@ ROWS = (
 def measure(panel, row, arguments):
     """Return the result of one method with its time, or the reason why there is none."""
     study, epsilon = panel
-    name = f"{study}-{epsilon:g}-{row.method}-{row.recipe or 'default'}"
+    name = f"{study}-{epsilon:g}-" + "".join(c if c.isalnum() else "-" for c in row.label)
     folder = arguments.out / "runs" / name
     resumed = folder.exists()
     start = time.perf_counter()

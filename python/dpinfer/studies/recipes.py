@@ -1,8 +1,8 @@
 """The studies by name: their models, and the settings of every recipe on them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from dpinfer.studies.baseline_runs import (
     gibbs_ss_noisy_chunk,
 )
 from dpinfer.studies.posteriors import by_coordinate, chunk_result, each, plug_in, tied
-from dpinfer.studies.simulation import RunData, Settings, StudyModel, simulate_data, simulate_releases
+from dpinfer.studies.simulation import RunData, RunReleases, Settings, StudyModel, simulate_data, simulate_releases
 from dpinfer.studies.study import ChunkResult
 
 __all__ = ["SimulationStudy", "find"]
@@ -42,13 +42,9 @@ FloatArray = npt.NDArray[np.float64]
 DELTA = 1e-5
 METHODS = ("exact", "laplace", "naive", "averaged", "bernstein-sheldon", "gibbs-ss-noisy")
 RECIPES = ("tied", "plain", "paper", "dpvim")
-_OPTIONS = {
+_MECHANISM_OPTIONS = {"n_steps", "sample_rate", "max_grad_norm", "raw_ratio", "tolerance"}
+_OPTIONS = _MECHANISM_OPTIONS | {
     "n_records",
-    "n_steps",
-    "sample_rate",
-    "max_grad_norm",
-    "raw_ratio",
-    "tolerance",
     "burn_in",
     "prior",
     "correct",
@@ -158,10 +154,9 @@ class SimulationStudy:
         if recipe == "dpvim" and method not in ("averaged", "naive"):
             raise ValueError(f"recipe 'dpvim' must be used with method 'averaged' or 'naive', got {method!r}")
         model = self.model if recipe == "tied" else self.published_model
-        run, fisher = self._settings(model, recipe, epsilon, n_records, options)
-        data = simulate_data(model, n_records, first=first, count=count, seed=seed)
+        mechanism = tuple(sorted((name, value) for name, value in options.items() if name in _MECHANISM_OPTIONS))
         threads = 0 if n_threads is None else n_threads
-        releases = simulate_releases(model, data, run, first=first, seed=seed, n_threads=threads)
+        data, releases, fisher = _runs(self, model, recipe, epsilon, n_records, mechanism, first, count, seed, threads)
         extra_noise = bool(options.get("extra_noise", True))
         if not np.all(releases.finite):
             raise ValueError("settings must keep the iterates finite: a simulated run diverged")
@@ -325,6 +320,27 @@ class SimulationStudy:
             n_threads=n_threads,
             **chain,
         )
+
+
+@lru_cache(maxsize=24)
+def _runs(
+    study: SimulationStudy,
+    model: StudyModel,
+    recipe: str,
+    epsilon: float,
+    n_records: int,
+    options: tuple[tuple[str, Any], ...],
+    first: int,
+    count: int,
+    seed: int,
+    n_threads: int,
+) -> tuple[RunData, RunReleases, FisherRun | None]:
+    """Simulate a chunk; the last few are kept, so that several methods on the same runs simulate them once."""
+    settings, fisher = study._settings(model, recipe, epsilon, n_records, dict(options))
+    data = simulate_data(model, n_records, first=first, count=count, seed=seed)
+    releases = simulate_releases(model, data, settings, first=first, seed=seed, n_threads=n_threads)
+    empty = np.empty((0, 0, 0))
+    return replace(data, statistics=empty, features=empty, response=empty[0]), releases, fisher
 
 
 _ROOT2 = float(np.sqrt(2.0))

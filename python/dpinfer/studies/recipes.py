@@ -339,8 +339,8 @@ def _runs(
     settings, fisher = study._settings(model, recipe, epsilon, n_records, dict(options))
     data = simulate_data(model, n_records, first=first, count=count, seed=seed)
     releases = simulate_releases(model, data, settings, first=first, seed=seed, n_threads=n_threads)
-    empty = np.empty((0, 0, 0))
-    return replace(data, statistics=empty, features=empty, response=empty[0]), releases, fisher
+    kept = replace(data, statistics=np.empty((0, 0)), features=np.empty((0, 0, 0)), response=np.empty((0, 0)))
+    return kept, releases, fisher
 
 
 _ROOT2 = float(np.sqrt(2.0))

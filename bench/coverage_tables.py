@@ -7,7 +7,7 @@ in units of its own Monte Carlo error, coverage and relative width of the 90% in
 to the one with the largest; widths are medians over the runs, relative to the posterior without privacy), and the time.
 At the published K = 500 the floor is about 0.017: below that, no two methods can be told apart.
 
-    python bench/coverage_tables.py [--runs 500] [--quick] [--out bench/results/coverage]
+    python bench/coverage_tables.py [--runs 500] [--tables 1 2] [--quick] [--out bench/results/coverage]
 
 Runs are kept in the output folder: an interrupted table goes on where it stopped, and a longer one adds runs.
 """
@@ -226,6 +226,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="50 runs, without the slow methods")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--tables", nargs="+", choices=("1", "2"), default=["1", "2"], help="default: both")
     parser.add_argument("--methods", nargs="+", help="labels of the rows to run (default: all)")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "coverage")
     arguments = parser.parse_args()
@@ -239,14 +240,15 @@ def main():
             parser.error(f"--methods must be of {[row.label for row in ROWS]}, got {sorted(unknown)}")
         rows = [row for row in rows if row.label in arguments.methods]
     results, times = {}, {}
-    for title, panels in TABLES.items():
+    tables = {title: panels for title, panels in TABLES.items() if title.split()[1].rstrip(",") in arguments.tables}
+    for title, panels in tables.items():
         for panel in panels:
             for row in rows:
                 if panel in row.only:
                     results[panel, row.label], times[panel, row.label] = measure(panel, row, arguments)
             draw_coordinates(panel, results, arguments.out / f"coordinates-{panel[0]}-{panel[1]:g}.png")
         draw(title, panels, results, arguments.out / f"{FIGURES[title]}.png")
-    for title, panels in TABLES.items():
+    for title, panels in tables.items():
         print_table(title, panels, results, times)
     print(f"\n{arguments.runs} runs for each; published: 500 runs, mean ± sd over 20 sets of reference points.")
     plain = [

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.errors import NumericalError
 from dpinfer.inference.collapsed import CollapsedProblems, Nodes, SideRegression, collapsed_nodes
 from dpinfer.inference.priors import CoordinatePriors
 from dpinfer.inference.statistics import TraceStatistics, segment_statistics
@@ -235,7 +236,7 @@ def fisher_tied_nodes(
     Raises
     ------
     NumericalError
-        If the quadrature did not converge for some coordinate.
+        If a scale vanished, or the quadrature did not converge for some coordinate.
 
     Notes
     -----
@@ -246,6 +247,13 @@ def fisher_tied_nodes(
     statistics = trace.statistics
     if not isinstance(run.model, InformedModel):
         raise TypeError(f"model must know its expected information, got {type(run.model).__name__}")
+    moved = trace.side.design_square > 0.0
+    if not np.all(moved & np.isfinite(statistics.xx)):
+        name = names[int(np.argmin(moved))]
+        raise NumericalError(
+            f"the scale of {name!r} vanished or the trace of it left the finite numbers: the noise is too large for "
+            "this number of records and steps"
+        )
     n = run.model.n_params
     shape = (statistics.position_mean.shape[0] // n, n)
     positions = statistics.position_mean.reshape(shape)

@@ -51,7 +51,8 @@ class ExpectedGradients:
     clip_bias : (2 n,) array
         E[v - clip(v)] of the preconditioned gradient v, loc then raw_scale.
     clip_slope : (n,) array
-        d E[clip(v_j)] / d theta_j over the same without clipping.
+        Slope in theta_j of E[clip(v_j)] / sqrt(I_j), both at theta, over the same without clipping: the preconditioner
+        moves along, as in the mechanism.
     bend : (n, n) array
         d/d theta_k d^2/d theta_j^2 of the expected loss over sqrt(I_k) I_j.
     information_slope : (n,) array

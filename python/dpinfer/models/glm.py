@@ -158,7 +158,7 @@ class GeneralizedLinearModel(Model):
         return design * first[:, None], np.square(design) * second[:, None]
 
     def _expected_curvature(self, loc: FloatArray, spread: FloatArray) -> FloatArray:
-        """Return E[-f''] for a linear predictor of variance `spread`, in closed form (to a few per cent)."""
+        """Return E[-f''] for a linear predictor of variance `spread`, to about 10% at moderate sizes."""
         raise TypeError(f"{type(self).__name__} has no expected information")
 
     def _loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -168,8 +168,8 @@ class Density {
     count = 1;
     if (p_.wide_scale > 0.0) return y;
     const double prior = (log_normal() ? std::exp(p_.raw_loc) : softplus(p_.raw_loc)) / p_.hessian_unit;
-    const double slope = log_normal() ? prior * p_.raw_scale
-                                      : p_.raw_scale / (1.0 + std::exp(-p_.raw_loc)) / p_.hessian_unit;
+    const double slope =
+        log_normal() ? prior * p_.raw_scale : p_.raw_scale / (1.0 + std::exp(-p_.raw_loc)) / p_.hessian_unit;
     const double prior_precision = 1.0 / (slope * slope);
     const double precision = 1.0 / (unit_ * unit_);
     const double mixed = (precision * from_likelihood + prior_precision * prior) / (precision + prior_precision);

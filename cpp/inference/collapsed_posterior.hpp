@@ -27,13 +27,13 @@ struct CollapsedProblem {
   double optimum_offset;  // (mean position - prior location) / D
   double optimum_scale;   // prior standard deviation / D
   double hessian_unit;    // a = hessian_unit * beta
-  double wide_scale;   // A in the prior beta^(power - 1) exp(-beta^2 / (2 A^2)); 0: a normal prior on v, a = softplus(v)
-  double wide_power;   // 1: half-normal, 2: Rayleigh; with wide_scale = 0 and 0 here: log a is normal instead
-  double raw_loc;      // location of that normal
-  double raw_scale;    // its standard deviation
-  double extra_noise;  // 0: nu = 1; otherwise omega / tau has a half-Cauchy prior with scale 1
-  double side_count;   // a second regression that shares beta (tied posterior): its number of steps, 0 if none
-  double side_score;   // its least-squares beta
+  double wide_scale;  // A in the prior beta^(power - 1) exp(-beta^2 / (2 A^2)); 0: a normal prior on v, a = softplus(v)
+  double wide_power;  // 1: half-normal, 2: Rayleigh; with wide_scale = 0 and 0 here: log a is normal instead
+  double raw_loc;     // location of that normal
+  double raw_scale;   // its standard deviation
+  double extra_noise;     // 0: nu = 1; otherwise omega / tau has a half-Cauchy prior with scale 1
+  double side_count;      // a second regression that shares beta (tied posterior): its number of steps, 0 if none
+  double side_score;      // its least-squares beta
   double side_precision;  // the precision of that, at nu = 1
   double side_residual;   // its residual sum of squares in units of the noise variance
 };

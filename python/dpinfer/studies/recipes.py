@@ -231,7 +231,8 @@ class SimulationStudy:
             return settings, fisher
         paper = self.published
         norm = check_interval("max_grad_norm", options.get("max_grad_norm", paper.max_grad_norm), 0.0)
-        grad_scale = np.repeat([1.0, paper.raw_grad_scale], n)
+        # Aligned gradients have no raw_scale gradient to precondition: it is derived from that of loc.
+        grad_scale = np.repeat([1.0, 1.0 if recipe == "dpvim" else paper.raw_grad_scale], n)
         factors = np.concatenate((np.resize(paper.loc_rate, n), np.full(n, paper.raw_rate)))
         settings = Settings(
             n_steps=steps,

@@ -33,7 +33,7 @@ def main():
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=2500)
     arguments = parser.parse_args()
-    folder = Path(os.environ.get("DPINFER_DATA", ROOT.parent / "shared" / "data")) / "adult"
+    folder = Path(os.environ.get("DPINFER_DATA", ROOT.parent / "shared" / "data"))
     table = dpi.tabular.read_table(
         folder / "adult.data.csv.gz", dpi.tabular.Schema.load(ROOT / "examples" / "adult.toml")
     )

@@ -1,6 +1,6 @@
 """What each part of the default recipe contributes: one change at a time, with coverage first and width second.
 
-    python bench/coverage_ablations.py [--runs 1000] [--regression-runs 400] [--out bench/results/ablations]
+    python bench/coverage_ablations.py [--runs 1000] [--regression-runs 400] [--panels gamma-exponential:0.1 ...] [--out bench/results/ablations]
 
 Each line: the change, joint RMSE and its excess over the Monte Carlo floor, the worst marginal excess, the largest mean
 z-score over the coordinates (with its Monte Carlo error), the standard deviation of the z-scores there, and the median
@@ -52,11 +52,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--regression-runs", type=int, default=400)
+    parser.add_argument("--panels", nargs="+", default=[f"{study}:{epsilon:g}" for study, epsilon in PANELS])
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "ablations")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     rows = []
     for study, epsilon in PANELS:
+        if f"{study}:{epsilon:g}" not in arguments.panels:
+            continue
         runs = arguments.regression_runs if study == "linear-regression" else arguments.runs
         print(f"\n{study}, epsilon {epsilon:g}, {runs} runs (error of a mean z: {1 / math.sqrt(runs):.3f})")
         print(f"  {'change':<34} {'RMSE':>7} {'excess':>8} {'marginal':>9} {'mean z':>7} {'sd z':>6} {'width':>13}")

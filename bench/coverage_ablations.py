@@ -1,6 +1,6 @@
 """What each part of the default recipe contributes: one change at a time, with coverage first and width second.
 
-    python bench/coverage_ablations.py [--runs 1000] [--regression-runs 400] [--panels gamma-exponential:0.1 ...] [--out bench/results/ablations]
+    python bench/coverage_ablations.py [--runs 1000] [--regression-runs 400] [--panels gamma-exponential:0.1 ...]
 
 Each line: the change, joint RMSE and its excess over the Monte Carlo floor, the worst marginal excess, the largest mean
 z-score over the coordinates (with its Monte Carlo error), the standard deviation of the z-scores there, and the median

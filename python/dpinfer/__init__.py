@@ -11,6 +11,7 @@ from dpinfer._version import __version__
 
 _MODULES = (
     "accounting",
+    "baselines",
     "diagnostics",
     "errors",
     "estimators",
@@ -47,6 +48,7 @@ __all__ = [
     "__version__",
     "account",
     "accounting",
+    "baselines",
     "coverage_study",
     "diagnostics",
     "errors",
@@ -69,6 +71,7 @@ __all__ = [
 if TYPE_CHECKING:
     from dpinfer import (
         accounting,
+        baselines,
         diagnostics,
         errors,
         estimators,

@@ -110,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
             counts = sorted({max(1, args.n_records // 3), args.n_records, 3 * args.n_records})
             if plan.learning_rate_factor is not None:
                 options |= {"learning_rate_factor": plan.learning_rate_factor, "n_simulations": 2}
+                options["prior"] = plan.posterior.get("prior", "weak")
             grid = widening_grid(model, n_records=counts, target_epsilon=epsilons, **options)
         folder.write("plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
         folder.write("widening.txt", f"{grid}\n")

@@ -11,6 +11,7 @@ from dpinfer.inference.fit import FISHER_BURN_IN
 from dpinfer.inference.tied import WHOLE_TRACE
 from dpinfer.mechanism import FisherScaling
 from dpinfer.models import LinearRegression, Model, expected_gradients
+from dpinfer.models.bijectors import softplus_inverse
 from dpinfer.planning.recursion import inflated_noise, window_moments
 
 __all__ = ["Prediction", "predict_tied"]
@@ -138,6 +139,7 @@ def _relative(
     slope = np.clip(expected.clip_slope, 0.05, 1.5)
     size = rates.shape[0] - first
     noise = np.full((n, rates.shape[0]), q)
+    bias = np.zeros(n)  # of the mean position, where one parameter's excursions move another's
     if isinstance(model, LinearRegression):
         start = float(np.median(n_records * (information * prior_stddev**2)[:-1]))
         inflation = inflated_noise(
@@ -150,6 +152,9 @@ def _relative(
             max_grad_norm=max_grad_norm,
         )
         noise[:-1] *= np.sqrt(inflation)
+        variance = float(model.constrain(theta)[-1])
+        moved = softplus_inverse(variance * inflation[first:]) - softplus_inverse(variance)
+        bias[-1] = float(np.mean(moved)) * math.sqrt(n_records * information[-1])
     total = np.empty(n)
     estimate, offset = np.empty(n), np.empty(n)
     for j in range(n):
@@ -161,7 +166,7 @@ def _relative(
         doubt = 1.0 / precision
         estimate[j] = math.exp(2.0 * doubt) / (slope[j] ** 2 * float(np.sum(noise[j, first:] ** -2.0)))
         offset[j] = whole.gradient_mean
-        total[j] = math.exp(0.5 * doubt) + estimate[j] + window.gradient_mean * doubt
+        total[j] = math.exp(0.5 * doubt) + estimate[j] + (window.gradient_mean + bias[j] ** 2) * doubt
     others = expected.bend * (1.0 - np.eye(n))
     added = 0.25 * others**2 @ (2.0 * estimate**2 + 4.0 * offset * estimate) / n_records
     return (

@@ -36,6 +36,8 @@ class InferencePlan:
         The learning rate over the heuristic one.
     grad_scale : pair of float or None
         None: the recipe's own.
+    posterior : dict
+        Arguments of :func:`dpinfer.noise_aware_posterior`; empty for its defaults.
     prediction : Prediction
         Per parameter on the unconstrained space.
     recommended : tuple of str
@@ -50,6 +52,7 @@ class InferencePlan:
     learning_rate: FloatArray | None
     learning_rate_factor: float | None
     grad_scale: tuple[float, float] | None
+    posterior: dict[str, Any]
     prediction: Prediction
     recommended: tuple[str, ...]
 
@@ -91,6 +94,7 @@ class InferencePlan:
             "learning_rate": None if self.learning_rate is None else self.learning_rate.tolist(),
             "learning_rate_factor": self.learning_rate_factor,
             "grad_scale": None if self.grad_scale is None else list(self.grad_scale),
+            "posterior": dict(self.posterior),
             "recommended": list(self.recommended),
             "parameters": [
                 {
@@ -120,6 +124,8 @@ class InferencePlan:
                 f"  learning_rate {self.learning_rate[0]:.3g} (loc), {self.learning_rate[n]:.3g} (raw_scale): "
                 f"{self.learning_rate_factor:g} times the heuristic one"
             )
+        if self.posterior:
+            lines.append(f"  posterior: {', '.join(f'{name} = {value!r}' for name, value in self.posterior.items())}")
         if self.recommended:
             lines.append(f"  recommended: {', '.join(self.recommended)}")
         if np.isfinite(prediction.coverage90):

@@ -1,7 +1,8 @@
 """What the recipes "plain" and "paper" will give: simulated traces, put through the library's own posterior."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
 from dpinfer.inference import noise_aware_posterior
+from dpinfer.models import Model
 from dpinfer.models.bijectors import softplus
 from dpinfer.planning.drift import Drift, scale_gradient
 from dpinfer.planning.fisher import Prediction
@@ -36,8 +38,6 @@ class PlainRun:
     learning_rate : (2 n,) array
     start : (2 n,) array
         loc and raw_scale.
-    posterior : dict
-        Arguments of :func:`dpinfer.noise_aware_posterior`.
     """
 
     n_steps: int
@@ -47,7 +47,6 @@ class PlainRun:
     grad_scale: FloatArray
     learning_rate: FloatArray
     start: FloatArray
-    posterior: dict[str, Any] = field(default_factory=dict)
 
     @property
     def noise_stddev(self) -> FloatArray:
@@ -91,8 +90,16 @@ def simulate_trace(run: PlainRun, drift: Drift, rng: np.random.Generator) -> tup
     return positions, gradients, merged
 
 
-def predict_simulated(run: PlainRun, drift: Drift, names: tuple[str, ...], *, seed: int = 0) -> Prediction:
-    """Predict the intervals of a run by simulating its trace and inferring the posterior from it.
+def predict_simulated(
+    run: PlainRun,
+    drift: Drift,
+    model: Model,
+    posteriors: Sequence[Mapping[str, Any]] = ({},),
+    *,
+    n_records: int,
+    seed: int = 0,
+) -> list[Prediction]:
+    """Predict the intervals of a run by simulating its traces and inferring posteriors from them.
 
     **Privacy.** Reads no records, unless the drift holds a pilot data set, which must be public.
 
@@ -101,13 +108,17 @@ def predict_simulated(run: PlainRun, drift: Drift, names: tuple[str, ...], *, se
     run : PlainRun
     drift : Drift
         Of R simulated runs.
-    names : tuple of n str
+    model : Model
+    posteriors : sequence of mappings
+        Arguments of :func:`dpinfer.noise_aware_posterior`, one for each prediction.
+    n_records : int
     seed : int
 
     Returns
     -------
-    Prediction
-        Medians over the R runs, and the standard deviation of the logarithm of the width as `spread`.
+    list of Prediction
+        One for each of `posteriors`: medians over the R runs, and the standard deviation of the logarithm of the width
+        as `spread`.
 
     Raises
     ------
@@ -117,12 +128,13 @@ def predict_simulated(run: PlainRun, drift: Drift, names: tuple[str, ...], *, se
     rng = np.random.default_rng(seed)
     positions, gradients, merged = simulate_trace(run, drift, rng)
     hessian = drift.hessian()
-    n = len(names)
+    n = model.n_params
     # What the records would leave uncertain without privacy: the truth, seen from the optimum.
     root = np.linalg.cholesky(np.linalg.inv(hessian))
     truth = drift.optima() + np.einsum("rij,rj->ri", root, rng.standard_normal(hessian.shape[:2]))
     reference = _NORMAL90 * np.sqrt(np.einsum("rii->ri", np.linalg.inv(hessian)))
-    widths, covered, kept = [], [], []
+    contraction = run.sample_rate * run.learning_rate[:n] * np.einsum("rii->ri", hessian)
+    releases = []
     for index in range(hessian.shape[0]):
         trace, noisy = positions[:, index], gradients[:, index]
         if not (np.all(np.isfinite(trace)) and np.all(np.isfinite(noisy))):
@@ -132,27 +144,34 @@ def predict_simulated(run: PlainRun, drift: Drift, names: tuple[str, ...], *, se
             noisy,
             noise_stddev=run.noise_stddev / math.sqrt(merged),
             sample_rate=run.sample_rate,
-            names=names,
+            names=model.names,
         )
-        try:
-            posterior = noise_aware_posterior(release, **run.posterior)
-            low, high = posterior.quantile(_TAILS)
-        except NumericalError:
-            continue
-        widths.append(high - low)
-        covered.append((low <= truth[index]) & (truth[index] <= high))
-        kept.append(index)
-    if not widths:
-        raise NumericalError("no simulated run gave a posterior: the learning rate is too large for this noise")
-    ratio = np.array(widths) / reference[kept]
-    centre = np.median(reference, axis=0)
-    contraction = run.sample_rate * run.learning_rate[:n] * np.einsum("rii->ri", hessian)
-    return Prediction(
-        width90=centre * np.median(ratio, axis=0),
-        reference_width90=centre,
-        mixing_time=1.0 / np.median(contraction, axis=0),
-        clipped_share=math.nan,
-        spread=np.std(np.log(ratio), axis=0) if len(widths) > 1 else np.full(n, np.nan),
-        coverage90=float(np.mean(covered)),
-        typical_widening=float(np.median(np.median(ratio, axis=1))),
-    )
+        releases.append((index, replace(release, n_records=n_records, model_spec=model.to_dict())))
+    predictions = []
+    for arguments in posteriors:
+        widths, covered, kept = [], [], []
+        for index, release in releases:
+            try:
+                posterior = noise_aware_posterior(release, **arguments)
+                low, high = posterior.quantile(_TAILS, space="unconstrained")
+            except NumericalError:
+                continue
+            widths.append(high - low)
+            covered.append((low <= truth[index]) & (truth[index] <= high))
+            kept.append(index)
+        if not widths:
+            raise NumericalError("no simulated run gave a posterior: the learning rate is too large for this noise")
+        ratio = np.array(widths) / reference[kept]
+        centre = np.median(reference, axis=0)
+        predictions.append(
+            Prediction(
+                width90=centre * np.median(ratio, axis=0),
+                reference_width90=centre,
+                mixing_time=1.0 / np.median(contraction, axis=0),
+                clipped_share=math.nan,
+                spread=np.std(np.log(ratio), axis=0) if len(widths) > 1 else np.full(n, np.nan),
+                coverage90=float(np.mean(covered)),
+                typical_widening=float(np.median(np.median(ratio, axis=1))),
+            )
+        )
+    return predictions

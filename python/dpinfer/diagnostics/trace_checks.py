@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from dpinfer._validate import check_interval
+from dpinfer._validate import check_integer, check_interval
 from dpinfer.inference.burn_in import choose_burn_in
 from dpinfer.inference.stationary import effective_sample_size
+from dpinfer.inference.tied import TiedTrace, pooled_slope_score
 from dpinfer.inference.trace_checks import FALSE_POSITIVE_RATE, TraceCheck, check_statistics
 from dpinfer.release import Release
 
@@ -48,8 +49,8 @@ def check_trace(
     Notes
     -----
     A trace that has not settled is no fault of the posterior, which uses linear transients; it says that more steps or
-    larger ones would have told more.  For a Fisher-scaled release the gradients are divided by the preconditioner's
-    information, in which they are linear.
+    larger ones would have told more.  Of a Fisher-scaled release the gradients of loc are tested, divided by the
+    information that preconditioned them, in which they are linear; the slope counts both kinds of gradients.
 
     Examples
     --------
@@ -67,22 +68,26 @@ def check_trace(
     if not isinstance(release, Release):
         raise TypeError(f"release must be a Release, got {type(release).__name__}")
     rate = check_interval("false_positive_rate", false_positive_rate, 0.0, 1.0)
+    threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1)
     positions, gradients, noise = release.positions, release.noisy_gradients, release.noise_stddev
     names = release.gradient_names
-    if release.settings.get("scaling") == "fisher" and release.grad_scale is not None:
-        n = release.n_params
-        information = np.broadcast_to(release.grad_scale, gradients.shape)[:, :n] ** -2.0
-        positions, names = np.ascontiguousarray(positions[:, :n]), names[:n]
-        gradients = np.ascontiguousarray(gradients[:, :n] / information)
-        noise = np.ascontiguousarray(np.broadcast_to(noise, release.noisy_gradients.shape)[:, :n] / information)
-    start = choose_burn_in(burn_in, positions, gradients, noise, n_threads=0 if n_threads is None else n_threads)
-    start.statistics.check_moving(names)
+    fisher = release.settings.get("scaling") == "fisher" and release.grad_scale is not None
+    watched = release.n_params if fisher else None  # raw_scale is not linear, and the posterior takes that into account
+    start = choose_burn_in(burn_in, positions, gradients, noise, watched=watched, n_threads=threads)
+    statistics, score = start.statistics, None
+    if fisher:
+        trace = TiedTrace.from_release(release, start.start, n_threads=threads)
+        statistics, names = trace.statistics, names[: release.n_params]
+        score = pooled_slope_score(trace.side.regression(), statistics, release.sample_rate)
+        positions = positions[:, : release.n_params]
+    statistics.check_moving(names)
     used = positions[start.start :]
     sizes = effective_sample_size(used) if used.shape[0] >= _FEWEST_STEPS else np.full(used.shape[1], np.nan)
     return check_statistics(
-        start.statistics,
+        statistics,
         start.linearity_pvalue,
         names,
+        slope_score=score,
         effective_sample_size=sizes,
         false_positive_rate=rate,
     )

@@ -365,7 +365,7 @@ def _by_coordinate(
             "n_steps_used": statistics.count,
             "effective_weight": statistics.weight,
             "burn_in_holds": start.holds,
-            "verdict": check_statistics(statistics, start.linearity_pvalue, names).verdict,
+            "verdict": check_statistics(statistics, start.linearity_pvalue, names, slope_score=score).verdict,
             **added,
         },
     )
@@ -406,6 +406,7 @@ def _fisher_tied(
     mean, variance = nodes.moments(nodes.mean, nodes.variance)
     hessian_mean, hessian_variance = nodes.moments(nodes.hessian)
     expected = run.expected(trace.statistics.position_mean[None, :])[0]
+    score = pooled_slope_score(trace.side.regression(), trace.statistics, release.sample_rate)
     return Posterior(
         **common,
         burn_in=start.start,
@@ -419,12 +420,12 @@ def _fisher_tied(
         ),
         diagnostics={
             "noise_ratio": trace.statistics.noise_ratio,
-            "slope_score": pooled_slope_score(trace.side.regression(), trace.statistics, release.sample_rate),
+            "slope_score": score,
             "linearity_pvalue": start.linearity_pvalue,
             "n_steps_used": trace.statistics.count,
             "effective_weight": trace.statistics.weight,
             "burn_in_holds": start.holds,
-            "verdict": check_statistics(trace.statistics, start.linearity_pvalue, names).verdict,
+            "verdict": check_statistics(trace.statistics, start.linearity_pvalue, names, slope_score=score).verdict,
             "expected_clipped_share": expected.clipped_share,
         },
     )

@@ -110,12 +110,15 @@ class TraceCheck:
             opening = "The trace does not fit its model everywhere: " + "; ".join(findings) + "."
         else:
             opening = (
-                f"The trace fits its model: over {self.n_steps} steps the gradients of all {total} coordinates are "
-                "linear in the parameters and as noisy as the privacy noise, and the iterates have settled."
+                f"The trace fits its model: over {self.n_steps} steps and {total} coordinate{'s' * (total > 1)} the "
+                "gradients are linear in the parameters and as noisy as the privacy noise, and no iterate is seen to "
+                "travel."
             )
         weak = np.count_nonzero(self.unidentified)
         if weak:
-            opening += f" {weak} of {total} coordinates hardly tell their curvature."
+            opening += (
+                f" {weak} of {total} coordinates hardly tell their curvature: they mix too slowly for this noise."
+            )
         sizes = self.effective_sample_size[np.isfinite(self.effective_sample_size)]
         if sizes.size:
             opening += f" Effective sample size: median {np.median(sizes):.0f}, smallest {sizes.min():.0f}."
@@ -155,6 +158,7 @@ def check_statistics(
     linearity_pvalue: FloatArray,
     names: tuple[str, ...],
     *,
+    slope_score: FloatArray | None = None,
     effective_sample_size: FloatArray | None = None,
     false_positive_rate: float = FALSE_POSITIVE_RATE,
 ) -> TraceCheck:
@@ -169,6 +173,8 @@ def check_statistics(
     linearity_pvalue : (m,) array, m <= k
         From :func:`dpinfer.inference.burn_in.choose_burn_in`.
     names : tuple of k str
+    slope_score : (k,) array, optional
+        Where more than these gradients tell the Hessian; that of `statistics` by default.
     effective_sample_size : (k,) array, optional
     false_positive_rate : float
 
@@ -200,7 +206,7 @@ def check_statistics(
         linearity_pvalue=linearity_pvalue,
         drift_score=drift,
         drift_pvalue=2.0 * special.ndtr(-np.abs(drift) / math.sqrt(_DRIFT_VARIANCE)),
-        slope_score=statistics.slope_score,
+        slope_score=statistics.slope_score if slope_score is None else slope_score,
         effective_sample_size=np.full(len(names), np.nan) if effective_sample_size is None else effective_sample_size,
         false_positive_rate=false_positive_rate,
     )

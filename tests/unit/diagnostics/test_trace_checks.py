@@ -80,7 +80,7 @@ def test_the_verdict_names_what_is_wrong(rng):
     assert not check.sound
     assert "1 of 4 coordinates have gradients noisier than the privacy noise (theta[2])" in check.verdict
     (good,) = checks(*traces(rng, columns=K))
-    assert good.verdict.startswith(f"The trace fits its model: over {STEPS} steps")
+    assert good.verdict.startswith(f"The trace fits its model: over {STEPS} steps and 4 coordinates")
     assert "Effective sample size" in good.verdict
     assert "theta[3]" in str(good)
 

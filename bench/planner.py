@@ -11,7 +11,7 @@
 
 Monte Carlo errors: of a median over runs, 1.25 sd / sqrt(runs).
 
-    DPINFER_DATA=../shared/data python bench/planner.py [--parts conjugate adult recommended] [--runs 300]
+    DPINFER_DATA=../shared/data python bench/planner.py [--parts conjugate adult recommended] [--runs 300] [--epsilons 0.1 1]
 """
 
 import argparse
@@ -28,7 +28,6 @@ from dpinfer.studies.study import find_study
 from dpinfer.testing import InsecureRNG
 
 ROOT = Path(__file__).parents[1]
-EPSILONS = (0.1, 0.3, 1.0)
 DELTA, SAMPLE_RATE, N_RECORDS = 1e-5, 0.1, 30_162
 STUDIES = ("gamma-exponential", "beta-bernoulli", "dirichlet-categorical", "linear-regression")
 NORMAL90 = 2.0 * special.ndtri(0.95)
@@ -40,7 +39,7 @@ def conjugate(arguments):
     for study in STUDIES:
         found = find_study(study)
         runs = arguments.runs if study != "linear-regression" else max(10, arguments.runs // 8)
-        for epsilon in EPSILONS:
+        for epsilon in arguments.epsilons:
             plan = dpi.plan_inference(
                 found.model,
                 n_records=5000,
@@ -107,7 +106,7 @@ def adult(arguments):
     reference = laplace_width(X, y)
     norm = math.sqrt(12.0)
     print(f"\nAdult, default recipe ('plain'), C = sqrt(12), T = {arguments.adult_steps}, kappa = {SAMPLE_RATE}")
-    for epsilon in EPSILONS:
+    for epsilon in arguments.epsilons:
         start = time.perf_counter()
         plan = dpi.plan_inference(
             model,
@@ -146,7 +145,7 @@ def adult(arguments):
 def recommended(arguments):
     model, X, y, pilot = adult_tables()
     print("\nAdult: the planner's settings against the paper's at the same epsilon")
-    for epsilon in EPSILONS:
+    for epsilon in arguments.epsilons:
         plan = dpi.plan_inference(
             model,
             n_records=N_RECORDS,
@@ -203,6 +202,7 @@ def main():
     parser.add_argument("--adult-runs", type=int, default=5)
     parser.add_argument("--adult-steps", type=int, default=10_000)
     parser.add_argument("--simulations", type=int, default=12)
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[0.1, 0.3, 1.0])
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     for part in arguments.parts:

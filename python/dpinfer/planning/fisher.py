@@ -40,6 +40,9 @@ class Prediction:
         Standard deviation of the logarithm of the widening over the simulations behind it; nan where it is a formula.
     coverage90 : float
         Share of the simulated parameters inside their 90% intervals; nan where there are none.
+    score90 : float
+        Mean interval score of the 90% intervals (Gneiting and Raftery 2007, eq. 43), in widths without privacy: the
+        width, and 20 times the distance of a truth outside; nan where nothing was simulated.
     typical_widening : float
         What a run's median parameter is widened by: the median over the simulated runs, or over the parameters.
     """
@@ -51,6 +54,7 @@ class Prediction:
     spread: FloatArray
     typical_widening: float
     coverage90: float = math.nan
+    score90: float = math.nan
 
     @property
     def widening(self) -> FloatArray:

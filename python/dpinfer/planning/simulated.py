@@ -23,6 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 _MOST_STEPS, _FEWEST_STEPS = 2000, 400
 _LARGEST_CONTRACTION = 0.25
 _TAILS = (0.05, 0.95)
+_PENALTY = 20.0  # 2 over the share outside, 0.1
 _NORMAL90 = 2.0 * 1.6448536269514722
 
 
@@ -149,7 +150,7 @@ def predict_simulated(
         releases.append((index, replace(release, n_records=n_records, model_spec=model.to_dict())))
     predictions = []
     for arguments in posteriors:
-        widths, covered, kept = [], [], []
+        widths, covered, scores, kept = [], [], [], []
         for index, release in releases:
             try:
                 posterior = noise_aware_posterior(release, **arguments)
@@ -158,6 +159,8 @@ def predict_simulated(
                 continue
             widths.append(high - low)
             covered.append((low <= truth[index]) & (truth[index] <= high))
+            missed = np.maximum(low - truth[index], 0.0) + np.maximum(truth[index] - high, 0.0)
+            scores.append((high - low + _PENALTY * missed) / reference[index])
             kept.append(index)
         if not widths:
             raise NumericalError("no simulated run gave a posterior: the learning rate is too large for this noise")
@@ -171,6 +174,7 @@ def predict_simulated(
                 clipped_share=math.nan,
                 spread=np.std(np.log(ratio), axis=0) if len(widths) > 1 else np.full(n, np.nan),
                 coverage90=float(np.mean(covered)),
+                score90=float(np.mean(scores)),
                 typical_widening=float(np.median(np.median(ratio, axis=1))),
             )
         )

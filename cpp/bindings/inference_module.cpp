@@ -6,6 +6,7 @@ void bind_trace_statistics(pybind11::module_& module);
 void bind_collapsed_posterior(pybind11::module_& module);
 void bind_draw_moments(pybind11::module_& module);
 void bind_tarp(pybind11::module_& module);
+void bind_stationary(pybind11::module_& module);
 
 PYBIND11_MODULE(_native, module) {
   module.doc() = "Trace statistics, the quadrature of the noise-aware posterior, and the counts of coverage tests.";
@@ -14,4 +15,5 @@ PYBIND11_MODULE(_native, module) {
   bind_collapsed_posterior(module);
   bind_draw_moments(module);
   bind_tarp(module);
+  bind_stationary(module);
 }

@@ -18,8 +18,10 @@ _MODULES = (
     "inference",
     "mechanism",
     "models",
+    "planning",
     "plots",
     "release",
+    "stationary",
     "studies",
     "tabular",
     "testing",
@@ -27,6 +29,7 @@ _MODULES = (
 _NAMES = {
     "BayesianLogisticRegression": "dpinfer.estimators",
     "CoverageResult": "dpinfer.studies",
+    "InferencePlan": "dpinfer.planning",
     "Posterior": "dpinfer.inference",
     "PrivacyPlan": "dpinfer.accounting",
     "Release": "dpinfer.release",
@@ -34,6 +37,7 @@ _NAMES = {
     "coverage_study": "dpinfer.studies",
     "load_release": "dpinfer.release",
     "noise_aware_posterior": "dpinfer.inference",
+    "plan_inference": "dpinfer.planning",
     "plan_privacy": "dpinfer.accounting",
     "release_from_arrays": "dpinfer.release",
     "run_dpvi": "dpinfer.mechanism",
@@ -42,6 +46,7 @@ _NAMES = {
 __all__ = [
     "BayesianLogisticRegression",
     "CoverageResult",
+    "InferencePlan",
     "Posterior",
     "PrivacyPlan",
     "Release",
@@ -58,11 +63,14 @@ __all__ = [
     "mechanism",
     "models",
     "noise_aware_posterior",
+    "plan_inference",
     "plan_privacy",
+    "planning",
     "plots",
     "release",
     "release_from_arrays",
     "run_dpvi",
+    "stationary",
     "studies",
     "tabular",
     "testing",
@@ -78,8 +86,10 @@ if TYPE_CHECKING:
         inference,
         mechanism,
         models,
+        planning,
         plots,
         release,
+        stationary,
         studies,
         tabular,
         testing,
@@ -88,6 +98,7 @@ if TYPE_CHECKING:
     from dpinfer.estimators import BayesianLogisticRegression
     from dpinfer.inference import Posterior, noise_aware_posterior
     from dpinfer.mechanism import run_dpvi
+    from dpinfer.planning import InferencePlan, plan_inference
     from dpinfer.release import Release, load_release, release_from_arrays
     from dpinfer.studies import CoverageResult, coverage_study
 

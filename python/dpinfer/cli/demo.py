@@ -18,7 +18,7 @@ from dpinfer.cli.pipeline import (
     spend,
 )
 from dpinfer.cli.simulated import N_RECORDS, SCHEMA_TOML, TRUE_PARAMETERS, simulate
-from dpinfer.cli.summary import to_text
+from dpinfer.cli.summary import to_text, verdict_text
 from dpinfer.tabular import Schema, read_table
 
 __all__ = ["add_parser", "run"]
@@ -80,7 +80,9 @@ def run(args: argparse.Namespace) -> int:
         folder.discard_if_empty()
         raise
     rows = results.rows
-    write(f"4. noise-aware posterior ({results.posterior.method})\n\n{to_text(rows, level=_LEVEL)}\n\n")
+    posterior = results.posterior
+    write(f"4. noise-aware posterior ({posterior.method})\n\n{to_text(rows, level=_LEVEL)}\n")
+    write(f"{verdict_text(posterior)}\n")
     write(f"{sum(row.covers for row in rows)} of {len(rows)} true values lie inside their {_LEVEL:.0%} intervals.\n")
     if results.calibration is not None:
         write(f"Calibration of predictions on {_N_TEST} fresh people: RMSE {results.calibration.rmse:.4f}.\n")

@@ -19,7 +19,7 @@ from dpinfer.cli.pipeline import (
     release_bytes,
     spend,
 )
-from dpinfer.cli.summary import to_text
+from dpinfer.cli.summary import to_text, verdict_text
 from dpinfer.errors import DpinferError, PrivacyLeakWarning, SchemaError
 from dpinfer.tabular import Schema, Table, read_table, schema_from_data
 
@@ -177,7 +177,7 @@ def write_results(
         sys.stderr.write(f"dpinfer: the release is saved and paid for: {folder.release_path}\n")
         raise
     write = sys.stdout.write
-    write(f"{release.guarantee}\n\n{to_text(results.rows, level=args.level)}\n\n")
+    write(f"{release.guarantee}\n\n{to_text(results.rows, level=args.level)}\n{verdict_text(results.posterior)}\n")
     if results.calibration is not None:
         write(f"{results.calibration}\n(computed from the test labels without noise)\n\n")
     write("files:\n" + "".join(f"  {path}\n" for path in (folder.release_path, schema_path, *results.files)))

@@ -9,7 +9,7 @@ from dpinfer.cli.arguments import add_posterior_arguments
 from dpinfer.cli.errors import EXIT_DONE, public_arguments
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pipeline import PosteriorRequest, analyse
-from dpinfer.cli.summary import to_text
+from dpinfer.cli.summary import to_text, verdict_text
 from dpinfer.release import load_release
 
 __all__ = ["add_parser", "run"]
@@ -45,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
         if folder is not None:
             folder.discard_if_empty()
         raise
-    sys.stdout.write(f"{release.guarantee}\n\n{to_text(results.rows, level=args.level)}\n")
+    sys.stdout.write(
+        f"{release.guarantee}\n\n{to_text(results.rows, level=args.level)}\n{verdict_text(results.posterior)}"
+    )
     if results.files:
         sys.stdout.write("\nfiles:\n" + "".join(f"  {path}\n" for path in results.files))
     return EXIT_DONE

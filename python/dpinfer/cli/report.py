@@ -27,6 +27,7 @@ _DIAGNOSTICS = {
     "n_steps_used": "Steps used, after the burn-in",
     "effective_weight": "Steps used, weighted by their precision",
     "burn_in_holds": "Linear from the burn-in on",
+    "verdict": "Verdict on the trace",
     "share_dropped": "Share of curvature draws dropped",
 }
 

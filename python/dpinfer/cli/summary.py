@@ -2,6 +2,7 @@
 
 import csv
 import io
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from dpinfer.inference import Posterior
 
-__all__ = ["SummaryRow", "summarise", "to_csv", "to_text"]
+__all__ = ["SummaryRow", "summarise", "to_csv", "to_text", "verdict_text"]
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,12 @@ def to_text(rows: list[SummaryRow], *, level: float) -> str:
             line += f" {row.reference:8.3f}{'' if row.covers else ' *'}"
         lines.append(f"{line}  {row.flag}".rstrip())
     return "\n".join(lines)
+
+
+def verdict_text(posterior: Posterior) -> str:
+    """Return the verdict on the trace as wrapped lines with an empty one before; empty for methods that have none."""
+    verdict = posterior.diagnostics.get("verdict", "")
+    return "\n" + textwrap.fill(verdict, 100) + "\n" if verdict else ""
 
 
 def to_csv(rows: list[SummaryRow]) -> str:

@@ -14,8 +14,10 @@ _NAMES = {
     "TarpAccumulator": "tarp",
     "TarpResult": "tarp",
     "TarpVerdict": "tarp",
+    "TraceCheck": "trace_checks",
     "calibration_curve": "calibration",
     "check_tarp": "tarp",
+    "check_trace": "trace_checks",
     "expected_calibration_error": "calibration",
     "run_sbc": "ranks",
     "run_tarp": "tarp",
@@ -30,8 +32,10 @@ __all__ = [
     "TarpAccumulator",
     "TarpResult",
     "TarpVerdict",
+    "TraceCheck",
     "calibration_curve",
     "check_tarp",
+    "check_trace",
     "coverage_study",
     "expected_calibration_error",
     "run_sbc",
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
         run_tarp,
         tarp_from_shares,
     )
+    from dpinfer.diagnostics.trace_checks import TraceCheck, check_trace
 
 
 def __getattr__(name: str) -> Any:

@@ -27,3 +27,12 @@ def tarp_counts(
     n_threads: int,
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]: ...
 def draw_moments(samples: FloatArray | npt.NDArray[np.float32], n_threads: int) -> tuple[FloatArray, FloatArray]: ...
+def stationary_covariance(
+    hessian: FloatArray,
+    learning_rate: FloatArray,
+    noise_stddev: FloatArray,
+    sample_rate: float,
+    form: int,
+    discrete: bool,
+    n_threads: int,
+) -> tuple[FloatArray, npt.NDArray[np.uint8]]: ...

@@ -15,6 +15,7 @@ from dpinfer.inference.posterior import Posterior
 from dpinfer.inference.priors import PRIORS, TracePrior, coordinate_priors, optimum_under_model
 from dpinfer.inference.theta import IndependentTheta
 from dpinfer.inference.tied import FisherRun, TiedTrace, fisher_tied_nodes, pooled_slope_score, raw_scale_sums
+from dpinfer.inference.trace_checks import check_statistics
 from dpinfer.models import Model, model_from_dict
 from dpinfer.release import Release
 
@@ -290,6 +291,7 @@ def _full(
             "n_steps_used": positions.shape[0],
             "effective_weight": rows.stddev**2 / rows.intercept_variance,
             "burn_in_holds": start.holds,
+            "verdict": check_statistics(start.statistics, start.linearity_pvalue, release.gradient_names).verdict,
             "share_dropped": result.share_dropped,
         },
     )
@@ -363,6 +365,7 @@ def _by_coordinate(
             "n_steps_used": statistics.count,
             "effective_weight": statistics.weight,
             "burn_in_holds": start.holds,
+            "verdict": check_statistics(statistics, start.linearity_pvalue, names, slope_score=score).verdict,
             **added,
         },
     )
@@ -403,6 +406,7 @@ def _fisher_tied(
     mean, variance = nodes.moments(nodes.mean, nodes.variance)
     hessian_mean, hessian_variance = nodes.moments(nodes.hessian)
     share = np.asarray(run.expected(mean[None, :]).clipped_share)[0]
+    score = pooled_slope_score(trace.side.regression(), trace.statistics, release.sample_rate)
     return Posterior(
         **common,
         burn_in=start.start,
@@ -416,11 +420,12 @@ def _fisher_tied(
         ),
         diagnostics={
             "noise_ratio": trace.statistics.noise_ratio,
-            "slope_score": pooled_slope_score(trace.side.regression(), trace.statistics, release.sample_rate),
+            "slope_score": score,
             "linearity_pvalue": start.linearity_pvalue,
             "n_steps_used": trace.statistics.count,
             "effective_weight": trace.statistics.weight,
             "burn_in_holds": start.holds,
+            "verdict": check_statistics(trace.statistics, start.linearity_pvalue, names, slope_score=score).verdict,
             "expected_clipped_share": float(share),
         },
     )

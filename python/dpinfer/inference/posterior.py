@@ -60,7 +60,8 @@ class Posterior:
         ``noise_ratio`` (k,): residual over known noise, 1 when the privacy noise is all there is; ``slope_score`` (k,):
         the Hessian's estimate in standard errors; ``linearity_pvalue`` (k,): of the trend test; ``n_steps_used``;
         ``effective_weight`` (k,): sum of the weights; ``burn_in_holds``: whether the linear model holds
-        from there on; and what the method adds (``share_dropped``, ``autocorrelation``, ``rhat``).
+        from there on; ``verdict``: how the trace fits its model, in words; and what the method adds
+        (``share_dropped``, ``autocorrelation``, ``rhat``).
 
     Notes
     -----

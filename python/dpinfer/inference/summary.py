@@ -76,6 +76,8 @@ class PosteriorSummary:
         Empty where nothing is wrong.
     warnings : tuple of str
     guarantee : str
+    verdict : str
+        How the trace fits the model that the posterior rests on; empty where it was not tested.
     """
 
     names: tuple[str, ...]
@@ -87,6 +89,7 @@ class PosteriorSummary:
     flags: tuple[str, ...]
     warnings: tuple[str, ...]
     guarantee: str
+    verdict: str = ""
 
     def __str__(self) -> str:
         width = min(30, max(len(name) for name in (*self.names, "parameter")))
@@ -99,6 +102,8 @@ class PosteriorSummary:
             line = f"{name[:width]:<{width}s} {mean:11.4g} {stddev:10.3g} {lower:11.4g} {upper:11.4g} {share:8.1%}"
             lines.append(f"{line}  {flag}".rstrip())
         lines.extend(f"warning: {text}" for text in self.warnings)
+        if self.verdict:
+            lines.append(self.verdict)
         return "\n".join([*lines, self.guarantee])
 
     def __repr__(self) -> str:
@@ -126,6 +131,7 @@ def summarise(posterior: "Posterior") -> PosteriorSummary:
         flags,
         warnings,
         posterior.guarantee,
+        posterior.diagnostics.get("verdict", ""),
     )
 
 

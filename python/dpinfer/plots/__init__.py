@@ -16,6 +16,7 @@ _NAMES = {
     "rank_histogram": "rank_histograms",
     "ranks": "coverage_curves",
     "trace": "traces",
+    "widening": "widening_curves",
     "z_scores": "rank_histograms",
 }
 
@@ -28,6 +29,7 @@ __all__ = [
     "rank_histogram",
     "ranks",
     "trace",
+    "widening",
     "z_scores",
 ]
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from dpinfer.plots.intervals import posterior
     from dpinfer.plots.rank_histograms import rank_histogram, z_scores
     from dpinfer.plots.traces import gradient_fit, trace
+    from dpinfer.plots.widening_curves import widening
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,140 @@
+"""``dpinfer plan``: how wide the posterior will be, and with which settings, before any data is read."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpinfer import plots
+from dpinfer.cli.arguments import integer, interval
+from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
+from dpinfer.cli.output import OutputFolder
+from dpinfer.cli.pictures import draw_picture
+from dpinfer.models import (
+    BetaBernoulli,
+    DirichletCategorical,
+    GammaExponential,
+    LinearRegression,
+    LogisticRegression,
+    Model,
+)
+from dpinfer.planning import plan_inference, widening_grid
+
+__all__ = ["add_parser", "run"]
+
+_CONJUGATE: dict[str, Callable[[], Model]] = {
+    "gamma-exponential": GammaExponential,
+    "beta-bernoulli": BetaBernoulli,
+    "dirichlet-categorical": DirichletCategorical,
+}
+_MODELS = ("logistic", "linear", *_CONJUGATE)
+_PICTURE_BYTES = 2**20
+_EPSILONS = (0.1, 0.3, 1.0, 3.0)
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb's arguments to the command's parser."""
+    parser = verbs.add_parser(
+        "plan",
+        help="how wide the posterior will be, before any data is read",
+        description="Predict the width of the noise-aware posterior and recommend settings. No data is read.",
+    )
+    parser.add_argument("--n-records", type=integer(1), required=True, metavar="N", help="public number of records")
+    parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E")
+    parser.add_argument("--delta", type=interval(0, 1), default=1e-5, metavar="D", help="default: %(default)s")
+    parser.add_argument("--model", choices=_MODELS, default="logistic", help="default: %(default)s")
+    parser.add_argument(
+        "--n-features", type=integer(1), default=10, metavar="P", help="of a regression (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--prior-scale",
+        type=interval(0, float("inf")),
+        metavar="S",
+        help="of a regression's weights (default: the model's)",
+    )
+    parser.add_argument(
+        "--curvature",
+        type=interval(0, float("inf")),
+        metavar="A",
+        help="information of one record about each parameter (default: what the model expects)",
+    )
+    parser.add_argument(
+        "--pilot",
+        type=Path,
+        metavar="FILE",
+        help="PUBLIC features of a regression, one row a line, comma-separated numbers without a header",
+    )
+    parser.add_argument("--recipe", choices=("auto", "tied", "plain"), default="auto", help="default: %(default)s")
+    parser.add_argument("--sample-rate", type=interval(0, 1, high_open=False), metavar="Q", help="default: recommended")
+    parser.add_argument("--steps", type=integer(1), metavar="T", help="default: recommended")
+    parser.add_argument(
+        "--max-grad-norm", type=interval(0, float("inf")), metavar="C", help="clipping norm (default: recommended)"
+    )
+    parser.add_argument(
+        "--simulations", type=integer(1), default=4, metavar="R", help="simulated runs (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=integer(0), default=0, help="of the simulated runs (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for the plan, a table and a picture over epsilon and N"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Predict, print and, with ``--out``, write."""
+    model = _model(args)
+    options: dict[str, Any] = {
+        "target_delta": args.delta,
+        "recipe": args.recipe,
+        "sample_rate": args.sample_rate,
+        "n_steps": args.steps,
+        "max_grad_norm": args.max_grad_norm,
+        "pilot": _pilot(args.pilot),
+        "curvature": None if args.curvature is None else np.full(model.n_params, args.curvature),
+        "n_simulations": args.simulations,
+        "seed": args.seed,
+    }
+    folder = None if args.out is None else OutputFolder(args.out, need_bytes=_PICTURE_BYTES)
+    try:
+        with public_arguments():
+            plan = plan_inference(model, n_records=args.n_records, target_epsilon=args.epsilon, **options)
+            sys.stdout.write((json.dumps(plan.to_dict(), indent=1) if args.json else str(plan)) + "\n")
+            if folder is None:
+                return EXIT_DONE
+            epsilons = sorted({*_EPSILONS, args.epsilon})
+            counts = sorted({max(1, args.n_records // 3), args.n_records, 3 * args.n_records})
+            if plan.learning_rate_factor is not None:
+                options |= {"learning_rate_factor": plan.learning_rate_factor, "n_simulations": 2}
+                options["prior"] = plan.posterior.get("prior", "weak")
+            grid = widening_grid(model, n_records=counts, target_epsilon=epsilons, **options)
+        folder.write("plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
+        folder.write("widening.txt", f"{grid}\n")
+        folder.write("widening.png", draw_picture(lambda ax: plots.widening(grid, ax=ax), (6.4, 4.2), "")[1])
+    except BaseException:
+        if folder is not None:
+            folder.discard_if_empty()
+        raise
+    return EXIT_DONE
+
+
+def _model(args: argparse.Namespace) -> Model:
+    if args.model in _CONJUGATE:
+        return _CONJUGATE[args.model]()
+    scale = {} if args.prior_scale is None else {"prior_scale": args.prior_scale}
+    if args.model == "linear":
+        return LinearRegression(args.n_features, fit_intercept=True, **scale)
+    return LogisticRegression(args.n_features, fit_intercept=True, **scale)
+
+
+def _pilot(path: Path | None) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    if path is None:
+        return None
+    try:
+        return np.loadtxt(path, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise UsageError(f"{str(path)!r} must hold comma-separated numbers, the same count on every line") from error

@@ -1,0 +1,10 @@
+"""Planning: how wide a private posterior will be, and with which settings, before any record is read.
+
+**Privacy.** Nothing here reads a record; pilot data sets and guesses must be public.
+"""
+
+from dpinfer.planning.fisher import Prediction, predict_tied
+from dpinfer.planning.planner import plan_inference, widening_grid
+from dpinfer.planning.result import InferencePlan, PlanGrid
+
+__all__ = ["InferencePlan", "PlanGrid", "Prediction", "plan_inference", "predict_tied", "widening_grid"]

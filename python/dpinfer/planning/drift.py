@@ -1,0 +1,136 @@
+"""The expected gradients that a simulated run follows: from guessed curvature, or from a public pilot data set."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.models.bijectors import sigmoid, softplus
+
+__all__ = ["Drift", "LogisticPilot", "QuadraticLoss", "scale_gradient"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_PROBIT = np.pi / 8.0  # sigmoid(m / sqrt(1 + pi v / 8)) is E[sigmoid] under N(m, v), to about 0.02
+
+
+class Drift(Protocol):
+    """The gradient of the full-data loss that R simulated runs see."""
+
+    def gradient(self, loc: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient in loc and the second derivative in every parameter, each (R, n)."""
+
+    def hessian(self) -> FloatArray:
+        """Return the Hessian at the R optima, (R, n, n)."""
+
+    def optima(self) -> FloatArray:
+        """Return the optima, (R, n)."""
+
+    def gradient_variance(self) -> FloatArray:
+        """Return the sum over the records of the squared gradients at the optima, (R, n)."""
+
+
+@dataclass(frozen=True)
+class QuadraticLoss:
+    """A quadratic loss with its optimum drawn from the prior.
+
+    Parameters
+    ----------
+    optimum : (R, n) array
+    curvature : (R, n, n) array
+        Of the full-data loss, the prior's share included.
+    """
+
+    optimum: FloatArray
+    curvature: FloatArray
+
+    def gradient(self, loc: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient in loc and the second derivatives."""
+        slope = np.einsum("rij,rj->ri", self.curvature, loc - self.optimum)
+        return np.asarray(slope), np.asarray(np.einsum("rii->ri", self.curvature))
+
+    def hessian(self) -> FloatArray:
+        """Return the curvature."""
+        return self.curvature
+
+    def optima(self) -> FloatArray:
+        """Return the optima."""
+        return self.optimum
+
+    def gradient_variance(self) -> FloatArray:
+        """Return the diagonal of the curvature: the information equality."""
+        return np.asarray(np.einsum("rii->ri", self.curvature))
+
+
+@dataclass(frozen=True)
+class LogisticPilot:
+    """The expected clipped gradients of logistic regression on pilot features, with labels that follow the model.
+
+    Parameters
+    ----------
+    design : (m, n) array
+        Pilot features, the intercept's column included.
+    truth : (R, n) array
+        Weights that the labels follow.
+    scale_up : float
+        Number of records over m.
+    prior_precision : float
+    max_grad_norm : float
+        Clipping norm of the preconditioned gradients.
+    raw_grad_scale : float
+        Preconditioner of the raw_scale gradients; that of loc is 1.
+    """
+
+    design: FloatArray
+    truth: FloatArray
+    scale_up: float
+    prior_precision: float
+    max_grad_norm: float = np.inf
+    raw_grad_scale: float = 0.0
+
+    def gradient(self, loc: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient in loc and the second derivatives."""
+        squares = np.square(self.design)
+        widened = np.sqrt(1.0 + _PROBIT * (squares @ np.square(scale).T))
+        probability = sigmoid((self.design @ loc.T) / widened)
+        slope = probability * (1.0 - probability) / widened
+        labels = self._labels()
+        # s s' is about s**2 while s is small.
+        raw_norm = self.raw_grad_scale**2 * np.square(slope) * (np.square(squares) @ (scale**4).T)
+        row = squares.sum(axis=1)[:, None]
+        residual, kept = np.zeros_like(slope), np.zeros_like(slope)
+        for label, share in ((1.0, labels), (0.0, 1.0 - labels)):
+            own = probability - label
+            factor = np.minimum(1.0, self.max_grad_norm / np.sqrt(np.square(own) * row + raw_norm + 1e-300))
+            residual += share * factor * own
+            kept += share * factor
+        first = self.scale_up * (residual.T @ self.design) + self.prior_precision * loc
+        second = self.scale_up * ((kept * slope).T @ squares) + self.prior_precision
+        return first, second
+
+    def _labels(self) -> FloatArray:
+        return np.asarray(sigmoid(self.design @ self.truth.T))
+
+    def hessian(self) -> FloatArray:
+        """Return the Hessian at the truth."""
+        probability = self._labels()
+        weights = probability * (1.0 - probability)
+        data = np.einsum("mi,mr,mj->rij", self.design, weights, self.design, optimize=True)
+        return np.asarray(self.scale_up * data + self.prior_precision * np.eye(self.design.shape[1]))
+
+    def optima(self) -> FloatArray:
+        """Return the modes: the truth, moved by the prior to first order."""
+        pull = self.prior_precision * self.truth
+        return np.asarray(self.truth - np.linalg.solve(self.hessian(), pull[..., None])[..., 0])
+
+    def gradient_variance(self) -> FloatArray:
+        """Return the sum of squared gradients at the truth."""
+        probability = self._labels()
+        return np.asarray(self.scale_up * ((probability * (1.0 - probability)).T @ np.square(self.design)))
+
+
+def scale_gradient(raw: FloatArray, second: FloatArray) -> FloatArray:
+    """Return the gradient in raw_scale from the second derivative of the expected loss: ``s' (h s - 1 / s)``."""
+    scale = softplus(raw)
+    return np.asarray(sigmoid(raw) * (second * scale - 1.0 / np.maximum(scale, 1e-300)))

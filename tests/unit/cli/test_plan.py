@@ -1,0 +1,47 @@
+"""``dpinfer plan``."""
+
+import json
+
+import pytest
+
+from dpinfer.cli.main import main
+
+QUICK = ["--sample-rate", "0.1", "--steps", "1000"]
+
+
+def test_prints_a_table(capsys):
+    assert main(["plan", "--n-records", "5000", "--epsilon", "0.3", "--model", "beta-bernoulli", *QUICK]) == 0
+    out = capsys.readouterr().out
+    assert "recipe 'tied', 5000 records" in out
+    assert "wider by a factor 1.0" in out
+
+
+def test_prints_json(capsys):
+    arguments = ["plan", "--n-records", "5000", "--epsilon", "0.3", "--model", "linear", "--n-features", "2"]
+    assert main([*arguments, *QUICK, "--curvature", "10", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in found["parameters"]] == ["coef[0]", "coef[1]", "intercept", "noise_variance"]
+
+
+def test_writes_a_grid_and_a_picture(tmp_path, capsys):
+    arguments = ["plan", "--n-records", "900", "--epsilon", "0.3", "--model", "beta-bernoulli", *QUICK]
+    assert main([*arguments, "--out", str(tmp_path / "plan")]) == 0
+    assert {path.name for path in (tmp_path / "plan").iterdir()} == {"plan.json", "widening.txt", "widening.png"}
+    assert "2700" in (tmp_path / "plan" / "widening.txt").read_text()
+
+
+def test_reads_a_pilot(tmp_path, capsys):
+    path = tmp_path / "pilot.csv"
+    path.write_text("\n".join(f"{i % 3},{i % 5}" for i in range(60)))
+    arguments = ["plan", "--n-records", "3000", "--epsilon", "1", "--n-features", "2", "--pilot", str(path)]
+    assert main([*arguments, *QUICK, "--simulations", "1"]) == 0
+    assert "recipe 'plain'" in capsys.readouterr().out
+    path.write_text("a,b\n1,2\n")
+    assert main([*arguments, *QUICK]) == 2
+    assert "must hold comma-separated numbers" in capsys.readouterr().err
+
+
+def test_refusals(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["plan", "--n-records", "0", "--epsilon", "1"])
+    assert stop.value.code == 2

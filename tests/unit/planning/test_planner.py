@@ -1,0 +1,194 @@
+"""The planner: predictions against simulated studies of the real mechanism, recommendations, refusals."""
+
+import json
+
+import numpy as np
+import pytest
+
+import dpinfer as dpi
+from dpinfer.planning import plan_inference, widening_grid
+from dpinfer.planning.drift import LogisticPilot, QuadraticLoss
+from dpinfer.planning.simulated import PlainRun, simulate_trace
+from dpinfer.studies.study import find_study
+from dpinfer.testing import InsecureRNG
+
+DEFAULT = {"sample_rate": 0.1, "n_steps": 2500, "target_delta": 1e-5}
+
+
+def observed(study, epsilon, runs, seed=3, **settings):
+    result = find_study(study).run_chunk(
+        0, runs, method="exact", epsilon=epsilon, seed=seed, settings={"n_draws": 2, "n_threads": 1, **settings}
+    )
+    return np.median(result.width90 / result.reference_width90, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("study", "epsilon", "runs"),
+    [("gamma-exponential", 0.3, 8), ("beta-bernoulli", 0.1, 12), ("dirichlet-categorical", 0.3, 8)],
+)
+def test_tied_widths_are_those_of_the_mechanism(study, epsilon, runs):
+    # 15% is the promise; the median over the runs has a Monte Carlo error of 2 to 4% of that.
+    plan = plan_inference(find_study(study).model, n_records=5000, target_epsilon=epsilon, **DEFAULT)
+    seen = observed(study, epsilon, runs)
+    np.testing.assert_allclose(plan.widening, seen, rtol=0.15)
+    # The same comparison rejects a plan for half the records or for a noise that is twice as large.
+    if epsilon == 0.1:
+        wrong = plan_inference(find_study(study).model, n_records=1250, target_epsilon=epsilon, **DEFAULT)
+        assert np.all(np.abs(wrong.widening / seen - 1.0) > 0.15)
+
+
+def test_widening_falls_with_epsilon_and_with_records():
+    grid = widening_grid(dpi.models.GammaExponential(), n_records=[1000, 10_000], target_epsilon=[0.1, 1.0], **DEFAULT)
+    assert np.all(np.diff(grid.widening, axis=0) < 0)
+    assert np.all(np.diff(grid.widening, axis=1) < 0)
+    # The noise is of the order 1 / epsilon and the records' own spread of the order 1 / sqrt(N): (w**2 - 1) eps**2 N.
+    unit = (grid.widening**2 - 1.0) * np.array([0.1, 1.0]) ** 2 * np.array([[1000], [10_000]])
+    assert unit.max() / unit.min() < 2.5
+    assert grid.epsilon_for(1.2)[1] == 1.0
+    assert grid.epsilon_for(1.0001) == (None, None)
+    assert "eps 0.1" in str(grid)
+    ax = dpi.plots.widening(grid)
+    assert len(ax.lines) == 3
+    with pytest.raises(TypeError, match="grid must be a PlanGrid"):
+        dpi.plots.widening(3)
+
+
+def test_recommended_settings_run_and_give_the_predicted_width():
+    model = dpi.models.GammaExponential()
+    plan = plan_inference(model, n_records=3000, target_epsilon=0.5, target_delta=1e-5)
+    assert plan.recommended == ("sample_rate", "n_steps", "max_grad_norm")
+    assert plan.privacy.sample_rate * plan.privacy.n_steps <= 100
+    rng = np.random.default_rng(4)
+    ratios = []
+    for seed in range(2):
+        rate = float(model.sample_prior(1, rng)[0, 0])
+        release = dpi.run_dpvi(
+            model,
+            rng.exponential(1 / rate, 3000),
+            random_source=InsecureRNG(seed),
+            n_threads=1,
+            **plan.run_arguments(),
+        )
+        low, high = np.log(dpi.noise_aware_posterior(release, n_threads=1).quantile([0.05, 0.95])[:, 0])
+        ratios.append((high - low) / (2 * 1.645 / np.sqrt(3000)))
+    assert np.mean(ratios) == pytest.approx(plan.widening[0], rel=0.15)
+
+
+def test_plain_plans_are_simulated_and_reproducible():
+    model = dpi.models.LogisticRegression(2, fit_intercept=True)
+    options = {"n_records": 4000, "target_epsilon": 1.0, "learning_rate_factor": 2.0, **DEFAULT, "n_steps": 500}
+    plan = plan_inference(model, n_simulations=1, **options)
+    again = plan_inference(model, n_simulations=1, **options)
+    assert plan.recipe == "plain"
+    assert np.array_equal(plan.widening, again.widening)
+    assert plan.learning_rate_factor == 2.0
+    heuristic = 1.0 / (plan.noise_multiplier * plan.max_grad_norm * np.sqrt(500))
+    assert plan.learning_rate[0] == pytest.approx(2.0 * heuristic)
+    arguments = plan.run_arguments()
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 2))
+    y = (rng.random(4000) < 0.5).astype(float)
+    release = dpi.run_dpvi(model, X, y, random_source=InsecureRNG(1), **arguments)
+    assert np.array_equal(release.learning_rate, plan.learning_rate)
+    assert json.loads(json.dumps(plan.to_dict()))["learning_rate_factor"] == 2.0
+    for text in (str(plan), repr(plan)):
+        assert "intercept" in text
+        assert "2 times the heuristic" in text
+
+
+def test_a_pilot_changes_what_is_expected():
+    model = dpi.models.LogisticRegression(2)
+    rng = np.random.default_rng(1)
+    pilot = rng.normal(size=(300, 2))
+    options = {"n_records": 4000, "target_epsilon": 1.0, "learning_rate_factor": 1.0, "n_simulations": 1, **DEFAULT}
+    options["n_steps"] = 500
+    small = plan_inference(model, pilot=0.1 * pilot, **options)
+    large = plan_inference(model, pilot=pilot, **options)
+    assert np.all(small.prediction.reference_width90 > 2.0 * large.prediction.reference_width90)
+    assert small.max_grad_norm < 0.2 * large.max_grad_norm
+    guessed = plan_inference(model, curvature=[0.2, 0.2], max_grad_norm=2.0, **options)
+    expected = 3.2897 / np.sqrt(4000 * 0.2 + 1.0)
+    np.testing.assert_allclose(guessed.prediction.reference_width90, expected, rtol=1e-3)
+
+
+def test_a_simulated_trace_is_the_recursion_several_steps_at_a_time():
+    drift = QuadraticLoss(np.zeros((400, 1)), np.full((400, 1, 1), 500.0))
+    scale = np.array([1.0, 10.0])
+    run = PlainRun(
+        n_steps=20_000,
+        sample_rate=0.1,
+        noise_multiplier=20.0,
+        max_grad_norm=2.0,
+        grad_scale=scale,
+        learning_rate=1e-4 * scale,
+        start=np.array([0.0, -3.0]),
+    )
+    positions, gradients, merged = simulate_trace(run, drift, np.random.default_rng(3))
+    assert merged > 1
+    assert positions.shape == gradients.shape == (20_000 // merged, 400, 2)
+    late = positions[positions.shape[0] // 4 :, :, 0]
+    # The privacy noise and the sampling's, 40 and kappa (1 - kappa) times the sum of squared gradients.
+    noise = np.hypot(40.0, np.sqrt(0.09 * 500.0)) / np.sqrt(merged)
+    variance = dpi.stationary.covariance([500.0], merged * 1e-4, 0.1, noise)[0]
+    assert late.var() == pytest.approx(variance, rel=0.03)  # about 10**4 independent draws
+    assert variance == pytest.approx(dpi.stationary.covariance([500.0], 1e-4, 0.1, 40.0)[0], rel=0.2)
+
+
+def test_the_pilot_gradient_is_that_of_the_loss():
+    rng = np.random.default_rng(5)
+    design, truth = rng.normal(size=(50, 3)), rng.normal(size=(2, 3))
+    pilot = LogisticPilot(design, truth, scale_up=4.0, prior_precision=0.5)
+    scale = np.full((2, 3), 1e-6)
+    at = rng.normal(size=(2, 3))
+
+    def loss(w, r):
+        eta, p = design @ w, 1 / (1 + np.exp(-design @ truth[r]))
+        return 4.0 * np.sum(np.logaddexp(0.0, eta) - p * eta) + 0.25 * np.sum(w**2)
+
+    slope, second = pilot.gradient(at, scale)
+    for r in range(2):
+        for j in range(3):
+            e = 1e-4 * np.eye(3)[j]
+            low, mid, high = loss(at[r] - e, r), loss(at[r], r), loss(at[r] + e, r)
+            assert slope[r, j] == pytest.approx((high - low) / 2e-4, rel=1e-5, abs=1e-6)
+            assert second[r, j] == pytest.approx((high + low - 2 * mid) / 1e-8, rel=1e-3)
+    mode = pilot.optima()
+    assert np.max(np.abs(pilot.gradient(mode, scale)[0])) < 0.2 * np.max(np.abs(pilot.gradient(truth, scale)[0]))
+    clipped = LogisticPilot(design, truth, 4.0, 0.0, max_grad_norm=0.05)
+    assert np.all(np.linalg.norm(clipped.gradient(at, scale)[0], axis=1) <= 200 * 0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"model": 3}, TypeError, "model must be a model that knows"),
+        ({"n_records": 0}, ValueError, "n_records must be at least 1"),
+        ({"target_epsilon": 0.0}, ValueError, "target_epsilon must lie"),
+        ({"recipe": "own"}, ValueError, "recipe must be one of"),
+        ({"recipe": "paper"}, ValueError, "must be given with recipe 'paper'"),
+        ({"learning_rate_factor": 2.0}, ValueError, "learning_rate_factor must not be given with recipe 'tied'"),
+        ({"pilot": np.ones((3, 1))}, ValueError, "pilot must not be given with a conjugate model"),
+        ({"curvature": [1.0, 2.0]}, ValueError, r"curvature must have shape \(1,\)"),
+        ({"curvature": [-1.0]}, ValueError, "curvature must be positive"),
+        ({"n_simulations": 0}, ValueError, "n_simulations must be at least 1"),
+        ({"max_grad_norm": 0.0}, ValueError, "max_grad_norm must lie"),
+    ],
+)
+def test_bad_arguments(arguments, error, message):
+    good = {"model": dpi.models.GammaExponential(), "n_records": 100, "target_epsilon": 1.0, "target_delta": 1e-5}
+    arguments = good | arguments
+    with pytest.raises(error, match=message):
+        plan_inference(arguments.pop("model"), **arguments)
+
+
+def test_bad_pilots():
+    model = dpi.models.LogisticRegression(2)
+    options = {"n_records": 100, "target_epsilon": 1.0, "target_delta": 1e-5}
+    with pytest.raises(ValueError, match="pilot must have shape"):
+        plan_inference(model, pilot=np.ones((5, 3)), **options)
+    with pytest.raises(ValueError, match="pilot must have at least 2 rows"):
+        plan_inference(model, pilot=np.ones((1, 2)), **options)
+    with pytest.raises(ValueError, match="symmetric and positive definite"):
+        plan_inference(model, curvature=-np.eye(2), **options)
+    with pytest.raises(ValueError, match="must not be empty"):
+        widening_grid(model, n_records=[], target_epsilon=[1.0], target_delta=1e-5)

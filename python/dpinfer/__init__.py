@@ -28,6 +28,7 @@ _NAMES = {
     "BayesianLogisticRegression": "dpinfer.estimators",
     "CoverageResult": "dpinfer.studies",
     "Posterior": "dpinfer.inference",
+    "PrivacyLedger": "dpinfer.accounting",
     "PrivacyPlan": "dpinfer.accounting",
     "Release": "dpinfer.release",
     "account": "dpinfer.accounting",
@@ -43,6 +44,7 @@ __all__ = [
     "BayesianLogisticRegression",
     "CoverageResult",
     "Posterior",
+    "PrivacyLedger",
     "PrivacyPlan",
     "Release",
     "__version__",
@@ -84,7 +86,7 @@ if TYPE_CHECKING:
         tabular,
         testing,
     )
-    from dpinfer.accounting import PrivacyPlan, account, plan_privacy
+    from dpinfer.accounting import PrivacyLedger, PrivacyPlan, account, plan_privacy
     from dpinfer.estimators import BayesianLogisticRegression
     from dpinfer.inference import Posterior, noise_aware_posterior
     from dpinfer.mechanism import run_dpvi

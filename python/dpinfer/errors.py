@@ -10,6 +10,8 @@ __all__ = [
     "BudgetExceededError",
     "DpinferError",
     "InsecureReleaseError",
+    "LedgerError",
+    "LedgerFormatError",
     "NumericalError",
     "PrivacyLeakWarning",
     "RecordError",
@@ -46,6 +48,14 @@ class InsecureReleaseError(DpinferError, ValueError):
 
 class ReleaseFormatError(DpinferError, ValueError):
     """A file is not a release of a format version that this version of dpinfer reads."""
+
+
+class LedgerError(DpinferError, RuntimeError):
+    """A privacy ledger cannot be read or written now; what was not written was not spent, and not run."""
+
+
+class LedgerFormatError(LedgerError, ValueError):
+    """A file is not a privacy ledger that this version of dpinfer reads, is damaged, or was tampered with."""
 
 
 class RecordError(DpinferError, ValueError):

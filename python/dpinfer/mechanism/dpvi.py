@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer._version import __version__
-from dpinfer.accounting import PrivacyPlan
+from dpinfer.accounting import LedgerAccount, PrivacyPlan, charge_run
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.records import check_conjugate_records, check_records
@@ -56,6 +56,7 @@ def run_dpvi(
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
+    ledger: LedgerAccount | None = None,
 ) -> Release:
     """Run differentially private variational inference and release its noisy gradient trace.
 
@@ -115,6 +116,9 @@ def run_dpvi(
     random_source : RandomSource, optional
         The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
         that are marked NOT PRIVATE.
+    ledger : LedgerAccount, optional
+        The data set's account in a :class:`dpinfer.PrivacyLedger`.  The run is charged there, on the disk, before its
+        records are looked at, and stays counted if it dies; a charge is cancelled only when the records are refused.
 
     Returns
     -------
@@ -126,6 +130,12 @@ def run_dpvi(
         If an argument is wrong.
     RecordError
         If the records cannot be used.
+    BudgetExceededError
+        If the data set's budget would be exceeded; nothing was spent.
+    InsecureReleaseError
+        If `ledger` is given together with an insecure `random_source`.
+    LedgerError
+        If the ledger cannot be read or written; nothing was spent.
 
     Notes
     -----
@@ -204,29 +214,31 @@ def run_dpvi(
     )
     params = fisher.start() if start is None and fisher is not None else _start(model, start)
     nodes, weights = np.polynomial.hermite_e.hermegauss(settings.n_nodes)
-    if isinstance(model, ConjugateModel):
-        if settings.expectation == "quadrature" and settings.gradient == "reparameterised":
-            model.check_points(settings.n_nodes)
-        records = check_conjugate_records(model, X)
-    else:
-        features, response = check_records(model, X, y)
-    key = source.take_key()
-    shared = SessionSettings(
-        aligned=settings.gradient == "aligned",
-        nodes=nodes,
-        weights=weights / np.sqrt(2.0 * np.pi),
-        sample_rate=plan.sample_rate,
-        max_grad_norm=max_grad_norm,
-        key=key,
-        n_threads=threads,
-    )
-    session: GradientSession
-    if isinstance(model, ConjugateModel):
-        session = ConjugateSession(model, records, shared)
-    else:
-        session = GlmSession(model, features, response, shared)
-    run = _Run(model, plan, settings, session, n_records=n_records, max_grad_norm=max_grad_norm, key=key)
-    trace = run.trace(params, policy, report)
+    if (
+        isinstance(model, ConjugateModel)
+        and settings.expectation == "quadrature"
+        and settings.gradient == "reparameterised"
+    ):
+        model.check_points(settings.n_nodes)
+    with charge_run(
+        ledger, plan.event, adjacency=plan.adjacency, mechanism="dpvi", secure=source.secure, delta=plan.delta
+    ) as charge:
+        # From here on the records are read; nothing is drawn before charge.begin().
+        records = _check(model, X, y)
+        key = source.take_key()
+        shared = SessionSettings(
+            aligned=settings.gradient == "aligned",
+            nodes=nodes,
+            weights=weights / np.sqrt(2.0 * np.pi),
+            sample_rate=plan.sample_rate,
+            max_grad_norm=max_grad_norm,
+            key=key,
+            n_threads=threads,
+        )
+        session = _session(model, records, shared)
+        run = _Run(model, plan, settings, session, n_records=n_records, max_grad_norm=max_grad_norm, key=key)
+        charge.begin()
+        trace = run.trace(params, policy, report)
     return Release(
         **trace,
         sample_rate=plan.sample_rate,
@@ -252,8 +264,21 @@ def run_dpvi(
             "n_draws": settings.n_draws,
             "n_nodes": settings.n_nodes,
             "accountant": plan.accountant,
+            **({"ledger": charge.settings} if charge.settings else {}),
         },
     )
+
+
+def _check(model: GeneralizedLinearModel | ConjugateModel, X: Any, y: Any) -> tuple[npt.NDArray[Any], ...]:
+    return (check_conjugate_records(model, X),) if isinstance(model, ConjugateModel) else check_records(model, X, y)
+
+
+def _session(
+    model: GeneralizedLinearModel | ConjugateModel, records: tuple[npt.NDArray[Any], ...], shared: SessionSettings
+) -> GradientSession:
+    if isinstance(model, ConjugateModel):
+        return ConjugateSession(model, records[0], shared)
+    return GlmSession(model, records[0], records[1], shared)
 
 
 @dataclass(frozen=True)

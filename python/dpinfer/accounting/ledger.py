@@ -121,10 +121,10 @@ class PrivacyLedger:
     Examples
     --------
     >>> import tempfile, pathlib, dpinfer as dpi
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> ledger = dpi.PrivacyLedger.create(pathlib.Path(folder.name) / "spent.ledger")
-    >>> account = ledger.add_dataset("census-2024", budget=(1.0, 1e-5))
-    >>> account.spent().epsilon, account.remaining()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ledger = dpi.PrivacyLedger.create(pathlib.Path(folder) / "spent.ledger")
+    ...     account = ledger.add_dataset("census-2024", budget=(1.0, 1e-5))
+    ...     account.spent().epsilon, account.remaining()
     (0.0, 1.0)
     """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpinfer.accounting import PrivacyPlan
+from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.cli.errors import CommandError
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pictures import draw_all
@@ -36,6 +36,7 @@ class FitRequest:
     prior_scale: float = 1.0
     recipe: str = "plain"
     n_threads: int | None = None
+    ledger: LedgerAccount | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +110,7 @@ def spend(table: Table, request: FitRequest, folder: OutputFolder) -> Release:
         recipe=request.recipe,
         n_threads=request.n_threads,
         progress=True,
+        ledger=request.ledger,
     )
     try:
         release.save(folder.release_path)

@@ -8,6 +8,7 @@ call.  No message ever contains a record, a value of a record, or a row number.
 __all__ = [
     "BackendUnavailableError",
     "BudgetExceededError",
+    "CheckpointError",
     "DpinferError",
     "InsecureReleaseError",
     "LedgerError",
@@ -56,6 +57,10 @@ class LedgerError(DpinferError, RuntimeError):
 
 class LedgerFormatError(LedgerError, ValueError):
     """A file is not a privacy ledger that this version of dpinfer reads, is damaged, or was tampered with."""
+
+
+class CheckpointError(DpinferError, ValueError):
+    """A private run cannot go on from a file: it is of another run, is damaged, or is not a checkpoint at all."""
 
 
 class RecordError(DpinferError, ValueError):

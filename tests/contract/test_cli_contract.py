@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
         "coverage gamma-exponential --out DIR --resume DIR --threads 2",
         "ledger FILE",
         "ledger FILE --add NAME --epsilon 3 --delta 1e-6 --adjacency zero_out",
-        "fit FILE --schema S --epsilon 1 --delta 1e-5 --out D --ledger L --dataset NAME",
+        "fit FILE --schema S --epsilon 1 --delta 1e-5 --out D --ledger L --dataset NAME --checkpoint P",
         "account --noise-multiplier 20 --sample-rate 0.1 --steps 10000 --delta 1e-5 --accountant rdp",
     ],
 )

@@ -12,6 +12,7 @@ from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.events import Event, check_event
 from dpinfer.accounting.ledger import (
     LedgerAccount,
+    check_account,
     find_dataset,
     new_cancel_token,
     read_state,
@@ -95,7 +96,7 @@ def charge_run(
     token : bytes, optional
         The cancel token of a run that has not begun, from :func:`new_cancel_token`: it is charged unless it is already.
     run : str, optional
-        Instead: a run that has begun, is resumed, and must be in the ledger.
+        Without `token`: a run that has begun, is resumed, and must be in the ledger.
 
     Yields
     ------
@@ -108,9 +109,9 @@ def charge_run(
     InsecureReleaseError
         If the noise is not secure.
     TypeError, ValueError
-        If an argument is wrong, the adjacency is another than the data set's, or `run` is not one of its runs.
+        If an argument is wrong, or the adjacency is another than the data set's.
     LedgerError
-        If the ledger cannot be written; nothing was spent.
+        If the ledger cannot be written, or `run` is not one of the data set's runs; nothing was spent.
     """
     if ledger is None:
         charge = Charge(None, "", {}, None)
@@ -134,10 +135,7 @@ def _charge(
     token: bytes | None,
     run: str | None,
 ) -> Charge:
-    if not isinstance(ledger, LedgerAccount):
-        raise TypeError(
-            f"ledger must be a LedgerAccount (PrivacyLedger(path).dataset(name)), got {type(ledger).__name__}"
-        )
+    check_account(ledger)
     if not secure:
         raise InsecureReleaseError("a run with a seeded generator is NOT PRIVATE: ledger must be None for it")
     check_event("event", event)
@@ -151,7 +149,7 @@ def _charge(
         known = state.runs.get(str(run))
         if known is None:
             if token is None:
-                raise ValueError(f"ledger must hold the run that is resumed, and data set {ledger.dataset!r} does not")
+                raise LedgerError(f"the ledger must hold the run that is resumed: data set {ledger.dataset!r} does not")
             after = ledger.admit(state, event, relation, delta)
             added = append(
                 "charge",
@@ -166,7 +164,7 @@ def _charge(
             entry, digest = added.number, added.digest
         else:
             if known.status == "cancelled" or known.event != event or relation is not state.adjacency:
-                raise ValueError("ledger must hold the run that is resumed, and holds it cancelled or with other terms")
+                raise LedgerError("the ledger must hold the run that is resumed: it is cancelled, or has other terms")
             entry, digest = known.entry, known.digest
             # What the charge said when it was made: other runs may have followed.
             after = state.composed([], state.budget[1] if state.budget else delta, until=entry)

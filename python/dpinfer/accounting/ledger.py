@@ -453,6 +453,13 @@ def _apply(state: dict[str, DatasetState], places: dict[str, str], entry: Ledger
     runs[run] = replace(known, status=status)
 
 
+def check_account(ledger: Any) -> LedgerAccount:
+    """Return `ledger` when it is a data set's account."""
+    if not isinstance(ledger, LedgerAccount):
+        raise TypeError(f"ledger must be a LedgerAccount (PrivacyLedger(path).dataset(name)), got {_kind(ledger)}")
+    return ledger
+
+
 def new_cancel_token() -> bytes:
     """Return a fresh secret; :func:`run_of_token` gives the identity of the run that it can cancel."""
     return secrets.token_bytes(32)

@@ -74,6 +74,13 @@ def add_parser(verbs: Any) -> None:
         "--ledger", type=Path, metavar="LEDGER", help="charge the run to this file, before the records are read"
     )
     group.add_argument("--dataset", metavar="NAME", help="the ledger's name for these records (see 'dpinfer ledger')")
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="PATH",
+        help="save the private run here, go on from it after a crash, and remove it when the release is saved; SECRET: "
+        "whoever reads it can take the noise out of the release",
+    )
     add_posterior_arguments(parser)
     parser.set_defaults(run=run)
 
@@ -142,7 +149,9 @@ def account_of(args: argparse.Namespace, plan: PrivacyPlan) -> LedgerAccount | N
         return None
     with public_arguments():
         account = PrivacyLedger(args.ledger).dataset(args.dataset)
-        account.check(plan.event, adjacency=plan.adjacency)
+        # An interrupted run is charged already; the mechanism checks that it is.
+        if args.checkpoint is None or not args.checkpoint.exists():
+            account.check(plan.event, adjacency=plan.adjacency)
     return account
 
 
@@ -174,6 +183,7 @@ def write_results(
         recipe=args.recipe,
         n_threads=args.threads,
         ledger=account,
+        checkpoint=args.checkpoint,
     )
     release = spend(table, request, folder)
     schema_path = folder.write("schema.toml", schema.to_toml())

@@ -16,7 +16,7 @@ from dpinfer.cli.summary import SummaryRow, summarise, to_csv
 from dpinfer.diagnostics import CalibrationCurve, calibration_curve
 from dpinfer.errors import DpinferError
 from dpinfer.inference import Posterior, noise_aware_posterior
-from dpinfer.mechanism import run_dpvi
+from dpinfer.mechanism import RunCheckpoint, run_dpvi
 from dpinfer.models import LogisticRegression
 from dpinfer.release import Release
 from dpinfer.tabular import Schema, Table
@@ -37,6 +37,7 @@ class FitRequest:
     recipe: str = "plain"
     n_threads: int | None = None
     ledger: LedgerAccount | None = None
+    checkpoint: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +101,7 @@ def spend(table: Table, request: FitRequest, folder: OutputFolder) -> Release:
     )
     if table.y is None:
         raise TypeError("table must have a target")
+    checkpoint = None if request.checkpoint is None else RunCheckpoint(request.checkpoint)
     release = run_dpvi(
         model,
         table.X,
@@ -111,14 +113,18 @@ def spend(table: Table, request: FitRequest, folder: OutputFolder) -> Release:
         n_threads=request.n_threads,
         progress=True,
         ledger=request.ledger,
+        checkpoint=checkpoint,
     )
+    lost = "its result is lost" if checkpoint is None else "the same command will give its result again"
     try:
         release.save(folder.release_path)
     except OSError as error:
         raise CommandError(
             f"cannot save {str(folder.release_path)!r}: {error.strerror or type(error).__name__}; "
-            "the privacy cost of this run has been paid, and its result is lost"
+            f"the privacy cost of this run has been paid, and {lost}"
         ) from error
+    if checkpoint is not None:
+        checkpoint.discard()
     return release
 
 

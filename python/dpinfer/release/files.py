@@ -38,13 +38,15 @@ _SCALARS = (
 )
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666) -> None:
     """Write `content` to `path` so that a crash or a full disk leaves either the old file or the new one, never half.
 
     Parameters
     ----------
     path : path-like
     content : bytes
+    mode : int
+        Permissions of a new file, before the user's umask.
 
     Raises
     ------
@@ -54,17 +56,32 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     # Not mkstemp: the file keeps the permissions that the user's umask gives to any other file.
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(target)
+        _flush_folder(target.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a new name in a folder survive a power failure, where the system lets a folder be flushed."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:
+        # Some file systems cannot; the content is on the disk, and a crash of the process alone loses nothing.
+        return
+    finally:
+        os.close(handle)
 
 
 def save_release(release: Release, path: str | os.PathLike[str]) -> None:

@@ -239,11 +239,11 @@ def test_a_run_can_be_taken_up_again_without_a_second_charge(account):
         pass
     assert len(account.runs()) == 2
     for wrong in ({"run": "0" * 64}, {"run": run_id, "event": GaussianEvent(9.0)}):
-        with pytest.raises(ValueError, match="ledger must hold the run"), charging(account, **wrong):
+        with pytest.raises(LedgerError, match="ledger must hold the run"), charging(account, **wrong):
             pass
     with pytest.raises(ValueError, match="records"), charging(account, token=bytes(32)):
         raise ValueError("records")
-    with pytest.raises(ValueError, match="ledger must hold the run"), charging(account, token=bytes(32)):
+    with pytest.raises(LedgerError, match="ledger must hold the run"), charging(account, token=bytes(32)):
         pass
 
 

@@ -137,3 +137,41 @@ def test_a_busy_ledger_is_a_failure_and_not_a_usage_error(place, capsys, monkeyp
     with storage.EntryFile(place / "spent").appending():
         assert call("ledger", place / "spent", "--add", "x") == 1
     assert "locked" in capsys.readouterr().err
+
+
+def test_an_interrupted_fit_goes_on_from_its_checkpoint_for_one_charge(place, capsys, monkeypatch):
+    def interrupt(done, total):
+        if done == 30:
+            raise KeyboardInterrupt
+
+    real = pipeline.run_dpvi
+    secret = place / "fit.checkpoint"
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "run_dpvi", lambda *args, **kwargs: real(*args, **{**kwargs, "progress": interrupt}))
+        assert fit(place, "out", "--checkpoint", secret) == 130
+    assert secret.exists()
+    # A changed file is refused, and the run waits for the right one.
+    (place / "other.csv").write_text((place / "people.csv").read_text().replace("yes", "no", 1))
+    assert fit(place, "out", "--checkpoint", secret, file="other.csv") == 2
+    assert "must be those of the interrupted run" in capsys.readouterr().err
+    assert fit(place, "out", "--checkpoint", secret, "--max-grad-norm", "3") == 2
+    assert "differs in max_grad_norm" in capsys.readouterr().err
+    assert fit(place, "out", "--checkpoint", secret) == 0
+    assert not secret.exists()
+    assert dpi.load_release(place / "out" / "fit.release").n_steps == 60
+    assert [item.status for item in dpi.PrivacyLedger(place / "spent").dataset("people").runs()] == ["finished"]
+
+
+def test_a_release_that_cannot_be_saved_is_not_lost(place, capsys, monkeypatch):
+    secret = place / "fit.checkpoint"
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dpi.Release, "save", full)
+        assert fit(place, "out", "--checkpoint", secret) == 1
+    assert "the same command will give its result again" in capsys.readouterr().err
+    assert fit(place, "out", "--checkpoint", secret) == 0
+    assert not secret.exists()
+    assert len(dpi.PrivacyLedger(place / "spent").dataset("people").runs()) == 1

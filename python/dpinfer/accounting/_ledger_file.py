@@ -193,6 +193,9 @@ def _explained(path: Path) -> Iterator[None]:
         if why is None:
             raise LedgerFormatError(f"{str(path)!r} is not a privacy ledger, or is damaged") from error
         raise LedgerError(f"the ledger {str(path)!r} cannot be used: {why}; nothing was written to it") from error
+    except UnicodeDecodeError as error:
+        # SQLite's own message quotes the damaged bytes.
+        raise LedgerFormatError(f"{str(path)!r} is not a privacy ledger, or is damaged") from error
 
 
 def _entries(connection: sqlite3.Connection, path: Path) -> list[LedgerEntry]:

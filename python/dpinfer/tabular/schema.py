@@ -149,6 +149,8 @@ class Schema:
             document = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise SchemaError(f"the schema is not valid TOML: {error}") from error
+        except RecursionError as error:
+            raise SchemaError("the schema is not valid TOML: it is nested too deeply") from error
         return cls.from_dict(document)
 
     @classmethod

@@ -134,7 +134,8 @@ class ReleaseFile(_ZipTarget):
     def make(self, folder):
         release = a_release()
         full = release.replace(
-            grad_scale=np.ones((6, 2)), learning_rate=np.full(2, 0.1), n_records=50, max_grad_norm=1.0, noise_multiplier=2.0,
+            grad_scale=np.ones((6, 2)), learning_rate=np.full(2, 0.1),
+            n_records=50, max_grad_norm=1.0, noise_multiplier=2.0,
             model_spec=dpi.models.LogisticRegression(1).to_dict(), positions=release.params + 1.0,
         )  # fmt: skip
         seeds = []

@@ -173,7 +173,7 @@ class Fit(Victim):
 
     def result(self):
         # A save of the release or of a new ledger that was killed leaves a hidden file, which holds nothing secret.
-        hidden = [path.name for path in self.folder.glob(".*.part")]
+        hidden = [path.name for path in self.folder.glob(".*.part*")]
         if any("checkpoint" in name for name in hidden):
             raise SystemExit("fit: a part of a checkpoint was left behind")
         self.leftovers("spent.ledger", "fit.release", *hidden)

@@ -175,6 +175,10 @@ def test_arrays_make_the_round_trip(array):
     assert read.flags.writeable
 
 
+def npy(header):
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+
+
 def test_arrays_that_are_not_plain_numbers():
     (content,) = unpack_archive(pack_archive({"a.npy": np.arange(6.0)})).values()
     (truth,) = unpack_archive(pack_archive({"a.npy": np.array([True])})).values()
@@ -184,6 +188,8 @@ def test_arrays_that_are_not_plain_numbers():
         content + b"x",
         content.replace(b"(6,)", b"(9,)"),
         content.replace(b"(6,)", b"(" + b"9" * 15 + b",)"),
+        npy(b"{'descr': '<f8', 'fortran_order': False, 'shape': (" + b"9" * 50_000 + b"x), }\n"),
+        npy(b"{'descr': '<f8', 'fortran_order': False, 'shape': (" + b"1, " * 10_000 + b"x), }\n"),
         content.replace(b"<f8", b"|O8"),
         content.replace(b"<f8", b"<U8"),
         content.replace(b"False", b"print"),

@@ -23,7 +23,8 @@ sys.path.insert(0, str(ROOT))
 # How the inputs are shared out: by what a target may meet, and by what an input costs.
 SHARES = {
     "ReleaseFile": 4, "StudyFile": 1, "StudyRuns": 1, "StudyManifest": 5, "SchemaFile": 8, "SchemaDocument": 10,
-    "TableFile": 8, "GzipTableFile": 4, "LedgerFile": 5, "LedgerRows": 10, "RunCheckpointFile": 12, "PlainDocuments": 14,
+    "TableFile": 8, "GzipTableFile": 4, "LedgerFile": 5, "LedgerRows": 10, "RunCheckpointFile": 12,
+    "PlainDocuments": 14,
     "StepSession": 5, "AffineSession": 4, "RandomNumbers": 4, "Inference": 4, "Study": 1,
 }  # fmt: skip
 SILENCE_SECONDS = 60.0
@@ -106,7 +107,6 @@ def main():
         raise SystemExit("a target has no share")
     chosen = {arguments.target: 1} if arguments.target else SHARES
     total = sum(chosen.values())
-    # The dear ones first, so that the cheap ones fill the time at the end.
     counts = {name: -(-arguments.inputs * share // total) for name, share in chosen.items()}
     start = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:

@@ -299,3 +299,5 @@ def test_numbers_too_large_for_a_float():
         dpi.models.model_from_dict(None)
     with pytest.raises(SchemaError, match="too deeply"):
         Schema.from_toml("a = " + "[" * 5000 + "]" * 5000)
+    with pytest.raises(SchemaError, match="too long"):
+        Schema.from_toml("a = " + "9" * 5000)

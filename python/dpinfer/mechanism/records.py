@@ -87,7 +87,7 @@ def check_conjugate_records(model: ConjugateModel, X: Any) -> npt.NDArray[np.flo
         raise RecordError("X must have at least one row, got none")
     if records.shape[0] > _MAX_RECORDS:
         raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
-    values = _readable(records, np.float64)
+    values: npt.NDArray[np.float64] = _readable(records, np.float64)
     if not np.all(np.isfinite(values)):
         raise RecordError("X must be finite: it holds a NaN or an infinity")
     required = model.invalid_records(values)

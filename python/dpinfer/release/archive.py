@@ -22,7 +22,8 @@ __all__ = ["pack_archive", "parse_json", "unpack_archive", "unpack_array"]
 _MAGIC = b"\x93NUMPY\x01\x00"
 # Each repetition must end in a comma: nothing here can be matched in two ways, so that a long header costs no time.
 _HEADER = re.compile(
-    rb"\{'descr': '([<>|][biuf][1248])', 'fortran_order': (True|False), 'shape': \(((?:\d{1,18}, )*(?:\d{1,18},?)?)\), \} *\n"
+    rb"\{'descr': '([<>|][biuf][1248])', 'fortran_order': (True|False), "
+    rb"'shape': \(((?:\d{1,18}, )*(?:\d{1,18},?)?)\), \} *\n"
 )
 _PREFIX = len(_MAGIC) + 2
 

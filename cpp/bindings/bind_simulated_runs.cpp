@@ -24,28 +24,47 @@ GradientKind kind_from_name(const std::string& name) {
   throw py::value_error("kind must be one of 'quadrature', 'draws', 'aligned'");
 }
 
+template <typename... Arrays>
+void check_aligned(const Arrays&... arrays) {
+  (bindings::aligned_data("every array", arrays), ...);
+}
+
+py::object entry(const py::dict& settings, const char* name) {
+  if (!settings.contains(name)) throw py::value_error(std::string("settings must hold ") + name);
+  return settings[name];
+}
+
+template <typename T>
+T setting(const py::dict& settings, const char* name) {
+  try {
+    return entry(settings, name).cast<T>();
+  } catch (const py::cast_error&) {
+    throw py::type_error(std::string(name) + " must be of another type");
+  }
+}
+
 std::span<const double> numbers(const py::dict& settings, const char* name) {
-  const py::object value = settings[name];
+  const py::object value = entry(settings, name);
   if (!py::isinstance<Array<double>>(value)) {
     throw py::type_error(std::string(name) + " must be a C-contiguous float64 array");
   }
   const auto array = py::reinterpret_borrow<Array<double>>(value);
-  return {array.data(), static_cast<std::size_t>(array.size())};
+  return {bindings::aligned_data(name, array), static_cast<std::size_t>(array.size())};
 }
 
 // The spans point into arrays that the caller's dict keeps alive.
 RunSettings run_settings(const py::dict& s, const Array<std::int64_t>& boundaries) {
   RunSettings r{};
-  r.n_steps = s["n_steps"].cast<std::int64_t>();
-  r.n_records = s["n_records"].cast<std::int64_t>();
-  r.sample_rate = s["sample_rate"].cast<double>();
-  r.noise_multiplier = s["noise_multiplier"].cast<double>();
-  r.max_grad_norm = s["max_grad_norm"].cast<double>();
-  r.kind = kind_from_name(s["kind"].cast<std::string>());
-  r.n_draws = s["n_draws"].cast<int>();
-  r.per_example = s["per_example"].cast<bool>();
-  r.fisher = s["fisher"].cast<bool>();
-  r.raw_ratio = s["raw_ratio"].cast<double>();
+  r.n_steps = setting<std::int64_t>(s, "n_steps");
+  r.n_records = setting<std::int64_t>(s, "n_records");
+  r.sample_rate = setting<double>(s, "sample_rate");
+  r.noise_multiplier = setting<double>(s, "noise_multiplier");
+  r.max_grad_norm = setting<double>(s, "max_grad_norm");
+  r.kind = kind_from_name(setting<std::string>(s, "kind"));
+  r.n_draws = setting<int>(s, "n_draws");
+  r.per_example = setting<bool>(s, "per_example");
+  r.fisher = setting<bool>(s, "fisher");
+  r.raw_ratio = setting<double>(s, "raw_ratio");
   r.grad_scale = numbers(s, "grad_scale");
   r.learning_rate = numbers(s, "learning_rate");
   r.schedule = numbers(s, "schedule");
@@ -67,6 +86,7 @@ RunSettings run_settings(const py::dict& s, const Array<std::int64_t>& boundarie
     throw py::value_error("grad_scale and learning_rate must be as long as start");
   }
   if (r.kind == GradientKind::draws && r.n_draws < 1) throw py::value_error("n_draws must be at least 1");
+  if (r.n_draws > 10'000) throw py::value_error("n_draws must be at most 10000");
   bool increasing = r.boundaries.size() >= 2 && r.boundaries.front() == 0 && r.boundaries.back() == r.n_steps;
   for (std::size_t i = 1; increasing && i < r.boundaries.size(); ++i)
     increasing = r.boundaries[i - 1] < r.boundaries[i];
@@ -128,7 +148,10 @@ py::dict simulate(const RunSettings& settings, const std::vector<RandomKey>& key
 
 std::vector<RandomKey> run_keys(const py::list& keys) {
   std::vector<RandomKey> parsed;
-  for (const auto& key : keys) parsed.push_back(bindings::random_key(py::cast<py::bytes>(key)));
+  for (const auto& key : keys) {
+    if (!py::isinstance<py::bytes>(key)) throw py::type_error("keys must hold bytes");
+    parsed.push_back(bindings::random_key(py::reinterpret_borrow<py::bytes>(key)));
+  }
   if (parsed.empty()) throw py::value_error("keys must not be empty");
   return parsed;
 }
@@ -138,6 +161,7 @@ py::dict simulate_conjugate(const std::string& family, const Array<double>& prio
                             const Array<double>& statistics, const Array<std::int64_t>& counts,
                             const py::dict& settings, const Array<std::int64_t>& boundaries, const Array<double>& nodes,
                             const Array<double>& weights, const py::list& keys, int n_threads, bool keep_trace) {
+  check_aligned(prior, statistics, counts, boundaries, nodes, weights);
   const RunSettings run = run_settings(settings, boundaries);
   const auto parsed = run_keys(keys);
   const int n = static_cast<int>(run.start.size() / 2);
@@ -192,6 +216,7 @@ py::dict simulate_glm(const std::string& likelihood, const Array<double>& featur
                       const Array<double>& second_moments, const py::dict& settings,
                       const Array<std::int64_t>& boundaries, const Array<double>& nodes, const Array<double>& weights,
                       const py::list& keys, int n_threads, bool keep_trace) {
+  check_aligned(features, response, second_moments, boundaries, nodes, weights);
   const RunSettings run = run_settings(settings, boundaries);
   const auto parsed = run_keys(keys);
   if (likelihood != "gaussian" && likelihood != "logistic") {

@@ -20,7 +20,10 @@ py::array_t<double> statistics(const Array<double>& positions, const Array<doubl
   const py::ssize_t k = positions.shape(1);
   std::vector<std::size_t> edges;
   for (py::ssize_t s = 0; s < boundaries.size(); ++s) {
-    if (boundaries.at(s) < 0) throw py::value_error("boundaries must be non-negative");
+    // Before anything is allocated for them.
+    if (boundaries.at(s) < 0 || boundaries.at(s) > steps) {
+      throw py::value_error("boundaries must lie in the trace");
+    }
     edges.push_back(static_cast<std::size_t>(boundaries.at(s)));
   }
   const TraceView trace{flat("positions", positions, steps * k),

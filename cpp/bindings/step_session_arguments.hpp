@@ -18,7 +18,26 @@ struct PySession {
   py::array features;
   Array<double> response;
   StepSession session;
+  bool aligned;
+  bool has_scales = false;
+  bool has_expectation = false;
+
+  void check_ready() const {
+    if (!has_scales || !has_expectation) {
+      throw py::value_error("set_scales and one of set_quadrature and set_draws must be called before a sum");
+    }
+  }
 };
+
+inline const void* features_data(const py::array& features) {
+  if (py::isinstance<Array<float>>(features)) {
+    return aligned_data("features", py::reinterpret_borrow<Array<float>>(features));
+  }
+  if (py::isinstance<Array<double>>(features)) {
+    return aligned_data("features", py::reinterpret_borrow<Array<double>>(features));
+  }
+  throw py::type_error("features must be a C-contiguous float64 or float32 array");
+}
 
 inline Likelihood likelihood_from_name(const std::string& name) {
   if (name == "logistic") return Likelihood::logistic;
@@ -32,10 +51,8 @@ inline std::unique_ptr<PySession> make_session(const py::array& features, const 
                                                const std::string& likelihood, bool intercept, bool aligned,
                                                double sample_rate, double max_grad_norm, const py::bytes& key,
                                                int n_threads) {
+  const void* const rows = features_data(features);
   const bool is_float32 = py::isinstance<Array<float>>(features);
-  if (!is_float32 && !py::isinstance<Array<double>>(features)) {
-    throw py::type_error("features must be a C-contiguous float64 or float32 array");
-  }
   if (features.ndim() != 2 || response.ndim() != 1 || features.shape(0) != response.shape(0)) {
     throw py::value_error("features must be (n, p) and response (n,)");
   }
@@ -45,25 +62,30 @@ inline std::unique_ptr<PySession> make_session(const py::array& features, const 
   if (!(sample_rate > 0.0 && sample_rate <= 1.0)) throw py::value_error("sample_rate must be in (0, 1]");
   if (!(max_grad_norm >= 1e-30 && max_grad_norm <= 1e30))
     throw py::value_error("max_grad_norm must be in [1e-30, 1e30]");
-  const Records records{features.data(), response.data(), features.shape(0), static_cast<int>(features.shape(1)),
-                        is_float32,      intercept};
+  const Records records{
+      rows,     aligned_data("response", response), features.shape(0), static_cast<int>(features.shape(1)), is_float32,
+      intercept};
   return std::make_unique<PySession>(
       PySession{features, response,
                 StepSession(kernels(), records, likelihood_from_name(likelihood), aligned, sample_rate, max_grad_norm,
-                            random_key(key), n_threads)});
+                            random_key(key), n_threads),
+                aligned});
 }
 
 inline void set_scales(PySession& self, const Array<double>& scale, const Array<double>& offset) {
   const int n = self.session.released_length();
   self.session.set_scales(flat("scale", scale, n), flat("offset", offset, n));
+  self.has_scales = true;
 }
 
 inline void set_quadrature(PySession& self, const Array<double>& loc, const Array<double>& variance,
                            const Array<double>& nodes, const Array<double>& weights, const Array<double>& moments) {
+  if (self.aligned) throw py::value_error("an aligned session must be given draws");
   const int n = self.session.n_coef();
   self.session.set_quadrature(flat("loc", loc, n), flat("variance", variance, n), flat("nodes", nodes, nodes.size()),
                               flat("weights", weights, nodes.size()),
                               flat("moments", moments, self.session.has_dispersion() ? 5 : 0));
+  self.has_expectation = true;
 }
 
 inline void set_draws(PySession& self, const Array<double>& draws, const Array<double>& standard,
@@ -72,9 +94,11 @@ inline void set_draws(PySession& self, const Array<double>& draws, const Array<d
   const py::ssize_t n = draws.shape(0) * self.session.n_coef();
   self.session.set_draws(static_cast<int>(draws.shape(0)), flat("draws", draws, n), flat("standard", standard, n),
                          flat("dispersion", dispersion, self.session.has_dispersion() ? 3 * draws.shape(0) : 0));
+  self.has_expectation = true;
 }
 
 inline py::array_t<std::int64_t> clipped_sum(PySession& self, std::uint64_t step) {
+  self.check_ready();
   py::array_t<std::int64_t> sum(self.session.released_length());
   const std::span<std::int64_t> out(sum.mutable_data(), static_cast<std::size_t>(sum.size()));
   py::gil_scoped_release unlocked;
@@ -83,6 +107,7 @@ inline py::array_t<std::int64_t> clipped_sum(PySession& self, std::uint64_t step
 }
 
 inline py::array_t<double> noisy_sum(PySession& self, std::uint64_t step, double noise_multiplier) {
+  self.check_ready();
   if (!(noise_multiplier > 0.0 && noise_multiplier <= 1e7))
     throw py::value_error("noise_multiplier must be in (0, 1e7]");
   py::array_t<double> sum(self.session.released_length());

@@ -350,6 +350,10 @@ void solve(const CollapsedProblem& problem, Table& table, CollapsedNodes& nodes)
 }  // namespace
 
 double log_marginal_inflation(double count, double residual) {
+  // Outside, or for a NaN, the sums below would not end.
+  if (!(count >= 0.0 && count <= 1e15 && residual >= 0.0 && residual <= 1e300)) {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
   const double power = count + 1.0;
   const double ratio = residual / power;
   const double mode = ratio > 1.0 ? std::acosh(std::sqrt(ratio)) : 0.0;

@@ -31,6 +31,7 @@ _NAMES = {
     "CoverageResult": "dpinfer.studies",
     "InferencePlan": "dpinfer.planning",
     "Posterior": "dpinfer.inference",
+    "PrivacyLedger": "dpinfer.accounting",
     "PrivacyPlan": "dpinfer.accounting",
     "Release": "dpinfer.release",
     "account": "dpinfer.accounting",
@@ -48,6 +49,7 @@ __all__ = [
     "CoverageResult",
     "InferencePlan",
     "Posterior",
+    "PrivacyLedger",
     "PrivacyPlan",
     "Release",
     "__version__",
@@ -94,7 +96,7 @@ if TYPE_CHECKING:
         tabular,
         testing,
     )
-    from dpinfer.accounting import PrivacyPlan, account, plan_privacy
+    from dpinfer.accounting import PrivacyLedger, PrivacyPlan, account, plan_privacy
     from dpinfer.estimators import BayesianLogisticRegression
     from dpinfer.inference import Posterior, noise_aware_posterior
     from dpinfer.mechanism import run_dpvi

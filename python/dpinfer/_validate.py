@@ -21,7 +21,10 @@ def check_real(name: str, value: Any) -> float:
     """Return `value` as a finite float; refuse booleans, strings, arrays and non-finite numbers."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.floating, np.integer)):
         raise TypeError(f"{name} must be a real number, got {type(value).__name__}")
-    result = float(value)
+    try:
+        result = float(value)
+    except OverflowError:
+        result = math.inf
     if not math.isfinite(result):
         raise ValueError(f"{name} must be finite, got {result}")
     return result

@@ -8,8 +8,11 @@ call.  No message ever contains a record, a value of a record, or a row number.
 __all__ = [
     "BackendUnavailableError",
     "BudgetExceededError",
+    "CheckpointError",
     "DpinferError",
     "InsecureReleaseError",
+    "LedgerError",
+    "LedgerFormatError",
     "NumericalError",
     "PrivacyLeakWarning",
     "RecordError",
@@ -46,6 +49,18 @@ class InsecureReleaseError(DpinferError, ValueError):
 
 class ReleaseFormatError(DpinferError, ValueError):
     """A file is not a release of a format version that this version of dpinfer reads."""
+
+
+class LedgerError(DpinferError, RuntimeError):
+    """A privacy ledger cannot be read or written now; what was not written was not spent, and not run."""
+
+
+class LedgerFormatError(LedgerError, ValueError):
+    """A file is not a privacy ledger that this version of dpinfer reads, is damaged, or was tampered with."""
+
+
+class CheckpointError(DpinferError, ValueError):
+    """A private run cannot go on from a file: it is of another run, is damaged, or is not a checkpoint at all."""
 
 
 class RecordError(DpinferError, ValueError):

@@ -28,6 +28,9 @@ ROOT = Path(__file__).parents[2]
         "coverage beta-bernoulli",
         "coverage linear-regression --runs 50 --method laplace --epsilon 0.3 --recipe paper --seed 1",
         "coverage gamma-exponential --out DIR --resume DIR --threads 2",
+        "ledger FILE",
+        "ledger FILE --add NAME --epsilon 3 --delta 1e-6 --adjacency zero_out",
+        "fit FILE --schema S --epsilon 1 --delta 1e-5 --out D --ledger L --dataset NAME --checkpoint P",
         "account --noise-multiplier 20 --sample-rate 0.1 --steps 10000 --delta 1e-5 --accountant rdp",
     ],
 )
@@ -47,7 +50,7 @@ def test_entry_point_is_the_one_declared():
 
 def test_every_option_has_help_or_a_clear_name():
     actions = [action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)]
-    assert list(actions[0].choices) == ["demo", "fit", "posterior", "plan", "account", "coverage"]
+    assert list(actions[0].choices) == ["demo", "fit", "posterior", "plan", "account", "coverage", "ledger"]
     for parser in actions[0].choices.values():
         assert parser.description
         assert len(parser.format_help()) > 100

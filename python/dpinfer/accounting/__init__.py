@@ -24,18 +24,24 @@ from dpinfer.accounting.events import (
 if TYPE_CHECKING:
     from dpinfer.accounting.accountant import AccountantName, account, delta_for
     from dpinfer.accounting.calibration import calibrate_noise_multiplier
+    from dpinfer.accounting.charging import Charge, charge_run
+    from dpinfer.accounting.ledger import LedgerAccount, LedgerRun, PrivacyLedger
     from dpinfer.accounting.plan import PrivacyPlan, plan_privacy
 
 __all__ = [
     "AccountantFallbackWarning",
     "AccountantName",
     "Adjacency",
+    "Charge",
     "Composed",
     "Event",
     "GaussianEvent",
+    "LedgerAccount",
+    "LedgerRun",
     "NonPrivateEvent",
     "PoissonSampled",
     "PrivacyBound",
+    "PrivacyLedger",
     "PrivacyPlan",
     "SampledWithoutReplacement",
     "SelfComposed",
@@ -43,6 +49,7 @@ __all__ = [
     "add_remove_to_replace_one",
     "as_adjacency",
     "calibrate_noise_multiplier",
+    "charge_run",
     "delta_for",
     "event_from_dict",
     "plan_privacy",
@@ -50,9 +57,14 @@ __all__ = [
 
 _LAZY = {
     "AccountantName": "dpinfer.accounting.accountant",
+    "Charge": "dpinfer.accounting.charging",
+    "LedgerAccount": "dpinfer.accounting.ledger",
+    "LedgerRun": "dpinfer.accounting.ledger",
+    "PrivacyLedger": "dpinfer.accounting.ledger",
     "PrivacyPlan": "dpinfer.accounting.plan",
     "account": "dpinfer.accounting.accountant",
     "calibrate_noise_multiplier": "dpinfer.accounting.calibration",
+    "charge_run": "dpinfer.accounting.charging",
     "delta_for": "dpinfer.accounting.accountant",
     "plan_privacy": "dpinfer.accounting.plan",
 }

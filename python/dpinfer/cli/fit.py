@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from dpinfer.accounting import PrivacyPlan, plan_privacy
+from dpinfer.accounting import LedgerAccount, PrivacyLedger, PrivacyPlan, plan_privacy
 from dpinfer.cli.arguments import add_posterior_arguments, integer, interval
 from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
 from dpinfer.cli.output import OutputFolder
@@ -69,6 +69,18 @@ def add_parser(verbs: Any) -> None:
     group.add_argument("--recipe", choices=("plain", "paper", "tied"), default="plain", help="default: %(default)s")
     group.add_argument("--accountant", choices=("pld", "prv", "rdp"), default="pld", help="default: %(default)s")
     group.add_argument("--threads", type=integer(1), metavar="K", help="by default all cores")
+    group = parser.add_argument_group("privacy ledger")
+    group.add_argument(
+        "--ledger", type=Path, metavar="LEDGER", help="charge the run to this file, before the records are read"
+    )
+    group.add_argument("--dataset", metavar="NAME", help="the ledger's name for these records (see 'dpinfer ledger')")
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="PATH",
+        help="save the private run here, go on from it after a crash, and remove it when the release is saved; SECRET: "
+        "whoever reads it can take the noise out of the release",
+    )
     add_posterior_arguments(parser)
     parser.set_defaults(run=run)
 
@@ -90,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
             with path.open("rb"):
                 pass
     plan = plan_of(args)
+    account = account_of(args, plan)
     notes: list[str] = []
     if args.schema is not None:
         schema = Schema.load(args.schema)
@@ -109,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stderr.write(f"dpinfer: warning: {note}\n")
     folder = OutputFolder(args.out, need_bytes=release_bytes(plan, schema), overwrite=args.overwrite)
     try:
-        write_results(args, plan, schema, table, test, n_records, notes, folder)
+        write_results(args, plan, account, schema, table, test, n_records, notes, folder)
     except BaseException:
         folder.discard_if_empty()
         raise
@@ -128,6 +141,20 @@ def plan_of(args: argparse.Namespace) -> PrivacyPlan:
         )
 
 
+def account_of(args: argparse.Namespace, plan: PrivacyPlan) -> LedgerAccount | None:
+    """Return the ledger's account that the arguments name, if its budget still covers the plan; no data is read."""
+    if (args.ledger is None) != (args.dataset is None):
+        raise UsageError("give --ledger and --dataset together")
+    if args.ledger is None:
+        return None
+    with public_arguments():
+        account = PrivacyLedger(args.ledger).dataset(args.dataset)
+        # An interrupted run is charged already; the mechanism checks that it is.
+        if args.checkpoint is None or not args.checkpoint.exists():
+            account.check(plan.event, adjacency=plan.adjacency)
+    return account
+
+
 def check_target(schema: Schema, target: str | None) -> None:
     """Raise unless the schema's target is the one asked for."""
     if schema.target is None:
@@ -139,6 +166,7 @@ def check_target(schema: Schema, target: str | None) -> None:
 def write_results(
     args: argparse.Namespace,
     plan: PrivacyPlan,
+    account: LedgerAccount | None,
     schema: Schema,
     table: Table,
     test: Table | None,
@@ -154,6 +182,8 @@ def write_results(
         prior_scale=args.prior_scale,
         recipe=args.recipe,
         n_threads=args.threads,
+        ledger=account,
+        checkpoint=args.checkpoint,
     )
     release = spend(table, request, folder)
     schema_path = folder.write("schema.toml", schema.to_toml())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 import dpinfer
-from dpinfer.cli import account, coverage, demo, fit, plan, posterior
+from dpinfer.cli import account, coverage, demo, fit, ledger, plan, posterior
 from dpinfer.cli.arguments import OneLineParser
 from dpinfer.cli.errors import (
     EXIT_BUDGET,
@@ -18,7 +18,7 @@ from dpinfer.cli.errors import (
     CommandError,
 )
 from dpinfer.cli.output import reason
-from dpinfer.errors import BudgetExceededError, DpinferError, NumericalError
+from dpinfer.errors import BudgetExceededError, DpinferError, LedgerError, LedgerFormatError, NumericalError
 
 __all__ = ["build_parser", "main"]
 
@@ -38,7 +38,7 @@ def build_parser() -> OneLineParser:
         "--traceback", action="store_true", help="show the traceback of an error; it may quote private records"
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for module in (demo, fit, posterior, plan, account, coverage):
+    for module in (demo, fit, posterior, plan, account, coverage, ledger):
         module.add_parser(verbs)
     return parser
 
@@ -96,7 +96,8 @@ def _show_warning(
 def _describe(error: Exception) -> tuple[str, int]:
     if isinstance(error, BudgetExceededError):
         return f"budget refused: {error}", EXIT_BUDGET
-    if isinstance(error, (CommandError, NumericalError)):
+    busy_or_full = isinstance(error, LedgerError) and not isinstance(error, LedgerFormatError)
+    if busy_or_full or isinstance(error, (CommandError, NumericalError)):
         return f"error: {error}", EXIT_FAILED
     if isinstance(error, DpinferError):
         return f"error: {error}", EXIT_USAGE

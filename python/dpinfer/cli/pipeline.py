@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpinfer.accounting import PrivacyPlan
+from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.cli.errors import CommandError
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pictures import draw_all
@@ -16,7 +16,7 @@ from dpinfer.cli.summary import SummaryRow, summarise, to_csv
 from dpinfer.diagnostics import CalibrationCurve, calibration_curve
 from dpinfer.errors import DpinferError
 from dpinfer.inference import Posterior, noise_aware_posterior
-from dpinfer.mechanism import run_dpvi
+from dpinfer.mechanism import RunCheckpoint, run_dpvi
 from dpinfer.models import LogisticRegression
 from dpinfer.release import Release
 from dpinfer.tabular import Schema, Table
@@ -36,6 +36,8 @@ class FitRequest:
     prior_scale: float = 1.0
     recipe: str = "plain"
     n_threads: int | None = None
+    ledger: LedgerAccount | None = None
+    checkpoint: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +101,7 @@ def spend(table: Table, request: FitRequest, folder: OutputFolder) -> Release:
     )
     if table.y is None:
         raise TypeError("table must have a target")
+    checkpoint = None if request.checkpoint is None else RunCheckpoint(request.checkpoint)
     release = run_dpvi(
         model,
         table.X,
@@ -109,14 +112,19 @@ def spend(table: Table, request: FitRequest, folder: OutputFolder) -> Release:
         recipe=request.recipe,
         n_threads=request.n_threads,
         progress=True,
+        ledger=request.ledger,
+        checkpoint=checkpoint,
     )
+    lost = "its result is lost" if checkpoint is None else "the same command will give its result again"
     try:
         release.save(folder.release_path)
     except OSError as error:
         raise CommandError(
             f"cannot save {str(folder.release_path)!r}: {error.strerror or type(error).__name__}; "
-            "the privacy cost of this run has been paid, and its result is lost"
+            f"the privacy cost of this run has been paid, and {lost}"
         ) from error
+    if checkpoint is not None:
+        checkpoint.discard()
     return release
 
 

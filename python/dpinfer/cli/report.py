@@ -122,6 +122,17 @@ def _guarantee(release: Release) -> str:
             f"concluded from this page, or from the release behind it, changes by a factor of at most {factor:.3g}, "
             f"up to a probability of {release.delta:g}. This holds whatever else the reader knows."
         )
+    ledger = release.settings.get("ledger")
+    if isinstance(ledger, Mapping):
+        together = ledger.get("composed_epsilon")
+        bound = (
+            "" if together is None else f"epsilon {_value(together)} at delta {_value(ledger.get('composed_delta'))}"
+        )
+        lines.append(
+            f"The run was charged to the data set {_text(repr(ledger.get('dataset')))} in a privacy ledger, as entry "
+            f"{_text(ledger.get('entry'))}, before the mechanism touched its records. All runs that the ledger "
+            f"then counted on that data set, this one included, come to {_text(bound or 'no finite epsilon')}."
+        )
     paragraphs = "".join(f"<p>{line}</p>" for line in lines)
     return f'<section class="guarantee{"" if promised else " none"}"><h2>Privacy guarantee</h2>{paragraphs}</section>'
 

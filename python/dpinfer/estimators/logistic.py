@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_interval
-from dpinfer.accounting import AccountantName, Adjacency, PrivacyPlan, plan_privacy
+from dpinfer.accounting import AccountantName, Adjacency, LedgerAccount, PrivacyPlan, plan_privacy
 from dpinfer.errors import BackendUnavailableError, PrivacyLeakWarning
 from dpinfer.estimators.protocol import Estimator, not_fitted_error
 from dpinfer.estimators.records import (
@@ -80,6 +80,8 @@ class BayesianLogisticRegression(Estimator):
     random_source : RandomSource or callable returning one, optional
         None: the operating system's generator.  ``functools.partial(dpinfer.testing.InsecureRNG, seed)`` gives
         reproducible fits that are NOT PRIVATE; a callable can be cloned and pickled, a source cannot.
+    ledger : LedgerAccount, optional
+        The data set's account in a :class:`dpinfer.PrivacyLedger`, which every ``fit`` is charged to; clones share it.
 
     Attributes
     ----------
@@ -152,6 +154,7 @@ class BayesianLogisticRegression(Estimator):
         n_threads: int | None = None,
         progress: bool = False,
         random_source: RandomSource | Callable[[], RandomSource] | None = None,
+        ledger: LedgerAccount | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -177,6 +180,7 @@ class BayesianLogisticRegression(Estimator):
         self.n_threads = n_threads
         self.progress = progress
         self.random_source = random_source
+        self.ledger = ledger
 
     def fit(self, X: Any, y: Any) -> Self:
         """Run the private mechanism on the records and compute the posterior from what it released.
@@ -197,7 +201,9 @@ class BayesianLogisticRegression(Estimator):
         Raises
         ------
         TypeError, ValueError
-            If a parameter is wrong (BudgetExceededError: the budget cannot be met).
+            If a parameter is wrong (BudgetExceededError: the budget cannot be met, or the ledger's is used up).
+        LedgerError
+            If the ledger cannot be read or written; nothing was spent.
         RecordError
             If the records cannot be used.
 
@@ -245,6 +251,7 @@ class BayesianLogisticRegression(Estimator):
             n_threads=self.n_threads,
             progress=self.progress,
             random_source=source,
+            ledger=self.ledger,
         )
         # Set before the posterior: what has been paid for must survive a failure of the post-processing.
         self.release_ = release

@@ -10,6 +10,7 @@ import os
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
+from dpinfer.mechanism.checkpoint import RunCheckpoint
 from dpinfer.mechanism.dpvi import run_dpvi
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.scaling import FisherScaling, largest_natural_rate
@@ -18,6 +19,7 @@ __all__ = [
     "FisherScaling",
     "OSRandomSource",
     "RandomSource",
+    "RunCheckpoint",
     "largest_natural_rate",
     "run_dpvi",
 ]

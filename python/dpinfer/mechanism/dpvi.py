@@ -1,8 +1,11 @@
 """DPVI: DP-SGD on the evidence lower bound, releasing the whole noisy gradient trace."""
 
+import hashlib
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,10 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer._version import __version__
-from dpinfer.accounting import PrivacyPlan
+from dpinfer.accounting import LedgerAccount, PrivacyPlan
+from dpinfer.errors import CheckpointError
 from dpinfer.mechanism import _native
+from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.records import check_conjugate_records, check_records
 from dpinfer.mechanism.scaling import FisherScaling, GradScale, LearningRate, StepPolicy, largest_natural_rate
@@ -55,6 +60,8 @@ def run_dpvi(
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
+    ledger: LedgerAccount | None = None,
+    checkpoint: CheckpointArgument = None,
 ) -> Release:
     """Run differentially private variational inference and release its noisy gradient trace.
 
@@ -115,6 +122,14 @@ def run_dpvi(
     random_source : RandomSource, optional
         The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
         that are marked NOT PRIVATE.
+    ledger : LedgerAccount, optional
+        The data set's account in a :class:`dpinfer.PrivacyLedger`.  The run is charged there, on the disk, before its
+        records are looked at, and stays counted if it dies; a charge is cancelled only when the records are refused.
+    checkpoint : path-like or RunCheckpoint, optional
+        Save the state of the run there from time to time, and go on from it: the same call after a crash gives the
+        release that one call would have given, bit for bit, for one charge.  The file is SECRET (it holds the key of
+        the noise) and is removed when the run returns; with a :class:`dpinfer.mechanism.RunCheckpoint`, when the
+        caller says that the release is safe.  Records that have changed are refused.
 
     Returns
     -------
@@ -126,6 +141,14 @@ def run_dpvi(
         If an argument is wrong.
     RecordError
         If the records cannot be used.
+    BudgetExceededError
+        If the data set's budget would be exceeded; nothing was spent.
+    InsecureReleaseError
+        If `ledger` is given together with an insecure `random_source`.
+    LedgerError
+        If the ledger cannot be read or written; nothing was spent.
+    CheckpointError
+        If `checkpoint` names a file that is not a checkpoint, or is damaged.
 
     Notes
     -----
@@ -209,29 +232,55 @@ def run_dpvi(
     )
     params = fisher.start() if start is None and fisher is not None else _start(model, start)
     nodes, weights = np.polynomial.hermite_e.hermegauss(settings.n_nodes)
-    if isinstance(model, ConjugateModel):
-        if settings.expectation == "quadrature" and settings.gradient == "reparameterised":
-            model.check_points(settings.n_nodes)
-        records = check_conjugate_records(model, X)
-    else:
-        features, response = check_records(model, X, y)
-    key = source.take_key()
-    shared = SessionSettings(
-        aligned=settings.gradient == "aligned",
-        nodes=nodes,
-        weights=weights / np.sqrt(2.0 * np.pi),
-        sample_rate=plan.sample_rate,
-        max_grad_norm=max_grad_norm,
-        key=key,
-        n_threads=threads,
-    )
-    session: GradientSession
-    if isinstance(model, ConjugateModel):
-        session = ConjugateSession(model, records, shared)
-    else:
-        session = GlmSession(model, features, response, shared)
-    run = _Run(model, plan, settings, session, n_records=n_records, max_grad_norm=max_grad_norm, key=key)
-    trace = run.trace(params, policy, report)
+    if (
+        isinstance(model, ConjugateModel)
+        and settings.expectation == "quadrature"
+        and settings.gradient == "reparameterised"
+    ):
+        model.check_points(settings.n_nodes)
+
+    def description() -> dict[str, Any]:
+        if fisher is None and (callable(grad_scale) or callable(learning_rate)):
+            raise ValueError(
+                "checkpoint must be None when grad_scale or learning_rate is a function: that a resumed run has the "
+                "same one cannot be checked"
+            )
+        beta = policy.grad_scale(0, params)
+        return {
+            "version": __version__,
+            "model": model.to_dict(),
+            "plan": plan.to_dict(),
+            "n_records": n_records,
+            "max_grad_norm": max_grad_norm,
+            "settings": asdict(settings),
+            "scaling": None if fisher is None else [fisher.raw_ratio, fisher.largest_rate, fisher.sample_rate],
+            "numbers": _hash(params, beta, policy.learning_rate(0, params, beta)),
+        }
+
+    with private_run(
+        plan.event,
+        adjacency=plan.adjacency,
+        delta=plan.delta,
+        mechanism="dpvi",
+        source=source,
+        ledger=ledger,
+        checkpoint=checkpoint,
+        description=description,
+    ) as private:
+        # From here on the records are read; nothing is drawn before private.begin().
+        records = _check(model, X, y)
+        shared = SessionSettings(
+            aligned=settings.gradient == "aligned",
+            nodes=nodes,
+            weights=weights / np.sqrt(2.0 * np.pi),
+            sample_rate=plan.sample_rate,
+            max_grad_norm=max_grad_norm,
+            key=private.key,
+            n_threads=threads,
+        )
+        session = _session(model, records, shared)
+        run = _Run(model, plan, settings, session, n_records=n_records, max_grad_norm=max_grad_norm, key=private.key)
+        trace = run.trace(params, policy, report, private, *private.begin(records))
     return Release(
         **trace,
         sample_rate=plan.sample_rate,
@@ -257,8 +306,21 @@ def run_dpvi(
             "n_draws": settings.n_draws,
             "n_nodes": settings.n_nodes,
             "accountant": plan.accountant,
+            **({"ledger": private.ledger_settings} if private.ledger_settings else {}),
         },
     )
+
+
+def _check(model: GeneralizedLinearModel | ConjugateModel, X: Any, y: Any) -> tuple[npt.NDArray[Any], ...]:
+    return (check_conjugate_records(model, X),) if isinstance(model, ConjugateModel) else check_records(model, X, y)
+
+
+def _session(
+    model: GeneralizedLinearModel | ConjugateModel, records: tuple[npt.NDArray[Any], ...], shared: SessionSettings
+) -> GradientSession:
+    if isinstance(model, ConjugateModel):
+        return ConjugateSession(model, records[0], shared)
+    return GlmSession(model, records[0], records[1], shared)
 
 
 @dataclass(frozen=True)
@@ -294,8 +356,16 @@ class _Run:
         self._share = 1.0 / n_records if settings.loss == "per_example" else 0.0
         self._noise = plan.noise_multiplier * max_grad_norm
 
-    def trace(self, params: FloatArray, policy: StepPolicy, report: ProgressCallback) -> dict[str, Any]:
-        """Run every step and return the arrays of the release."""
+    def trace(
+        self,
+        params: FloatArray,
+        policy: StepPolicy,
+        report: ProgressCallback,
+        private: PrivateRun,
+        done: int,
+        saved: Mapping[str, FloatArray],
+    ) -> dict[str, Any]:
+        """Run the steps that are not `done`, and return the arrays of the release."""
         n, steps = self._n_params, self._plan.n_steps
         width = n if self._aligned else 2 * n
         all_params = np.empty((steps, 2 * n))
@@ -303,7 +373,10 @@ class _Run:
         points = np.empty((steps, width)) if self._aligned else all_params
         scales = np.empty((steps if policy.varying_scale else 1, width))
         rates = np.empty((steps if policy.varying_rate else 1, 2 * n))
-        for step in range(steps):
+        kept = {"params": all_params, "gradients": gradients, "points": points, "scales": scales, "rates": rates}
+        if done:
+            params = _restore(kept, params, done, saved)
+        for step in range(done, steps):
             all_params[step] = params
             beta = policy.grad_scale(step, params)
             stepsize = policy.learning_rate(step, params, beta)
@@ -311,7 +384,9 @@ class _Run:
             rates[step if policy.varying_rate else 0] = stepsize
             gradients[step], full = self._step(step, params, beta, points)
             params = params - stepsize * full
-            report(step + 1, steps)
+            made = step + 1
+            private.save(made, partial(_snapshot, kept, params, made), last=made == steps)
+            report(made, steps)
         beta_used = scales if policy.varying_scale else scales[0]
         return {
             "params": all_params,
@@ -349,6 +424,29 @@ class _Run:
         z = draws[0]
         points[step] = loc + s * z
         return released, np.concatenate((released, z * slope * released + rate * entropy))
+
+
+def _snapshot(kept: Mapping[str, FloatArray], params: FloatArray, made: int) -> dict[str, FloatArray]:
+    return {"next": params, **{name: array[: min(made, len(array))] for name, array in kept.items()}}
+
+
+def _restore(
+    kept: Mapping[str, FloatArray], params: FloatArray, done: int, saved: Mapping[str, FloatArray]
+) -> FloatArray:
+    """Fill in the steps that were done, and return the parameters after them."""
+    wanted = {name: array.shape for name, array in _snapshot(kept, params, done).items()}
+    if done > len(kept["params"]) or {name: array.shape for name, array in saved.items()} != wanted:
+        raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
+    for name, array in kept.items():
+        array[: len(saved[name])] = saved[name]
+    return saved["next"]
+
+
+def _hash(*arrays: FloatArray) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+    return digest.hexdigest()
 
 
 def _max_grad_norm(model: Model, value: float | str, raw_ratio: float | None) -> float:

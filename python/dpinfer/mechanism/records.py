@@ -43,10 +43,8 @@ def check_records(model: GeneralizedLinearModel, X: Any, y: Any) -> tuple[Featur
         raise RecordError("X must have at least one row, got none")
     if features.shape[0] > _MAX_RECORDS:
         raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
-    if features.dtype != np.float32:
-        features = np.ascontiguousarray(features, dtype=np.float64)
-    features = np.ascontiguousarray(features)
-    response = np.ascontiguousarray(response, dtype=np.float64)
+    features = _readable(features, np.float32 if features.dtype == np.float32 else np.float64)
+    response = _readable(response, np.float64)
     for start in range(0, features.shape[0], _CHUNK):
         if not np.all(np.isfinite(features[start : start + _CHUNK])):
             raise RecordError("X must be finite: it holds a NaN or an infinity")
@@ -58,6 +56,11 @@ def check_records(model: GeneralizedLinearModel, X: Any, y: Any) -> tuple[Featur
     elif model.likelihood == "poisson" and not np.all((response >= 0.0) & (response == np.floor(response))):
         raise RecordError("y must hold counts (integers of at least 0) for PoissonRegression")
     return features, response
+
+
+def _readable(array: npt.NDArray[Any], kind: type[np.floating[Any]]) -> Any:
+    """Return the array as the kernels read it: itself, unless its type, order or alignment in memory is another."""
+    return np.require(array, dtype=kind, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
 def check_conjugate_records(model: ConjugateModel, X: Any) -> npt.NDArray[np.float64]:
@@ -84,7 +87,7 @@ def check_conjugate_records(model: ConjugateModel, X: Any) -> npt.NDArray[np.flo
         raise RecordError("X must have at least one row, got none")
     if records.shape[0] > _MAX_RECORDS:
         raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
-    values = np.ascontiguousarray(records, dtype=np.float64)
+    values: npt.NDArray[np.float64] = _readable(records, np.float64)
     if not np.all(np.isfinite(values)):
         raise RecordError("X must be finite: it holds a NaN or an infinity")
     required = model.invalid_records(values)

@@ -43,9 +43,11 @@ def model_from_dict(spec: Mapping[str, Any]) -> Model:
     >>> model_from_dict({"kind": "LogisticRegression", "n_features": 2, "prior_scale": 1.0}).n_params
     2
     """
-    values = dict(spec)
+    if not isinstance(spec, Mapping):
+        raise ValueError(f"spec must be a mapping, got {type(spec).__name__}")
+    values = {str(name): value for name, value in spec.items()}
     kind = values.pop("kind", None)
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"spec must have a known kind ({', '.join(sorted(_KINDS))}), got {kind!r}")
     try:
         return _KINDS[kind](**values)

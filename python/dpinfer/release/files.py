@@ -1,21 +1,16 @@
 """Saving and loading releases: a versioned zip of plain arrays and JSON that never executes what it reads."""
 
 import contextlib
-import io
 import json
 import math
 import os
 import secrets
-import struct
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dpinfer.accounting import Adjacency, event_from_dict
 from dpinfer.errors import ReleaseFormatError
+from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.trace import Release
 
 __all__ = ["load_release", "save_release", "write_atomically"]
@@ -38,13 +33,15 @@ _SCALARS = (
 )
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666) -> None:
     """Write `content` to `path` so that a crash or a full disk leaves either the old file or the new one, never half.
 
     Parameters
     ----------
     path : path-like
     content : bytes
+    mode : int
+        Permissions of a new file, before the user's umask.
 
     Raises
     ------
@@ -54,17 +51,32 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     # Not mkstemp: the file keeps the permissions that the user's umask gives to any other file.
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(target)
+        _flush_folder(target.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a new name in a folder survive a power failure, where the system lets a folder be flushed."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:
+        # Some file systems cannot; the content is on the disk, and a crash of the process alone loses nothing.
+        return
+    finally:
+        os.close(handle)
 
 
 def save_release(release: Release, path: str | os.PathLike[str]) -> None:
@@ -94,17 +106,12 @@ def save_release(release: Release, path: str | os.PathLike[str]) -> None:
     header["certified_epsilon"] = None if math.isinf(release.certified_epsilon) else release.certified_epsilon
     header["positions_are_params"] = release.positions is release.params
     document = {"format": FORMAT_NAME, "version": FORMAT_VERSION, "release": header}
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(_entry("release.json"), json.dumps(document, allow_nan=False, sort_keys=True, indent=1))
-        for name in _ARRAYS:
-            array = getattr(release, name)
-            if array is None or (name == "positions" and header["positions_are_params"]):
-                continue
-            content = io.BytesIO()
-            np.save(content, array, allow_pickle=False)
-            archive.writestr(_entry(f"{name}.npy"), content.getvalue())
-    write_atomically(path, buffer.getvalue())
+    members: dict[str, Any] = {"release.json": json.dumps(document, allow_nan=False, sort_keys=True, indent=1)}
+    for name in _ARRAYS:
+        array = getattr(release, name)
+        if array is not None and not (name == "positions" and header["positions_are_params"]):
+            members[f"{name}.npy"] = array
+    write_atomically(path, pack_archive(members))
 
 
 def load_release(path: str | os.PathLike[str]) -> Release:
@@ -127,24 +134,21 @@ def load_release(path: str | os.PathLike[str]) -> Release:
     ReleaseFormatError
         If it is not a release, is damaged, or has a newer format version.
     """
-    content = io.BytesIO(Path(path).read_bytes())
+    content = Path(path).read_bytes()
     try:
-        with zipfile.ZipFile(content) as archive:
-            document = json.loads(archive.read("release.json"))
-            if not isinstance(document, dict) or document.get("format") != FORMAT_NAME:
-                raise ReleaseFormatError("path must name a dpinfer release, got another kind of file")
-            version = document.get("version")
-            if version != FORMAT_VERSION:
-                raise ReleaseFormatError(
-                    f"the release has format version {version!r}, this version of dpinfer reads {FORMAT_VERSION}"
-                )
-            header = dict(document["release"])
-            members = set(archive.namelist())
-            arrays: dict[str, Any] = {
-                name: np.lib.format.read_array(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
-                for name in _ARRAYS
-                if f"{name}.npy" in members
-            }
+        members = unpack_archive(content)
+        document = parse_json(members["release.json"])
+        if document.get("format") != FORMAT_NAME:
+            raise ReleaseFormatError("path must name a dpinfer release, got another kind of file")
+        version = document.get("version")
+        if version != FORMAT_VERSION:
+            raise ReleaseFormatError(
+                f"the release has format version {version!r}, this version of dpinfer reads {FORMAT_VERSION}"
+            )
+        header = dict(document["release"])
+        arrays: dict[str, Any] = {
+            name: unpack_array(members[f"{name}.npy"]) for name in _ARRAYS if f"{name}.npy" in members
+        }
         if header.pop("positions_are_params"):
             arrays["positions"] = arrays["params"]
         epsilon = header.pop("certified_epsilon")
@@ -158,23 +162,5 @@ def load_release(path: str | os.PathLike[str]) -> Release:
         )
     except ReleaseFormatError:
         raise
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        struct.error,
-        ArithmeticError,
-        AttributeError,
-        EOFError,
-        KeyError,
-        MemoryError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         raise ReleaseFormatError(f"the file is not a readable dpinfer release ({type(error).__name__})") from error
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    """Return a zip entry with a fixed date, so that equal releases give equal files."""
-    return zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))

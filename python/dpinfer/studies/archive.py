@@ -1,17 +1,13 @@
 """Arrays and a JSON document in one zip that NumPy can read as ``.npz`` and that never executes what it reads."""
 
-import io
 import json
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import StudyFormatError
+from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 
 __all__ = ["pack", "unpack"]
 
@@ -33,14 +29,8 @@ def pack(document: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) ->
     -------
     bytes
     """
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(_entry(_DOCUMENT), json.dumps(document, allow_nan=False, sort_keys=True, indent=1))
-        for name, array in arrays.items():
-            content = io.BytesIO()
-            np.save(content, array, allow_pickle=False)
-            archive.writestr(_entry(f"{name}.npy"), content.getvalue())
-    return buffer.getvalue()
+    text = json.dumps(document, allow_nan=False, sort_keys=True, indent=1)
+    return pack_archive({_DOCUMENT: text, **{f"{name}.npy": array for name, array in arrays.items()}})
 
 
 def unpack(content: bytes, kind: str) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
@@ -65,32 +55,13 @@ def unpack(content: bytes, kind: str) -> tuple[dict[str, Any], dict[str, npt.NDA
         If it is damaged or of another kind.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            document = json.loads(archive.read(_DOCUMENT))
-            arrays = {
-                name.removesuffix(".npy"): np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
-                for name in archive.namelist()
-                if name.endswith(".npy")
-            }
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        struct.error,
-        EOFError,
-        KeyError,
-        MemoryError,
-        NotImplementedError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
+        members = unpack_archive(content)
+        document = parse_json(members.pop(_DOCUMENT))
+        arrays = {
+            name.removesuffix(".npy"): unpack_array(value) for name, value in members.items() if name.endswith(".npy")
+        }
+    except (KeyError, ValueError) as error:
         raise StudyFormatError(f"the file is damaged or of another kind ({type(error).__name__})") from error
-    if not isinstance(document, dict) or document.get("format") != kind:
+    if document.get("format") != kind:
         raise StudyFormatError(f"the file must be of the format {kind}, got another kind of file")
     return document, arrays
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    """Return a zip entry with a fixed date, so that equal results give equal files."""
-    return zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))

@@ -114,7 +114,7 @@ class Checkpoint:
             raise ValueError(self._refusal("its runs were made with other settings or another version"))
         try:
             runs = RunStatistics(**arrays, n_draws=int(document["n_draws"]))
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
             return None
         whole = (document.get("first"), document.get("stop")) == (first, stop) and runs.n_runs == stop - first
         return runs if whole else None
@@ -143,7 +143,7 @@ class Checkpoint:
     def _check_manifest(self) -> None:
         path = self._folder / _MANIFEST
         found: Any = None
-        with contextlib.suppress(FileNotFoundError, ValueError):
+        with contextlib.suppress(FileNotFoundError, RecursionError, ValueError):
             found = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(found, dict) and isinstance(found.get("study"), dict):
             if found["study"] == self._description and found.get("version") == _FORMAT_VERSION:

@@ -229,7 +229,7 @@ class CoverageResult:
                 settings=document["settings"],
                 **{name: document[name] for name in _PLAIN},
             )
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise StudyFormatError(f"the file is damaged or of another version ({type(error).__name__})") from error
 
     def __repr__(self) -> str:

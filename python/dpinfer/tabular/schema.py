@@ -149,6 +149,11 @@ class Schema:
             document = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise SchemaError(f"the schema is not valid TOML: {error}") from error
+        except (RecursionError, ValueError) as error:
+            # tomllib leaves Python's own limits to Python: on nesting, and on the digits of a number.
+            raise SchemaError(
+                "the schema is not valid TOML: it is nested too deeply, or a number is too long"
+            ) from error
         return cls.from_dict(document)
 
     @classmethod

@@ -7,6 +7,9 @@ import io
 import json
 import os
 import pickle
+import subprocess
+import sys
+import time
 import zipfile
 
 import numpy as np
@@ -226,6 +229,36 @@ def test_a_full_disk_leaves_the_old_file(release, tmp_path, monkeypatch):
         release.save(path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+SAVING = """
+import sys
+import numpy as np
+import dpinfer as dpi
+trace = np.arange(60_000.0).reshape(-1, 2)
+releases = [dpi.release_from_arrays(trace[:n], trace[:n], noise_stddev=1.0, sample_rate=0.5) for n in (7, 900, 30_000)]
+releases[0].save(sys.argv[1])
+print("ready", flush=True)
+while True:
+    for release in releases:
+        release.save(sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_process_killed_while_it_saves_leaves_a_whole_release(tmp_path):
+    path = tmp_path / "r"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    for delay in (0.05, 0.12):
+        with subprocess.Popen(
+            [sys.executable, "-c", SAVING, str(path)], stdout=subprocess.PIPE, text=True, env=environment
+        ) as process:
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(delay)
+            process.kill()
+        steps = load_release(path).n_steps
+        assert steps in (7, 900, 30_000)
+        np.testing.assert_array_equal(load_release(path).params, np.arange(2.0 * steps).reshape(-1, 2))
 
 
 def test_interruption_while_saving_leaves_the_old_file(release, tmp_path, monkeypatch):

@@ -1,0 +1,255 @@
+"""An append-only list of JSON entries in one SQLite file: chained by hashes, on the disk before ``append`` returns."""
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpinfer.errors import LedgerError, LedgerFormatError
+
+__all__ = ["EntryFile", "LedgerEntry"]
+
+APPLICATION_ID = 0x64704C31  # "dpL1"
+_MAGIC = b"SQLite format 3\x00"
+_ROLLBACK_JOURNAL = b"\x01\x01"
+_LOCK_SECONDS = 60.0
+_LONGEST_VALUE = 2**22
+# Far more virtual-machine steps than an honest file needs for each of its bytes: a damaged one must not run for ever.
+_STEPS_PER_CALL = 100_000
+_LEAST_CALLS = 100
+
+_SCHEMA = {
+    ("table", "entries"): (
+        "CREATE TABLE entries (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, content TEXT NOT NULL, "
+        "digest TEXT NOT NULL)"
+    ),
+    ("trigger", "entries_are_not_changed"): (
+        "CREATE TRIGGER entries_are_not_changed BEFORE UPDATE ON entries "
+        "BEGIN SELECT RAISE(ABORT, 'a privacy ledger is append-only'); END"
+    ),
+    ("trigger", "entries_are_not_deleted"): (
+        "CREATE TRIGGER entries_are_not_deleted BEFORE DELETE ON entries "
+        "BEGIN SELECT RAISE(ABORT, 'a privacy ledger is append-only'); END"
+    ),
+    ("trigger", "entries_follow_one_another"): (
+        "CREATE TRIGGER entries_follow_one_another BEFORE INSERT ON entries "
+        "WHEN NEW.number IS NOT (SELECT COALESCE(MAX(number), -1) + 1 FROM entries) "
+        "BEGIN SELECT RAISE(ABORT, 'a privacy ledger is append-only'); END"
+    ),
+}
+
+_WHY = {
+    sqlite3.SQLITE_BUSY: f"another process has kept it locked for {_LOCK_SECONDS:g} s",
+    sqlite3.SQLITE_LOCKED: "another connection has locked it",
+    sqlite3.SQLITE_READONLY: "it is read-only",
+    sqlite3.SQLITE_PERM: "permission denied",
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "the disk is full or fails",
+    sqlite3.SQLITE_CANTOPEN: "it, or the folder for its journal, cannot be opened",
+}
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """One row of a ledger; `digest` depends on this row and on every row before it."""
+
+    number: int
+    kind: str
+    content: Mapping[str, Any]
+    digest: str
+
+
+def _digest(previous: str, number: int, kind: str, content: str) -> str:
+    text = json.dumps([previous, number, kind, content])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class EntryFile:
+    """The file; every operation opens it anew, so that the object can be copied, pickled and used after a fork.
+
+    **Privacy.** Holds what callers append: descriptions of mechanisms, never records.
+
+    Parameters
+    ----------
+    path : path-like
+        An existing file.
+
+    Raises
+    ------
+    OSError
+        If there is no such file.
+    LedgerError
+        If it cannot be read.
+    LedgerFormatError
+        If it is not a ledger or is damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], kind: str, content: Mapping[str, Any]) -> "EntryFile":
+        """Make a file with one entry: whole, or not at all, and never in the place of another file.
+
+        Raises
+        ------
+        FileExistsError
+            If `path` exists.
+        OSError, LedgerError
+            If it cannot be written.
+        """
+        target = Path(path)
+        if target.exists():
+            raise FileExistsError(17, "it exists", str(target))
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+        os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
+        try:
+            with _connection(temporary) as connection, _explained(target):
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute("BEGIN IMMEDIATE")
+                for statement in _SCHEMA.values():
+                    connection.execute(statement)
+                _insert(connection, [], kind, content)
+                connection.execute("COMMIT")
+            _put_in_place(temporary, target)
+        finally:
+            for leftover in (temporary, temporary.with_name(temporary.name + "-journal")):
+                with contextlib.suppress(OSError):
+                    leftover.unlink()
+        return cls(target)
+
+    def read(self) -> list[LedgerEntry]:
+        """Return every entry, after checking the chain."""
+        self._check_header()
+        with _connection(self.path) as connection, _explained(self.path):
+            connection.execute("BEGIN")
+            return _entries(connection, self.path)
+
+    @contextlib.contextmanager
+    def appending(self) -> Iterator[tuple[list[LedgerEntry], Callable[[str, Mapping[str, Any]], LedgerEntry]]]:
+        """Lock the file, and give its entries and a function that appends one.
+
+        What was appended is on the disk when the block ends, and not at all when it raises.  Other processes wait.
+        """
+        self._check_header()
+        with _connection(self.path) as connection, _explained(self.path):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                entries = _entries(connection, self.path)
+                yield entries, lambda kind, content: _insert(connection, entries, kind, content)
+                connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _check_header(self) -> None:
+        if not stat.S_ISREG(self.path.stat().st_mode):
+            raise LedgerFormatError(f"the ledger must be a regular file, got {str(self.path)!r}")
+        with self.path.open("rb") as stream:
+            header = stream.read(100)
+        if header[:16] != _MAGIC or header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
+            raise LedgerFormatError(f"{str(self.path)!r} is not a privacy ledger")
+        if header[18:20] != _ROLLBACK_JOURNAL:
+            raise LedgerFormatError(f"{str(self.path)!r} is damaged: its journal mode is not that of a ledger")
+
+
+@contextlib.contextmanager
+def _connection(path: Path) -> Iterator[sqlite3.Connection]:
+    with _explained(path):
+        # "rw" makes no file, opens a read-only one for reading, and lets a reader undo what a killed writer left.
+        uri = f"{path.resolve().as_uri()}?mode=rw"
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_LOCK_SECONDS)
+    try:
+        with _explained(path):
+            connection.text_factory = bytes
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+            calls = iter(range(_LEAST_CALLS + path.stat().st_size // 1000))
+            connection.set_progress_handler(lambda: next(calls, None) is None, _STEPS_PER_CALL)
+            # A ledger has no view and no function; in a file that somebody else made they must not run.
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cell_size_check = ON")
+            # EXTRA: the removal of the journal, which is the commit, is on the disk too.
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("PRAGMA fullfsync = ON")
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        why = _WHY.get(getattr(error, "sqlite_errorcode", -1) & 0xFF)
+        if why is None:
+            raise LedgerFormatError(f"{str(path)!r} is not a privacy ledger, or is damaged") from error
+        raise LedgerError(f"the ledger {str(path)!r} cannot be used: {why}; nothing was written to it") from error
+    except UnicodeDecodeError as error:
+        # SQLite's own message quotes the damaged bytes.
+        raise LedgerFormatError(f"{str(path)!r} is not a privacy ledger, or is damaged") from error
+
+
+def _entries(connection: sqlite3.Connection, path: Path) -> list[LedgerEntry]:
+    """Read and check everything inside the caller's transaction."""
+    damaged = LedgerFormatError(f"the ledger {str(path)!r} is damaged or was changed by hand: its entries do not chain")
+    try:
+        schema = {
+            (kind.decode(), name.decode()): sql.decode()
+            for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master")
+        }
+        if schema != _SCHEMA:
+            raise LedgerFormatError(f"{str(path)!r} is not a privacy ledger of a version that this dpinfer reads")
+        if connection.execute("PRAGMA quick_check(1)").fetchall() != [(b"ok",)]:
+            raise damaged
+        entries: list[LedgerEntry] = []
+        previous = ""
+        for row in connection.execute("SELECT number, kind, content, digest FROM entries ORDER BY number"):
+            number = row[0]
+            kind, content, digest = (value.decode() for value in row[1:])
+            if number != len(entries) or digest != _digest(previous, number, kind, content):
+                raise damaged
+            parsed = json.loads(content)
+            if not isinstance(parsed, dict):
+                raise damaged
+            entries.append(LedgerEntry(number, kind, parsed, digest))
+            previous = digest
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        if isinstance(error, LedgerError):
+            raise
+        raise damaged from error
+    if not entries:
+        raise damaged
+    return entries
+
+
+def _insert(
+    connection: sqlite3.Connection, entries: list[LedgerEntry], kind: str, content: Mapping[str, Any]
+) -> LedgerEntry:
+    text = json.dumps(content, allow_nan=False, sort_keys=True)
+    number = len(entries)
+    digest = _digest(entries[-1].digest if entries else "", number, kind, text)
+    connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", (number, kind, text, digest))
+    entry = LedgerEntry(number, kind, json.loads(text), digest)
+    entries.append(entry)
+    return entry
+
+
+def _put_in_place(temporary: Path, target: Path) -> None:
+    """Give the finished file its name, unless something has that name already."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        # A file system without links: claim the name first.
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        temporary.replace(target)

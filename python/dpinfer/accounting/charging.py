@@ -1,0 +1,179 @@
+"""Charging a private run to the ledger: before its records are touched, and for good once noise is drawn."""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpinfer._validate import check_interval
+from dpinfer.accounting._ledger_file import EntryFile
+from dpinfer.accounting.adjacency import Adjacency, as_adjacency
+from dpinfer.accounting.events import Event, check_event
+from dpinfer.accounting.ledger import (
+    LedgerAccount,
+    check_account,
+    find_dataset,
+    new_cancel_token,
+    read_state,
+    run_of_token,
+    timestamp,
+)
+from dpinfer.errors import InsecureReleaseError, LedgerError
+
+__all__ = ["Charge", "charge_run"]
+
+
+@dataclass
+class Charge:
+    """A run's place in the ledger, while it runs.
+
+    **Privacy.** `token` is a secret that cancels the charge; :meth:`begin` forgets it, before the first draw.
+    """
+
+    account: LedgerAccount | None
+    run: str
+    settings: dict[str, Any]
+    token: bytes | None = field(repr=False)
+
+    def begin(self) -> None:
+        """Say that noise is going to be drawn from here on: the charge can no longer be cancelled by anyone."""
+        self.token = None
+
+    def _append(self, kind: str, content: dict[str, Any]) -> None:
+        if self.account is None:
+            return
+        with EntryFile(self.account.path).appending() as (entries, append):
+            found = find_dataset(read_state(entries), self.account.dataset).runs.get(self.run)
+            if found is not None and found.status == "started":
+                append(kind, {"run": self.run, "time": timestamp(), **content})
+
+    def _cancel(self, error: BaseException) -> None:
+        if self.token is None:
+            return
+        try:
+            self._append("cancel", {"token": self.token.hex()})
+        except (LedgerError, OSError):
+            error.add_note("The ledger could not be written to, and still counts this run, which drew nothing.")
+
+    def _finish(self) -> None:
+        # It says how the run ended, and changes no number: the release must not be lost for it.
+        with contextlib.suppress(LedgerError, OSError):
+            self._append("finish", {})
+
+
+@contextlib.contextmanager
+def charge_run(
+    ledger: LedgerAccount | None,
+    event: Event,
+    *,
+    adjacency: Adjacency | str,
+    mechanism: str,
+    secure: bool,
+    delta: float,
+    token: bytes | None = None,
+    run: str | None = None,
+) -> Iterator[Charge]:
+    """Charge a run to a ledger before its records are touched: what every private mechanism runs inside of.
+
+    **Privacy.** Reads no records.  The charge is on the disk when the block is entered.  If the block raises before
+    :meth:`Charge.begin`, nothing was drawn and a cancellation is appended; afterwards nothing can undo the charge, and
+    a process that dies at any point leaves it counted.
+
+    Parameters
+    ----------
+    ledger : LedgerAccount or None
+        None charges nothing.
+    event : Event
+        All that the run will do.
+    adjacency : Adjacency or str
+        The relation its guarantee is stated under.
+    mechanism : str
+    secure : bool
+        Whether the noise comes from a secure source.
+    delta : float
+        Where the composed epsilon is reported if the data set has no budget.
+    token : bytes, optional
+        The cancel token of a run that has not begun, from :func:`new_cancel_token`: it is charged unless it is already.
+    run : str, optional
+        Without `token`: a run that has begun, is resumed, and must be in the ledger.
+
+    Yields
+    ------
+    Charge
+
+    Raises
+    ------
+    BudgetExceededError
+        If the budget would be exceeded; nothing was spent.
+    InsecureReleaseError
+        If the noise is not secure.
+    TypeError, ValueError
+        If an argument is wrong, or the adjacency is another than the data set's.
+    LedgerError
+        If the ledger cannot be written, or `run` is not one of the data set's runs; nothing was spent.
+    """
+    if ledger is None:
+        charge = Charge(None, "", {}, None)
+    else:
+        charge = _charge(ledger, event, as_adjacency(adjacency), mechanism, secure, delta, token, run)
+    try:
+        yield charge
+    except BaseException as error:
+        charge._cancel(error)
+        raise
+    charge._finish()
+
+
+def _charge(
+    ledger: LedgerAccount,
+    event: Event,
+    relation: Adjacency,
+    mechanism: str,
+    secure: bool,
+    delta: float,
+    token: bytes | None,
+    run: str | None,
+) -> Charge:
+    check_account(ledger)
+    if not secure:
+        raise InsecureReleaseError("a run with a seeded generator is NOT PRIVATE: ledger must be None for it")
+    check_event("event", event)
+    delta = check_interval("delta", delta, 0.0, 1.0)
+    if token is None and run is None:
+        token = new_cancel_token()
+    if token is not None:
+        run = run_of_token(token)
+    with EntryFile(ledger.path).appending() as (entries, append):
+        state = find_dataset(read_state(entries), ledger.dataset)
+        known = state.runs.get(str(run))
+        if known is None:
+            if token is None:
+                raise LedgerError(f"the ledger must hold the run that is resumed: data set {ledger.dataset!r} does not")
+            after = ledger.admit(state, event, relation, delta)
+            added = append(
+                "charge",
+                {
+                    "dataset": ledger.dataset,
+                    "run": run,
+                    "mechanism": mechanism,
+                    "event": event.to_dict(),
+                    "time": timestamp(),
+                },
+            )
+            entry, digest = added.number, added.digest
+        else:
+            if known.status == "cancelled" or known.event != event or relation is not state.adjacency:
+                raise LedgerError("the ledger must hold the run that is resumed: it is cancelled, or has other terms")
+            entry, digest = known.entry, known.digest
+            # What the charge said when it was made: other runs may have followed.
+            after = state.composed([], state.budget[1] if state.budget else delta, until=entry)
+    settings = {
+        "dataset": ledger.dataset,
+        "run": run,
+        "entry": entry,
+        "digest": digest,
+        "composed_epsilon": after.epsilon if math.isfinite(after.epsilon) else None,
+        "composed_delta": after.delta,
+    }
+    return Charge(ledger, str(run), settings, token)

@@ -1,0 +1,475 @@
+"""The privacy ledger: what has been spent on which data set, written before the data are touched."""
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dpinfer._validate import check_interval
+from dpinfer.accounting._ledger_file import EntryFile, LedgerEntry
+from dpinfer.accounting.accountant import certify
+from dpinfer.accounting.adjacency import Adjacency, as_adjacency
+from dpinfer.accounting.bound import PrivacyBound
+from dpinfer.accounting.events import Composed, Event, check_event, event_from_dict
+from dpinfer.errors import BudgetExceededError, LedgerError, LedgerFormatError
+
+__all__ = [
+    "DatasetState",
+    "LedgerAccount",
+    "LedgerRun",
+    "PrivacyLedger",
+    "new_cancel_token",
+    "read_state",
+    "run_of_token",
+]
+
+FORMAT_NAME = "dpinfer-ledger"
+FORMAT_VERSION = 1
+
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class LedgerRun:
+    """One run on a data set.
+
+    **Privacy.** Holds no record; safe to publish.
+
+    Parameters
+    ----------
+    run : str
+        Its identity, 64 hexadecimal digits.
+    event : Event
+        What it was charged for.
+    mechanism : str
+    started : str
+        When it was charged, UTC, as the machine's clock had it.
+    status : {"started", "finished", "cancelled"}
+        "started" is running or died, and counts as "finished" does; only "cancelled" does not count.
+    entry : int
+        Number of the ledger's entry that charged it.
+    digest : str
+        That entry's hash, which depends on all entries before it.
+    """
+
+    run: str
+    event: Event
+    mechanism: str
+    started: str
+    status: str
+    entry: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class DatasetState:
+    """What the entries say of one data set.
+
+    **Privacy.** Holds no record.
+    """
+
+    adjacency: Adjacency
+    budget: tuple[float, float] | None
+    runs: dict[str, LedgerRun] = field(default_factory=dict)
+
+    def composed(self, more: Sequence[Event], delta: float, *, until: int | None = None) -> PrivacyBound:
+        """Return the bound of all counted runs, up to entry `until`, and of `more` events."""
+        events = [
+            run.event
+            for run in self.runs.values()
+            if run.status != "cancelled" and (until is None or run.entry <= until)
+        ]
+        events += more
+        if not events:
+            return PrivacyBound(epsilon=0.0, delta=delta, adjacency=self.adjacency, accountant="pld", estimate=0.0)
+        return certify(Composed(tuple(events)), delta=delta, adjacency=self.adjacency, accountant="pld")
+
+
+class PrivacyLedger:
+    """A file that counts what has been spent on each of some data sets.
+
+    **Privacy.** Holds descriptions of mechanisms and names that the user chose: no record, and nothing computed from
+    one.  Entries are only ever appended, chained by hashes, and on the disk before the run they charge touches its
+    data.  Opening the file replays and checks all of it.
+
+    Parameters
+    ----------
+    path : path-like
+        An existing ledger; :meth:`create` makes one.
+
+    Raises
+    ------
+    OSError
+        If there is no such file.
+    LedgerError
+        If it cannot be read.
+    LedgerFormatError
+        If it is not a ledger, is damaged, or was changed by hand.
+
+    Notes
+    -----
+    docs/derivations/ledger.md says what is proved, and what a hash chain cannot show: that an older copy of the whole
+    file was put back.  A release carries the entry and digest that charged it (``settings["ledger"]``), so that
+    :meth:`holds` can tell.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, dpinfer as dpi
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ledger = dpi.PrivacyLedger.create(pathlib.Path(folder) / "spent.ledger")
+    ...     account = ledger.add_dataset("census-2024", budget=(1.0, 1e-5))
+    ...     account.spent().epsilon, account.remaining()
+    (0.0, 1.0)
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"path must be a path, got {type(path).__name__}")
+        self._file = EntryFile(path)
+        read_state(self._file.read())
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str]) -> "PrivacyLedger":
+        """Make a new ledger without data sets.
+
+        **Privacy.** Reads no records.
+
+        Raises
+        ------
+        FileExistsError
+            If `path` exists.
+        OSError, LedgerError
+            If it cannot be written.
+        """
+        content = {
+            "format": FORMAT_NAME,
+            "version": FORMAT_VERSION,
+            "identity": secrets.token_hex(16),
+            "time": timestamp(),
+        }
+        EntryFile.create(path, "ledger", content)
+        return cls(path)
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._file.path
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Names of the data sets, in the order in which they were added."""
+        return tuple(read_state(self._file.read()))
+
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """Return every entry, after checking the chain."""
+        entries = self._file.read()
+        read_state(entries)
+        return tuple(entries)
+
+    def holds(self, entry: int, digest: str) -> bool:
+        """Return whether entry number `entry` is there and has this digest.
+
+        **Privacy.** Reads no records.  False for the entry of a release that this ledger once charged shows that an
+        older copy of the file, or another file, is in its place.
+        """
+        entries = self._file.read()
+        return 0 <= entry < len(entries) and entries[entry].digest == digest
+
+    def add_dataset(
+        self,
+        name: str,
+        *,
+        budget: tuple[float, float] | None = None,
+        adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    ) -> "LedgerAccount":
+        """Enter a data set, once, with the rules that hold for all runs on it.
+
+        **Privacy.** Reads no records.  What counts as one data set is the user's decision: two names for overlapping
+        data would each be given their own budget.
+
+        Parameters
+        ----------
+        name : str
+            1 to 200 printable characters; public.
+        budget : (epsilon, delta), optional
+            What all runs together may spend: epsilon in (0, inf), delta in (0, 1).  None: count only.
+        adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+            The relation under which the runs are composed; runs under another one are refused.
+
+        Returns
+        -------
+        LedgerAccount
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is wrong, or the ledger has a data set of that name.
+        LedgerError
+            If the ledger cannot be written.
+        """
+        name = _check_name(name)
+        relation = as_adjacency(adjacency)
+        limit = _check_budget(budget)
+        with self._file.appending() as (entries, append):
+            if name in read_state(entries):
+                raise ValueError(f"name must be new to the ledger, got {name!r}")
+            append(
+                "dataset",
+                {
+                    "dataset": name,
+                    "budget": None if limit is None else list(limit),
+                    "adjacency": relation.value,
+                    "time": timestamp(),
+                },
+            )
+        return LedgerAccount(self.path, name)
+
+    def dataset(self, name: str) -> "LedgerAccount":
+        """Return the account of a data set.
+
+        **Privacy.** Reads no records.
+
+        Raises
+        ------
+        ValueError
+            If the ledger has no data set of that name.
+        """
+        account = LedgerAccount(self.path, name)
+        account.runs()
+        return account
+
+    def __repr__(self) -> str:
+        return f"PrivacyLedger({str(self.path)!r})"
+
+
+@dataclass(frozen=True)
+class LedgerAccount:
+    """One data set's account: what ``ledger=`` of a private run takes.
+
+    **Privacy.** A path and a name.  Every method opens the file anew; copies and forks are safe, and any number of
+    processes may charge the same account.
+
+    Parameters
+    ----------
+    path : path-like
+        The ledger's file.
+    dataset : str
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind.
+    """
+
+    path: Path
+    dataset: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, (str, os.PathLike)):
+            raise TypeError(f"path must be a path, got {type(self.path).__name__}")
+        object.__setattr__(self, "path", Path(self.path))
+        _check_name(self.dataset)
+
+    @property
+    def budget(self) -> tuple[float, float] | None:
+        """What all runs together may spend, (epsilon, delta), or None."""
+        return self._state().budget
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The relation under which the runs are composed."""
+        return self._state().adjacency
+
+    def runs(self) -> tuple[LedgerRun, ...]:
+        """Return every run, also cancelled ones, in the order in which they were charged."""
+        return tuple(self._state().runs.values())
+
+    def spent(self, delta: float | None = None) -> PrivacyBound:
+        """Return the certified epsilon of all counted runs together.
+
+        **Privacy.** Reads no records.
+
+        Parameters
+        ----------
+        delta : float in (0, 1), optional
+            The budget's by default.
+
+        Raises
+        ------
+        ValueError
+            If there is neither a budget nor a `delta`.
+        """
+        state = self._state()
+        return state.composed([], _delta(state, delta))
+
+    def preview(self, event: Event, delta: float | None = None) -> PrivacyBound:
+        """Return what :meth:`spent` would be after one more event; nothing is written.
+
+        **Privacy.** Reads no records.
+        """
+        state = self._state()
+        return state.composed([check_event("event", event)], _delta(state, delta))
+
+    def remaining(self) -> float | None:
+        """Return the budget's epsilon less what has been spent, at least 0; None without a budget.
+
+        Runs compose to less than the sum of their epsilons, so that more than this may fit: ask :meth:`preview`.
+        """
+        state = self._state()
+        if state.budget is None:
+            return None
+        return max(0.0, state.budget[0] - state.composed([], state.budget[1]).epsilon)
+
+    def check(self, event: Event, *, adjacency: Adjacency | str) -> None:
+        """Raise what charging this event would raise now; nothing is written.
+
+        **Privacy.** Reads no records, so a caller can be refused before it opens them.
+        """
+        state = self._state()
+        self.admit(state, check_event("event", event), as_adjacency(adjacency), 0.5)
+
+    def status(self, run: str) -> str | None:
+        """Return the status of a run, or None if the account does not have it."""
+        found = self._state().runs.get(run)
+        return None if found is None else found.status
+
+    def _state(self) -> DatasetState:
+        return find_dataset(read_state(EntryFile(self.path).read()), self.dataset)
+
+    def admit(self, state: DatasetState, event: Event, relation: Adjacency, delta: float) -> PrivacyBound:
+        """Return the bound after `event`, at the budget's delta or else at `delta`; refuse what must not be charged.
+
+        **Privacy.** Reads no records.
+        """
+        if relation is not state.adjacency:
+            raise ValueError(
+                f"adjacency must be {state.adjacency.value!r}, as entered in the ledger for data set "
+                f"{self.dataset!r}, got {relation.value!r}"
+            )
+        after = state.composed([event], state.budget[1] if state.budget else delta)
+        if state.budget is not None and not after.epsilon <= state.budget[0]:
+            before = state.composed([], state.budget[1])
+            raise BudgetExceededError(
+                f"the run would bring data set {self.dataset!r} to epsilon = {after.epsilon:.6g} at delta = "
+                f"{after.delta:g}; its budget is {state.budget[0]:g}, of which {before.epsilon:.6g} is spent; nothing "
+                "was added"
+            )
+        return after
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _check_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a string, got {_kind(name)}")
+    if not _NAME.fullmatch(name):
+        raise ValueError("name must be 1 to 200 characters without control characters")
+    return name
+
+
+def _check_budget(budget: Any) -> tuple[float, float] | None:
+    if budget is None:
+        return None
+    if isinstance(budget, (str, bytes)) or not isinstance(budget, Sequence) or len(budget) != 2:
+        raise TypeError(f"budget must be a pair (epsilon, delta), got {_kind(budget)}")
+    return check_interval("budget[0]", budget[0], 0.0), check_interval("budget[1]", budget[1], 0.0, 1.0)
+
+
+def _delta(state: DatasetState, delta: float | None) -> float:
+    if state.budget is not None and delta is None:
+        return state.budget[1]
+    if delta is None:
+        raise ValueError("delta must be given for a data set without a budget")
+    return check_interval("delta", delta, 0.0, 1.0)
+
+
+def find_dataset(state: Mapping[str, DatasetState], name: str) -> DatasetState:
+    if name not in state:
+        known = ", ".join(repr(item) for item in state) or "none"
+        raise ValueError(f"dataset must be one that was added to the ledger ({known}), got {name!r}")
+    return state[name]
+
+
+def read_state(entries: Sequence[LedgerEntry]) -> dict[str, DatasetState]:
+    """Return what the entries add up to; refuse what no version of this code writes."""
+    state: dict[str, DatasetState] = {}
+    places: dict[str, str] = {}
+    try:
+        head = entries[0]
+        if head.kind != "ledger" or head.content["format"] != FORMAT_NAME:
+            raise LedgerFormatError("path must name a privacy ledger, got another kind of file")
+        if head.content["version"] != FORMAT_VERSION:
+            raise LedgerFormatError("the ledger was written by a newer version of dpinfer")
+        for entry in entries[1:]:
+            _apply(state, places, entry)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, LedgerError):
+            raise
+        raise LedgerFormatError("the ledger is damaged: an entry has no meaning") from error
+    return state
+
+
+def _apply(state: dict[str, DatasetState], places: dict[str, str], entry: LedgerEntry) -> None:
+    content = entry.content
+    if entry.kind == "dataset":
+        name = _check_name(content["dataset"])
+        if name in state:
+            raise ValueError("a data set is entered twice")
+        state[name] = DatasetState(as_adjacency(content["adjacency"]), _check_budget(content["budget"]))
+        return
+    run = content["run"]
+    if not isinstance(run, str) or not _DIGEST.fullmatch(run):
+        raise ValueError("a run has no identity")
+    if entry.kind == "charge":
+        if run in places:
+            raise ValueError("a run is charged twice")
+        name = content["dataset"]
+        added = LedgerRun(
+            run=run,
+            event=event_from_dict(content["event"]),
+            mechanism=_check_name(content["mechanism"]),
+            started=_check_name(content["time"]),
+            status="started",
+            entry=entry.number,
+            digest=entry.digest,
+        )
+        state[name].runs[run], places[run] = added, name
+        return
+    status = {"cancel": "cancelled", "finish": "finished"}[entry.kind]
+    runs = state[places[run]].runs
+    known = runs[run]
+    if known.status != "started":
+        raise ValueError("a run ends twice")
+    if status == "cancelled" and run_of_token(bytes.fromhex(content["token"])) != run:
+        raise ValueError("a run is cancelled without its token")
+    runs[run] = replace(known, status=status)
+
+
+def check_account(ledger: Any) -> LedgerAccount:
+    """Return `ledger` when it is a data set's account."""
+    if not isinstance(ledger, LedgerAccount):
+        raise TypeError(f"ledger must be a LedgerAccount (PrivacyLedger(path).dataset(name)), got {_kind(ledger)}")
+    return ledger
+
+
+def new_cancel_token() -> bytes:
+    """Return a fresh secret; :func:`run_of_token` gives the identity of the run that it can cancel."""
+    return secrets.token_bytes(32)
+
+
+def run_of_token(token: bytes) -> str:
+    """Return the identity of the run that `token` can cancel."""
+    return hashlib.sha256(token).hexdigest()
+
+
+def timestamp() -> str:
+    """Return the time, UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

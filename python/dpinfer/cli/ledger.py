@@ -1,0 +1,109 @@
+"""``dpinfer ledger``: what has been spent on which data set."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dpinfer.accounting import LedgerAccount, PrivacyLedger, account
+from dpinfer.cli.arguments import interval
+from dpinfer.cli.errors import EXIT_DONE, EXIT_FAILED, UsageError, public_arguments
+from dpinfer.release import load_release
+
+__all__ = ["add_parser", "run"]
+
+_DELTA = 1e-5
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb's arguments to the command's parser."""
+    parser = verbs.add_parser(
+        "ledger",
+        help="what has been spent on which data set",
+        description="Show a privacy ledger, enter a data set in it, or check that it counts a release.  No records are "
+        "read.",
+    )
+    parser.add_argument("ledger", type=Path, metavar="FILE", help="the ledger; --add makes it if it does not exist")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--add", metavar="NAME", help="enter a data set, with a budget if --epsilon is given")
+    action.add_argument("--check", type=Path, metavar="RELEASE", help="is this release's charge in the ledger?")
+    parser.add_argument("--epsilon", type=interval(0, float("inf")), metavar="E", help="with --add: the budget")
+    parser.add_argument(
+        "--delta",
+        type=interval(0, 1),
+        default=_DELTA,
+        metavar="D",
+        help="of the budget, or for data sets without one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--adjacency",
+        choices=("add_remove", "zero_out", "replace_one"),
+        default="add_remove",
+        help="with --add: what neighbouring data sets are (default: %(default)s)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show, enter or check."""
+    if args.epsilon is not None and args.add is None:
+        raise UsageError("--epsilon needs --add")
+    if args.add is not None:
+        with public_arguments():
+            ledger = PrivacyLedger(args.ledger) if args.ledger.exists() else PrivacyLedger.create(args.ledger)
+            budget = None if args.epsilon is None else (args.epsilon, args.delta)
+            ledger.add_dataset(args.add, budget=budget, adjacency=args.adjacency)
+    else:
+        ledger = PrivacyLedger(args.ledger)
+    if args.check is not None:
+        return _check(ledger, args.check)
+    names = ledger.datasets
+    blocks = [_block(ledger.dataset(name), args.delta) for name in names]
+    sys.stdout.write("\n\n".join(blocks) + "\n" if blocks else "no data set yet: enter one with --add NAME\n")
+    return EXIT_DONE
+
+
+def _check(ledger: PrivacyLedger, path: Path) -> int:
+    told = load_release(path).settings.get("ledger")
+    if not isinstance(told, Mapping) or not isinstance(told.get("entry"), int):
+        sys.stdout.write("the release was not charged to a ledger\n")
+        return EXIT_FAILED
+    if ledger.holds(told["entry"], str(told.get("digest"))):
+        sys.stdout.write(f"the ledger counts the release, as entry {told['entry']}\n")
+        return EXIT_DONE
+    sys.stdout.write("the ledger does not count the release: it is another ledger, or an older copy was put back\n")
+    return EXIT_FAILED
+
+
+def _block(entry: LedgerAccount, delta: float) -> str:
+    budget, relation = entry.budget, entry.adjacency
+    if budget is not None:
+        delta = budget[1]
+    runs = entry.runs()
+    rows = [("run", "entry", "charged (UTC)", "mechanism", "epsilon alone", "status")]
+    for item in runs:
+        alone = account(item.event, delta=delta, adjacency=relation).epsilon
+        rows.append(
+            (item.run[:12], str(item.entry), item.started[:19], item.mechanism, f"{alone:.4g}", _STATUS[item.status])
+        )
+    counted = sum(item.status != "cancelled" for item in runs)
+    spent = entry.spent(delta).epsilon
+    lines = [f"data set {entry.dataset!r} ({relation.value.replace('_', '/')}, delta = {delta:g})"]
+    lines += _aligned(rows) if runs else []
+    lines.append(f"  {counted} {'run' if counted == 1 else 'runs'}, together epsilon <= {spent:.6g}")
+    if budget is None:
+        lines.append("  no budget")
+    else:
+        lines.append(f"  budget epsilon = {budget[0]:g}, remaining {max(0.0, budget[0] - spent):.6g}")
+    return "\n".join(lines)
+
+
+_STATUS = {"finished": "finished", "started": "not finished, counted", "cancelled": "cancelled, drew nothing"}
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]

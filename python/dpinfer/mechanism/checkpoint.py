@@ -1,0 +1,240 @@
+"""The secret file from which an interrupted private run goes on: its key, and what it has released so far."""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_interval
+from dpinfer.errors import CheckpointError
+from dpinfer.release.files import write_atomically
+
+__all__ = ["RunCheckpoint", "RunRecord", "tag_of_records"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_MAGIC = b"dpinfer checkpoint 1\nSECRET: whoever reads this file can take the noise out of the release.\n"
+_SECRET_BYTES = 32
+_MAX_DIMENSIONS = 2
+# Saving takes at most about a tenth of the run.
+_SHARE = 10.0
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a checkpoint holds.
+
+    **Privacy.** SECRET: `key` takes the noise out of everything that the run releases.
+
+    Parameters
+    ----------
+    description : mapping
+        Every public setting that the run's output depends on, as JSON values.
+    key : bytes
+        The run's ChaCha20 key.
+    tag_key : bytes
+        Key of the tag of the records.
+    token : bytes or None
+        Cancels the run's charge in the ledger; None once the run has begun.
+    run : str
+        The run's identity in the ledger.
+    tag : bytes or None
+        Keyed hash of the records; None until the run begins.
+    step : int
+        How many steps have been made.
+    arrays : mapping from name to float64 array
+        The released trace up to `step`, and where it stands.
+    """
+
+    description: Mapping[str, Any]
+    key: bytes = field(repr=False)
+    tag_key: bytes = field(repr=False)
+    token: bytes | None = field(repr=False)
+    run: str
+    tag: bytes | None = field(default=None, repr=False)
+    step: int = 0
+    arrays: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
+
+
+class RunCheckpoint:
+    """Where a private run saves its state, and that the caller removes when the release is safe.
+
+    Give a path in its place, and the file is removed when the run returns.  Give this object, and the file stays until
+    :meth:`discard`, so that a process that dies before it has saved the release gets the same release again.
+
+    **Privacy.** The file is SECRET, as the records are: it holds the run's key, with which the noise can be computed
+    and taken out of the release.  It is made with mode 0600, holds no record, and must not be copied or backed up.
+
+    Parameters
+    ----------
+    path : path-like
+        A new file, or the checkpoint of the run that is to go on.
+    interval : float
+        Seconds between saves, and longer where saving takes long; 0 saves after every step.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
+
+    Notes
+    -----
+    docs/derivations/checkpoint.md proves that an interrupted and resumed run releases what one run releases.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, interval: float = 30.0) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"checkpoint must be a path or a RunCheckpoint, got {type(path).__name__}")
+        self.path = Path(path)
+        self.interval = check_interval("interval", interval, 0.0, low_open=False)
+        self._due = 0.0
+
+    def exists(self) -> bool:
+        """Return whether there is a run to go on with."""
+        return self.path.exists()
+
+    def discard(self) -> None:
+        """Remove the file, and what a killed process left of unfinished saves.
+
+        **Privacy.** Removing a file does not erase what was on the disk.
+
+        Raises
+        ------
+        OSError
+            If it cannot be removed.
+        """
+        self.path.unlink(missing_ok=True)
+        for leftover in self.path.parent.glob(f".{self.path.name}.*.part"):
+            with contextlib.suppress(OSError):
+                leftover.unlink()
+
+    def load(self) -> RunRecord:
+        """Return what the file holds.
+
+        **Privacy.** SECRET.
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        CheckpointError
+            If it is not a checkpoint, or is damaged.
+        """
+        return _parse(self.path.read_bytes())
+
+    def save(self, record: RunRecord) -> None:
+        """Replace the file: a process that dies leaves the old one or the new one.
+
+        **Privacy.** Writes the run's key, for the owner's eyes only.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        start = time.monotonic()
+        write_atomically(self.path, _content(record), mode=0o600)
+        now = time.monotonic()
+        self._due = now + (max(self.interval, _SHARE * (now - start)) if self.interval > 0.0 else 0.0)
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to save again."""
+        return time.monotonic() >= self._due
+
+    def __repr__(self) -> str:
+        return f"RunCheckpoint({str(self.path)!r})"
+
+
+def tag_of_records(key: bytes, records: Sequence[npt.NDArray[Any]]) -> bytes:
+    """Return a keyed hash of the records, as the kernels read them: types, shapes and bytes.
+
+    **Privacy.** Reads the records.  To whoever does not have `key` the tag is a random number; whoever has it can test
+    guesses of the whole data set.
+    """
+    digest = hashlib.blake2b(key=key, digest_size=_SECRET_BYTES)
+    for array in records:
+        digest.update(f"{array.dtype.str}{array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).data.cast("B"))
+    return digest.digest()
+
+
+def _content(record: RunRecord) -> bytes:
+    header = {
+        "description": record.description,
+        "key": record.key.hex(),
+        "tag_key": record.tag_key.hex(),
+        "token": None if record.token is None else record.token.hex(),
+        "run": record.run,
+        "tag": None if record.tag is None else record.tag.hex(),
+        "step": record.step,
+        "arrays": {name: list(array.shape) for name, array in record.arrays.items()},
+    }
+    text = json.dumps(header, allow_nan=False).encode()
+    parts = [len(text).to_bytes(8, "little"), text]
+    parts += [np.ascontiguousarray(array, dtype="<f8").tobytes() for array in record.arrays.values()]
+    body = b"".join(parts)
+    return _MAGIC + hashlib.sha256(body).digest() + body
+
+
+def _parse(content: bytes) -> RunRecord:
+    try:
+        if not content.startswith(_MAGIC):
+            raise CheckpointError("checkpoint must name a new file or one of a private run, got another file")
+        start = len(_MAGIC) + hashlib.sha256().digest_size
+        if hashlib.sha256(content[start:]).digest() != content[len(_MAGIC) : start]:
+            raise ValueError("the checksum is wrong")
+        length = int.from_bytes(content[start : start + 8], "little")
+        position = start + 8 + length
+        header = json.loads(content[start + 8 : position])
+        if len(content) < position:
+            raise ValueError("the header is cut off")
+        arrays = {}
+        for name, shape in header["arrays"].items():
+            if len(shape) > _MAX_DIMENSIONS or not all(type(size) is int and size >= 0 for size in shape):
+                raise ValueError("an array has no shape")
+            size = 8 * math.prod(shape)
+            values = np.frombuffer(content[position : position + size], dtype="<f8")
+            arrays[name] = values.reshape(shape).astype(np.float64)
+            position += size
+        if position != len(content):
+            raise ValueError("there is more than the arrays")
+        record = RunRecord(
+            description=dict(header["description"]),
+            key=_secret(header["key"]),
+            tag_key=_secret(header["tag_key"]),
+            token=None if header["token"] is None else _secret(header["token"]),
+            run=str(header["run"]),
+            tag=None if header["tag"] is None else _secret(header["tag"]),
+            step=int(header["step"]),
+            arrays=arrays,
+        )
+        # Either nothing can have been drawn and the charge can be cancelled, or the records are known by their tag.
+        if (record.token is None) != (record.tag is not None) or record.step < 0:
+            raise ValueError("the state is none of a run")
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, MemoryError, RecursionError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"the checkpoint is damaged ({type(error).__name__})") from error
+    return record
+
+
+def _secret(text: str) -> bytes:
+    value = bytes.fromhex(text)
+    if len(value) != _SECRET_BYTES:
+        raise ValueError("a key is short")
+    return value
+
+
+def begun(record: RunRecord, tag: bytes) -> RunRecord:
+    """Return the record of a run that is about to draw: bound to its records, and no longer to be cancelled."""
+    return replace(record, tag=tag, token=None)

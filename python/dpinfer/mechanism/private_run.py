@@ -1,0 +1,219 @@
+"""What surrounds every private run: its charge in the ledger, its key, and its checkpoint, in an order that is proved.
+
+The order, and why a process may die between any two of its steps: docs/derivations/checkpoint.md.
+"""
+
+import contextlib
+import hmac
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.accounting import Adjacency, Charge, Event, LedgerAccount, charge_run
+from dpinfer.accounting.ledger import check_account, new_cancel_token, run_of_token
+from dpinfer.errors import CheckpointError, LedgerError, RecordError
+from dpinfer.mechanism.checkpoint import RunCheckpoint, RunRecord, begun, tag_of_records
+from dpinfer.mechanism.random_source import RandomSource
+
+__all__ = ["CheckpointArgument", "PrivateRun", "private_run"]
+
+FloatArray = npt.NDArray[np.float64]
+CheckpointArgument = str | os.PathLike[str] | RunCheckpoint | None
+
+
+class PrivateRun:
+    """A run between its charge and its release.
+
+    **Privacy.** Holds the run's key.
+
+    Parameters
+    ----------
+    charge : Charge
+    record : RunRecord
+        State of the run.
+    source : RandomSource
+        Of the key, where `record` has none yet.
+    checkpoint : RunCheckpoint or None
+    keeps : bool
+        Whether the checkpoint stays after the run.
+    """
+
+    def __init__(
+        self,
+        charge: Charge,
+        record: RunRecord,
+        source: RandomSource,
+        checkpoint: RunCheckpoint | None,
+        *,
+        keeps: bool,
+    ) -> None:
+        self._charge, self._record, self._source = charge, record, source
+        self._checkpoint, self._keeps = checkpoint, keeps
+        self.begun = False
+
+    @property
+    def key(self) -> bytes:
+        """The run's key; without a checkpoint it is taken when it is first asked for, after the records are checked."""
+        if not self._record.key:
+            self._record = replace(self._record, key=self._source.take_key())
+        return self._record.key
+
+    @property
+    def ledger_settings(self) -> dict[str, Any]:
+        """What the release says of its charge; empty without a ledger."""
+        return self._charge.settings
+
+    def begin(self, records: Sequence[npt.NDArray[Any]]) -> tuple[int, Mapping[str, FloatArray]]:
+        """Bind the run to its records, which must be called before the first draw; return where to go on.
+
+        **Privacy.** Reads the records.  From here on the charge stays, whatever happens.
+
+        Parameters
+        ----------
+        records : sequence of array
+            The records as the kernels read them.
+
+        Returns
+        -------
+        step : int
+            How many steps have been made; 0 for a new run.
+        arrays : mapping from name to array
+            What :meth:`save` was given then; empty for a new run.
+
+        Raises
+        ------
+        RecordError
+            If the run is resumed with other records.
+        OSError
+            If the checkpoint cannot be written; nothing was drawn.
+        """
+        if self._checkpoint is not None:
+            self._bind(self._checkpoint, records)
+        self._charge.begin()
+        self.begun = True
+        return self._record.step, self._record.arrays
+
+    def _bind(self, checkpoint: RunCheckpoint, records: Sequence[npt.NDArray[Any]]) -> None:
+        tag = tag_of_records(self._record.tag_key, records)
+        if self._record.tag is None:
+            self._record = begun(self._record, tag)
+            checkpoint.save(self._record)
+        elif not hmac.compare_digest(tag, self._record.tag):
+            raise RecordError(
+                "the records must be those of the interrupted run, and are not: to go on with others would reuse its "
+                "noise; remove the checkpoint to begin a new run"
+            )
+
+    def save(self, step: int, arrays: Callable[[], Mapping[str, FloatArray]], *, last: bool) -> None:
+        """Save the state after `step` steps, if it is time, or if it is the last and the file stays.
+
+        Raises
+        ------
+        OSError
+            If the checkpoint cannot be written; the one before stays.
+        """
+        if self._checkpoint is not None and (self._checkpoint.due or (last and self._keeps)):
+            self._record = replace(self._record, step=step, arrays=arrays())
+            self._checkpoint.save(self._record)
+
+
+@contextlib.contextmanager
+def private_run(
+    event: Event,
+    *,
+    adjacency: Adjacency,
+    delta: float,
+    mechanism: str,
+    source: RandomSource,
+    ledger: LedgerAccount | None,
+    checkpoint: CheckpointArgument,
+    description: Callable[[], Mapping[str, Any]],
+) -> Iterator[PrivateRun]:
+    """Charge a run, give it its key, and take it up again where a checkpoint says so.
+
+    **Privacy.** The block reads the records; before it is entered they are not touched, and the charge is on the disk.
+    The block must call :meth:`PrivateRun.begin` before anything is drawn.
+
+    Parameters
+    ----------
+    event, adjacency, delta, mechanism, ledger
+        As in :func:`dpinfer.accounting.charge_run`.
+    source : RandomSource
+    checkpoint : path-like, RunCheckpoint or None
+    description : callable
+        Returns every public setting that the output depends on, as JSON values.
+
+    Yields
+    ------
+    PrivateRun
+
+    Raises
+    ------
+    CheckpointError
+        If the checkpoint is of a run with other settings, or is damaged.
+    OSError
+        If it cannot be read or written.
+    """
+    if ledger is not None:
+        check_account(ledger)
+    place = checkpoint if isinstance(checkpoint, RunCheckpoint) or checkpoint is None else RunCheckpoint(checkpoint)
+    keeps = isinstance(checkpoint, RunCheckpoint)
+    record = resumed = None
+    if place is not None:
+        dataset = None if ledger is None else ledger.dataset
+        settings = {"mechanism": mechanism, "secure": source.secure, "dataset": dataset, **description()}
+        terms = json.loads(json.dumps(settings, allow_nan=False))
+        record = resumed = _resumed_record(place, terms, ledger)
+    if record is None:
+        if ledger is not None and place is not None:
+            # A refused run makes no file.
+            ledger.check(event, adjacency=adjacency)
+        token = new_cancel_token()
+        record = RunRecord(description={}, key=b"", tag_key=os.urandom(32), token=token, run=run_of_token(token))
+        if place is not None:
+            record = replace(record, description=terms, key=source.take_key())
+            place.save(record)
+    run = None
+    try:
+        with charge_run(
+            ledger,
+            event,
+            adjacency=adjacency,
+            mechanism=mechanism,
+            secure=source.secure,
+            delta=delta,
+            token=record.token,
+            run=record.run,
+        ) as charge:
+            run = PrivateRun(charge, record, source, place, keeps=keeps)
+            yield run
+    except BaseException as error:
+        # A ledger that could not be opened or written may still hold the charge: the file is what finds it again.
+        unused = resumed is None and not isinstance(error, LedgerError) if run is None else not run.begun
+        if place is not None and record.token is not None and unused:
+            place.discard()
+        raise
+    if place is not None and not keeps:
+        place.discard()
+
+
+def _resumed_record(place: RunCheckpoint, terms: Mapping[str, Any], ledger: LedgerAccount | None) -> RunRecord | None:
+    """Return the state of the run that `place` holds, or None where there is none that can go on."""
+    if not place.exists():
+        return None
+    record = place.load()
+    if record.description != terms:
+        there = record.description
+        differing = sorted(key for key in there.keys() | terms.keys() if there.get(key) != terms.get(key))
+        raise CheckpointError(
+            f"checkpoint must be a new file or one of this run, got {str(place.path)!r}: it differs in "
+            f"{', '.join(differing)}"
+        )
+    # Only a run that drew nothing can be cancelled: its key is unused, and is not used.
+    cancelled = ledger is not None and ledger.status(record.run) == "cancelled"
+    return None if cancelled else record

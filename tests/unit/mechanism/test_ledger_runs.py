@@ -1,0 +1,147 @@
+"""Runs of the mechanism and their place in the ledger."""
+
+import numpy as np
+import pytest
+
+import dpinfer as dpi
+from dpinfer.errors import BudgetExceededError, InsecureReleaseError, RecordError
+from dpinfer.mechanism import dpvi
+from dpinfer.mechanism.random_source import OSRandomSource
+
+SECRET = 8675309.25
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return dpi.plan_privacy(target_epsilon=0.8, target_delta=1e-5, sample_rate=0.3, n_steps=10)
+
+
+@pytest.fixture
+def records(rng):
+    return rng.normal(size=(60, 2)), (rng.random(60) < 0.5).astype(float)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return dpi.PrivacyLedger.create(tmp_path / "spent.ledger")
+
+
+@pytest.fixture
+def account(ledger):
+    return ledger.add_dataset("people", budget=(1.0, 1e-5))
+
+
+def run(account, plan, records, **options):
+    model = options.pop("model", dpi.models.LogisticRegression(2))
+    return dpi.run_dpvi(model, *records, plan=plan, n_records=60, **({"max_grad_norm": 2.0} | options), ledger=account)
+
+
+def test_a_run_is_charged_and_its_release_says_where(account, plan, records, tmp_path):
+    release = run(account, plan, records)
+    (entry,) = account.runs()
+    assert (entry.status, entry.mechanism, entry.event) == ("finished", "dpvi", plan.event)
+    told = release.settings["ledger"]
+    assert told["dataset"] == "people"
+    assert told["run"] == entry.run
+    assert told["composed_epsilon"] == account.spent().epsilon == plan.epsilon
+    release.save(tmp_path / "r")
+    told = dpi.load_release(tmp_path / "r").settings["ledger"]
+    assert dpi.PrivacyLedger(account.path).holds(told["entry"], told["digest"])
+    assert "ledger" not in run(None, plan, records).settings
+
+
+def test_the_charge_is_there_before_the_records_are_looked_at(account, plan, records, monkeypatch):
+    seen = []
+    check, begin = dpvi.check_records, dpvi._Run.trace
+
+    def looking(*arguments):
+        seen.append([item.status for item in account.runs()])
+        return check(*arguments)
+
+    def drawing(self, *arguments):
+        seen.append("draw")
+        return begin(self, *arguments)
+
+    monkeypatch.setattr(dpvi, "check_records", looking)
+    monkeypatch.setattr(dpvi._Run, "trace", drawing)
+    run(account, plan, records)
+    assert seen == [["started"], "draw"]
+
+
+def test_a_refused_budget_touches_neither_records_nor_randomness(account, plan, records, monkeypatch):
+    run(account, plan, records)
+
+    def touched(*arguments):
+        raise AssertionError("touched")
+
+    monkeypatch.setattr(dpvi, "check_records", touched)
+    monkeypatch.setattr(OSRandomSource, "take_key", touched)
+    before = account.path.read_bytes()
+    with pytest.raises(BudgetExceededError, match="its budget is 1"):
+        run(account, plan, records)
+    assert account.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, SECRET])
+def test_bad_records_are_cancelled_and_not_quoted(account, plan, records, value):
+    X, y = records
+    if value == SECRET:
+        y = y.copy()
+        y[3] = value
+    else:
+        X = X.copy()
+        X[3, 1] = value
+    with pytest.raises(RecordError):
+        run(account, plan, (X, y))
+    assert [item.status for item in account.runs()] == ["cancelled"]
+    assert account.remaining() == 1.0
+    assert str(SECRET).encode() not in account.path.read_bytes()
+    run(account, plan, records)
+
+
+def test_bad_arguments_never_reach_the_ledger(account, plan, records):
+    before = account.path.read_bytes()
+    for options in ({"max_grad_norm": -1.0}, {"n_threads": 0}, {"recipe": "none"}, {"learning_rate": -1.0}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            run(account, plan, records, **options)
+    with pytest.raises(InsecureReleaseError, match="NOT PRIVATE"):
+        run(account, plan, records, random_source=dpi.testing.InsecureRNG(1))
+    with pytest.raises(TypeError, match="ledger must be a LedgerAccount"):
+        run(dpi.PrivacyLedger(account.path), plan, records)
+    other = dpi.plan_privacy(
+        target_epsilon=0.8, target_delta=1e-5, sample_rate=1.0, n_steps=10, adjacency="replace_one"
+    )
+    with pytest.raises(ValueError, match="adjacency must be 'add_remove'"):
+        run(account, other, records)
+    assert account.path.read_bytes() == before
+
+
+def test_a_run_that_is_stopped_stays_counted(account, plan, records):
+    def stop(done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(account, plan, records, progress=stop)
+    assert [item.status for item in account.runs()] == ["started"]
+    with pytest.raises(BudgetExceededError):
+        run(account, plan, records)
+
+
+def test_conjugate_models_are_charged_too(account, plan, rng):
+    with pytest.raises(RecordError):
+        run(account, plan, (np.array([-1.0]),), model=dpi.models.GammaExponential(), max_grad_norm="auto")
+    run(account, plan, (rng.exponential(size=60),), model=dpi.models.GammaExponential(), max_grad_norm="auto")
+    assert [item.status for item in account.runs()] == ["cancelled", "finished"]
+
+
+def test_the_estimator_charges_every_fit(account, records):
+    model = dpi.BayesianLogisticRegression(
+        epsilon=0.8, n_records=60, classes=(0, 1), data_bounds=(-3, 3), n_steps=200, burn_in=0.2, ledger=account
+    )
+    model.fit(*records)
+    assert model.release_.settings["ledger"]["dataset"] == "people"
+    with pytest.raises(BudgetExceededError):
+        model.fit(*records)
+    sklearn = pytest.importorskip("sklearn.base", reason="the estimator works without scikit-learn")
+    assert sklearn.clone(model).ledger == account

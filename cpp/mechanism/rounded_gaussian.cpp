@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "mechanism/exact_normal.hpp"
+#include "mechanism/mutants.hpp"
 
 namespace dpinfer {
 
@@ -35,6 +36,8 @@ struct NoiseStream {
 
 std::int64_t add_rounded_gaussian(const KernelTable& kernels, const RandomKey& key, std::uint64_t step, double stddev,
                                   int n, std::int64_t* sums) {
+  DPINFER_MUTATE(step = mutants::noise_step(step); stddev = mutants::noise_stddev(stddev);
+                 mutants::before_noise(sums, n);)
   const NoiseStream stream{kernels, key, step};
   const auto length = static_cast<std::size_t>(n);
   std::uint64_t words[kChunk];
@@ -56,6 +59,7 @@ std::int64_t add_rounded_gaussian(const KernelTable& kernels, const RandomKey& k
     }
     for (std::size_t i = 0; i < here; ++i) sums[first + i] += rounded[i];
   }
+  DPINFER_MUTATE(mutants::after_noise(sums, n);)
   return n_exact;
 }
 

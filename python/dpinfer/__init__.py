@@ -11,6 +11,7 @@ from dpinfer._version import __version__
 
 _MODULES = (
     "accounting",
+    "auditing",
     "baselines",
     "diagnostics",
     "errors",
@@ -31,6 +32,8 @@ _NAMES = {
     "PrivacyPlan": "dpinfer.accounting",
     "Release": "dpinfer.release",
     "account": "dpinfer.accounting",
+    "audit": "dpinfer.auditing",
+    "audit_one_run": "dpinfer.auditing",
     "coverage_study": "dpinfer.studies",
     "load_release": "dpinfer.release",
     "noise_aware_posterior": "dpinfer.inference",
@@ -48,6 +51,9 @@ __all__ = [
     "__version__",
     "account",
     "accounting",
+    "audit",
+    "audit_one_run",
+    "auditing",
     "baselines",
     "coverage_study",
     "diagnostics",
@@ -71,6 +77,7 @@ __all__ = [
 if TYPE_CHECKING:
     from dpinfer import (
         accounting,
+        auditing,
         baselines,
         diagnostics,
         errors,
@@ -85,6 +92,7 @@ if TYPE_CHECKING:
         testing,
     )
     from dpinfer.accounting import PrivacyPlan, account, plan_privacy
+    from dpinfer.auditing import audit, audit_one_run
     from dpinfer.estimators import BayesianLogisticRegression
     from dpinfer.inference import Posterior, noise_aware_posterior
     from dpinfer.mechanism import run_dpvi

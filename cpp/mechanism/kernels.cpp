@@ -22,6 +22,7 @@ namespace {
 #include "mechanism/narrow_rows.inc"
 #include "mechanism/clipped_rows.inc"
 #include "mechanism/affine_rows.inc"
+#include "mechanism/clipped_vector.inc"
 // clang-format on
 
 // log(u) with u in (0, 1] keeps the radius finite; 53 bits reach 8.57 standard deviations (see the derivation page).
@@ -62,6 +63,6 @@ void box_muller(const std::uint64_t* words, std::size_t n_pairs, double* normals
 
 extern const KernelTable kTable;
 const KernelTable kTable = {DPINFER_VARIANT_NAME, chacha20_blocks, threshold_masks, list_rows,
-                            box_muller,           clipped_rows,    affine_rows};
+                            box_muller,           clipped_rows,    affine_rows,     clipped_vector};
 
 }  // namespace dpinfer::DPINFER_SIMD_VARIANT

@@ -64,3 +64,58 @@ class AffineSession:
     def effective_rate(self) -> float: ...
     @property
     def lattice_step(self) -> float: ...
+
+class SiteSession:
+    def set_state(
+        self,
+        *,
+        cavity_loc: npt.NDArray[np.float64],
+        cavity_cov: npt.NDArray[np.float64],
+        centre: npt.NDArray[np.float64],
+        neutral: npt.NDArray[np.float64],
+        block_weight: float,
+    ) -> None: ...
+    def poisson_sum(self, step: int, sample_rate: float, noise_multiplier: float) -> npt.NDArray[np.float64]: ...
+    def uniform_sum(self, step: int, noise_multiplier: float) -> npt.NDArray[np.float64]: ...
+    def permuted_sum(self, step: int, noise_multiplier: float) -> npt.NDArray[np.float64]: ...
+    def clipped_poisson_sum(self, step: int, sample_rate: float) -> npt.NDArray[np.int64]: ...
+    def clipped_sum(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
+    def plain_sum(self, max_norm: float) -> npt.NDArray[np.float64]: ...
+    def contributions(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]: ...
+    def order(self, epoch: int) -> npt.NDArray[np.int64]: ...
+    def uniform_row(self, step: int) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def lattice_step(self) -> float: ...
+
+def mixture_sites(
+    *,
+    points: npt.NDArray[np.float64],
+    log_weights: npt.NDArray[np.float64],
+    covariances: npt.NDArray[np.float64],
+    max_site_norm: float,
+    key: bytes,
+    n_threads: int,
+) -> SiteSession: ...
+def mixture_moments(
+    *,
+    points: npt.NDArray[np.float64],
+    log_weights: npt.NDArray[np.float64],
+    covariances: npt.NDArray[np.float64],
+    max_site_norm: float,
+    key: bytes,
+    n_threads: int,
+) -> SiteSession: ...
+def binary_sites(
+    *,
+    features: npt.NDArray[np.float64],
+    response: npt.NDArray[np.float64],
+    intercept: bool,
+    likelihood: str,
+    nodes: npt.NDArray[np.float64],
+    weights: npt.NDArray[np.float64],
+    max_site_norm: float,
+    key: bytes,
+    n_threads: int,
+) -> SiteSession: ...

@@ -39,6 +39,7 @@ _NAMES = {
     "release_from_arrays": "dpinfer.release",
     "run_dp_sep": "dpinfer.mechanism",
     "run_dpvi": "dpinfer.mechanism",
+    "run_sep": "dpinfer.mechanism",
 }
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "release_from_arrays",
     "run_dp_sep",
     "run_dpvi",
+    "run_sep",
     "studies",
     "tabular",
     "testing",
@@ -91,7 +93,7 @@ if TYPE_CHECKING:
     from dpinfer.accounting import PrivacyPlan, account, plan_privacy
     from dpinfer.estimators import BayesianLogisticRegression
     from dpinfer.inference import Posterior, noise_aware_posterior
-    from dpinfer.mechanism import run_dp_sep, run_dpvi
+    from dpinfer.mechanism import run_dp_sep, run_dpvi, run_sep
     from dpinfer.release import Release, SiteRelease, load_release, release_from_arrays
     from dpinfer.studies import CoverageResult, coverage_study
 

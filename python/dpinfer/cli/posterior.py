@@ -35,9 +35,7 @@ def run(args: argparse.Namespace) -> int:
     """Load, compute, print and, with ``--out``, write."""
     release = load_release(args.release)
     if not isinstance(release, Release):
-        raise ReleaseFormatError(
-            "RELEASE must be a gradient trace: for site traces use noise_aware_posterior"
-        )
+        raise ReleaseFormatError("RELEASE must be a gradient trace: for site traces use noise_aware_posterior")
     folder = None if args.out is None else OutputFolder(args.out, need_bytes=_PICTURE_BYTES)
     request = PosteriorRequest(
         method=args.method, hessian=args.hessian, prior=args.prior, burn_in=args.burn_in, level=args.level

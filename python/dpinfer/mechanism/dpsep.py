@@ -18,6 +18,7 @@ from dpinfer.mechanism.site_sessions import (
     check_site_model,
     check_site_records,
     open_session,
+    public_normals,
     set_cavity,
     site_prior,
 )
@@ -198,7 +199,7 @@ def run_dp_sep(
     prior = site_prior(model)
     iterate = SiteIterate(
         prior,
-        start_loc(model, start, lambda size: _native.monte_carlo_normals(key, _START_STREAM, size)),
+        start_loc(model, start, lambda size: public_normals(key, _START_STREAM, size)),
         expected_precision(model, n_records),
         n_records=n_records,
         centred=centred,

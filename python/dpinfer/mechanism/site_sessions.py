@@ -160,3 +160,22 @@ def set_cavity(session: _native.SiteSession, cavity: Cavity, block_weight: float
         neutral=cavity.neutral,
         block_weight=block_weight,
     )
+
+
+def open_moment_session(
+    model: GaussianMixture, records: SiteRecords, *, max_site_norm: float, key: bytes, n_threads: int
+) -> _native.SiteSession:
+    """Return a session whose contributions are a mixture's expected sufficient statistics, for EM."""
+    return _native.mixture_moments(
+        points=records.features,
+        log_weights=model.log_weights,
+        covariances=model.covariances,
+        max_site_norm=max_site_norm,
+        key=key,
+        n_threads=n_threads,
+    )
+
+
+def public_normals(key: bytes, stream: int, size: int) -> FloatArray:
+    """Return standard normals of a stream of their own, for starts: knowing them gives no noise away."""
+    return _native.monte_carlo_normals(key, stream, size)

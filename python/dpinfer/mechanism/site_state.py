@@ -121,7 +121,7 @@ class SiteIterate:
         site = (used - prior * self._eye) * share
         eta = (used @ self.loc[..., None])[..., 0]
         site_eta = (eta - prior * self._prior.loc) * share
-        cov = np.linalg.inv(used - site)
+        cov = np.asarray(np.linalg.inv(used - site), dtype=np.float64)
         cov = np.asarray(0.5 * (cov + np.swapaxes(cov, 1, 2)), dtype=np.float64)
         loc = np.asarray((cov @ (eta - site_eta)[..., None])[..., 0], dtype=np.float64)
         centre = self.loc if self._centred else np.zeros_like(self.loc)

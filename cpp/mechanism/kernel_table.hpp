@@ -131,6 +131,9 @@ struct KernelTable {
                        std::uint64_t* sums);
   // The same for gradients affine in sufficient statistics, given statistic by statistic (n_statistics x kRowGroup).
   void (*affine_rows)(const AffineTask& task, const double* statistics, int count, std::uint64_t* sums);
+  // Scales one record's contribution to lattice steps, clips it to `clip_norm` steps, rounds it and adds it to `sums`;
+  // one that is not finite adds zero.  `values` is overwritten; `length` is a multiple of eight.
+  void (*clipped_vector)(double* values, int length, double inverse_step, double clip_norm, std::uint64_t* sums);
 };
 
 // The table for this processor: the widest variant it runs, or the one named by the environment variable DPINFER_SIMD

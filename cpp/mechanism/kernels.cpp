@@ -23,12 +23,13 @@ namespace {
 #include "mechanism/narrow_rows.inc"
 #include "mechanism/clipped_rows.inc"
 #include "mechanism/affine_rows.inc"
+#include "mechanism/clipped_vector.inc"
 // clang-format on
 
 }  // namespace
 
 extern const KernelTable kTable;
-const KernelTable kTable = {DPINFER_VARIANT_NAME, chacha20_blocks, threshold_masks, list_rows,
-                            box_muller,           round_normals,   clipped_rows,    affine_rows};
+const KernelTable kTable = {DPINFER_VARIANT_NAME, chacha20_blocks, threshold_masks, list_rows,     box_muller,
+                            round_normals,        clipped_rows,    affine_rows,     clipped_vector};
 
 }  // namespace dpinfer::DPINFER_SIMD_VARIANT

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpinfer.auditing import audit
-from dpinfer.mechanism import _native, sessions
+from dpinfer.mechanism import _native, sessions, site_sessions
 from dpinfer.testing import InsecureRNG
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +54,7 @@ def mutants():
 def with_mutants(mutants, monkeypatch):
     """The library's sessions around the kernels of the module of mutants."""
     monkeypatch.setattr(sessions, "_native", mutants)
+    monkeypatch.setattr(site_sessions, "_native", mutants)
     return mutants
 
 

@@ -13,11 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism.sessions import ConjugateSession, GlmSession, GradientSession, SessionSettings
+from dpinfer.mechanism.site_sessions import SiteModel, SiteRecords, open_session, set_cavity, site_prior
+from dpinfer.mechanism.site_settings import expected_precision
+from dpinfer.mechanism.site_state import SiteIterate
 from dpinfer.models import (
     BetaBinomial,
     ConjugateModel,
     DirichletCategorical,
     GammaExponential,
+    GaussianMixture,
     GeneralizedLinearModel,
     LinearRegression,
     LogisticRegression,
@@ -143,6 +147,36 @@ def _conjugate(name: str, model: ConjugateModel, norm: float, plus: float, minus
     return AuditPath(name, norm, open_path, base[:, None], np.array([plus]), np.array([minus]))
 
 
+def _sites(
+    name: str, model: SiteModel, norm: float, base: FloatArray, plus: FloatArray, minus: FloatArray
+) -> AuditPath:
+    """Return the path of DP-SEP at the prior's mean; a regression's records end with the response."""
+    weight = 0.1
+    iterate = SiteIterate(
+        site_prior(model),
+        site_prior(model).loc,
+        expected_precision(model, 100),
+        n_records=100,
+        centred=True,
+        isotropic=False,
+        block_weight=weight,
+        trust_radius=math.inf,
+    )
+    cavity = iterate.cavity(iterate.used(1.0))
+
+    def open_path(records: FloatArray, key: bytes, rate: float, threads: int) -> Opened:
+        p = model.n_features
+        features = np.ascontiguousarray(records[:, :p])
+        response = None if isinstance(model, GaussianMixture) else np.ascontiguousarray(records[:, p])
+        session = open_session(
+            model, SiteRecords(features, response), max_site_norm=norm, key=key, n_threads=threads, n_nodes=10
+        )
+        set_cavity(session, cavity, weight)
+        return lambda step, noise: session.poisson_sum(step, rate, noise)
+
+    return AuditPath(name, norm, open_path, base, plus, minus)
+
+
 def audit_paths() -> tuple[AuditPath, ...]:
     """Return the paths of an audit: every kernel of the regressions, and the conjugate models."""
     return (
@@ -156,7 +190,22 @@ def audit_paths() -> tuple[AuditPath, ...]:
         _conjugate("exponential", GammaExponential(), 0.25, 1e6, 0.0, np.linspace(0.1, 3.0, 20)),
         _conjugate("binomial", BetaBinomial(5), 3.0, 5.0, 0.0, np.arange(20.0) % 6.0),
         _conjugate("categorical", DirichletCategorical((1.0,) * 4), 0.25, 0.0, 3.0, np.arange(20.0) % 4.0),
+        _binary_sites(3, 0.05),
+        _sites("DP-SEP, mixture", GaussianMixture(2, 2), 0.25, *_points()),
     )
+
+
+def _binary_sites(n_features: int, norm: float) -> AuditPath:
+    """Return the path of probit sites, with records far out on either side of one feature."""
+    rng = np.random.default_rng(21)
+    base = np.column_stack((rng.normal(size=(20, n_features)), np.arange(20) % 2))
+    plus, minus = np.zeros(n_features + 1), np.zeros(n_features + 1)
+    plus[[0, -1]], minus[[0, -1]] = (5.0, 1.0), (-5.0, 1.0)
+    return _sites("DP-SEP, probit", ProbitRegression(n_features), norm, base, plus, minus)
+
+
+def _points() -> tuple[FloatArray, FloatArray, FloatArray]:
+    return np.random.default_rng(22).normal(size=(20, 2)), np.array([50.0, 0.0]), np.array([-50.0, 0.0])
 
 
 def sampling_paths() -> tuple[tuple[AuditPath, FloatArray], ...]:
@@ -167,5 +216,11 @@ def sampling_paths() -> tuple[tuple[AuditPath, FloatArray], ...]:
     categories = 24
     categorical = DirichletCategorical((1.0,) * categories)
     conjugate = _conjugate("categorical", categorical, 0.25, 0.0, 1.0, np.arange(float(categories)))
+    columns = 12
+    directions = np.column_stack((2.0 * np.eye(columns), np.ones(columns)))
     # The last category's vector is a combination of the others': leave it out.
-    return (glm, rows), (conjugate, np.arange(float(categories - 1))[:, None])
+    return (
+        (glm, rows),
+        (conjugate, np.arange(float(categories - 1))[:, None]),
+        (_binary_sites(columns, 0.5), directions),
+    )

@@ -198,7 +198,7 @@ def audit_paths() -> tuple[AuditPath, ...]:
 def _binary_sites(n_features: int, norm: float) -> AuditPath:
     """Return the path of probit sites, with records far out on either side of one feature."""
     rng = np.random.default_rng(21)
-    base = np.column_stack((rng.normal(size=(20, n_features)), np.arange(20) % 2))
+    base = np.column_stack((rng.normal(size=(20, n_features)), np.arange(20.0) % 2.0))
     plus, minus = np.zeros(n_features + 1), np.zeros(n_features + 1)
     plus[[0, -1]], minus[[0, -1]] = (5.0, 1.0), (-5.0, 1.0)
     return _sites("DP-SEP, probit", ProbitRegression(n_features), norm, base, plus, minus)

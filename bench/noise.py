@@ -1,7 +1,7 @@
 """Secure lattice noise: throughput against NumPy, the share of draws that need exact arithmetic, chi-square and tails.
 
-Answer first: the draws equal the exact rounding of a 192-bit evaluation, and their counts in equal-probability cells
-and in the tails have the laws of a rounded Gaussian (every interval at 99.9%).  ``--draws 1e9`` takes minutes.
+Answer first: the draws equal the exact rounding of a 192-bit evaluation, and their counts in cells and in
+the tails have the laws of a rounded Gaussian (every interval at 99.9%).  ``--draws 1e9`` takes minutes.
 
     python bench/noise.py [--draws 2e7] [--repeats 15]
 """
@@ -19,7 +19,8 @@ from dpinfer.mechanism import _native
 from dpinfer.testing import InsecureRNG
 
 BLOCK = 2**20
-CELLS = 1024
+# Cells of the chi-square test: this many on either side of zero, of 2**CELL_BITS lattice steps each (4.3 deviations).
+HALF_CELLS, CELL_BITS = 320, 30
 TAILS = (3.0, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5)
 ALPHA = 1e-3
 # sigma certified for epsilon = 1 and 0.1 at rate 0.1, 10**4 steps, delta 1e-5, on the widest lattice (2**31 steps).
@@ -101,22 +102,23 @@ def secure_against_insecure(repeats):
 
 
 def shape(key, n_draws):
-    """Chi-square over equal-probability cells of the noise in its standard deviations, and counts beyond each tail."""
+    """Chi-square over equal cells of 2**30 lattice steps, and counts beyond each tail, in standard deviations."""
     scale = SCALES["sigma 37.3"]
-    edges = stats.norm.ppf(np.arange(1, CELLS) / CELLS)
-    thresholds = np.rint(edges * scale).astype(np.int64)
-    # Of the rounded Gaussian itself: a draw is at most an integer b when the normal is below b + 1/2.
-    cells = np.diff(stats.norm.cdf((thresholds + 0.5) / scale), prepend=0.0, append=1.0)
+    # A draw is an integer b when the normal is within a half of it; the two outermost cells reach to infinity.
+    edges = (np.arange(1 - HALF_CELLS, HALF_CELLS) * 2.0**CELL_BITS - 0.5) / scale
+    cells = np.diff(stats.norm.cdf(edges), prepend=0.0, append=1.0)
     tails = np.array(TAILS)
-    counts, beyond = np.zeros(CELLS, dtype=np.int64), np.zeros(tails.size, dtype=np.int64)
+    counts, beyond = np.zeros(cells.size, dtype=np.int64), np.zeros(tails.size, dtype=np.int64)
     total = squares = lag = 0.0
     n_blocks = max(1, int(n_draws) // BLOCK)
     start, shown = time.perf_counter(), time.perf_counter()
     for block in range(n_blocks):
         draws, _ = _native.rounded_gaussian(key, block, scale, BLOCK)
-        counts += np.bincount(np.searchsorted(thresholds, draws), minlength=CELLS)
+        places = np.clip(draws >> CELL_BITS, -HALF_CELLS, HALF_CELLS - 1) + HALF_CELLS
+        counts += np.bincount(places, minlength=cells.size)
         z = draws / scale
-        far = np.abs(z[np.abs(z) > tails[0]])
+        far = np.abs(z)
+        far = far[far > tails[0]]
         beyond += (far[:, None] > tails).sum(axis=0)
         total, squares, lag = total + z.sum(), squares + z @ z, lag + z[:-1] @ z[1:]
         if time.perf_counter() - shown > 30:
@@ -124,10 +126,10 @@ def shape(key, n_draws):
             print(f"  {block + 1}/{n_blocks} blocks, {shown - start:.0f} s", file=sys.stderr)
     n = n_blocks * BLOCK
     chi_square = float(np.sum((counts - n * cells) ** 2 / (n * cells)))
-    low, high = stats.chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], CELLS - 1)
+    low, high = stats.chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], cells.size - 1)
     print(f"\nshape of {n:.3g} draws at {scale:.3g} lattice steps")
     ok = [low < chi_square < high]
-    print(f"  chi-square, {CELLS} cells: {chi_square:.1f}, 99.9% interval [{low:.1f}, {high:.1f}]")
+    print(f"  chi-square, {cells.size} cells: {chi_square:.1f}, 99.9% interval [{low:.1f}, {high:.1f}]")
     low, high = (np.sqrt(stats.chi2.ppf(p, n) / n) for p in (ALPHA / 2, 1 - ALPHA / 2))
     ok.append(low < np.sqrt(squares / n) < high)
     print(f"  standard deviation: {np.sqrt(squares / n):.6f}, interval [{low:.6f}, {high:.6f}]")

@@ -60,6 +60,16 @@ def sanitizers(session: nox.Session, preset: str) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Build the mechanism with deliberate bugs, and print which check of the privacy audit finds which."""
+    session.install(".[test]", "pybind11", "cmake", "ninja")
+    session.run("cmake", "--preset", "mutants")
+    session.run("cmake", "--build", "--preset", "mutants")
+    session.run("pytest", "tests/privacy/test_audit_mutants.py")
+    session.run("python", "bench/audit.py", *session.posargs)
+
+
+@nox.session
 def tidy(session: nox.Session) -> None:
     """Compile everything under clang-tidy."""
     session.install("cmake", "ninja", "clang-tidy")

@@ -4,7 +4,7 @@ namespace py = pybind11;
 using namespace dpinfer::bindings;
 
 void bind_affine_session(py::module_& module) {
-  py::class_<PyAffineSession>(module, "AffineSession")
+  py::class_<PyAffineSession>(module, "AffineSession", py::module_local())
       .def(py::init(&make_affine_session), py::kw_only(), py::arg("statistics").noconvert(), py::arg("length"),
            py::arg("sample_rate"), py::arg("max_grad_norm"), py::arg("key"), py::arg("n_threads"))
       .def("set_map", &set_map, py::arg("matrix").noconvert(), py::arg("offset").noconvert())

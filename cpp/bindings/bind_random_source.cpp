@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"
+#include "mechanism/lattice.hpp"
 #include "mechanism/poisson_sample.hpp"
+#include "mechanism/rounded_gaussian.hpp"
 
 namespace py = pybind11;
 using namespace dpinfer;
@@ -11,7 +14,7 @@ using namespace dpinfer;
 namespace {
 
 py::bytes native_keystream(const py::bytes& key, int domain, std::uint64_t step, std::uint32_t counter, int n_blocks) {
-  if (domain < 1 || domain > 4) throw py::value_error("domain must be in 1..4, got " + std::to_string(domain));
+  if (domain < 1 || domain > 5) throw py::value_error("domain must be in 1..5, got " + std::to_string(domain));
   if (n_blocks < 0) throw py::value_error("n_blocks must be at least 0, got " + std::to_string(n_blocks));
   std::string out(static_cast<std::size_t>(n_blocks) * kChaChaBlockBytes, '\0');
   keystream(bindings::kernels(), bindings::random_key(key), static_cast<RandomDomain>(domain), step, counter,
@@ -24,6 +27,37 @@ py::array_t<double> native_normals(const py::bytes& key, std::uint64_t step, py:
   py::array_t<double> out(n);
   standard_normals(bindings::kernels(), bindings::random_key(key), RandomDomain::monte_carlo, step,
                    static_cast<std::size_t>(n), out.mutable_data());
+  return out;
+}
+
+void check_noise(double stddev, py::ssize_t n) {
+  if (!(stddev > 0.0 && stddev <= kMaxLatticeStddev)) throw py::value_error("stddev must be in (0, 1e17]");
+  if (n < 0 || n > kMaxLatticeDimension) throw py::value_error("n must be in [0, 2**20], got " + std::to_string(n));
+}
+
+py::tuple native_rounded_gaussian(const py::bytes& key, std::uint64_t step, double stddev, py::ssize_t n) {
+  check_noise(stddev, n);
+  const RandomKey parsed = bindings::random_key(key);
+  py::array_t<std::int64_t> out(n);
+  std::fill_n(out.mutable_data(), n, std::int64_t{0});
+  const std::int64_t n_exact =
+      add_rounded_gaussian(bindings::kernels(), parsed, step, stddev, static_cast<int>(n), out.mutable_data());
+  return py::make_tuple(out, n_exact);
+}
+
+py::array_t<std::int64_t> native_exact_rounded_gaussian(const py::bytes& key, std::uint64_t step, double stddev,
+                                                        py::ssize_t n) {
+  check_noise(stddev, n);
+  py::array_t<std::int64_t> out(n);
+  exact_rounded_gaussian(bindings::kernels(), bindings::random_key(key), step, stddev, static_cast<int>(n),
+                         out.mutable_data());
+  return out;
+}
+
+py::array_t<double> native_box_muller(const bindings::Array<std::uint64_t>& words) {
+  if (words.ndim() != 1 || words.size() % 16 != 0) throw py::value_error("words must be (16 n,)");
+  py::array_t<double> out(words.size());
+  bindings::kernels().box_muller(words.data(), static_cast<std::size_t>(words.size()) / 2, out.mutable_data());
   return out;
 }
 
@@ -49,6 +83,11 @@ void bind_random_source(py::module_& module) {
   module.def("keystream", &native_keystream, py::arg("key"), py::arg("domain"), py::arg("step"), py::arg("counter"),
              py::arg("n_blocks"));
   module.def("monte_carlo_normals", &native_normals, py::arg("key"), py::arg("step"), py::arg("n"));
+  module.def("rounded_gaussian", &native_rounded_gaussian, py::arg("key"), py::arg("step"), py::arg("stddev"),
+             py::arg("n"));
+  module.def("exact_rounded_gaussian", &native_exact_rounded_gaussian, py::arg("key"), py::arg("step"),
+             py::arg("stddev"), py::arg("n"));
+  module.def("box_muller", &native_box_muller, py::arg("words").noconvert());
   module.def("poisson_sample", &native_poisson_sample, py::arg("key"), py::arg("step"), py::arg("sample_rate"),
              py::arg("n_rows"));
 }

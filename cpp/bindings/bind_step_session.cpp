@@ -4,7 +4,7 @@ namespace py = pybind11;
 using namespace dpinfer::bindings;
 
 void bind_step_session(py::module_& module) {
-  py::class_<PySession>(module, "StepSession")
+  py::class_<PySession>(module, "StepSession", py::module_local())
       .def(py::init(&make_session), py::kw_only(), py::arg("features").noconvert(), py::arg("response").noconvert(),
            py::arg("likelihood"), py::arg("intercept"), py::arg("aligned"), py::arg("sample_rate"),
            py::arg("max_grad_norm"), py::arg("key"), py::arg("n_threads"))

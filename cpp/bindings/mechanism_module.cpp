@@ -2,12 +2,20 @@
 #include <pybind11/pybind11.h>
 
 void bind_affine_session(pybind11::module_& module);
+void bind_site_session(pybind11::module_& module);
 void bind_step_session(pybind11::module_& module);
 void bind_random_source(pybind11::module_& module);
+#if defined(DPINFER_MUTANTS)
+void bind_mutants(pybind11::module_& module);
+#endif
 
 PYBIND11_MODULE(_native, module) {
   module.doc() = "Private kernels: Poisson sampling, clipped lattice sums and noise.";
   bind_random_source(module);
   bind_step_session(module);
   bind_affine_session(module);
+  bind_site_session(module);
+#if defined(DPINFER_MUTANTS)
+  bind_mutants(module);
+#endif
 }

@@ -208,6 +208,25 @@ DPINFER_INLINE bool all_at_most(const Vec& a, const Vec& b) {
 #endif
 }
 
+// Bit i: whether a < b fails in lane i, as it does where one of them is a NaN.
+DPINFER_INLINE std::uint64_t lanes_not_less(const Vec& a, const Vec& b) {
+#if defined(__GNUC__) && defined(__AVX512F__)
+  return _mm512_cmp_pd_mask(a.part[0], b.part[0], _CMP_NLT_UQ);
+#elif defined(__GNUC__) && defined(__AVX2__)
+  const int low = _mm256_movemask_pd(_mm256_cmp_pd(a.part[0], b.part[0], _CMP_NLT_UQ));
+  const int high = _mm256_movemask_pd(_mm256_cmp_pd(a.part[1], b.part[1], _CMP_NLT_UQ));
+  return static_cast<std::uint64_t>(low | high << 4);
+#else
+  double x[kLanes];
+  double y[kLanes];
+  store(x, a);
+  store(y, b);
+  std::uint64_t bits = 0;
+  for (int lane = 0; lane < kLanes; ++lane) bits |= (x[lane] < y[lane] ? std::uint64_t{0} : std::uint64_t{1}) << lane;
+  return bits;
+#endif
+}
+
 // Eight numbers of a row as float64, which is exact.
 DPINFER_INLINE Vec load_as_double(const double* source) { return load(source); }
 DPINFER_INLINE Vec load_as_double(const float* source) {

@@ -11,7 +11,13 @@
 
 namespace dpinfer {
 
-enum class RandomDomain : std::uint32_t { noise = 1, subsample = 2, subsample_ties = 3, monte_carlo = 4 };
+enum class RandomDomain : std::uint32_t {
+  noise = 1,
+  subsample = 2,
+  subsample_ties = 3,
+  monte_carlo = 4,
+  noise_ties = 5
+};
 
 inline constexpr std::size_t kChaChaBlockBytes = 64;
 
@@ -25,6 +31,10 @@ struct RandomKey {
 // Writes `n_blocks` keystream blocks from block `counter` of the stream (domain, step).
 void keystream(const KernelTable& kernels, const RandomKey& key, RandomDomain domain, std::uint64_t step,
                std::uint32_t counter, std::size_t n_blocks, std::uint8_t* out);
+
+// The same as little-endian 64-bit words, eight a block.
+void keystream_words(const KernelTable& kernels, const RandomKey& key, RandomDomain domain, std::uint64_t step,
+                     std::uint32_t counter, std::size_t n_blocks, std::uint64_t* out);
 
 // `n` independent standard normals of the stream (domain, step), by Box-Muller on 53-bit uniforms.
 void standard_normals(const KernelTable& kernels, const RandomKey& key, RandomDomain domain, std::uint64_t step,

@@ -119,14 +119,21 @@ struct KernelTable {
   // Writes first + i for every bit i of the n masks that is set, in increasing order; returns how many.  `rows` holds
   // 64 n.
   int (*list_rows)(const std::uint64_t* masks, int n, std::int64_t first, std::int64_t* rows);
-  // Box-Muller: words[2i], words[2i + 1] give normals[i], normals[i + n_pairs]; n_pairs is a multiple of eight.
+  // Box-Muller: words[2i], words[2i + 1] give normals[2i], normals[2i + 1]; n_pairs is a multiple of eight.
   void (*box_muller)(const std::uint64_t* words, std::size_t n_pairs, double* normals);
+  // The same times stddev, rounded.  Bit i % 64 of unsure[i / 64] says that rounded[i] may not be the integer nearest
+  // to what the exact transform gives of some real numbers that begin with these words.
+  void (*round_normals)(const std::uint64_t* words, std::size_t n_pairs, double stddev, std::int64_t* rounded,
+                        std::uint64_t* unsure);
   // Adds the clipped, rounded gradients of rows[0 ... count) to `sums` (two's complement, wrapping).  The rows listed
   // from there up to `available` are fetched ahead.  A row whose gradient is not finite adds zero.
   void (*clipped_rows)(const GradientTask& task, const std::int64_t* rows, int count, int available, double* scratch,
                        std::uint64_t* sums);
   // The same for gradients affine in sufficient statistics, given statistic by statistic (n_statistics x kRowGroup).
   void (*affine_rows)(const AffineTask& task, const double* statistics, int count, std::uint64_t* sums);
+  // Scales one record's contribution to lattice steps, clips it to `clip_norm` steps, rounds it and adds it to `sums`;
+  // one that is not finite adds zero.  `values` is overwritten; `length` is a multiple of eight.
+  void (*clipped_vector)(double* values, int length, double inverse_step, double clip_norm, std::uint64_t* sums);
 };
 
 // The table for this processor: the widest variant it runs, or the one named by the environment variable DPINFER_SIMD

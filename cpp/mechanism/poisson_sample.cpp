@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mechanism/mutants.hpp"
+
 namespace dpinfer {
 
 SampleThreshold SampleThreshold::from_rate(double rate) {
@@ -19,8 +21,12 @@ int poisson_sample(const KernelTable& kernels, const RandomKey& key, std::uint64
                    std::int64_t n_rows, const SampleThreshold& threshold, std::int64_t* rows) {
   const std::int64_t first = block * kRowBlock;
   const int here = static_cast<int>(std::min(kRowBlock, n_rows - first));
+  DPINFER_MUTATE(step = mutants::sample_step(step);
+                 const int wrong = mutants::sample(step, first, here, threshold, rows);
+                 if (wrong >= 0) return mutants::count_rows(wrong);)
   if (threshold.everything) {
     for (int i = 0; i < here; ++i) rows[i] = first + i;
+    DPINFER_MUTATE(mutants::count_rows(here);)
     return here;
   }
   constexpr std::size_t kBlocks = static_cast<std::size_t>(kRowBlock) / kChaChaBlockBytes;
@@ -48,7 +54,9 @@ int poisson_sample(const KernelTable& kernels, const RandomKey& key, std::uint64
       if (word >= threshold.word) masks[i] ^= tied & (~tied + 1);
     }
   }
-  return kernels.list_rows(masks, n_masks, first, rows);
+  const int count = kernels.list_rows(masks, n_masks, first, rows);
+  DPINFER_MUTATE(mutants::count_rows(count);)
+  return count;
 }
 
 }  // namespace dpinfer

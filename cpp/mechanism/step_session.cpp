@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "mechanism/mutants.hpp"
 #include "mechanism/rounded_gaussian.hpp"
 
 namespace dpinfer {
@@ -47,6 +48,8 @@ void StepSession::pad_rows(std::span<const double> source, int n_rows, AlignedVe
 }
 
 void StepSession::set_scales(std::span<const double> scale, std::span<const double> offset) {
+  DPINFER_MUTATE(const mutants::Scales wrong = mutants::scales(scale, offset, lattice_.step); scale = wrong.scale;
+                 offset = wrong.offset;)
   task_.has_offset = std::any_of(offset.begin(), offset.end(), [](double value) { return value != 0.0; });
   const auto width = static_cast<std::size_t>(task_.n_coef);
   const std::size_t n = width + (task_.has_dispersion ? 1 : 0);

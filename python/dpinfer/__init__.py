@@ -11,6 +11,7 @@ from dpinfer._version import __version__
 
 _MODULES = (
     "accounting",
+    "auditing",
     "baselines",
     "diagnostics",
     "errors",
@@ -34,14 +35,19 @@ _NAMES = {
     "PrivacyLedger": "dpinfer.accounting",
     "PrivacyPlan": "dpinfer.accounting",
     "Release": "dpinfer.release",
+    "SiteRelease": "dpinfer.release",
     "account": "dpinfer.accounting",
+    "audit": "dpinfer.auditing",
+    "audit_one_run": "dpinfer.auditing",
     "coverage_study": "dpinfer.studies",
     "load_release": "dpinfer.release",
     "noise_aware_posterior": "dpinfer.inference",
     "plan_inference": "dpinfer.planning",
     "plan_privacy": "dpinfer.accounting",
     "release_from_arrays": "dpinfer.release",
+    "run_dp_sep": "dpinfer.mechanism",
     "run_dpvi": "dpinfer.mechanism",
+    "run_sep": "dpinfer.mechanism",
 }
 
 __all__ = [
@@ -52,9 +58,13 @@ __all__ = [
     "PrivacyLedger",
     "PrivacyPlan",
     "Release",
+    "SiteRelease",
     "__version__",
     "account",
     "accounting",
+    "audit",
+    "audit_one_run",
+    "auditing",
     "baselines",
     "coverage_study",
     "diagnostics",
@@ -71,7 +81,9 @@ __all__ = [
     "plots",
     "release",
     "release_from_arrays",
+    "run_dp_sep",
     "run_dpvi",
+    "run_sep",
     "stationary",
     "studies",
     "tabular",
@@ -81,6 +93,7 @@ __all__ = [
 if TYPE_CHECKING:
     from dpinfer import (
         accounting,
+        auditing,
         baselines,
         diagnostics,
         errors,
@@ -97,11 +110,12 @@ if TYPE_CHECKING:
         testing,
     )
     from dpinfer.accounting import PrivacyLedger, PrivacyPlan, account, plan_privacy
+    from dpinfer.auditing import audit, audit_one_run
     from dpinfer.estimators import BayesianLogisticRegression
     from dpinfer.inference import Posterior, noise_aware_posterior
-    from dpinfer.mechanism import run_dpvi
+    from dpinfer.mechanism import run_dp_sep, run_dpvi, run_sep
     from dpinfer.planning import InferencePlan, plan_inference
-    from dpinfer.release import Release, load_release, release_from_arrays
+    from dpinfer.release import Release, SiteRelease, load_release, release_from_arrays
     from dpinfer.studies import CoverageResult, coverage_study
 
 

@@ -50,7 +50,7 @@ def test_entry_point_is_the_one_declared():
 
 def test_every_option_has_help_or_a_clear_name():
     actions = [action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)]
-    assert list(actions[0].choices) == ["demo", "fit", "posterior", "plan", "account", "coverage", "ledger"]
+    assert list(actions[0].choices) == ["demo", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger"]
     for parser in actions[0].choices.values():
         assert parser.description
         assert len(parser.format_help()) > 100

@@ -2,16 +2,19 @@
 
 import math
 import warnings
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from dpinfer._validate import check_choice, check_interval
-from dpinfer.accounting._steps import reduce_event
+from dpinfer.accounting._steps import Step, reduce_event
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.events import Event, check_event
 from dpinfer.accounting.pld import pld_delta, pld_epsilon
 from dpinfer.accounting.prv import PRVError, prv_epsilon
 from dpinfer.accounting.rdp import rdp_epsilon
+from dpinfer.accounting.sampler_slack import RESERVED_SHARES, reserve_suffices, total_variation_slack
 
 __all__ = ["ACCOUNTANTS", "AccountantName", "account", "certify", "delta_for"]
 
@@ -21,6 +24,10 @@ ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "prv", "rdp")
 _PRV_NOTE = (
     "prv-accountant models the removal of a record only; epsilon is the larger of its upper end and the pld bound for "
     "the addition"
+)
+_EXACT_NOTE = (
+    "epsilon is too large for delta to cover the finite precision of the noise (docs/derivations/noise.md): the bound "
+    "is that of exact noise"
 )
 
 
@@ -67,7 +74,8 @@ def account(
 
     Notes
     -----
-    The sources are named in the notes of ``pld_epsilon``, ``prv_epsilon`` and ``rdp_epsilon``.
+    The sources are named in the notes of ``pld_epsilon``, ``prv_epsilon`` and ``rdp_epsilon``.  A share of delta, 1e-9
+    of it in all but extreme cases, is set aside for the finite precision of the noise (docs/derivations/noise.md).
 
     Examples
     --------
@@ -89,11 +97,29 @@ def certify(event: Event, *, delta: float, adjacency: Adjacency | str, accountan
     relation = as_adjacency(adjacency)
     check_choice("accountant", accountant, ACCOUNTANTS)
     steps = reduce_event(event, relation)
-    epsilon = estimate = math.inf
-    lower, fallback, note = None, None, ""
     if steps is None:
-        note = "the event holds a part for which no guarantee is claimed"
-    elif accountant == "rdp":
+        return PrivacyBound(
+            epsilon=math.inf,
+            delta=delta,
+            adjacency=relation,
+            accountant=accountant,
+            estimate=math.inf,
+            note="the event holds a part for which no guarantee is claimed",
+        )
+    slack = total_variation_slack(event)
+    for share in RESERVED_SHARES:
+        bound = _certify_exact(steps, delta * (1.0 - share), relation, accountant)
+        if math.isinf(bound.epsilon) or reserve_suffices(slack, bound.epsilon, share * delta):
+            return replace(bound, delta=delta)
+    # Such an epsilon says next to nothing; it is what exact noise would have.
+    bound = _certify_exact(steps, delta, relation, accountant)
+    return replace(bound, note=f"{bound.note}; {_EXACT_NOTE}" if bound.note else _EXACT_NOTE)
+
+
+def _certify_exact(steps: Mapping[Step, int], delta: float, relation: Adjacency, accountant: str) -> PrivacyBound:
+    """Certify a composition whose noise is exactly Gaussian."""
+    lower, fallback, note = None, None, ""
+    if accountant == "rdp":
         epsilon = estimate = rdp_epsilon(steps, delta)
     elif accountant == "prv":
         try:
@@ -154,4 +180,7 @@ def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adja
     event = check_event("event", event)
     epsilon = check_interval("epsilon", epsilon, 0.0, low_open=False)
     steps = reduce_event(event, as_adjacency(adjacency))
-    return 1.0 if steps is None else pld_delta(steps, epsilon)
+    if steps is None:
+        return 1.0
+    slack = total_variation_slack(event) * (1.0 + math.exp(min(epsilon, 700.0)))
+    return min(1.0, pld_delta(steps, epsilon) + slack)

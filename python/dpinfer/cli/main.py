@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 import dpinfer
-from dpinfer.cli import account, coverage, demo, fit, ledger, plan, posterior
+from dpinfer.cli import account, audit, coverage, demo, fit, ledger, plan, posterior
 from dpinfer.cli.arguments import OneLineParser
 from dpinfer.cli.errors import (
     EXIT_BUDGET,
@@ -38,7 +38,7 @@ def build_parser() -> OneLineParser:
         "--traceback", action="store_true", help="show the traceback of an error; it may quote private records"
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for module in (demo, fit, posterior, plan, account, coverage, ledger):
+    for module in (demo, fit, posterior, plan, account, coverage, audit, ledger):
         module.add_parser(verbs)
     return parser
 

@@ -33,6 +33,8 @@ __all__ = [
     "TarpResult",
     "TarpVerdict",
     "TraceCheck",
+    "audit",
+    "audit_one_run",
     "calibration_curve",
     "check_tarp",
     "check_trace",
@@ -67,8 +69,8 @@ def __getattr__(name: str) -> Any:
     """Import public names on first use (PEP 562)."""
     if name in _NAMES:
         return getattr(importlib.import_module(f"dpinfer.diagnostics.{_NAMES[name]}"), name)
-    if name == "coverage_study":
-        # A study runs the mechanism, which this package must not import: the top-level package knows where it is.
+    if name in ("audit", "audit_one_run", "coverage_study"):
+        # These run the mechanism, which this package must not import: the top-level package knows where it is.
         return getattr(importlib.import_module("dpinfer"), name)
     raise AttributeError(f"module 'dpinfer.diagnostics' has no attribute {name!r}")
 

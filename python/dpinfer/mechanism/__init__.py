@@ -11,15 +11,20 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 from dpinfer.mechanism.checkpoint import RunCheckpoint
+from dpinfer.mechanism.dpsep import run_dp_sep
 from dpinfer.mechanism.dpvi import run_dpvi
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.scaling import FisherScaling, largest_natural_rate
+from dpinfer.mechanism.sep import SEPResult, run_sep
 
 __all__ = [
     "FisherScaling",
     "OSRandomSource",
     "RandomSource",
     "RunCheckpoint",
+    "SEPResult",
     "largest_natural_rate",
+    "run_dp_sep",
     "run_dpvi",
+    "run_sep",
 ]

@@ -18,6 +18,7 @@ from dpinfer.models.expected import (
     expected_gradients,
     prior_predictive_norm,
 )
+from dpinfer.models.gaussian_mixture import GaussianMixture
 from dpinfer.models.glm import (
     GeneralizedLinearModel,
     LogisticRegression,
@@ -39,6 +40,7 @@ __all__ = [
     "ExpectedGradients",
     "GammaExponential",
     "GammaOnSoftplus",
+    "GaussianMixture",
     "GeneralizedLinearModel",
     "InformedModel",
     "LinearRegression",

@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _NAMES = {
+    "audit": "audit_bounds",
     "calibration": "calibration_curves",
     "calibration_error": "calibration_curves",
     "coverage": "coverage_curves",
@@ -21,6 +22,7 @@ _NAMES = {
 }
 
 __all__ = [
+    "audit",
     "calibration",
     "calibration_error",
     "coverage",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from dpinfer.plots.audit_bounds import audit
     from dpinfer.plots.calibration_curves import calibration, calibration_error
     from dpinfer.plots.coverage_curves import coverage, ranks
     from dpinfer.plots.intervals import posterior

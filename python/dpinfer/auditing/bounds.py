@@ -1,0 +1,157 @@
+"""Exact confidence bounds that turn an audit's counts into statements about a mechanism.
+
+**Privacy.** Functions of counts; nothing here reads records.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+__all__ = ["binomial_upper", "gaussian_lower_bound", "one_run_lower_bound", "one_run_pvalue"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_PILOT_SHARE = 0.1
+_PILOT_LEVEL = 1e-3
+_MAX_EPSILON = 50.0
+
+
+def binomial_upper(count: npt.ArrayLike, trials: int, alpha: float) -> FloatArray:
+    """Return the one-sided Clopper-Pearson upper bound of a probability.
+
+    Parameters
+    ----------
+    count : array of int
+        Successes, in [0, trials].
+    trials : int
+    alpha : float in (0, 1)
+        Probability with which the bound may be below the truth.
+
+    Returns
+    -------
+    array of float64 in (0, 1]
+
+    Notes
+    -----
+    Source: Clopper and Pearson (1934).
+
+    Examples
+    --------
+    >>> round(float(binomial_upper(0, 100, 0.05)), 4)
+    0.0295
+    """
+    counted = np.asarray(count, dtype=np.float64)
+    upper = stats.beta.ppf(1.0 - alpha, counted + 1.0, np.maximum(trials - counted, 1e-300))
+    return np.asarray(np.where(counted >= trials, 1.0, upper))
+
+
+def gaussian_lower_bound(without: FloatArray, with_canary: FloatArray, alpha: float) -> float:
+    """Return a lower bound on mu: no mu-GDP mechanism with a smaller mu tells the two samples apart so well.
+
+    **Privacy.** Reads the outcomes of trials on artificial records.
+
+    Parameters
+    ----------
+    without, with_canary : (n,) float64
+        The statistic over trials without and with the canary.  The first tenth of each chooses a threshold, the rest is
+        counted.
+    alpha : float in (0, 1)
+        Probability with which the bound may exceed the truth.
+
+    Returns
+    -------
+    float
+        At least 0.
+
+    Notes
+    -----
+    With FPR and FNR bounded from above at alpha / 2 each, mu = Phi^-1(1 - FPR) - Phi^-1(FNR) (Dong, Roth and Su, 2022,
+    Definition 2.4; the estimator of Nasr et al., 2023).
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> bound = gaussian_lower_bound(rng.normal(size=20_000), 1.0 + rng.normal(size=20_000), 1e-3)
+    >>> 0.9 < bound < 1.0
+    True
+    """
+    pilot = max(1, int(_PILOT_SHARE * without.size))
+    first, second = np.sort(without[:pilot]), np.sort(with_canary[:pilot])
+    sign = 1.0 if np.mean(second) >= np.mean(first) else -1.0
+    candidates = np.quantile(np.concatenate((first, second)), np.linspace(0.02, 0.98, 49))
+
+    def bound(fpr: npt.ArrayLike, fnr: npt.ArrayLike, trials: int, level: float) -> FloatArray:
+        positive, negative = binomial_upper(fpr, trials, level / 2), binomial_upper(fnr, trials, level / 2)
+        return np.asarray(stats.norm.isf(positive) - stats.norm.ppf(negative))
+
+    above = pilot - np.searchsorted(first, candidates, side="right")
+    below = np.searchsorted(second, candidates, side="right")
+    if sign < 0.0:
+        above, below = pilot - above, pilot - below
+    # At a level at which the pilot's own noise keeps thresholds in the tails from looking good by luck.
+    threshold = candidates[int(np.argmax(bound(above, below, pilot, _PILOT_LEVEL)))]
+    fpr = int(np.count_nonzero(sign * without[pilot:] > sign * threshold))
+    fnr = int(np.count_nonzero(sign * with_canary[pilot:] <= sign * threshold))
+    return max(0.0, float(bound(fpr, fnr, without.size - pilot, alpha)))
+
+
+def one_run_pvalue(n_canaries: int, n_guesses: int, n_correct: int, epsilon: float, delta: float) -> float:
+    """Return a bound on the probability of so many correct guesses under (epsilon, delta)-differential privacy.
+
+    Parameters
+    ----------
+    n_canaries : int
+        Records included or not by independent fair coins.
+    n_guesses : int
+        On how many of them the auditor did not abstain.
+    n_correct : int
+    epsilon, delta : float
+
+    Returns
+    -------
+    float in [0, 1]
+
+    Notes
+    -----
+    Source: Steinke, Nasr and Jagielski (2023), Theorem 3.1 with its bound on the term in delta, by the program of their
+    Appendix D.
+    """
+    rate = 1.0 / (1.0 + math.exp(-epsilon))
+    tail = float(stats.binom.sf(n_correct - 1, n_guesses, rate))
+    masses = stats.binom.pmf(np.arange(n_correct - 1, -1, -1), n_guesses, rate)
+    slope = float(np.max(np.cumsum(masses) / np.arange(1, n_correct + 1))) if n_correct else 0.0
+    return min(1.0, tail + 2.0 * n_canaries * delta * slope)
+
+
+def one_run_lower_bound(n_canaries: int, n_guesses: int, n_correct: int, delta: float, alpha: float) -> float:
+    """Return the largest epsilon that so many correct guesses refute at level `alpha`; 0 when they refute none.
+
+    Parameters
+    ----------
+    n_canaries, n_guesses, n_correct : int
+        As for :func:`one_run_pvalue`.
+    delta : float
+    alpha : float in (0, 1)
+
+    Returns
+    -------
+    float
+        In [0, 50].
+
+    Examples
+    --------
+    >>> 1.8 < one_run_lower_bound(1000, 1000, 900, 0.0, 0.05) < math.log(9.0)
+    True
+    """
+    low, high = 0.0, _MAX_EPSILON
+    if one_run_pvalue(n_canaries, n_guesses, n_correct, low, delta) > alpha:
+        return 0.0
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        if one_run_pvalue(n_canaries, n_guesses, n_correct, middle, delta) <= alpha:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,156 @@
+"""The checks of an audit: neighbouring sums, sampling, noise, and telling neighbours apart.
+
+Each takes the probability `alpha` with which a correct mechanism may fail it.
+
+**Privacy.** Made-up records only.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from dpinfer.auditing.bounds import gaussian_lower_bound
+from dpinfer.auditing.paths import AuditPath
+from dpinfer.auditing.result import AuditCheck
+from dpinfer.mechanism.random_source import RandomSource
+
+__all__ = ["check_distinguishing", "check_neighbours", "check_noise", "check_sampling"]
+
+FloatArray = npt.NDArray[np.float64]
+
+# So little noise rounds to none: at most 2**31 steps times 1e-12 times 16 standard deviations.
+NO_NOISE = 1e-12
+_LAGS = 12
+
+
+def _integers(path: AuditPath, records: FloatArray, key: bytes) -> list[int]:
+    """Return the sum over all records in lattice steps, exactly; a value that is off the lattice is rounded."""
+    total = path.open(records, key, 1.0, 1)(0, NO_NOISE)
+    return [round(Fraction(float(value)) / Fraction(path.lattice_step)) for value in total]
+
+
+def check_neighbours(
+    path: AuditPath, name: str, base: FloatArray, canary: FloatArray, source: RandomSource, alpha: float
+) -> AuditCheck:
+    """Check, in integers, that a record adds its own clipped vector to the sum and nothing else.
+
+    Deterministic: `alpha` is not used.
+    """
+    key = source.take_key()
+    with_canary = _integers(path, np.vstack((base, canary)), key)
+    without, alone = _integers(path, base, key), _integers(path, canary[None], key)
+    moved = [a - b for a, b in zip(with_canary, without, strict=True)]
+    norm = math.sqrt(sum(k * k for k in moved)) * path.lattice_step / path.max_norm
+    within = Fraction(sum(k * k for k in moved)) * Fraction(path.lattice_step) ** 2 <= Fraction(path.max_norm) ** 2
+    own = moved == alone
+    detail = f"the sum moves by {norm:.4f} C"
+    if not own:
+        detail += ", which is not the record's own vector"
+    return AuditCheck("neighbours", name, within and own, norm, 1.0, detail)
+
+
+def check_sampling(
+    path: AuditPath, records: FloatArray, rate: float, n_steps: int, source: RandomSource, alpha: float
+) -> AuditCheck:
+    """Check that records are sampled independently at the rate: inclusions, batch sizes, pairs of steps."""
+    key, n = source.take_key(), records.shape[0]
+    vectors = np.stack([path.open(records[[i]], key, 1.0, 1)(0, NO_NOISE) for i in range(n)])
+    release = path.open(records, key, rate, 1)
+    sums = np.stack([release(step, NO_NOISE) for step in range(n_steps)])
+    solved = np.linalg.lstsq(vectors.T, sums.T, rcond=None)[0].T
+    masks = np.rint(solved).astype(np.int64)
+    if np.abs(solved - masks).max() > 1e-3 or masks.min() < 0 or masks.max() > 1:
+        return AuditCheck("sampling", path.name, False, math.inf, 1.0, "sums are not those of a set of records")
+    level = alpha / (2 + n + _LAGS)
+    pvalues = {"inclusions": _binomial_pvalue(int(masks.sum()), masks.size, rate)}
+    pvalues |= {f"inclusions of record {i}": _binomial_pvalue(int(masks[:, i].sum()), n_steps, rate) for i in range(n)}
+    # Of (|B| - N kappa)**2, whose mean is the variance of a binomial and whose own variance follows from its kurtosis.
+    variance = n * rate * (1.0 - rate)
+    fourth = variance * (1.0 + 3.0 * (n - 2) * rate * (1.0 - rate))
+    excess = np.mean((masks.sum(axis=1) - n * rate) ** 2) - variance
+    z = excess / math.sqrt((fourth - variance**2) / n_steps)
+    pvalues["variance of the batch size"] = float(2.0 * stats.norm.sf(abs(z)))
+    for lag in range(1, _LAGS + 1):
+        # Disjoint pairs of steps, so that the count is exactly binomial.
+        first = np.flatnonzero(np.arange(n_steps - lag) // lag % 2 == 0)
+        both = int(np.sum(masks[first] & masks[first + lag]))
+        pvalues[f"pairs of steps {lag} apart"] = _binomial_pvalue(both, first.size * n, rate**2)
+    worst = min(pvalues, key=lambda what: pvalues[what])
+    value = -math.log10(max(pvalues[worst], 1e-300))
+    detail = f"p = {pvalues[worst]:.2g} for {worst}"
+    return AuditCheck("sampling", path.name, pvalues[worst] >= level, value, -math.log10(level), detail)
+
+
+def check_noise(
+    path: AuditPath,
+    name: str,
+    records: FloatArray,
+    noise_multiplier: float,
+    n_steps: int,
+    source: RandomSource,
+    alpha: float,
+    *,
+    rate: float = 1.0,
+    n_threads: int = 1,
+) -> AuditCheck:
+    """Check the noise: its variance by the exact chi-square interval, its law, and that it is fresh at every step."""
+    key = source.take_key()
+    exact = path.open(records, key, rate, 1)(0, NO_NOISE)
+    release = path.open(records, key, rate, n_threads)
+    draws = np.stack([release(step, noise_multiplier) for step in range(n_steps)]) - exact
+    z = draws / (noise_multiplier * path.max_norm)
+    square = float(np.sum(z**2))
+    law = stats.chi2(z.size)
+    pvalues = {
+        f"a standard deviation of {math.sqrt(square / z.size):.4f} sigma C": float(
+            2.0 * min(law.cdf(square), law.sf(square))
+        ),
+        "the mean": float(2.0 * stats.norm.sf(abs(z.sum()) / math.sqrt(z.size))),
+        "the law": float(stats.kstest(z.ravel(), "norm").pvalue),
+    }
+    pairs = [(f"steps {lag} apart", z[:-lag], z[lag:]) for lag in (1, 2, 3)]
+    if z.shape[1] > 1:
+        pairs.append(("neighbouring coordinates", z[:, :-1], z[:, 1:]))
+    for what, a, b in pairs:
+        pvalues[what] = float(2.0 * stats.norm.sf(abs(np.sum(a * b)) / math.sqrt(a.size)))
+    level = alpha / len(pvalues)
+    worst = min(pvalues, key=lambda what: pvalues[what])
+    value = -math.log10(max(pvalues[worst], 1e-300))
+    detail = f"p = {pvalues[worst]:.2g} for {worst}"
+    return AuditCheck("noise", name, pvalues[worst] >= level, value, -math.log10(level), detail)
+
+
+def check_distinguishing(
+    path: AuditPath,
+    name: str,
+    without: FloatArray,
+    with_canary: FloatArray,
+    claim: float,
+    noise_multiplier: float,
+    n_runs: int,
+    source: RandomSource,
+    alpha: float,
+) -> AuditCheck:
+    """Check that neighbouring data sets cannot be told apart better than a mu-GDP mechanism allows, mu = `claim`."""
+    key = source.take_key()
+    away, near = (path.open(records, key, 1.0, 1)(0, NO_NOISE) for records in (without, with_canary))
+    direction = near - away
+    length = float(np.linalg.norm(direction))
+    direction = direction / length if length > 0.0 else np.eye(direction.size)[0]
+    statistics = []
+    for records in (without, with_canary):
+        release = path.open(records, source.take_key(), 1.0, 1)
+        trials = (float(release(step, noise_multiplier) @ direction) for step in range(n_runs))
+        statistics.append(np.fromiter(trials, dtype=np.float64, count=n_runs) / path.max_norm)
+    bound = gaussian_lower_bound(statistics[0], statistics[1], alpha)
+    detail = f"mu is at least {bound:.4f}, the claim is {claim:.4f}"
+    return AuditCheck("distinguishing", name, bound <= claim, bound, claim, detail)
+
+
+def _binomial_pvalue(count: int, trials: int, rate: float) -> float:
+    """Return twice the smaller tail, at most 1."""
+    law = stats.binom(trials, rate)
+    return float(min(1.0, 2.0 * min(law.cdf(count), law.sf(count - 1))))

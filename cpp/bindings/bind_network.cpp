@@ -9,7 +9,8 @@ void bind_network(py::module_& module) {
            py::arg("response").noconvert(), py::arg("n_hidden"), py::arg("hidden_scale"), py::arg("output_scale"),
            py::arg("sample_rate"), py::arg("max_norm"), py::arg("key"), py::arg("n_threads"))
       .def("set_sites", &network_set_sites, py::arg("mean").noconvert(), py::arg("variance").noconvert(),
-           py::arg("noise_variance"), py::arg("site_weight"), py::arg("noise_weight"))
+           py::arg("noise_variance"), py::arg("eta_weight"), py::arg("site_weight"), py::arg("noise_weight"),
+           py::arg("site_norm"), py::arg("noise_limit"))
       .def("set_gradients", &network_set_gradients, py::arg("mean").noconvert(), py::arg("variance").noconvert(),
            py::arg("noise_variance"), py::arg("mean_scale").noconvert(), py::arg("variance_scale").noconvert(),
            py::arg("noise_weight"))

@@ -62,10 +62,11 @@ inline std::unique_ptr<PyNetworkSession> make_network_session(const Array<double
 }
 
 inline void network_set_sites(PyNetworkSession& self, const Array<double>& mean, const Array<double>& variance,
-                              double noise_variance, double site_weight, double noise_weight) {
+                              double noise_variance, double eta_weight, double site_weight, double noise_weight,
+                              double site_norm, double noise_limit) {
   const int n = self.session.n_params();
-  self.session.set_sites(flat("mean", mean, n), flat("variance", variance, n), noise_variance, site_weight,
-                         noise_weight);
+  self.session.set_sites(flat("mean", mean, n), flat("variance", variance, n), noise_variance,
+                         {eta_weight, site_weight, noise_weight, site_norm, noise_limit});
 }
 
 inline void network_set_gradients(PyNetworkSession& self, const Array<double>& mean, const Array<double>& variance,

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace dpinfer {
 
@@ -29,22 +30,31 @@ struct NetworkShape {
 };
 
 enum class NetworkOutput {
-  site,     // of the weights, centred at the cavity's mean: a t, site_weight b t with t = 1 / (1 - v b)
+  site,     // of the weights, centred at the cavity's mean: eta_weight a t, site_weight b t with t = 1 / (1 - v b)
   gradient  // of E_q log p(y | weights), which is in closed form: mean_scale dm, variance_scale dv
 };
 
 struct NetworkTask {
+  static constexpr double kNone = std::numeric_limits<double>::infinity();
+
   NetworkShape shape;
-  NetworkOutput output;
-  double hidden_scale;  // 1 / sqrt(d + 1), or 1
-  double output_scale;  // 1 / sqrt(H + 1), or 1
-  const double* mean;
-  const double* variance;
-  double noise_variance;
-  double site_weight;            // site: w
-  double noise_weight;           // site: what the noise variance's statistic is multiplied by
-  const double* mean_scale;      // gradient: padded
-  const double* variance_scale;  // gradient: padded
+  NetworkOutput output = NetworkOutput::site;
+  double hidden_scale = 1.0;  // 1 / sqrt(d + 1), or 1
+  double output_scale = 1.0;  // 1 / sqrt(H + 1), or 1
+  const double* mean = nullptr;
+  const double* variance = nullptr;
+  double noise_variance = 1.0;
+  double noise_weight = 0.0;   // what the noise variance's statistic is multiplied by
+  double noise_limit = kNone;  // at most so much of the weighted statistic
+
+  // Sites.
+  double eta_weight = 1.0;
+  double site_weight = 1.0;  // of the precisions
+  double site_norm = kNone;  // what the weights' block is clipped to beforehand
+
+  // Gradients; padded.
+  const double* mean_scale = nullptr;
+  const double* variance_scale = nullptr;
 
   // One record: [a of every weight | b of every weight | the noise variance's statistic], without padding.
   int length() const { return 2 * shape.n_params() + 1; }
@@ -54,16 +64,16 @@ struct NetworkTask {
 // The state of a pass over the records one at a time.  eta and precision are those of q; a record's site is removed
 // from q before the record is worked on, and what it has become is added.
 struct NetworkPass {
-  NetworkTask task;         // mean and variance point into scratch
-  double* eta;              // padded
-  double* precision;        // padded
-  const double* prior_eta;  // padded
-  const double* prior_precision;
-  double* noise_gamma;        // shape and rate of the noise precision's gamma distribution
-  const double* prior_gamma;  // the same of its prior
-  double site_share;          // the record's share of q over prior: 1 / N (SEP), 0 (ADF); ignored where it has its own
-  double step;                // how far q moves towards the record's new site: gamma / N, 1 for ADF and EP
-  double clip_norm;           // of (a t, site_weight b t, noise), infinity for none
+  NetworkTask task;                   // its mean and variance point into scratch
+  double* eta = nullptr;              // padded
+  double* precision = nullptr;        // padded
+  const double* prior_eta = nullptr;  // padded
+  const double* prior_precision = nullptr;
+  double* noise_gamma = nullptr;        // shape and rate of the noise precision's gamma distribution
+  const double* prior_gamma = nullptr;  // the same of its prior
+  double site_share = 0.0;  // the record's share of q over prior: 1 / N (SEP), 0 (ADF); ignored where it has its own
+  double step = 1.0;        // how far q moves towards the record's new site: gamma / N; 1 for standard SEP, ADF and EP
+  double clip_norm = NetworkTask::kNone;  // of (a t, site_weight b t)
 
   int scratch_length() const { return task.scratch_length() + 6 * task.shape.padded_length(); }
 };

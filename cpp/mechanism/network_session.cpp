@@ -35,7 +35,7 @@ NetworkSession::NetworkSession(const KernelTable& kernels, const NetworkKernelTa
                                double output_scale, double sample_rate, double max_norm, const RandomKey& key,
                                int n_threads)
     : kernels_(kernels),
-      task_{shape, NetworkOutput::site, hidden_scale, output_scale, nullptr, nullptr, 1.0, 1.0, 0.0, nullptr, nullptr},
+      task_{.shape = shape, .hidden_scale = hidden_scale, .output_scale = output_scale},
       contribution_(network, records, task_),
       n_rows_(records.n_rows),
       request_{key, 0, SampleThreshold::from_rate(sample_rate), n_threads},
@@ -43,7 +43,7 @@ NetworkSession::NetworkSession(const KernelTable& kernels, const NetworkKernelTa
       noise_unit_(max_norm / lattice_.step),
       noisy_(static_cast<std::size_t>(task_.length())) {
   const std::vector<double> ones(static_cast<std::size_t>(n_params()), 1.0);
-  set_sites(ones, ones, 1.0, 1.0, 0.0);
+  set_sites(ones, ones, 1.0, SiteWeights{});
 }
 
 void NetworkSession::set_state(std::span<const double> mean, std::span<const double> variance, double noise_variance) {
@@ -55,11 +55,14 @@ void NetworkSession::set_state(std::span<const double> mean, std::span<const dou
 }
 
 void NetworkSession::set_sites(std::span<const double> mean, std::span<const double> variance, double noise_variance,
-                               double site_weight, double noise_weight) {
+                               const SiteWeights& weights) {
   set_state(mean, variance, noise_variance);
   task_.output = NetworkOutput::site;
-  task_.site_weight = site_weight;
-  task_.noise_weight = noise_weight;
+  task_.eta_weight = weights.eta;
+  task_.site_weight = weights.precision;
+  task_.noise_weight = weights.noise;
+  task_.site_norm = weights.norm;
+  task_.noise_limit = weights.noise_limit;
 }
 
 void NetworkSession::set_gradients(std::span<const double> mean, std::span<const double> variance,
@@ -72,6 +75,7 @@ void NetworkSession::set_gradients(std::span<const double> mean, std::span<const
   task_.mean_scale = mean_scale_.data();
   task_.variance_scale = variance_scale_.data();
   task_.noise_weight = noise_weight;
+  task_.noise_limit = NetworkTask::kNone;
 }
 
 void NetworkSession::clipped_sum(std::uint64_t step, std::span<std::int64_t> sum) {
@@ -101,17 +105,10 @@ NetworkPasses::NetworkPasses(const NetworkKernelTable& network, const NetworkRec
   prior_eta_.assign(eta_.size(), 0.0);
   std::copy_n(gamma.data(), 2, gamma_);
   std::copy_n(prior_gamma.data(), 2, prior_gamma_);
-  pass_.task = {shape,
-                NetworkOutput::site,
-                1.0 / std::sqrt(shape.n_features + 1.0),
-                1.0 / std::sqrt(shape.n_hidden + 1.0),
-                nullptr,
-                nullptr,
-                1.0,
-                site_weight,
-                0.0,
-                nullptr,
-                nullptr};
+  pass_.task = {.shape = shape,
+                .hidden_scale = 1.0 / std::sqrt(shape.n_features + 1.0),
+                .output_scale = 1.0 / std::sqrt(shape.n_hidden + 1.0),
+                .site_weight = site_weight};
   pass_.eta = eta_.data();
   pass_.precision = precision_.data();
   pass_.prior_eta = prior_eta_.data();

@@ -18,6 +18,15 @@ struct NetworkRecords {
   std::int64_t n_rows;
 };
 
+// See NetworkTask.
+struct SiteWeights {
+  double eta = 1.0;
+  double precision = 1.0;
+  double noise = 0.0;
+  double norm = NetworkTask::kNone;
+  double noise_limit = NetworkTask::kNone;
+};
+
 class NetworkContribution final : public ContributionKernel {
  public:
   NetworkContribution(const NetworkKernelTable& kernels, const NetworkRecords& records, const NetworkTask& task)
@@ -51,7 +60,7 @@ class NetworkSession {
 
   // mean, variance: n_params each, of the cavity.  See NetworkTask.
   void set_sites(std::span<const double> mean, std::span<const double> variance, double noise_variance,
-                 double site_weight, double noise_weight);
+                 const SiteWeights& weights);
   // mean_scale, variance_scale: n_params each.
   void set_gradients(std::span<const double> mean, std::span<const double> variance, double noise_variance,
                      std::span<const double> mean_scale, std::span<const double> variance_scale, double noise_weight);

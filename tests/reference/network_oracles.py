@@ -1,7 +1,7 @@
 """Probabilistic back-propagation for one hidden ReLU layer in plain NumPy, straight from the formulas.
 
-The moments of a rectified Gaussian follow Hernandez-Lobato and Adams (2015), eqs. 16-17, through the ratio of density and
-distribution function; derivatives are finite differences or, for the whole network, written out again here.
+The moments of a rectified Gaussian follow Hernandez-Lobato and Adams (2015), eqs. 16-17, through the ratio of density
+and distribution function; derivatives are finite differences.
 """
 
 import numpy as np

@@ -84,8 +84,11 @@ class NetworkSession:
         mean: npt.NDArray[np.float64],
         variance: npt.NDArray[np.float64],
         noise_variance: float,
+        eta_weight: float,
         site_weight: float,
         noise_weight: float,
+        site_norm: float,
+        noise_limit: float,
     ) -> None: ...
     def set_gradients(
         self,

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import mpmath
 import numpy as np
 import pytest
+from tests.reference import network_oracles as oracle
 
 from dpinfer.mechanism import _native
-from tests.reference import network_oracles as oracle
 
 KEY = bytes(range(32))
 SHAPES = [(1, 1), (3, 7), (2, 8), (5, 9), (8, 17)]
@@ -44,7 +45,7 @@ def test_sites_are_those_of_the_numeric_derivatives(d, hidden):
     X, y = records(d, 3)
     mean, variance = weights(d, hidden)
     native = session(X, y, hidden)
-    native.set_sites(mean, variance, 0.3, 0.1, 0.7)
+    native.set_sites(mean, variance, 0.3, 1.0, 0.1, 0.7, np.inf, np.inf)
     for i in range(3):
         got = native.plain_sum(one(i), np.inf)
 
@@ -87,7 +88,7 @@ def test_rectified_moments_are_right_far_in_the_tails(alpha, sd):
     mean = np.array([0.0, root * alpha * sd, 0.0, 0.0])
     variance = np.array([1e-30, 2 * sd**2, 1e-30, 1e-30])
     native = session(X, y, 1, (1 / root, 1.0))
-    native.set_sites(mean, variance, 1.0, 1.0, 0.0)
+    native.set_sites(mean, variance, 1.0, 1.0, 1.0, 0.0, np.inf, np.inf)
     got = native.plain_sum(one(0), np.inf)
     with mpmath.workdps(60):
         a, s = mpmath.mpf(alpha), mpmath.mpf(sd)
@@ -105,7 +106,7 @@ def test_a_site_without_a_tilted_variance_is_neutral():
     X, y = np.ones((1, 2)), np.array([1e4])
     mean, variance = weights(2, 3)
     native = session(X, y, 3)
-    native.set_sites(mean, variance, 1e-3, 1.0, 0.0)
+    native.set_sites(mean, variance, 1e-3, 1.0, 1.0, 0.0, np.inf, np.inf)
 
     def evidence(m, v):
         return oracle.log_evidence(m, v, 1e-3, X[0], y[0], 3)
@@ -127,7 +128,7 @@ def test_a_record_that_is_not_finite_adds_zero():
         chosen = X.copy()
         chosen[2, 1] = np.nan if len(rows) == 5 else 0.0
         native = session(chosen[list(rows)], y[list(rows)], 7, norm=1.0)
-        native.set_sites(mean, variance, 0.3, 0.1, 0.5)
+        native.set_sites(mean, variance, 0.3, 1.0, 0.1, 0.5, np.inf, np.inf)
         sums.append(native.clipped_sum(0))
     np.testing.assert_array_equal(*sums)
 
@@ -143,7 +144,7 @@ for d, hidden in ((1, 1), (3, 7), (5, 9), (8, 50)):
     mean, variance = weights(d, hidden)
     for threads in (1, 2, 3, 7):
         native = session(X, y, hidden, rate=0.5, norm=0.8, n_threads=threads)
-        native.set_sites(mean, variance, 0.3, 0.1, 0.5)
+        native.set_sites(mean, variance, 0.3, 1.0, 0.1, 0.5, np.inf, np.inf)
         parts.append(native.clipped_sum(3))
         native.set_gradients(mean, variance, 0.3, np.ones_like(mean), variance, 0.5)
         parts.append(native.clipped_sum(4))
@@ -154,7 +155,7 @@ sys.stdout.write(np.concatenate(parts).tobytes().hex())
 
 
 def test_every_variant_and_number_of_threads_gives_the_same_bits():
-    root = os.fspath(os.path.abspath("."))
+    root = os.fspath(Path(__file__).resolve().parents[3])
     digests = {}
     for variant in ("portable", "avx2", "avx512"):
         run = subprocess.run(
@@ -227,6 +228,6 @@ def test_sessions_refuse_states_of_the_wrong_length():
     native = session(X, y, 4)
     good = np.ones((2 + 2) * 4 + 1)
     with pytest.raises(ValueError, match="variance must have 17 elements"):
-        native.set_sites(good, np.ones(16), 1.0, 1.0, 0.0)
+        native.set_sites(good, np.ones(16), 1.0, 1.0, 1.0, 0.0, np.inf, np.inf)
     with pytest.raises(ValueError, match="rows"):
         native.plain_sum(one(3), 1.0)

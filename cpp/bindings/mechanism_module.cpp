@@ -3,6 +3,7 @@
 
 void bind_affine_session(pybind11::module_& module);
 void bind_network(pybind11::module_& module);
+void bind_site_session(pybind11::module_& module);
 void bind_step_session(pybind11::module_& module);
 void bind_random_source(pybind11::module_& module);
 
@@ -12,4 +13,5 @@ PYBIND11_MODULE(_native, module) {
   bind_step_session(module);
   bind_affine_session(module);
   bind_network(module);
+  bind_site_session(module);
 }

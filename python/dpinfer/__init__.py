@@ -30,13 +30,16 @@ _NAMES = {
     "Posterior": "dpinfer.inference",
     "PrivacyPlan": "dpinfer.accounting",
     "Release": "dpinfer.release",
+    "SiteRelease": "dpinfer.release",
     "account": "dpinfer.accounting",
     "coverage_study": "dpinfer.studies",
     "load_release": "dpinfer.release",
     "noise_aware_posterior": "dpinfer.inference",
     "plan_privacy": "dpinfer.accounting",
     "release_from_arrays": "dpinfer.release",
+    "run_dp_sep": "dpinfer.mechanism",
     "run_dpvi": "dpinfer.mechanism",
+    "run_sep": "dpinfer.mechanism",
 }
 
 __all__ = [
@@ -45,6 +48,7 @@ __all__ = [
     "Posterior",
     "PrivacyPlan",
     "Release",
+    "SiteRelease",
     "__version__",
     "account",
     "accounting",
@@ -62,7 +66,9 @@ __all__ = [
     "plots",
     "release",
     "release_from_arrays",
+    "run_dp_sep",
     "run_dpvi",
+    "run_sep",
     "studies",
     "tabular",
     "testing",
@@ -87,8 +93,8 @@ if TYPE_CHECKING:
     from dpinfer.accounting import PrivacyPlan, account, plan_privacy
     from dpinfer.estimators import BayesianLogisticRegression
     from dpinfer.inference import Posterior, noise_aware_posterior
-    from dpinfer.mechanism import run_dpvi
-    from dpinfer.release import Release, load_release, release_from_arrays
+    from dpinfer.mechanism import run_dp_sep, run_dpvi, run_sep
+    from dpinfer.release import Release, SiteRelease, load_release, release_from_arrays
     from dpinfer.studies import CoverageResult, coverage_study
 
 

@@ -11,19 +11,23 @@ from dpinfer.accounting.accountant import ACCOUNTANTS, AccountantName, certify
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.calibration import calibrate
-from dpinfer.accounting.events import Event, GaussianEvent, PoissonSampled, SelfComposed
+from dpinfer.accounting.events import Event, GaussianEvent, PoissonSampled, SampledWithoutReplacement, SelfComposed
 
-__all__ = ["PrivacyPlan", "plan_privacy"]
+__all__ = ["SAMPLINGS", "PrivacyPlan", "plan_privacy"]
+
+SAMPLINGS = ("poisson", "uniform", "permutation")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPlan:
     """Noise, sampling and length of a private run, with the guarantee that was certified for them.
 
-    **Privacy.** Holds no records.  The guarantee is that ``n_steps`` Gaussian sums over Poisson samples, with noise of
-    standard deviation ``noise_multiplier * max_grad_norm``, are (``epsilon``, ``delta``)-differentially private under
-    ``adjacency``.  Build plans with :func:`plan_privacy` or :meth:`from_noise_multiplier`, which certify ``epsilon``;
-    the constructor checks types and intervals only, and :meth:`certify` does the accounting again.
+    **Privacy.** Holds no records.  The guarantee is that ``n_steps`` Gaussian sums over samples of the records, with
+    noise of standard deviation ``noise_multiplier * max_grad_norm``, are (``epsilon``, ``delta``)-differentially
+    private under ``adjacency``.  What is composed follows the sampling: ``n_steps`` Poisson-sampled or uniformly
+    sampled Gaussians, or, for permutations, one plain Gaussian per epoch, as one step of each touches a record and the
+    order amplifies nothing.  Build plans with :func:`plan_privacy` or :meth:`from_noise_multiplier`, which certify
+    ``epsilon``; the constructor checks types and intervals only, and :meth:`certify` does the accounting again.
 
     Parameters
     ----------
@@ -45,6 +49,12 @@ class PrivacyPlan:
         The target the noise was calibrated to; None when the noise was given.
     fallback : str or None
         The accountant that answered when the one asked for failed.
+    sampling : {"poisson", "uniform", "permutation"}
+        Which records take part in a step: each with probability ``sample_rate``; one, drawn uniformly and afresh; or
+        the next one in an order drawn afresh for every epoch of ``n_records`` steps.
+    n_records : int or None
+        The public number of records of "uniform" and "permutation", whose ``sample_rate`` is its inverse; None for
+        "poisson".
 
     Raises
     ------
@@ -69,16 +79,21 @@ class PrivacyPlan:
     accountant: AccountantName
     target_epsilon: float | None = None
     fallback: str | None = None
+    sampling: str = "poisson"
+    n_records: int | None = None
 
     def __post_init__(self) -> None:
         """Check the fields and store them in their types."""
+        check_choice("sampling", self.sampling, SAMPLINGS)
+        rate, n_records = _sampling(self.sampling, self.sample_rate, self.n_records)
         checked: dict[str, Any] = {
+            "n_records": n_records,
             "noise_multiplier": check_interval("noise_multiplier", self.noise_multiplier, 0.0),
             "epsilon": _check_epsilon(self.epsilon),
             "delta": check_interval("delta", self.delta, 0.0, 1.0),
-            "sample_rate": check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False),
+            "sample_rate": rate,
             "n_steps": check_integer("n_steps", self.n_steps, minimum=1),
-            "adjacency": as_adjacency(self.adjacency),
+            "adjacency": _relation(as_adjacency(self.adjacency), self.sampling),
         }
         check_choice("accountant", self.accountant, ACCOUNTANTS)
         if self.fallback is not None:
@@ -94,7 +109,7 @@ class PrivacyPlan:
     @property
     def event(self) -> Event:
         """The privacy event of the whole run."""
-        return _event(self.noise_multiplier, self.sample_rate, self.n_steps)
+        return _event(self.noise_multiplier, self.sample_rate, self.n_steps, self.sampling, self.n_records)
 
     def certify(self) -> PrivacyBound:
         """Account the plan's event again with the plan's accountant.
@@ -112,12 +127,14 @@ class PrivacyPlan:
     def from_noise_multiplier(
         cls,
         noise_multiplier: float,
-        sample_rate: float,
+        sample_rate: float | None,
         n_steps: int,
         delta: float,
         *,
-        adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+        adjacency: Adjacency | str | None = None,
         accountant: AccountantName = "pld",
+        sampling: str = "poisson",
+        n_records: int | None = None,
     ) -> "PrivacyPlan":
         """Certify the epsilon of a given noise multiplier.
 
@@ -127,16 +144,18 @@ class PrivacyPlan:
         ----------
         noise_multiplier : float
             Standard deviation of the noise divided by ``max_grad_norm``, in (0, inf).
-        sample_rate : float
-            Probability with which a record takes part in a step, in (0, 1].
+        sample_rate : float or None
+            Probability with which a record takes part in a step, in (0, 1]; None unless sampling is "poisson".
         n_steps : int
             Number of steps, at least 1.
         delta : float
             In (0, 1).
-        adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-            The relation between neighbouring data sets.
+        adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}, optional
+            The relation between neighbouring data sets; as in :func:`plan_privacy`.
         accountant : {"pld", "prv", "rdp"}
             Which accountant certifies.
+        sampling, n_records
+            As in :func:`plan_privacy`.
 
         Returns
         -------
@@ -160,14 +179,19 @@ class PrivacyPlan:
         >>> round(PrivacyPlan.from_noise_multiplier(20.0, 0.1, 10_000, 1e-5).epsilon, 3)
         1.996
         """
-        event = _event(noise_multiplier, sample_rate, check_integer("n_steps", n_steps, minimum=1))
-        bound = certify(event, delta=delta, adjacency=adjacency, accountant=accountant)
+        check_choice("sampling", sampling, SAMPLINGS)
+        rate, n_records = _sampling(sampling, sample_rate, n_records)
+        steps = check_integer("n_steps", n_steps, minimum=1)
+        event = _event(noise_multiplier, rate, steps, sampling, n_records)
+        bound = certify(event, delta=delta, adjacency=_relation(adjacency, sampling), accountant=accountant)
         _warn_of_fallback(bound)
         return cls(
+            sampling=sampling,
+            n_records=n_records,
             noise_multiplier=noise_multiplier,
             epsilon=bound.epsilon,
             delta=delta,
-            sample_rate=sample_rate,
+            sample_rate=rate,
             n_steps=n_steps,
             adjacency=bound.adjacency,
             accountant=accountant,
@@ -208,10 +232,11 @@ class PrivacyPlan:
         if not isinstance(data, Mapping):
             raise ValueError(f"a plan must be a mapping, got {type(data).__name__}")
         wanted = {field.name for field in fields(cls)}
-        if set(data) != wanted:
-            missing, unknown = sorted(wanted - set(data)), sorted(str(key) for key in set(data) - wanted)
+        # Plans stored before there was a choice of sampling are Poisson plans.
+        arguments = {"sampling": "poisson", "n_records": None, **data}
+        if set(arguments) != wanted:
+            missing, unknown = sorted(wanted - set(arguments)), sorted(str(key) for key in set(arguments) - wanted)
             raise ValueError(f"a plan must have exactly the fields {sorted(wanted)}; {missing=}, {unknown=}")
-        arguments = dict(data)
         if arguments["epsilon"] is None:
             arguments["epsilon"] = math.inf
         try:
@@ -224,12 +249,14 @@ def plan_privacy(
     *,
     target_epsilon: float,
     target_delta: float,
-    sample_rate: float,
+    sample_rate: float | None = None,
     n_steps: int,
-    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    adjacency: Adjacency | str | None = None,
     accountant: AccountantName = "pld",
+    sampling: str = "poisson",
+    n_records: int | None = None,
 ) -> PrivacyPlan:
-    """Find the least noise with which a run of Poisson-sampled Gaussian steps meets a privacy target.
+    """Find the least noise with which a run of sampled Gaussian steps meets a privacy target.
 
     **Privacy.** Reads no records.  The guarantee is that of :class:`PrivacyPlan`, with ``epsilon`` at most
     ``target_epsilon``.
@@ -240,14 +267,21 @@ def plan_privacy(
         In (0, inf).
     target_delta : float
         In (0, 1).
-    sample_rate : float
-        Probability with which a record takes part in a step, in (0, 1]; 1 uses every record in every step.
+    sample_rate : float, optional
+        Probability with which a record takes part in a step, in (0, 1]; 1 uses every record in every step.  For, and
+        only for, Poisson sampling.
     n_steps : int
-        Number of steps, at least 1.
-    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
-        The relation between neighbouring data sets; ``"replace_one"`` needs a ``sample_rate`` of 1.
+        Number of steps, at least 1.  With "uniform" and "permutation" a step reads one record.
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}, optional
+        The relation between neighbouring data sets; "add_remove" by default for Poisson sampling, "replace_one" for the
+        others, whose number of records is public.  ``"replace_one"`` with Poisson sampling needs a ``sample_rate`` of
+        1.
     accountant : {"pld", "prv", "rdp"}
         Which accountant certifies.
+    sampling : {"poisson", "uniform", "permutation"}
+        See :class:`PrivacyPlan`.
+    n_records : int, optional
+        The *public* number of records; for, and only for, "uniform" and "permutation".
 
     Returns
     -------
@@ -273,14 +307,23 @@ def plan_privacy(
     >>> plan = plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=1.0, n_steps=100)
     >>> round(plan.noise_multiplier, 2)
     37.31
+    >>> single = {"target_epsilon": 1.0, "target_delta": 1e-5, "n_steps": 100_000, "n_records": 1000}
+    >>> round(plan_privacy(**single, sampling="uniform").noise_multiplier / 2.0, 3)
+    1.588
+    >>> round(plan_privacy(**single, sampling="permutation").noise_multiplier / 2.0, 1)
+    37.3
     """
     target = check_interval("target_epsilon", target_epsilon, 0.0)
     delta = check_interval("target_delta", target_delta, 0.0, 1.0)
-    rate = check_interval("sample_rate", sample_rate, 0.0, 1.0, high_open=False)
+    check_choice("sampling", sampling, SAMPLINGS)
+    rate, n_records = _sampling(sampling, sample_rate, n_records)
     steps = check_integer("n_steps", n_steps, minimum=1)
-    noise_multiplier, bound = calibrate(_event_maker(rate, steps), target, delta, adjacency, accountant)
+    make_event = _event_maker(rate, steps, sampling, n_records)
+    noise_multiplier, bound = calibrate(make_event, target, delta, _relation(adjacency, sampling), accountant)
     _warn_of_fallback(bound)
     return PrivacyPlan(
+        sampling=sampling,
+        n_records=n_records,
         noise_multiplier=noise_multiplier,
         epsilon=bound.epsilon,
         delta=delta,
@@ -293,12 +336,43 @@ def plan_privacy(
     )
 
 
-def _event(noise_multiplier: float, sample_rate: float, n_steps: int) -> Event:
-    return SelfComposed(PoissonSampled(sample_rate, GaussianEvent(noise_multiplier)), n_steps)
+def _event(
+    noise_multiplier: float, sample_rate: float, n_steps: int, sampling: str = "poisson", n_records: int | None = None
+) -> Event:
+    noise = GaussianEvent(noise_multiplier)
+    if n_records is None:
+        return SelfComposed(PoissonSampled(sample_rate, noise), n_steps)
+    if sampling == "uniform":
+        return SelfComposed(SampledWithoutReplacement(n_records, 1, noise), n_steps)
+    # One step of each epoch touches a record, the last epoch's too when it is not a whole one.
+    return SelfComposed(noise, -(-n_steps // n_records))
 
 
-def _event_maker(sample_rate: float, n_steps: int) -> Callable[[float], Event]:
-    return lambda noise_multiplier: _event(noise_multiplier, sample_rate, n_steps)
+def _event_maker(sample_rate: float, n_steps: int, sampling: str, n_records: int | None) -> Callable[[float], Event]:
+    return lambda noise_multiplier: _event(noise_multiplier, sample_rate, n_steps, sampling, n_records)
+
+
+def _sampling(sampling: str, sample_rate: Any, n_records: Any) -> tuple[float, int | None]:
+    """Return (sample rate, number of records or None), checked against the sampling."""
+    if sampling == "poisson":
+        if n_records is not None:
+            raise ValueError("n_records must not be given with sampling='poisson'")
+        return check_interval("sample_rate", sample_rate, 0.0, 1.0, high_open=False), None
+    if n_records is None:
+        raise ValueError(f"n_records must be given with sampling={sampling!r}")
+    count = check_integer("n_records", n_records, minimum=1)
+    if sample_rate is not None and sample_rate != 1.0 / count:
+        raise ValueError(f"sample_rate must not be given with sampling={sampling!r}: it is 1 / n_records")
+    return 1.0 / count, count
+
+
+def _relation(adjacency: Adjacency | str | None, sampling: str) -> Adjacency:
+    if adjacency is None:
+        return Adjacency.ADD_REMOVE if sampling == "poisson" else Adjacency.REPLACE_ONE
+    relation = as_adjacency(adjacency)
+    if sampling != "poisson" and relation is Adjacency.ADD_REMOVE:
+        raise ValueError(f"adjacency must not be 'add_remove' with sampling={sampling!r}: its n_records is public")
+    return relation
 
 
 def _warn_of_fallback(bound: PrivacyBound) -> None:

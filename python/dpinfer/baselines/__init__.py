@@ -5,6 +5,7 @@ DPVI as first published is ``dpinfer.noise_aware_posterior(release, method="naiv
 """
 
 from dpinfer.baselines.bernstein_sheldon import bernstein_sheldon_posterior, gibbs_posterior, release_statistics
+from dpinfer.baselines.dp_em import EMRelease, run_dp_em
 from dpinfer.baselines.dpvim import run_dpvim
 from dpinfer.baselines.families import (
     BinomialFamily,
@@ -26,6 +27,7 @@ __all__ = [
     "BinomialFamily",
     "CategoricalFamily",
     "ConjugateFamily",
+    "EMRelease",
     "ExponentialFamily",
     "RegressionPrior",
     "StatisticRelease",
@@ -37,5 +39,6 @@ __all__ = [
     "gibbs_ss_noisy_posterior",
     "release_regression_statistics",
     "release_statistics",
+    "run_dp_em",
     "run_dpvim",
 ]

@@ -10,7 +10,8 @@ from dpinfer.cli.errors import EXIT_DONE, public_arguments
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pipeline import PosteriorRequest, analyse
 from dpinfer.cli.summary import to_text
-from dpinfer.release import load_release
+from dpinfer.errors import ReleaseFormatError
+from dpinfer.release import Release, load_release
 
 __all__ = ["add_parser", "run"]
 
@@ -33,6 +34,8 @@ def add_parser(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Load, compute, print and, with ``--out``, write."""
     release = load_release(args.release)
+    if not isinstance(release, Release):
+        raise ReleaseFormatError("RELEASE must be a gradient trace: for site traces use noise_aware_posterior")
     folder = None if args.out is None else OutputFolder(args.out, need_bytes=_PICTURE_BYTES)
     request = PosteriorRequest(
         method=args.method, hessian=args.hessian, prior=args.prior, burn_in=args.burn_in, level=args.level

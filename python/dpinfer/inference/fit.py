@@ -13,10 +13,11 @@ from dpinfer.inference.laplace import laplace_posterior
 from dpinfer.inference.mixture import NormalMixtures
 from dpinfer.inference.posterior import Posterior
 from dpinfer.inference.priors import PRIORS, TracePrior, coordinate_priors, optimum_under_model
+from dpinfer.inference.sites import site_posterior
 from dpinfer.inference.theta import IndependentTheta
 from dpinfer.inference.tied import FisherRun, TiedTrace, fisher_tied_nodes, pooled_slope_score, raw_scale_sums
 from dpinfer.models import Model, model_from_dict
-from dpinfer.release import Release
+from dpinfer.release import Release, SiteRelease
 
 __all__ = ["noise_aware_posterior"]
 
@@ -30,7 +31,7 @@ FISHER_BURN_IN = 0.35
 
 
 def noise_aware_posterior(
-    release: Release,
+    release: Release | SiteRelease,
     *,
     method: str = "exact",
     hessian: str = "auto",
@@ -51,8 +52,10 @@ def noise_aware_posterior(
 
     Parameters
     ----------
-    release : Release
-        With T steps and k gradient coordinates.
+    release : Release or SiteRelease
+        With T steps and k gradient coordinates; or the trace of DP-SEP, which takes `method` "exact", "naive" or
+        "averaged", `burn_in`, `model`, `n_samples` and `seed`, and every other argument at its default (see
+        :func:`dpinfer.inference.sites.site_posterior`).
     method : {"exact", "laplace", "emcee", "nuts", "naive", "averaged"}
         "exact" integrates the trace model by quadrature, to about nine digits; "laplace", "emcee" and "nuts" (extra
         ``dpinfer[nuts]``) approximate the same posterior and are there to compare with.  "naive" is q at the last
@@ -117,8 +120,14 @@ def noise_aware_posterior(
     >>> bool(abs(posterior.optimum_mean[0] - 2.0) < 5 * posterior.optimum_stddev[0])
     True
     """
+    if isinstance(release, SiteRelease):
+        given = {"hessian": hessian != "auto", "prior": prior != "weak", "n_warmup": n_warmup is not None}
+        for name, changed in given.items():
+            if changed:
+                raise ValueError(f"{name} must be left at its default for the trace of DP-SEP")
+        return site_posterior(release, method=method, burn_in=burn_in, n_samples=n_samples, seed=seed, model=model)
     if not isinstance(release, Release):
-        raise TypeError(f"release must be a Release, got {type(release).__name__}")
+        raise TypeError(f"release must be a Release or a SiteRelease, got {type(release).__name__}")
     check_choice("method", method, METHODS)
     check_choice("hessian", hessian, HESSIANS)
     if hessian == "auto":

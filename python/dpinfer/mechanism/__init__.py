@@ -10,8 +10,19 @@ import os
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
+from dpinfer.mechanism.dpsep import run_dp_sep
 from dpinfer.mechanism.dpvi import CLIP_QUANTILE, run_dpvi
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.scaling import FisherScaling
+from dpinfer.mechanism.sep import SEPResult, run_sep
 
-__all__ = ["CLIP_QUANTILE", "FisherScaling", "OSRandomSource", "RandomSource", "run_dpvi"]
+__all__ = [
+    "CLIP_QUANTILE",
+    "FisherScaling",
+    "OSRandomSource",
+    "RandomSource",
+    "SEPResult",
+    "run_dp_sep",
+    "run_dpvi",
+    "run_sep",
+]

@@ -154,6 +154,8 @@ def run_dpvi(
         raise TypeError(f"y must be given for {type(model).__name__}")
     if not isinstance(plan, PrivacyPlan):
         raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
+    if plan.sampling != "poisson":
+        raise ValueError(f"plan must be for Poisson sampling, got {plan.sampling!r}")
     n_records = check_integer("n_records", n_records, 1)
     if recipe is None:
         own = grad_scale is not None or learning_rate is not None or gradient == "aligned"

@@ -10,6 +10,7 @@ from dpinfer.models.conjugate import BetaBernoulli, BetaBinomial, DirichletCateg
 from dpinfer.models.conjugate_distributions import ConjugateDistribution, DirichletOnLogits, GammaOnSoftplus
 from dpinfer.models.conjugate_model import ConjugateModel
 from dpinfer.models.expected import ExpectedGradients, InformedModel, expected_gradients, prior_predictive_norm
+from dpinfer.models.gaussian_mixture import GaussianMixture
 from dpinfer.models.glm import (
     GeneralizedLinearModel,
     LogisticRegression,
@@ -30,6 +31,7 @@ __all__ = [
     "ExpectedGradients",
     "GammaExponential",
     "GammaOnSoftplus",
+    "GaussianMixture",
     "GeneralizedLinearModel",
     "InformedModel",
     "LinearRegression",

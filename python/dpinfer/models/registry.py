@@ -5,6 +5,7 @@ from typing import Any
 
 from dpinfer.models.base import Model
 from dpinfer.models.conjugate import BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential
+from dpinfer.models.gaussian_mixture import GaussianMixture
 from dpinfer.models.glm import LogisticRegression, PoissonRegression, ProbitRegression
 from dpinfer.models.linear_regression import LinearRegression
 
@@ -17,6 +18,7 @@ _KINDS: dict[str, type[Model]] = {
         BetaBinomial,
         DirichletCategorical,
         GammaExponential,
+        GaussianMixture,
         LinearRegression,
         LogisticRegression,
         PoissonRegression,

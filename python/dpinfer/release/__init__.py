@@ -1,11 +1,12 @@
-"""The one object that crosses the privacy boundary: what a private mechanism has published.
+"""What crosses the privacy boundary: what a private mechanism has published.
 
-**Privacy.** A :class:`Release` holds noisy quantities and public settings only; everything computed from it is
-post-processing and costs nothing.
+**Privacy.** A :class:`Release` (a gradient trace) or :class:`SiteRelease` (the trace of DP-SEP) holds noisy quantities
+and public settings only; everything computed from it is post-processing and costs nothing.
 """
 
 from dpinfer.release.external import release_from_arrays
 from dpinfer.release.files import load_release, save_release
+from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.trace import Release
 
-__all__ = ["Release", "load_release", "release_from_arrays", "save_release"]
+__all__ = ["Release", "SiteRelease", "load_release", "release_from_arrays", "save_release"]

@@ -16,11 +16,13 @@ import numpy as np
 
 from dpinfer.accounting import Adjacency, event_from_dict
 from dpinfer.errors import ReleaseFormatError
+from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.trace import Release
 
 __all__ = ["load_release", "save_release", "write_atomically"]
 
 FORMAT_NAME = "dpinfer-release"
+SITE_FORMAT_NAME = "dpinfer-site-release"
 FORMAT_VERSION = 1
 
 _ARRAYS = ("params", "positions", "noisy_gradients", "noise_stddev", "final_params", "grad_scale", "learning_rate")
@@ -35,6 +37,21 @@ _SCALARS = (
     "secure",
     "model_spec",
     "settings",
+)
+_SITE_ARRAYS = ("loc", "precision", "noisy_sums", "damping", "floor", "prior_loc")
+_SITE_SCALARS = (
+    "noise_stddev",
+    "block_weight",
+    "sample_rate",
+    "n_records",
+    "prior_scale",
+    "sites",
+    "sampling",
+    "isotropic",
+    "max_site_norm",
+    "noise_multiplier",
+    "delta",
+    "secure",
 )
 
 
@@ -67,14 +84,14 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         raise
 
 
-def save_release(release: Release, path: str | os.PathLike[str]) -> None:
+def save_release(release: Release | SiteRelease, path: str | os.PathLike[str]) -> None:
     """Save a release to one file.
 
-    **Privacy.** Writes what the release holds: noisy gradients and public settings.
+    **Privacy.** Writes what the release holds: noisy gradients or sums and public settings.
 
     Parameters
     ----------
-    release : Release
+    release : Release or SiteRelease
     path : path-like
         Written atomically: a failure leaves no partial file.
 
@@ -83,32 +100,37 @@ def save_release(release: Release, path: str | os.PathLike[str]) -> None:
     OSError
         If the file cannot be written.
     """
-    if not isinstance(release, Release):
-        raise TypeError(f"release must be a Release, got {type(release).__name__}")
-    header: dict[str, Any] = {name: getattr(release, name) for name in _SCALARS}
+    if not isinstance(release, (Release, SiteRelease)):
+        raise TypeError(f"release must be a Release or a SiteRelease, got {type(release).__name__}")
+    scalars = _SCALARS if isinstance(release, Release) else _SITE_SCALARS
+    header: dict[str, Any] = {name: getattr(release, name) for name in scalars}
     header["model_spec"] = dict(release.model_spec)
     header["settings"] = dict(release.settings)
     header["names"] = list(release.names)
     header["event"] = release.event.to_dict()
     header["adjacency"] = release.adjacency.value
     header["certified_epsilon"] = None if math.isinf(release.certified_epsilon) else release.certified_epsilon
-    header["positions_are_params"] = release.positions is release.params
-    document = {"format": FORMAT_NAME, "version": FORMAT_VERSION, "release": header}
+    if isinstance(release, Release):
+        header["positions_are_params"] = release.positions is release.params
+        names = [name for name in _ARRAYS if name != "positions" or not header["positions_are_params"]]
+        arrays = {name: getattr(release, name) for name in names if getattr(release, name) is not None}
+        kind = FORMAT_NAME
+    else:
+        arrays = {name: getattr(release, name) for name in _SITE_ARRAYS}
+        kind = SITE_FORMAT_NAME
+    document = {"format": kind, "version": FORMAT_VERSION, "release": header}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(_entry("release.json"), json.dumps(document, allow_nan=False, sort_keys=True, indent=1))
-        for name in _ARRAYS:
-            array = getattr(release, name)
-            if array is None or (name == "positions" and header["positions_are_params"]):
-                continue
+        for name, array in arrays.items():
             content = io.BytesIO()
             np.save(content, array, allow_pickle=False)
             archive.writestr(_entry(f"{name}.npy"), content.getvalue())
     write_atomically(path, buffer.getvalue())
 
 
-def load_release(path: str | os.PathLike[str]) -> Release:
-    """Load a release that :meth:`Release.save` wrote.
+def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease:
+    """Load a release that :meth:`Release.save` or :meth:`SiteRelease.save` wrote.
 
     **Privacy.** Post-processing of a Release.
 
@@ -118,7 +140,7 @@ def load_release(path: str | os.PathLike[str]) -> Release:
 
     Returns
     -------
-    Release
+    Release or SiteRelease
 
     Raises
     ------
@@ -131,7 +153,8 @@ def load_release(path: str | os.PathLike[str]) -> Release:
     try:
         with zipfile.ZipFile(content) as archive:
             document = json.loads(archive.read("release.json"))
-            if not isinstance(document, dict) or document.get("format") != FORMAT_NAME:
+            kind = document.get("format") if isinstance(document, dict) else None
+            if kind not in (FORMAT_NAME, SITE_FORMAT_NAME):
                 raise ReleaseFormatError("path must name a dpinfer release, got another kind of file")
             version = document.get("version")
             if version != FORMAT_VERSION:
@@ -142,20 +165,21 @@ def load_release(path: str | os.PathLike[str]) -> Release:
             members = set(archive.namelist())
             arrays: dict[str, Any] = {
                 name: np.lib.format.read_array(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
-                for name in _ARRAYS
+                for name in (_ARRAYS if kind == FORMAT_NAME else _SITE_ARRAYS)
                 if f"{name}.npy" in members
             }
+        epsilon = header.pop("certified_epsilon")
+        common: dict[str, Any] = {
+            "names": tuple(header.pop("names")),
+            "event": event_from_dict(header.pop("event")),
+            "adjacency": Adjacency(header.pop("adjacency")),
+            "certified_epsilon": math.inf if epsilon is None else epsilon,
+        }
+        if kind == SITE_FORMAT_NAME:
+            return SiteRelease(**arrays, **common, **header)
         if header.pop("positions_are_params"):
             arrays["positions"] = arrays["params"]
-        epsilon = header.pop("certified_epsilon")
-        return Release(
-            **arrays,
-            names=tuple(header.pop("names")),
-            event=event_from_dict(header.pop("event")),
-            adjacency=Adjacency(header.pop("adjacency")),
-            certified_epsilon=math.inf if epsilon is None else epsilon,
-            **header,
-        )
+        return Release(**arrays, **common, **header)
     except ReleaseFormatError:
         raise
     except (

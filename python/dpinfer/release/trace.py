@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.errors import InsecureReleaseError
+from dpinfer.release.guarantee import guarantee_in_words, stated_epsilon
 
 __all__ = ["Release"]
 
@@ -193,28 +193,12 @@ class Release:
         InsecureReleaseError
             If the noise came from a seeded generator.
         """
-        if not self.secure:
-            raise InsecureReleaseError(
-                "this release is NOT PRIVATE: its noise came from a seeded generator, so it has no epsilon"
-            )
-        return self.certified_epsilon
+        return stated_epsilon(self.certified_epsilon, secure=self.secure)
 
     @property
     def guarantee(self) -> str:
         """The privacy guarantee in words."""
-        if not self.secure:
-            return "NOT PRIVATE: the noise came from a seeded generator (for studies only)."
-        if math.isinf(self.certified_epsilon):
-            return "No privacy guarantee is claimed for this release."
-        relation = {
-            Adjacency.ADD_REMOVE: "adding or removing one record",
-            Adjacency.ZERO_OUT: "blanking one record",
-            Adjacency.REPLACE_ONE: "replacing one record",
-        }[self.adjacency]
-        return (
-            f"({self.certified_epsilon:.4g}, {self.delta:.3g})-differentially private with respect to {relation}; "
-            "this holds for the whole trace and for everything computed from it."
-        )
+        return guarantee_in_words(self.certified_epsilon, self.delta, self.adjacency, secure=self.secure)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""

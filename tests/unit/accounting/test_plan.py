@@ -12,6 +12,7 @@ from dpinfer.accounting import (
     GaussianEvent,
     PoissonSampled,
     PrivacyPlan,
+    SampledWithoutReplacement,
     SelfComposed,
     account,
     plan_privacy,
@@ -152,3 +153,48 @@ def test_missing_fields_are_refused(plan):
         PrivacyPlan.from_dict(data)
     with pytest.raises(ValueError, match="mapping"):
         PrivacyPlan.from_dict([])
+
+
+@pytest.mark.parametrize(("sampling", "published"), [("uniform", 1.588), ("permutation", 37.3)])
+def test_single_record_sampling_composes_what_touches_a_record(sampling, published):
+    plan = plan_privacy(
+        target_epsilon=1.0, target_delta=1e-5, n_steps=100_000, n_records=1000, sampling=sampling
+    )  # 100 epochs
+    assert plan.adjacency is Adjacency.REPLACE_ONE
+    # The noise of a sum that moves by up to 2 C is counted in C, so halves are per unit of sensitivity.
+    assert plan.noise_multiplier / 2.0 == pytest.approx(published, rel=2e-3)
+    assert plan.sample_rate == 1e-3
+    assert plan.certify().epsilon <= 1.0
+    assert PrivacyPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    if sampling == "permutation":
+        assert plan.event == SelfComposed(GaussianEvent(plan.noise_multiplier), 100)
+    else:
+        assert plan.event == SelfComposed(
+            SampledWithoutReplacement(1000, 1, GaussianEvent(plan.noise_multiplier)), 100_000
+        )
+
+
+def test_an_unfinished_epoch_is_counted():
+    plan = PrivacyPlan.from_noise_multiplier(10.0, None, 1001, 1e-5, sampling="permutation", n_records=1000)
+    assert plan.event == SelfComposed(GaussianEvent(10.0), 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"sampling": "shuffle"}, "sampling"),
+        ({"sampling": "uniform"}, "n_records"),
+        ({"sampling": "uniform", "n_records": 0}, "n_records"),
+        ({"sampling": "uniform", "n_records": 10, "sample_rate": 0.2}, "sample_rate"),
+        ({"sampling": "permutation", "n_records": 10, "sample_rate": None, "adjacency": "add_remove"}, "adjacency"),
+        ({"n_records": 10}, "n_records"),
+    ],
+)
+def test_sampling_and_its_numbers_must_agree(changes, name):
+    with pytest.raises(ValueError, match=name):
+        plan_privacy(**(GOOD | changes))
+
+
+def test_a_plan_stored_before_there_was_a_choice_of_sampling_is_read(plan):
+    old = {key: value for key, value in plan.to_dict().items() if key not in ("sampling", "n_records")}
+    assert PrivacyPlan.from_dict(old) == plan

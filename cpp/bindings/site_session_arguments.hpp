@@ -1,0 +1,120 @@
+// SiteSession as Python sees it: every argument is checked again here, whatever the Python layer has checked.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/array_arguments.hpp"
+#include "bindings/random_key.hpp"
+#include "mechanism/site_session.hpp"
+
+namespace dpinfer::bindings {
+
+namespace py = pybind11;
+
+// Keeps the caller's arrays alive for as long as the session reads them.
+struct PySiteSession {
+  std::vector<Array<double>> kept;
+  SiteSession session;
+};
+
+inline std::unique_ptr<PySiteSession> site_session(std::vector<Array<double>> kept, std::unique_ptr<SiteKernel> sites,
+                                                   std::int64_t n_rows, double max_site_norm, const py::bytes& key,
+                                                   int n_threads) {
+  if (n_rows < 1 || n_rows > (std::int64_t{1} << 31)) throw py::value_error("records must be 1 to 2**31");
+  if (sites->length() > kMaxLatticeDimension) throw py::value_error("a site must have at most 2**20 coordinates");
+  if (!(max_site_norm >= 1e-30 && max_site_norm <= 1e30))
+    throw py::value_error("max_site_norm must be in [1e-30, 1e30]");
+  if (n_threads < 0) throw py::value_error("n_threads must be at least 0");
+  return std::make_unique<PySiteSession>(PySiteSession{
+      std::move(kept), SiteSession(kernels(), std::move(sites), n_rows, max_site_norm, random_key(key), n_threads)});
+}
+
+template <typename Sites>
+std::unique_ptr<PySiteSession> mixture_session(const Array<double>& points, const Array<double>& log_weights,
+                                               const Array<double>& covariances, double max_site_norm,
+                                               const py::bytes& key, int n_threads) {
+  if (points.ndim() != 2 || points.shape(1) < 1) throw py::value_error("points must be (n, d)");
+  if (log_weights.ndim() != 1 || log_weights.shape(0) < 1) throw py::value_error("log_weights must be (j,)");
+  const py::ssize_t d = points.shape(1);
+  const py::ssize_t blocks = log_weights.shape(0);
+  if (d > 1000 || blocks > 100000) throw py::value_error("points must have at most 1000 columns");
+  auto sites =
+      std::make_unique<MixtureSites>(flat("points", points, points.size()), flat("log_weights", log_weights, blocks),
+                                     flat("covariances", covariances, blocks * d * d), static_cast<int>(d));
+  return site_session({points, log_weights, covariances}, std::move(sites), points.shape(0), max_site_norm, key,
+                      n_threads);
+}
+
+inline std::unique_ptr<PySiteSession> mixture_sites(const Array<double>& points, const Array<double>& log_weights,
+                                                    const Array<double>& covariances, double max_site_norm,
+                                                    const py::bytes& key, int n_threads) {
+  return mixture_session<MixtureSites>(points, log_weights, covariances, max_site_norm, key, n_threads);
+}
+
+inline std::unique_ptr<PySiteSession> mixture_moments(const Array<double>& points, const Array<double>& log_weights,
+                                                      const Array<double>& covariances, double max_site_norm,
+                                                      const py::bytes& key, int n_threads) {
+  return mixture_session<MixtureMoments>(points, log_weights, covariances, max_site_norm, key, n_threads);
+}
+
+inline std::unique_ptr<PySiteSession> binary_sites(const Array<double>& features, const Array<double>& response,
+                                                   bool intercept, const std::string& likelihood,
+                                                   const Array<double>& nodes, const Array<double>& weights,
+                                                   double max_site_norm, const py::bytes& key, int n_threads) {
+  if (features.ndim() != 2) throw py::value_error("features must be (n, d)");
+  const py::ssize_t d = features.shape(1);
+  if (d + (intercept ? 1 : 0) < 1 || d > 1400) throw py::value_error("features must have 1 to 1400 columns");
+  if (likelihood != "probit" && likelihood != "logistic")
+    throw py::value_error("likelihood must be 'probit' or 'logistic'");
+  auto sites = std::make_unique<BinarySites>(
+      flat("features", features, features.size()), flat("response", response, features.shape(0)), static_cast<int>(d),
+      intercept, likelihood == "probit" ? BinaryLikelihood::probit : BinaryLikelihood::logistic,
+      flat("nodes", nodes, nodes.size()), flat("weights", weights, nodes.size()));
+  return site_session({features, response, nodes, weights}, std::move(sites), features.shape(0), max_site_norm, key,
+                      n_threads);
+}
+
+inline void set_site_state(PySiteSession& self, const Array<double>& cavity_loc, const Array<double>& cavity_cov,
+                           const Array<double>& centre, const Array<double>& neutral, double block_weight) {
+  const py::ssize_t blocks = self.session.n_blocks();
+  const py::ssize_t d = self.session.width();
+  if (!(block_weight > 0.0 && std::isfinite(block_weight))) throw py::value_error("block_weight must be positive");
+  const SiteState state{flat("cavity_loc", cavity_loc, blocks * d), flat("cavity_cov", cavity_cov, blocks * d * d),
+                        flat("centre", centre, blocks * d), flat("neutral", neutral, self.session.length()),
+                        block_weight};
+  if (!self.session.set_state(state)) throw py::value_error("cavity_cov must be positive definite");
+}
+
+inline void check_noise(double noise_multiplier) {
+  if (!(noise_multiplier > 0.0 && noise_multiplier <= 1e7))
+    throw py::value_error("noise_multiplier must be in (0, 1e7]");
+}
+
+inline void check_rate(double sample_rate) {
+  if (!(sample_rate > 0.0 && sample_rate <= 1.0)) throw py::value_error("sample_rate must be in (0, 1]");
+}
+
+inline std::span<const std::int64_t> rows_of(const PySiteSession& self, const Array<std::int64_t>& rows) {
+  const auto listed = flat("rows", rows, rows.size());
+  for (const std::int64_t row : listed) {
+    if (row < 0 || row >= self.session.n_rows()) throw py::value_error("rows must be in range");
+  }
+  return listed;
+}
+
+// A new array of one number per coordinate, filled by fill(span) with the interpreter's lock released.
+template <typename Scalar, typename Fill>
+py::array_t<Scalar> filled(py::ssize_t size, const Fill& fill) {
+  py::array_t<Scalar> out(size);
+  const std::span<Scalar> span(out.mutable_data(), static_cast<std::size_t>(size));
+  py::gil_scoped_release unlocked;
+  fill(span);
+  return out;
+}
+
+}  // namespace dpinfer::bindings

@@ -1,0 +1,115 @@
+"""Public settings of a run of (DP-)SEP: starts, clipping norms, damping.  None of them depends on a record.
+
+**Privacy.** Reads no records.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer.accounting import PrivacyPlan
+from dpinfer.mechanism.site_sessions import SiteModel, block_shape, site_prior
+from dpinfer.models import GaussianMixture
+
+__all__ = ["Damping", "damping_rates", "expected_precision", "start_loc", "typical_site_norm"]
+
+FloatArray = npt.NDArray[np.float64]
+Damping: TypeAlias = float | str | npt.ArrayLike | Callable[[int], float]
+
+_REFERENCE_SEED = 20_230
+_REFERENCE_THETAS = 64
+_REFERENCE_RECORDS = 256
+_AUTO_TOTAL = 8.0
+_AUTO_MOST = 0.3
+
+
+def typical_site_norm(model: SiteModel, block_weight: float, quantile: float = 0.9) -> float:
+    """Return a quantile of the norm of centred contributions among the records that the model itself expects.
+
+    **Privacy.** Reads no records: parameters are drawn from the prior, records from the model, with a fixed seed.
+
+    Parameters
+    ----------
+    model : GaussianMixture, ProbitRegression or LogisticRegression
+    block_weight : float
+        Weight of the precisions in a contribution, positive.
+    quantile : float in (0, 1)
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from dpinfer.models import GaussianMixture
+    >>> round(typical_site_norm(GaussianMixture(4, 4, covariance=0.25), 0.1, 0.5), 1)
+    3.7
+    """
+    check_interval("quantile", quantile, 0.0, 1.0)
+    rng = np.random.default_rng(_REFERENCE_SEED)
+    if isinstance(model, GaussianMixture):
+        inverse = np.linalg.inv(model.covariances)
+        labels = rng.choice(model.n_components, _REFERENCE_THETAS * _REFERENCE_RECORDS, p=np.exp(model.log_weights))
+        whitened = rng.standard_normal((labels.size, model.n_features))
+        linear = np.einsum("nij,nj->ni", np.linalg.cholesky(inverse)[labels], whitened)
+        precision = np.sum(inverse**2, axis=(1, 2))[labels]
+        return float(np.quantile(np.sqrt(np.sum(linear**2, axis=1) + block_weight**2 * precision), quantile))
+    norms = []
+    for theta in model.sample_prior(_REFERENCE_THETAS, rng):
+        records, _ = model.reference_records(theta, _REFERENCE_RECORDS, rng)
+        first, second = model.record_derivatives(records, theta)
+        norms.append(np.sum(first**2, axis=1) + (block_weight * np.sum(second, axis=1)) ** 2)
+    return float(np.sqrt(np.quantile(np.concatenate(norms), quantile)))
+
+
+def expected_precision(model: SiteModel, n_records: int) -> FloatArray:
+    """Return the posterior precision that the model expects before any record is seen, (J, d, d)."""
+    _, d = block_shape(model)
+    prior = site_prior(model).precision * np.eye(d)
+    if isinstance(model, GaussianMixture):
+        share = np.exp(model.log_weights)[:, None, None]
+        return np.asarray(prior + n_records * share * np.linalg.inv(model.covariances))
+    return np.asarray((prior + n_records * np.diag(model.information(np.zeros(d))))[None])
+
+
+def start_loc(model: SiteModel, start: npt.ArrayLike | None, draws: Callable[[int], FloatArray]) -> FloatArray:
+    """Return the means at which a run starts, (J, d): those given, draws of a mixture's prior, or the prior's mean.
+
+    A mixture's prior mean is a symmetric point, which no update would leave.
+    """
+    blocks, d = block_shape(model)
+    prior = site_prior(model)
+    if start is not None:
+        given = check_float_array("start", start)
+        if given.shape not in ((blocks, d), (blocks * d,)):
+            raise ValueError(f"start must have shape ({blocks}, {d}), got {given.shape}")
+        return given.reshape(blocks, d).copy()
+    if isinstance(model, GaussianMixture):
+        return np.asarray(prior.loc + prior.scale * draws(blocks * d).reshape(blocks, d))
+    return prior.loc.copy()
+
+
+def damping_rates(damping: Damping, plan: PrivacyPlan) -> FloatArray:
+    """Return the rate r of each step, (T,): the damping itself, or gamma / N**2 where a step reads one record."""
+    steps = plan.n_steps
+    single = plan.n_records
+    if isinstance(damping, str):
+        check_choice("damping", damping, ("auto",))
+        if single is not None:
+            return np.full(steps, 1.0 / single)
+        return np.full(steps, min(_AUTO_MOST, _AUTO_TOTAL / steps))
+    if callable(damping):
+        damping = [damping(step) for step in range(steps)]
+    values = check_float_array("damping", damping)
+    values = values[0] if np.ndim(damping) == 0 else values
+    if values.shape not in ((), (steps,)):
+        raise ValueError(f"damping must be a number or have shape ({steps},), got {values.shape}")
+    most = 1.0 if single is None else float(single)
+    if not np.all((values > 0.0) & (values <= most)):
+        kind = "a rate r" if single is None else "gamma"
+        raise ValueError(f"damping must be {kind} in (0, {most:g}] with sampling={plan.sampling!r}")
+    rates = np.full(steps, values) if values.ndim == 0 else values
+    return np.asarray(rates if single is None else rates / float(check_integer("n_records", single, 1)) ** 2)

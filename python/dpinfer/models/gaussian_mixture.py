@@ -1,0 +1,189 @@
+"""Mixtures of Gaussians with known weights and covariances: the means of the components are the parameters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpinfer._validate import check_float_array, check_integer, check_interval, check_real
+from dpinfer.models.base import FloatArray, Model
+from dpinfer.models.bijectors import sigmoid, softplus
+
+__all__ = ["GaussianMixture"]
+
+_START_RAW_SCALE = -2.0
+
+
+@dataclass(frozen=True)
+class GaussianMixture(Model):
+    """x ~ sum_j weights_j N(mean_j, covariance_j), with independent N(prior_loc, prior_scale**2 I) priors on the means.
+
+    **Privacy.** Public; holds no records.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of components J.
+    n_features : int
+        Dimension d of a record.
+    covariance : float, (d, d) or (J, d, d) nested sequence
+        Known covariances; a number is the variance of every coordinate.
+    weights : sequence of J floats, optional
+        Known weights, positive, normalised here; equal by default.
+    prior_loc : float or sequence of d floats
+        Prior mean of every component's mean.
+    prior_scale : float
+        Prior standard deviation of every coordinate of the means.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a value has the wrong type, shape or range.
+
+    Examples
+    --------
+    >>> GaussianMixture(2, 2, covariance=0.25).names
+    ('mean[0, 0]', 'mean[0, 1]', 'mean[1, 0]', 'mean[1, 1]')
+    """
+
+    n_components: int
+    n_features: int
+    covariance: Any = 1.0
+    weights: Sequence[float] | None = None
+    prior_loc: Any = 0.0
+    prior_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "n_components", check_integer("n_components", self.n_components, 1, 10_000))
+        put(self, "n_features", check_integer("n_features", self.n_features, 1, 1000))
+        put(self, "prior_scale", check_interval("prior_scale", self.prior_scale, 0.0))
+        covariance = check_float_array("covariance", self.covariance)
+        d = self.n_features
+        if np.ndim(self.covariance) == 0:
+            put(self, "covariance", check_interval("covariance", self.covariance, 0.0))
+        elif covariance.shape not in ((d, d), (self.n_components, d, d)):
+            raise ValueError(f"covariance must be a number, ({d}, {d}) or ({self.n_components}, {d}, {d})")
+        elif not np.allclose(covariance, np.swapaxes(covariance, -1, -2), rtol=1e-12, atol=0.0) or np.any(
+            np.linalg.eigvalsh(covariance) <= 0.0
+        ):
+            raise ValueError("covariance must be symmetric and positive definite")
+        else:
+            put(self, "covariance", covariance.tolist())
+        if self.weights is not None:
+            weights = check_float_array("weights", self.weights, (self.n_components,))
+            if not np.all(weights > 0.0):
+                raise ValueError("weights must be positive")
+            put(self, "weights", tuple((weights / weights.sum()).tolist()))
+        if np.ndim(self.prior_loc) == 0:
+            put(self, "prior_loc", check_real("prior_loc", self.prior_loc))
+        else:
+            put(self, "prior_loc", tuple(check_float_array("prior_loc", self.prior_loc, (d,)).tolist()))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the J d parameters, component by component."""
+        return tuple(f"mean[{j}, {i}]" for j in range(self.n_components) for i in range(self.n_features))
+
+    @cached_property
+    def covariances(self) -> FloatArray:
+        """Covariance of each component, (J, d, d)."""
+        shape = (self.n_components, self.n_features, self.n_features)
+        value = np.asarray(self.covariance)
+        if value.ndim == 0:
+            value = value * np.eye(self.n_features)
+        return np.ascontiguousarray(np.broadcast_to(value, shape))
+
+    @cached_property
+    def log_weights(self) -> FloatArray:
+        """Logarithm of each component's weight, (J,)."""
+        if self.weights is None:
+            return np.full(self.n_components, -np.log(self.n_components))
+        return np.asarray(np.log(np.asarray(self.weights, dtype=np.float64)))
+
+    @cached_property
+    def prior_means(self) -> FloatArray:
+        """Prior mean of each component's mean, (J, d)."""
+        return np.array(np.broadcast_to(np.asarray(self.prior_loc), (self.n_components, self.n_features)))
+
+    @property
+    def isotropic(self) -> bool:
+        """Whether every covariance is a multiple of the identity."""
+        variance = np.mean(np.diagonal(self.covariances, axis1=1, axis2=2), axis=1)
+        return bool(np.allclose(self.covariances, variance[:, None, None] * np.eye(self.n_features), atol=0.0))
+
+    def log_prior(self, theta: npt.ArrayLike) -> FloatArray:
+        """Return the log prior density, (...,) for (..., J d)."""
+        values = check_float_array("theta", theta, finite=False)
+        scaled = (values - self.prior_means.ravel()) / self.prior_scale
+        constant = 0.5 * np.log(2.0 * np.pi) + np.log(self.prior_scale)
+        return np.asarray(-0.5 * np.sum(scaled**2, axis=-1) - self.n_params * constant)
+
+    def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
+        """Return the gradient of the log prior at one theta (J d,)."""
+        return np.asarray((self.prior_means.ravel() - theta) / self.prior_scale**2)
+
+    def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient of E_q[log prior] in loc and raw_scale, in closed form."""
+        variance = self.prior_scale**2
+        return self.log_prior_gradient(loc), -softplus(raw_scale) * sigmoid(raw_scale) / variance
+
+    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
+        """Return the prior's mean and standard deviation of each parameter, two (J d,) arrays."""
+        return self.prior_means.ravel(), np.full(self.n_params, self.prior_scale)
+
+    def default_start(self) -> tuple[FloatArray, FloatArray]:
+        """Return the prior mean, where all components coincide, and raw_scale = -2.
+
+        A symmetric point: :func:`dpinfer.run_dp_sep` starts from draws of the prior instead.
+        """
+        return self.prior_means.ravel(), np.full(self.n_params, _START_RAW_SCALE)
+
+    def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike) -> FloatArray:
+        """Return log p(x | theta) of the caller's own points: (..., n_points) for theta (..., J d).
+
+        **Privacy.** Exact: not private if the points are.
+        """
+        points = check_float_array("X", X, (None, self.n_features))
+        values = np.asarray(theta, dtype=np.float64)
+        means = values.reshape(*values.shape[:-1], self.n_components, 1, self.n_features)
+        gaps = points - means
+        factor = np.linalg.cholesky(self.covariances)
+        whitened = np.linalg.solve(factor, np.swapaxes(gaps, -1, -2))
+        log_norm = np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
+        log_norm = self.log_weights - log_norm - 0.5 * self.n_features * np.log(2.0 * np.pi)
+        return np.asarray(
+            special.logsumexp(log_norm[:, None] - 0.5 * np.sum(whitened**2, axis=-2), axis=-2), dtype=np.float64
+        )
+
+    def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
+        """Draw parameters from the prior, (size, J d)."""
+        generator = np.random.default_rng(rng)
+        shape = (check_integer("size", size, 0), self.n_params)
+        return self.prior_means.ravel() + self.prior_scale * generator.standard_normal(shape)
+
+    def simulate(self, theta: npt.ArrayLike, n_records: int, rng: np.random.Generator | int) -> FloatArray:
+        """Draw records (n_records, d) from the mixture at theta (J d,)."""
+        generator = np.random.default_rng(rng)
+        means = check_float_array("theta", theta, (self.n_params,)).reshape(self.n_components, self.n_features)
+        labels = generator.choice(
+            self.n_components, check_integer("n_records", n_records, 0), p=np.exp(self.log_weights)
+        )
+        noise = generator.standard_normal((labels.size, self.n_features))
+        return np.asarray(means[labels] + np.einsum("nij,nj->ni", np.linalg.cholesky(self.covariances)[labels], noise))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model as JSON values."""
+        return {
+            "kind": "GaussianMixture",
+            "n_components": self.n_components,
+            "n_features": self.n_features,
+            "covariance": self.covariance,
+            "weights": None if self.weights is None else list(self.weights),
+            "prior_loc": list(self.prior_loc) if isinstance(self.prior_loc, tuple) else self.prior_loc,
+            "prior_scale": self.prior_scale,
+        }

@@ -1,0 +1,251 @@
+"""The site-trace release: every noisy sum of DP-SEP's sites, and the approximate posterior after each step."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
+from dpinfer.release.guarantee import guarantee_in_words, stated_epsilon
+
+__all__ = ["SiteRelease", "smat", "svec"]
+
+FloatArray = npt.NDArray[np.float64]
+
+SITES = ("centred", "natural")
+_ROOT_TWO = math.sqrt(2.0)
+
+
+def svec(matrices: FloatArray) -> FloatArray:
+    """Return symmetric (..., d, d) as vectors (..., d (d + 1) / 2) of the same (Frobenius) norm.
+
+    The upper triangle, row by row, with off-diagonal entries times sqrt(2).
+
+    Examples
+    --------
+    >>> svec(np.eye(2)).tolist()
+    [1.0, 0.0, 1.0]
+    """
+    d = matrices.shape[-1]
+    rows, columns = np.triu_indices(d)
+    return np.asarray(matrices[..., rows, columns] * np.where(rows == columns, 1.0, _ROOT_TWO))
+
+
+def smat(vectors: FloatArray, d: int) -> FloatArray:
+    """Invert :func:`svec`: (..., d (d + 1) / 2) to symmetric (..., d, d)."""
+    rows, columns = np.triu_indices(d)
+    result = np.empty((*vectors.shape[:-1], d, d))
+    values = vectors * np.where(rows == columns, 1.0, 1.0 / _ROOT_TWO)
+    result[..., rows, columns] = values
+    result[..., columns, rows] = values
+    return result
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SiteRelease:
+    """Everything a run of DP-SEP has published: the noisy sums of sites and the public facts needed to use them.
+
+    q is a product of J Gaussian blocks of dimension d, q(theta_j) = N(loc_j, precision_j**-1).  Step t released
+    ``noisy_sums[t]``: the sum over the step's sample of the records' clipped sites, in the coordinates
+    (linear terms of every block, block_weight times svec of the precision of every block), plus Gaussian noise of
+    standard deviation `noise_stddev` in each.  Centred sites have their linear terms relative to ``loc[t]``.
+
+    **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for; loc and precision are computed
+    from earlier sums and public numbers.  No record, exact statistic, seed or generator state is in it.
+
+    Parameters
+    ----------
+    loc : (T + 1, J, d) float64
+        Mean of each block before each step, and after the last.
+    precision : (T + 1, J, d (d + 1) / 2) float64
+        svec of each block's raw precision, before flooring: it may be indefinite.
+    noisy_sums : (T, k) float64
+        k = J (d + d (d + 1) / 2).
+    noise_stddev : float
+        Known standard deviation of the noise in each coordinate of each sum, positive.
+    block_weight : float
+        Weight w of the precisions in a contribution, positive.
+    damping : (T,) float64
+        Rate r of each step: x <- (1 - r) x + r (x0 + sum / sample_rate) in natural parameters; gamma / N**2 where one
+        record is read per step.
+    sample_rate : float in (0, 1]
+        Expected share of the records in a step.
+    n_records : int
+        The *public* number of records.
+    prior_loc : (J, d) float64
+    prior_scale : float
+        The prior is N(prior_loc, prior_scale**2 I).
+    names : tuple of J d str
+        Names of the model's parameters.
+    sites : {"centred", "natural"}
+    sampling : {"poisson", "uniform", "permutation"}
+    isotropic : bool
+        Whether precisions were used as multiples of the identity.
+    floor : (T + 1,) float64
+        Least eigenvalue of the precisions that were used.
+    max_site_norm, noise_multiplier : float
+    event : Event
+    adjacency : Adjacency
+    delta : float
+    certified_epsilon : float
+    secure : bool
+        False when a seeded generator drew the noise: then nothing private was protected and `epsilon` raises.
+    model_spec : mapping
+        The model as plain data (``model.to_dict()``).
+    settings : mapping
+        Further public settings as JSON values.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field has the wrong type, shape or range.
+    """
+
+    loc: FloatArray
+    precision: FloatArray
+    noisy_sums: FloatArray
+    damping: FloatArray
+    floor: FloatArray
+    prior_loc: FloatArray
+    noise_stddev: float
+    block_weight: float
+    sample_rate: float
+    n_records: int
+    prior_scale: float
+    names: tuple[str, ...]
+    sites: str
+    sampling: str
+    isotropic: bool
+    max_site_norm: float
+    noise_multiplier: float
+    event: Event = field(default_factory=NonPrivateEvent)
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    delta: float = 0.0
+    certified_epsilon: float = math.inf
+    secure: bool = True
+    model_spec: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        prior_loc = check_float_array("prior_loc", self.prior_loc, (None, None))
+        blocks, d = prior_loc.shape
+        half = d * (d + 1) // 2
+        sums = check_float_array("noisy_sums", self.noisy_sums, (None, blocks * (d + half)))
+        steps = sums.shape[0]
+        if steps < 1:
+            raise ValueError("noisy_sums must hold at least one step, got 0")
+        shapes = {
+            "prior_loc": (blocks, d),
+            "noisy_sums": sums.shape,
+            "loc": (steps + 1, blocks, d),
+            "precision": (steps + 1, blocks, half),
+            "damping": (steps,),
+            "floor": (steps + 1,),
+        }
+        for name, shape in shapes.items():
+            array = check_float_array(name, getattr(self, name), shape).view()
+            array.flags.writeable = False
+            put(self, name, array)
+        if not np.all((self.damping > 0.0) & (self.damping <= 1.0)):
+            raise ValueError("damping must lie in (0, 1]")
+        if not np.all(self.floor > 0.0):
+            raise ValueError("floor must be positive")
+        names = tuple(self.names)
+        if (
+            not all(isinstance(name, str) for name in names)
+            or len(names) != blocks * d
+            or len(set(names)) != len(names)
+        ):
+            raise ValueError(f"names must be {blocks * d} distinct strings")
+        put(self, "names", names)
+        for name in ("noise_stddev", "block_weight", "prior_scale", "max_site_norm", "noise_multiplier"):
+            put(self, name, check_interval(name, getattr(self, name), 0.0))
+        put(self, "sample_rate", check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False))
+        put(self, "n_records", check_integer("n_records", self.n_records, 1))
+        check_choice("sites", self.sites, SITES)
+        check_choice("sampling", self.sampling, ("poisson", "uniform", "permutation"))
+        for name in ("isotropic", "secure"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise TypeError(f"{name} must be a bool, got {type(getattr(self, name)).__name__}")
+        put(self, "adjacency", Adjacency(self.adjacency))
+        put(self, "delta", check_interval("delta", self.delta, 0.0, 1.0, low_open=False))
+        epsilon = float(self.certified_epsilon)
+        if math.isnan(epsilon) or epsilon < 0.0:
+            raise ValueError(f"certified_epsilon must be at least 0, got {epsilon}")
+        if isinstance(self.event, NonPrivateEvent) and math.isfinite(epsilon):
+            raise ValueError("certified_epsilon must be infinite for an event that claims no guarantee")
+        put(self, "certified_epsilon", epsilon)
+        put(self, "model_spec", MappingProxyType(dict(self.model_spec)))
+        put(self, "settings", MappingProxyType(dict(self.settings)))
+
+    @property
+    def n_steps(self) -> int:
+        """Number of released sums T."""
+        return int(self.noisy_sums.shape[0])
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of independent blocks J of q."""
+        return int(self.prior_loc.shape[0])
+
+    @property
+    def block_size(self) -> int:
+        """Dimension d of a block."""
+        return int(self.prior_loc.shape[1])
+
+    @property
+    def n_params(self) -> int:
+        """Number of model parameters J d."""
+        return len(self.names)
+
+    def linear_sums(self) -> FloatArray:
+        """Noisy sums of the linear terms, (T, J, d)."""
+        return self.noisy_sums[:, : self.n_params].reshape(-1, self.n_blocks, self.block_size)
+
+    def precision_sums(self) -> FloatArray:
+        """Noisy sums of the precisions' svec, the weight taken off, (T, J, d (d + 1) / 2)."""
+        return self.noisy_sums[:, self.n_params :].reshape(self.n_steps, self.n_blocks, -1) / self.block_weight
+
+    @property
+    def epsilon(self) -> float:
+        """The certified epsilon at `delta`; infinity when no guarantee is claimed.
+
+        Raises
+        ------
+        InsecureReleaseError
+            If the noise came from a seeded generator.
+        """
+        return stated_epsilon(self.certified_epsilon, secure=self.secure)
+
+    @property
+    def guarantee(self) -> str:
+        """The privacy guarantee in words."""
+        return guarantee_in_words(self.certified_epsilon, self.delta, self.adjacency, secure=self.secure)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""
+        from dpinfer.release.files import save_release
+
+        save_release(self, path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values.update(model_spec=dict(self.model_spec), settings=dict(self.settings))
+        return _rebuild, (values,)
+
+    def __repr__(self) -> str:
+        model = self.model_spec.get("kind", "unknown model")
+        blocks = f"{self.n_blocks} blocks of {self.block_size}"
+        head = f"SiteRelease({model}: {self.n_steps} steps, {blocks}, {self.sites} sites)"
+        return f"{head}\n  {self.guarantee}"
+
+
+def _rebuild(values: dict[str, Any]) -> SiteRelease:
+    return SiteRelease(**values)

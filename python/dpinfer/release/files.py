@@ -16,6 +16,7 @@ import numpy as np
 
 from dpinfer.accounting import Adjacency, event_from_dict
 from dpinfer.errors import ReleaseFormatError
+from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.trace import Release
 
@@ -23,6 +24,7 @@ __all__ = ["load_release", "save_release", "write_atomically"]
 
 FORMAT_NAME = "dpinfer-release"
 SITE_FORMAT_NAME = "dpinfer-site-release"
+NETWORK_FORMAT_NAME = "dpinfer-network-release"
 FORMAT_VERSION = 1
 
 _ARRAYS = ("params", "positions", "noisy_gradients", "noise_stddev", "final_params", "grad_scale", "learning_rate")
@@ -54,6 +56,23 @@ _SITE_SCALARS = (
     "secure",
 )
 
+_NETWORK_ARRAYS = ("loc", "precision", "noise_variance", "noisy_sums", "weights", "damping", "floor")
+_NETWORK_SCALARS = (
+    "noise_stddev",
+    "sample_rate",
+    "n_records",
+    "prior_precision",
+    "max_site_norm",
+    "noise_multiplier",
+    "delta",
+    "secure",
+)
+_KINDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
+    FORMAT_NAME: (Release, _ARRAYS, _SCALARS),
+    SITE_FORMAT_NAME: (SiteRelease, _SITE_ARRAYS, _SITE_SCALARS),
+    NETWORK_FORMAT_NAME: (NetworkRelease, _NETWORK_ARRAYS, _NETWORK_SCALARS),
+}
+
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write `content` to `path` so that a crash or a full disk leaves either the old file or the new one, never half.
@@ -84,14 +103,14 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         raise
 
 
-def save_release(release: Release | SiteRelease, path: str | os.PathLike[str]) -> None:
+def save_release(release: Release | SiteRelease | NetworkRelease, path: str | os.PathLike[str]) -> None:
     """Save a release to one file.
 
     **Privacy.** Writes what the release holds: noisy gradients or sums and public settings.
 
     Parameters
     ----------
-    release : Release or SiteRelease
+    release : Release, SiteRelease or NetworkRelease
     path : path-like
         Written atomically: a failure leaves no partial file.
 
@@ -100,9 +119,10 @@ def save_release(release: Release | SiteRelease, path: str | os.PathLike[str]) -
     OSError
         If the file cannot be written.
     """
-    if not isinstance(release, (Release, SiteRelease)):
-        raise TypeError(f"release must be a Release or a SiteRelease, got {type(release).__name__}")
-    scalars = _SCALARS if isinstance(release, Release) else _SITE_SCALARS
+    kind = next((name for name, entry in _KINDS.items() if isinstance(release, entry[0])), None)
+    if kind is None:
+        raise TypeError(f"release must be a Release, a SiteRelease or a NetworkRelease, got {type(release).__name__}")
+    _, array_names, scalars = _KINDS[kind]
     header: dict[str, Any] = {name: getattr(release, name) for name in scalars}
     header["model_spec"] = dict(release.model_spec)
     header["settings"] = dict(release.settings)
@@ -112,12 +132,8 @@ def save_release(release: Release | SiteRelease, path: str | os.PathLike[str]) -
     header["certified_epsilon"] = None if math.isinf(release.certified_epsilon) else release.certified_epsilon
     if isinstance(release, Release):
         header["positions_are_params"] = release.positions is release.params
-        names = [name for name in _ARRAYS if name != "positions" or not header["positions_are_params"]]
-        arrays = {name: getattr(release, name) for name in names if getattr(release, name) is not None}
-        kind = FORMAT_NAME
-    else:
-        arrays = {name: getattr(release, name) for name in _SITE_ARRAYS}
-        kind = SITE_FORMAT_NAME
+        array_names = tuple(name for name in _ARRAYS if name != "positions" or not header["positions_are_params"])
+    arrays = {name: getattr(release, name) for name in array_names if getattr(release, name) is not None}
     document = {"format": kind, "version": FORMAT_VERSION, "release": header}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
@@ -129,8 +145,8 @@ def save_release(release: Release | SiteRelease, path: str | os.PathLike[str]) -
     write_atomically(path, buffer.getvalue())
 
 
-def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease:
-    """Load a release that :meth:`Release.save` or :meth:`SiteRelease.save` wrote.
+def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | NetworkRelease:
+    """Load a release that its ``save`` wrote.
 
     **Privacy.** Post-processing of a Release.
 
@@ -140,7 +156,7 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease:
 
     Returns
     -------
-    Release or SiteRelease
+    Release, SiteRelease or NetworkRelease
 
     Raises
     ------
@@ -154,7 +170,7 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease:
         with zipfile.ZipFile(content) as archive:
             document = json.loads(archive.read("release.json"))
             kind = document.get("format") if isinstance(document, dict) else None
-            if kind not in (FORMAT_NAME, SITE_FORMAT_NAME):
+            if kind not in _KINDS:
                 raise ReleaseFormatError("path must name a dpinfer release, got another kind of file")
             version = document.get("version")
             if version != FORMAT_VERSION:
@@ -165,7 +181,7 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease:
             members = set(archive.namelist())
             arrays: dict[str, Any] = {
                 name: np.lib.format.read_array(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
-                for name in (_ARRAYS if kind == FORMAT_NAME else _SITE_ARRAYS)
+                for name in _KINDS[kind][1]
                 if f"{name}.npy" in members
             }
         epsilon = header.pop("certified_epsilon")
@@ -175,11 +191,10 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease:
             "adjacency": Adjacency(header.pop("adjacency")),
             "certified_epsilon": math.inf if epsilon is None else epsilon,
         }
-        if kind == SITE_FORMAT_NAME:
-            return SiteRelease(**arrays, **common, **header)
-        if header.pop("positions_are_params"):
+        if kind == FORMAT_NAME and header.pop("positions_are_params"):
             arrays["positions"] = arrays["params"]
-        return Release(**arrays, **common, **header)
+        release: Release | SiteRelease | NetworkRelease = _KINDS[kind][0](**arrays, **common, **header)
+        return release
     except ReleaseFormatError:
         raise
     except (

@@ -73,8 +73,8 @@ def clipped_divergence(eta: npt.ArrayLike, precision: npt.ArrayLike, max_norm: f
     Returns
     -------
     exact, published : float
-        The published formula differs where the precision is clipped: its trace term is d times the clipping factor, where
-        it must be divided by it, and the norm in its logarithm is that of the covariance.
+        The published formula differs where the precision is clipped: its trace term is d times the clipping factor,
+        where it must be divided by it, and the norm in its logarithm is that of the covariance.
 
     Raises
     ------

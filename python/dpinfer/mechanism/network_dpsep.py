@@ -3,6 +3,7 @@
 import math
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +29,13 @@ _NOISE_WEIGHT = 0.1
 _NOISE_RISE, _NOISE_FALL, _LEAST_NOISE = 1.25, 0.8, 1e-4
 _LEAST_NOISE_RATE = 0.02
 _START_NOISE = 0.5
+# The rule's clipping norm and block weight at N epsilon = 8000.
+_REFERENCE_SIGNAL, _REFERENCE_NORM, _REFERENCE_WEIGHT = 8000.0, 0.4, 0.4
 
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """Public settings of a private run, one rule for every data set: bench/sep_network_rule.py shows how it was chosen.
+    """Public settings of a private run; :meth:`rule` is the one for every data set.
 
     Everything is in units that do not depend on the data: contributions are scaled by the noise's released standard
     deviation, so that the clipping norm follows the residuals as they shrink.
@@ -54,13 +57,15 @@ class NetworkSettings:
 
     Examples
     --------
+    >>> NetworkSettings.rule(8000, 1.0).max_site_norm
+    0.4
     >>> NetworkSettings().rates(300).shape
     (300,)
     """
 
     max_site_norm: float = 0.4
     block_weight: float = 0.4
-    movement: tuple[float, float] = (120.0, 0.5)
+    movement: tuple[float, float] = (300.0, 10.0)
     floor: float = 1.0
     hidden_start: float = 0.6
     output_start: float = 0.0
@@ -75,23 +80,46 @@ class NetworkSettings:
         for name in ("hidden_start", "output_start"):
             put(self, name, check_interval(name, getattr(self, name), 0.0, low_open=False))
 
+    @classmethod
+    def rule(cls, n_records: int, epsilon: float) -> "NetworkSettings":
+        """Return the settings for a public number of records and a privacy target.
+
+        The clipping norm grows with the root of N epsilon: where there is more signal, less of it is clipped away.
+        Chosen on simulated data only (bench/sep_network_rule.py).
+
+        **Privacy.** Reads no records.
+
+        Parameters
+        ----------
+        n_records : int
+        epsilon : float
+            Positive.
+        """
+        n_records = check_integer("n_records", n_records, 1)
+        signal = n_records * check_interval("epsilon", epsilon, 0.0) / _REFERENCE_SIGNAL
+        norm = _REFERENCE_NORM * min(max(math.sqrt(signal), 0.5), 2.0)
+        return cls(max_site_norm=norm, block_weight=_REFERENCE_WEIGHT * min(_REFERENCE_NORM / norm, 1.0))
+
     def rates(self, n_steps: int) -> FloatArray:
         """Return the rate r of each step, (n_steps,), at most 0.9."""
         return np.minimum(np.linspace(*self.movement, n_steps) / n_steps, 0.9)
 
 
-def network_plan_arguments(n_records: int) -> dict[str, float | int]:
+def network_plan_arguments(n_records: int) -> dict[str, Any]:
     """Return the rule's ``sample_rate`` and ``n_steps`` for :func:`dpinfer.plan_privacy`, from the public N.
+
+    About 300 records a step, at least 2% of them: a smaller share would cost noise, a larger one only time.  Steps are
+    many because parallel updates of correlated weights are stable only when each is small.
 
     **Privacy.** Reads no records.
 
     Examples
     --------
-    >>> network_plan_arguments(8611)["n_steps"]
-    1000
+    >>> network_plan_arguments(6000)
+    {'sample_rate': 0.05, 'n_steps': 2000}
     """
     n_records = check_integer("n_records", n_records, 1)
-    return {"sample_rate": min(1.0, max(0.02, 100.0 / n_records)), "n_steps": 1000}
+    return {"sample_rate": min(1.0, max(0.02, 300.0 / n_records)), "n_steps": 2000}
 
 
 def run_network_dp_sep(
@@ -134,6 +162,7 @@ def run_network_dp_sep(
     n_records : int
         A *public* number of records.
     settings : NetworkSettings, optional
+        ``NetworkSettings.rule(n_records, plan.epsilon)`` by default; with an infinite epsilon, that of 10.
     start : (n,) array, optional
         Weights at which to start; must not depend on the records.  By default random ones of `start_seed`.
     start_seed : int
@@ -181,7 +210,7 @@ def run_network_dp_sep(
         raise ValueError(f"plan must have sampling='poisson', got {plan.sampling!r}")
     n_records = check_integer("n_records", n_records, 1)
     if settings is None:
-        settings = NetworkSettings()
+        settings = NetworkSettings.rule(n_records, min(plan.epsilon, 10.0))
     elif not isinstance(settings, NetworkSettings):
         raise TypeError(f"settings must be a NetworkSettings, got {type(settings).__name__}")
     seed = check_integer("start_seed", start_seed, 0)

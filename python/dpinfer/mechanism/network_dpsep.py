@@ -29,8 +29,8 @@ _NOISE_WEIGHT = 0.1
 _NOISE_RISE, _NOISE_FALL, _LEAST_NOISE = 1.25, 0.8, 1e-4
 _LEAST_NOISE_RATE = 0.02
 _START_NOISE = 0.5
-# The rule's clipping norm and block weight at N epsilon = 8000.
-_REFERENCE_SIGNAL, _REFERENCE_NORM, _REFERENCE_WEIGHT = 8000.0, 0.4, 0.4
+# The rule at N epsilon = 8000.
+_REFERENCE_SIGNAL, _REFERENCE_NORM, _REFERENCE_WEIGHT, _REFERENCE_MOVEMENT = 8000.0, 0.4, 0.4, (300.0, 10.0)
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,9 @@ class NetworkSettings:
     def rule(cls, n_records: int, epsilon: float) -> "NetworkSettings":
         """Return the settings for a public number of records and a privacy target.
 
-        The clipping norm grows with the root of N epsilon: where there is more signal, less of it is clipped away.
-        Chosen on simulated data only (bench/sep_network_rule.py).
+        Clipping norm and movement grow with the root of N epsilon: where there is more signal, less of it is clipped
+        away and q may move further before noise accumulates.  Chosen on simulated data only
+        (bench/sep_network_rule.py).
 
         **Privacy.** Reads no records.
 
@@ -98,7 +99,12 @@ class NetworkSettings:
         n_records = check_integer("n_records", n_records, 1)
         signal = n_records * check_interval("epsilon", epsilon, 0.0) / _REFERENCE_SIGNAL
         norm = _REFERENCE_NORM * min(max(math.sqrt(signal), 0.5), 2.0)
-        return cls(max_site_norm=norm, block_weight=_REFERENCE_WEIGHT * min(_REFERENCE_NORM / norm, 1.0))
+        speed = min(max(math.sqrt(signal), 0.4), 4.0 / 3.0)
+        return cls(
+            max_site_norm=norm,
+            block_weight=_REFERENCE_WEIGHT * min(_REFERENCE_NORM / norm, 1.0),
+            movement=(_REFERENCE_MOVEMENT[0] * speed, _REFERENCE_MOVEMENT[1] * speed),
+        )
 
     def rates(self, n_steps: int) -> FloatArray:
         """Return the rate r of each step, (n_steps,), at most 0.9."""

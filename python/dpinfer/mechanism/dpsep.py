@@ -38,7 +38,7 @@ __all__ = ["run_dp_sep"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_MIXTURE_WEIGHT, _REGRESSION_WEIGHT = 0.1, 0.25
+_MIXTURE_WEIGHT, _REGRESSION_WEIGHT = 0.1, 1.0
 _MIXTURE_QUANTILE, _REGRESSION_QUANTILE = 0.6, 0.99
 _START_STREAM = 2**40
 
@@ -103,7 +103,7 @@ def run_dp_sep(
     sampling : {"poisson", "uniform", "permutation"}, optional
         Must agree with the plan's, which is the default.
     block_weight : float, optional
-        Weight of the precisions in a contribution; 0.1 for a mixture, 0.25 for a regression, 1 for natural sites.
+        Weight of the precisions in a contribution; 0.1 for a mixture, 1 for a regression and for natural sites.
     isotropic : bool, optional
         Whether precisions are projected to multiples of the identity before they are used (post-processing); by
         default for a mixture whose covariances are such multiples.

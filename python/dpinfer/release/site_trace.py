@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
-from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, run_event
 from dpinfer.release.guarantee import guarantee_in_words, stated_epsilon
 
 __all__ = ["SiteRelease", "smat", "svec"]
@@ -104,7 +104,7 @@ class SiteRelease:
     Raises
     ------
     TypeError, ValueError
-        If a field has the wrong type, shape or range.
+        If a field has the wrong type, shape or range, or if `event` is not that of these sums.
     """
 
     loc: FloatArray
@@ -182,8 +182,22 @@ class SiteRelease:
         if isinstance(self.event, NonPrivateEvent) and math.isfinite(epsilon):
             raise ValueError("certified_epsilon must be infinite for an event that claims no guarantee")
         put(self, "certified_epsilon", epsilon)
+        self._check_event()
         put(self, "model_spec", MappingProxyType(dict(self.model_spec)))
         put(self, "settings", MappingProxyType(dict(self.settings)))
+
+    def _check_event(self) -> None:
+        """Refuse a guarantee for anything but the sums that are here: their number, sampling and noise."""
+        if isinstance(self.event, NonPrivateEvent):
+            return
+        single = None if self.sampling == "poisson" else self.n_records
+        made = run_event(self.noise_multiplier, self.sample_rate, self.n_steps, self.sampling, single)
+        if self.event != made:
+            raise ValueError(f"event must be that of {self.n_steps} sums with {self.sampling!r} sampling, got another")
+        if single is not None and self.adjacency is Adjacency.ADD_REMOVE:
+            raise ValueError(f"adjacency must not be 'add_remove' with sampling={self.sampling!r}")
+        if self.noise_stddev < self.noise_multiplier * self.max_site_norm * (1.0 - 1e-12):
+            raise ValueError("noise_stddev must be noise_multiplier * max_site_norm")
 
     @property
     def n_steps(self) -> int:

@@ -1,9 +1,9 @@
 """DP-SEP on the mixture of Gaussians of its paper (table 1, figure 1), ours next to the published numbers.
 
-N = 1000 records of four components in four dimensions, means N(0, I), covariance 0.25 I, prior N(0, 10 I) on the means;
-five data sets.  Errors are F-norms of posterior mean and covariance against a long Gibbs run, whose own Monte Carlo error
-is printed.  "Near start" is the truth plus N(0, 0.3**2), which the published settings imply; "random start" draws N(0, I).
-Answer first: SEP must be within 0.005 / 0.001 of the reference before anything private is printed.
+N = 1000 records of four components in four dimensions, means N(0, I), covariance 0.25 I, prior N(0, 10 I) on the
+means; five data sets.  Errors are F-norms of posterior mean and covariance against a long Gibbs run, whose own Monte
+Carlo error is printed.  "Near start" is the truth plus N(0, 0.3**2), which the published settings imply; "random start"
+draws N(0, I).  Answer first: SEP must be within 0.005 / 0.001 of the reference before anything private is printed.
 
     python bench/sep_mixture.py [--repeats 4] [--random-runs 40] [--figure FILE] [--quick]
 """
@@ -152,7 +152,7 @@ def honest(problems, repeats):
 
 
 def literal(problem):
-    """The published update with noise for the update made, natural sites."""
+    """Run the published update with noise for the update made, natural sites."""
     print("\nthe published algorithm, literally (natural sites, C = 20, one record a step, 100 epochs, one data set)")
     for epsilon in (1, 50):
         for sampling, damping, text in (

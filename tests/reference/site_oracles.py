@@ -16,9 +16,7 @@ def mixture_site(x, weights, covariances, cavity_loc, cavity_cov):
     for j, weight in enumerate(weights):
         total = cavity_cov[j] + covariances[j]
         gap = x - cavity_loc[j]
-        log_z.append(
-            np.log(weight) - 0.5 * np.linalg.slogdet(total)[1] - 0.5 * gap @ np.linalg.solve(total, gap)
-        )
+        log_z.append(np.log(weight) - 0.5 * np.linalg.slogdet(total)[1] - 0.5 * gap @ np.linalg.solve(total, gap))
     share = np.exp(log_z - special.logsumexp(log_z))
     sites = []
     for j, r in enumerate(share):

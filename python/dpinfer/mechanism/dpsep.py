@@ -272,13 +272,14 @@ def _trace(
     sums = np.empty((steps, blocks * (d + d * (d + 1) // 2)))
     process = os.getpid()
     session, warmth = session_at(temperatures[0]), temperatures[0]
+    used = iterate.used(floors[0])
     for step in range(steps):
         if os.getpid() != process:
             raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
         if temperatures[step] != warmth:
             session, warmth = session_at(temperatures[step]), temperatures[step]
         locs[step], precisions[step] = iterate.loc, svec(iterate.precision)
-        set_cavity(session, iterate.cavity(iterate.used(floors[step])), block_weight)
+        set_cavity(session, iterate.cavity(used), block_weight)
         if plan.sampling == "poisson":
             sums[step] = session.poisson_sum(step, plan.sample_rate, sigma)
         elif plan.sampling == "uniform":
@@ -287,7 +288,7 @@ def _trace(
             sums[step] = session.permuted_sum(step, sigma)
         linear = sums[step, : blocks * d].reshape(blocks, d) / plan.sample_rate
         precision = smat(sums[step, blocks * d :].reshape(blocks, -1), d) / (plan.sample_rate * block_weight)
-        iterate.move(linear, precision, rates[step], floors[step + 1])
+        used = iterate.move(linear, precision, rates[step], floors[step + 1])
         report(step + 1, steps)
     locs[steps], precisions[steps] = iterate.loc, svec(iterate.precision)
     return {"loc": locs, "precision": precisions, "noisy_sums": sums}

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +23,13 @@ SITES = ("centred", "natural")
 _ROOT_TWO = math.sqrt(2.0)
 
 
+@lru_cache(maxsize=64)
+def _triangle(d: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], FloatArray]:
+    """Return row and column indices of the upper triangle, and the factors of its entries."""
+    rows, columns = np.triu_indices(d)
+    return rows, columns, np.where(rows == columns, 1.0, _ROOT_TWO)
+
+
 def svec(matrices: FloatArray) -> FloatArray:
     """Return symmetric (..., d, d) as vectors (..., d (d + 1) / 2) of the same (Frobenius) norm.
 
@@ -32,16 +40,15 @@ def svec(matrices: FloatArray) -> FloatArray:
     >>> svec(np.eye(2)).tolist()
     [1.0, 0.0, 1.0]
     """
-    d = matrices.shape[-1]
-    rows, columns = np.triu_indices(d)
-    return np.asarray(matrices[..., rows, columns] * np.where(rows == columns, 1.0, _ROOT_TWO))
+    rows, columns, factors = _triangle(matrices.shape[-1])
+    return np.asarray(matrices[..., rows, columns] * factors)
 
 
 def smat(vectors: FloatArray, d: int) -> FloatArray:
     """Invert :func:`svec`: (..., d (d + 1) / 2) to symmetric (..., d, d)."""
-    rows, columns = np.triu_indices(d)
+    rows, columns, factors = _triangle(d)
     result = np.empty((*vectors.shape[:-1], d, d))
-    values = vectors * np.where(rows == columns, 1.0, 1.0 / _ROOT_TWO)
+    values = vectors / factors
     result[..., rows, columns] = values
     result[..., columns, rows] = values
     return result

@@ -29,10 +29,10 @@ def mixture_site(x, weights, covariances, cavity_loc, cavity_cov):
     return sites
 
 
-def binary_site(x, y, likelihood, cavity_loc, cavity_cov):
+def binary_site(x, y, likelihood, cavity_loc, cavity_cov, points=20_001):
     """The site of a binary response: tilted moments of the linear predictor on a fine grid."""
     mean, variance = x @ cavity_loc, x @ cavity_cov @ x
-    eta = mean + np.sqrt(variance) * np.linspace(-12.0, 12.0, 20_001)
+    eta = mean + np.sqrt(variance) * np.linspace(-12.0, 12.0, points)
     sign = 2.0 * y - 1.0
     log_p = special.log_ndtr(sign * eta) if likelihood == "probit" else -np.logaddexp(0.0, -sign * eta)
     log_p = log_p - 0.5 * (eta - mean) ** 2 / variance

@@ -7,10 +7,7 @@ using namespace dpinfer::bindings;
 void bind_site_session(py::module_& module) {
   using Doubles = std::span<double>;
   using Self = PySiteSession;
-  module.def("mixture_sites", &mixture_sites, py::kw_only(), py::arg("points").noconvert(),
-             py::arg("log_weights").noconvert(), py::arg("covariances").noconvert(), py::arg("max_site_norm"),
-             py::arg("key"), py::arg("n_threads"));
-  module.def("mixture_moments", &mixture_moments, py::kw_only(), py::arg("points").noconvert(),
+  module.def("mixture_sites", &mixture_sites, py::kw_only(), py::arg("contribution"), py::arg("points").noconvert(),
              py::arg("log_weights").noconvert(), py::arg("covariances").noconvert(), py::arg("max_site_norm"),
              py::arg("key"), py::arg("n_threads"));
   module.def("binary_sites", &binary_sites, py::kw_only(), py::arg("features").noconvert(),

@@ -34,32 +34,22 @@ inline std::unique_ptr<PySiteSession> site_session(std::vector<Array<double>> ke
       std::move(kept), SiteSession(kernels(), std::move(sites), n_rows, max_site_norm, random_key(key), n_threads)});
 }
 
-template <typename Sites>
-std::unique_ptr<PySiteSession> mixture_session(const Array<double>& points, const Array<double>& log_weights,
-                                               const Array<double>& covariances, double max_site_norm,
-                                               const py::bytes& key, int n_threads) {
+inline std::unique_ptr<PySiteSession> mixture_sites(const std::string& contribution, const Array<double>& points,
+                                                    const Array<double>& log_weights, const Array<double>& covariances,
+                                                    double max_site_norm, const py::bytes& key, int n_threads) {
+  if (contribution != "site" && contribution != "moments")
+    throw py::value_error("contribution must be 'site' or 'moments'");
   if (points.ndim() != 2 || points.shape(1) < 1) throw py::value_error("points must be (n, d)");
   if (log_weights.ndim() != 1 || log_weights.shape(0) < 1) throw py::value_error("log_weights must be (j,)");
   const py::ssize_t d = points.shape(1);
   const py::ssize_t blocks = log_weights.shape(0);
   if (d > 1000 || blocks > 100000) throw py::value_error("points must have at most 1000 columns");
   auto sites =
-      std::make_unique<MixtureSites>(flat("points", points, points.size()), flat("log_weights", log_weights, blocks),
+      std::make_unique<MixtureSites>(contribution == "site" ? MixtureContribution::site : MixtureContribution::moments,
+                                     flat("points", points, points.size()), flat("log_weights", log_weights, blocks),
                                      flat("covariances", covariances, blocks * d * d), static_cast<int>(d));
   return site_session({points, log_weights, covariances}, std::move(sites), points.shape(0), max_site_norm, key,
                       n_threads);
-}
-
-inline std::unique_ptr<PySiteSession> mixture_sites(const Array<double>& points, const Array<double>& log_weights,
-                                                    const Array<double>& covariances, double max_site_norm,
-                                                    const py::bytes& key, int n_threads) {
-  return mixture_session<MixtureSites>(points, log_weights, covariances, max_site_norm, key, n_threads);
-}
-
-inline std::unique_ptr<PySiteSession> mixture_moments(const Array<double>& points, const Array<double>& log_weights,
-                                                      const Array<double>& covariances, double max_site_norm,
-                                                      const py::bytes& key, int n_threads) {
-  return mixture_session<MixtureMoments>(points, log_weights, covariances, max_site_norm, key, n_threads);
 }
 
 inline std::unique_ptr<PySiteSession> binary_sites(const Array<double>& features, const Array<double>& response,

@@ -33,15 +33,18 @@ struct EvidenceSlopes {
 EvidenceSlopes probit_slopes(double sign, double mean, double variance) {
   const double scale = 1.0 / std::sqrt(1.0 + variance);
   const double z = sign * mean * scale;
-  double mills = 0.0;  // phi(z) / Phi(z)
-  if (z > -30.0) {
-    const double tail = 0.5 * std::erfc(-z / kRootTwo);
-    mills = std::exp(-0.5 * z * z) / (std::sqrt(2.0 * std::numbers::pi) * tail);
+  double mills = 0.0;   // phi(z) / Phi(z)
+  double excess = 0.0;  // mills + z
+  if (z > -4.0) {
+    mills = std::exp(-0.5 * z * z) / (std::sqrt(2.0 * std::numbers::pi) * 0.5 * std::erfc(-z / kRootTwo));
+    excess = mills + z;
   } else {
-    mills = -z / (1.0 - 1.0 / (z * z) + 3.0 / (z * z * z * z));  // relative error below 3e-8
+    // Laplace's continued fraction, phi(x) / Phi(-x) = x + 1/(x + 2/(x + 3/(x + ...))): nothing cancels.
+    for (int k = 60; k > 0; --k) excess = k / (excess - z);
+    mills = excess - z;
   }
   const double first = sign * mills * scale;
-  return {first, mills * (mills + z) * scale * scale};
+  return {first, mills * excess * scale * scale};
 }
 
 // Gauss-Hermite with derivatives taken under the integral: no cancellation as the variance goes to zero.
@@ -81,12 +84,17 @@ void SiteKernel::contribution(std::int64_t i, double* scratch, double* out) cons
   if (!valid) std::copy(neutral_.begin(), neutral_.end(), out);
 }
 
-MixtureSites::MixtureSites(std::span<const double> points, std::span<const double> log_weights,
-                           std::span<const double> covariances, int width)
+MixtureSites::MixtureSites(MixtureContribution kind, std::span<const double> points,
+                           std::span<const double> log_weights, std::span<const double> covariances, int width)
     : SiteKernel(static_cast<int>(log_weights.size()), width),
+      kind_(kind),
       points_(points),
       log_weights_(log_weights),
       covariances_(covariances) {}
+
+int MixtureSites::length() const {
+  return kind_ == MixtureContribution::moments ? n_blocks() * (width() + 1) : SiteKernel::length();
+}
 
 int MixtureSites::scratch_length() const {
   return n_blocks() * (width() + 1) + width() * width() + width() * (width() + 1);
@@ -108,9 +116,8 @@ bool MixtureSites::set_state(const SiteState& state) {
   return true;
 }
 
-bool MixtureSites::responsibilities(std::int64_t i, double* whitened, double* share) const noexcept {
+bool MixtureSites::responsibilities(const double* x, double* whitened, double* share) const noexcept {
   const std::size_t d = size();
-  const double* x = point(i);
   double largest = -HUGE_VAL;
   for (std::size_t j = 0; j < blocks(); ++j) {
     const double* w = evidence_.data() + j * d * d;
@@ -131,11 +138,10 @@ bool MixtureSites::responsibilities(std::int64_t i, double* whitened, double* sh
   return total > 0.0 && std::isfinite(total);
 }
 
-bool MixtureMoments::site(std::int64_t i, double* scratch, double* out) const noexcept {
+bool MixtureSites::moments(const double* x, double* scratch, double* out) const noexcept {
   const std::size_t d = size();
-  const double* x = point(i);
   double* share = out + blocks() * d;
-  if (!responsibilities(i, scratch, share)) return false;
+  if (!responsibilities(x, scratch, share)) return false;
   for (std::size_t j = 0; j < blocks(); ++j) {
     for (std::size_t a = 0; a < d; ++a) out[j * d + a] = share[j] * (x[a] - centre_[j * d + a]);
   }
@@ -145,11 +151,13 @@ bool MixtureMoments::site(std::int64_t i, double* scratch, double* out) const no
 
 bool MixtureSites::site(std::int64_t i, double* scratch, double* out) const noexcept {
   const std::size_t d = size();
+  const double* x = points_.data() + static_cast<std::size_t>(i) * d;
+  if (kind_ == MixtureContribution::moments) return moments(x, scratch, out);
   double* whitened = scratch;               // W (x - m) of each block
   double* share = whitened + blocks() * d;  // responsibilities
   double* left = share + blocks();          // I - M V
   double* right = left + d * d;             // [M | g + M (m - c)]
-  if (!responsibilities(i, whitened, share)) return false;
+  if (!responsibilities(x, whitened, share)) return false;
   double* linear = out;
   double* precision = out + blocks() * d;
   for (std::size_t j = 0; j < blocks(); ++j) {

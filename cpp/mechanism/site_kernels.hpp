@@ -51,39 +51,35 @@ class SiteKernel : public ContributionKernel {
   int n_blocks_, width_;
 };
 
+// What a record of a mixture contributes: its site, or for EM the expected sufficient statistics at the means of the
+// state (with cavity_cov = 0), [r_j (x - c_j) of every block | block_weight r_j of every block].
+enum class MixtureContribution { site, moments };
+
 // Mixture of Gaussians with known weights and covariances; a block for the mean of each component.  The label of a
 // record is summed out: Z = sum_j w_j N(x; m_j, V_j + S_j).
-class MixtureSites : public SiteKernel {
+class MixtureSites final : public SiteKernel {
  public:
   // points: n_rows x width; log_weights: one per component; covariances: n_blocks x width x width.  All outlive this.
-  MixtureSites(std::span<const double> points, std::span<const double> log_weights, std::span<const double> covariances,
-               int width);
+  MixtureSites(MixtureContribution kind, std::span<const double> points, std::span<const double> log_weights,
+               std::span<const double> covariances, int width);
 
+  int length() const override;
   int scratch_length() const override;
   bool set_state(const SiteState& state) override;
 
  protected:
   bool site(std::int64_t i, double* scratch, double* out) const noexcept override;
-  // The posterior probability of each component given a record, and W (x - m) of each block; false when they are not
-  // finite.
-  bool responsibilities(std::int64_t i, double* whitened, double* share) const noexcept;
-  const double* point(std::int64_t i) const { return points_.data() + static_cast<std::size_t>(i) * size(); }
 
  private:
+  // The posterior probability of each component given a record, and W (x - m) of each block; false when they are not
+  // finite.
+  bool responsibilities(const double* x, double* whitened, double* share) const noexcept;
+  bool moments(const double* x, double* scratch, double* out) const noexcept;
+
+  MixtureContribution kind_;
   std::span<const double> points_, log_weights_, covariances_;
   AlignedVector<double> evidence_;  // (V_j + S_j)^-1
   AlignedVector<double> log_norm_;  // log w_j - log det(V_j + S_j) / 2
-};
-
-// Expected sufficient statistics of the same model, for EM: [r_j (x - c_j) of every block | block_weight r_j of every
-// block], at the means of the state (with cavity_cov = 0) and relative to its centres c.
-class MixtureMoments final : public MixtureSites {
- public:
-  using MixtureSites::MixtureSites;
-  int length() const override { return n_blocks() * (width() + 1); }
-
- protected:
-  bool site(std::int64_t i, double* scratch, double* out) const noexcept override;
 };
 
 enum class BinaryLikelihood { probit, logistic };

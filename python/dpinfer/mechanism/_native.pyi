@@ -155,15 +155,7 @@ class SiteSession:
 
 def mixture_sites(
     *,
-    points: npt.NDArray[np.float64],
-    log_weights: npt.NDArray[np.float64],
-    covariances: npt.NDArray[np.float64],
-    max_site_norm: float,
-    key: bytes,
-    n_threads: int,
-) -> SiteSession: ...
-def mixture_moments(
-    *,
+    contribution: str,
     points: npt.NDArray[np.float64],
     log_weights: npt.NDArray[np.float64],
     covariances: npt.NDArray[np.float64],

@@ -38,7 +38,7 @@ __all__ = ["run_dp_sep"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_MIXTURE_WEIGHT, _REGRESSION_WEIGHT = 0.1, 0.25
+_MIXTURE_WEIGHT, _REGRESSION_WEIGHT = 0.1, 1.0
 _MIXTURE_QUANTILE, _REGRESSION_QUANTILE = 0.6, 0.99
 _START_STREAM = 2**40
 
@@ -103,7 +103,7 @@ def run_dp_sep(
     sampling : {"poisson", "uniform", "permutation"}, optional
         Must agree with the plan's, which is the default.
     block_weight : float, optional
-        Weight of the precisions in a contribution; 0.1 for a mixture, 0.25 for a regression, 1 for natural sites.
+        Weight of the precisions in a contribution; 0.1 for a mixture, 1 for a regression and for natural sites.
     isotropic : bool, optional
         Whether precisions are projected to multiples of the identity before they are used (post-processing); by
         default for a mixture whose covariances are such multiples.
@@ -272,13 +272,14 @@ def _trace(
     sums = np.empty((steps, blocks * (d + d * (d + 1) // 2)))
     process = os.getpid()
     session, warmth = session_at(temperatures[0]), temperatures[0]
+    used = iterate.used(floors[0])
     for step in range(steps):
         if os.getpid() != process:
             raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
         if temperatures[step] != warmth:
             session, warmth = session_at(temperatures[step]), temperatures[step]
         locs[step], precisions[step] = iterate.loc, svec(iterate.precision)
-        set_cavity(session, iterate.cavity(iterate.used(floors[step])), block_weight)
+        set_cavity(session, iterate.cavity(used), block_weight)
         if plan.sampling == "poisson":
             sums[step] = session.poisson_sum(step, plan.sample_rate, sigma)
         elif plan.sampling == "uniform":
@@ -287,7 +288,7 @@ def _trace(
             sums[step] = session.permuted_sum(step, sigma)
         linear = sums[step, : blocks * d].reshape(blocks, d) / plan.sample_rate
         precision = smat(sums[step, blocks * d :].reshape(blocks, -1), d) / (plan.sample_rate * block_weight)
-        iterate.move(linear, precision, rates[step], floors[step + 1])
+        used = iterate.move(linear, precision, rates[step], floors[step + 1])
         report(step + 1, steps)
     locs[steps], precisions[steps] = iterate.loc, svec(iterate.precision)
     return {"loc": locs, "precision": precisions, "noisy_sums": sums}

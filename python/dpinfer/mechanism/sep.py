@@ -226,8 +226,7 @@ def _stochastic(
         set_cavity(session, iterate.cavity(used), 1.0)
         total = session.plain_sum(norm) if clip == "joint" else _separately_clipped(session, count, width, norm)
         precision = smat(total[width:].reshape(blocks, -1), d)
-        iterate.move(total[:width].reshape(blocks, d), precision, damping, prior.precision)
-        used = iterate.used(prior.precision)
+        used = iterate.move(total[:width].reshape(blocks, d), precision, damping, prior.precision)
         report(done, n_iterations)
         if _moved(before, (iterate.loc, used)) <= tolerance:
             return iterate.loc, used, done, True

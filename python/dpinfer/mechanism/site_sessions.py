@@ -130,6 +130,7 @@ def open_session(
     """
     if isinstance(model, GaussianMixture):
         return _native.mixture_sites(
+            contribution="site",
             points=records.features,
             log_weights=model.log_weights,
             covariances=np.ascontiguousarray(model.covariances * temperature),
@@ -166,7 +167,8 @@ def open_moment_session(
     model: GaussianMixture, records: SiteRecords, *, max_site_norm: float, key: bytes, n_threads: int
 ) -> _native.SiteSession:
     """Return a session whose contributions are a mixture's expected sufficient statistics, for EM."""
-    return _native.mixture_moments(
+    return _native.mixture_sites(
+        contribution="moments",
         points=records.features,
         log_weights=model.log_weights,
         covariances=model.covariances,

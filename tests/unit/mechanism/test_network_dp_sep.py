@@ -212,3 +212,19 @@ def test_private_variational_inference_runs_and_refuses(plan):
         run_network_vi(MODEL, X, y, settings=settings, plan=plan, n_records=400)
     with pytest.raises(ValueError, match="without a plan"):
         run_network_vi(MODEL, X, y, settings=settings, n_records=400)
+
+
+def test_the_common_entries_take_networks(plan):
+    """run_dp_sep and run_sep hand networks on, and refuse what only their own engine understands."""
+    X, y = records()
+    release = dpi.run_dp_sep(MODEL, X, y, plan=plan, n_records=400, random_source=InsecureRNG(1))
+    np.testing.assert_array_equal(release.noisy_sums, run(plan, X, y).noisy_sums)
+    with pytest.raises(ValueError, match="annealing"):
+        dpi.run_dp_sep(MODEL, X, y, plan=plan, n_records=400, annealing=(2.0, 0.5))
+    weights = dpi.run_sep(MODEL, X, y, n_iterations=3)
+    assert isinstance(weights, dpi.models.NetworkWeights)
+    assert not weights.safe_to_publish
+    with pytest.raises(ValueError, match="clip"):
+        dpi.run_sep(MODEL, X, y, clip="separate")
+    with pytest.raises(RecordError):
+        dpi.run_sep(MODEL, X)

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 
 void bind_affine_session(pybind11::module_& module);
+void bind_network(pybind11::module_& module);
 void bind_site_session(pybind11::module_& module);
 void bind_step_session(pybind11::module_& module);
 void bind_random_source(pybind11::module_& module);
@@ -14,6 +15,7 @@ PYBIND11_MODULE(_native, module) {
   bind_random_source(module);
   bind_step_session(module);
   bind_affine_session(module);
+  bind_network(module);
   bind_site_session(module);
 #if defined(DPINFER_MUTANTS)
   bind_mutants(module);

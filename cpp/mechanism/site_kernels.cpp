@@ -33,15 +33,18 @@ struct EvidenceSlopes {
 EvidenceSlopes probit_slopes(double sign, double mean, double variance) {
   const double scale = 1.0 / std::sqrt(1.0 + variance);
   const double z = sign * mean * scale;
-  double mills = 0.0;  // phi(z) / Phi(z)
-  if (z > -30.0) {
-    const double tail = 0.5 * std::erfc(-z / kRootTwo);
-    mills = std::exp(-0.5 * z * z) / (std::sqrt(2.0 * std::numbers::pi) * tail);
+  double mills = 0.0;   // phi(z) / Phi(z)
+  double excess = 0.0;  // mills + z
+  if (z > -4.0) {
+    mills = std::exp(-0.5 * z * z) / (std::sqrt(2.0 * std::numbers::pi) * 0.5 * std::erfc(-z / kRootTwo));
+    excess = mills + z;
   } else {
-    mills = -z / (1.0 - 1.0 / (z * z) + 3.0 / (z * z * z * z));  // relative error below 3e-8
+    // Laplace's continued fraction, phi(x) / Phi(-x) = x + 1/(x + 2/(x + 3/(x + ...))): nothing cancels.
+    for (int k = 60; k > 0; --k) excess = k / (excess - z);
+    mills = excess - z;
   }
   const double first = sign * mills * scale;
-  return {first, mills * (mills + z) * scale * scale};
+  return {first, mills * excess * scale * scale};
 }
 
 // Gauss-Hermite with derivatives taken under the integral: no cancellation as the variance goes to zero.

@@ -19,6 +19,7 @@ from dpinfer.accounting.events import (
     SampledWithoutReplacement,
     SelfComposed,
     event_from_dict,
+    run_event,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ __all__ = [
     "delta_for",
     "event_from_dict",
     "plan_privacy",
+    "run_event",
 ]
 
 _LAZY = {

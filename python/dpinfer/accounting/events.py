@@ -21,6 +21,7 @@ __all__ = [
     "SelfComposed",
     "check_event",
     "event_from_dict",
+    "run_event",
 ]
 
 MAX_NESTING = 32
@@ -329,3 +330,37 @@ def _from_dict(data: Any, depth: int) -> Event:
         return kind(**arguments)
     except TypeError as error:
         raise ValueError(f"event {name!r} is malformed: {error}") from error
+
+
+def run_event(
+    noise_multiplier: float, sample_rate: float, n_steps: int, sampling: str = "poisson", n_records: int | None = None
+) -> Event:
+    """Return the event of a run of `n_steps` Gaussian sums over samples of the records.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of each sum's noise divided by the clipping norm.
+    sample_rate : float
+        For "poisson".
+    n_steps : int
+    sampling : {"poisson", "uniform", "permutation"}
+        Each record with probability `sample_rate`; one of `n_records`, drawn afresh; or the next of a permutation that
+        is drawn for every epoch of `n_records` steps, which amplifies nothing: one step of each epoch touches a record.
+    n_records : int, optional
+        For the last two.
+
+    Examples
+    --------
+    >>> run_event(2.0, 0.1, 5)
+    SelfComposed(event=PoissonSampled(sample_rate=0.1, event=GaussianEvent(noise_multiplier=2.0)), count=5)
+    """
+    noise = GaussianEvent(noise_multiplier)
+    if n_records is None:
+        return SelfComposed(PoissonSampled(sample_rate, noise), n_steps)
+    if sampling == "uniform":
+        return SelfComposed(SampledWithoutReplacement(n_records, 1, noise), n_steps)
+    # The last epoch counts when it is not a whole one, too.
+    return SelfComposed(noise, -(-n_steps // n_records))

@@ -11,7 +11,7 @@ from dpinfer.accounting.accountant import ACCOUNTANTS, AccountantName, certify
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.calibration import calibrate
-from dpinfer.accounting.events import Event, GaussianEvent, PoissonSampled, SampledWithoutReplacement, SelfComposed
+from dpinfer.accounting.events import Event, run_event
 
 __all__ = ["SAMPLINGS", "PrivacyPlan", "plan_privacy"]
 
@@ -109,7 +109,7 @@ class PrivacyPlan:
     @property
     def event(self) -> Event:
         """The privacy event of the whole run."""
-        return _event(self.noise_multiplier, self.sample_rate, self.n_steps, self.sampling, self.n_records)
+        return run_event(self.noise_multiplier, self.sample_rate, self.n_steps, self.sampling, self.n_records)
 
     def certify(self) -> PrivacyBound:
         """Account the plan's event again with the plan's accountant.
@@ -182,7 +182,7 @@ class PrivacyPlan:
         check_choice("sampling", sampling, SAMPLINGS)
         rate, n_records = _sampling(sampling, sample_rate, n_records)
         steps = check_integer("n_steps", n_steps, minimum=1)
-        event = _event(noise_multiplier, rate, steps, sampling, n_records)
+        event = run_event(noise_multiplier, rate, steps, sampling, n_records)
         bound = certify(event, delta=delta, adjacency=_relation(adjacency, sampling), accountant=accountant)
         _warn_of_fallback(bound)
         return cls(
@@ -336,20 +336,8 @@ def plan_privacy(
     )
 
 
-def _event(
-    noise_multiplier: float, sample_rate: float, n_steps: int, sampling: str = "poisson", n_records: int | None = None
-) -> Event:
-    noise = GaussianEvent(noise_multiplier)
-    if n_records is None:
-        return SelfComposed(PoissonSampled(sample_rate, noise), n_steps)
-    if sampling == "uniform":
-        return SelfComposed(SampledWithoutReplacement(n_records, 1, noise), n_steps)
-    # One step of each epoch touches a record, the last epoch's too when it is not a whole one.
-    return SelfComposed(noise, -(-n_steps // n_records))
-
-
 def _event_maker(sample_rate: float, n_steps: int, sampling: str, n_records: int | None) -> Callable[[float], Event]:
-    return lambda noise_multiplier: _event(noise_multiplier, sample_rate, n_steps, sampling, n_records)
+    return lambda noise_multiplier: run_event(noise_multiplier, sample_rate, n_steps, sampling, n_records)
 
 
 def _sampling(sampling: str, sample_rate: Any, n_records: Any) -> tuple[float, int | None]:

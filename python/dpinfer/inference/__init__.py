@@ -4,7 +4,8 @@
 """
 
 from dpinfer.inference.fit import noise_aware_posterior
+from dpinfer.inference.network import network_posterior
 from dpinfer.inference.posterior import Posterior
 from dpinfer.inference.priors import TracePrior
 
-__all__ = ["Posterior", "TracePrior", "noise_aware_posterior"]
+__all__ = ["Posterior", "TracePrior", "network_posterior", "noise_aware_posterior"]

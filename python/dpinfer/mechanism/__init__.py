@@ -13,18 +13,27 @@ if "OMP_WAIT_POLICY" not in os.environ:
 from dpinfer.mechanism.checkpoint import RunCheckpoint
 from dpinfer.mechanism.dpsep import run_dp_sep
 from dpinfer.mechanism.dpvi import run_dpvi
+from dpinfer.mechanism.network_dpsep import NetworkSettings, network_plan_arguments, run_network_dp_sep
+from dpinfer.mechanism.network_sep import run_network_sep
+from dpinfer.mechanism.network_vi import NetworkVISettings, run_network_vi
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.scaling import FisherScaling, largest_natural_rate
 from dpinfer.mechanism.sep import SEPResult, run_sep
 
 __all__ = [
     "FisherScaling",
+    "NetworkSettings",
+    "NetworkVISettings",
     "OSRandomSource",
     "RandomSource",
     "RunCheckpoint",
     "SEPResult",
     "largest_natural_rate",
+    "network_plan_arguments",
     "run_dp_sep",
     "run_dpvi",
+    "run_network_dp_sep",
+    "run_network_sep",
+    "run_network_vi",
     "run_sep",
 ]

@@ -68,6 +68,70 @@ class AffineSession:
     @property
     def lattice_step(self) -> float: ...
 
+class NetworkSession:
+    def __init__(
+        self,
+        *,
+        features: npt.NDArray[np.float64],
+        response: npt.NDArray[np.float64],
+        n_hidden: int,
+        hidden_scale: float,
+        output_scale: float,
+        sample_rate: float,
+        max_norm: float,
+        key: bytes,
+        n_threads: int,
+    ) -> None: ...
+    def set_sites(
+        self,
+        mean: npt.NDArray[np.float64],
+        variance: npt.NDArray[np.float64],
+        noise_variance: float,
+        eta_weight: float,
+        site_weight: float,
+        noise_weight: float,
+        site_norm: float,
+        noise_limit: float,
+    ) -> None: ...
+    def set_gradients(
+        self,
+        mean: npt.NDArray[np.float64],
+        variance: npt.NDArray[np.float64],
+        noise_variance: float,
+        mean_scale: npt.NDArray[np.float64],
+        variance_scale: npt.NDArray[np.float64],
+        noise_weight: float,
+    ) -> None: ...
+    def clipped_sum(self, step: int) -> npt.NDArray[np.int64]: ...
+    def noisy_sum(self, step: int, noise_multiplier: float) -> npt.NDArray[np.float64]: ...
+    def plain_sum(self, rows: npt.NDArray[np.int64], max_norm: float) -> npt.NDArray[np.float64]: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def effective_rate(self) -> float: ...
+    @property
+    def lattice_step(self) -> float: ...
+
+class NetworkPasses:
+    def __init__(
+        self,
+        *,
+        features: npt.NDArray[np.float64],
+        response: npt.NDArray[np.float64],
+        n_hidden: int,
+        own_sites: bool,
+        clip_norm: float,
+        site_weight: float,
+        eta: npt.NDArray[np.float64],
+        precision: npt.NDArray[np.float64],
+        prior_precision: npt.NDArray[np.float64],
+        gamma: npt.NDArray[np.float64],
+        prior_gamma: npt.NDArray[np.float64],
+    ) -> None: ...
+    def run(self, rows: npt.NDArray[np.int64], share: float, step: float) -> None: ...
+    def set_prior(self, prior_precision: npt.NDArray[np.float64]) -> None: ...
+    def state(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]: ...
+
 class SiteSession:
     def set_state(
         self,

@@ -12,6 +12,7 @@ from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer._version import __version__
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.mechanism import _native
+from dpinfer.mechanism.network_dpsep import run_network_dp_sep
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.site_sessions import (
     SiteModel,
@@ -30,21 +31,21 @@ from dpinfer.mechanism.site_settings import (
     typical_site_norm,
 )
 from dpinfer.mechanism.site_state import SiteIterate
-from dpinfer.models import GaussianMixture
-from dpinfer.release import SiteRelease
+from dpinfer.models import BayesianNeuralNetwork, GaussianMixture
+from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.release.site_trace import SITES, smat, svec
 
 __all__ = ["run_dp_sep"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_MIXTURE_WEIGHT, _REGRESSION_WEIGHT = 0.1, 0.25
+_MIXTURE_WEIGHT, _REGRESSION_WEIGHT = 0.1, 1.0
 _MIXTURE_QUANTILE, _REGRESSION_QUANTILE = 0.6, 0.99
 _START_STREAM = 2**40
 
 
 def run_dp_sep(
-    model: SiteModel,
+    model: SiteModel | BayesianNeuralNetwork,
     X: npt.ArrayLike,
     y: npt.ArrayLike | None = None,
     *,
@@ -64,7 +65,7 @@ def run_dp_sep(
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
-) -> SiteRelease:
+) -> SiteRelease | NetworkRelease:
     """Run differentially private stochastic expectation propagation and release its whole trace.
 
     A step takes one shared site out of q, matches moments with each sampled record's likelihood, clips the record's
@@ -81,7 +82,8 @@ def run_dp_sep(
 
     Parameters
     ----------
-    model : GaussianMixture, ProbitRegression or LogisticRegression
+    model : GaussianMixture, ProbitRegression, LogisticRegression or BayesianNeuralNetwork
+        For a network :func:`dpinfer.mechanism.run_network_dp_sep` is called; only what it shares may be given.
     X : (N, n_features) array
         Records, or features; float64, C-contiguous arrays are not copied.
     y : (N,) array, optional
@@ -103,7 +105,7 @@ def run_dp_sep(
     sampling : {"poisson", "uniform", "permutation"}, optional
         Must agree with the plan's, which is the default.
     block_weight : float, optional
-        Weight of the precisions in a contribution; 0.1 for a mixture, 0.25 for a regression, 1 for natural sites.
+        Weight of the precisions in a contribution; 0.1 for a mixture, 1 for a regression and for natural sites.
     isotropic : bool, optional
         Whether precisions are projected to multiples of the identity before they are used (post-processing); by
         default for a mixture whose covariances are such multiples.
@@ -130,7 +132,7 @@ def run_dp_sep(
 
     Returns
     -------
-    SiteRelease
+    SiteRelease, or for a network NetworkRelease
 
     Raises
     ------
@@ -155,6 +157,32 @@ def run_dp_sep(
     >>> release.loc.shape
     (51, 1, 2)
     """
+    if isinstance(model, BayesianNeuralNetwork):
+        own = {
+            "damping": damping != "auto",
+            "max_site_norm": max_site_norm != "auto",
+            "sites": sites != "centred",
+            "sampling": sampling not in (None, "poisson"),
+            "block_weight": block_weight is not None,
+            "isotropic": isotropic is not None,
+            "floor": floor != 1.0,
+            "trust_radius": trust_radius is not None,
+            "annealing": annealing is not None,
+        }
+        for name, given in own.items():
+            if given:
+                raise ValueError(f"{name} must not be given for a network: run_network_dp_sep takes its settings")
+        return run_network_dp_sep(
+            model,
+            X,
+            np.empty(0) if y is None else y,
+            plan=plan,
+            n_records=n_records,
+            start=start,
+            n_threads=n_threads,
+            progress=progress,
+            random_source=random_source,
+        )
     check_site_model(model)
     if not isinstance(plan, PrivacyPlan):
         raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
@@ -272,13 +300,14 @@ def _trace(
     sums = np.empty((steps, blocks * (d + d * (d + 1) // 2)))
     process = os.getpid()
     session, warmth = session_at(temperatures[0]), temperatures[0]
+    used = iterate.used(floors[0])
     for step in range(steps):
         if os.getpid() != process:
             raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
         if temperatures[step] != warmth:
             session, warmth = session_at(temperatures[step]), temperatures[step]
         locs[step], precisions[step] = iterate.loc, svec(iterate.precision)
-        set_cavity(session, iterate.cavity(iterate.used(floors[step])), block_weight)
+        set_cavity(session, iterate.cavity(used), block_weight)
         if plan.sampling == "poisson":
             sums[step] = session.poisson_sum(step, plan.sample_rate, sigma)
         elif plan.sampling == "uniform":
@@ -287,7 +316,7 @@ def _trace(
             sums[step] = session.permuted_sum(step, sigma)
         linear = sums[step, : blocks * d].reshape(blocks, d) / plan.sample_rate
         precision = smat(sums[step, blocks * d :].reshape(blocks, -1), d) / (plan.sample_rate * block_weight)
-        iterate.move(linear, precision, rates[step], floors[step + 1])
+        used = iterate.move(linear, precision, rates[step], floors[step + 1])
         report(step + 1, steps)
     locs[steps], precisions[steps] = iterate.loc, svec(iterate.precision)
     return {"loc": locs, "precision": precisions, "noisy_sums": sums}

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.mechanism import _native
+from dpinfer.mechanism.network_sep import run_network_sep
 from dpinfer.mechanism.site_sessions import (
     SiteModel,
     check_site_model,
@@ -22,6 +23,7 @@ from dpinfer.mechanism.site_sessions import (
 )
 from dpinfer.mechanism.site_settings import expected_precision, start_loc
 from dpinfer.mechanism.site_state import Cavity, SiteIterate, SitePrior
+from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.release.site_trace import smat, svec
 
 __all__ = ["SEPResult", "run_sep"]
@@ -87,7 +89,7 @@ class SEPResult:
 
 
 def run_sep(
-    model: SiteModel,
+    model: SiteModel | BayesianNeuralNetwork,
     X: npt.ArrayLike,
     y: npt.ArrayLike | None = None,
     *,
@@ -102,14 +104,15 @@ def run_sep(
     n_nodes: int = 20,
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
-) -> SEPResult:
+) -> SEPResult | NetworkWeights:
     """Run EP, SEP or ADF on exact records.
 
     **Privacy.** Reads the records and is not private: see :class:`SEPResult`.
 
     Parameters
     ----------
-    model : GaussianMixture, ProbitRegression or LogisticRegression
+    model : GaussianMixture, ProbitRegression, LogisticRegression or BayesianNeuralNetwork
+        For a network :func:`dpinfer.mechanism.run_network_sep` is called; only what it shares may be given.
     X, y
         As for :func:`dpinfer.run_dp_sep`.
     method : {"sep", "ep", "adf"}
@@ -135,7 +138,7 @@ def run_sep(
 
     Returns
     -------
-    SEPResult
+    SEPResult, or for a network NetworkWeights
 
     Raises
     ------
@@ -157,6 +160,20 @@ def run_sep(
     >>> dpi.run_sep(dpi.models.ProbitRegression(2), X, y).converged
     True
     """
+    if isinstance(model, BayesianNeuralNetwork):
+        if clip != "joint":
+            raise ValueError("clip must be 'joint' for a network, whose centred sites are clipped together")
+        return run_network_sep(
+            model,
+            X,
+            np.empty(0) if y is None else y,
+            method=method,
+            n_passes=n_iterations,
+            max_site_norm=max_site_norm,
+            start=start,
+            seed=seed,
+            progress=progress,
+        )
     check_site_model(model)
     check_choice("method", method, METHODS)
     n_iterations = check_integer("n_iterations", n_iterations, 1)
@@ -226,8 +243,7 @@ def _stochastic(
         set_cavity(session, iterate.cavity(used), 1.0)
         total = session.plain_sum(norm) if clip == "joint" else _separately_clipped(session, count, width, norm)
         precision = smat(total[width:].reshape(blocks, -1), d)
-        iterate.move(total[:width].reshape(blocks, d), precision, damping, prior.precision)
-        used = iterate.used(prior.precision)
+        used = iterate.move(total[:width].reshape(blocks, d), precision, damping, prior.precision)
         report(done, n_iterations)
         if _moved(before, (iterate.loc, used)) <= tolerance:
             return iterate.loc, used, done, True

@@ -104,7 +104,7 @@ class SiteIterate:
         self.loc = loc.copy()
         self.precision = precision.copy()
         self._size = loc.shape[1]
-        self._eye = np.eye(self._size)
+        self._base = prior.precision * np.eye(self._size)
         self._eta = (precision @ loc[..., None])[..., 0]
 
     def used(self, floor: float) -> FloatArray:
@@ -118,7 +118,7 @@ class SiteIterate:
         """
         share = 1.0 / self._n_records
         prior = self._prior.precision
-        site = (used - prior * self._eye) * share
+        site = (used - self._base) * share
         eta = (used @ self.loc[..., None])[..., 0]
         site_eta = (eta - prior * self._prior.loc) * share
         cov = np.asarray(np.linalg.inv(used - site), dtype=np.float64)
@@ -129,20 +129,23 @@ class SiteIterate:
         neutral = np.concatenate((linear.ravel(), self._weight * svec(site).ravel()))
         return Cavity(loc, cov, neutral, np.ascontiguousarray(centre))
 
-    def move(self, linear: FloatArray, precision: FloatArray, rate: float, floor: float) -> None:
+    def move(self, linear: FloatArray, precision: FloatArray, rate: float, floor: float) -> FloatArray:
         """Move by an estimate of the sum of all sites: x <- (1 - rate) x + rate (x0 + sum) in natural parameters.
+
+        Returns the precision that is used from here on.
 
         Centred sites move the mean by rate Lambda**-1 (linear + Lambda0 (m0 - m)), with the new precision in use: the
         same fixed points, but noise in the precision does not enter the mean.
         """
         prior = self._prior.precision
-        self.precision = (1.0 - rate) * self.precision + rate * (prior * self._eye + precision)
+        self.precision = (1.0 - rate) * self.precision + rate * (self._base + precision)
         used = self.used(floor)
         if not self._centred:
             self._eta = (1.0 - rate) * self._eta + rate * (prior * self._prior.loc + linear)
             self.loc = np.asarray(np.linalg.solve(used, self._eta[..., None])[..., 0], dtype=np.float64)
-            return
+            return used
         gradient = linear + prior * (self._prior.loc - self.loc)
         step = rate * np.linalg.solve(used, gradient[..., None])[..., 0]
         length = np.linalg.norm(step, axis=1, keepdims=True)
         self.loc = np.asarray(self.loc + step * np.minimum(1.0, self._radius / np.maximum(length, 1e-300)))
+        return used

@@ -6,6 +6,7 @@ private.
 """
 
 from dpinfer.models.base import Model
+from dpinfer.models.bayesian_neural_network import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.models.conjugate import BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential
 from dpinfer.models.conjugate_distributions import ConjugateDistribution, DirichletOnLogits, GammaOnSoftplus
 from dpinfer.models.conjugate_model import ConjugateModel
@@ -30,6 +31,7 @@ from dpinfer.models.normal_inverse_gamma import NormalInverseGamma
 from dpinfer.models.registry import model_from_dict
 
 __all__ = [
+    "BayesianNeuralNetwork",
     "BetaBernoulli",
     "BetaBinomial",
     "ConjugateDistribution",
@@ -46,6 +48,7 @@ __all__ = [
     "LinearRegression",
     "LogisticRegression",
     "Model",
+    "NetworkWeights",
     "NormalInverseGamma",
     "PoissonRegression",
     "ProbitRegression",

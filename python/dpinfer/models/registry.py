@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpinfer.models.base import Model
+from dpinfer.models.bayesian_neural_network import BayesianNeuralNetwork
 from dpinfer.models.conjugate import BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential
 from dpinfer.models.gaussian_mixture import GaussianMixture
 from dpinfer.models.glm import LogisticRegression, PoissonRegression, ProbitRegression
@@ -14,6 +15,7 @@ __all__ = ["model_from_dict"]
 _KINDS: dict[str, type[Model]] = {
     kind.__name__: kind
     for kind in (
+        BayesianNeuralNetwork,
         BetaBernoulli,
         BetaBinomial,
         DirichletCategorical,

@@ -11,6 +11,7 @@ from typing import Any
 from dpinfer.accounting import Adjacency, event_from_dict
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
+from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.trace import Release
 
@@ -18,6 +19,7 @@ __all__ = ["load_release", "save_release", "write_atomically"]
 
 FORMAT_NAME = "dpinfer-release"
 SITE_FORMAT_NAME = "dpinfer-site-release"
+NETWORK_FORMAT_NAME = "dpinfer-network-release"
 FORMAT_VERSION = 1
 
 _ARRAYS = ("params", "positions", "noisy_gradients", "noise_stddev", "final_params", "grad_scale", "learning_rate")
@@ -48,6 +50,23 @@ _SITE_SCALARS = (
     "delta",
     "secure",
 )
+
+_NETWORK_ARRAYS = ("loc", "precision", "noise_variance", "noisy_sums", "weights", "damping", "floor")
+_NETWORK_SCALARS = (
+    "noise_stddev",
+    "sample_rate",
+    "n_records",
+    "prior_precision",
+    "max_site_norm",
+    "noise_multiplier",
+    "delta",
+    "secure",
+)
+_KINDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
+    FORMAT_NAME: (Release, _ARRAYS, _SCALARS),
+    SITE_FORMAT_NAME: (SiteRelease, _SITE_ARRAYS, _SITE_SCALARS),
+    NETWORK_FORMAT_NAME: (NetworkRelease, _NETWORK_ARRAYS, _NETWORK_SCALARS),
+}
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666) -> None:
@@ -96,14 +115,14 @@ def _flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def save_release(release: Release | SiteRelease, path: str | os.PathLike[str]) -> None:
+def save_release(release: Release | SiteRelease | NetworkRelease, path: str | os.PathLike[str]) -> None:
     """Save a release to one file.
 
     **Privacy.** Writes what the release holds: noisy gradients or sums and public settings.
 
     Parameters
     ----------
-    release : Release or SiteRelease
+    release : Release, SiteRelease or NetworkRelease
     path : path-like
         Written atomically: a failure leaves no partial file.
 
@@ -112,9 +131,10 @@ def save_release(release: Release | SiteRelease, path: str | os.PathLike[str]) -
     OSError
         If the file cannot be written.
     """
-    if not isinstance(release, (Release, SiteRelease)):
-        raise TypeError(f"release must be a Release or a SiteRelease, got {type(release).__name__}")
-    scalars = _SCALARS if isinstance(release, Release) else _SITE_SCALARS
+    kind = next((name for name, entry in _KINDS.items() if isinstance(release, entry[0])), None)
+    if kind is None:
+        raise TypeError(f"release must be a Release, a SiteRelease or a NetworkRelease, got {type(release).__name__}")
+    _, array_names, scalars = _KINDS[kind]
     header: dict[str, Any] = {name: getattr(release, name) for name in scalars}
     header["model_spec"] = dict(release.model_spec)
     header["settings"] = dict(release.settings)
@@ -124,12 +144,8 @@ def save_release(release: Release | SiteRelease, path: str | os.PathLike[str]) -
     header["certified_epsilon"] = None if math.isinf(release.certified_epsilon) else release.certified_epsilon
     if isinstance(release, Release):
         header["positions_are_params"] = release.positions is release.params
-        names = [name for name in _ARRAYS if name != "positions" or not header["positions_are_params"]]
-        arrays = {name: getattr(release, name) for name in names if getattr(release, name) is not None}
-        kind = FORMAT_NAME
-    else:
-        arrays = {name: getattr(release, name) for name in _SITE_ARRAYS}
-        kind = SITE_FORMAT_NAME
+        array_names = tuple(name for name in _ARRAYS if name != "positions" or not header["positions_are_params"])
+    arrays = {name: getattr(release, name) for name in array_names if getattr(release, name) is not None}
     document = {"format": kind, "version": FORMAT_VERSION, "release": header}
     text = json.dumps(document, allow_nan=False, sort_keys=True, indent=1)
     write_atomically(
@@ -137,8 +153,8 @@ def save_release(release: Release | SiteRelease, path: str | os.PathLike[str]) -
     )
 
 
-def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease:
-    """Load a release that :meth:`Release.save` or :meth:`SiteRelease.save` wrote.
+def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | NetworkRelease:
+    """Load a release that its ``save`` wrote.
 
     **Privacy.** Post-processing of a Release.
 
@@ -148,7 +164,7 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease:
 
     Returns
     -------
-    Release or SiteRelease
+    Release, SiteRelease or NetworkRelease
 
     Raises
     ------
@@ -162,7 +178,7 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease:
         members = unpack_archive(content)
         document = parse_json(members["release.json"])
         kind = document.get("format")
-        if kind not in (FORMAT_NAME, SITE_FORMAT_NAME):
+        if kind not in _KINDS:
             raise ReleaseFormatError("path must name a dpinfer release, got another kind of file")
         version = document.get("version")
         if version != FORMAT_VERSION:
@@ -172,7 +188,7 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease:
         header = dict(document["release"])
         arrays: dict[str, Any] = {
             name: unpack_array(members[f"{name}.npy"])
-            for name in (_ARRAYS if kind == FORMAT_NAME else _SITE_ARRAYS)
+            for name in _KINDS[kind][1]
             if f"{name}.npy" in members
         }
         epsilon = header.pop("certified_epsilon")
@@ -182,11 +198,10 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease:
             "adjacency": Adjacency(header.pop("adjacency")),
             "certified_epsilon": math.inf if epsilon is None else epsilon,
         }
-        if kind == SITE_FORMAT_NAME:
-            return SiteRelease(**arrays, **common, **header)
-        if header.pop("positions_are_params"):
+        if kind == FORMAT_NAME and header.pop("positions_are_params"):
             arrays["positions"] = arrays["params"]
-        return Release(**arrays, **common, **header)
+        release: Release | SiteRelease | NetworkRelease = _KINDS[kind][0](**arrays, **common, **header)
+        return release
     except ReleaseFormatError:
         raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
-from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, run_event
 from dpinfer.release.guarantee import guarantee_in_words, stated_epsilon
 
 __all__ = ["SiteRelease", "smat", "svec"]
@@ -20,6 +21,13 @@ FloatArray = npt.NDArray[np.float64]
 
 SITES = ("centred", "natural")
 _ROOT_TWO = math.sqrt(2.0)
+
+
+@lru_cache(maxsize=64)
+def _triangle(d: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], FloatArray]:
+    """Return row and column indices of the upper triangle, and the factors of its entries."""
+    rows, columns = np.triu_indices(d)
+    return rows, columns, np.where(rows == columns, 1.0, _ROOT_TWO)
 
 
 def svec(matrices: FloatArray) -> FloatArray:
@@ -32,16 +40,15 @@ def svec(matrices: FloatArray) -> FloatArray:
     >>> svec(np.eye(2)).tolist()
     [1.0, 0.0, 1.0]
     """
-    d = matrices.shape[-1]
-    rows, columns = np.triu_indices(d)
-    return np.asarray(matrices[..., rows, columns] * np.where(rows == columns, 1.0, _ROOT_TWO))
+    rows, columns, factors = _triangle(matrices.shape[-1])
+    return np.asarray(matrices[..., rows, columns] * factors)
 
 
 def smat(vectors: FloatArray, d: int) -> FloatArray:
     """Invert :func:`svec`: (..., d (d + 1) / 2) to symmetric (..., d, d)."""
-    rows, columns = np.triu_indices(d)
+    rows, columns, factors = _triangle(d)
     result = np.empty((*vectors.shape[:-1], d, d))
-    values = vectors * np.where(rows == columns, 1.0, 1.0 / _ROOT_TWO)
+    values = vectors / factors
     result[..., rows, columns] = values
     result[..., columns, rows] = values
     return result
@@ -104,7 +111,7 @@ class SiteRelease:
     Raises
     ------
     TypeError, ValueError
-        If a field has the wrong type, shape or range.
+        If a field has the wrong type, shape or range, or if `event` is not that of these sums.
     """
 
     loc: FloatArray
@@ -182,8 +189,22 @@ class SiteRelease:
         if isinstance(self.event, NonPrivateEvent) and math.isfinite(epsilon):
             raise ValueError("certified_epsilon must be infinite for an event that claims no guarantee")
         put(self, "certified_epsilon", epsilon)
+        self._check_event()
         put(self, "model_spec", MappingProxyType(dict(self.model_spec)))
         put(self, "settings", MappingProxyType(dict(self.settings)))
+
+    def _check_event(self) -> None:
+        """Refuse a guarantee for anything but the sums that are here: their number, sampling and noise."""
+        if isinstance(self.event, NonPrivateEvent):
+            return
+        single = None if self.sampling == "poisson" else self.n_records
+        made = run_event(self.noise_multiplier, self.sample_rate, self.n_steps, self.sampling, single)
+        if self.event != made:
+            raise ValueError(f"event must be that of {self.n_steps} sums with {self.sampling!r} sampling, got another")
+        if single is not None and self.adjacency is Adjacency.ADD_REMOVE:
+            raise ValueError(f"adjacency must not be 'add_remove' with sampling={self.sampling!r}")
+        if self.noise_stddev < self.noise_multiplier * self.max_site_norm * (1.0 - 1e-12):
+            raise ValueError("noise_stddev must be noise_multiplier * max_site_norm")
 
     @property
     def n_steps(self) -> int:

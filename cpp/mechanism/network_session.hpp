@@ -1,0 +1,115 @@
+// The network's records and the current step's public inputs: its private sums, and passes without privacy.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/aligned.hpp"
+#include "mechanism/network_kernels.hpp"
+#include "mechanism/record_sum.hpp"
+
+namespace dpinfer {
+
+// features: n_rows x n_features, row-major; both outlive whatever holds them.
+struct NetworkRecords {
+  const double* features;
+  const double* response;
+  std::int64_t n_rows;
+};
+
+// See NetworkTask.
+struct SiteWeights {
+  double eta = 1.0;
+  double precision = 1.0;
+  double noise = 0.0;
+  double norm = NetworkTask::kNone;
+  double noise_limit = NetworkTask::kNone;
+};
+
+class NetworkContribution final : public ContributionKernel {
+ public:
+  NetworkContribution(const NetworkKernelTable& kernels, const NetworkRecords& records, const NetworkTask& task)
+      : kernels_(kernels), records_(records), task_(task) {}
+
+  int length() const override { return task_.length(); }
+  int scratch_length() const override { return task_.scratch_length(); }
+  void contribution(std::int64_t i, double* scratch, double* out) const noexcept override {
+    kernels_.contribution(task_, records_.features + i * task_.shape.n_features, records_.response[i], scratch, out);
+  }
+
+ private:
+  const NetworkKernelTable& kernels_;
+  NetworkRecords records_;
+  const NetworkTask& task_;
+};
+
+class NetworkSession {
+ public:
+  // The tables and records must outlive the session.  hidden_scale, output_scale: see NetworkTask.
+  NetworkSession(const KernelTable& kernels, const NetworkKernelTable& network, const NetworkRecords& records,
+                 NetworkShape shape, double hidden_scale, double output_scale, double sample_rate, double max_norm,
+                 const RandomKey& key, int n_threads);
+  NetworkSession(const NetworkSession&) = delete;  // contribution_ refers to task_
+  NetworkSession& operator=(const NetworkSession&) = delete;
+
+  int length() const { return task_.length(); }
+  int n_params() const { return task_.shape.n_params(); }
+  double effective_rate() const { return request_.threshold.effective_rate(); }
+  double lattice_step() const { return lattice_.step; }
+
+  // mean, variance: n_params each, of the cavity.  See NetworkTask.
+  void set_sites(std::span<const double> mean, std::span<const double> variance, double noise_variance,
+                 const SiteWeights& weights);
+  // mean_scale, variance_scale: n_params each.
+  void set_gradients(std::span<const double> mean, std::span<const double> variance, double noise_variance,
+                     std::span<const double> mean_scale, std::span<const double> variance_scale, double noise_weight);
+
+  // All write length() numbers.
+  void clipped_sum(std::uint64_t step, std::span<std::int64_t> sum);
+  void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> sum);
+  void plain_sum(std::span<const std::int64_t> rows, double max_norm, std::span<double> sum);
+
+ private:
+  void set_state(std::span<const double> mean, std::span<const double> variance, double noise_variance);
+
+  const KernelTable& kernels_;
+  NetworkTask task_;
+  NetworkContribution contribution_;
+  std::int64_t n_rows_;
+  SumRequest request_;
+  Lattice lattice_;
+  double noise_unit_;  // max_norm in lattice steps
+  AlignedVector<double> mean_, variance_, mean_scale_, variance_scale_;
+  RecordSumWorkspace workspace_;
+  std::vector<std::int64_t> noisy_;
+};
+
+// q, its prior and, for EP, every record's site: what passes over the records one at a time change.  Not private.
+class NetworkPasses {
+ public:
+  // eta, precision and those of the prior: n_params each; gamma: shape and rate of the noise precision, and of its
+  // prior.  own_sites: EP's, which take 2 n_params numbers a record.
+  NetworkPasses(const NetworkKernelTable& network, const NetworkRecords& records, NetworkShape shape, bool own_sites,
+                double clip_norm, double site_weight, std::span<const double> eta, std::span<const double> precision,
+                std::span<const double> prior_precision, std::span<const double> gamma,
+                std::span<const double> prior_gamma);
+
+  int n_params() const { return pass_.task.shape.n_params(); }
+
+  // Works in the records of `order`, one after the other.  share, step: see NetworkPass.
+  void run(std::span<const std::int64_t> order, double share, double step);
+  // Moves the prior's precisions; q moves with them.
+  void set_prior(std::span<const double> prior_precision);
+  void state(std::span<double> eta, std::span<double> precision, std::span<double> gamma) const;
+
+ private:
+  const NetworkKernelTable& network_;
+  NetworkRecords records_;
+  AlignedVector<double> eta_, precision_, prior_eta_, prior_precision_, scratch_, sites_;
+  double gamma_[2];
+  double prior_gamma_[2];
+  NetworkPass pass_{};
+};
+
+}  // namespace dpinfer

@@ -1,0 +1,350 @@
+"""DP-SEP for a network: private sums of centred sites of every weight, releasing the whole trace."""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer._version import __version__
+from dpinfer.accounting import PrivacyPlan
+from dpinfer.mechanism import _native
+from dpinfer.mechanism.network_records import check_network_records
+from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
+from dpinfer.models import BayesianNeuralNetwork
+from dpinfer.release import NetworkRelease
+
+__all__ = ["NetworkSettings", "network_plan_arguments", "run_network_dp_sep"]
+
+FloatArray = npt.NDArray[np.float64]
+
+# Shares of the norm: the noise variance's statistic gets a quarter, the weights the rest.
+_NOISE_NORM = 0.25
+_NOISE_WEIGHT = 0.1
+# The noise variance moves by at most a quarter up or a fifth down in a step, and never below this.
+_NOISE_RISE, _NOISE_FALL, _LEAST_NOISE = 1.25, 0.8, 1e-4
+_LEAST_NOISE_RATE = 0.02
+_START_NOISE = 0.5
+# The rule at N epsilon = 8000.
+_REFERENCE_SIGNAL, _REFERENCE_NORM, _REFERENCE_WEIGHT, _REFERENCE_MOVEMENT = 8000.0, 0.4, 0.4, (300.0, 10.0)
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Public settings of a private run; :meth:`rule` is the one for every data set.
+
+    Everything is in units that do not depend on the data: contributions are scaled by the noise's released standard
+    deviation, so that the clipping norm follows the residuals as they shrink.
+
+    **Privacy.** Data-independent, so free.
+
+    Parameters
+    ----------
+    max_site_norm : float
+        Clipping norm C of a contribution.
+    block_weight : float
+        Weight of the precisions in it, relative to the linear terms.
+    movement : (float, float)
+        Rate times number of steps, at the first step and the last; linear in between.
+    floor : float
+        Precisions are used at no less than the prior's plus so many standard deviations of their noise.
+    hidden_start, output_start : float
+        Standard deviations of the random weights at which a run starts, in the two layers.
+
+    Examples
+    --------
+    >>> NetworkSettings.rule(8000, 1.0).max_site_norm
+    0.4
+    >>> NetworkSettings().rates(300).shape
+    (300,)
+    """
+
+    max_site_norm: float = 0.4
+    block_weight: float = 0.4
+    movement: tuple[float, float] = (300.0, 10.0)
+    floor: float = 1.0
+    hidden_start: float = 0.6
+    output_start: float = 0.0
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "max_site_norm", check_interval("max_site_norm", self.max_site_norm, 1e-30, 1e30))
+        put(self, "block_weight", check_interval("block_weight", self.block_weight, 0.0))
+        first, last = (float(x) for x in check_float_array("movement", self.movement, (2,)))
+        put(self, "movement", (check_interval("movement[0]", first, 0.0), check_interval("movement[1]", last, 0.0)))
+        put(self, "floor", check_interval("floor", self.floor, 0.0))
+        for name in ("hidden_start", "output_start"):
+            put(self, name, check_interval(name, getattr(self, name), 0.0, low_open=False))
+
+    @classmethod
+    def rule(cls, n_records: int, epsilon: float) -> "NetworkSettings":
+        """Return the settings for a public number of records and a privacy target.
+
+        Clipping norm and movement grow with the root of N epsilon: where there is more signal, less of it is clipped
+        away and q may move further before noise accumulates.  Chosen on simulated data only
+        (bench/sep_network_rule.py).
+
+        **Privacy.** Reads no records.
+
+        Parameters
+        ----------
+        n_records : int
+        epsilon : float
+            Positive.
+        """
+        n_records = check_integer("n_records", n_records, 1)
+        signal = n_records * check_interval("epsilon", epsilon, 0.0) / _REFERENCE_SIGNAL
+        norm = _REFERENCE_NORM * min(max(math.sqrt(signal), 0.5), 2.0)
+        speed = min(max(math.sqrt(signal), 0.4), 4.0 / 3.0)
+        return cls(
+            max_site_norm=norm,
+            block_weight=_REFERENCE_WEIGHT * min(_REFERENCE_NORM / norm, 1.0),
+            movement=(_REFERENCE_MOVEMENT[0] * speed, _REFERENCE_MOVEMENT[1] * speed),
+        )
+
+    def rates(self, n_steps: int) -> FloatArray:
+        """Return the rate r of each step, (n_steps,), at most 0.9."""
+        return np.minimum(np.linspace(*self.movement, n_steps) / n_steps, 0.9)
+
+
+def network_plan_arguments(n_records: int) -> dict[str, Any]:
+    """Return the rule's ``sample_rate`` and ``n_steps`` for :func:`dpinfer.plan_privacy`, from the public N.
+
+    About 300 records a step, at least 2% of them: a smaller share would cost noise, a larger one only time.  Steps are
+    many because parallel updates of correlated weights are stable only when each is small.
+
+    **Privacy.** Reads no records.
+
+    Examples
+    --------
+    >>> network_plan_arguments(6000)
+    {'sample_rate': 0.05, 'n_steps': 2000}
+    """
+    n_records = check_integer("n_records", n_records, 1)
+    return {"sample_rate": min(1.0, max(0.02, 300.0 / n_records)), "n_steps": 2000}
+
+
+def run_network_dp_sep(
+    model: BayesianNeuralNetwork,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    plan: PrivacyPlan,
+    n_records: int,
+    settings: NetworkSettings | None = None,
+    start: npt.ArrayLike | None = None,
+    start_seed: int = 0,
+    n_threads: int | None = None,
+    progress: bool | ProgressCallback = False,
+    random_source: RandomSource | None = None,
+) -> NetworkRelease:
+    """Run DP-SEP for a Bayesian network and release its whole trace.
+
+    A step takes one shared site out of q, computes for each sampled record the sites of all weights by probabilistic
+    back-propagation, relative to the cavity's mean, clips the record's vector, sums on an integer lattice and adds
+    Gaussian noise.  The mean moves by a rate r times the noisy sum of linear terms divided by the precision; the
+    precision moves to the prior's plus the noisy sum of the sites' precisions.
+
+    **Privacy.** Reads the records.  Adjacency: that of `plan` (add/remove one record).  The L2 sensitivity of each sum
+    is at most C = ``settings.max_site_norm`` whatever a record holds (docs/derivations/dp-sep-network.md); the noise is
+    that of the sum itself, so no convention about damping can lower it.  The release is (epsilon,
+    delta)-differentially private with the plan's numbers.  Bad records are refused before the first step, in which
+    case nothing is spent; once it has started, the mechanism never raises because of a record, and a record whose
+    contribution is not finite contributes zero.  The noise precision's statistic is a coordinate of the same vector;
+    the weights' prior precision is fixed.
+
+    Parameters
+    ----------
+    model : BayesianNeuralNetwork
+        Its scales must be public.
+    X : (N, n_features) array
+    y : (N,) array
+    plan : PrivacyPlan
+        With Poisson sampling; :func:`network_plan_arguments` gives the rule's sampling rate and number of steps.
+    n_records : int
+        A *public* number of records.
+    settings : NetworkSettings, optional
+        ``NetworkSettings.rule(n_records, plan.epsilon)`` by default; with an infinite epsilon, that of 10.
+    start : (n,) array, optional
+        Weights at which to start; must not depend on the records.  By default random ones of `start_seed`.
+    start_seed : int
+        Public.
+    n_threads : int, optional
+        All cores by default.  The release does not depend on it.
+    progress : bool or callable
+    random_source : RandomSource, optional
+        The operating system's generator by default.
+
+    Returns
+    -------
+    NetworkRelease
+        :func:`dpinfer.inference.network_posterior` makes predictions of it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
+    RecordError
+        If the records cannot be used.
+
+    Notes
+    -----
+    Vinaroz and Park (2021), Algorithm 3, with Poisson-sampled minibatches and centred sites; Hernandez-Lobato and Adams
+    (2015) for the moments.  The noise precision's gamma site has the shape 1/2 of its Gaussian limit, and as rate half
+    the second moment of the residual under the tilted distribution, which stays bounded where the published moment
+    matching of the gamma would not.
+
+    Examples
+    --------
+    >>> import dpinfer as dpi
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 2)); y = np.maximum(X[:, 0], 0.0) - X[:, 1]
+    >>> plan = dpi.plan_privacy(target_epsilon=5.0, target_delta=1e-5, sample_rate=0.2, n_steps=20)
+    >>> release = run_network_dp_sep(BayesianNeuralNetwork(2, 10), X, y, plan=plan, n_records=500)
+    >>> release.noisy_sums.shape
+    (20, 83)
+    """
+    if not isinstance(model, BayesianNeuralNetwork):
+        raise TypeError(f"model must be a BayesianNeuralNetwork, got {type(model).__name__}")
+    if not isinstance(plan, PrivacyPlan):
+        raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
+    if plan.sampling != "poisson":
+        raise ValueError(f"plan must have sampling='poisson', got {plan.sampling!r}")
+    n_records = check_integer("n_records", n_records, 1)
+    if settings is None:
+        settings = NetworkSettings.rule(n_records, min(plan.epsilon, 10.0))
+    elif not isinstance(settings, NetworkSettings):
+        raise TypeError(f"settings must be a NetworkSettings, got {type(settings).__name__}")
+    seed = check_integer("start_seed", start_seed, 0)
+    threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1, 4096)
+    source = OSRandomSource() if random_source is None else random_source
+    if not isinstance(source, RandomSource):
+        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
+    report = resolve_progress(progress, "private steps")
+    if start is None:
+        loc = model.start_loc(seed, hidden=settings.hidden_start, output=settings.output_start)
+    else:
+        loc = check_float_array("start", start, (model.n_params,)).copy()
+    features, response = check_network_records(model, X, y)
+    norm = settings.max_site_norm
+    session = _native.NetworkSession(
+        features=features,
+        response=response,
+        n_hidden=model.n_hidden,
+        hidden_scale=model.hidden_scale,
+        output_scale=model.output_scale,
+        sample_rate=plan.sample_rate,
+        max_norm=norm,
+        key=source.take_key(),
+        n_threads=threads,
+    )
+    run = _Run(model, plan, settings, session, n_records=n_records)
+    return NetworkRelease(
+        **run.trace(loc, report),
+        noise_stddev=plan.noise_multiplier * norm,
+        sample_rate=plan.sample_rate,
+        n_records=n_records,
+        prior_precision=model.prior_precision,
+        names=model.names,
+        max_site_norm=norm,
+        noise_multiplier=plan.noise_multiplier,
+        event=plan.event,
+        adjacency=plan.adjacency,
+        delta=plan.delta,
+        certified_epsilon=plan.epsilon,
+        secure=source.secure,
+        model_spec=model.to_dict(),
+        settings={
+            "mechanism": "dp_sep",
+            "version": __version__,
+            "accountant": plan.accountant,
+            "block_weight": settings.block_weight,
+            "movement": list(settings.movement),
+            "floor": settings.floor,
+            "start_seed": None if start is not None else seed,
+        },
+    )
+
+
+class _Run:
+    """The public arithmetic around the noisy sums."""
+
+    def __init__(
+        self,
+        model: BayesianNeuralNetwork,
+        plan: PrivacyPlan,
+        settings: NetworkSettings,
+        session: _native.NetworkSession,
+        *,
+        n_records: int,
+    ) -> None:
+        self._model, self._plan, self._session = model, plan, session
+        self._settings, self._n_records = settings, n_records
+        self._rates = settings.rates(plan.n_steps)
+        norm = settings.max_site_norm
+        self._site_norm = norm * math.sqrt(1.0 - _NOISE_NORM**2)
+        self._noise_norm = norm * _NOISE_NORM
+        self._sum_stddev = plan.noise_multiplier * norm / plan.sample_rate
+        self._process = os.getpid()
+
+    def weights(self, noise: float) -> tuple[float, float, float]:
+        """Return what the linear terms, precisions and noise statistic of a contribution are multiplied by."""
+        return (
+            math.sqrt(noise),
+            self._settings.block_weight * noise,
+            _NOISE_WEIGHT * self._settings.max_site_norm / noise,
+        )
+
+    def floor(self, noise: float, rate: float, accumulated: float) -> float:
+        """Return the least precision used: prior plus deviations of its noise, stationary at `rate` or accumulated."""
+        stationary = self._sum_stddev / (self._settings.block_weight * noise) * math.sqrt(0.5 * rate)
+        return self._model.prior_precision + self._settings.floor * max(stationary, math.sqrt(accumulated))
+
+    def trace(self, loc: FloatArray, report: ProgressCallback) -> dict[str, FloatArray]:
+        """Run every step and return the arrays of the release."""
+        model, plan, session = self._model, self._plan, self._session
+        n, steps, rate = model.n_params, plan.n_steps, plan.sample_rate
+        prior = model.prior_precision
+        locs, precisions = np.empty((steps + 1, n)), np.empty((steps + 1, n))
+        noises, floors = np.empty(steps + 1), np.empty(steps + 1)
+        sums, all_weights = np.empty((steps, 2 * n + 1)), np.empty((steps, 3))
+        shape = model.noise_shape + 0.5 * self._n_records
+        noise, accumulated = _START_NOISE, 0.0
+        precision = np.full(n, self.floor(noise, self._rates[0], 0.0))
+        for step, r in enumerate(self._rates):
+            if os.getpid() != self._process:
+                raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
+            floor = self.floor(noise, r, accumulated)
+            locs[step], precisions[step], noises[step], floors[step] = loc, precision, noise, floor
+            used = np.maximum(precision, floor)
+            weights = self.weights(noise)
+            all_weights[step] = weights
+            # The cavity is q without one of the N shared sites; its mean is that of q up to terms of order 1 / N.
+            cavity = used - (used - prior) / self._n_records
+            session.set_sites(loc, 1.0 / cavity, noise, *weights, self._site_norm, self._noise_norm)
+            sums[step] = session.noisy_sum(step, plan.noise_multiplier)
+            linear = sums[step, :n] / (rate * weights[0])
+            site_precision = sums[step, n:-1] / (rate * weights[1])
+            residuals = sums[step, -1] / (rate * weights[2])
+            loc = loc + r * (linear - prior * loc) / used
+            precision = (1.0 - r) * precision + r * (prior + site_precision)
+            accumulated = (1.0 - r) ** 2 * accumulated + (r * self._sum_stddev / weights[1]) ** 2
+            slow = max(r, _LEAST_NOISE_RATE)
+            moved = (1.0 - slow) * noise + slow * (model.noise_rate + residuals) / (shape - 1.0)
+            noise = max(min(max(moved, _NOISE_FALL * noise), _NOISE_RISE * noise), _LEAST_NOISE)
+            report(step + 1, steps)
+        locs[steps], precisions[steps], noises[steps] = loc, precision, noise
+        floors[steps] = prior + self._settings.floor * math.sqrt(accumulated)
+        return {
+            "loc": locs,
+            "precision": precisions,
+            "noise_variance": noises,
+            "noisy_sums": sums,
+            "weights": all_weights,
+            "damping": self._rates,
+            "floor": floors,
+        }

@@ -1,0 +1,51 @@
+"""Checks on the records of a network, before anything is spent and without quoting any of them."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.errors import RecordError
+from dpinfer.models import BayesianNeuralNetwork
+
+__all__ = ["check_network_records"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_MAX_RECORDS = 2**31
+
+
+def check_network_records(model: BayesianNeuralNetwork, X: Any, y: Any) -> tuple[FloatArray, FloatArray]:
+    """Return (X, y), standardised by the model's public scales, as the kernels read them.
+
+    Without scales in the model, C-contiguous float64 records are not copied.
+
+    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
+
+    Raises
+    ------
+    TypeError
+        If an array does not hold real numbers.
+    RecordError
+        If shapes disagree, there is no record, or a value is not finite.
+    """
+    features, response = np.asarray(X), np.asarray(y)
+    for name, array in (("X", features), ("y", response)):
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
+    if features.ndim != 2 or features.shape[1] != model.n_features:
+        columns = f"{features.shape[1]} columns" if features.ndim == 2 else f"{features.ndim} dimensions"
+        raise RecordError(f"X must be two-dimensional with {model.n_features} columns, got {columns}")
+    if response.ndim != 1 or response.shape[0] != features.shape[0]:
+        raise RecordError("y must be one-dimensional with as many entries as X has rows")
+    if not 0 < features.shape[0] <= _MAX_RECORDS:
+        raise RecordError(f"X must have between 1 and {_MAX_RECORDS} rows")
+    # A sum is finite where all its terms are, save for overflow; looking at each number would copy the records.
+    for name, array in (("X", features), ("y", response)):
+        if not np.isfinite(np.sum(array, dtype=np.float64)) and not np.all(np.isfinite(array)):
+            raise RecordError(f"{name} must be finite: it holds a NaN or an infinity")
+    if model.feature_loc != 0.0 or model.feature_scale != 1.0:
+        features = model.standardise_features(features)
+    if model.target_loc != 0.0 or model.target_scale != 1.0:
+        response = model.standardise_target(response)
+    return np.ascontiguousarray(features, dtype=np.float64), np.ascontiguousarray(response, dtype=np.float64)

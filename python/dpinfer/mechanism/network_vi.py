@@ -1,0 +1,232 @@
+"""Mean-field variational inference for a network, without privacy or by noisy clipped gradients."""
+
+import math
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._validate import check_integer, check_interval
+from dpinfer.accounting import PrivacyPlan
+from dpinfer.mechanism import _native
+from dpinfer.mechanism.network_records import check_network_records
+from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
+from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
+from dpinfer.models.bijectors import sigmoid, softplus
+
+__all__ = ["NetworkVISettings", "run_network_vi"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_START_RAW_SCALE = -4.0
+_FIRST_DECAY, _SECOND_DECAY, _SMALL = 0.9, 0.999, 1e-8
+
+
+@dataclass(frozen=True)
+class NetworkVISettings:
+    """Settings of variational inference as in tables 6 and 7 of Vinaroz and Park (2021).
+
+    **Privacy.** Public.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Of Adam, positive.
+    noise_precision : float
+        gamma, fixed, of a standardised response.
+    prior_precision : float
+        lambda, of weights that are not divided by the root of their number.
+    kl_weight : float
+        beta, positive.
+    """
+
+    learning_rate: float
+    noise_precision: float
+    prior_precision: float
+    kl_weight: float
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "noise_precision", "prior_precision", "kl_weight"):
+            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
+
+
+def run_network_vi(
+    model: BayesianNeuralNetwork,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    settings: NetworkVISettings,
+    n_records: int | None = None,
+    plan: PrivacyPlan | None = None,
+    max_grad_norm: float | None = None,
+    n_epochs: int = 100,
+    batch_size: int = 100,
+    seed: int = 0,
+    n_threads: int | None = None,
+    progress: bool | ProgressCallback = False,
+    random_source: RandomSource | None = None,
+) -> NetworkWeights:
+    """Fit a mean-field Gaussian to a network's weights by Adam on the evidence lower bound, privately or not.
+
+    **Privacy.** Reads the records.  Without a plan the result is NOT private.  With one, each step samples records with
+    probability ``plan.sample_rate``, clips each one's gradient to ``max_grad_norm`` (the L2 sensitivity under
+    add/remove adjacency) and adds Gaussian noise to the sum: the weights are (epsilon, delta)-differentially private
+    with the plan's numbers (docs/derivations/dp-sep-network.md).  Only they are returned.
+
+    Parameters
+    ----------
+    model : BayesianNeuralNetwork
+        For its shape and public scales; prior and noise are those of `settings`.
+    X : (N, n_features) array
+    y : (N,) array
+    settings : NetworkVISettings
+    n_records : int, optional
+        A *public* number of records; needed with a plan.
+    plan : PrivacyPlan, optional
+        With Poisson sampling; fixes the noise, the sampling and the number of steps.
+    max_grad_norm : float, optional
+        Needed with a plan.
+    n_epochs, batch_size : int
+        Without a plan.
+    seed : int
+        Of the start and, without a plan, of the minibatches.
+    n_threads : int, optional
+    progress : bool or callable
+    random_source : RandomSource, optional
+        With a plan; the operating system's generator by default.
+
+    Returns
+    -------
+    NetworkWeights
+        In the model's scaling of weights.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
+    RecordError
+        If the records cannot be used.
+
+    Notes
+    -----
+    Vinaroz and Park (2021), appendix D, eqs. 115-123.  Their Monte Carlo integral over the hidden weights has a closed
+    form (pre-activations are Gaussian, and only the mean and variance of f enter a Gaussian log-likelihood), which is
+    used instead of draws: no Monte Carlo noise, and clipping sees the exact gradient.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2)); y = np.maximum(X[:, 0], 0.0) - X[:, 1]
+    >>> settings = NetworkVISettings(1e-2, 20.0, 1.0, 0.1)
+    >>> fit = run_network_vi(BayesianNeuralNetwork(2, 10), X, y, settings=settings, n_epochs=60, batch_size=50)
+    >>> bool(np.sqrt(np.mean((fit.predict(X)[0] - y) ** 2)) < 0.3)
+    True
+    """
+    if not isinstance(model, BayesianNeuralNetwork):
+        raise TypeError(f"model must be a BayesianNeuralNetwork, got {type(model).__name__}")
+    if not isinstance(settings, NetworkVISettings):
+        raise TypeError(f"settings must be a NetworkVISettings, got {type(settings).__name__}")
+    if plan is not None:
+        if not isinstance(plan, PrivacyPlan):
+            raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
+        if plan.sampling != "poisson":
+            raise ValueError(f"plan must have sampling='poisson', got {plan.sampling!r}")
+        if n_records is None or max_grad_norm is None:
+            raise ValueError("n_records and max_grad_norm must be given with a plan")
+        n_records = check_integer("n_records", n_records, 1)
+        max_grad_norm = check_interval("max_grad_norm", max_grad_norm, 1e-30, 1e30)
+    elif n_records is not None or max_grad_norm is not None or random_source is not None:
+        raise ValueError("n_records, max_grad_norm and random_source must not be given without a plan")
+    n_epochs, batch_size = check_integer("n_epochs", n_epochs, 1), check_integer("batch_size", batch_size, 1)
+    rng = np.random.default_rng(check_integer("seed", seed, 0))
+    threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1, 4096)
+    report = resolve_progress(progress, "steps")
+    source = OSRandomSource() if random_source is None else random_source
+    if not isinstance(source, RandomSource):
+        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
+    features, response = check_network_records(model, X, y)
+    total = features.shape[0] if n_records is None else n_records
+    session = _native.NetworkSession(
+        features=features,
+        response=response,
+        n_hidden=model.n_hidden,
+        hidden_scale=1.0,
+        output_scale=1.0,
+        sample_rate=1.0 if plan is None else plan.sample_rate,
+        max_norm=1.0 if max_grad_norm is None else max_grad_norm,
+        key=source.take_key() if plan is not None else bytes(32),
+        n_threads=threads,
+    )
+    ascent = _Ascent(model, settings, total, rng)
+    if plan is not None:
+        process = os.getpid()
+        for step in range(plan.n_steps):
+            if os.getpid() != process:
+                raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
+            ascent.prepare(session)
+            ascent.move(session.noisy_sum(step, plan.noise_multiplier) / plan.sample_rate)
+            report(step + 1, plan.n_steps)
+        return ascent.weights(private=source.secure)
+    per_epoch = max(1, total // batch_size)
+    for epoch in range(n_epochs):
+        order = rng.permutation(total)
+        for rows in np.array_split(order, per_epoch):
+            ascent.prepare(session)
+            ascent.move(session.plain_sum(np.ascontiguousarray(rows), math.inf) * (total / rows.size))
+        report(epoch + 1, n_epochs)
+    return ascent.weights(private=False)
+
+
+class _Ascent:
+    """Adam (Kingma and Ba, 2015) on the lower bound divided by N, in (loc, raw_scale)."""
+
+    def __init__(
+        self, model: BayesianNeuralNetwork, settings: NetworkVISettings, total: int, rng: np.random.Generator
+    ) -> None:
+        self._model, self._settings, self._total = model, settings, total
+        n, layer = model.n_params, (model.n_features + 1) * model.n_hidden
+        self._layer = layer
+        loc = rng.standard_normal(n)
+        loc[:layer] *= model.hidden_scale
+        loc[layer:] *= model.output_scale
+        self._params = np.concatenate((loc, np.full(n, _START_RAW_SCALE)))
+        self._first, self._second, self._step = np.zeros(2 * n), np.zeros(2 * n), 0
+        self._ones = np.ones(n)
+
+    def prepare(self, session: _native.NetworkSession) -> None:
+        """Give the session the gradient at the current parameters."""
+        n = self._model.n_params
+        loc, raw = self._params[:n], self._params[n:]
+        scale = softplus(raw)
+        slope = np.ascontiguousarray(2.0 * scale * sigmoid(raw))
+        session.set_gradients(loc.copy(), scale**2, 1.0 / self._settings.noise_precision, self._ones, slope, 0.0)
+
+    def move(self, gradient: FloatArray) -> None:
+        """Take one step along an estimate of the full likelihood's gradient, (2 n + 1,)."""
+        n, settings = self._model.n_params, self._settings
+        loc, raw = self._params[:n], self._params[n:]
+        scale = softplus(raw)
+        penalty = np.concatenate(
+            (
+                settings.prior_precision * loc,
+                (settings.prior_precision * scale - 1.0 / scale) * sigmoid(raw),
+            )
+        )
+        ascent = (gradient[:-1] - settings.kl_weight * penalty) / self._total
+        self._step += 1
+        self._first = _FIRST_DECAY * self._first + (1.0 - _FIRST_DECAY) * ascent
+        self._second = _SECOND_DECAY * self._second + (1.0 - _SECOND_DECAY) * ascent**2
+        first = self._first / (1.0 - _FIRST_DECAY**self._step)
+        second = self._second / (1.0 - _SECOND_DECAY**self._step)
+        self._params = self._params + settings.learning_rate * first / (np.sqrt(second) + _SMALL)
+
+    def weights(self, *, private: bool) -> NetworkWeights:
+        """Return q in the model's scaling."""
+        n = self._model.n_params
+        unit = np.full(n, 1.0 / self._model.output_scale)
+        unit[: self._layer] = 1.0 / self._model.hidden_scale
+        variance = softplus(self._params[n:]) ** 2 * unit**2
+        noise = 1.0 / self._settings.noise_precision
+        return NetworkWeights(self._model, self._params[:n] * unit, variance, noise, private=private)

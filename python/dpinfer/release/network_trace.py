@@ -1,0 +1,188 @@
+"""The release of DP-SEP for a network: every noisy sum of sites, and the approximate posterior after each step."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
+from dpinfer.release.guarantee import guarantee_in_words, stated_epsilon
+
+__all__ = ["NetworkRelease"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NetworkRelease:
+    """Everything that a run of DP-SEP for a network has published.
+
+    q is N(loc, diag(1 / precision)) over the n weights.  Step t released ``noisy_sums[t]``: over the step's sample the
+    sum of ``(weights[t, 0] * linear, weights[t, 1] * precision, weights[t, 2] * noise statistic)`` of the records'
+    sites, clipped, plus Gaussian noise of standard deviation `noise_stddev` in each of the 2 n + 1 coordinates.  Linear
+    terms are relative to the cavity's mean, which ``loc[t]`` and ``precision[t]`` determine.
+
+    **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for; everything else is computed from
+    earlier sums and public numbers.  No record, exact statistic, seed or generator state is in it.
+
+    Parameters
+    ----------
+    loc : (T + 1, n) float64
+        Mean of q before each step, and after the last.
+    precision : (T + 1, n) float64
+        Raw precision, before flooring: it may be negative.
+    noise_variance : (T + 1,) float64
+        Variance of a standardised response about the network, positive.
+    noisy_sums : (T, 2 n + 1) float64
+    weights : (T, 3) float64
+        Public weights of the three parts of a contribution, positive.
+    damping : (T,) float64
+        Rate r of each step, in (0, 1].
+    floor : (T + 1,) float64
+        Least precision that was used, positive.
+    noise_stddev : float
+    sample_rate : float in (0, 1]
+    n_records : int
+        The *public* number of records.
+    prior_precision : float
+    names : tuple of n str
+    max_site_norm, noise_multiplier : float
+    event : Event
+    adjacency : Adjacency
+    delta : float
+    certified_epsilon : float
+    secure : bool
+        False when a seeded generator drew the noise: then nothing private was protected and `epsilon` raises.
+    model_spec : mapping
+        The model as plain data (``model.to_dict()``).
+    settings : mapping
+        Further public settings as JSON values.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field has the wrong type, shape or range.
+    """
+
+    loc: FloatArray
+    precision: FloatArray
+    noise_variance: FloatArray
+    noisy_sums: FloatArray
+    weights: FloatArray
+    damping: FloatArray
+    floor: FloatArray
+    noise_stddev: float
+    sample_rate: float
+    n_records: int
+    prior_precision: float
+    names: tuple[str, ...]
+    max_site_norm: float
+    noise_multiplier: float
+    event: Event = field(default_factory=NonPrivateEvent)
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    delta: float = 0.0
+    certified_epsilon: float = math.inf
+    secure: bool = True
+    model_spec: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        names = tuple(self.names)
+        n = len(names)
+        if not names or not all(isinstance(name, str) for name in names) or len(set(names)) != n:
+            raise ValueError("names must be distinct strings, at least one")
+        put(self, "names", names)
+        sums = check_float_array("noisy_sums", self.noisy_sums, (None, 2 * n + 1))
+        steps = sums.shape[0]
+        if steps < 1:
+            raise ValueError("noisy_sums must hold at least one step, got 0")
+        shapes = {
+            "noisy_sums": sums.shape,
+            "loc": (steps + 1, n),
+            "precision": (steps + 1, n),
+            "noise_variance": (steps + 1,),
+            "weights": (steps, 3),
+            "damping": (steps,),
+            "floor": (steps + 1,),
+        }
+        for name, shape in shapes.items():
+            array = check_float_array(name, getattr(self, name), shape).view()
+            array.flags.writeable = False
+            put(self, name, array)
+        for name in ("noise_variance", "weights", "floor"):
+            if not np.all(getattr(self, name) > 0.0):
+                raise ValueError(f"{name} must be positive")
+        if not np.all((self.damping > 0.0) & (self.damping <= 1.0)):
+            raise ValueError("damping must lie in (0, 1]")
+        for name in ("noise_stddev", "prior_precision", "max_site_norm", "noise_multiplier"):
+            put(self, name, check_interval(name, getattr(self, name), 0.0))
+        put(self, "sample_rate", check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False))
+        put(self, "n_records", check_integer("n_records", self.n_records, 1))
+        if not isinstance(self.secure, (bool, np.bool_)):
+            raise TypeError(f"secure must be a bool, got {type(self.secure).__name__}")
+        put(self, "adjacency", Adjacency(self.adjacency))
+        put(self, "delta", check_interval("delta", self.delta, 0.0, 1.0, low_open=False))
+        epsilon = float(self.certified_epsilon)
+        if math.isnan(epsilon) or epsilon < 0.0:
+            raise ValueError(f"certified_epsilon must be at least 0, got {epsilon}")
+        if isinstance(self.event, NonPrivateEvent) and math.isfinite(epsilon):
+            raise ValueError("certified_epsilon must be infinite for an event that claims no guarantee")
+        put(self, "certified_epsilon", epsilon)
+        put(self, "model_spec", MappingProxyType(dict(self.model_spec)))
+        put(self, "settings", MappingProxyType(dict(self.settings)))
+
+    @property
+    def n_steps(self) -> int:
+        """Number of released sums T."""
+        return int(self.noisy_sums.shape[0])
+
+    @property
+    def n_params(self) -> int:
+        """Number of weights n."""
+        return len(self.names)
+
+    @property
+    def used_precision(self) -> FloatArray:
+        """The precisions that were used: the raw ones, floored, (T + 1, n)."""
+        return np.maximum(self.precision, self.floor[:, None])
+
+    @property
+    def epsilon(self) -> float:
+        """The certified epsilon at `delta`; infinity when no guarantee is claimed.
+
+        Raises
+        ------
+        InsecureReleaseError
+            If the noise came from a seeded generator.
+        """
+        return stated_epsilon(self.certified_epsilon, secure=self.secure)
+
+    @property
+    def guarantee(self) -> str:
+        """The privacy guarantee in words."""
+        return guarantee_in_words(self.certified_epsilon, self.delta, self.adjacency, secure=self.secure)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""
+        from dpinfer.release.files import save_release
+
+        save_release(self, path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values.update(model_spec=dict(self.model_spec), settings=dict(self.settings))
+        return _rebuild, (values,)
+
+    def __repr__(self) -> str:
+        return f"NetworkRelease({self.n_steps} steps, {self.n_params} weights)\n  {self.guarantee}"
+
+
+def _rebuild(values: dict[str, Any]) -> NetworkRelease:
+    return NetworkRelease(**values)

@@ -28,7 +28,7 @@ METHODS = ("exact", "laplace", "emcee", "nuts", "naive", "averaged")
 HESSIANS = ("auto", "diagonal", "full", "tied")
 
 _FULL_DRAWS = 1000
-FISHER_BURN_IN = 0.35
+FISHER_BURN_IN = 0.45
 
 
 def noise_aware_posterior(
@@ -68,7 +68,7 @@ def noise_aware_posterior(
         a mean-field optimum), one unknown per parameter.  Both with ``method="exact"`` only.
     burn_in : "auto", float in [0, 1), or int
         First step used: found by a trend test (false-positive rate 0.01), a share of the steps, or a number of steps.
-        For the tied posterior of a Fisher-scaled run "auto" is 0.35.
+        For the tied posterior of a Fisher-scaled run "auto" is 0.45.
         For "averaged", "auto" uses the last half at most.
     prior : {"weak", "model", "empirical"} or TracePrior
         See :func:`dpinfer.inference.priors.coordinate_priors`.  ``hessian="full"`` has flat priors on the rows and

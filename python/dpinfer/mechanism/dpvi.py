@@ -87,7 +87,7 @@ def run_dpvi(
         A *public* number of records; ``len(X)`` would be private under add/remove adjacency.
     max_grad_norm : "auto" or float in [1e-30, 1e30]
         Clipping norm C of the preconditioned gradient.  "auto" (default), for Fisher scaling only: the 98.5% quantile
-        (95% for linear regression) of the gradient's norm among the records that the model itself expects, for all but
+        (93% for linear regression) of the gradient's norm among the records that the model itself expects, for all but
         1% of its prior.
     grad_scale : FisherScaling, float, (loc, raw_scale) pair, (2 n,) array, or callable, optional
         Preconditioner beta, in [1e-30, 1e30]; a callable gets (step, params) of the released iterate.  The default is

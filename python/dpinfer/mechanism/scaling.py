@@ -91,7 +91,7 @@ class FisherScaling:
     raw_ratio: float = 0.2
     largest_rate: float | None = None
     decay: float = 3.0
-    tolerance: float = 0.2
+    tolerance: float = 0.1
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, InformedModel):

@@ -29,7 +29,7 @@ _SIZE = 2**15
 _SEED = 20_250_101
 _STEP = 0.05
 _PRIOR_DRAWS, _PRIOR_QUANTILE = 1000, 0.99
-_CLIP_QUANTILE, _PIVOTAL_CLIP_QUANTILE = 0.985, 0.95
+_CLIP_QUANTILE, _PIVOTAL_CLIP_QUANTILE = 0.985, 0.93
 _RECORDS = 2048
 _DISPERSION_RATIOS = np.geomspace(0.02, 4.0, 48)
 
@@ -321,7 +321,7 @@ def default_max_grad_norm(model: Model, raw_ratio: float) -> float:
     Returns
     -------
     float
-        The 98.5% quantile of :func:`prior_predictive_norm`; the 95% quantile for pivotal models, where what clipping
+        The 98.5% quantile of :func:`prior_predictive_norm`; the 93% quantile for pivotal models, where what clipping
         does is the same at every theta, and so corrected closely.  Less than that would be narrower still, if the
         records are as the model says: docs/coverage.md.
     """

@@ -11,7 +11,7 @@
 
 Monte Carlo errors: of a median over runs, 1.25 sd / sqrt(runs).
 
-    DPINFER_DATA=../shared/data python bench/planner.py [--parts conjugate adult recommended] [--runs 300] [--epsilons 0.1 1]
+    DPINFER_DATA=../shared/data python bench/planner.py [--parts conjugate adult recommended] [--epsilons 0.1 1]
 """
 
 import argparse
@@ -134,7 +134,8 @@ def adult(arguments):
         per_parameter = plan.widening / np.median(all_ratios, axis=0)
         predicted = plan.prediction.typical_widening
         print(
-            f"  epsilon {epsilon:g}: median parameter predicted {predicted:.2f}, observed {seen:.2f} +- {error:.2f}"
+            f"  epsilon {epsilon:g}: median parameter predicted {predicted:.2f} +- "
+            f"{plan.prediction.typical_stderr:.2f}, observed {seen:.2f} +- {error:.2f}"
             f" (off {predicted / seen - 1.0:+.1%}; target 15%); predicted over observed, parameter by parameter:"
             f" 10%, 50%, 90% quantiles {np.round(np.quantile(per_parameter, [0.1, 0.5, 0.9]), 2).tolist()};"
             f" planned in {seconds:.1f} s",

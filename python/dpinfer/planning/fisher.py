@@ -38,6 +38,8 @@ class Prediction:
         Share of the records whose gradient is clipped.
     spread : (n,) array
         Standard deviation of the logarithm of the widening over the simulations behind it; nan where it is a formula.
+    typical_stderr : float
+        Its Monte Carlo error; nan where it is a formula.
     coverage90 : float
         Share of the simulated parameters inside their 90% intervals; nan where there are none.
     score90 : float
@@ -53,6 +55,7 @@ class Prediction:
     clipped_share: float
     spread: FloatArray
     typical_widening: float
+    typical_stderr: float = math.nan
     coverage90: float = math.nan
     score90: float = math.nan
 

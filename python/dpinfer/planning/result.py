@@ -14,6 +14,7 @@ __all__ = ["InferencePlan", "PlanGrid"]
 FloatArray = npt.NDArray[np.float64]
 
 _MOST_ROWS = 20
+_LOW = 0.8
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,8 @@ class InferencePlan:
         if self.recommended:
             lines.append(f"  recommended: {', '.join(self.recommended)}")
         if np.isfinite(prediction.coverage90):
-            lines.append(f"  expected coverage of the 90% intervals: {prediction.coverage90:.2f}")
+            low = " (too low: correlated features, beyond a diagonal Hessian)" if prediction.coverage90 < _LOW else ""
+            lines.append(f"  expected coverage of the 90% intervals: {prediction.coverage90:.2f}{low}")
         width = max(9, *(len(name) for name in self.names[:_MOST_ROWS]))
         lines += [
             "",

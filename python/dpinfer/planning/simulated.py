@@ -166,6 +166,7 @@ def predict_simulated(
             raise NumericalError("no simulated run gave a posterior: the learning rate is too large for this noise")
         ratio = np.array(widths) / reference[kept]
         centre = np.median(reference, axis=0)
+        typical = np.median(ratio, axis=1)
         predictions.append(
             Prediction(
                 width90=centre * np.median(ratio, axis=0),
@@ -175,7 +176,10 @@ def predict_simulated(
                 spread=np.std(np.log(ratio), axis=0) if len(widths) > 1 else np.full(n, np.nan),
                 coverage90=float(np.mean(covered)),
                 score90=float(np.mean(scores)),
-                typical_widening=float(np.median(np.median(ratio, axis=1))),
+                typical_widening=float(np.median(typical)),
+                typical_stderr=1.25 * float(np.std(typical, ddof=1)) / math.sqrt(len(typical))
+                if len(typical) > 1
+                else math.nan,
             )
         )
     return predictions

@@ -44,6 +44,8 @@ def test_demo(demo):
     assert str(folder / "report.html") in result.stdout
     inside, total = map(int, re.search(r"(\d+) of (\d+) true values", result.stdout).groups())
     assert total == len(TRUE_PARAMETERS)
+    assert re.search(r"The trace (fits its model|does not fit its model everywhere)", result.stdout)
+    assert "Verdict on the trace" in (folder / "report.html").read_text()
     # Not a test of coverage: nine independent intervals of even 80 % all miss with probability 5e-7.
     assert inside >= 1
 

@@ -96,6 +96,34 @@ def test_plain_plans_are_simulated_and_reproducible():
         assert "2 times the heuristic" in text
 
 
+def test_the_narrowest_setting_that_covers_is_recommended(monkeypatch):
+    from dpinfer.planning import planner
+
+    seen = []
+    simulate = planner.predict_simulated
+
+    def recording(*arguments, **options):
+        found = simulate(*arguments, **options)
+        seen.extend(found)
+        return found
+
+    monkeypatch.setattr(planner, "predict_simulated", recording)
+    monkeypatch.setattr(planner, "_FACTORS", (0.25, 1.0))
+    options = {**DEFAULT, "n_steps": 400, "n_records": 2000, "target_epsilon": 1.0, "n_simulations": 2}
+    plan = plan_inference(dpi.models.LogisticRegression(2), **options)
+    assert plan.recommended == ("max_grad_norm", "learning_rate", "prior")
+    assert len(seen) == 4
+    good = [each for each in seen if each.coverage90 >= 0.88]
+    if good:
+        assert plan.prediction.typical_widening == min(each.typical_widening for each in good)
+    monkeypatch.setattr(planner, "_LEAST_COVERAGE", 2.0)  # nothing covers that much
+    fallback = plan_inference(dpi.models.LogisticRegression(2), **options).prediction
+    assert fallback.coverage90 >= max(each.coverage90 for each in seen) - 0.03
+    fixed = plan_inference(dpi.models.LogisticRegression(2), learning_rate_factor=1.0, prior="model", **options)
+    assert fixed.posterior == {"prior": "model"}
+    assert fixed.recommended == ("max_grad_norm",)
+
+
 def test_a_pilot_changes_what_is_expected():
     model = dpi.models.LogisticRegression(2)
     rng = np.random.default_rng(1)
@@ -167,6 +195,7 @@ def test_the_pilot_gradient_is_that_of_the_loss():
         ({"recipe": "own"}, ValueError, "recipe must be one of"),
         ({"recipe": "paper"}, ValueError, "must be given with recipe 'paper'"),
         ({"learning_rate_factor": 2.0}, ValueError, "learning_rate_factor must not be given with recipe 'tied'"),
+        ({"prior": "weak"}, ValueError, "prior must not be given with recipe 'tied'"),
         ({"pilot": np.ones((3, 1))}, ValueError, "pilot must not be given with a conjugate model"),
         ({"curvature": [1.0, 2.0]}, ValueError, r"curvature must have shape \(1,\)"),
         ({"curvature": [-1.0]}, ValueError, "curvature must be positive"),

@@ -580,10 +580,10 @@ def test_a_killed_writer_leaves_a_whole_ledger_with_every_begun_run(ledger, dela
     assert writer.stdout.readline() == "ready\n"
     writer.stdin.write("\n")
     writer.stdin.flush()
-    time.sleep(0.05 + delay)
+    assert writer.stdout.readline() == "began\n"
+    time.sleep(delay)
     writer.kill()
-    began = writer.communicate()[0].count("began\n")
-    assert began > 0
+    began = 1 + writer.communicate()[0].count("began\n")
     found = statuses(account)
     assert began <= len(found) <= began + 1
     assert found.count("started") <= 2

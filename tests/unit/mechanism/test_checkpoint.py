@@ -429,23 +429,26 @@ RunCheckpoint(sys.argv[1] + "/run.checkpoint").discard()
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_killed_processes(tmp_path):
-    """Kill the process; in the end there is one whole release, one charge, and no secret."""
+    """Kill the process twice; in the end there is one whole release, one charge, and no secret."""
     account = dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("people", budget=(1.0, 1e-5))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    keys = set()
-    for delay in (0.2, None):
+    keys = []
+    for kill in (True, True, False):
         with subprocess.Popen(
             [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
         ) as process:
             assert process.stdout.readline() == "ready\n"
-            if delay is not None:
-                time.sleep(delay)
+            if kill:
+                deadline = time.monotonic() + 60.0
+                while not (tmp_path / "run.checkpoint").exists() and time.monotonic() < deadline:
+                    time.sleep(0.001)
+                time.sleep(0.03)
                 process.send_signal(signal.SIGKILL)
-            process.wait(timeout=60)
-        assert process.returncode == (0 if delay is None else -signal.SIGKILL)
-        if (tmp_path / "run.checkpoint").exists():
-            keys.add(RunCheckpoint(tmp_path / "run.checkpoint").load().key)
-    assert len(keys) == 1
+            process.wait(timeout=120)
+        assert process.returncode == (-signal.SIGKILL if kill else 0)
+        if kill:
+            keys.append(RunCheckpoint(tmp_path / "run.checkpoint").load().key)
+    assert len(set(keys)) == 1
     assert dpi.load_release(tmp_path / "fit.release").n_steps == 1500
     assert [item.status for item in account.runs()] == ["finished"]
     assert sorted(item.name for item in tmp_path.iterdir()) == ["fit.release", "spent.ledger"]

@@ -130,8 +130,8 @@ def test_a_run_that_is_stopped_stays_counted(account, plan, records):
 
 def test_conjugate_models_are_charged_too(account, plan, rng):
     with pytest.raises(RecordError):
-        run(account, plan, (np.array([-1.0]),), model=dpi.models.GammaExponential(), max_grad_norm="auto")
-    run(account, plan, (rng.exponential(size=60),), model=dpi.models.GammaExponential(), max_grad_norm="auto")
+        run(account, plan, (np.array([-1.0]),), model=dpi.models.GammaExponential())
+    run(account, plan, (rng.exponential(size=60),), model=dpi.models.GammaExponential())
     assert [item.status for item in account.runs()] == ["cancelled", "finished"]
 
 

@@ -64,4 +64,6 @@ def reserve_suffices(slack: float, epsilon: float, reserve: float) -> bool:
     -----
     P'(A) <= P(A) + s <= e**epsilon Q(A) + delta + s <= e**epsilon Q'(A) + delta + (1 + e**epsilon) s.
     """
+    if slack == 0.0:
+        return True
     return math.log(slack) + max(epsilon, 0.0) + math.log1p(math.exp(-epsilon)) <= math.log(reserve)

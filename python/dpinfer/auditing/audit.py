@@ -10,8 +10,8 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Adjacency
-from dpinfer.auditing.checks import check_distinguishing, check_neighbours, check_noise, check_sampling
-from dpinfer.auditing.paths import AuditPath, audit_paths, sampling_paths
+from dpinfer.auditing.checks import check_distinguishing, check_draws, check_neighbours, check_noise, check_sampling
+from dpinfer.auditing.paths import AuditPath, audit_paths, draw_paths, sampling_paths
 from dpinfer.auditing.result import AuditCheck, AuditResult
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 
@@ -41,6 +41,7 @@ def audit(
 
     - *neighbours*: in integers, a record adds its own clipped vector to the sum, of norm at most C, and nothing else;
     - *sampling*: inclusions, the variance of the batch size, and pairs of steps are those of Poisson sampling;
+      where a step reads one record, it is drawn as claimed;
     - *noise*: its standard deviation by an exact interval, its law, and that it is fresh at every step;
     - *distinguishing*: from trials with and without a canary, a lower confidence bound on mu is at most the claim.
 
@@ -117,6 +118,8 @@ def _plan(n_runs: int, noise: float, source: RandomSource) -> Iterator[Callable[
         yield partial(check_noise, path, name, many, noise, _LEAST_STEPS, source, **idle)
     for path, records in sampling_paths():
         yield partial(check_sampling, path, records, _RATE, steps, source)
+    for path, records, permuted in draw_paths():
+        yield partial(check_draws, path, records, steps, source, permuted=permuted)
     claim = Adjacency.ADD_REMOVE.sensitivity_factor / noise
     for path, name, base, canary in cases:
         both = np.vstack((base, canary))

@@ -17,7 +17,7 @@ from dpinfer.auditing.paths import AuditPath
 from dpinfer.auditing.result import AuditCheck
 from dpinfer.mechanism.random_source import RandomSource
 
-__all__ = ["check_distinguishing", "check_neighbours", "check_noise", "check_sampling"]
+__all__ = ["check_distinguishing", "check_draws", "check_neighbours", "check_noise", "check_sampling"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -56,13 +56,9 @@ def check_sampling(
     path: AuditPath, records: FloatArray, rate: float, n_steps: int, source: RandomSource, alpha: float
 ) -> AuditCheck:
     """Check that records are sampled independently at the rate: inclusions, batch sizes, pairs of steps."""
-    key, n = source.take_key(), records.shape[0]
-    vectors = np.stack([path.open(records[[i]], key, 1.0, 1)(0, NO_NOISE) for i in range(n)])
-    release = path.open(records, key, rate, 1)
-    sums = np.stack([release(step, NO_NOISE) for step in range(n_steps)])
-    solved = np.linalg.lstsq(vectors.T, sums.T, rcond=None)[0].T
-    masks = np.rint(solved).astype(np.int64)
-    if np.abs(solved - masks).max() > 1e-3 or masks.min() < 0 or masks.max() > 1:
+    n = records.shape[0]
+    masks = _who_was_sampled(path, records, rate, n_steps, source)
+    if masks is None:
         return AuditCheck("sampling", path.name, False, math.inf, 1.0, "sums are not those of a set of records")
     level = alpha / (2 + n + _LAGS)
     pvalues = {"inclusions": _binomial_pvalue(int(masks.sum()), masks.size, rate)}
@@ -78,6 +74,37 @@ def check_sampling(
         first = np.flatnonzero(np.arange(n_steps - lag) // lag % 2 == 0)
         both = int(np.sum(masks[first] & masks[first + lag]))
         pvalues[f"pairs of steps {lag} apart"] = _binomial_pvalue(both, first.size * n, rate**2)
+    worst = min(pvalues, key=lambda what: pvalues[what])
+    value = -math.log10(max(pvalues[worst], 1e-300))
+    detail = f"p = {pvalues[worst]:.2g} for {worst}"
+    return AuditCheck("sampling", path.name, pvalues[worst] >= level, value, -math.log10(level), detail)
+
+
+def check_draws(
+    path: AuditPath, records: FloatArray, n_steps: int, source: RandomSource, alpha: float, *, permuted: bool
+) -> AuditCheck:
+    """Check that a step reads one record, drawn uniformly and independently, or by a fresh permutation of each pass."""
+    n = records.shape[0]
+    n_passes = n_steps // n
+    masks = _who_was_sampled(path, records, 1.0, n_passes * n, source)
+    if masks is None or np.any(masks.sum(axis=1) != 1):
+        return AuditCheck("sampling", path.name, False, math.inf, 1.0, "a sum is not one record's vector")
+    drawn = np.argmax(masks, axis=1)
+    if permuted:
+        passes = drawn.reshape(n_passes, n)
+        if np.any(np.sort(passes, axis=1) != np.arange(n)):
+            return AuditCheck("sampling", path.name, False, math.inf, 1.0, "a pass misses a record")
+        # Which record is first, and whether it is again in the next pass.
+        drawn = passes[:, 0]
+    counts = np.bincount(drawn, minlength=n)
+    uniform = stats.chi2(n - 1).sf(np.sum((counts - drawn.size / n) ** 2) / (drawn.size / n))
+    first, second = drawn[: drawn.size // 2 * 2].reshape(-1, 2).T
+    again = int(np.count_nonzero(first == second))
+    pvalues = {
+        "counts of the records": float(uniform),
+        "the same record twice running": _binomial_pvalue(again, first.size, 1.0 / n),
+    }
+    level = alpha / len(pvalues)
     worst = min(pvalues, key=lambda what: pvalues[what])
     value = -math.log10(max(pvalues[worst], 1e-300))
     detail = f"p = {pvalues[worst]:.2g} for {worst}"
@@ -148,6 +175,20 @@ def check_distinguishing(
     bound = gaussian_lower_bound(statistics[0], statistics[1], alpha)
     detail = f"mu is at least {bound:.4f}, the claim is {claim:.4f}"
     return AuditCheck("distinguishing", name, bound <= claim, bound, claim, detail)
+
+
+def _who_was_sampled(
+    path: AuditPath, records: FloatArray, rate: float, n_steps: int, source: RandomSource
+) -> npt.NDArray[np.int64] | None:
+    """Return who was sampled, (n_steps, n) of 0 and 1, or None if a sum is not that of a set of records."""
+    key = source.take_key()
+    vectors = np.stack([path.open(record[None], key, 1.0, 1)(0, NO_NOISE) for record in records])
+    release = path.open(records, key, rate, 1)
+    sums = np.stack([release(step, NO_NOISE) for step in range(n_steps)])
+    solved = np.linalg.lstsq(vectors.T, sums.T, rcond=None)[0].T
+    masks = np.rint(solved).astype(np.int64)
+    exact = np.abs(solved - masks).max() <= 1e-3 and masks.min() >= 0 and masks.max() <= 1
+    return masks if exact else None
 
 
 def _binomial_pvalue(count: int, trials: int, rate: float) -> float:

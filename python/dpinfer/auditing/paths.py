@@ -29,7 +29,7 @@ from dpinfer.models import (
     ProbitRegression,
 )
 
-__all__ = ["AuditPath", "Opened", "audit_paths", "sampling_paths"]
+__all__ = ["AuditPath", "Opened", "audit_paths", "draw_paths", "sampling_paths"]
 
 FloatArray = npt.NDArray[np.float64]
 Opened: TypeAlias = Callable[[int, float], FloatArray]
@@ -148,7 +148,13 @@ def _conjugate(name: str, model: ConjugateModel, norm: float, plus: float, minus
 
 
 def _sites(
-    name: str, model: SiteModel, norm: float, base: FloatArray, plus: FloatArray, minus: FloatArray
+    name: str,
+    model: SiteModel,
+    norm: float,
+    base: FloatArray,
+    plus: FloatArray,
+    minus: FloatArray,
+    sampling: str = "poisson",
 ) -> AuditPath:
     """Return the path of DP-SEP at the prior's mean; a regression's records end with the response."""
     weight = 0.1
@@ -172,6 +178,10 @@ def _sites(
             model, SiteRecords(features, response), max_site_norm=norm, key=key, n_threads=threads, n_nodes=10
         )
         set_cavity(session, cavity, weight)
+        if sampling == "uniform":
+            return session.uniform_sum
+        if sampling == "permutation":
+            return session.permuted_sum
         return lambda step, noise: session.poisson_sum(step, rate, noise)
 
     return AuditPath(name, norm, open_path, base, plus, minus)
@@ -195,13 +205,14 @@ def audit_paths() -> tuple[AuditPath, ...]:
     )
 
 
-def _binary_sites(n_features: int, norm: float) -> AuditPath:
+def _binary_sites(n_features: int, norm: float, sampling: str = "poisson") -> AuditPath:
     """Return the path of probit sites, with records far out on either side of one feature."""
     rng = np.random.default_rng(21)
     base = np.column_stack((rng.normal(size=(20, n_features)), np.arange(20.0) % 2.0))
     plus, minus = np.zeros(n_features + 1), np.zeros(n_features + 1)
     plus[[0, -1]], minus[[0, -1]] = (5.0, 1.0), (-5.0, 1.0)
-    return _sites("DP-SEP, probit", ProbitRegression(n_features), norm, base, plus, minus)
+    name = "DP-SEP, probit" if sampling == "poisson" else f"DP-SEP, {sampling} draws"
+    return _sites(name, ProbitRegression(n_features), norm, base, plus, minus, sampling)
 
 
 def _points() -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -223,4 +234,14 @@ def sampling_paths() -> tuple[tuple[AuditPath, FloatArray], ...]:
         (glm, rows),
         (conjugate, np.arange(float(categories - 1))[:, None]),
         (_binary_sites(columns, 0.5), directions),
+    )
+
+
+def draw_paths() -> tuple[tuple[AuditPath, FloatArray, bool], ...]:
+    """Return paths that read one record a step, their records, and whether each pass is a permutation of them."""
+    columns = 12
+    directions = np.column_stack((2.0 * np.eye(columns), np.ones(columns)))
+    return tuple(
+        (_binary_sites(columns, 0.5, sampling), directions, sampling == "permutation")
+        for sampling in ("uniform", "permutation")
     )

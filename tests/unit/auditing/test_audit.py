@@ -8,7 +8,7 @@ import dpinfer as dpi
 from dpinfer.accounting import Adjacency, PrivacyPlan
 from dpinfer.auditing import audit, audit_one_run
 from dpinfer.auditing import checks as check_module
-from dpinfer.auditing.paths import audit_paths, sampling_paths
+from dpinfer.auditing.paths import audit_paths, draw_paths, sampling_paths
 from dpinfer.cli.main import main
 from dpinfer.testing import InsecureRNG
 
@@ -80,6 +80,21 @@ def test_a_wrong_rate_is_found_out():
     changed = type(path)(path.name, path.max_norm, wrong_open, path.base, path.plus, path.minus)
     assert check_module.check_sampling(path, rows, 0.1, 3000, InsecureRNG(6), alpha=1e-5).passed
     assert not check_module.check_sampling(changed, rows, 0.1, 3000, InsecureRNG(6), alpha=1e-5).passed
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("wrong_step", [lambda step: step // 2, lambda step: step % 30])
+def test_draws_of_a_wrong_law_are_found_out(index, wrong_step):
+    """Draws reused at two steps, and draws that repeat after a few passes, where a step reads one record."""
+    path, rows, permuted = draw_paths()[index]
+
+    def wrong_open(records, key, rate, threads):
+        release = path.open(records, key, rate, threads)
+        return lambda step, noise: release(wrong_step(step), noise)
+
+    changed = type(path)(path.name, path.max_norm, wrong_open, path.base, path.plus, path.minus)
+    assert check_module.check_draws(path, rows, 1200, InsecureRNG(6), alpha=1e-5, permuted=permuted).passed
+    assert not check_module.check_draws(changed, rows, 1200, InsecureRNG(6), alpha=1e-5, permuted=permuted).passed
 
 
 def test_one_run_audit():

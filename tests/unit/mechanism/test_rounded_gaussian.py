@@ -17,9 +17,18 @@ def nearest(value):
 
 
 def test_the_oracle_is_chacha20():
-    """RFC 8439, section 2.3.2."""
+    """RFC 8439, section 2.3.2 and appendix A.1, test vectors 1 and 2."""
     block = oracle.chacha20_block(KEY, 1, bytes.fromhex("000000090000004a00000000"))
     assert block.hex().startswith("10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e")
+    zeros = [oracle.chacha20_block(bytes(32), counter, bytes(12)).hex() for counter in (0, 1)]
+    assert zeros[0] == (
+        "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+        "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+    )
+    assert zeros[1] == (
+        "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
+        "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f"
+    )
 
 
 @pytest.mark.parametrize(("domain", "step", "counter"), [(1, 0, 0), (2, 7, 3), (5, (1 << 40) + 1, (1 << 32) - 3)])

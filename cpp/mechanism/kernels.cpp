@@ -62,7 +62,7 @@ void box_muller(const std::uint64_t* words, std::size_t n_pairs, double* normals
 }  // namespace
 
 extern const KernelTable kTable;
-const KernelTable kTable = {DPINFER_VARIANT_NAME, chacha20_blocks, threshold_masks, list_rows,
-                            box_muller,           clipped_rows,    affine_rows,     clipped_vector};
+const KernelTable kTable = {DPINFER_VARIANT_NAME, chacha20_blocks, threshold_masks, list_rows,   box_muller,
+                            clipped_rows,         affine_rows,     clipped_vector,  plain_vector};
 
 }  // namespace dpinfer::DPINFER_SIMD_VARIANT

@@ -164,7 +164,7 @@ def table(arguments):
         split_of, available = uci_splits.load(name)
         n_splits = min(arguments.splits, available)
         print(f"\n{name}: {n_splits} splits, epsilon {arguments.epsilon:g}, {arguments.passes} passes", flush=True)
-        print(print(f"{'':12s}      RMSE       sd  published       sd   log-lik      sd  published"))
+        print(f"{'':12s}      RMSE       sd  published       sd   log-lik      sd  published")
         for method in arguments.methods.split(","):
             start, scores = time.perf_counter(), []
             for k in range(n_splits):

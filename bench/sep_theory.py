@@ -50,9 +50,9 @@ def appendix_a():
 def theorem(n_draws):
     print("\none step of DP-SEP: E KL(q || p) by Monte Carlo, and Theorem 4.1's bound as printed")
     print(
-        "(noise sigma 2 C / N in each natural parameter; floored: shifted only where an eigenvalue is below 1, the prior's"
+        "(noise sigma 2 C / N in each natural parameter; floored: shifted where an eigenvalue is below the prior's 1;"
     )
-    print("precision; definition 4.2: always shifted, to rho = the least eigenvalue of SEP's precision)")
+    print("definition 4.2: always shifted, to rho = the least eigenvalue of SEP's precision)")
     print("           epsilon      N   floored              definition 4.2           bound  claimed")
     rows = []
     for rotated in (False, True):

@@ -134,6 +134,8 @@ struct KernelTable {
   // Scales one record's contribution to lattice steps, clips it to `clip_norm` steps, rounds it and adds it to `sums`;
   // one that is not finite adds zero.  `values` is overwritten; `length` is a multiple of eight.
   void (*clipped_vector)(double* values, int length, double inverse_step, double clip_norm, std::uint64_t* sums);
+  // Without privacy: adds a contribution clipped to `max_norm` (infinity for none); one that is not finite adds zero.
+  void (*plain_vector)(const double* values, int length, double max_norm, double* sums);
 };
 
 // The table for this processor: the widest variant it runs, or the one named by the environment variable DPINFER_SIMD

@@ -29,7 +29,7 @@ namespace {
 }  // namespace
 
 extern const KernelTable kTable;
-const KernelTable kTable = {DPINFER_VARIANT_NAME, chacha20_blocks, threshold_masks, list_rows,     box_muller,
-                            round_normals,        clipped_rows,    affine_rows,     clipped_vector};
+const KernelTable kTable = {DPINFER_VARIANT_NAME, chacha20_blocks, threshold_masks, list_rows,      box_muller,
+                            round_normals,        clipped_rows,    affine_rows,     clipped_vector, plain_vector};
 
 }  // namespace dpinfer::DPINFER_SIMD_VARIANT

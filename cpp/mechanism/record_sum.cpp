@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstddef>
 
 #include "common/parallel.hpp"
@@ -89,21 +88,12 @@ class LatticeAdder {
   double inverse_step_, clip_norm_;
 };
 
-// Eight running sums, so that the additions need not wait for each other.
-double squared_norm(const double* values, std::size_t length) {
-  double sums[8] = {};
-  const std::size_t whole = length / 8 * 8;
-  for (std::size_t j = 0; j < whole; j += 8) {
-    for (std::size_t lane = 0; lane < 8; ++lane) sums[lane] += values[j + lane] * values[j + lane];
-  }
-  for (std::size_t j = whole; j < length; ++j) sums[j - whole] += values[j] * values[j];
-  return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
-}
-
 template <typename RowAt>
 void plain_sum(const ContributionKernel& kernel, std::int64_t n_rows, const RowAt& row_at, double max_norm,
                int requested, RecordSumWorkspace& workspace, double* sum) {
+  const KernelTable* const kernels = kernel_table();
   const auto length = static_cast<std::size_t>(kernel.length());
+  const std::size_t whole = padded(kernel.length());
   const std::int64_t n_runs = std::clamp<std::int64_t>(n_rows, 1, kPlainRuns);
   const int n_threads = threads_for(n_runs, requested);
   const std::size_t width = stride(kernel.length());
@@ -120,10 +110,8 @@ void plain_sum(const ContributionKernel& kernel, std::int64_t n_rows, const RowA
       double* total = workspace.values.data() + static_cast<std::size_t>(run) * width;
       for (std::int64_t i = n_rows * run / n_runs; i < n_rows * (run + 1) / n_runs; ++i) {
         kernel.contribution(row_at(i), scratch, values);
-        const double norm = std::sqrt(squared_norm(values, length));
-        if (!std::isfinite(norm)) continue;
-        const double factor = norm > max_norm ? max_norm / norm : 1.0;
-        for (std::size_t j = 0; j < length; ++j) total[j] += factor * values[j];
+        std::fill(values + length, values + whole, 0.0);
+        kernels->plain_vector(values, static_cast<int>(whole), max_norm, total);
       }
     }
   });

@@ -7,14 +7,14 @@ from scipy import special, stats
 import dpinfer as dpi
 from dpinfer.testing import InsecureRNG
 
-RUNS, RECORDS, WIDTH = 60, 1000, 2
+RUNS, RECORDS, WIDTH = 40, 1000, 2
 
 
 @pytest.fixture(scope="module")
 def scores():
     """z-scores of theta under each posterior, (RUNS, WIDTH)."""
     model = dpi.models.LogisticRegression(WIDTH)
-    plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=1.0, n_steps=30)
+    plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=1.0, n_steps=24)
     found = {"naive": [], "exact": []}
     for seed in range(RUNS):
         rng = np.random.default_rng(seed)
@@ -25,7 +25,7 @@ def scores():
             model, X, y, plan=plan, n_records=RECORDS, random_source=InsecureRNG(seed), n_threads=1
         )
         for method, rows in found.items():
-            options = {"n_samples": 400} if method == "exact" else {}
+            options = {"n_samples": 200} if method == "exact" else {}
             posterior = dpi.noise_aware_posterior(release, method=method, **options)
             rows.append((theta - posterior.mean) / posterior.stddev)
     return {method: np.array(rows) for method, rows in found.items()}

@@ -127,7 +127,7 @@ def run_dp_em(
     damping : float in (0, 1]
         Of each M-step.
     start : (J, d) array, optional
-        By default draws from the prior.
+        By default normal draws near the prior's mean.
     n_threads, progress, random_source
         As for :func:`dpinfer.run_dp_sep`.
 

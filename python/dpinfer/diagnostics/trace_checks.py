@@ -7,6 +7,7 @@ from dpinfer.inference.burn_in import choose_burn_in
 from dpinfer.inference.stationary import effective_sample_size
 from dpinfer.inference.tied import TiedTrace, pooled_slope_score
 from dpinfer.inference.trace_checks import FALSE_POSITIVE_RATE, TraceCheck, check_statistics
+from dpinfer.models import model_from_dict
 from dpinfer.release import Release
 
 __all__ = ["TraceCheck", "check_trace"]
@@ -71,12 +72,12 @@ def check_trace(
     threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1)
     positions, gradients, noise = release.positions, release.noisy_gradients, release.noise_stddev
     names = release.gradient_names
-    fisher = release.settings.get("scaling") == "fisher" and release.grad_scale is not None
+    fisher = release.settings.get("scaling") == "fisher" and release.grad_scale is not None and release.model_spec
     watched = release.n_params if fisher else None  # raw_scale is not linear, and the posterior takes that into account
     start = choose_burn_in(burn_in, positions, gradients, noise, watched=watched, n_threads=threads)
     statistics, score = start.statistics, None
     if fisher:
-        trace = TiedTrace.from_release(release, start.start, n_threads=threads)
+        trace = TiedTrace.from_release(release, model_from_dict(release.model_spec), start.start, n_threads=threads)
         statistics, names = trace.statistics, names[: release.n_params]
         score = pooled_slope_score(trace.side.regression(), statistics, release.sample_rate)
         positions = positions[:, : release.n_params]

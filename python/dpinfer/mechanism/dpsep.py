@@ -41,6 +41,7 @@ FloatArray = npt.NDArray[np.float64]
 
 _MIXTURE_WEIGHT, _REGRESSION_WEIGHT = 0.1, 1.0
 _MIXTURE_QUANTILE, _REGRESSION_QUANTILE = 0.6, 0.99
+_ANNEALING = (8.0, 0.6)
 _START_STREAM = 2**40
 
 
@@ -59,7 +60,7 @@ def run_dp_sep(
     isotropic: bool | None = None,
     floor: float = 1.0,
     trust_radius: float | None = None,
-    annealing: tuple[float, float] | None = None,
+    annealing: tuple[float, float] | str | None = "auto",
     start: npt.ArrayLike | None = None,
     n_nodes: int = 20,
     n_threads: int | None = None,
@@ -114,12 +115,13 @@ def run_dp_sep(
         noise, at least 0.  The raw ones are kept.
     trust_radius : float, optional
         Largest move of a block's mean in one step (centred sites); none by default.
-    annealing : (temperature, share), optional
+    annealing : "auto", (temperature, share) or None
         For a mixture: multiply the covariances by a factor that falls geometrically from `temperature`, at least 1, to
-        1 over the first `share` of the steps, in [0, 1].  A public schedule: it costs nothing.
+        1 over the first `share` of the steps, in [0, 1].  A public schedule: it costs nothing.  "auto" is (8, 0.6) for
+        a mixture whose start is not given, and None otherwise.
     start : (J, d) array, optional
-        Means at which to start; must not depend on the records.  By default the prior's mean, for a mixture draws from
-        the prior.
+        Means at which to start; must not depend on the records.  By default the prior's mean, for a mixture normal
+        draws near it.
     n_nodes : int
         Gauss-Hermite nodes of the logistic evidence.
     n_threads : int, optional
@@ -210,6 +212,9 @@ def run_dp_sep(
         raise ValueError("trust_radius must not be given with natural sites")
     rates = damping_rates(damping, plan)
     norm = _site_norm(model, max_site_norm, block_weight, centred=centred)
+    if isinstance(annealing, str):
+        check_choice("annealing", annealing, ("auto",))
+        annealing = _ANNEALING if mixture and start is None else None
     temperatures = _temperatures(model, annealing, plan.n_steps)
     n_nodes = check_integer("n_nodes", n_nodes, 1, 200)
     threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1, 4096)

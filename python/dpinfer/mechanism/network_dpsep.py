@@ -84,9 +84,8 @@ class NetworkSettings:
     def rule(cls, n_records: int, epsilon: float) -> "NetworkSettings":
         """Return the settings for a public number of records and a privacy target.
 
-        Clipping norm and movement grow with the root of N epsilon: where there is more signal, less of it is clipped
-        away and q may move further before noise accumulates.  Chosen on simulated data only
-        (bench/sep_network_rule.py).
+        With more signal, N epsilon, less of it is clipped away, and q may move further before noise accumulates.
+        Chosen on simulated data only (bench/sep_network_rule.py).
 
         **Privacy.** Reads no records.
 
@@ -98,11 +97,12 @@ class NetworkSettings:
         """
         n_records = check_integer("n_records", n_records, 1)
         signal = n_records * check_interval("epsilon", epsilon, 0.0) / _REFERENCE_SIGNAL
-        norm = _REFERENCE_NORM * min(max(math.sqrt(signal), 0.5), 2.0)
-        speed = min(max(math.sqrt(signal), 0.4), 4.0 / 3.0)
+        root = math.sqrt(signal)
+        norm = _REFERENCE_NORM * min(max(root, 1.0), 2.0)
+        speed = max(signal, 0.1) if signal < 1.0 else min(root, 4.0 / 3.0)
         return cls(
             max_site_norm=norm,
-            block_weight=_REFERENCE_WEIGHT * min(_REFERENCE_NORM / norm, 1.0),
+            block_weight=_REFERENCE_WEIGHT * min(1.0, max(root, 0.25), _REFERENCE_NORM / norm),
             movement=(_REFERENCE_MOVEMENT[0] * speed, _REFERENCE_MOVEMENT[1] * speed),
         )
 

@@ -127,7 +127,7 @@ def run_sep(
     clip : {"joint", "separate"}
         Whether the whole vector is clipped, or the linear terms and the precisions each by themselves.
     start : (J, d) array, optional
-        Means at which to start; by default the prior's mean, for a mixture draws from the prior.
+        Means at which to start; by default the prior's mean, for a mixture normal draws near it.
     tolerance : float
         A pass that moves no mean by more than so many posterior standard deviations, and no precision by more than this
         relatively, is the last.

@@ -139,7 +139,7 @@ class GaussianMixture(Model):
     def default_start(self) -> tuple[FloatArray, FloatArray]:
         """Return the prior mean, where all components coincide, and raw_scale = -2.
 
-        A symmetric point: :func:`dpinfer.run_dp_sep` starts from draws of the prior instead.
+        A symmetric point: :func:`dpinfer.run_dp_sep` starts from draws around it instead.
         """
         return self.prior_means.ravel(), np.full(self.n_params, _START_RAW_SCALE)
 

@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan, plan_privacy
-from dpinfer.mechanism import CLIP_QUANTILE, FisherScaling
+from dpinfer.mechanism import FisherScaling
 from dpinfer.models import (
     ConjugateModel,
     InformedModel,
     LinearRegression,
     LogisticRegression,
     Model,
-    prior_predictive_norm,
+    default_max_grad_norm,
 )
 from dpinfer.planning.drift import Drift, LogisticPilot, QuadraticLoss
 from dpinfer.planning.fisher import Prediction, predict_tied
@@ -40,6 +40,7 @@ _LEAST_COVERAGE = 0.88
 _COVERAGE_SLACK = 0.03
 _RAW_SCALE = {"glm": 550.0, "conjugate": 100.0}
 _PILOT_RECORDS = 1000
+_CLIP_QUANTILE = 0.985
 _SEED = 20_261_121
 _PAPER_POSTERIOR = {"prior": "empirical", "burn_in": 0.2, "extra_noise": False}
 
@@ -285,7 +286,7 @@ def _curvature(model: Model, curvature: npt.ArrayLike | None) -> FloatArray | No
 
 def _clipping_norm(model: Model, recipe: str, features: FloatArray | None) -> float:
     if recipe == "tied":
-        return prior_predictive_norm(model, CLIP_QUANTILE, FisherScaling.raw_ratio)
+        return default_max_grad_norm(model, FisherScaling.raw_ratio)
     informed: Any = model
     rng = np.random.default_rng(_SEED)
     norms = []
@@ -296,7 +297,7 @@ def _clipping_norm(model: Model, recipe: str, features: FloatArray | None) -> fl
             response = informed._draw_response(features @ theta[: features.shape[1]], informed.constrain(theta), rng)
             records, weights = (features, response), np.full(features.shape[0], 1.0 / features.shape[0])
         norm = np.linalg.norm(informed.record_derivatives(records, theta)[0], axis=1)
-        norms.append(np.quantile(norm, CLIP_QUANTILE, weights=weights, method="inverted_cdf"))
+        norms.append(np.quantile(norm, _CLIP_QUANTILE, weights=weights, method="inverted_cdf"))
     return float(np.median(norms))
 
 

@@ -187,9 +187,7 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | Networ
             )
         header = dict(document["release"])
         arrays: dict[str, Any] = {
-            name: unpack_array(members[f"{name}.npy"])
-            for name in _KINDS[kind][1]
-            if f"{name}.npy" in members
+            name: unpack_array(members[f"{name}.npy"]) for name in _KINDS[kind][1] if f"{name}.npy" in members
         }
         epsilon = header.pop("certified_epsilon")
         common: dict[str, Any] = {

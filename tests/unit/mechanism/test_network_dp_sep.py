@@ -196,7 +196,7 @@ def test_bad_settings_are_named(values):
 
 def test_the_rule_depends_on_public_numbers_only():
     assert NetworkSettings.rule(8000, 1.0) == NetworkSettings.rule(80_000, 0.1)
-    assert NetworkSettings.rule(100, 1.0).max_site_norm == 0.2
+    assert NetworkSettings.rule(100, 1.0).max_site_norm == 0.4
     assert NetworkSettings.rule(10**6, 1.0).max_site_norm == 0.8
     assert network_plan_arguments(100)["sample_rate"] == 1.0
 

@@ -112,10 +112,12 @@ def test_natural_and_centred_sites_cost_the_same(points):
     assert first.event == second.event
 
 
-def test_a_start_from_the_prior_is_public_and_differs_between_components(points):
+def test_the_default_start_is_public_and_differs_between_components(points):
     release = run(points, start=None)
     assert np.linalg.norm(release.loc[0, 0] - release.loc[0, 1]) > 0.1
     np.testing.assert_array_equal(run(points[::-1], start=None).loc[0], release.loc[0])
+    assert release.settings["annealing"] == [8.0, 0.6]
+    assert run(points).settings["annealing"] is None
 
 
 def test_annealing_and_trust_radius(points):
@@ -190,6 +192,7 @@ def test_norms_from_the_model():
         ({"trust_radius": 0.0}, "trust_radius"),
         ({"trust_radius": 1.0, "sites": "natural", "max_site_norm": 1.0}, "trust_radius"),
         ({"annealing": 2.0}, "annealing"),
+        ({"annealing": "fast"}, "annealing"),
         ({"annealing": (0.5, 0.5)}, "annealing"),
         ({"annealing": (2.0, 1.5)}, "annealing"),
         ({"start": np.zeros(3)}, "start"),

@@ -14,7 +14,7 @@ from dpinfer.accounting.events import Event, check_event
 from dpinfer.accounting.pld import pld_delta, pld_epsilon
 from dpinfer.accounting.prv import PRVError, prv_epsilon
 from dpinfer.accounting.rdp import rdp_epsilon
-from dpinfer.accounting.sampler_slack import RESERVED_SHARES, reserve_suffices, total_variation_slack
+from dpinfer.accounting.sampler_slack import LARGEST_EPSILON, RESERVED_SHARES, reserve_suffices, total_variation_slack
 
 __all__ = ["ACCOUNTANTS", "AccountantName", "account", "certify", "delta_for"]
 
@@ -26,8 +26,7 @@ _PRV_NOTE = (
     "the addition"
 )
 _EXACT_NOTE = (
-    "epsilon is too large for delta to cover the finite precision of the noise (docs/derivations/noise.md): the bound "
-    "is that of exact noise"
+    f"epsilon is above {LARGEST_EPSILON:g}: the noise's finite precision (docs/derivations/noise.md) is not counted"
 )
 
 
@@ -109,11 +108,13 @@ def certify(event: Event, *, delta: float, adjacency: Adjacency | str, accountan
     slack = total_variation_slack(event)
     for share in RESERVED_SHARES:
         bound = _certify_exact(steps, delta * (1.0 - share), relation, accountant)
+        if LARGEST_EPSILON < bound.epsilon < math.inf:
+            note = f"{bound.note}; {_EXACT_NOTE}" if bound.note else _EXACT_NOTE
+            return replace(bound, delta=delta, note=note)
         if math.isinf(bound.epsilon) or reserve_suffices(slack, bound.epsilon, share * delta):
             return replace(bound, delta=delta)
-    # Such an epsilon says next to nothing; it is what exact noise would have.
-    bound = _certify_exact(steps, delta, relation, accountant)
-    return replace(bound, note=f"{bound.note}; {_EXACT_NOTE}" if bound.note else _EXACT_NOTE)
+    note = "delta is too small to cover the finite precision of the noise (docs/derivations/noise.md)"
+    return replace(bound, delta=delta, epsilon=math.inf, estimate=math.inf, note=note)
 
 
 def _certify_exact(steps: Mapping[Step, int], delta: float, relation: Adjacency, accountant: str) -> PrivacyBound:
@@ -182,5 +183,7 @@ def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adja
     steps = reduce_event(event, as_adjacency(adjacency))
     if steps is None:
         return 1.0
-    slack = total_variation_slack(event) * (1.0 + math.exp(min(epsilon, 700.0)))
-    return min(1.0, pld_delta(steps, epsilon) + slack)
+    delta = pld_delta(steps, epsilon)
+    if epsilon > LARGEST_EPSILON:
+        return delta
+    return min(1.0, delta + total_variation_slack(event) * (1.0 + math.exp(epsilon)))

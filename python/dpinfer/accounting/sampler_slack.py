@@ -8,7 +8,7 @@ import math
 
 from dpinfer.accounting.events import Composed, Event, GaussianEvent, NonPrivateEvent, SelfComposed
 
-__all__ = ["RESERVED_SHARES", "reserve_suffices", "total_variation_slack"]
+__all__ = ["LARGEST_EPSILON", "RESERVED_SHARES", "reserve_suffices", "total_variation_slack"]
 
 # The probability that one coordinate of one step, with noise multiplier s, is not what exact noise would give is at
 # most s 2**-131 + 2**-138; a step has at most 2**20 coordinates.
@@ -16,7 +16,10 @@ _PER_NOISE_MULTIPLIER = 2.0**-111
 _PER_STEP = 2.0**-118
 
 # Shares of delta to set aside, tried in turn: the first moves epsilon by less than its tenth digit.
-RESERVED_SHARES = (2.0**-30, 2.0**-20, 2.0**-10, 0.5)
+RESERVED_SHARES = (2.0**-30, 2.0**-20, 2.0**-10, 2.0**-5, 2.0**-3, 0.5)
+
+# Beyond this an (epsilon, delta) guarantee says nothing, and the slack, which grows as e**epsilon, is not counted.
+LARGEST_EPSILON = 40.0
 
 
 def total_variation_slack(event: Event) -> float:

@@ -35,12 +35,17 @@ def test_the_reserve_is_counted_and_moves_no_digit():
 
 
 def test_more_is_set_aside_where_more_is_needed():
-    """At delta = 1e-20 a billionth does not do; at an epsilon of 120 nothing does, which is said."""
+    """At delta = 1e-20 a billionth does not do; at 1e-27 nothing does; above an epsilon of 40 it is not counted."""
     event = SelfComposed(GaussianEvent(1000.0), 10_000)
     assert not slack.reserve_suffices(slack.total_variation_slack(event), 0.5, slack.RESERVED_SHARES[0] * 1e-20)
     exact = gaussian_epsilon(0.1, 1e-20)
     assert exact * (1 + 1e-9) < account(event, delta=1e-20).epsilon < exact * (1 + 1e-2)
-    assert "finite precision" in account(GaussianEvent(0.07), delta=1e-5).note
+    impossible = account(event, delta=1e-27)
+    assert impossible.epsilon == math.inf
+    assert "too small" in impossible.note
+    large = account(GaussianEvent(0.07), delta=1e-5)
+    assert slack.LARGEST_EPSILON < large.epsilon == pytest.approx(gaussian_epsilon(1 / 0.07, 1e-5), rel=1e-9)
+    assert "not counted" in large.note
     assert account(GaussianEvent(2.0), delta=1e-5).note == ""
 
 

@@ -23,6 +23,7 @@ from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 from dpinfer.release import Release
 
 __all__ = [
+    "VARIANCE_TOLERANCE",
     "WHOLE_TRACE",
     "FisherRun",
     "SideSums",
@@ -35,7 +36,7 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 
 _OPTIMUM_SPREADS = 10.0
-_VARIANCE_TOLERANCE = 0.02  # of the slope in the noise variance, which is the public number of records
+VARIANCE_TOLERANCE = 0.02  # of the slope in the noise variance, which is the public number of records
 _SMALLEST_VARIANCE = 1e-12
 _RATIOS = np.array([0.4, 0.7, 1.0])
 WHOLE_TRACE = 0.06  # the share of the first steps that even the judgement of excursions leaves out
@@ -332,7 +333,7 @@ def fisher_tied_nodes(
     expected = run.expected(at, None if slope is None else slope.ratio) if correct else None
     tolerance = np.full(shape, run.tolerance)
     if model is not None:
-        tolerance[:, -1] = _VARIANCE_TOLERANCE
+        tolerance[:, -1] = VARIANCE_TOLERANCE
 
     def solve(part: TraceStatistics, side: SideSums, shift: FloatArray | float = 0.0) -> Nodes:
         factor, bias_loc = np.ones(shape), np.zeros(shape)

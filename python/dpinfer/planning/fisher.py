@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.inference.fit import FISHER_BURN_IN
-from dpinfer.inference.tied import WHOLE_TRACE
-from dpinfer.mechanism import FisherScaling
+from dpinfer.inference.tied import VARIANCE_TOLERANCE, WHOLE_TRACE
+from dpinfer.mechanism import FisherScaling, largest_natural_rate
 from dpinfer.models import LinearRegression, Model, expected_gradients
-from dpinfer.models.bijectors import softplus_inverse
 from dpinfer.planning.recursion import inflated_noise, window_moments
 
 __all__ = ["Prediction", "predict_tied"]
@@ -101,7 +100,8 @@ def predict_tied(
     In units of 1 / sqrt(N I) all parameters follow ``x' = x - r_t (c x + q eta)``, ``q = sigma C / (kappa sqrt(N))``;
     docs/derivations/planner.md.
     """
-    scaling = FisherScaling(model, n_records, sample_rate, n_steps)
+    natural = largest_natural_rate(n_steps, model.n_params, noise_multiplier * max_grad_norm / (sample_rate * n_records))
+    scaling = FisherScaling(model, n_records, sample_rate, n_steps, largest_rate=natural)
     rates = np.array([scaling.rate(step) for step in range(n_steps)])
     first = math.floor(FISHER_BURN_IN * n_steps)
     subsampling = (1.0 - sample_rate) * sample_rate * n_records / (noise_multiplier * max_grad_norm) ** 2
@@ -146,7 +146,7 @@ def _relative(
     slope = np.clip(expected.clip_slope, 0.05, 1.5)
     size = rates.shape[0] - first
     noise = np.full((n, rates.shape[0]), q)
-    bias = np.zeros(n)  # of the mean position, where one parameter's excursions move another's
+    tolerance = np.full(n, scaling.tolerance)
     if isinstance(model, LinearRegression):
         start = float(np.median(n_records * (information * prior_stddev**2)[:-1]))
         inflation = inflated_noise(
@@ -158,27 +158,31 @@ def _relative(
             n_records=n_records,
             max_grad_norm=max_grad_norm,
         )
+        # The noise of a weight's scaled gradient grows like the iterate's standard deviation, that of the variance's
+        # like the variance itself.
         noise[:-1] *= np.sqrt(inflation)
-        variance = float(model.constrain(theta)[-1])
-        moved = softplus_inverse(variance * inflation[first:]) - softplus_inverse(variance)
-        bias[-1] = float(np.mean(moved)) * math.sqrt(n_records * information[-1])
-    total = np.empty(n)
+        noise[-1] *= inflation
+        tolerance[-1] = VARIANCE_TOLERANCE
+    total, data = np.empty(n), np.empty(n)
     estimate, offset = np.empty(n), np.empty(n)
     for j in range(n):
         whole = window_moments(rates, float(slope[j]), noise[j], math.floor(WHOLE_TRACE * rates.shape[0]))
         window = window_moments(rates, float(slope[j]), noise[j], first)
         # Information about log eta: the prior, the raw_scale gradients, and the location gradients.
-        precision = scaling.tolerance**-2.0 + size * scaling.raw_ratio**2 * n_records / q**2
+        precision = tolerance[j] ** -2.0 + size * scaling.raw_ratio**2 * n_records / q**2
         precision += window.spread * slope[j] ** 2 * float(np.sum(noise[j, first:] ** -2.0))
         doubt = 1.0 / precision
         estimate[j] = math.exp(2.0 * doubt) / (slope[j] ** 2 * float(np.sum(noise[j, first:] ** -2.0)))
         offset[j] = whole.gradient_mean
-        total[j] = math.exp(0.5 * doubt) + estimate[j] + (window.gradient_mean + bias[j] ** 2) * doubt
+        total[j] = estimate[j] + window.gradient_mean * doubt
+        data[j] = math.exp(0.5 * doubt) * max(float(expected.clip_spread[j]), 1.0)
     others = expected.bend * (1.0 - np.eye(n))
-    added = 0.25 * others**2 @ (2.0 * estimate**2 + 4.0 * offset * estimate) / n_records
+    total += 0.25 * others**2 @ (2.0 * estimate**2 + 4.0 * offset * estimate) / n_records
+    if isinstance(model, LinearRegression):  # what the trace says of the variance meets its prior
+        total[-1] = 1.0 / (1.0 / total[-1] + 1.0 / (prior_stddev[-1] ** 2 * n_records * information[-1]))
     return (
-        np.sqrt(total + added),
+        np.sqrt(data + total),
         (n_records * information + prior_stddev**-2.0) ** -0.5,
         slope,
-        expected.clipped_share,
+        float(expected.clipped_share),
     )

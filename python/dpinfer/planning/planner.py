@@ -432,8 +432,8 @@ def _simulated(
         factors = tuple(each for each in _FACTORS if each <= 1.0 or each * sharpest <= _LARGEST_CONTRACTION)
     choices = [choice for each in factors for choice in predict(each)]
     good = [choice for choice in choices if choice.prediction.coverage90 >= _LEAST_COVERAGE]
-    if not good:
-        highest = max(choice.prediction.coverage90 for choice in choices)
+    if good:
+        return min(good, key=lambda choice: choice.prediction.typical_widening)
+    highest = max(choice.prediction.coverage90 for choice in choices)
     best = [choice for choice in choices if choice.prediction.coverage90 >= highest - _COVERAGE_SLACK]
     return min(best, key=lambda choice: choice.prediction.score90)
-    return min(good, key=lambda choice: choice.prediction.typical_widening)

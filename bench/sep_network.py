@@ -84,7 +84,9 @@ def least_squares(split):
 def point_estimate(split, hidden, seed):
     from sklearn.neural_network import MLPRegressor
 
-    fit = MLPRegressor((hidden,), alpha=1e-4, learning_rate_init=2e-3, max_iter=60, tol=0.0, random_state=seed)
+    fit = MLPRegressor(
+        hidden_layer_sizes=(hidden,), alpha=1e-4, learning_rate_init=2e-3, max_iter=60, tol=0.0, random_state=seed
+    )
     import warnings
 
     with warnings.catch_warnings():

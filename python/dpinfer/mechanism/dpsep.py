@@ -169,7 +169,7 @@ def run_dp_sep(
             "isotropic": isotropic is not None,
             "floor": floor != 1.0,
             "trust_radius": trust_radius is not None,
-            "annealing": annealing is not None,
+            "annealing": annealing not in (None, "auto"),
         }
         for name, given in own.items():
             if given:

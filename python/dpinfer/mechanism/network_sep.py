@@ -16,6 +16,8 @@ FloatArray = npt.NDArray[np.float64]
 METHODS = ("sep", "ep", "adf")
 # Of the prior precision's gamma hyperprior, as for the noise (Hernandez-Lobato and Adams, 2015).
 _HYPER_SHAPE, _HYPER_RATE = 6.0, 6.0
+# Sites are refined by so much of the way: full steps of EP need not settle.
+_EP_DAMPING = 0.3
 
 
 def run_network_sep(
@@ -28,7 +30,7 @@ def run_network_sep(
     gamma: float | None = None,
     max_site_norm: float | None = None,
     block_weight: float = 0.1,
-    learn_prior: bool = True,
+    learn_prior: bool | None = None,
     start: npt.ArrayLike | None = None,
     seed: int = 0,
     progress: bool | ProgressCallback = False,
@@ -43,7 +45,7 @@ def run_network_sep(
     X : (N, n_features) array
     y : (N,) array
     method : {"sep", "ep", "adf"}
-        "sep" keeps one shared site, "ep" one for every record (2 n numbers each: it needs the memory), "adf" none: it
+        "sep" keeps one shared site, "ep" one for every record (2 n numbers each), damped by 0.3, "adf" none: it
         takes every record in anew in each pass, as published for networks.
     n_passes : int
         Passes over the records, each in a random order.
@@ -53,9 +55,10 @@ def run_network_sep(
         Clip each record's centred site, (linear terms, block_weight times precisions), to this norm; not by default.
     block_weight : float
         Positive; of the precisions in that norm.
-    learn_prior : bool
+    learn_prior : bool, optional
         Whether the weights' prior precision has a Gamma(6, 6) hyperprior, updated after each pass to its conditional
-        expectation given q; otherwise it stays the model's.
+        expectation given q; otherwise it stays the model's.  By default for "sep" and "adf"; not with "ep", whose
+        cavities would be moved away from under their sites.
     start : (n,) array, optional
         Random weights at which to start; by default ``model.start_loc(seed)``.
     seed : int
@@ -94,8 +97,12 @@ def run_network_sep(
     n_passes = check_integer("n_passes", n_passes, 1)
     norm = np.inf if max_site_norm is None else check_interval("max_site_norm", max_site_norm, 0.0)
     block_weight = check_interval("block_weight", block_weight, 0.0)
-    if not isinstance(learn_prior, (bool, np.bool_)):
+    if learn_prior is None:
+        learn_prior = method != "ep"
+    elif not isinstance(learn_prior, (bool, np.bool_)):
         raise TypeError(f"learn_prior must be a bool, got {type(learn_prior).__name__}")
+    elif learn_prior and method == "ep":
+        raise ValueError("learn_prior must be False with method='ep'")
     rng = np.random.default_rng(check_integer("seed", seed, 0))
     n = model.n_params
     loc = model.start_loc(seed) if start is None else check_float_array("start", start, (n,))
@@ -123,7 +130,7 @@ def run_network_sep(
         prior_gamma=noise,
     )
     share = 1.0 / n_records if method == "sep" else 0.0
-    step = 1.0 if gamma is None else gamma / n_records
+    step = _EP_DAMPING if method == "ep" else 1.0 if gamma is None else gamma / n_records
     for done in range(n_passes):
         passes.run(rng.permutation(n_records), share, step)
         eta, precision, noise = passes.state()

@@ -7,7 +7,14 @@ from tests.reference import network_oracles as oracle
 import dpinfer as dpi
 from dpinfer.errors import InsecureReleaseError, RecordError
 from dpinfer.inference import network_posterior
-from dpinfer.mechanism import NetworkSettings, _native, network_plan_arguments, run_network_dp_sep, run_network_vi
+from dpinfer.mechanism import (
+    NetworkSettings,
+    _native,
+    network_plan_arguments,
+    run_network_dp_sep,
+    run_network_sep,
+    run_network_vi,
+)
 from dpinfer.mechanism.network_vi import NetworkVISettings
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.models import BayesianNeuralNetwork
@@ -228,3 +235,21 @@ def test_the_common_entries_take_networks(plan):
         dpi.run_sep(MODEL, X, y, clip="separate")
     with pytest.raises(RecordError):
         dpi.run_sep(MODEL, X)
+
+
+@pytest.mark.parametrize("method", ["sep", "ep", "adf"])
+def test_methods_without_privacy_learn(method):
+    X, y = records(600, 3)
+    weights = run_network_sep(BayesianNeuralNetwork(2, 10), X, y, method=method, n_passes=15)
+    test_X, test_y = records(500, 4)
+    mean, variance = weights.predict(test_X)
+    assert np.sqrt(np.mean((mean - test_y) ** 2)) < 0.25
+    assert np.all(variance > 0.005)
+    assert not weights.private
+
+
+def test_ep_does_not_learn_the_prior():
+    with pytest.raises(ValueError, match="learn_prior"):
+        run_network_sep(MODEL, *records(), method="ep", learn_prior=True)
+    with pytest.raises(ValueError, match="gamma"):
+        run_network_sep(MODEL, *records(), method="adf", gamma=2.0)

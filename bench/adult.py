@@ -55,6 +55,7 @@ POSTERIORS = {
     "paper": {
         "exact": {"method": "exact", **PAPER_MODEL},
         "exact, weak prior": {"method": "exact", "prior": "weak", "burn_in": 0.2},
+        "exact, tied": SELECTED_POSTERIOR,
         "Laplace": {"method": "laplace", **PAPER_MODEL},
         # Some of the coordinates are not identified; at this chain length they do not pass the check of convergence.
         "emcee": {"method": "emcee", "check_convergence": False, **PAPER_MODEL},

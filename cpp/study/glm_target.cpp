@@ -38,6 +38,13 @@ void GlmTarget::information(const Iterate& q, std::span<double> out) {
   for (std::size_t j = 0; j < n_coef_; ++j) out[j] = level * model_.second_moments[j];
 }
 
+void GlmTarget::linear_coordinates(const Iterate& q, std::span<double> position, std::span<double> slope) const {
+  Target::linear_coordinates(q, position, slope);
+  if (!model_.gaussian) return;
+  position[n_coef_] = 1.0 / dispersion_.moments.precision;
+  slope[n_coef_] = sigmoid(q.loc(n_coef_));
+}
+
 void GlmTarget::prepare(const Iterate& q, std::span<const double> draws) {
   if (kind_ == GradientKind::quadrature || model_.gaussian) {
     if (model_.gaussian) dispersion_ = dispersion_expectations(q.loc(n_coef_), q.raw(n_coef_), nodes_, weights_);

@@ -26,6 +26,8 @@ class GlmTarget final : public Target {
             const RandomKey& key);
 
   void information(const Iterate& q, std::span<double> out) override;
+  // The noise variance's own value is linear, not its rho.
+  void linear_coordinates(const Iterate& q, std::span<double> position, std::span<double> slope) const override;
   void prepare(const Iterate& q, std::span<const double> draws) override;
   void prior_gradient(const Iterate& q, std::span<double> out) override;
   void noisy_sum(std::uint64_t step, const Iterate& q, std::span<const double> beta, std::span<const double> offset,

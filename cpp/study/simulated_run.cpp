@@ -75,7 +75,7 @@ bool simulated_run(const RunSettings& s, Target& target, const KernelTable& kern
   Iterate q(s.start);
   BlockSums block(width);
   std::vector<double> beta(d), rate(d), information(n), prior(d), offset(width), released(width), full(d), tau(width),
-      scaled(width), weight(width), position(width), draws, path(d), side(kSideFields * n);
+      scaled(width), weight(width), position(width), chain(n), draws, path(d), side(kSideFields * n);
   if (s.kind != GradientKind::quadrature) draws.resize(static_cast<std::size_t>(aligned ? 1 : s.n_draws) * n);
   if (!s.fisher) {
     std::copy(s.grad_scale.begin(), s.grad_scale.end(), beta.begin());
@@ -125,11 +125,12 @@ bool simulated_run(const RunSettings& s, Target& target, const KernelTable& kern
       std::copy(released.begin(), released.end(), full.begin());
     }
     // The trace model of a Fisher-scaled run divides gradients by the information at the iterate, so that the slope no
-    // longer changes with it.
+    // longer changes with it, in coordinates in which the quotient is linear.
     if (s.fisher && !aligned) {
+      target.linear_coordinates(q, {position.data(), n}, chain);
       for (std::size_t j = 0; j < n; ++j) {
-        scaled[j] = released[j] / information[j];
-        tau[j] /= information[j];
+        scaled[j] = released[j] / information[j] * chain[j];
+        tau[j] *= chain[j] / information[j];
         scaled[n + j] = released[n + j];
       }
     } else {
@@ -157,6 +158,8 @@ bool simulated_run(const RunSettings& s, Target& target, const KernelTable& kern
         side[2 * n + j] += response * response;
         side[3 * n + j] += design;
         side[4 * n + j] += response;
+        side[5 * n + j] += weight[n - 1] * position[j];
+        side[6 * n + j] += weight[n - 1] * position[j] * position[j];
       }
     }
     if (!out.trace.empty()) {

@@ -29,8 +29,9 @@ struct RunSettings {
 // Fields of one block and coordinate: sums of weights, means and centred sums as in inference/trace_statistics.hpp.
 inline constexpr std::size_t kBlockFields = 6;
 // Of the second regression of the tied posterior, per parameter: sums of squared design, design times response, squared
-// response, design, response, in units of the noise.
-inline constexpr std::size_t kSideFields = 5;
+// response, design, response, in units of the noise.  Then sums of position and squared position with the weights of
+// the last parameter's regression: where its steps find the others.
+inline constexpr std::size_t kSideFields = 7;
 
 struct RunOutput {
   std::span<double> blocks;        // n_blocks x kBlockFields x width

@@ -42,6 +42,14 @@ class Target {
 
   // Expected information of one record about each parameter at the iterate (n numbers).
   virtual void information(const Iterate& q, std::span<double> out) = 0;
+  // After prepare: coordinates in which the expected gradient over the information is linear, and their derivative in
+  // loc (n numbers each).
+  virtual void linear_coordinates(const Iterate& q, std::span<double> position, std::span<double> slope) const {
+    for (std::size_t j = 0; j < q.n(); ++j) {
+      position[j] = q.loc(j);
+      slope[j] = 1.0;
+    }
+  }
   // Takes the expectations that the two calls below use: by its own rule, or over n_draws standard normal draws (rows
   // of n numbers).
   virtual void prepare(const Iterate& q, std::span<const double> draws) = 0;

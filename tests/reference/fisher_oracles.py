@@ -78,6 +78,7 @@ def grid_moments(
         "eta_stddev": np.sqrt(over_eta @ (eta - eta_mean) ** 2),
         "mean": mean,
         "stddev": np.sqrt(over_optimum @ (optimum - mean) ** 2),
+        "over_optimum": over_optimum,
         "edge": max(over_eta[0], over_eta[-1], over_optimum[0], over_optimum[-1]) / max(over_eta.max(), 1e-300),
     }
 

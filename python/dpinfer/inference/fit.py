@@ -394,7 +394,7 @@ def _fisher_tied(
         tolerance=float(settings["tolerance"]),
     )
     names = release.gradient_names[: release.n_params]
-    trace = TiedTrace.from_release(release, start.start, n_threads=n_threads)
+    trace = TiedTrace.from_release(release, model, start.start, n_threads=n_threads)
     trace.statistics.check_moving(names)
     optimum = None
     if prior == "model":
@@ -402,7 +402,7 @@ def _fisher_tied(
     nodes = fisher_tied_nodes(trace, run, names, extra_noise=extra_noise, optimum=optimum, n_threads=n_threads)
     mean, variance = nodes.moments(nodes.mean, nodes.variance)
     hessian_mean, hessian_variance = nodes.moments(nodes.hessian)
-    expected = run.expected(trace.statistics.position_mean[None, :])[0]
+    share = np.asarray(run.expected(mean[None, :]).clipped_share)[0]
     return Posterior(
         **common,
         burn_in=start.start,
@@ -421,7 +421,7 @@ def _fisher_tied(
             "n_steps_used": trace.statistics.count,
             "effective_weight": trace.statistics.weight,
             "burn_in_holds": start.holds,
-            "expected_clipped_share": expected.clipped_share,
+            "expected_clipped_share": float(share),
         },
     )
 

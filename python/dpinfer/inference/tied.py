@@ -1,16 +1,25 @@
 """The tied posterior: one unknown per parameter, both the Hessian in the location and the variational precision."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy import interpolate
 
 from dpinfer.errors import NumericalError
 from dpinfer.inference.collapsed import CollapsedProblems, Nodes, SideRegression, collapsed_nodes
 from dpinfer.inference.priors import CoordinatePriors
 from dpinfer.inference.statistics import TraceStatistics, segment_statistics
-from dpinfer.models import ExpectedGradients, InformedModel, Model, expected_gradients
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.inference.variance import VarianceSlope, with_variance_prior
+from dpinfer.models import (
+    ExpectedGradients,
+    InformedModel,
+    LinearRegression,
+    Model,
+    dispersion_clipping,
+    expected_gradients,
+)
+from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 from dpinfer.release import Release
 
 __all__ = [
@@ -26,6 +35,9 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 
 _OPTIMUM_SPREADS = 10.0
+_VARIANCE_TOLERANCE = 0.02  # of the slope in the noise variance, which is the public number of records
+_SMALLEST_VARIANCE = 1e-12
+_RATIOS = np.array([0.4, 0.7, 1.0])
 WHOLE_TRACE = 0.06  # the share of the first steps that even the judgement of excursions leaves out
 
 
@@ -113,11 +125,14 @@ class TiedTrace:
     Parameters
     ----------
     statistics : TraceStatistics
-        Of the location gradients divided by the information at the iterate, k coordinates.
+        Of the location gradients divided by the information at the iterate, k coordinates: loc, but for a noise
+        variance its value, in which the quotient is exactly linear.
     side : SideSums
         Of the raw-scale gradients.
     scale_square : (k,) array
         Mean of s_t**2 over the steps.
+    last_position, last_spread : (k,) arrays
+        Mean and spread of the positions with the weights of the run's last coordinate: where its steps find the others.
     whole_statistics, whole_side : TraceStatistics, SideSums
         The same with (nearly) all steps: where the iterate's excursions are judged, for the iterate remembers what the
         steps before the burn-in taught it.
@@ -126,17 +141,21 @@ class TiedTrace:
     statistics: TraceStatistics
     side: SideSums
     scale_square: FloatArray
+    last_position: FloatArray
+    last_spread: FloatArray
     whole_statistics: TraceStatistics
     whole_side: SideSums
 
     @classmethod
-    def from_release(cls, release: Release, burn_in: int, *, n_threads: int = 0) -> "TiedTrace":
+    def from_release(cls, release: Release, model: Model, burn_in: int, *, n_threads: int = 0) -> "TiedTrace":
         """Take the statistics of a Fisher-scaled release: all steps from `burn_in` on, and from 6% of them on.
 
         Parameters
         ----------
         release : Release
             With ``settings["scaling"] == "fisher"``: its grad_scale holds I**(-1/2) for loc.
+        model : Model
+            That of the release.
         burn_in : int
         n_threads : int
         """
@@ -146,8 +165,13 @@ class TiedTrace:
         information = scale[:, :n] ** -2.0
         gradients = np.ascontiguousarray(release.noisy_gradients[:, :n] / information)
         stddev = np.ascontiguousarray(noise[:, :n] / information)
-        positions = np.ascontiguousarray(release.positions[:, :n])
+        positions = np.array(release.positions[:, :n], order="C")
         raw = release.positions[:, n:]
+        if isinstance(model, LinearRegression):
+            chain = sigmoid(release.positions[:, n - 1])
+            positions[:, -1] = model.harmonic_variance(release.positions[:, n - 1], softplus(raw[:, -1]))
+            gradients[:, -1] *= chain
+            stddev[:, -1] *= chain
 
         def part(first: int) -> tuple[TraceStatistics, SideSums]:
             boundaries = np.array([first, steps], dtype=np.int64)
@@ -163,8 +187,18 @@ class TiedTrace:
 
         statistics, side = part(burn_in)
         whole_statistics, whole_side = part(min(burn_in, int(WHOLE_TRACE * steps)))
-        scale_square = np.mean(softplus(raw[burn_in:]) ** 2, axis=0)
-        return cls(statistics, side, scale_square, whole_statistics, whole_side)
+        weight = stddev[burn_in:, -1] ** -2.0
+        weight /= weight.sum()
+        last_position = weight @ positions[burn_in:]
+        return cls(
+            statistics=statistics,
+            side=side,
+            scale_square=np.mean(softplus(raw[burn_in:]) ** 2, axis=0),
+            last_position=last_position,
+            last_spread=np.sqrt(weight @ np.square(positions[burn_in:] - last_position)),
+            whole_statistics=whole_statistics,
+            whole_side=whole_side,
+        )
 
 
 @dataclass(frozen=True)
@@ -189,14 +223,43 @@ class FisherRun:
     raw_ratio: float
     tolerance: float
 
-    def expected(self, positions: FloatArray) -> list[ExpectedGradients]:
-        """Return the expected gradients at each position (runs, n); only one where they do not depend on it."""
-        if getattr(self.model, "pivotal", False):
-            positions = self.model.prior_moments()[0][None, :]
-        return [
-            expected_gradients(self.model, row, max_grad_norm=self.max_grad_norm, raw_ratio=self.raw_ratio)
-            for row in positions
-        ]
+    def expected(self, positions: FloatArray, ratio: FloatArray | None = None) -> ExpectedGradients:
+        """Return the expected gradients at positions (runs, n), with a leading axis: runs, or 1 where they agree.
+
+        Parameters
+        ----------
+        positions : (runs, n) array
+        ratio : (runs,) array, optional
+            For a model with a noise variance: that of the residuals over that of the iterates.
+        """
+
+        def at(row: FloatArray, share: float = 1.0) -> ExpectedGradients:
+            return expected_gradients(
+                self.model,
+                row,
+                max_grad_norm=self.max_grad_norm,
+                raw_ratio=self.raw_ratio,
+                dispersion_ratio=share,
+            )
+
+        if not getattr(self.model, "pivotal", False):
+            return _stacked([at(row) for row in positions])
+        centre = self.model.prior_moments()[0]
+        if ratio is None:
+            return _stacked([at(centre)])
+        table = [at(centre, share) for share in _RATIOS]
+
+        def between(name: str) -> FloatArray:
+            values = np.array([getattr(item, name) for item in table])
+            return np.asarray(interpolate.make_interp_spline(_RATIOS, values, k=1)(np.clip(ratio, *_RATIOS[[0, -1]])))
+
+        return ExpectedGradients(*(between(item.name) for item in fields(ExpectedGradients)))
+
+
+def _stacked(rows: list[ExpectedGradients]) -> ExpectedGradients:
+    return ExpectedGradients(
+        *(np.array([getattr(row, item.name) for row in rows]) for item in fields(ExpectedGradients))
+    )
 
 
 def fisher_tied_nodes(
@@ -256,28 +319,43 @@ def fisher_tied_nodes(
         )
     n = run.model.n_params
     shape = (statistics.position_mean.shape[0] // n, n)
-    positions = statistics.position_mean.reshape(shape)
-    expected = run.expected(positions) if correct else None
+    model = run.model if isinstance(run.model, LinearRegression) else None
+    at = statistics.position_mean.reshape(shape)
+    if model is not None:
+        at = _with_last(at, softplus_inverse(np.maximum(at[:, -1], _SMALLEST_VARIANCE)))
     width = statistics.position_mean.shape[0]
+    slope: VarianceSlope | None = None
+    if model is not None:
+        clipping = dispersion_clipping(model, run.max_grad_norm, run.raw_ratio) if correct else None
+        level = statistics.gradient_mean.reshape(shape)[:, -1] / (run.sample_rate * run.n_records)
+        slope = VarianceSlope.at(clipping, statistics.position_mean.reshape(shape)[:, -1], level)
+    expected = run.expected(at, None if slope is None else slope.ratio) if correct else None
+    tolerance = np.full(shape, run.tolerance)
+    if model is not None:
+        tolerance[:, -1] = _VARIANCE_TOLERANCE
 
     def solve(part: TraceStatistics, side: SideSums, shift: FloatArray | float = 0.0) -> Nodes:
-        factor: FloatArray | float = 1.0
+        factor, bias_loc = np.ones(shape), np.zeros(shape)
         shift_raw: FloatArray | float = 0.0
-        gradient_mean = part.gradient_mean - shift
         if expected is not None:
             unit = run.sample_rate * run.n_records / (run.noise_multiplier * run.max_grad_norm)
-            bias = _spread(np.stack([item.clip_bias for item in expected]), shape[0]) * unit
-            factor = _spread(np.stack([item.clip_slope for item in expected]), shape[0]).ravel()
-            shift_raw = bias[:, n:].ravel()
-            typical_noise = part.reference_stddev * np.sqrt(part.count / part.weight)
-            gradient_mean = gradient_mean + bias[:, :n].ravel() * typical_noise
-        loc, scale = optimum or (part.position_mean, _OPTIMUM_SPREADS * part.spread)
+            bias = _spread(expected.clip_bias, shape[0]) * unit
+            factor = _spread(expected.clip_slope, shape[0])
+            bias_loc, shift_raw = bias[:, :n], bias[:, n:].ravel()
+        if slope is not None:  # clipping moves the zero of its gradients, by a factor that is taken out at the end
+            factor, bias_loc = _with_last(factor, slope.gain), _with_last(bias_loc, np.zeros(shape[0]))
+        typical_noise = part.reference_stddev * np.sqrt(part.count / part.weight)
+        gradient_mean = part.gradient_mean - shift + bias_loc.ravel() * typical_noise
+        loc, scale = part.position_mean, _OPTIMUM_SPREADS * part.spread
+        if optimum is not None:
+            own = np.tile(np.arange(n) < n - (model is not None), shape[0])  # a variance has its own prior, at the end
+            loc, scale = np.where(own, optimum[0], loc), np.where(own, optimum[1], scale)
         zero = np.zeros(width)
-        priors = CoordinatePriors(loc, scale, zero, zero, zero + np.log(run.n_records), zero + run.tolerance)
+        priors = CoordinatePriors(loc, scale, zero, zero, zero + np.log(run.n_records), tolerance.ravel())
         problems = CollapsedProblems.build(
             replace(part, gradient_mean=gradient_mean),
             priors,
-            run.sample_rate * factor,
+            run.sample_rate * factor.ravel(),
             extra_noise=extra_noise,
             side=side.regression(shift_raw),
         )
@@ -285,17 +363,32 @@ def fisher_tied_nodes(
 
     nodes = solve(statistics, trace.side)
     added = np.zeros(width)
+    excess = excess_variance = np.zeros(shape[0])
     if expected is not None:
         whole = solve(trace.whole_statistics, trace.whole_side)
-        shift, added = _bend(nodes, whole, trace, run, expected, shape)
+        shift, added, excess, excess_variance = _bend(nodes, whole, trace, run, expected, at)
         nodes = solve(statistics, trace.side, shift)
+    nodes = replace(nodes, variance=nodes.variance + nodes.spread_to_nodes(added))
+    if model is not None and slope is not None:
+        nodes = with_variance_prior(nodes, model, slope.stretch, excess, excess_variance)
     centre = nodes.expectation(nodes.mean).reshape(shape)
     information = np.maximum(run.model.information(centre), 1e-12).ravel()
-    return replace(
-        nodes,
-        hessian=nodes.hessian * nodes.spread_to_nodes(information),
-        variance=nodes.variance + nodes.spread_to_nodes(added),
-    )
+    hessian = nodes.hessian * nodes.spread_to_nodes(information)
+    if expected is None:
+        return replace(nodes, hessian=hessian)
+    # The optimum of clipped gradients lies farther from the truth than that of the likelihood.
+    widening = _spread(expected.clip_spread, shape[0]) - 1.0
+    if slope is not None:
+        widening = _with_last(widening, slope.spread - 1.0)
+    variance = nodes.variance + nodes.spread_to_nodes(np.maximum(widening, 0.0).ravel()) / hessian
+    return replace(nodes, hessian=hessian, variance=variance)
+
+
+def _with_last(values: FloatArray, last: FloatArray) -> FloatArray:
+    """Return a copy of (runs, n) values with another last column."""
+    changed = values.copy()
+    changed[:, -1] = last
+    return changed
 
 
 def _spread(values: FloatArray, runs: int) -> FloatArray:
@@ -308,38 +401,53 @@ def _bend(
     whole: Nodes,
     trace: TiedTrace,
     run: FisherRun,
-    expected: list[ExpectedGradients],
-    shape: tuple[int, int],
-) -> tuple[FloatArray, FloatArray]:
+    expected: ExpectedGradients,
+    at: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return the mean of the scaled gradients that excursions of the iterate cause, and what it adds to the variance.
 
     To second order ``E_q g_k / I_k`` is off its linear part by kappa N / 2 times the sum over j of
     ``bend_kj / sqrt(I_k)`` times ``I_j ((mu_t - mu*)_j**2 + s_tj**2 - 1 / h_j)``, less, as the divisor I_k changes with
     mu_t, ``2 information_slope_k / sqrt(I_k)`` times ``I_k (mu_t - mu*)_k**2``.  The information is taken at the mean
-    of the positions.
+    of the positions, `at`.  A noise variance is different: in its own value its gradient is linear, and excursions of
+    the weights add exactly ``sum_j E[x_j**2] ((mu_t - mu*)_j**2 + s_tj**2 - 1 / h_j)`` to the variance of the
+    residuals.  Mean and variance of that sum are the last two arrays.
     """
     statistics, model = trace.statistics, run.model
-    runs, n = shape
-    at = np.maximum(model.information(statistics.position_mean.reshape(shape)), 1e-12)  # type: ignore[attr-defined]
-    moved, doubt = _excursions(statistics, whole, at)
-    own, _ = _excursions(statistics, nodes, at)  # of the coordinate that bends, by the steps that are linear in it
-    precision = nodes.expectation(1.0 / nodes.hessian).reshape(shape) / at  # E[1 / h]
-    widened = at * (trace.scale_square.reshape(shape) - precision)
-    bend = _spread(np.stack([item.bend for item in expected]), runs)
-    slope = _spread(np.stack([item.information_slope for item in expected]), runs)
+    runs, n = at.shape
+    information = np.maximum(model.information(at), 1e-12)  # type: ignore[attr-defined]
+    moved, doubt = _excursions(statistics.position_mean, statistics.spread, whole, information)
+    # Of the coordinate that bends, by the steps linear in it.
+    own, _ = _excursions(statistics.position_mean, statistics.spread, nodes, information)
+    precision = nodes.expectation(1.0 / nodes.hessian).reshape(at.shape) / information  # E[1 / h]
+    widened = information * (trace.scale_square.reshape(at.shape) - precision)
+    excess = excess_variance = np.zeros(runs)
+    if isinstance(model, LinearRegression):
+        variance = softplus(at[:, -1])
+        met, met_doubt = _excursions(trace.last_position, trace.last_spread, whole, information)
+        excess = variance * np.sum(met[:, :-1] + widened[:, :-1], axis=1)
+        excess_variance = variance**2 * np.sum(met_doubt[:, :-1], axis=1)
+        # Weights over their information do not bend with rho, nor rho, in the variance, with itself.
+        moved, doubt, own, widened = (_with_last(item, np.zeros(runs)) for item in (moved, doubt, own, widened))
+    bend, slope = _spread(expected.bend, runs), _spread(expected.information_slope, runs)
     others = bend * (1.0 - np.eye(n))
     itself = np.einsum("rkk->rk", bend)
     effect = 0.5 * (np.einsum("rkj,rj->rk", others, moved) + itself * own) - slope * own
     effect += 0.5 * np.einsum("rkj,rj->rk", bend, widened)
     effect_variance = 0.25 * np.einsum("rkj,rj->rk", others**2, doubt)
+    if isinstance(model, LinearRegression):
+        effect, effect_variance = _with_last(effect, np.zeros(runs)), _with_last(effect_variance, np.zeros(runs))
     kappa_n = run.sample_rate * run.n_records
-    return (kappa_n * effect / np.sqrt(at)).ravel(), (effect_variance / at).ravel()
+    shift = (kappa_n * effect / np.sqrt(information)).ravel()
+    return shift, (effect_variance / information).ravel(), excess, excess_variance
 
 
-def _excursions(statistics: TraceStatistics, nodes: Nodes, at: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _excursions(
+    position: FloatArray, spread: FloatArray, nodes: Nodes, information: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Return mean and variance of I (mu_t - mu*)**2, averaged over the steps, under the posterior of mu*."""
     mean, variance = nodes.moments(nodes.mean, nodes.variance)
-    offset = statistics.position_mean - mean
-    square = (statistics.spread**2 + offset**2 + variance).reshape(at.shape)
-    doubt = (2.0 * variance**2 + 4.0 * offset**2 * variance).reshape(at.shape)
-    return at * square, at**2 * doubt
+    offset = position - mean
+    square = (spread**2 + offset**2 + variance).reshape(information.shape)
+    doubt = (2.0 * variance**2 + 4.0 * offset**2 * variance).reshape(information.shape)
+    return information * square, information**2 * doubt

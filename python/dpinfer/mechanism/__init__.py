@@ -11,8 +11,15 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 from dpinfer.mechanism.checkpoint import RunCheckpoint
-from dpinfer.mechanism.dpvi import CLIP_QUANTILE, run_dpvi
+from dpinfer.mechanism.dpvi import run_dpvi
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
-from dpinfer.mechanism.scaling import FisherScaling
+from dpinfer.mechanism.scaling import FisherScaling, largest_natural_rate
 
-__all__ = ["CLIP_QUANTILE", "FisherScaling", "OSRandomSource", "RandomSource", "RunCheckpoint", "run_dpvi"]
+__all__ = [
+    "FisherScaling",
+    "OSRandomSource",
+    "RandomSource",
+    "RunCheckpoint",
+    "largest_natural_rate",
+    "run_dpvi",
+]

@@ -4,7 +4,7 @@ import hashlib
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -20,13 +20,13 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.records import check_conjugate_records, check_records
-from dpinfer.mechanism.scaling import FisherScaling, GradScale, LearningRate, StepPolicy
+from dpinfer.mechanism.scaling import FisherScaling, GradScale, LearningRate, StepPolicy, largest_natural_rate
 from dpinfer.mechanism.sessions import ConjugateSession, GlmSession, GradientSession, SessionSettings
-from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model, prior_predictive_norm
+from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model, default_max_grad_norm
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.release import Release
 
-__all__ = ["CLIP_QUANTILE", "run_dpvi"]
+__all__ = ["run_dpvi"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -38,7 +38,6 @@ RECIPES: dict[str, dict[str, Any]] = {
 _PAPER_RAW_SCALE = 550.0
 _PAPER_CONJUGATE_RAW_SCALE = 100.0
 _SMALL = 1e-300
-CLIP_QUANTILE = 0.985
 
 
 def run_dpvi(
@@ -88,7 +87,8 @@ def run_dpvi(
         A *public* number of records; ``len(X)`` would be private under add/remove adjacency.
     max_grad_norm : "auto" or float in [1e-30, 1e30]
         Clipping norm C of the preconditioned gradient.  "auto" (default), for Fisher scaling only: the 98.5% quantile
-        of the gradient's norm among the records that the model itself expects, for all but 1% of its prior.
+        (95% for linear regression) of the gradient's norm among the records that the model itself expects, for all but
+        1% of its prior.
     grad_scale : FisherScaling, float, (loc, raw_scale) pair, (2 n,) array, or callable, optional
         Preconditioner beta, in [1e-30, 1e30]; a callable gets (step, params) of the released iterate.  The default is
         (1, 550), for a conjugate model (1, 100), or that of the recipe.
@@ -186,16 +186,21 @@ def run_dpvi(
     fisher = None
     if isinstance(grad_scale, FisherScaling):
         fisher, grad_scale = grad_scale, None
-    if recipe == "tied" and fisher is None:
-        if grad_scale is not None or learning_rate is not None:
-            raise ValueError("recipe 'tied' must not be given with grad_scale or learning_rate: it has its own")
-        fisher = FisherScaling(model, n_records, plan.sample_rate, plan.n_steps)
-    if fisher is not None:
-        if learning_rate is not None or gradient == "aligned":
-            raise ValueError("learning_rate and gradient='aligned' must not be given with Fisher scaling")
-        if fisher.model != model or fisher.n_records != n_records or fisher.n_steps != plan.n_steps:
-            raise ValueError("grad_scale must be a FisherScaling of the same model, n_records and n_steps")
-    max_grad_norm = _max_grad_norm(model, max_grad_norm, fisher)
+    scaled = fisher is not None or recipe == "tied"
+    if scaled and fisher is None and (grad_scale is not None or learning_rate is not None):
+        raise ValueError("recipe 'tied' must not be given with grad_scale or learning_rate: it has its own")
+    if scaled and (learning_rate is not None or gradient == "aligned"):
+        raise ValueError("learning_rate and gradient='aligned' must not be given with Fisher scaling")
+    if fisher is not None and (
+        fisher.model != model or fisher.n_records != n_records or fisher.n_steps != plan.n_steps
+    ):
+        raise ValueError("grad_scale must be a FisherScaling of the same model, n_records and n_steps")
+    raw_ratio = FisherScaling.raw_ratio if fisher is None else fisher.raw_ratio
+    max_grad_norm = _max_grad_norm(model, max_grad_norm, raw_ratio if scaled else None)
+    if scaled and fisher is None:
+        noise = plan.noise_multiplier * max_grad_norm / (plan.sample_rate * n_records)
+        rate = largest_natural_rate(plan.n_steps, model.n_params, noise)
+        fisher = FisherScaling(model, n_records, plan.sample_rate, plan.n_steps, largest_rate=rate)
     settings = _Settings(
         loss=check_choice("loss", preset["loss"] if loss is None else loss, ("split", "per_example")),
         expectation=check_choice(
@@ -248,7 +253,7 @@ def run_dpvi(
             "n_records": n_records,
             "max_grad_norm": max_grad_norm,
             "settings": asdict(settings),
-            "scaling": None if fisher is None else [fisher.raw_ratio, fisher.largest_rate, fisher.sample_rate],
+            "scaling": None if fisher is None else [getattr(fisher, item.name) for item in fields(fisher)[1:]],
             "numbers": _hash(params, beta, policy.learning_rate(0, params, beta)),
         }
 
@@ -444,12 +449,12 @@ def _hash(*arrays: FloatArray) -> str:
     return digest.hexdigest()
 
 
-def _max_grad_norm(model: Model, value: float | str, fisher: FisherScaling | None) -> float:
+def _max_grad_norm(model: Model, value: float | str, raw_ratio: float | None) -> float:
     if isinstance(value, str):
         check_choice("max_grad_norm", value, ("auto",))
-        if fisher is None:
+        if raw_ratio is None:
             raise ValueError("max_grad_norm must be a number without Fisher scaling, got 'auto'")
-        return prior_predictive_norm(model, CLIP_QUANTILE, fisher.raw_ratio)
+        return default_max_grad_norm(model, raw_ratio)
     return check_interval("max_grad_norm", value, 1e-30, 1e30, low_open=False, high_open=False)
 
 

@@ -11,7 +11,7 @@ from dpinfer._validate import check_choice, check_float_array, check_integer, ch
 from dpinfer.models import InformedModel, Model
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 
-__all__ = ["FisherScaling", "GradScale", "LearningRate", "Schedule", "StepPolicy"]
+__all__ = ["FisherScaling", "GradScale", "LearningRate", "Schedule", "StepPolicy", "largest_natural_rate"]
 
 FloatArray = npt.NDArray[np.float64]
 Schedule = Callable[[int, FloatArray], npt.ArrayLike]
@@ -23,13 +23,33 @@ _SMALLEST_INFORMATION = 1e-12
 _SMALLEST_SLOPE = 1e-20
 
 
+def largest_natural_rate(n_steps: int, n_params: int = 1, relative_noise: float = 0.0) -> float:
+    """Return the largest share of the distance to the optimum that a step should cover.
+
+    **Privacy.** Public numbers only.
+
+    Parameters
+    ----------
+    n_steps, n_params : int
+    relative_noise : float
+        sigma C / (kappa N): standard deviation of the noise in a natural step of size 1, in units of I**(-1/2).
+
+    Returns
+    -------
+    float in (0, 1/2]
+        50 / n_steps, or less where the iterate would wander too far: steps of size r leave it, in each parameter, a
+        stationary variance of ``r / 2 relative_noise**2`` in units of 1 / I, and these add up to at most 1/2.
+    """
+    return min(0.5, 50.0 / n_steps, 1.0 / max(n_params * relative_noise**2, 1e-300))
+
+
 @dataclass(frozen=True)
 class FisherScaling:
     """Preconditioner and natural steps from the model's expected information at the released iterate.
 
     With I_j the per-record expected information of parameter j at the iterate, beta_loc = I**(-1/2) and
     beta_raw = rho / (s s' I); the steps are ``rate(t) / (kappa N I)`` for loc and
-    ``rate(t) / (kappa s'**2 (N I + 1 / s**2))`` for raw_scale, with ``rate(t) = min(r, 2 / (t + 1))``.
+    ``rate(t) / (kappa s'**2 (N I + 1 / s**2))`` for raw_scale, with ``rate(t) = min(r, a / (t + 1))``.
 
     **Privacy.** Depends on past releases and public numbers only: no privacy cost.
 
@@ -44,7 +64,10 @@ class FisherScaling:
     raw_ratio : float
         rho, how the raw_scale gradients are weighted against those of loc.
     largest_rate : float in (0, 1), optional
-        r; 50 / n_steps by default, at most 1/2.
+        r; 50 / n_steps by default, at most 1/2.  :func:`dpinfer.run_dpvi` takes :func:`largest_natural_rate` where it
+        builds the scaling itself.
+    decay : float
+        a, by how many times the distance to the optimum falls while the number of steps grows e-fold.
     tolerance : float
         How far, as a standard deviation of the logarithm, the true information per record may be off what the model
         expects; the posterior takes it as the prior of their ratio.
@@ -67,6 +90,7 @@ class FisherScaling:
     n_steps: int
     raw_ratio: float = 0.2
     largest_rate: float | None = None
+    decay: float = 3.0
     tolerance: float = 0.2
 
     def __post_init__(self) -> None:
@@ -77,7 +101,8 @@ class FisherScaling:
         check_integer("n_steps", self.n_steps, 1)
         check_interval("raw_ratio", self.raw_ratio, 0.0)
         check_interval("tolerance", self.tolerance, 0.0)
-        largest = min(0.5, 50.0 / self.n_steps) if self.largest_rate is None else self.largest_rate
+        check_interval("decay", self.decay, 0.0)
+        largest = largest_natural_rate(self.n_steps) if self.largest_rate is None else self.largest_rate
         object.__setattr__(self, "largest_rate", check_interval("largest_rate", largest, 0.0, 1.0))
 
     def information(self, params: FloatArray) -> FloatArray:
@@ -88,7 +113,7 @@ class FisherScaling:
 
     def rate(self, step: int) -> float:
         """Return the share of the distance to the optimum that a step covers."""
-        return min(float(self.largest_rate or 0.0), 2.0 / (step + 1.0))
+        return min(float(self.largest_rate or 0.0), self.decay / (step + 1.0))
 
     def start(self) -> FloatArray:
         """Return (loc, raw_scale): the prior's mean, and the scale that N records of the expected information leave."""

@@ -9,7 +9,15 @@ from dpinfer.models.base import Model
 from dpinfer.models.conjugate import BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential
 from dpinfer.models.conjugate_distributions import ConjugateDistribution, DirichletOnLogits, GammaOnSoftplus
 from dpinfer.models.conjugate_model import ConjugateModel
-from dpinfer.models.expected import ExpectedGradients, InformedModel, expected_gradients, prior_predictive_norm
+from dpinfer.models.expected import (
+    DispersionClipping,
+    ExpectedGradients,
+    InformedModel,
+    default_max_grad_norm,
+    dispersion_clipping,
+    expected_gradients,
+    prior_predictive_norm,
+)
 from dpinfer.models.glm import (
     GeneralizedLinearModel,
     LogisticRegression,
@@ -27,6 +35,7 @@ __all__ = [
     "ConjugateModel",
     "DirichletCategorical",
     "DirichletOnLogits",
+    "DispersionClipping",
     "ExpectedGradients",
     "GammaExponential",
     "GammaOnSoftplus",
@@ -38,6 +47,8 @@ __all__ = [
     "NormalInverseGamma",
     "PoissonRegression",
     "ProbitRegression",
+    "default_max_grad_norm",
+    "dispersion_clipping",
     "expected_gradients",
     "model_from_dict",
     "prior_predictive_norm",

@@ -13,7 +13,15 @@ import numpy.typing as npt
 from dpinfer._validate import check_interval
 from dpinfer.models.base import Model
 
-__all__ = ["ExpectedGradients", "InformedModel", "expected_gradients", "prior_predictive_norm"]
+__all__ = [
+    "DispersionClipping",
+    "ExpectedGradients",
+    "InformedModel",
+    "default_max_grad_norm",
+    "dispersion_clipping",
+    "expected_gradients",
+    "prior_predictive_norm",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -21,7 +29,9 @@ _SIZE = 2**15
 _SEED = 20_250_101
 _STEP = 0.05
 _PRIOR_DRAWS, _PRIOR_QUANTILE = 1000, 0.99
+_CLIP_QUANTILE, _PIVOTAL_CLIP_QUANTILE = 0.985, 0.95
 _RECORDS = 2048
+_DISPERSION_RATIOS = np.geomspace(0.02, 4.0, 48)
 
 
 @runtime_checkable
@@ -46,22 +56,27 @@ class ExpectedGradients:
 
     Parameters
     ----------
-    clipped_share : float
+    clipped_share : float, or an array with a leading axis for runs, as then in the others
         Share of the records whose gradient is clipped.
     clip_bias : (2 n,) array
         E[v - clip(v)] of the preconditioned gradient v, loc then raw_scale.
     clip_slope : (n,) array
         Slope in theta_j of E[clip(v_j)] / sqrt(I_j), both at theta, over the same without clipping: the preconditioner
         moves along, as in the mechanism.
+    clip_spread : (n,) array
+        Variance of clip(v_j) over the product of that of v_j and clip_slope_j**2: by how much clipping widens the
+        distribution of the optimum around the truth (the "sandwich" of an M-estimator: Huber 1964, Annals of
+        Mathematical Statistics 35, 73-101).
     bend : (n, n) array
         d/d theta_k d^2/d theta_j^2 of the expected loss over sqrt(I_k) I_j.
     information_slope : (n,) array
         d I_k / d theta_k over I_k^(3/2).
     """
 
-    clipped_share: float
+    clipped_share: float | FloatArray
     clip_bias: FloatArray
     clip_slope: FloatArray
+    clip_spread: FloatArray
     bend: FloatArray
     information_slope: FloatArray
 
@@ -79,7 +94,7 @@ def _preconditioned(
 
 @lru_cache(maxsize=256)
 def _cached(
-    model: Model, loc: tuple[float, ...], max_grad_norm: float, raw_ratio: float, size: int
+    model: Model, loc: tuple[float, ...], max_grad_norm: float, raw_ratio: float, size: int, dispersion_ratio: float
 ) -> ExpectedGradients:
     if not isinstance(model, InformedModel):
         raise TypeError(f"model must know its expected information, got {type(model).__name__}")
@@ -87,6 +102,8 @@ def _cached(
     centre = np.array(loc)
     n = centre.shape[0]
     records, weights = model.reference_records(centre, size, rng)
+    if dispersion_ratio != 1.0:
+        centre = _with_variance(model, centre, dispersion_ratio)
     information = model.information(centre)
     gradients = _preconditioned(model, records, centre, information, raw_ratio)
     factor = np.minimum(1.0, max_grad_norm / np.linalg.norm(gradients, axis=1))
@@ -108,8 +125,13 @@ def _cached(
         clip_slope[j] = (high_clipped - low_clipped) / (high[j] / high_information - low[j] / low_information)
         bend[:, j] = (high + low - 2.0 * plain[:n] * np.sqrt(information)) / (_STEP**2 * np.sqrt(information))
         information_slope[j] = (high_information - low_information) / (2.0 * _STEP * information[j])
+    clipped = gradients[:, :n] * factor[:, None]
+    variance, clipped_variance = (
+        weights @ np.square(values) - np.square(weights @ values) for values in (gradients[:, :n], clipped)
+    )
     return ExpectedGradients(
         clipped_share=float(weights @ (factor < 1.0)),
+        clip_spread=clipped_variance / (variance * clip_slope**2),
         clip_bias=(weights * (1.0 - factor)) @ gradients,
         clip_slope=clip_slope,
         bend=bend,
@@ -117,8 +139,21 @@ def _cached(
     )
 
 
+def _with_variance(model: Model, loc: FloatArray, ratio: float) -> FloatArray:
+    """Return loc with a noise variance of 1 / ratio times its own."""
+    params = model.constrain(loc)
+    params[-1] /= ratio
+    return np.append(loc[:-1], model.unconstrain(params)[-1])
+
+
 def expected_gradients(
-    model: Model, loc: FloatArray, *, max_grad_norm: float, raw_ratio: float, size: int = _SIZE
+    model: Model,
+    loc: FloatArray,
+    *,
+    max_grad_norm: float,
+    raw_ratio: float,
+    size: int = _SIZE,
+    dispersion_ratio: float = 1.0,
 ) -> ExpectedGradients:
     """Simulate records from the model at theta = loc and return moments of their clipped gradients there.
 
@@ -135,6 +170,9 @@ def expected_gradients(
     size : int
         Number of simulated records, from a fixed seed: the Monte Carlo error is public noise of relative size
         ``size ** -0.5``.
+    dispersion_ratio : float
+        For a model whose last parameter is a noise variance: that of the records over that at which gradients are
+        taken.  Other than 1 where the iterate's excursions keep it above the records' own.
 
     Returns
     -------
@@ -149,7 +187,83 @@ def expected_gradients(
     -----
     Derivatives are central differences with a step of 0.05 / sqrt(I), on common random numbers.
     """
-    return _cached(model, tuple(np.asarray(loc, dtype=np.float64).tolist()), max_grad_norm, raw_ratio, size)
+    centre = tuple(np.asarray(loc, dtype=np.float64).tolist())
+    return _cached(model, centre, max_grad_norm, raw_ratio, size, dispersion_ratio)
+
+
+@dataclass(frozen=True)
+class DispersionClipping:
+    """What clipping does to the gradient in the noise variance, at iterates whose variance is not that of the records.
+
+    Scaled by the information and taken in the variance v itself, the gradient of one record's loss has the mean
+    ``v (1 - ratio)`` without clipping, ratio the records' variance over v; clipped it is ``v (1 - ratio + excess)``.
+
+    **Privacy.** Public: the model and public settings only.
+
+    Parameters
+    ----------
+    ratios, excess, variance : (m,) arrays
+        Increasing ratios; the excess there; and the variance of the clipped gradient over that without clipping.
+    """
+
+    ratios: FloatArray
+    excess: FloatArray
+    variance: FloatArray
+
+    def ratio_at(self, level: FloatArray) -> FloatArray:
+        """Return the ratio at which the clipped mean over v is `level`, any shape; the ends of the table outside it."""
+        falling = 1.0 - self.ratios + self.excess
+        return np.interp(-level, -falling, self.ratios)
+
+    def linearised(self, ratio: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return (s, b) of the tangent ``s (1 - r) + b`` of the clipped mean over v at r = ratio, and the spread there.
+
+        The spread is as in :class:`ExpectedGradients`.
+        """
+        slope = 1.0 - np.interp(ratio, self.ratios, np.gradient(self.excess, self.ratios))
+        level = 1.0 - ratio + np.interp(ratio, self.ratios, self.excess)
+        spread = np.interp(ratio, self.ratios, self.variance) / slope**2
+        return slope, level - slope * (1.0 - ratio), spread
+
+
+@lru_cache(maxsize=64)
+def dispersion_clipping(model: Model, max_grad_norm: float, raw_ratio: float) -> DispersionClipping:
+    """Simulate records from a model with a noise variance and tabulate what clipping does to its gradient.
+
+    **Privacy.** No records are read.
+
+    Parameters
+    ----------
+    model : Model
+        Pivotal, with the noise variance as its last parameter: the table is the same at every theta.
+    max_grad_norm, raw_ratio : float
+        See :func:`expected_gradients`.
+
+    Returns
+    -------
+    DispersionClipping
+
+    Raises
+    ------
+    TypeError
+        If the model does not know its information.
+    """
+    if not isinstance(model, InformedModel):
+        raise TypeError(f"model must know its expected information, got {type(model).__name__}")
+    rng = np.random.default_rng(_SEED)
+    centre = model.prior_moments()[0]
+    records, weights = model.reference_records(centre, _SIZE, rng)
+    excess, variance = np.empty_like(_DISPERSION_RATIOS), np.empty_like(_DISPERSION_RATIOS)
+    for index, ratio in enumerate(_DISPERSION_RATIOS):
+        moved = _with_variance(model, centre, ratio)
+        gradients = _preconditioned(model, records, moved, model.information(moved), raw_ratio)
+        shrink = np.minimum(1.0, max_grad_norm / np.linalg.norm(gradients, axis=1))
+        # Preconditioned, the gradient in the variance is (1 - ratio z**2) / sqrt(2).
+        own = gradients[:, centre.shape[0] - 1]
+        excess[index] = -np.sqrt(2.0) * float((weights * (1.0 - shrink)) @ own)
+        moments = [float(weights @ np.square(part)) - float(weights @ part) ** 2 for part in (shrink * own, own)]
+        variance[index] = moments[0] / moments[1]
+    return DispersionClipping(_DISPERSION_RATIOS, excess, variance)
 
 
 @lru_cache(maxsize=64)
@@ -191,3 +305,25 @@ def prior_predictive_norm(model: Model, quantile: float, raw_ratio: float) -> fl
         norm = np.linalg.norm(gradients, axis=1)
         norms.append(np.quantile(norm, quantile, weights=weights, method="inverted_cdf"))
     return float(np.quantile(norms, _PRIOR_QUANTILE))
+
+
+def default_max_grad_norm(model: Model, raw_ratio: float) -> float:
+    """Return the clipping norm that the library takes by default for Fisher-preconditioned gradients.
+
+    **Privacy.** Public: the model only.
+
+    Parameters
+    ----------
+    model : Model
+    raw_ratio : float
+        See :func:`expected_gradients`.
+
+    Returns
+    -------
+    float
+        The 98.5% quantile of :func:`prior_predictive_norm`; the 95% quantile for pivotal models, where what clipping
+        does is the same at every theta, and so corrected closely.  Less than that would be narrower still, if the
+        records are as the model says: docs/coverage.md.
+    """
+    quantile = _PIVOTAL_CLIP_QUANTILE if getattr(model, "pivotal", False) else _CLIP_QUANTILE
+    return prior_predictive_norm(model, quantile, raw_ratio)

@@ -109,6 +109,31 @@ class LinearRegression(GeneralizedLinearModel):
         variance = np.maximum(softplus(rho), _SMALL)
         return np.concatenate((self.second_moments / variance, 0.5 * np.square(sigmoid(rho) / variance)), axis=-1)
 
+    def reference_records(
+        self, loc: FloatArray, size: int, rng: np.random.Generator
+    ) -> tuple[tuple[FloatArray, FloatArray], FloatArray]:
+        """Return simulated records at theta = loc, as the other models do, with residuals in pairs and in strata.
+
+        Each row of features comes with a residual and with its negative, so that what must be zero by symmetry is
+        exactly zero; the sizes of the residuals are a shuffled stratified sample of the half-normal.
+        """
+        half = (size + 1) // 2
+        design = np.ones((half, self.n_coef))
+        design[:, : self.n_features] = rng.normal(size=(half, self.n_features)) * np.asarray(self.feature_scale)
+        strata = (rng.permutation(half) + rng.uniform(size=half)) / half
+        residual = np.sqrt(softplus(loc[-1])) * special.ndtri(0.5 + 0.5 * strata)
+        mean = design @ loc[: self.n_coef]
+        records = (np.vstack((design, design)), np.concatenate((mean + residual, mean - residual)))
+        return records, np.full(2 * half, 0.5 / half)
+
+    def variance_prior_logpdf(self, variance: FloatArray) -> FloatArray:
+        """Return the log density of the noise variance under its prior, up to a constant; any shape."""
+        return np.asarray(-(self.variance_shape + 1.0) * np.log(variance) - self.variance_rate / variance)
+
+    def variance_prior_quantile(self, probability: npt.ArrayLike) -> FloatArray:
+        """Return quantiles of the noise variance under its prior."""
+        return np.asarray(self.variance_rate / special.gammainccinv(self.variance_shape, probability))
+
     def record_derivatives(
         self, records: tuple[FloatArray, FloatArray], loc: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
@@ -146,6 +171,11 @@ class LinearRegression(GeneralizedLinearModel):
             log_variance_raw_scale=chain * float(weights @ (d2 * precision - ratio**2)),
         )
 
+    def harmonic_variance(self, loc: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return 1 / E_q[1 / variance] for rho ~ N(loc, scale**2), element by element."""
+        nodes, weights = _gauss_hermite()
+        return np.asarray(1.0 / ((1.0 / softplus(loc[..., None] + scale[..., None] * nodes)) @ weights))
+
     def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the gradient of E_q[log prior]; closed form in the weights, quadrature in rho."""
         moments = self.dispersion_moments(float(loc[-1]), float(raw_scale[-1]))
@@ -172,9 +202,7 @@ class LinearRegression(GeneralizedLinearModel):
 
         The weights' standard deviation is `prior_scale` times the square root of the variance's prior median.
         """
-        low, median, high = softplus_inverse(
-            self.variance_rate / special.gammainccinv(self.variance_shape, special.ndtr([-1.0, 0.0, 1.0]))
-        )
+        low, median, high = softplus_inverse(self.variance_prior_quantile(special.ndtr([-1.0, 0.0, 1.0])))
         weight_scale = self.prior_scale * float(np.sqrt(softplus(median)))
         loc, scale = np.zeros(self.n_params), np.full(self.n_params, weight_scale)
         loc[-1], scale[-1] = 0.5 * (low + high), 0.5 * (high - low)

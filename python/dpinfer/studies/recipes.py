@@ -14,7 +14,7 @@ from dpinfer.baselines import RegressionPrior
 from dpinfer.inference.fit import FISHER_BURN_IN
 from dpinfer.inference.theta import IndependentTheta
 from dpinfer.inference.tied import FisherRun
-from dpinfer.mechanism import CLIP_QUANTILE, FisherScaling
+from dpinfer.mechanism import FisherScaling, largest_natural_rate
 from dpinfer.models import (
     BetaBernoulli,
     BetaBinomial,
@@ -23,7 +23,7 @@ from dpinfer.models import (
     GammaExponential,
     LinearRegression,
     LogisticRegression,
-    prior_predictive_norm,
+    default_max_grad_norm,
 )
 from dpinfer.studies.baseline_runs import (
     SimulatedConjugate,
@@ -42,7 +42,15 @@ FloatArray = npt.NDArray[np.float64]
 DELTA = 1e-5
 METHODS = ("exact", "laplace", "naive", "averaged", "bernstein-sheldon", "gibbs-ss-noisy")
 RECIPES = ("tied", "plain", "paper", "dpvim")
-_MECHANISM_OPTIONS = {"n_steps", "sample_rate", "max_grad_norm", "raw_ratio", "tolerance"}
+_MECHANISM_OPTIONS = {
+    "n_steps",
+    "sample_rate",
+    "max_grad_norm",
+    "raw_ratio",
+    "largest_rate",
+    "decay",
+    "tolerance",
+}
 _OPTIONS = _MECHANISM_OPTIONS | {
     "n_records",
     "burn_in",
@@ -106,7 +114,7 @@ class SimulationStudy:
 
     def default_max_grad_norm(self, raw_ratio: float = FisherScaling.raw_ratio) -> float:
         """Return the clipping norm of the recipe "tied"."""
-        return prior_predictive_norm(self.model, CLIP_QUANTILE, raw_ratio)
+        return default_max_grad_norm(self.model, raw_ratio)
 
     def run_chunk(
         self, first: int, count: int, *, method: str, epsilon: float, seed: int, settings: Mapping[str, Any]
@@ -122,8 +130,9 @@ class SimulationStudy:
         settings : mapping
             ``recipe``: "tied" (default; "plain" for logistic regression), "plain", "paper" or "dpvim"; ``n_draws``,
             ``n_threads``; and, all optional, ``n_records`` (5000), ``n_steps`` (2500 for "tied", else 10000),
-            ``sample_rate`` (0.1), ``max_grad_norm``, ``raw_ratio``, ``tolerance``, ``burn_in``, ``prior``, ``correct``,
-            ``extra_noise``, ``n_burn_in`` and ``n_samples`` (of the Gibbs samplers).
+            ``sample_rate`` (0.1), ``max_grad_norm``, ``raw_ratio``, ``largest_rate``, ``decay``, ``tolerance``,
+            ``burn_in``, ``prior``, ``correct``, ``extra_noise``, ``n_burn_in`` and ``n_samples`` (of the Gibbs
+            samplers).
 
         Returns
         -------
@@ -200,21 +209,26 @@ class SimulationStudy:
         noise = _noise_multiplier(epsilon, rate, steps)
         n = model.n_params
         if recipe == "tied":
+            ratio = check_interval("raw_ratio", options.get("raw_ratio", FisherScaling.raw_ratio), 0.0)
+            norm = options.get("max_grad_norm", self.default_max_grad_norm(ratio))
+            norm = check_interval("max_grad_norm", norm, 0.0)
+            natural = largest_natural_rate(steps, n, noise * norm / (rate * n_records))
             scaling = FisherScaling(
                 model,
                 n_records,
                 rate,
                 steps,
-                raw_ratio=options.get("raw_ratio", FisherScaling.raw_ratio),
+                raw_ratio=ratio,
+                largest_rate=options.get("largest_rate", natural),
+                decay=options.get("decay", FisherScaling.decay),
                 tolerance=options.get("tolerance", FisherScaling.tolerance),
             )
-            norm = options.get("max_grad_norm", self.default_max_grad_norm(scaling.raw_ratio))
             settings = Settings(
                 n_steps=steps,
                 n_records=n_records,
                 sample_rate=rate,
                 noise_multiplier=noise,
-                max_grad_norm=check_interval("max_grad_norm", norm, 0.0),
+                max_grad_norm=norm,
                 kind="quadrature",
                 n_draws=1,
                 per_example=False,

@@ -146,8 +146,9 @@ class RunReleases:
     settings : Settings
     blocks : (k, blocks, 6, width) float64
         Statistics of each block of steps: see :class:`dpinfer.inference.statistics.TraceStatistics`.
-    side : (k, blocks, 5, n) float64
-        Sums of the raw-scale regression: see :class:`dpinfer.inference.tied.SideSums`.
+    side : (k, blocks, 7, n) float64
+        Sums of the raw-scale regression (see :class:`dpinfer.inference.tied.SideSums`), and of positions and their
+        squares with the weights of the last parameter.
     path : (k, blocks, 2 n) float64
         Mean of the iterates in each block.
     reference : (k, width) float64
@@ -195,15 +196,23 @@ class RunReleases:
         n = self.side.shape[3]
         first = self.first_block(burn_in)
 
-        def part(share: float) -> tuple[TraceStatistics, SideSums]:
+        def part(share: float) -> tuple[TraceStatistics, SideSums, FloatArray]:
             statistics = self.statistics(share, n)
-            sums = np.moveaxis(self.side[:, self.first_block(share) :].sum(axis=1), 1, 0).reshape(5, -1)
-            return statistics, SideSums(statistics.count, *sums)
+            sums = np.moveaxis(self.side[:, self.first_block(share) :].sum(axis=1), 1, 0).reshape(7, -1)
+            weight = np.repeat(statistics.weight.reshape(-1, n)[:, -1], n)
+            return statistics, SideSums(statistics.count, *sums[:5]), sums[5:] / weight
 
-        statistics, side = part(burn_in)
-        whole_statistics, whole_side = part(min(burn_in, WHOLE_TRACE))
-        scale_square = np.mean(softplus(self.path[:, first:, n:]) ** 2, axis=1).ravel()
-        return TiedTrace(statistics, side, scale_square, whole_statistics, whole_side)
+        statistics, side, (position, square) = part(burn_in)
+        whole_statistics, whole_side, _ = part(min(burn_in, WHOLE_TRACE))
+        return TiedTrace(
+            statistics=statistics,
+            side=side,
+            scale_square=np.mean(softplus(self.path[:, first:, n:]) ** 2, axis=1).ravel(),
+            last_position=position,
+            last_spread=np.sqrt(np.maximum(square - position**2, 0.0)),
+            whole_statistics=whole_statistics,
+            whole_side=whole_side,
+        )
 
 
 def simulate_releases(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import integrate
+from scipy import integrate, stats
 from tests.reference import fisher_oracles as oracle
 
 import dpinfer as dpi
@@ -57,23 +57,38 @@ def columns(release, first, j):
     n = release.n_params
     params, gradients, noise = release.positions[first:], release.noisy_gradients[first:], release.noise_stddev[first:]
     information = np.asarray(release.grad_scale)[first:, j] ** -2.0
+    position, chain = params[:, j], 1.0
+    if j == n - 1 and "noise_variance" in release.names:
+        # The trace model is linear in the variance: rho ~ N(loc, s**2) under q, and E_q[1 / variance] by brute force.
+        z = np.linspace(-9.0, 9.0, 2001)
+        weight = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
+        position = 1.0 / ((1.0 / softplus(params[:, [j]] + softplus(params[:, [n + j]]) * z)) @ weight)
+        chain = sigmoid(params[:, j])
     return (
-        params[:, j],
+        position,
         params[:, n + j],
-        gradients[:, j],
+        gradients[:, j] * chain,
         gradients[:, n + j],
-        noise[:, j],
+        noise[:, j] * chain,
         noise[:, n + j],
         information,
         release.sample_rate,
     )
 
 
+def traced(release, burn_in):
+    return TiedTrace.from_release(release, model_of(release), burn_in)
+
+
+def model_of(release):
+    return next(model for model in MODELS.values() if model.names == release.names)
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("burn_in", [0, 5, 42])
 def test_sums_of_a_release_are_those_of_the_raw_trace(releases, name, burn_in):
     release = releases[name]
-    trace = TiedTrace.from_release(release, burn_in)
+    trace = traced(release, burn_in)
     whole = min(burn_in, 7)  # 6% of 120 steps
     for first, statistics, side in (
         (burn_in, trace.statistics, trace.side),
@@ -88,6 +103,13 @@ def test_sums_of_a_release_are_those_of_the_raw_trace(releases, name, burn_in):
                 assert getattr(side, field)[j] == pytest.approx(want[field], rel=1e-9), field
             if first == burn_in:
                 assert trace.scale_square[j] == pytest.approx(want["scale_square"], rel=1e-12)
+                last = columns(release, first, release.n_params - 1)
+                weight = (last[6] / last[4]) ** 2
+                position = columns(release, first, j)[0]
+                mean = np.average(position, weights=weight)
+                assert trace.last_position[j] == pytest.approx(mean, rel=1e-9)
+                spread = np.sqrt(np.average((position - mean) ** 2, weights=weight))
+                assert trace.last_spread[j] == pytest.approx(spread, rel=1e-9)
     model = MODELS[name]
     n = release.n_params
     rows = [model.information(row[:n], softplus(row[n:])) for row in release.positions]
@@ -96,7 +118,7 @@ def test_sums_of_a_release_are_those_of_the_raw_trace(releases, name, burn_in):
 
 def fisher_run(release, **changes):
     settings = {
-        "model": MODELS[{"rate": "exponential"}.get(release.names[0], "linear")],
+        "model": model_of(release),
         "n_records": release.n_records,
         "sample_rate": release.sample_rate,
         "noise_multiplier": release.noise_multiplier,
@@ -113,7 +135,7 @@ def fisher_run(release, **changes):
 def test_nodes_are_the_posterior_on_a_grid_over_the_raw_trace(releases, name, tolerance, own_prior):
     release = releases[name]
     model, n = MODELS[name], release.n_params
-    trace = TiedTrace.from_release(release, 42)
+    trace = traced(release, 42)
     loc, scale = trace.statistics.position_mean, 10.0 * trace.statistics.spread
     optimum = None
     if own_prior:
@@ -129,7 +151,7 @@ def test_nodes_are_the_posterior_on_a_grid_over_the_raw_trace(releases, name, to
     mean, variance = nodes.moments(nodes.mean, nodes.variance)
     # eta = h / I at the posterior mean of the optimum.
     eta, eta_variance = nodes.moments(nodes.hessian / nodes.spread_to_nodes(model.information(mean)))
-    for j in range(n):
+    for j in range(n - model.has_dispersion if name == "linear" else n):  # the variance has a test of its own
         sd, eta_sd = np.sqrt(variance[j]), np.sqrt(eta_variance[j])
         reach = np.sqrt(np.log1p((eta_sd / eta[j]) ** 2))
         want = oracle.grid_moments(
@@ -148,6 +170,37 @@ def test_nodes_are_the_posterior_on_a_grid_over_the_raw_trace(releases, name, to
         assert sd == pytest.approx(want["stddev"], rel=1e-3)
 
 
+@pytest.mark.parametrize("own_prior", [False, True])
+def test_the_noise_variance_has_the_posterior_of_the_raw_trace_times_its_prior(releases, own_prior):
+    release, model = releases["linear"], MODELS["linear"]
+    n = release.n_params
+    trace = traced(release, 42)
+    optimum = (np.zeros(n), np.ones(n)) if own_prior else None  # of the other coordinates
+    nodes = fisher_tied_nodes(
+        trace, fisher_run(release), release.names, extra_noise=False, optimum=optimum, correct=False
+    )
+    mean, variance = (value[-1] for value in nodes.moments(nodes.mean, nodes.variance))
+    assert np.diff(nodes.offsets)[-1] == 1
+    # A grid over the slope and v; the variance's inverse-gamma prior, and no other.
+    v = np.linspace(1e-4, 0.12, 4001)
+    density = oracle.grid_moments(
+        *columns(release, 42, n - 1),
+        log_eta=np.log(N_RECORDS) + 0.02 * np.linspace(-6.0, 6.0, 61),
+        optimum=v,
+        n_records=N_RECORDS,
+        tolerance=0.02,
+        prior_loc=0.0,
+        prior_scale=1e6,
+    )["over_optimum"]
+    with_prior = density * stats.invgamma(model.variance_shape, scale=model.variance_rate).pdf(v)
+    rho = softplus_inverse(v)
+    for weight, close in ((with_prior, True), (density, False)):
+        centre = np.average(rho, weights=weight)
+        spread = np.sqrt(np.average((rho - centre) ** 2, weights=weight))
+        same = abs(mean - centre) < 0.01 * spread and np.sqrt(variance) == pytest.approx(spread, rel=0.01)
+        assert same == close  # power: the prior matters here
+
+
 def problems(trace, *, factor, log_normal, extra_noise=False, side=True, optimum=None):
     """The collapsed problems of a trace with the log-normal prior of the slope, as `fisher_tied_nodes` states them."""
     statistics = trace.statistics
@@ -162,7 +215,7 @@ def problems(trace, *, factor, log_normal, extra_noise=False, side=True, optimum
 @pytest.mark.parametrize("factor", [0.7, 1.0])
 def test_slope_factor_belongs_to_the_location_gradients_only(releases, factor):
     release = releases["exponential"]
-    trace = TiedTrace.from_release(release, 42)
+    trace = traced(release, 42)
     nodes = collapsed_nodes(problems(trace, factor=factor, log_normal=(np.log(N_RECORDS), 0.2)), release.names)
     mean, variance = nodes.moments(nodes.mean, nodes.variance)
     eta, eta_variance = nodes.moments(nodes.hessian)
@@ -206,7 +259,7 @@ def collapsed_log_likelihood(statistics, side, slope_unit, optimum, omega):
 @pytest.mark.parametrize("with_side", [False, True])
 @pytest.mark.parametrize("log_normal", [(np.log(800.0), 0.2), (np.log(800.0), 3.0), (2.0, 0.5), (11.0, 0.3)])
 def test_log_normal_prior_against_adaptive_quadrature(releases, with_side, log_normal):
-    trace = TiedTrace.from_release(releases["exponential"], 20)
+    trace = traced(releases["exponential"], 20)
     optimum = (trace.statistics.position_mean + 0.1, np.array([0.3]))
     nodes = collapsed_nodes(
         problems(trace, factor=0.9, log_normal=log_normal, side=with_side, optimum=optimum), ("rate",)
@@ -214,7 +267,7 @@ def test_log_normal_prior_against_adaptive_quadrature(releases, with_side, log_n
     side = trace.side.regression() if with_side else None
     log_likelihood = collapsed_log_likelihood(trace.statistics, side, 0.9 * RATE, optimum, 0.0)
     mean, variance = nodes.moments(nodes.hessian)
-    width = 12.0 * max(np.sqrt(variance[0]) / mean[0], 0.05)
+    width = 24.0 * max(np.sqrt(variance[0]) / mean[0], 0.05)
     want = oracle.log_normal_moments(log_likelihood, *log_normal, np.log(mean[0]), width)
     assert mean[0] == pytest.approx(want[0], rel=1e-6)
     assert np.sqrt(variance[0]) == pytest.approx(want[1], rel=1e-5)
@@ -222,7 +275,7 @@ def test_log_normal_prior_against_adaptive_quadrature(releases, with_side, log_n
 
 def test_log_normal_prior_with_extra_noise(releases):
     """omega / tau has a half-Cauchy prior; without a side regression both unknowns are integrated here."""
-    trace = TiedTrace.from_release(releases["exponential"], 60)
+    trace = traced(releases["exponential"], 60)
     optimum = (trace.statistics.position_mean, np.array([0.3]))
     loc, scale = np.log(800.0), 0.4
     nodes = collapsed_nodes(
@@ -260,7 +313,7 @@ def eta_of(trace, run, names):
 
 def test_strong_side_information_gives_the_side_estimate(releases):
     release = releases["exponential"]
-    trace = TiedTrace.from_release(release, 42)
+    trace = traced(release, 42)
     many = 1e8
     side = replace(trace.side, **{name: many * getattr(trace.side, name) for name in SIDE})
     eta, variance = eta_of(replace(trace, side=side), fisher_run(release, tolerance=50.0), release.names)
@@ -271,7 +324,7 @@ def test_strong_side_information_gives_the_side_estimate(releases):
 
 def test_a_tiny_tolerance_gives_the_number_of_records(releases):
     release = releases["exponential"]
-    trace = TiedTrace.from_release(release, 42)
+    trace = traced(release, 42)
     eta, variance = eta_of(trace, fisher_run(release, tolerance=1e-5), release.names)
     assert eta[0] == pytest.approx(N_RECORDS, rel=1e-5)
     assert np.sqrt(variance[0]) == pytest.approx(1e-5 * N_RECORDS, rel=1e-2)
@@ -344,7 +397,7 @@ def clipped_trace():
 
 def test_corrections_remove_a_known_clipping_bias(clipped_trace):
     release, optimum, hessian, shift = clipped_trace
-    trace = TiedTrace.from_release(release, 0)
+    trace = traced(release, 0)
     run = fisher_run(release)
     means, spreads, hessians = [], [], []
     for correct in (True, False):
@@ -365,7 +418,7 @@ def test_corrections_remove_a_known_clipping_bias(clipped_trace):
 def test_the_posterior_of_a_release_is_the_corrected_one(clipped_trace):
     release, optimum, hessian, _ = clipped_trace
     posterior = noise_aware_posterior(release, burn_in=0)
-    nodes = fisher_tied_nodes(TiedTrace.from_release(release, 0), fisher_run(release), ("rate",))
+    nodes = fisher_tied_nodes(traced(release, 0), fisher_run(release), ("rate",))
     mean, variance = nodes.moments(nodes.mean, nodes.variance)
     assert posterior.hessian == "tied"
     assert posterior.optimum_mean[0] == pytest.approx(mean[0], rel=1e-12)
@@ -379,7 +432,7 @@ def test_the_posterior_of_a_release_is_the_corrected_one(clipped_trace):
 
 def test_many_runs_are_solved_together_as_one_by_one(releases):
     release = releases["exponential"]
-    traces = [TiedTrace.from_release(private_release("exponential", seed=seed), 42) for seed in (1, 2)]
+    traces = [traced(private_release("exponential", seed=seed), 42) for seed in (1, 2)]
 
     def join(read):
         parts = [read(trace) for trace in traces]
@@ -393,7 +446,10 @@ def test_many_runs_are_solved_together_as_one_by_one(releases):
     both = TiedTrace(
         join(lambda trace: trace.statistics),
         join(lambda trace: trace.side),
-        np.concatenate([trace.scale_square for trace in traces]),
+        *(
+            np.concatenate([getattr(trace, name) for trace in traces])
+            for name in ("scale_square", "last_position", "last_spread")
+        ),
         join(lambda trace: trace.whole_statistics),
         join(lambda trace: trace.whole_side),
     )
@@ -412,9 +468,7 @@ def test_model_prior_of_the_optimum(releases):
     loc, scale = MODELS["exponential"].prior_moments()
     assert own.optimum_stddev[0] < scale[0]
     assert own.optimum_mean[0] != weak.optimum_mean[0]
-    nodes = fisher_tied_nodes(
-        TiedTrace.from_release(release, 42), fisher_run(release), release.names, optimum=(loc, scale)
-    )
+    nodes = fisher_tied_nodes(traced(release, 42), fisher_run(release), release.names, optimum=(loc, scale))
     assert own.optimum_mean[0] == pytest.approx(nodes.expectation(nodes.mean)[0], rel=1e-12)
     assert own.burn_in == 42
 
@@ -434,7 +488,7 @@ def test_wrong_combinations_are_refused(releases):
         with pytest.raises(ValueError, match="method must be 'exact' with hessian='tied'"):
             noise_aware_posterior(release, method=method, hessian="tied")
     with pytest.raises(TypeError, match="expected information"):
-        fisher_tied_nodes(TiedTrace.from_release(release, 0), fisher_run(release, model=object()), release.names)
+        fisher_tied_nodes(traced(release, 0), fisher_run(release, model=object()), release.names)
 
 
 def test_a_saved_release_has_the_same_posterior(releases, tmp_path):
@@ -450,7 +504,7 @@ def test_a_saved_release_has_the_same_posterior(releases, tmp_path):
 def test_slope_of_the_side_regression_after_a_shift(rng):
     """Adding c to every response and regressing again is what `regression(c)` computes from the sums."""
     design, response = rng.uniform(0.5, 2.0, 50), rng.normal(3.0, 1.0, 50)
-    trace_side = TiedTrace.from_release(private_release("exponential"), 42).side
+    trace_side = traced(private_release("exponential"), 42).side
     made = replace(
         trace_side,
         count=50,

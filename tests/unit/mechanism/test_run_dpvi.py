@@ -191,7 +191,7 @@ def test_fisher_scaling(records):
     np.testing.assert_allclose(fisher.information(params), [0.25, 1.0, 2.25])
     np.testing.assert_allclose(fisher.grad_scale(0, params)[:3], [2.0, 1.0, 2 / 3])
     natural = 1.0 / (0.3 * 400 * np.array([0.25, 1.0, 2.25]))
-    np.testing.assert_allclose(fisher.learning_rate(9, params)[:3], 2.0 / 10.0 * natural)
+    np.testing.assert_allclose(fisher.learning_rate(9, params)[:3], 3.0 / 10.0 * natural)
     np.testing.assert_allclose(fisher.learning_rate(0, params)[:3], 0.5 * natural)  # 50 / 100 steps
     assert FisherScaling(model, 400, 0.3, 1000).rate(0) == 0.05
     loc, raw = np.split(fisher.start(), 2)

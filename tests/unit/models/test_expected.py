@@ -7,7 +7,8 @@ import pytest
 from scipy import special, stats
 
 import dpinfer as dpi
-from dpinfer.models import expected_gradients, prior_predictive_norm
+from dpinfer.models import dispersion_clipping, expected_gradients, prior_predictive_norm
+from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 
 N_RECORDS = 200_000
 # Two-sided false-positive rate 1e-6 of a normal statistic.
@@ -262,3 +263,49 @@ def test_a_model_without_information_is_refused():
 def test_quantile_must_lie_between_0_and_1(quantile):
     with pytest.raises(ValueError, match="quantile"):
         prior_predictive_norm(m.GammaExponential(), quantile, 0.2)
+
+
+@pytest.mark.parametrize("norm", [2.0, 3.5])
+def test_clipping_of_a_noise_variance_against_quadrature(norm):
+    """One standard normal feature: v = (-x z sqrt(r), (1 - r z^2) / sqrt 2, rho x^2, rho (second derivative / I))."""
+    model, ratio = m.LinearRegression(1, fit_intercept=False), 0.2
+    table = dispersion_clipping(model, norm, ratio)
+    grid = np.linspace(-7.0, 7.0, 1401)
+    weight = np.exp(-0.5 * grid**2)
+    weight /= weight.sum()
+    x, z, both = grid[:, None], grid[None, :], weight[:, None] * weight[None, :]
+    rho = float(model.prior_moments()[0][1])
+    for index in (5, 25, 35, 47):
+        r = table.ratios[index]
+        variance = float(softplus(rho)) / r
+        at = float(softplus_inverse(variance))
+        slope = float(sigmoid(at))
+        share = variance * (1.0 - slope) / slope  # of the bend of softplus
+        second = 2.0 * (0.5 * (share - 1.0) * (1.0 - r * z**2) + 0.5 * r * z**2)
+        own = (1.0 - r * z**2) / np.sqrt(2.0)
+        size = np.sqrt(r * x**2 * z**2 + own**2 + ratio**2 * (x**4 + second**2))
+        cut = np.minimum(1.0, norm / size)
+        assert table.excess[index] == pytest.approx(np.sqrt(2.0) * np.sum(both * (cut - 1.0) * own), abs=0.004)
+        spread = np.sum(both * (cut * own) ** 2) - np.sum(both * cut * own) ** 2
+        assert table.variance[index] == pytest.approx(spread / r**2, abs=0.04)  # 4 standard errors of the table
+    # The tangent touches the clipped mean, and inverts it.
+    slope, offset, spread = table.linearised(np.array([0.8]))
+    level = 1.0 - 0.8 + np.interp(0.8, table.ratios, table.excess)
+    assert slope[0] * 0.2 + offset[0] == pytest.approx(level, abs=1e-12)
+    assert table.ratio_at(np.array([level]))[0] == pytest.approx(0.8, abs=1e-12)
+    assert 0.3 < slope[0] < 1.0 < spread[0]
+
+
+def test_without_clipping_nothing_widens():
+    model = m.LinearRegression(2)
+    table = dispersion_clipping(model, 1e6, 0.2)
+    np.testing.assert_array_equal(table.excess, 0.0)
+    np.testing.assert_allclose(table.variance, 1.0, rtol=1e-9)
+    got = expected_gradients(model, model.prior_moments()[0], max_grad_norm=1e6, raw_ratio=0.2)
+    np.testing.assert_allclose(got.clip_spread, 1.0, rtol=1e-9)
+    clipped = expected_gradients(model, model.prior_moments()[0], max_grad_norm=3.0, raw_ratio=0.2)
+    assert np.all(clipped.clip_spread > 1.01)
+    # Residuals come in pairs: what symmetry makes zero is zero, up to rounding.
+    np.testing.assert_allclose(clipped.clip_bias[:2], 0.0, atol=1e-12)
+    half = expected_gradients(model, model.prior_moments()[0], max_grad_norm=3.0, raw_ratio=0.2, dispersion_ratio=0.25)
+    assert half.clipped_share < 0.5 * clipped.clipped_share

@@ -1,0 +1,128 @@
+"""The noise variance of a regression: from what a trace says of its value to the posterior of rho."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.inference.collapsed import Nodes
+from dpinfer.models import DispersionClipping, LinearRegression
+from dpinfer.models.bijectors import softplus_inverse
+
+__all__ = ["VarianceSlope", "with_variance_prior"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_CELLS = 400
+_SPREADS = 8.0
+_TAIL = 1e-7
+_SMALLEST = 1e-300
+
+
+@dataclass(frozen=True)
+class VarianceSlope:
+    """How clipped gradients depend on the noise variance: ``kappa eta gain (v_t - u / stretch)``, (runs,) each.
+
+    The clipped mean at v_t is ``kappa eta v_t (s (1 - u / v_t) + b)``, s and b the tangent of
+    :class:`dpinfer.models.DispersionClipping`; with gain = s + b it is linear in v_t with its zero at u s / (s + b).
+
+    Parameters
+    ----------
+    ratio, gain, stretch, spread : (runs,) arrays
+        u / v_t at the mean of the steps, s + b, (s + b) / s, and by how much clipping widens the distribution of u.
+    """
+
+    ratio: FloatArray
+    gain: FloatArray
+    stretch: FloatArray
+    spread: FloatArray
+
+    @classmethod
+    def at(cls, clipping: DispersionClipping | None, position: FloatArray, level: FloatArray) -> "VarianceSlope":
+        """Take the tangent where the mean of the scaled gradients over the mean of v_t says that u / v_t lies.
+
+        Parameters
+        ----------
+        clipping : DispersionClipping or None
+            None: nothing is clipped.
+        position : (runs,) array
+            Mean of v_t over the steps.
+        level : (runs,) array
+            Mean of the gradients, over kappa N.
+        """
+        if clipping is None:
+            return cls(*(np.ones_like(position) for _ in range(4)))
+        ratio = clipping.ratio_at(level / position)
+        slope, offset, spread = clipping.linearised(ratio)
+        return cls(ratio, slope + offset, (slope + offset) / slope, spread)
+
+
+def with_variance_prior(
+    nodes: Nodes,
+    model: LinearRegression,
+    stretch: FloatArray,
+    excess: FloatArray,
+    excess_variance: FloatArray,
+) -> Nodes:
+    """Replace the last coordinate's nodes, about v, by a normal in rho: what the trace says times the variance's prior.
+
+    Parameters
+    ----------
+    nodes : Nodes
+        Over runs * n coordinates; every n-th is the zero of the gradients in v.
+    model : LinearRegression
+    stretch : (runs,) array
+        What turns that zero into u: see :class:`VarianceSlope`.
+    excess, excess_variance : (runs,) arrays
+        Mean and variance of what the weights' excursions add to the variance of the residuals.
+
+    Returns
+    -------
+    Nodes
+        With one node for each such coordinate; its Hessian still over the information.
+
+    Notes
+    -----
+    Given its node, u is normal; at small epsilon its standard deviation is a good part of its value and of the prior's,
+    so the product is taken on a grid of log v.  The moments of rho under it make the normal.
+    """
+    n = model.n_params
+    runs = stretch.shape[0]
+    ends = nodes.offsets.reshape(-1)[1:].reshape(runs, n)
+    low_prior, high_prior = model.variance_prior_quantile([_TAIL, 1.0 - _TAIL])
+    keep = np.ones(nodes.weight.shape[0], dtype=bool)
+    first_of_last = np.empty(runs, dtype=np.int64)
+    replaced = {name: np.empty(runs) for name in ("hessian", "inflation", "mean", "variance")}
+    for row in range(runs):
+        begin, end = (int(ends[row, -2]) if n > 1 else int(nodes.offsets[row * n])), int(ends[row, -1])
+        own = slice(begin, end)
+        first_of_last[row] = begin
+        keep[begin + 1 : end] = False
+        weight = nodes.weight[own]
+        mean = nodes.mean[own] * stretch[row] - excess[row]
+        variance = nodes.variance[own] * stretch[row] ** 2 + excess_variance[row]
+        spread = _SPREADS * np.sqrt(np.max(variance))
+        low = min(max(low_prior, float(np.min(mean)) - spread), 0.5 * high_prior)
+        high = max(min(high_prior, float(np.max(mean)) + spread), 2.0 * low_prior)
+        logs = np.linspace(np.log(low), np.log(max(high, 1.0001 * low)), _CELLS)
+        values = np.exp(logs)
+        square = np.square(values[:, None] - mean) / variance
+        closest = np.min(square)
+        likelihood = np.exp(-0.5 * (square - closest)) @ (weight / np.sqrt(variance))
+        log_prior = model.variance_prior_logpdf(values) + logs  # density of log v
+        density = likelihood * np.exp(log_prior - np.max(log_prior)) + _SMALLEST
+        density /= density.sum()
+        rho = softplus_inverse(values)
+        centre = float(density @ rho)
+        replaced["mean"][row] = centre
+        replaced["variance"][row] = float(density @ np.square(rho - centre))
+        replaced["hessian"][row] = float(weight @ nodes.hessian[own])
+        replaced["inflation"][row] = float(weight @ nodes.inflation[own])
+    fields = {name: getattr(nodes, name).copy() for name in ("hessian", "inflation", "weight", "mean", "variance")}
+    fields["weight"][first_of_last] = 1.0
+    for name, values in replaced.items():
+        fields[name][first_of_last] = values
+    counts = np.diff(nodes.offsets)
+    counts[n - 1 :: n] = 1
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return Nodes(offsets, *(fields[name][keep] for name in ("hessian", "inflation", "weight", "mean", "variance")))

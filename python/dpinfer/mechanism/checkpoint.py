@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_interval
 from dpinfer.errors import CheckpointError
+from dpinfer.mechanism._file_lock import exclusive
 from dpinfer.release.files import write_atomically
 
 __all__ = ["RunCheckpoint", "RunRecord", "tag_of_records"]
@@ -145,6 +146,24 @@ class RunCheckpoint:
         write_atomically(self.path, _content(record), mode=0o600)
         now = time.monotonic()
         self._due = now + (max(self.interval, _SHARE * (now - start)) if self.interval > 0.0 else 0.0)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from running from this file while the block runs.
+
+        **Privacy.** Two runs from one file could use one key on two data sets.
+
+        Raises
+        ------
+        CheckpointError
+            If another process, or another run in this one, holds it.
+        OSError
+            If its folder cannot be written to.
+        """
+        with exclusive(self.path.with_name(f".{self.path.name}.lock")) as mine:
+            if not mine:
+                raise CheckpointError(f"checkpoint must not be in use by another run, and {str(self.path)!r} is")
+            yield
 
     @property
     def due(self) -> bool:

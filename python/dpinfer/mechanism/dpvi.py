@@ -4,7 +4,7 @@ import hashlib
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -255,7 +255,7 @@ def run_dpvi(
             "n_records": n_records,
             "max_grad_norm": max_grad_norm,
             "settings": asdict(settings),
-            "scaling": None if fisher is None else [fisher.raw_ratio, fisher.largest_rate, fisher.sample_rate],
+            "scaling": None if fisher is None else [getattr(fisher, item.name) for item in fields(fisher)[1:]],
             "numbers": _hash(params, beta, policy.learning_rate(0, params, beta)),
         }
 

@@ -155,51 +155,52 @@ def private_run(
     Raises
     ------
     CheckpointError
-        If the checkpoint is of a run with other settings, or is damaged.
+        If the checkpoint is of a run with other settings, is damaged, or is in use.
     OSError
         If it cannot be read or written.
     """
     if ledger is not None:
         check_account(ledger)
     place = checkpoint if isinstance(checkpoint, RunCheckpoint) or checkpoint is None else RunCheckpoint(checkpoint)
-    keeps = isinstance(checkpoint, RunCheckpoint)
-    record = resumed = None
-    if place is not None:
-        dataset = None if ledger is None else ledger.dataset
-        settings = {"mechanism": mechanism, "secure": source.secure, "dataset": dataset, **description()}
-        terms = json.loads(json.dumps(settings, allow_nan=False))
-        record = resumed = _resumed_record(place, terms, ledger)
-    if record is None:
-        if ledger is not None and place is not None:
-            # A refused run makes no file.
-            ledger.check(event, adjacency=adjacency)
-        token = new_cancel_token()
-        record = RunRecord(description={}, key=b"", tag_key=os.urandom(32), token=token, run=run_of_token(token))
+    with contextlib.nullcontext() if place is None else place.held():
+        keeps = isinstance(checkpoint, RunCheckpoint)
+        record = resumed = None
         if place is not None:
-            record = replace(record, description=terms, key=source.take_key())
-            place.save(record)
-    run = None
-    try:
-        with charge_run(
-            ledger,
-            event,
-            adjacency=adjacency,
-            mechanism=mechanism,
-            secure=source.secure,
-            delta=delta,
-            token=record.token,
-            run=record.run,
-        ) as charge:
-            run = PrivateRun(charge, record, source, place, keeps=keeps)
-            yield run
-    except BaseException as error:
-        # A ledger that could not be opened or written may still hold the charge: the file is what finds it again.
-        unused = resumed is None and not isinstance(error, LedgerError) if run is None else not run.begun
-        if place is not None and record.token is not None and unused:
+            dataset = None if ledger is None else ledger.dataset
+            settings = {"mechanism": mechanism, "secure": source.secure, "dataset": dataset, **description()}
+            terms = json.loads(json.dumps(settings, allow_nan=False))
+            record = resumed = _resumed_record(place, terms, ledger)
+        if record is None:
+            if ledger is not None and place is not None:
+                # A refused run makes no file.
+                ledger.check(event, adjacency=adjacency)
+            token = new_cancel_token()
+            record = RunRecord(description={}, key=b"", tag_key=os.urandom(32), token=token, run=run_of_token(token))
+            if place is not None:
+                record = replace(record, description=terms, key=source.take_key())
+                place.save(record)
+        run = None
+        try:
+            with charge_run(
+                ledger,
+                event,
+                adjacency=adjacency,
+                mechanism=mechanism,
+                secure=source.secure,
+                delta=delta,
+                token=record.token,
+                run=record.run,
+            ) as charge:
+                run = PrivateRun(charge, record, source, place, keeps=keeps)
+                yield run
+        except BaseException as error:
+            # A ledger that could not be opened or written may still hold the charge: the file is what finds it again.
+            unused = resumed is None and not isinstance(error, LedgerError) if run is None else not run.begun
+            if place is not None and record.token is not None and unused:
+                place.discard()
+            raise
+        if place is not None and not keeps:
             place.discard()
-        raise
-    if place is not None and not keeps:
-        place.discard()
 
 
 def _resumed_record(place: RunCheckpoint, terms: Mapping[str, Any], ledger: LedgerAccount | None) -> RunRecord | None:

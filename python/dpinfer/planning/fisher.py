@@ -100,7 +100,9 @@ def predict_tied(
     In units of 1 / sqrt(N I) all parameters follow ``x' = x - r_t (c x + q eta)``, ``q = sigma C / (kappa sqrt(N))``;
     docs/derivations/planner.md.
     """
-    natural = largest_natural_rate(n_steps, model.n_params, noise_multiplier * max_grad_norm / (sample_rate * n_records))
+    natural = largest_natural_rate(
+        n_steps, model.n_params, noise_multiplier * max_grad_norm / (sample_rate * n_records)
+    )
     scaling = FisherScaling(model, n_records, sample_rate, n_steps, largest_rate=natural)
     rates = np.array([scaling.rate(step) for step in range(n_steps)])
     first = math.floor(FISHER_BURN_IN * n_steps)

@@ -262,6 +262,25 @@ def test_a_busy_ledger_does_not_cost_the_run(plan, records, path, account, monke
     assert [item.status for item in account.runs()] == ["finished"]
 
 
+def test_two_runs_cannot_share_a_checkpoint(plan, records, path):
+    """Else two data sets could meet one key: the first run has not yet tied it to its records."""
+    refused = []
+
+    def another(done, total):
+        if done == 3:
+            with pytest.raises(CheckpointError, match="in use by another run"):
+                run(plan, (records[0] + 1.0, records[1]), checkpoint=path)
+            refused.append(done)
+
+    run(plan, records, checkpoint=path, progress=another)
+    assert refused == [3]
+    assert list(path.parent.iterdir()) == []
+    # What a killed process leaves of the lock holds nobody up.
+    path.with_name(f".{path.name}.lock").touch()
+    run(plan, records, checkpoint=path)
+    assert list(path.parent.iterdir()) == []
+
+
 # What must be the same
 
 

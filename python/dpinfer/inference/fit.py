@@ -17,7 +17,7 @@ from dpinfer.inference.sites import site_posterior
 from dpinfer.inference.theta import IndependentTheta
 from dpinfer.inference.tied import FisherRun, TiedTrace, fisher_tied_nodes, pooled_slope_score, raw_scale_sums
 from dpinfer.inference.trace_checks import check_statistics
-from dpinfer.models import Model, model_from_dict
+from dpinfer.models import LinearRegression, Model, model_from_dict
 from dpinfer.release import Release, SiteRelease
 
 __all__ = ["noise_aware_posterior"]
@@ -28,7 +28,7 @@ METHODS = ("exact", "laplace", "emcee", "nuts", "naive", "averaged")
 HESSIANS = ("auto", "diagonal", "full", "tied")
 
 _FULL_DRAWS = 1000
-FISHER_BURN_IN = 0.45
+_FISHER_BURN_IN, _FISHER_VARIANCE_BURN_IN = 0.35, 0.45
 
 
 def noise_aware_posterior(
@@ -68,7 +68,7 @@ def noise_aware_posterior(
         a mean-field optimum), one unknown per parameter.  Both with ``method="exact"`` only.
     burn_in : "auto", float in [0, 1), or int
         First step used: found by a trend test (false-positive rate 0.01), a share of the steps, or a number of steps.
-        For the tied posterior of a Fisher-scaled run "auto" is 0.45.
+        For the tied posterior of a Fisher-scaled run "auto" is :func:`fisher_burn_in`.
         For "averaged", "auto" uses the last half at most.
     prior : {"weak", "model", "empirical"} or TracePrior
         See :func:`dpinfer.inference.priors.coordinate_priors`.  ``hessian="full"`` has flat priors on the rows and
@@ -157,7 +157,7 @@ def noise_aware_posterior(
     if method in ("naive", "averaged"):
         return _plug_in(release, method, burn_in, threads, common)
     if hessian == "tied" and isinstance(burn_in, str) and burn_in == "auto" and _is_fisher_scaled(release):
-        burn_in = FISHER_BURN_IN
+        burn_in = fisher_burn_in(model)
     # The tied model is nonlinear in u exactly, so only the location coordinates say where linearity begins.
     start = choose_burn_in(
         burn_in,
@@ -185,6 +185,14 @@ def noise_aware_posterior(
         n_threads=threads,
         common=common,
     )
+
+
+def fisher_burn_in(model: Model | None) -> float:
+    """Return the share of the steps that the tied posterior of a Fisher-scaled run leaves out by default.
+
+    Longer with a noise variance, at first inflated by the weights' distance: docs/coverage.md.
+    """
+    return _FISHER_VARIANCE_BURN_IN if isinstance(model, LinearRegression) else _FISHER_BURN_IN
 
 
 def _is_fisher_scaled(release: Release) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.fit import FISHER_BURN_IN
+from dpinfer.inference.fit import fisher_burn_in
 from dpinfer.inference.tied import VARIANCE_TOLERANCE, WHOLE_TRACE
 from dpinfer.mechanism import FisherScaling, largest_natural_rate
 from dpinfer.models import LinearRegression, Model, expected_gradients
@@ -105,7 +105,7 @@ def predict_tied(
     )
     scaling = FisherScaling(model, n_records, sample_rate, n_steps, largest_rate=natural)
     rates = np.array([scaling.rate(step) for step in range(n_steps)])
-    first = math.floor(FISHER_BURN_IN * n_steps)
+    first = math.floor(fisher_burn_in(model) * n_steps)
     subsampling = (1.0 - sample_rate) * sample_rate * n_records / (noise_multiplier * max_grad_norm) ** 2
     q = noise_multiplier * max_grad_norm / (sample_rate * math.sqrt(n_records)) * math.sqrt(1.0 + subsampling)
     prior_mean, prior_stddev = model.prior_moments()

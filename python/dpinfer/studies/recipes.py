@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import plan_privacy
 from dpinfer.baselines import RegressionPrior
-from dpinfer.inference.fit import FISHER_BURN_IN
+from dpinfer.inference.fit import fisher_burn_in
 from dpinfer.inference.theta import IndependentTheta
 from dpinfer.inference.tied import FisherRun
 from dpinfer.mechanism import FisherScaling, largest_natural_rate
@@ -176,7 +176,9 @@ class SimulationStudy:
             burn_in = check_interval("burn_in", options.get("burn_in", _AVERAGED_BURN_IN), 0.0, 1.0, low_open=False)
             posteriors = plug_in(releases.path[:, releases.first_block(burn_in) :].mean(axis=1))
         elif fisher is not None:
-            burn_in = check_interval("burn_in", options.get("burn_in", FISHER_BURN_IN), 0.0, 1.0, low_open=False)
+            burn_in = check_interval(
+                "burn_in", options.get("burn_in", fisher_burn_in(self.model)), 0.0, 1.0, low_open=False
+            )
             correct = bool(options.get("correct", True))
             posteriors = each(
                 releases,

@@ -468,9 +468,9 @@ def test_model_prior_of_the_optimum(releases):
     loc, scale = MODELS["exponential"].prior_moments()
     assert own.optimum_stddev[0] < scale[0]
     assert own.optimum_mean[0] != weak.optimum_mean[0]
-    nodes = fisher_tied_nodes(traced(release, 54), fisher_run(release), release.names, optimum=(loc, scale))
+    nodes = fisher_tied_nodes(traced(release, 42), fisher_run(release), release.names, optimum=(loc, scale))
     assert own.optimum_mean[0] == pytest.approx(nodes.expectation(nodes.mean)[0], rel=1e-12)
-    assert own.burn_in == 54
+    assert own.burn_in == 42
 
 
 @pytest.mark.parametrize("missing", ["model_spec", "n_records", "grad_scale", "max_grad_norm"])

@@ -38,11 +38,14 @@ def test_tied_widths_are_those_of_the_mechanism(study, epsilon, runs):
 
 
 def test_widening_falls_with_epsilon_and_with_records():
-    grid = widening_grid(dpi.models.GammaExponential(), n_records=[1000, 10_000], target_epsilon=[0.1, 1.0], **DEFAULT)
+    grid = widening_grid(
+        dpi.models.GammaExponential(), n_records=[1000, 10_000], target_epsilon=[0.1, 1.0, 100.0], **DEFAULT
+    )
+    widening, limit = grid.widening[:, :2], grid.widening[:, 2:]  # clipping widens, however large epsilon is
     assert np.all(np.diff(grid.widening, axis=0) < 0)
     assert np.all(np.diff(grid.widening, axis=1) < 0)
     # The noise is of the order 1 / epsilon and the records' own spread of the order 1 / sqrt(N): (w**2 - 1) eps**2 N.
-    unit = (grid.widening**2 - 1.0) * np.array([0.1, 1.0]) ** 2 * np.array([[1000], [10_000]])
+    unit = (widening**2 - limit**2) * np.array([0.1, 1.0]) ** 2 * np.array([[1000], [10_000]])
     assert unit.max() / unit.min() < 2.5
     assert grid.epsilon_for(1.2)[1] == 1.0
     assert grid.epsilon_for(1.0001) == (None, None)

@@ -22,6 +22,7 @@ from dpinfer.studies import CoverageResult
 from dpinfer.studies.checkpoint import Checkpoint
 from dpinfer.studies.run_statistics import RunStatistics
 from dpinfer.tabular import Schema, read_table
+from dpinfer.testing import InsecureRNG
 from tests.reference.fuzzing import Target, json_text, mutated_bytes, mutated_document
 
 SCHEMA = """\
@@ -138,8 +139,15 @@ class ReleaseFile(_ZipTarget):
             n_records=50, max_grad_norm=1.0, noise_multiplier=2.0,
             model_spec=dpi.models.LogisticRegression(1).to_dict(), positions=release.params + 1.0,
         )  # fmt: skip
+        rng = np.random.default_rng(1)
+        X, y = rng.normal(size=(20, 2)), np.arange(20.0) % 2.0
+        plan = dpi.plan_privacy(target_epsilon=2.0, target_delta=1e-5, sample_rate=0.5, n_steps=3)
+        sites, network = (
+            dpi.run_dp_sep(model, X, y, plan=plan, n_records=20, random_source=InsecureRNG(1))
+            for model in (dpi.models.ProbitRegression(2), dpi.models.BayesianNeuralNetwork(2, 2))
+        )
         seeds = []
-        for item in (release, full):
+        for item in (release, full, sites, network):
             item.save(self.path)
             seeds.append(self.path.read_bytes())
         return seeds

@@ -10,9 +10,10 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer._version import __version__
-from dpinfer.accounting import PrivacyPlan
+from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_dpsep import run_network_dp_sep
+from dpinfer.mechanism.private_run import private_run
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.site_sessions import (
     SiteModel,
@@ -65,6 +66,7 @@ def run_dp_sep(
     n_nodes: int = 20,
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
+    ledger: LedgerAccount | None = None,
     random_source: RandomSource | None = None,
 ) -> SiteRelease | NetworkRelease:
     """Run differentially private stochastic expectation propagation and release its whole trace.
@@ -128,6 +130,9 @@ def run_dp_sep(
         All cores by default.  The release does not depend on it.
     progress : bool or callable
         True draws a bar on a terminal; a callable gets (done, total).
+    ledger : LedgerAccount, optional
+        ``PrivacyLedger(path).account(data_set)``: the run is charged to it before the records are looked at, or
+        refused.
     random_source : RandomSource, optional
         The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
         that are marked NOT PRIVATE.
@@ -183,6 +188,7 @@ def run_dp_sep(
             start=start,
             n_threads=n_threads,
             progress=progress,
+            ledger=ledger,
             random_source=random_source,
         )
     check_site_model(model)
@@ -224,36 +230,49 @@ def run_dp_sep(
     report = resolve_progress(progress, "private steps")
     if start is not None:
         start_loc(model, start, np.zeros)
-    records = check_site_records(model, X, y)
-    if plan.n_records is not None and records.features.shape[0] != n_records:
-        # Public here: neighbours have the same number of records.
-        raise ValueError(f"X must have n_records = {n_records} rows with sampling={plan.sampling!r}")
-    key = source.take_key()
     prior = site_prior(model)
-    iterate = SiteIterate(
-        prior,
-        start_loc(model, start, lambda size: public_normals(key, _START_STREAM, size)),
-        expected_precision(model, n_records),
-        n_records=n_records,
-        centred=centred,
-        isotropic=bool(isotropic),
-        block_weight=block_weight,
-        trust_radius=radius,
-    )
-
-    def session_at(temperature: float) -> _native.SiteSession:
-        return open_session(
-            model,
-            records,
-            max_site_norm=norm,
-            key=key,
-            n_threads=threads,
-            n_nodes=n_nodes,
-            temperature=temperature,
+    with private_run(
+        plan.event,
+        adjacency=plan.adjacency,
+        delta=plan.delta,
+        mechanism="dp_sep",
+        source=source,
+        ledger=ledger,
+        checkpoint=None,
+        description=dict,
+    ) as private:
+        # From here on the records are read; nothing is drawn before private.begin().
+        records = check_site_records(model, X, y)
+        if plan.n_records is not None and records.features.shape[0] != n_records:
+            # Public here: neighbours have the same number of records.
+            raise ValueError(f"X must have n_records = {n_records} rows with sampling={plan.sampling!r}")
+        key = private.key
+        iterate = SiteIterate(
+            prior,
+            start_loc(model, start, lambda size: public_normals(key, _START_STREAM, size)),
+            expected_precision(model, n_records),
+            n_records=n_records,
+            centred=centred,
+            isotropic=bool(isotropic),
+            block_weight=block_weight,
+            trust_radius=radius,
         )
 
-    floors = _floors(prior.precision, floor, rates, plan.noise_multiplier * norm / (plan.sample_rate * block_weight))
-    trace = _trace(iterate, session_at, plan, rates, floors, temperatures, block_weight, report)
+        def session_at(temperature: float) -> _native.SiteSession:
+            return open_session(
+                model,
+                records,
+                max_site_norm=norm,
+                key=key,
+                n_threads=threads,
+                n_nodes=n_nodes,
+                temperature=temperature,
+            )
+
+        deviation = plan.noise_multiplier * norm / (plan.sample_rate * block_weight)
+        floors = _floors(prior.precision, floor, rates, deviation)
+        private.begin((records.features,))
+        trace = _trace(iterate, session_at, plan, rates, floors, temperatures, block_weight, report)
     return SiteRelease(
         **trace,
         damping=rates,
@@ -283,6 +302,7 @@ def run_dp_sep(
             "n_nodes": n_nodes,
             "trust_radius": trust_radius,
             "annealing": None if annealing is None else [float(value) for value in annealing],
+            **({"ledger": private.ledger_settings} if private.ledger_settings else {}),
         },
     )
 

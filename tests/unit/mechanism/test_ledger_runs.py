@@ -145,3 +145,41 @@ def test_the_estimator_charges_every_fit(account, records):
         model.fit(*records)
     sklearn = pytest.importorskip("sklearn.base", reason="the estimator works without scikit-learn")
     assert sklearn.clone(model).ledger == account
+
+
+SITE_MODELS = {
+    "probit": lambda: dpi.models.ProbitRegression(2),
+    "network": lambda: dpi.models.BayesianNeuralNetwork(2, 3),
+}
+
+
+@pytest.mark.parametrize("name", SITE_MODELS)
+def test_runs_of_dp_sep_are_charged_before_their_records_are_looked_at(name, account, plan, records):
+    model = SITE_MODELS[name]()
+    release = dpi.run_dp_sep(model, *records, plan=plan, n_records=60, ledger=account)
+    (entry,) = account.runs()
+    assert (entry.status, entry.mechanism, entry.event) == ("finished", "dp_sep", plan.event)
+    assert release.settings["ledger"]["run"] == entry.run
+    assert release.epsilon == plan.epsilon
+    bad = (np.full((60, 2), np.nan), records[1])
+    with pytest.raises(BudgetExceededError):  # refused before the records are found to be bad
+        dpi.run_dp_sep(model, *bad, plan=plan, n_records=60, ledger=account)
+    assert len(account.runs()) == 1
+
+
+@pytest.mark.parametrize("name", SITE_MODELS)
+def test_bad_records_of_dp_sep_spend_nothing(name, account, plan, records):
+    with pytest.raises(RecordError):
+        dpi.run_dp_sep(
+            SITE_MODELS[name](), np.full((60, 2), np.nan), records[1], plan=plan, n_records=60, ledger=account
+        )
+    assert account.spent().epsilon == 0.0
+    with pytest.raises(InsecureReleaseError):
+        dpi.run_dp_sep(
+            SITE_MODELS[name](),
+            *records,
+            plan=plan,
+            n_records=60,
+            ledger=account,
+            random_source=dpi.testing.InsecureRNG(1),
+        )

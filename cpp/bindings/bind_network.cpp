@@ -4,7 +4,7 @@ namespace py = pybind11;
 using namespace dpinfer::bindings;
 
 void bind_network(py::module_& module) {
-  py::class_<PyNetworkSession>(module, "NetworkSession")
+  py::class_<PyNetworkSession>(module, "NetworkSession", py::module_local())
       .def(py::init(&make_network_session), py::kw_only(), py::arg("features").noconvert(),
            py::arg("response").noconvert(), py::arg("n_hidden"), py::arg("hidden_scale"), py::arg("output_scale"),
            py::arg("sample_rate"), py::arg("max_norm"), py::arg("key"), py::arg("n_threads"))
@@ -22,7 +22,7 @@ void bind_network(py::module_& module) {
                              [](const PyNetworkSession& self) { return self.session.effective_rate(); })
       .def_property_readonly("lattice_step", [](const PyNetworkSession& self) { return self.session.lattice_step(); });
 
-  py::class_<PyNetworkPasses>(module, "NetworkPasses")
+  py::class_<PyNetworkPasses>(module, "NetworkPasses", py::module_local())
       .def(py::init(&make_network_passes), py::kw_only(), py::arg("features").noconvert(),
            py::arg("response").noconvert(), py::arg("n_hidden"), py::arg("own_sites"), py::arg("clip_norm"),
            py::arg("site_weight"), py::arg("eta").noconvert(), py::arg("precision").noconvert(),

@@ -28,7 +28,7 @@ METHODS = ("exact", "laplace", "emcee", "nuts", "naive", "averaged")
 HESSIANS = ("auto", "diagonal", "full", "tied")
 
 _FULL_DRAWS = 1000
-_FISHER_BURN_IN, _FISHER_VARIANCE_BURN_IN = 0.35, 0.45
+_FISHER_BURN_IN, _FISHER_VARIANCE_BURN_IN = 0.35, 0.5
 
 
 def noise_aware_posterior(

@@ -50,7 +50,10 @@ def check_scipy(rng):
 
 
 def check_simulation(rng, steps=10**6, chains=500):
-    """Print t-scores of simulated second moments against the claimed covariance."""
+    """Print t-scores of simulated second moments against both claims: of the recursion, and of its continuous limit.
+
+    The limit is an approximation; its scores show that the simulation can tell the two apart.
+    """
     A = np.array([[1.5, 0.4, -0.2], [0.1, 0.9, 0.3], [0.5, -0.1, 2.0]])
     rate, noise = np.array([3.0, 1.6, 5.0]), np.array([1.0, 2.5, 0.7])
     move = (np.eye(3) - KAPPA * rate[:, None] * A).T

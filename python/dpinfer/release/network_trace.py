@@ -1,10 +1,8 @@
 """The release of DP-SEP for a network: every noisy sum of sites, and the approximate posterior after each step."""
 
 import math
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.release.guarantee import guarantee_in_words, stated_epsilon
+from dpinfer.release.guarantee import PublishedTrace, check_sums_event
 
 __all__ = ["NetworkRelease"]
 
@@ -20,7 +18,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NetworkRelease:
+class NetworkRelease(PublishedTrace):
     """Everything that a run of DP-SEP for a network has published.
 
     q is N(loc, diag(1 / precision)) over the n weights.  Step t released ``noisy_sums[t]``: over the step's sample the
@@ -67,7 +65,7 @@ class NetworkRelease:
     Raises
     ------
     TypeError, ValueError
-        If a field has the wrong type, shape or range.
+        If a field has the wrong type, shape or range, or if `event` is not that of these sums.
     """
 
     loc: FloatArray
@@ -125,18 +123,18 @@ class NetworkRelease:
             put(self, name, check_interval(name, getattr(self, name), 0.0))
         put(self, "sample_rate", check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False))
         put(self, "n_records", check_integer("n_records", self.n_records, 1))
-        if not isinstance(self.secure, (bool, np.bool_)):
-            raise TypeError(f"secure must be a bool, got {type(self.secure).__name__}")
-        put(self, "adjacency", Adjacency(self.adjacency))
-        put(self, "delta", check_interval("delta", self.delta, 0.0, 1.0, low_open=False))
-        epsilon = float(self.certified_epsilon)
-        if math.isnan(epsilon) or epsilon < 0.0:
-            raise ValueError(f"certified_epsilon must be at least 0, got {epsilon}")
-        if isinstance(self.event, NonPrivateEvent) and math.isfinite(epsilon):
-            raise ValueError("certified_epsilon must be infinite for an event that claims no guarantee")
-        put(self, "certified_epsilon", epsilon)
-        put(self, "model_spec", MappingProxyType(dict(self.model_spec)))
-        put(self, "settings", MappingProxyType(dict(self.settings)))
+        self._check_guarantee()
+        check_sums_event(
+            self.event,
+            self.adjacency,
+            n_steps=self.n_steps,
+            sampling="poisson",
+            sample_rate=self.sample_rate,
+            n_records=self.n_records,
+            noise_stddev=self.noise_stddev,
+            noise_multiplier=self.noise_multiplier,
+            max_site_norm=self.max_site_norm,
+        )
 
     @property
     def n_steps(self) -> int:
@@ -153,36 +151,5 @@ class NetworkRelease:
         """The precisions that were used: the raw ones, floored, (T + 1, n)."""
         return np.maximum(self.precision, self.floor[:, None])
 
-    @property
-    def epsilon(self) -> float:
-        """The certified epsilon at `delta`; infinity when no guarantee is claimed.
-
-        Raises
-        ------
-        InsecureReleaseError
-            If the noise came from a seeded generator.
-        """
-        return stated_epsilon(self.certified_epsilon, secure=self.secure)
-
-    @property
-    def guarantee(self) -> str:
-        """The privacy guarantee in words."""
-        return guarantee_in_words(self.certified_epsilon, self.delta, self.adjacency, secure=self.secure)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""
-        from dpinfer.release.files import save_release
-
-        save_release(self, path)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        values.update(model_spec=dict(self.model_spec), settings=dict(self.settings))
-        return _rebuild, (values,)
-
     def __repr__(self) -> str:
         return f"NetworkRelease({self.n_steps} steps, {self.n_params} weights)\n  {self.guarantee}"
-
-
-def _rebuild(values: dict[str, Any]) -> NetworkRelease:
-    return NetworkRelease(**values)

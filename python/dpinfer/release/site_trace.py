@@ -1,19 +1,17 @@
 """The site-trace release: every noisy sum of DP-SEP's sites, and the approximate posterior after each step."""
 
 import math
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
-from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, run_event
-from dpinfer.release.guarantee import guarantee_in_words, stated_epsilon
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
+from dpinfer.release.guarantee import PublishedTrace, check_sums_event
 
 __all__ = ["SiteRelease", "smat", "svec"]
 
@@ -55,7 +53,7 @@ def smat(vectors: FloatArray, d: int) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SiteRelease:
+class SiteRelease(PublishedTrace):
     """Everything a run of DP-SEP has published: the noisy sums of sites and the public facts needed to use them.
 
     q is a product of J Gaussian blocks of dimension d, q(theta_j) = N(loc_j, precision_j**-1).  Step t released
@@ -178,33 +176,20 @@ class SiteRelease:
         put(self, "n_records", check_integer("n_records", self.n_records, 1))
         check_choice("sites", self.sites, SITES)
         check_choice("sampling", self.sampling, ("poisson", "uniform", "permutation"))
-        for name in ("isotropic", "secure"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise TypeError(f"{name} must be a bool, got {type(getattr(self, name)).__name__}")
-        put(self, "adjacency", Adjacency(self.adjacency))
-        put(self, "delta", check_interval("delta", self.delta, 0.0, 1.0, low_open=False))
-        epsilon = float(self.certified_epsilon)
-        if math.isnan(epsilon) or epsilon < 0.0:
-            raise ValueError(f"certified_epsilon must be at least 0, got {epsilon}")
-        if isinstance(self.event, NonPrivateEvent) and math.isfinite(epsilon):
-            raise ValueError("certified_epsilon must be infinite for an event that claims no guarantee")
-        put(self, "certified_epsilon", epsilon)
-        self._check_event()
-        put(self, "model_spec", MappingProxyType(dict(self.model_spec)))
-        put(self, "settings", MappingProxyType(dict(self.settings)))
-
-    def _check_event(self) -> None:
-        """Refuse a guarantee for anything but the sums that are here: their number, sampling and noise."""
-        if isinstance(self.event, NonPrivateEvent):
-            return
-        single = None if self.sampling == "poisson" else self.n_records
-        made = run_event(self.noise_multiplier, self.sample_rate, self.n_steps, self.sampling, single)
-        if self.event != made:
-            raise ValueError(f"event must be that of {self.n_steps} sums with {self.sampling!r} sampling, got another")
-        if single is not None and self.adjacency is Adjacency.ADD_REMOVE:
-            raise ValueError(f"adjacency must not be 'add_remove' with sampling={self.sampling!r}")
-        if self.noise_stddev < self.noise_multiplier * self.max_site_norm * (1.0 - 1e-12):
-            raise ValueError("noise_stddev must be noise_multiplier * max_site_norm")
+        if not isinstance(self.isotropic, (bool, np.bool_)):
+            raise TypeError(f"isotropic must be a bool, got {type(self.isotropic).__name__}")
+        self._check_guarantee()
+        check_sums_event(
+            self.event,
+            self.adjacency,
+            n_steps=self.n_steps,
+            sampling=self.sampling,
+            sample_rate=self.sample_rate,
+            n_records=self.n_records,
+            noise_stddev=self.noise_stddev,
+            noise_multiplier=self.noise_multiplier,
+            max_site_norm=self.max_site_norm,
+        )
 
     @property
     def n_steps(self) -> int:
@@ -234,39 +219,8 @@ class SiteRelease:
         """Noisy sums of the precisions' svec, the weight taken off, (T, J, d (d + 1) / 2)."""
         return self.noisy_sums[:, self.n_params :].reshape(self.n_steps, self.n_blocks, -1) / self.block_weight
 
-    @property
-    def epsilon(self) -> float:
-        """The certified epsilon at `delta`; infinity when no guarantee is claimed.
-
-        Raises
-        ------
-        InsecureReleaseError
-            If the noise came from a seeded generator.
-        """
-        return stated_epsilon(self.certified_epsilon, secure=self.secure)
-
-    @property
-    def guarantee(self) -> str:
-        """The privacy guarantee in words."""
-        return guarantee_in_words(self.certified_epsilon, self.delta, self.adjacency, secure=self.secure)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""
-        from dpinfer.release.files import save_release
-
-        save_release(self, path)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        values.update(model_spec=dict(self.model_spec), settings=dict(self.settings))
-        return _rebuild, (values,)
-
     def __repr__(self) -> str:
         model = self.model_spec.get("kind", "unknown model")
         blocks = f"{self.n_blocks} blocks of {self.block_size}"
         head = f"SiteRelease({model}: {self.n_steps} steps, {blocks}, {self.sites} sites)"
         return f"{head}\n  {self.guarantee}"
-
-
-def _rebuild(values: dict[str, Any]) -> SiteRelease:
-    return SiteRelease(**values)

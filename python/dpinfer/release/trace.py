@@ -1,10 +1,8 @@
 """The gradient-trace release: the whole noisy trace of DP-SGD, its noise model and its privacy event."""
 
 import math
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.release.guarantee import guarantee_in_words, stated_epsilon
+from dpinfer.release.guarantee import PublishedTrace
 
 __all__ = ["Release"]
 
@@ -30,7 +28,7 @@ def _freeze(array: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Release:
+class Release(PublishedTrace):
     """Everything a private run has published: the noisy gradient trace and the public facts needed to use it.
 
     The trace model is ``noisy_gradients[t] ~ N(sample_rate * A @ (positions[t] - optimum), noise_stddev[t]**2)``
@@ -150,16 +148,7 @@ class Release:
         put(self, "sample_rate", check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False))
         if self.n_records is not None:
             put(self, "n_records", check_integer("n_records", self.n_records, 1))
-        put(self, "adjacency", Adjacency(self.adjacency))
-        put(self, "delta", check_interval("delta", self.delta, 0.0, 1.0, low_open=False))
-        epsilon = float(self.certified_epsilon)
-        if math.isnan(epsilon) or epsilon < 0.0:
-            raise ValueError(f"certified_epsilon must be at least 0, got {epsilon}")
-        if isinstance(self.event, NonPrivateEvent) and math.isfinite(epsilon):
-            raise ValueError("certified_epsilon must be infinite for an event that claims no guarantee")
-        put(self, "certified_epsilon", epsilon)
-        put(self, "model_spec", MappingProxyType(dict(self.model_spec)))
-        put(self, "settings", MappingProxyType(dict(self.settings)))
+        self._check_guarantee()
 
     @property
     def n_steps(self) -> int:
@@ -184,47 +173,16 @@ class Release:
         loc = tuple(f"loc[{name}]" for name in self.names)
         return loc if self.gradient == "aligned" else loc + tuple(f"raw_scale[{name}]" for name in self.names)
 
-    @property
-    def epsilon(self) -> float:
-        """The certified epsilon at `delta`; infinity when no guarantee is claimed.
-
-        Raises
-        ------
-        InsecureReleaseError
-            If the noise came from a seeded generator.
-        """
-        return stated_epsilon(self.certified_epsilon, secure=self.secure)
-
-    @property
-    def guarantee(self) -> str:
-        """The privacy guarantee in words."""
-        return guarantee_in_words(self.certified_epsilon, self.delta, self.adjacency, secure=self.secure)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""
-        from dpinfer.release.files import save_release
-
-        save_release(self, path)
-
     def replace(self, **changes: Any) -> "Release":
         """Return a copy with some fields changed (for re-analysis: the copy is checked like the original)."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values = self._values()
         unknown = set(changes) - set(values)
         if unknown:
             raise TypeError(f"replace() got unknown fields {sorted(unknown)}")
         values.update(changes)
         return Release(**values)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        values.update(model_spec=dict(self.model_spec), settings=dict(self.settings))
-        return _rebuild, (values,)
-
     def __repr__(self) -> str:
         model = self.model_spec.get("kind", "unknown model")
         head = f"Release({model}: {self.n_steps} steps, {self.n_params} parameters, {self.gradient} gradients)"
         return f"{head}\n  {self.guarantee}"
-
-
-def _rebuild(values: dict[str, Any]) -> Release:
-    return Release(**values)

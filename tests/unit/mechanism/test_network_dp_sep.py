@@ -1,5 +1,7 @@
 """Private runs for networks: what is released, how it follows from the sums, and what is refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from tests.reference import network_oracles as oracle
@@ -253,3 +255,16 @@ def test_ep_does_not_learn_the_prior():
         run_network_sep(MODEL, *records(), method="ep", learn_prior=True)
     with pytest.raises(ValueError, match="gamma"):
         run_network_sep(MODEL, *records(), method="adf", gamma=2.0)
+
+
+def test_a_release_refuses_the_event_of_another_run():
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(40, 2)), rng.normal(size=40)
+    plan = dpi.plan_privacy(target_epsilon=2.0, target_delta=1e-5, sample_rate=0.5, n_steps=3)
+    release = dpi.run_dp_sep(dpi.models.BayesianNeuralNetwork(2, 2), X, y, plan=plan, n_records=40)
+    fields = {item.name: getattr(release, item.name) for item in dataclasses.fields(release)}
+    assert type(release)(**fields).epsilon == plan.epsilon
+    other = dpi.plan_privacy(target_epsilon=2.0, target_delta=1e-5, sample_rate=0.5, n_steps=1)
+    for change in ({"event": other.event}, {"sample_rate": 0.25}, {"noise_stddev": 0.5 * release.noise_stddev}):
+        with pytest.raises(ValueError, match="event must be|noise_stddev must be"):
+            type(release)(**(fields | change))

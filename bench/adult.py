@@ -64,6 +64,9 @@ POSTERIORS = {
     },
     "selected": {
         "exact, tied": SELECTED_POSTERIOR,
+        "exact, diagonal": {"method": "exact", "prior": "model"},
+        "Laplace": {"method": "laplace", "prior": "model"},
+        "emcee": {"method": "emcee", "prior": "model", "check_convergence": False},
         "naive": {"method": "naive"},
         "averaged": {"method": "averaged"},
     },

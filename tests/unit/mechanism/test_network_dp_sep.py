@@ -266,5 +266,5 @@ def test_a_release_refuses_the_event_of_another_run():
     assert type(release)(**fields).epsilon == plan.epsilon
     other = dpi.plan_privacy(target_epsilon=2.0, target_delta=1e-5, sample_rate=0.5, n_steps=1)
     for change in ({"event": other.event}, {"sample_rate": 0.25}, {"noise_stddev": 0.5 * release.noise_stddev}):
-        with pytest.raises(ValueError, match="event must be|noise_stddev must be"):
+        with pytest.raises(ValueError, match=r"event must be|noise_stddev must be"):
             type(release)(**(fields | change))

@@ -54,8 +54,9 @@ PAPER_MODEL = {"prior": "empirical", "burn_in": 0.2, "extra_noise": False}
 POSTERIORS = {
     "paper": {
         "exact": {"method": "exact", **PAPER_MODEL},
-        "exact, weak prior": {"method": "exact", "prior": "weak", "burn_in": 0.2},
+        "exact, weak prior": {"method": "exact", "hessian": "diagonal", "prior": "weak", "burn_in": 0.2},
         "exact, tied": SELECTED_POSTERIOR,
+        "full, model prior": {},
         "Laplace": {"method": "laplace", **PAPER_MODEL},
         # Some of the coordinates are not identified; at this chain length they do not pass the check of convergence.
         "emcee": {"method": "emcee", "check_convergence": False, **PAPER_MODEL},
@@ -64,7 +65,8 @@ POSTERIORS = {
     },
     "selected": {
         "exact, tied": SELECTED_POSTERIOR,
-        "exact, diagonal": {"method": "exact", "prior": "model"},
+        "exact, diagonal": {"method": "exact", "hessian": "diagonal", "prior": "model"},
+        "full, model prior": {},
         "Laplace": {"method": "laplace", "prior": "model"},
         "emcee": {"method": "emcee", "prior": "model", "check_convergence": False},
         "naive": {"method": "naive"},
@@ -72,8 +74,9 @@ POSTERIORS = {
     },
     "ours": {
         "exact, tied": {"method": "exact", "hessian": "tied", "prior": "model"},
-        "exact, diagonal": {"method": "exact", "prior": "model"},
-        "exact, weak prior": {"method": "exact"},
+        "exact, diagonal": {"method": "exact", "hessian": "diagonal", "prior": "model"},
+        "exact, weak prior": {"method": "exact", "hessian": "diagonal"},
+        "full, model prior": {},
         "naive": {"method": "naive"},
         "averaged": {"method": "averaged"},
     },
@@ -97,7 +100,12 @@ def load(folder):
 def one_repeat(folder, settings, epsilon, repeat, skip):
     """Run the mechanism once and fit every posterior to its release."""
     train, test = load(folder)
-    model = dpi.models.LogisticRegression(train.X.shape[1], fit_intercept=True, feature_names=train.feature_names)
+    model = dpi.models.LogisticRegression(
+        train.X.shape[1],
+        fit_intercept=True,
+        feature_names=train.feature_names,
+        feature_moments=train.schema.feature_moments,
+    )
     options = {"n_steps": N_STEPS} | SETTINGS[settings]
     plan = dpi.plan_privacy(
         target_epsilon=epsilon, target_delta=DELTA, sample_rate=SAMPLE_RATE, n_steps=options.pop("n_steps")

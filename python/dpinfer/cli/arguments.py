@@ -72,14 +72,15 @@ def add_posterior_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--hessian",
-        choices=("diagonal", "full", "tied"),
-        default="diagonal",
-        help="form of the loss's curvature (default: %(default)s)",
+        choices=("auto", "diagonal", "full", "tied"),
+        default="auto",
+        help="form of the loss's curvature; 'auto' lets parameters be correlated where the method can "
+        "(default: %(default)s)",
     )
     group.add_argument(
         "--prior",
-        choices=("weak", "model", "empirical"),
-        default="weak",
+        choices=("auto", "weak", "model", "empirical"),
+        default="auto",
         help="prior of the trace model; 'model' bounds what the trace does not identify by the model's own prior "
         "(default: %(default)s)",
     )

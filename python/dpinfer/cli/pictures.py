@@ -89,7 +89,8 @@ def _gradient_drawer(release: Release, posterior: Posterior, index: int) -> "Cal
 def _contrasting(posterior: Posterior) -> dict[str, int]:
     """Return the best and the worst determined optimum for which the posterior has fitted a line."""
     optimum = np.asarray(posterior.optimum_stddev)[: len(posterior.names)]
-    curvature = np.asarray(posterior.hessian_mean)[: len(posterior.names)]
+    curvature = np.asarray(posterior.hessian_mean)
+    curvature = (np.diag(curvature) if curvature.ndim == 2 else curvature)[: len(posterior.names)]
     fitted = np.flatnonzero(np.isfinite(curvature)) if len(curvature) == len(optimum) else np.array([], dtype=np.intp)
     if not len(fitted):
         return {}

@@ -45,8 +45,8 @@ class PosteriorRequest:
     """The settings of the post-processing."""
 
     method: str = "exact"
-    hessian: str = "diagonal"
-    prior: str = "weak"
+    hessian: str = "auto"
+    prior: str = "auto"
     burn_in: str | float | int = "auto"
     level: float = 0.9
 
@@ -98,6 +98,7 @@ def spend(table: Table, request: FitRequest, folder: OutputFolder) -> Release:
         prior_scale=request.prior_scale,
         fit_intercept=True,
         feature_names=table.feature_names,
+        feature_moments=table.schema.feature_moments,
     )
     if table.y is None:
         raise TypeError("table must have a target")

@@ -32,7 +32,7 @@ __all__ = ["BayesianLogisticRegression"]
 FloatArray = npt.NDArray[np.float64]
 
 _METHODS = ("exact", "laplace", "emcee", "nuts", "naive", "averaged")
-_HESSIANS = ("diagonal", "full", "tied")
+_HESSIANS = ("auto", "diagonal", "full", "tied")
 
 
 class BayesianLogisticRegression(Estimator):
@@ -143,9 +143,9 @@ class BayesianLogisticRegression(Estimator):
         fit_intercept: bool = True,
         data_bounds: npt.ArrayLike | None = None,
         method: str = "exact",
-        hessian: str = "diagonal",
+        hessian: str = "auto",
         burn_in: str | float | int = "auto",
-        prior: Any = "weak",
+        prior: Any = "auto",
         accountant: AccountantName = "pld",
         adjacency: Adjacency | str = "add_remove",
         loss: str | None = None,

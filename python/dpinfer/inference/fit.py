@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._progress import resolve_progress
 from dpinfer._validate import check_choice, check_integer
 from dpinfer.inference.burn_in import BurnIn, choose_burn_in
 from dpinfer.inference.collapsed import CollapsedProblems, Nodes, SideRegression, collapsed_nodes
-from dpinfer.inference.full_hessian import full_hessian_posterior, row_regressions
+from dpinfer.inference.full_fit import MODEL_BURN_IN, flat_full_posterior, model_full_posterior, suits_model_hessian
 from dpinfer.inference.laplace import laplace_posterior
 from dpinfer.inference.mixture import NormalMixtures
 from dpinfer.inference.posterior import Posterior
@@ -27,7 +28,6 @@ FloatArray = npt.NDArray[np.float64]
 METHODS = ("exact", "laplace", "emcee", "nuts", "naive", "averaged")
 HESSIANS = ("auto", "diagonal", "full", "tied")
 
-_FULL_DRAWS = 1000
 _FISHER_BURN_IN, _FISHER_VARIANCE_BURN_IN = 0.35, 0.5
 
 
@@ -37,7 +37,7 @@ def noise_aware_posterior(
     method: str = "exact",
     hessian: str = "auto",
     burn_in: str | float | int = "auto",
-    prior: str | TracePrior = "weak",
+    prior: str | TracePrior = "auto",
     extra_noise: bool = True,
     model: Model | None = None,
     n_samples: int | None = None,
@@ -62,25 +62,32 @@ def noise_aware_posterior(
         ``dpinfer[nuts]``) approximate the same posterior and are there to compare with.  "naive" is q at the last
         iterate and "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.
     hessian : {"auto", "diagonal", "full", "tied"}
-        "auto" (default): "tied" for the "exact" posterior of a Fisher-scaled run (recipe "tied"), else "diagonal".
-        "full": conjugate regressions of every gradient coordinate on all positions, exact draws; needs about as many
-        effective observations as coordinates.  "tied": the variational precision equals the Hessian's diagonal (true at
-        a mean-field optimum), one unknown per parameter.  Both with ``method="exact"`` only.
+        "auto" (default), for the "exact" posterior: "tied" for a Fisher-scaled run (recipe "tied"), "full" for a
+        logistic, probit or Poisson regression of at most 200 weights whose release names its model, else "diagonal".
+        "full": all correlations between the parameters count; what the trace leaves open about the Hessian is
+        integrated over, by Hamiltonian Monte Carlo under the model's prior, by exact draws under flat priors.  "tied":
+        the variational precision equals the Hessian's diagonal (true at a mean-field optimum), one unknown per
+        parameter.  Both with ``method="exact"`` only.
     burn_in : "auto", float in [0, 1), or int
         First step used: found by a trend test (false-positive rate 0.01), a share of the steps, or a number of steps.
-        For the tied posterior of a Fisher-scaled run "auto" is :func:`fisher_burn_in`.
+        For the tied posterior of a Fisher-scaled run "auto" is :func:`fisher_burn_in`, for a full Hessian under its
+        model 0.15.
         For "averaged", "auto" uses the last half at most.
-    prior : {"weak", "model", "empirical"} or TracePrior
-        See :func:`dpinfer.inference.priors.coordinate_priors`.  ``hessian="full"`` has flat priors on the rows and
-        takes "weak" only.
+    prior : {"auto", "weak", "model", "empirical"} or TracePrior
+        See :func:`dpinfer.inference.priors.coordinate_priors`.  With ``hessian="full"``: "model" is the model's prior
+        of the weights and a Wishart prior of the information around what public knowledge expects
+        (:attr:`GeneralizedLinearModel.feature_moments`), "weak" has flat priors on the rows of the Hessian and needs
+        about as many effective observations as coordinates.  "auto" (default) is "model" for the full Hessian of a
+        regression that has it, else "weak".
     extra_noise : bool
         Whether the gradients may be noisier than the privacy noise (subsampling, Monte Carlo): omega / tau has a
         half-Cauchy prior with scale 1, relative to tau_t when that changes with t.
     model : Model, optional
         Overrides the one that ``release.model_spec`` describes.
     n_samples, n_warmup : int, optional
-        Kept and dropped steps of "emcee" (1500, 300) and "nuts" (4000, 1000); `n_samples` is also the number of draws
-        of ``hessian="full"`` (1000).
+        Kept and dropped steps of "emcee" (1500, 300), "nuts" (4000, 1000) and ``hessian="full"`` under the model's
+        prior (200, 100, more if they do not converge); `n_samples` is also the number of draws of ``hessian="full"``
+        under flat priors (1000).
     seed : int
         Of "emcee", "nuts" and ``hessian="full"``.
     progress : bool
@@ -122,7 +129,7 @@ def noise_aware_posterior(
     True
     """
     if isinstance(release, SiteRelease):
-        given = {"hessian": hessian != "auto", "prior": prior != "weak", "n_warmup": n_warmup is not None}
+        given = {"hessian": hessian != "auto", "prior": prior != "auto", "n_warmup": n_warmup is not None}
         for name, changed in given.items():
             if changed:
                 raise ValueError(f"{name} must be left at its default for the trace of DP-SEP")
@@ -131,21 +138,21 @@ def noise_aware_posterior(
         raise TypeError(f"release must be a Release or a SiteRelease, got {type(release).__name__}")
     check_choice("method", method, METHODS)
     check_choice("hessian", hessian, HESSIANS)
+    model = _model_of(release, model)
+    suited = suits_model_hessian(release, model)
     if hessian == "auto":
-        hessian = "tied" if method == "exact" and _is_fisher_scaled(release) else "diagonal"
+        tied = method == "exact" and _is_fisher_scaled(release)
+        full = method == "exact" and suited and isinstance(prior, str) and prior in ("auto", "model")
+        hessian = "tied" if tied else "full" if full else "diagonal"
+    if isinstance(prior, str) and prior == "auto":
+        prior = "model" if hessian == "full" and suited else "weak"
     for name, flag in (("extra_noise", extra_noise), ("progress", progress), ("check_convergence", check_convergence)):
         if not isinstance(flag, (bool, np.bool_)):
             raise TypeError(f"{name} must be a bool, got {type(flag).__name__}")
     seed = check_integer("seed", seed, 0)
     threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1)
-    _check_combination(release, method, hessian, prior)
-    sampling = _sampling_options(method, hessian, n_samples, n_warmup)
-    if model is None and release.model_spec:
-        model = model_from_dict(release.model_spec)
-    if model is not None and not isinstance(model, Model):
-        raise TypeError(f"model must be a Model, got {type(model).__name__}")
-    if model is not None and model.n_params != release.n_params:
-        raise ValueError(f"model must have {release.n_params} parameters like the release, got {model.n_params}")
+    _check_combination(release, method, hessian, prior, suited)
+    sampling = _sampling_options(method, hessian, prior, n_samples, n_warmup)
     common = {
         "names": release.names,
         "method": method,
@@ -156,8 +163,12 @@ def noise_aware_posterior(
     }
     if method in ("naive", "averaged"):
         return _plug_in(release, method, burn_in, threads, common)
-    if hessian == "tied" and isinstance(burn_in, str) and burn_in == "auto" and _is_fisher_scaled(release):
-        burn_in = fisher_burn_in(model)
+    under_model = hessian == "full" and prior == "model"
+    if isinstance(burn_in, str) and burn_in == "auto":
+        if hessian == "tied" and _is_fisher_scaled(release):
+            burn_in = fisher_burn_in(model)
+        elif under_model:
+            burn_in = MODEL_BURN_IN
     # The tied model is nonlinear in u exactly, so only the location coordinates say where linearity begins.
     start = choose_burn_in(
         burn_in,
@@ -167,8 +178,20 @@ def noise_aware_posterior(
         watched=release.n_params if hessian == "tied" else None,
         n_threads=threads,
     )
+    if under_model:
+        return model_full_posterior(
+            release,
+            start,
+            seed=seed,
+            check_convergence=bool(check_convergence),
+            report=resolve_progress(bool(progress), "draws of the information"),
+            common=common,
+            **sampling,
+        )
     if hessian == "full":
-        return _full(release, start, bool(extra_noise), sampling, seed, threads, common)
+        return flat_full_posterior(
+            release, start, extra_noise=bool(extra_noise), seed=seed, n_threads=threads, common=common, **sampling
+        )
     return _by_coordinate(
         release,
         start,
@@ -199,15 +222,31 @@ def _is_fisher_scaled(release: Release) -> bool:
     return release.settings.get("scaling") == "fisher"
 
 
-def _check_combination(release: Release, method: str, hessian: str, prior: str | TracePrior) -> None:
+def _model_of(release: Release, model: Model | None) -> Model | None:
+    """Return the model that was given, or else the release's own, checked."""
+    if model is None and release.model_spec:
+        model = model_from_dict(release.model_spec)
+    if model is not None and not isinstance(model, Model):
+        raise TypeError(f"model must be a Model, got {type(model).__name__}")
+    if model is not None and model.n_params != release.n_params:
+        raise ValueError(f"model must have {release.n_params} parameters like the release, got {model.n_params}")
+    return model
+
+
+def _check_combination(release: Release, method: str, hessian: str, prior: str | TracePrior, suited: bool) -> None:
     if isinstance(prior, str):
-        check_choice("prior", prior, PRIORS)
+        check_choice("prior", prior, ("auto", *PRIORS))
     elif not isinstance(prior, TracePrior):
         raise TypeError(f"prior must be a string or a TracePrior, got {type(prior).__name__}")
     if hessian != "diagonal" and method != "exact":
         raise ValueError(f"method must be 'exact' with hessian={hessian!r}, got {method!r}")
-    if hessian == "full" and prior != "weak":
-        raise ValueError("prior must be 'weak' with hessian='full': its regressions have flat priors")
+    if hessian == "full" and prior == "model" and not suited:
+        raise ValueError(
+            "prior must be 'weak' with hessian='full' unless the release names a logistic, probit or Poisson "
+            "regression and n_records, and has reparameterised gradients with constant noise"
+        )
+    if hessian == "full" and prior not in ("weak", "model"):
+        raise ValueError("prior must be 'model' or 'weak' with hessian='full'")
     if hessian == "tied" and (release.family != "mean_field" or release.gradient != "reparameterised"):
         raise ValueError(
             "hessian='tied' needs a release with family 'mean_field' and gradient 'reparameterised', got "
@@ -215,9 +254,11 @@ def _check_combination(release: Release, method: str, hessian: str, prior: str |
         )
 
 
-def _sampling_options(method: str, hessian: str, n_samples: int | None, n_warmup: int | None) -> dict[str, int]:
+def _sampling_options(
+    method: str, hessian: str, prior: str | TracePrior, n_samples: int | None, n_warmup: int | None
+) -> dict[str, int]:
     """Return the options that were given, checked against the method."""
-    samples = method in ("emcee", "nuts")
+    samples = method in ("emcee", "nuts") or (hessian == "full" and prior == "model")
     if n_samples is not None and not samples and hessian != "full":
         raise ValueError(
             f"n_samples must not be given with method={method!r} and hessian={hessian!r}: it does not sample"
@@ -269,56 +310,6 @@ def _tail(release: Release, start: int) -> tuple[FloatArray, FloatArray, FloatAr
     """Return positions, gradients and noise of the steps used."""
     noise = release.noise_stddev if release.noise_stddev.ndim == 1 else release.noise_stddev[start:]
     return release.positions[start:], release.noisy_gradients[start:], noise
-
-
-def _full(
-    release: Release,
-    start: BurnIn,
-    extra_noise: bool,
-    sampling: dict[str, int],
-    seed: int,
-    n_threads: int,
-    common: dict[str, Any],
-) -> Posterior:
-    positions, gradients, noise = _tail(release, start.start)
-    rows = row_regressions(positions, gradients, noise, n_threads=n_threads)
-    result = full_hessian_posterior(
-        rows,
-        sample_rate=release.sample_rate,
-        n_params=release.n_params,
-        family=release.family,
-        aligned=release.gradient == "aligned",
-        extra_noise=extra_noise,
-        n_draws=sampling.get("n_samples", _FULL_DRAWS),
-        seed=seed,
-    )
-    score = np.diag(rows.coefficients) / (rows.stddev * np.sqrt(_inverse_gram_diagonal(rows.factor)))
-    return Posterior(
-        **common,
-        burn_in=start.start,
-        optimum_names=release.gradient_names,
-        optimum_mean=result.optimum_mean,
-        optimum_stddev=result.optimum_stddev,
-        hessian_mean=result.hessian_mean,
-        hessian_stddev=result.hessian_stddev,
-        distribution=result.theta,
-        diagnostics={
-            "noise_ratio": result.noise_ratio,
-            "slope_score": score,
-            "n_steps_used": positions.shape[0],
-            "effective_weight": rows.stddev**2 / rows.intercept_variance,
-            "burn_in_holds": start.holds,
-            "verdict": check_statistics(start.statistics, start.linearity_pvalue, release.gradient_names).verdict,
-            "share_dropped": result.share_dropped,
-        },
-    )
-
-
-def _inverse_gram_diagonal(factor: FloatArray) -> FloatArray:
-    """Return the diagonal of the inverse of each row's Gram matrix, (k,)."""
-    inverse = np.linalg.inv(factor)
-    diagonal = np.sum(inverse**2, axis=1)
-    return diagonal[0] if factor.shape[0] == 1 else np.diag(diagonal)
 
 
 def _by_coordinate(

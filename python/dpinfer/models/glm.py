@@ -43,6 +43,10 @@ class GeneralizedLinearModel(Model):
     feature_scale : float or sequence of n_features floats
         Public root mean square of each feature, as far as it is known without the records: 1 (default) for standardised
         ones.  Only the expected information uses it (recipe "tied"), never the posterior of a fully observed trace.
+    feature_moments : (n_features + 1, n_features + 1) array, optional
+        Public E[(x, 1)(x, 1)'], as far as it is known without the records; it takes the place of `feature_scale`.
+        Uncorrelated features of mean 0 by default; ``Schema.feature_moments`` for a declared table.  The posterior with
+        a full Hessian starts from it, and believes what it says cannot vary (indicators that sum to one).
     """
 
     n_features: int
@@ -50,6 +54,7 @@ class GeneralizedLinearModel(Model):
     fit_intercept: bool = False
     feature_names: Sequence[str] | None = None
     feature_scale: float | Sequence[float] = 1.0
+    feature_moments: npt.ArrayLike | None = None
 
     likelihood: ClassVar[str]
     has_dispersion: ClassVar[bool] = False
@@ -68,6 +73,8 @@ class GeneralizedLinearModel(Model):
             if not np.all(scales > 0.0):
                 raise ValueError("feature_scale must be positive")
             put(self, "feature_scale", tuple(scales.tolist()))
+        if self.feature_moments is not None:
+            put(self, "feature_moments", self._check_moments(self.feature_moments))
         if self.feature_names is not None:
             names = tuple(self.feature_names)
             if isinstance(self.feature_names, str) or not all(isinstance(name, str) for name in names):
@@ -77,6 +84,19 @@ class GeneralizedLinearModel(Model):
             if len(set(names) | {"intercept", "noise_variance"}) != len(names) + 2:
                 raise ValueError("feature_names must be distinct and none may be 'intercept' or 'noise_variance'")
             put(self, "feature_names", names)
+
+    def _check_moments(self, values: npt.ArrayLike) -> tuple[tuple[float, ...], ...]:
+        size = self.n_features + 1
+        moments = check_float_array("feature_moments", values, (size, size))
+        if np.ndim(self.feature_scale) != 0 or self.feature_scale != 1.0:
+            raise ValueError("feature_scale must be left at 1 when feature_moments is given")
+        if moments[-1, -1] != 1.0:
+            raise ValueError(f"feature_moments must end with 1, the constant's, got {moments[-1, -1]:g}")
+        if not np.allclose(moments, moments.T, rtol=1e-9, atol=0.0):
+            raise ValueError("feature_moments must be symmetric")
+        if not np.all(np.diag(moments) > 0.0) or np.linalg.eigvalsh(moments)[0] < -1e-9 * np.trace(moments):
+            raise ValueError("feature_moments must be positive semidefinite with a positive diagonal")
+        return tuple(tuple(row) for row in moments.tolist())
 
     @property
     def n_coef(self) -> int:
@@ -117,9 +137,22 @@ class GeneralizedLinearModel(Model):
     @cached_property
     def second_moments(self) -> FloatArray:
         """Public E[x_j**2] of every weight's feature, the constant's included, shape (n_coef,)."""
+        return np.diag(self.design_moments).copy()
+
+    @cached_property
+    def design_moments(self) -> FloatArray:
+        """Public E[x x'] of the weights' features, the constant's included, shape (n_coef, n_coef)."""
+        if self.feature_moments is not None:
+            return np.array(self.feature_moments, dtype=np.float64)[: self.n_coef, : self.n_coef]
         moments = np.ones(self.n_coef)
         moments[: self.n_features] = np.square(self.feature_scale)
-        return moments
+        return np.diag(moments)
+
+    def expected_information(self) -> FloatArray:
+        """Return what one record is expected to say about the weights, (n_coef, n_coef), at weights from the prior."""
+        spread = self.prior_scale**2 * np.trace(self.design_moments)
+        curvature = self._expected_curvature(np.zeros(self.n_params), np.asarray(spread))
+        return np.asarray(curvature * self.design_moments)
 
     def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
         """Return the expected information of one record about each parameter at theta = loc, (..., n) for (..., n).
@@ -218,6 +251,7 @@ class GeneralizedLinearModel(Model):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON values."""
+        moments = self.feature_moments
         return {
             "kind": type(self).__name__,
             "n_features": self.n_features,
@@ -225,6 +259,7 @@ class GeneralizedLinearModel(Model):
             "fit_intercept": self.fit_intercept,
             "feature_names": None if self.feature_names is None else list(self.feature_names),
             "feature_scale": self.feature_scale if isinstance(self.feature_scale, float) else list(self.feature_scale),
+            **({} if moments is None else {"feature_moments": np.asarray(moments).tolist()}),
         }
 
 

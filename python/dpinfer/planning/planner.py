@@ -402,11 +402,11 @@ def _simulated(
     raw = _RAW_SCALE["conjugate" if isinstance(model, ConjugateModel) else "glm"]
     grad_scale = np.repeat([1.0, raw], n)
     heuristic = grad_scale / (privacy.noise_multiplier * max_grad_norm * math.sqrt(privacy.n_steps))
-    posteriors: list[dict[str, Any]] = [{} if name == "weak" else {"prior": name} for name in _PRIORS]
+    posteriors: list[dict[str, Any]] = [{"hessian": "diagonal", "prior": name} for name in _PRIORS]
     if recipe == "paper":
         posteriors = [dict(_PAPER_POSTERIOR)]
     elif prior is not None:
-        posteriors = [{} if prior == "weak" else {"prior": prior}]
+        posteriors = [{"hessian": "diagonal", "prior": prior}]
 
     def predict(multiple: float) -> list[_Choice]:
         run = PlainRun(

@@ -129,6 +129,7 @@ def gradient_fit(
     name = release.gradient_names[column]
     optimum = np.asarray(posterior.optimum_mean)
     curvature = np.asarray(posterior.hessian_mean)
+    curvature = np.diag(curvature) if curvature.ndim == 2 else curvature
     if column >= len(optimum) or column >= len(curvature) or not np.isfinite(curvature[column]):
         raise ValueError(f"posterior fits no line to the gradients of {name!r} (method {posterior.method!r})")
     start = posterior.burn_in

@@ -75,6 +75,11 @@ class Column:
         return ()
 
     @property
+    def feature_means(self) -> tuple[float, ...]:
+        """Public guesses of its features' means; bound no record."""
+        return ()
+
+    @property
     def mean_square(self) -> float:
         """A public guess of the mean of the sum of its squared features; bounds no record."""
         return 0.0
@@ -157,6 +162,12 @@ class ContinuousColumn(Column):
         return (((low - offset) / scale, (high - offset) / scale),)
 
     @property
+    def feature_means(self) -> tuple[float, ...]:
+        """0 when a public mean and sd are declared, else the middle of the scaled bounds."""
+        ((low, high),) = self.feature_bounds
+        return (0.0,) if self.sd is not None else (0.5 * (low + high),)
+
+    @property
     def mean_square(self) -> float:
         """1 when a public mean and sd are declared, else that of the uniform distribution on the scaled bounds."""
         if self.sd is not None:
@@ -229,6 +240,11 @@ class CategoricalColumn(Column):
         return ((0.0, 1.0),) * len(self.levels)
 
     @property
+    def feature_means(self) -> tuple[float, ...]:
+        """All categories equally likely."""
+        return (1.0 / len(self.categories),) * len(self.levels)
+
+    @property
     def mean_square(self) -> float:
         """1, as one feature is 1 and the rest are 0; less with a reference, all categories equally likely."""
         return len(self.levels) / len(self.categories)
@@ -275,6 +291,11 @@ class BinaryColumn(Column):
         return ((0.0, 1.0),)
 
     @property
+    def feature_means(self) -> tuple[float, ...]:
+        """One half: both values equally likely."""
+        return (0.5,)
+
+    @property
     def mean_square(self) -> float:
         """One half: both values equally likely."""
         return 0.5
@@ -297,6 +318,11 @@ class TargetColumn(BinaryColumn):
 
     @property
     def feature_bounds(self) -> tuple[tuple[float, float], ...]:
+        """None: the target is not a feature."""
+        return ()
+
+    @property
+    def feature_means(self) -> tuple[float, ...]:
         """None: the target is not a feature."""
         return ()
 

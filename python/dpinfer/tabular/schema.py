@@ -217,6 +217,24 @@ class Schema:
         return tuple(name for column in self.columns for name in column.feature_names)
 
     @cached_property
+    def feature_moments(self) -> npt.NDArray[np.float64]:
+        """Public guess of E[(x, 1)(x, 1)'], (n_features + 1, n_features + 1), for the models' argument of that name.
+
+        Columns are taken as independent, the categories of one as equally likely: a start, which a posterior with a
+        full Hessian corrects from the release.  That the indicators of a column exclude each other is no guess.
+        """
+        means = np.array([mean for column in self.columns for mean in column.feature_means] + [1.0])
+        moments = np.outer(means, means)
+        first = 0
+        for column in self.columns:
+            size = len(column.feature_names)
+            if size:
+                own = slice(first, first + size)
+                moments[own, own] = np.diag(np.full(size, column.mean_square / size))
+            first += size
+        return moments
+
+    @cached_property
     def feature_bounds(self) -> npt.NDArray[np.float64]:
         """Public interval of each feature after scaling, (n_features, 2)."""
         return np.array([bounds for column in self.columns for bounds in column.feature_bounds], dtype=np.float64)

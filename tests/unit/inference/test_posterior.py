@@ -279,7 +279,7 @@ def test_arviz_missing_names_the_extra(posterior, monkeypatch):
         ({"method": "emcee", "n_samples": 0}, ValueError, "n_samples must be at least 1"),
         ({"method": "laplace", "hessian": "full"}, ValueError, "method must be 'exact' with hessian='full'"),
         ({"method": "naive", "hessian": "tied"}, ValueError, "method must be 'exact' with hessian='tied'"),
-        ({"hessian": "full", "prior": "empirical"}, ValueError, "prior must be 'weak' with hessian='full'"),
+        ({"hessian": "full", "prior": "empirical"}, ValueError, "prior must be 'model' or 'weak' with hessian='full'"),
         ({"model": "logistic"}, TypeError, "model must be a Model"),
         ({"model": LogisticRegression(n_features=3)}, ValueError, "model must have 2 parameters"),
         ({"prior": TracePrior(np.zeros(3), 1.0, 0.0, 1.0)}, ValueError, "prior.optimum_loc must have length 4, got 3"),

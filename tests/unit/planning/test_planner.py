@@ -123,7 +123,7 @@ def test_the_narrowest_setting_that_covers_is_recommended(monkeypatch):
     fallback = plan_inference(dpi.models.LogisticRegression(2), **options).prediction
     assert fallback.coverage90 >= max(each.coverage90 for each in seen) - 0.03
     fixed = plan_inference(dpi.models.LogisticRegression(2), learning_rate_factor=1.0, prior="model", **options)
-    assert fixed.posterior == {"prior": "model"}
+    assert fixed.posterior == {"hessian": "diagonal", "prior": "model"}
     assert fixed.recommended == ("max_grad_norm",)
 
 

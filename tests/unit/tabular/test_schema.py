@@ -29,6 +29,27 @@ def test_features_in_order():
     assert schema.target.name == "rich"
 
 
+def test_moments_are_those_of_independent_columns_with_equal_frequencies(rng):
+    document = {
+        "columns": COLUMNS
+        | {
+            "pay": {"kind": "continuous", "bounds": [0, 9], "mean": 2.0, "sd": 1.0},
+            "home": {"kind": "categorical", "categories": ["own", "rent", "none"], "reference": "none"},
+        }
+    }
+    schema = Schema.from_dict(document)
+    size = 400_000
+    job, home = np.eye(3)[rng.integers(3, size=size)], np.eye(3)[rng.integers(3, size=size)][:, :2]
+    age, sex, pay = rng.random(size), rng.integers(2, size=size), rng.normal(size=size)
+    records = np.column_stack([age, job, sex, pay, home, np.ones(size)])
+    moments = records.T @ records / size
+    assert schema.feature_moments.shape == moments.shape
+    np.testing.assert_allclose(schema.feature_moments, moments, atol=6.0 * 3.0**0.5 / size**0.5)
+    # Exactly: the indicators of a column exclude each other and sum to the constant.
+    assert schema.feature_moments[1, 2] == 0.0
+    np.testing.assert_allclose(schema.feature_moments[1:4].sum(axis=0), schema.feature_moments[-1], rtol=1e-14)
+
+
 def test_reference_category_has_no_feature():
     column = CategoricalColumn(name="job", categories=("a", "b", "c"), reference="b")
     assert column.feature_names == ("job=a", "job=c")

@@ -1,0 +1,320 @@
+"""Full Hessian of a regression under its model: a Wishart prior of the information, the parameters integrated out."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import linalg, optimize
+
+from dpinfer.errors import NumericalError
+from dpinfer.inference.hamiltonian import HamiltonianDraws, hamiltonian_draws, split_rhat
+from dpinfer.inference.theta import DrawnTheta, VarianceParts
+
+__all__ = ["InformationPosterior", "InformationTrace", "information_posterior"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_MORE_DEGREES = 2.0
+_NULL = 1e-10
+_MODE_STAGES, _MODE_ITERATIONS = 2, 60
+_LONGEST = 10
+_LARGEST_RHAT = 1.2
+_MOST_CHAINS = 3
+
+
+@dataclass(frozen=True)
+class InformationTrace:
+    """Sufficient statistics of ``g_t = kappa A (x_t - mle) + noise``, the prior's gradient taken out; n coordinates.
+
+    Parameters
+    ----------
+    n_steps : int
+        Steps used, T.
+    sample_rate : float
+        kappa.
+    position_mean : (n,) array
+    gradient_mean : (n,) array
+        Of the likelihood's part of the gradients.
+    gram : (n, n) array
+        Sum of the outer products of the centred positions.
+    cross : (n, n) array
+        Sum of (centred gradient) (centred position)'.
+    noise_variance : (n,) array
+        tau**2.
+    """
+
+    n_steps: int
+    sample_rate: float
+    position_mean: FloatArray
+    gradient_mean: FloatArray
+    gram: FloatArray
+    cross: FloatArray
+    noise_variance: FloatArray
+
+    @classmethod
+    def build(
+        cls,
+        positions: FloatArray,
+        gradients: FloatArray,
+        noise_stddev: FloatArray,
+        *,
+        sample_rate: float,
+        prior_variance: float,
+    ) -> "InformationTrace":
+        """Reduce T steps, positions and gradients (T, n), noise (n,), of a model with weights N(0, prior_variance)."""
+        likelihood = gradients - sample_rate / prior_variance * positions
+        position_mean, gradient_mean = positions.mean(axis=0), likelihood.mean(axis=0)
+        centred = positions - position_mean
+        return cls(
+            n_steps=positions.shape[0],
+            sample_rate=sample_rate,
+            position_mean=position_mean,
+            gradient_mean=gradient_mean,
+            gram=centred.T @ centred,
+            cross=(likelihood - gradient_mean).T @ centred,
+            noise_variance=noise_stddev**2,
+        )
+
+
+@dataclass(frozen=True)
+class InformationPosterior:
+    """Result of :func:`information_posterior`.
+
+    Parameters
+    ----------
+    theta : DrawnTheta
+        One normal distribution of the weights for each draw of the information.
+    optimum_mean, optimum_stddev : (n,) arrays
+    hessian_mean, hessian_stddev : (n, n) arrays
+        Of information plus prior precision.
+    acceptance : float
+    rhat : float
+        Largest split R-hat of the conditional means and the log density.
+    """
+
+    theta: DrawnTheta
+    optimum_mean: FloatArray
+    optimum_stddev: FloatArray
+    hessian_mean: FloatArray
+    hessian_stddev: FloatArray
+    acceptance: float
+    rhat: float
+
+
+class _Density:
+    """Log density of the information ``A = F B B' F'``, B lower triangular with a positive diagonal.
+
+    The coordinates are the entries of B, logarithms on the diagonal, in units of their standard deviations about the
+    identity: what F is chosen for.
+    """
+
+    def __init__(self, trace: InformationTrace, expected: FloatArray, prior_variance: float) -> None:
+        values, vectors = np.linalg.eigh(expected)
+        kept = values > _NULL * values[-1]
+        self._span = vectors[:, kept] * np.sqrt(values[kept])
+        self._unspan = (vectors[:, kept] / np.sqrt(values[kept])).T
+        self._trace = trace
+        self._prior_variance = prior_variance
+        self.rank = self._span.shape[1]
+        self._degrees = self.rank + _MORE_DEGREES
+        self._lower = np.tril_indices(self.rank)
+        self._diagonal = np.flatnonzero(self._lower[0] == self._lower[1])
+        self._log_power = self._degrees - np.arange(self.rank)
+        self.centre(expected)
+
+    def centre(self, information: FloatArray) -> None:
+        """Choose F and the scales so that B near the identity is near `information`."""
+        trace = self._trace
+        inside = self._span @ (self._unspan @ information @ self._unspan.T) @ self._span.T
+        values, vectors = np.linalg.eigh(0.5 * (inside + inside.T))
+        values = np.maximum(values[-self.rank :], 1e-8 * values[-1])
+        vectors = vectors[:, -self.rank :]
+        self._basis = vectors * np.sqrt(values)
+        ratio = self._unspan @ self._basis
+        self._penalty = self._degrees * (ratio.T @ ratio)
+        # Poisson sampling adds the records' own spread, close to the information, to the privacy noise.
+        rate = trace.sample_rate
+        noise = np.diag(trace.noise_variance) + rate * (1.0 - rate) * inside
+        self._weight = np.linalg.inv(noise)
+        self._mean_noise = noise / (rate**2 * trace.n_steps)
+        cross = self._weight @ trace.cross
+        self._linear = 0.5 * rate * (cross + cross.T)
+        excursions = np.einsum("ik,ij,jk->k", vectors, trace.gram, vectors)
+        precision = rate**2 * np.einsum("ik,ij,jk->k", vectors, self._weight, vectors)
+        pairs = np.outer(values, values) * (precision[:, None] * excursions + precision * excursions[:, None])
+        pairs += np.diag(self._penalty)[:, None]
+        pairs[np.diag_indices(self.rank)] *= 2.0
+        self._scale = 1.0 / np.sqrt(pairs[self._lower])
+
+    def _factor(self, coordinates: FloatArray) -> FloatArray:
+        """Return B."""
+        factor = np.zeros((self.rank, self.rank))
+        entries = coordinates * self._scale
+        entries[self._diagonal] = np.exp(np.clip(entries[self._diagonal], -30.0, 30.0))
+        factor[self._lower] = entries
+        return factor
+
+    def information(self, coordinates: FloatArray) -> FloatArray:
+        """Return A, (n, n)."""
+        root = self._basis @ self._factor(coordinates)
+        return np.asarray(root @ root.T)
+
+    def start(self) -> FloatArray:
+        """Return the coordinates of B = I."""
+        return np.zeros(self._scale.size)
+
+    def __call__(self, coordinates: FloatArray) -> tuple[float, FloatArray]:
+        """Return log density and gradient; -inf where a diverging trajectory overflows."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            value, gradient = self._evaluate(coordinates)
+        return (value, gradient) if math.isfinite(value) else (-math.inf, np.zeros_like(coordinates))
+
+    def _evaluate(self, coordinates: FloatArray) -> tuple[float, FloatArray]:
+        trace, variance = self._trace, self._prior_variance
+        factor = self._factor(coordinates)
+        root = self._basis @ factor
+        a = root @ root.T
+        # Slopes: -1/2 kappa^2 tr(W A S A) + kappa tr(W R A).
+        spread = a @ trace.gram
+        weighted = self._weight @ spread
+        square = trace.sample_rate**2
+        value = -0.5 * square * np.sum(weighted * a) + np.sum(self._linear * a)
+        slope = self._linear - 0.5 * square * (weighted + weighted.T)
+        # Mean gradient, weights and records integrated out: v ~ N(A x, s^2 A^2 + A + noise).
+        half = a @ a
+        total = variance * half + a + self._mean_noise
+        chol, failed = linalg.lapack.dpotrf(total, lower=1)
+        if failed:
+            return -math.inf, coordinates
+        inverse, _ = linalg.lapack.dpotri(chol, lower=1)
+        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        residual = trace.gradient_mean / trace.sample_rate - a @ trace.position_mean
+        solved = inverse @ residual
+        value -= float(np.sum(np.log(np.diag(chol)))) + 0.5 * residual @ solved
+        middle = 0.5 * (np.outer(solved, solved) - inverse)
+        product = middle @ a
+        shift = np.outer(solved, trace.position_mean)
+        slope = slope + variance * (product + product.T) + middle + 0.5 * (shift + shift.T)
+        # Wishart prior of W = (R B)(R B)', with the Jacobian of B.
+        pull = self._penalty @ factor
+        entries = coordinates * self._scale
+        value += self._log_power @ entries[self._diagonal] - 0.5 * float(np.sum(pull * factor))
+        gradient = (2.0 * self._basis.T @ (slope @ root) - pull)[self._lower]
+        gradient[self._diagonal] = gradient[self._diagonal] * np.diag(factor) + self._log_power
+        return float(value), np.asarray(gradient * self._scale)
+
+    def weights(self, a: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return mean (n,) and precision (n, n) of the weights given the information and the trace."""
+        trace = self._trace
+        known = np.linalg.solve(a + self._mean_noise, a)
+        precision = a @ known + np.eye(a.shape[0]) / self._prior_variance
+        precision = 0.5 * (precision + precision.T)
+        observed = a @ trace.position_mean - trace.gradient_mean / trace.sample_rate
+        return np.asarray(np.linalg.solve(precision, known.T @ observed)), np.asarray(precision)
+
+
+def information_posterior(
+    trace: InformationTrace,
+    expected: FloatArray,
+    *,
+    prior_variance: float,
+    n_draws: int,
+    n_warmup: int,
+    seed: int,
+    check_convergence: bool,
+    report: Callable[[int, int], object],
+) -> InformationPosterior:
+    """Draw the information matrix from its posterior, and the weights' normal distribution given each draw.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    trace : InformationTrace
+        Of n weights with independent N(0, prior_variance) priors.
+    expected : (n, n) array
+        Prior mean of the information of all records, from public knowledge; its null space is believed.
+    prior_variance : float
+    n_draws, n_warmup : int
+        Kept and dropped Hamiltonian steps.
+    seed : int
+    check_convergence : bool
+        Go on with twice the steps, and then with four times, while R-hat is above 1.2; False takes the first draws.
+    report : callable
+        Gets (done, total).
+
+    Returns
+    -------
+    InformationPosterior
+
+    Raises
+    ------
+    NumericalError
+        If the chain did not converge in the end.
+
+    Notes
+    -----
+    docs/derivations/noise-aware-posterior.md, "Full Hessian under the model".  Given the information A everything is
+    normal: weights N(0, s^2), records' score h given the weights N(A w, A), mean gradient given h; so only A is
+    sampled.  Its prior is Wishart with two more degrees of freedom than its rank (weak: single eigenvalues vary over
+    orders of magnitude).
+    """
+    density = _Density(trace, expected, prior_variance)
+    for _ in range(_MODE_STAGES):
+        mode = optimize.minimize(
+            lambda x: tuple(-part for part in density(x)),
+            density.start(),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": _MODE_ITERATIONS},
+        )
+        density.centre(density.information(mode.x))
+    rng, start = np.random.default_rng(seed), density.start()
+    for attempt in range(_MOST_CHAINS):
+        chain = hamiltonian_draws(
+            density,
+            start,
+            n_warmup=n_warmup << attempt,
+            n_draws=n_draws << attempt,
+            longest=_LONGEST,
+            rng=rng,
+            report=report,
+        )
+        result = _collect(density, chain, prior_variance)
+        if result.rhat <= _LARGEST_RHAT or not check_convergence:
+            return result
+        start = chain.positions[-1]
+    raise NumericalError(
+        f"the draws of the information matrix did not converge (R-hat {result.rhat:.2f}, at most {_LARGEST_RHAT}): "
+        "raise n_warmup and n_samples, or opt out with check_convergence=False"
+    )
+
+
+def _collect(density: _Density, chain: HamiltonianDraws, prior_variance: float) -> InformationPosterior:
+    size = chain.positions.shape[0]
+    hessians = np.stack([density.information(item) for item in chain.positions])
+    n = hessians.shape[1]
+    location, data, given = np.empty((size, n)), np.empty((size, n)), np.empty((size, n))
+    factor = np.empty((size, n, n))
+    for index, a in enumerate(hessians):
+        location[index], precision = density.weights(a)
+        factor[index] = np.linalg.cholesky(precision)
+        given[index] = np.diag(np.linalg.inv(precision))
+        a[np.diag_indices(n)] += 1.0 / prior_variance
+        data[index] = np.diag(np.linalg.inv(a))
+    rhat = float(np.max(split_rhat(np.column_stack([location, chain.log_density]))))
+    # Rounding aside the noise can only widen.
+    privacy = np.maximum(np.mean(given - data, axis=0), 0.0)
+    between = np.var(location, axis=0)
+    parts = VarianceParts(np.mean(given, axis=0) - privacy, privacy, between)
+    return InformationPosterior(
+        DrawnTheta(location, None, factor, parts),
+        location.mean(axis=0),
+        np.sqrt(privacy + between),
+        hessians.mean(axis=0),
+        hessians.std(axis=0),
+        chain.acceptance,
+        rhat,
+    )

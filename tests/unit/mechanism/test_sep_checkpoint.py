@@ -304,6 +304,17 @@ def test_a_run_of_another_mechanism_is_refused(data, path):
         )
 
 
+@pytest.mark.parametrize("variant", ["mixture, annealed", "logistic", "network"])
+def test_the_file_holds_no_record(data, path, variant):
+    with pytest.raises(Stopped):
+        run(data, checkpoint=every_step(path), progress=stop_after(4), **VARIANTS[variant])
+    content = path.read_bytes()
+    assert b"SECRET" in content[:100]
+    assert not any(value.tobytes() in content for value in data[0].ravel())
+    if os.name == "posix":
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
 # A process that is killed
 
 

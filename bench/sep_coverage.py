@@ -56,11 +56,12 @@ def closest(theta):
     return min(np.linalg.norm(means[i] - means[j]) for i in range(3) for j in range(i))
 
 
-def study(name, model, simulate, n, plan, runs, damping):
+def study(name, model, simulate, n, plan, arguments):
     draws = {method: [] for method in METHODS}
     thetas, scores, outward, lags, widths = [], [], [], [], {method: [] for method in METHODS}
-    begun = time.perf_counter()
-    for seed in range(runs):
+    begun, runs = time.perf_counter(), arguments.runs
+    damping = "auto" if arguments.damping is None else arguments.damping
+    for seed in range(arguments.first_seed, arguments.first_seed + runs):
         rng = np.random.default_rng(10_000 + seed)
         theta, X, y, start = simulate(n, rng)
         release = dpi.run_dp_sep(
@@ -113,6 +114,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=400)
     parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--records", type=int, default=2000)
     parser.add_argument("--damping", type=float, help="rate r of each step; the default of run_dp_sep if not given")
     parser.add_argument("--studies", nargs="+", choices=STUDIES, default=STUDIES)
@@ -121,10 +123,9 @@ def main():
     print(
         f"epsilon = {plan.epsilon:.3f}, delta = 1e-5, noise multiplier {plan.noise_multiplier:.2f}, every record a step"
     )
-    damping = "auto" if arguments.damping is None else arguments.damping
     for name in arguments.studies:
         model, simulate = mixture() if name == "GaussianMixture" else regression(name, 4)
-        study(name, model, simulate, arguments.records, plan, arguments.runs, damping)
+        study(name, model, simulate, arguments.records, plan, arguments)
 
 
 if __name__ == "__main__":

@@ -101,8 +101,8 @@ def run_dp_sep(
         A *public* number of records; ``len(X)`` would be private under add/remove adjacency.
     damping : "auto", float, (T,) array or callable of the step
         For Poisson sampling the rate r in (0, 1] of x <- (1 - r) x + r (x0 + sum / sample_rate); "auto" is
-        min(0.3, 8 / T).  For one record per step the published gamma in (0, N], r = gamma / N**2; "auto" is N, the
-        standard update of Li et al. (2015).
+        min(0.3, 8 / T) for a mixture and min(0.3, 11 / T) for a regression.  For one record per step the published
+        gamma in (0, N], r = gamma / N**2; "auto" is N, the standard update of Li et al. (2015).
     max_site_norm : "auto" or float in [1e-30, 1e30]
         Clipping norm C of a contribution.  "auto" (default), for centred sites: a quantile of its norm among records
         that the model expects, 0.6 for a mixture and 0.99 for a regression.
@@ -225,7 +225,7 @@ def run_dp_sep(
     radius = math.inf if trust_radius is None else check_interval("trust_radius", trust_radius, 0.0)
     if trust_radius is not None and not centred:
         raise ValueError("trust_radius must not be given with natural sites")
-    rates = damping_rates(damping, plan)
+    rates = damping_rates(model, damping, plan)
     norm = _site_norm(model, max_site_norm, block_weight, centred=centred)
     if isinstance(annealing, str):
         check_choice("annealing", annealing, ("auto",))

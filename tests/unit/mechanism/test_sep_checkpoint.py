@@ -318,36 +318,43 @@ def test_the_file_holds_no_record(data, path, variant):
 # A process that is killed
 
 
-def killable(folder):
+def killable(folder, progress=False):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(300, 3))
     y = (rng.random(300) < 0.5).astype(float)
-    plan = dpi.PrivacyPlan.from_noise_multiplier(20.0, 0.3, 600, 1e-5)
+    plan = dpi.PrivacyPlan.from_noise_multiplier(20.0, 0.3, 60, 1e-5)
     account = dpi.PrivacyLedger(folder / "spent.ledger").dataset("people")
-    place = RunCheckpoint(folder / "run.checkpoint", interval=0.02)
+    model, place = dpi.models.BayesianNeuralNetwork(3, 5), RunCheckpoint(folder / "run.checkpoint", interval=0.0)
     return dpi.run_dp_sep(
-        dpi.models.BayesianNeuralNetwork(3, 5), X, y, plan=plan, n_records=300, checkpoint=place, ledger=account
+        model, X, y, plan=plan, n_records=300, checkpoint=place, ledger=account, progress=progress, n_threads=1
     )
+
+
+def wait_to_be_killed(done, total):
+    if done == 40:
+        print("there", flush=True)
+        time.sleep(300.0)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_a_killed_process(tmp_path):
-    """Killed at some step; this process goes on with it: one charge, and the key and the sums that it had saved."""
+    """Killed in the middle; this process goes on with it: one charge, and the key and the sums that it had saved."""
     account = dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("people", budget=(30.0, 1e-5))
     place = RunCheckpoint(tmp_path / "run.checkpoint")
-    program = f"from pathlib import Path\nimport {__name__} as here\nhere.killable(Path({str(tmp_path)!r}))"
+    program = (
+        f"from pathlib import Path\nimport {__name__} as here\n"
+        f"here.killable(Path({str(tmp_path)!r}), here.wait_to_be_killed)"
+    )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), *sys.path))}
-    with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
-        deadline = time.monotonic() + 60.0
-        while time.monotonic() < deadline and process.poll() is None:
-            if place.exists() and place.load().step > 0:
-                process.send_signal(signal.SIGKILL)
-                break
-            time.sleep(0.005)
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout.readline() == "there\n"
+        process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     before = place.load()
-    assert 0 < before.step < 600
+    assert before.step == 40
     release = killable(tmp_path)
-    assert release.noisy_sums[: before.step].tobytes() == before.arrays["sums"].tobytes()
+    assert release.noisy_sums[:40].tobytes() == before.arrays["sums"].tobytes()
     assert place.load().key == before.key
     assert [item.status for item in account.runs()] == ["finished"]

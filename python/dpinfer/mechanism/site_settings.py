@@ -22,7 +22,9 @@ Damping: TypeAlias = float | str | npt.ArrayLike | Callable[[int], float]
 _REFERENCE_SEED = 20_230
 _REFERENCE_THETAS = 64
 _REFERENCE_RECORDS = 256
-_AUTO_TOTAL = 8.0
+# Rates add up to so much by default: less and the mean has not arrived when the steps count, more and its excursions
+# are wide enough to bend the drift (docs/dp-sep.md).
+_AUTO_TOTAL_MIXTURE, _AUTO_TOTAL_REGRESSION = 8.0, 11.0
 _AUTO_MOST = 0.3
 _START_SPREAD = 0.6
 
@@ -95,7 +97,7 @@ def start_loc(model: SiteModel, start: npt.ArrayLike | None, draws: Callable[[in
     return prior.loc.copy()
 
 
-def damping_rates(damping: Damping, plan: PrivacyPlan) -> FloatArray:
+def damping_rates(model: SiteModel, damping: Damping, plan: PrivacyPlan) -> FloatArray:
     """Return the rate r of each step, (T,): the damping itself, or gamma / N**2 where a step reads one record."""
     steps = plan.n_steps
     single = plan.n_records
@@ -103,7 +105,8 @@ def damping_rates(damping: Damping, plan: PrivacyPlan) -> FloatArray:
         check_choice("damping", damping, ("auto",))
         if single is not None:
             return np.full(steps, 1.0 / single)
-        return np.full(steps, min(_AUTO_MOST, _AUTO_TOTAL / steps))
+        total = _AUTO_TOTAL_MIXTURE if isinstance(model, GaussianMixture) else _AUTO_TOTAL_REGRESSION
+        return np.full(steps, min(_AUTO_MOST, total / steps))
     if callable(damping):
         damping = [damping(step) for step in range(steps)]
     values = check_float_array("damping", damping)

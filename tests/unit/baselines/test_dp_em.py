@@ -81,6 +81,18 @@ def test_argument_errors_name_the_argument(points, changes, name):
         run_dp_em(**arguments)
 
 
+@pytest.mark.parametrize("statistics", ["published", "centred"])
+def test_empty_components_and_one_record(statistics):
+    plan = dpi.PrivacyPlan.from_noise_multiplier(3.0, 1.0, 6, 1e-5)
+    for X in (np.tile([-1.0, 0.5], (30, 1)), np.array([[-1.0, 0.5]])):
+        release = run_dp_em(
+            MODEL, X, plan=plan, n_records=30, max_site_norm=2.0, statistics=statistics,
+            start=np.array([[-1.0, 0.5], [50.0, 50.0]]), random_source=InsecureRNG(1),
+        )  # fmt: skip
+        assert np.all(np.isfinite(release.loc))
+        assert np.linalg.eigvalsh(release.moments()[1]).min() > 0.0
+
+
 def test_plans_and_records_are_checked(points):
     single = dpi.PrivacyPlan.from_noise_multiplier(3.0, None, 3, 1e-5, sampling="uniform", n_records=300)
     with pytest.raises(ValueError, match="plan"):

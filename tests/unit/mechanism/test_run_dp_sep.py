@@ -247,6 +247,36 @@ def test_bad_records_are_refused_before_a_key_is_taken(points):
     assert source.take_key() == InsecureRNG(1).take_key()
 
 
+@pytest.mark.parametrize("kind", ["ProbitRegression", "LogisticRegression"])
+def test_bad_records_of_regressions_are_refused_before_a_key_is_taken(rng, kind):
+    model, source = getattr(dpi.models, kind)(2), InsecureRNG(1)
+    X, y = rng.normal(size=(60, 2)), (rng.random(60) < 0.5).astype(float)
+    bad = X.copy()
+    bad[37, 1] = np.nan
+    cases = {
+        "X": [(bad, y), (X[:, :1], y), (X[0], y), (X[:0], y[:0])],
+        "y": [(X, y + 0.5), (X, y[:-1]), (X, y * np.nan)],
+    }
+    for name, pairs in cases.items():
+        for pair in pairs:
+            with pytest.raises(RecordError, match=name) as caught:
+                dpi.run_dp_sep(model, *pair, plan=plan(), n_records=60, random_source=source)
+            assert "37" not in str(caught.value)
+    with pytest.raises(TypeError, match="y must be given"):
+        dpi.run_dp_sep(model, X, plan=plan(), n_records=60, random_source=source)
+    assert source.take_key() == InsecureRNG(1).take_key()
+
+
+@pytest.mark.parametrize("kind", ["ProbitRegression", "LogisticRegression"])
+def test_one_record_of_a_regression_and_records_without_moments(kind):
+    model = getattr(dpi.models, kind)(2)
+    for X in (np.array([[0.3, -0.2]]), np.array([[1e300, 1e300], [0.1, 0.2]])):
+        release = dpi.run_dp_sep(model, X, np.ones(len(X)), plan=plan(), n_records=len(X), random_source=InsecureRNG(2))
+        posterior = dpi.noise_aware_posterior(release)
+        assert np.all(np.isfinite(posterior.mean))
+        assert np.all(posterior.stddev > 0.0)
+
+
 def test_a_forked_process_cannot_continue(points, monkeypatch):
     monkeypatch.setattr("os.getpid", iter(range(100)).__next__)
     with pytest.raises(RuntimeError, match="forked"):

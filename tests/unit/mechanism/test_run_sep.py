@@ -155,6 +155,23 @@ def test_argument_errors_name_the_argument(rng, changes, name):
         dpi.run_sep(**arguments)
 
 
+@pytest.mark.parametrize("method", ["sep", "ep", "adf"])
+def test_empty_components_and_one_record(method):
+    """Everything stays Gaussian; a component that ADF gives no record keeps its prior, and SEP and EP share records."""
+    model = dpi.models.GaussianMixture(2, 2, covariance=0.25, prior_scale=2.0)
+    start = np.array([[-1.0, 0.5], [50.0, 50.0]])
+    for X in (np.tile([-1.0, 0.5], (30, 1)), np.array([[-1.0, 0.5]])):
+        result = dpi.run_sep(model, X, method=method, start=start)
+        assert np.linalg.eigvalsh(result.precision).min() > 0.0
+        assert np.all(np.isfinite(result.loc))
+        if method == "adf":
+            np.testing.assert_allclose(result.precision[1], np.eye(2) / 4.0, atol=1e-12)
+            np.testing.assert_allclose(result.precision[0], (0.25 + len(X) / 0.25) * np.eye(2))
+        else:
+            # The prior does not tell the components apart, and one place of records does not either.
+            np.testing.assert_allclose(result.precision[0], result.precision[1], rtol=1e-6)
+
+
 def test_bad_records_are_refused():
     model = dpi.models.GaussianMixture(2, 2)
     for X in (np.ones((3, 3)), np.ones(3), np.ones((0, 2)), np.array([[1.0, np.nan]]), np.array([[1.0, np.inf]])):

@@ -1,10 +1,15 @@
-"""DPVIm (Jalko et al. 2023): aligned gradients, preconditioning and iterate averaging."""
+"""DPVIm (Jalko et al. 2023): aligned gradients, preconditioning, iterate averaging, and the iterates' own spread."""
 
+from dataclasses import replace
+
+import numpy as np
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.inference import Posterior, noise_aware_posterior
+from dpinfer.inference.mixture import NormalMixtures
+from dpinfer.inference.theta import IndependentTheta
 from dpinfer.mechanism import RandomSource, run_dpvi
 from dpinfer.mechanism.scaling import GradScale, LearningRate
 from dpinfer.models import GeneralizedLinearModel
@@ -26,14 +31,15 @@ def run_dpvim(
     loss: str = "split",
     start: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     burn_in: str | float | int = "auto",
+    noise_aware: bool = True,
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
 ) -> tuple[Release, Posterior]:
-    """Run DPVI with aligned gradients and return its release and q at the average of the converged iterates.
+    """Run DPVI with aligned gradients and return its release and q around the average of the converged iterates.
 
     **Privacy.** Reads the records, through :func:`dpinfer.run_dpvi` only: adjacency, L2 sensitivity (C, on the n
-    preconditioned gradients of loc alone) and guarantee are those of `plan`.  The average is post-processing.
+    preconditioned gradients of loc alone) and guarantee are those of `plan`.  Average and spread are post-processing.
 
     Parameters
     ----------
@@ -49,12 +55,15 @@ def run_dpvim(
         As in :func:`dpinfer.run_dpvi`.
     burn_in : "auto", float in [0, 1), or int
         First iterate averaged; "auto" is found by a trend test and averages the last half at most.
+    noise_aware : bool
+        Add the sample variance of the averaged iterates of loc to the variance of q (the default, as the paper does),
+        or leave it out.
 
     Returns
     -------
     release : Release
     posterior : Posterior
-        Its ``method`` is "averaged": it does not count the privacy noise.
+        Its ``method`` is "averaged".
 
     Raises
     ------
@@ -66,8 +75,10 @@ def run_dpvim(
     Notes
     -----
     Jalko, Prediger, Honkela and Kaski (2023).  The gradient of raw_scale follows from the noisy gradient of loc at the
-    sampled theta, so it is neither clipped nor noised again.  Deviations: the loss is "split" unless asked otherwise,
-    and the converged part of the trace is found by this package's trend test.
+    sampled theta, so it is neither clipped nor noised again.  The spread of the iterates is that of the last one around
+    the optimum, so it overstates the error of an average of many; where the iterates mix slowly it is about right.
+    Deviations: the loss is "split" unless asked otherwise, and the converged part of the trace is found by this
+    package's trend test.
 
     Examples
     --------
@@ -96,4 +107,14 @@ def run_dpvim(
         progress=progress,
         random_source=random_source,
     )
-    return release, noise_aware_posterior(release, method="averaged", burn_in=burn_in)
+    posterior = noise_aware_posterior(release, method="averaged", burn_in=burn_in)
+    if not noise_aware:
+        return release, posterior
+    n = release.n_params
+    spread = release.params[posterior.burn_in :, :n].var(axis=0)
+    mean, zero = posterior.optimum_mean, np.zeros(n)
+    theta = IndependentTheta(
+        NormalMixtures.single(mean[:n].copy(), spread), np.ones(n), zero, NormalMixtures.single(mean[n:].copy(), zero)
+    )
+    stddev = np.concatenate((np.sqrt(spread), zero))
+    return release, replace(posterior, distribution=theta, optimum_stddev=stddev)

@@ -92,15 +92,20 @@ def each(
         return posteriors
 
 
-def plug_in(params: FloatArray) -> list[IndependentTheta]:
-    """Return q at the given variational parameters (k, 2 n)."""
+def plug_in(params: FloatArray, spread: FloatArray | None = None) -> list[IndependentTheta]:
+    """Return q at the given variational parameters (k, 2 n), with its variance increased by `spread` (k, n)."""
     n = params.shape[1] // 2
     zero = np.zeros(n)
+    if spread is None:
+        spread = np.zeros((params.shape[0], n))
     return [
         IndependentTheta(
-            NormalMixtures.single(row[:n].copy(), zero), np.ones(n), zero, NormalMixtures.single(row[n:].copy(), zero)
+            NormalMixtures.single(row[:n].copy(), own.copy()),
+            np.ones(n),
+            zero,
+            NormalMixtures.single(row[n:].copy(), zero),
         )
-        for row in params
+        for row, own in zip(params, spread, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""DPVIm is aligned DPVI with averaged iterates."""
+"""DPVIm is aligned DPVI with averaged iterates, and the spread of the iterates added to q."""
 
 import numpy as np
 
@@ -20,3 +20,11 @@ def test_it_is_aligned_dpvi_and_the_average_of_the_iterates(rng):
     np.testing.assert_allclose(posterior.optimum_mean, release.params[200:].mean(axis=0))
     assert posterior.mean[0] > 0.3 > -0.3 > posterior.mean[1]
     assert "NOT PRIVATE" in release.guarantee
+    _, plain = run_dpvim(model, X, y, burn_in=0.5, noise_aware=False, random_source=InsecureRNG(1), **common)
+    np.testing.assert_array_equal(plain.mean, posterior.mean)
+    spread = release.params[200:, :2].var(axis=0)
+    np.testing.assert_allclose(np.diag(posterior.cov - plain.cov), spread, rtol=1e-9)
+    assert np.all(plain.optimum_stddev == 0.0)
+    np.testing.assert_allclose(posterior.optimum_stddev[:2], np.sqrt(spread))
+    draws = posterior.sample(20_000, seed=4)
+    np.testing.assert_allclose(draws.var(axis=0), np.diag(posterior.cov), rtol=0.06)

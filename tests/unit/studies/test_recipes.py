@@ -160,7 +160,7 @@ COMBINATIONS = [
         for recipe in ("plain", "paper")
         for method in ("exact", "laplace", "naive", "averaged")
     ],
-    *[(name, method, "dpvim") for name in STUDY_NAMES for method in ("naive", "averaged")],
+    *[(name, method, "dpvim") for name in STUDY_NAMES for method in ("naive", "averaged", "dpvim")],
 ]
 
 
@@ -172,7 +172,7 @@ def test_every_method_runs_with_every_recipe(name, method, recipe):
     got = chunk(name, 0, runs, method=method, recipe=recipe, epsilon=epsilon)
     n = len(recipes.find(name).parameters)
     ok = ~got.failed
-    plug_in = method in ("naive", "averaged")
+    plug_in = method in ("naive", "averaged", "dpvim")
     assert got.truth.shape == (runs, n)
     assert got.draws.shape == (20, runs, n)
     if plug_in or recipe == "tied":
@@ -187,6 +187,22 @@ def test_every_method_runs_with_every_recipe(name, method, recipe):
         assert np.all(got.width90[ok] > 0.0)
     known = name != "logistic-regression"
     assert np.all(np.isfinite(got.reference_width90)) == known
+
+
+def test_dpvim_adds_the_variance_of_the_iterates_to_that_of_the_average():
+    study = recipes.find("dirichlet-categorical")
+    model = study.published_model
+    settings = study._settings(model, "dpvim", 1.0, 300, {"n_steps": 100})[0]
+    data = simulate_data(model, 300, first=0, count=3, seed=SEED)
+    path = simulate_releases(model, data, settings, first=0, seed=SEED, n_threads=1).path[:, 50:]
+    changes = {"n_steps": 100, "n_records": 300, "recipe": "dpvim", "n_draws": 20}
+    got = {
+        method: study.run_chunk(0, 3, method=method, epsilon=1.0, seed=SEED, settings=changes)
+        for method in ("averaged", "dpvim")
+    }
+    np.testing.assert_array_equal(got["dpvim"].centre, got["averaged"].centre)
+    added = got["dpvim"].scale ** 2 - got["averaged"].scale ** 2
+    np.testing.assert_allclose(added, path[:, :, :2].var(axis=1), rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", STUDY_NAMES)
@@ -249,6 +265,7 @@ def test_laplace_is_near_the_exact_posterior_and_not_the_same():
         ({"recipe": "own"}, ValueError, "recipe"),
         ({"method": "laplace"}, ValueError, "method 'laplace' must be used with recipe"),
         ({"method": "exact", "recipe": "dpvim"}, ValueError, "recipe 'dpvim' must be used with"),
+        ({"method": "dpvim", "recipe": "paper"}, ValueError, "method 'dpvim' must be used with recipe 'dpvim'"),
         ({"burn_in": 1.0}, ValueError, "burn_in"),
         ({"burn_in": 1.0, "method": "averaged"}, ValueError, "burn_in"),
         ({"sample_rate": 0.0}, ValueError, "sample_rate"),

@@ -106,7 +106,7 @@ def _cached(
         centre = _with_variance(model, centre, dispersion_ratio)
     information = model.information(centre)
     gradients = _preconditioned(model, records, centre, information, raw_ratio)
-    factor = np.minimum(1.0, max_grad_norm / np.linalg.norm(gradients, axis=1))
+    factor = _shrink(gradients, max_grad_norm)
     plain = weights @ gradients
     clip_slope, bend, information_slope = np.empty(n), np.empty((n, n)), np.empty(n)
     for j in range(n):
@@ -118,7 +118,7 @@ def _cached(
             there = model.information(moved)
             # The mechanism preconditions, and so clips, by the information at the iterate.
             values = _preconditioned(model, records, moved, there, raw_ratio)
-            shrink = np.minimum(1.0, max_grad_norm / np.linalg.norm(values, axis=1))
+            shrink = _shrink(values, max_grad_norm)
             root = np.sqrt(there)
             ends.append((weights @ values[:, :n] * root, (weights * shrink) @ values[:, j] / root[j], there[j]))
         (low, low_clipped, low_information), (high, high_clipped, high_information) = ends
@@ -137,6 +137,11 @@ def _cached(
         bend=bend,
         information_slope=information_slope,
     )
+
+
+def _shrink(gradients: FloatArray, max_grad_norm: float) -> FloatArray:
+    """Return the clipping factor of each record, 1 for a gradient of zero."""
+    return np.asarray(max_grad_norm / np.maximum(np.linalg.norm(gradients, axis=1), max_grad_norm))
 
 
 def _with_variance(model: Model, loc: FloatArray, ratio: float) -> FloatArray:

@@ -26,6 +26,7 @@ SHARES = {
     "TableFile": 8, "GzipTableFile": 4, "LedgerFile": 5, "LedgerRows": 10, "RunCheckpointFile": 12,
     "PlainDocuments": 14,
     "StepSession": 5, "AffineSession": 4, "RandomNumbers": 4, "Inference": 4, "Study": 1,
+    "SiteSession": 4, "NetworkSession": 3, "NetworkPasses": 3,
 }  # fmt: skip
 SILENCE_SECONDS = 60.0
 MEMORY_BYTES = 4 * 2**30
@@ -34,8 +35,9 @@ MEMORY_BYTES = 4 * 2**30
 def targets():
     from tests.reference.fuzzed_bindings import BINDINGS
     from tests.reference.fuzzed_loaders import LOADERS
+    from tests.reference.fuzzed_sessions import SESSIONS
 
-    return {kind.__name__: kind for kind in (*LOADERS, *BINDINGS)}
+    return {kind.__name__: kind for kind in (*LOADERS, *BINDINGS, *SESSIONS)}
 
 
 def work(name, first, count, seed):

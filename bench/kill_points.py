@@ -1,10 +1,11 @@
 """Kill processes with SIGKILL at random moments: nothing lost, nothing half-written, nothing charged or drawn twice.
 
-Three kinds of victim, each killed again and again until it gets through:
+Four kinds of victim, each killed again and again until it gets through:
   fit    a private run with a ledger and a checkpoint, which then saves its release.  After every kill the ledger is
          whole and holds at most one charge, the checkpoint is whole or absent and keeps its key, the release is whole
          or absent.  In the end there is one release, equal to that of a run that was not disturbed (a fixed key takes
          the place of the system's), one charge, no checkpoint, and no part of one.
+  sep    the same for DP-SEP of a network.
   study  a coverage study with a checkpoint folder; in the end the undisturbed result, bit for bit.
   save   a process that saves releases of different lengths over one file; after every kill the file is one of them.
 The delay before a kill is uniform over what the victim takes when it is left alone.  The victims are forks of a process
@@ -19,6 +20,7 @@ import random
 import signal
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +38,15 @@ class FixedKey(OSRandomSource):
         return bytes(range(32))
 
 
-def fit(folder, size, ready):
+def dpvi_run(X, y, **options):
+    return dpi.run_dpvi(dpi.models.LogisticRegression(3), X, y, max_grad_norm=2.0, **options)
+
+
+def dp_sep_run(X, y, **options):
+    return dpi.run_dp_sep(dpi.models.BayesianNeuralNetwork(3, 5), X, y, **options)
+
+
+def fit(folder, size, ready, mechanism=dpvi_run):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(400, 3))
     y = (rng.random(400) < 0.5).astype(float)
@@ -48,13 +58,11 @@ def fit(folder, size, ready):
         ledger.add_dataset("people", budget=(plan.epsilon, 1e-5))
     checkpoint = RunCheckpoint(folder / "run.checkpoint", interval=0.02)
     if not (folder / "fit.release").exists():
-        release = dpi.run_dpvi(
-            dpi.models.LogisticRegression(3),
+        release = mechanism(
             X,
             y,
             plan=plan,
             n_records=400,
-            max_grad_norm=2.0,
             n_threads=1,
             random_source=FixedKey(),
             checkpoint=checkpoint,
@@ -153,6 +161,8 @@ class Victim:
 
 
 class Fit(Victim):
+    arrays = ("noisy_gradients", "final_params")
+
     def begin(self):
         self.keys = set()
 
@@ -181,7 +191,11 @@ class Fit(Victim):
         (charge,) = dpi.PrivacyLedger(self.folder / "spent.ledger").dataset("people").runs()
         if charge.run != release.settings["ledger"]["run"]:
             raise SystemExit("fit: the release is not the charged run's")
-        return release.noisy_gradients.tobytes(), release.final_params.tobytes(), charge.event
+        return *(getattr(release, name).tobytes() for name in self.arrays), charge.event
+
+
+class Sep(Fit):
+    arrays = ("noisy_sums", "loc", "precision")
 
 
 class Study(Victim):
@@ -210,7 +224,12 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     generator = random.Random(arguments.seed)
-    shares = {"fit": (Fit, fit, 4000, 0.5), "study": (Study, study, 16, 0.25), "save": (Save, save, 60, 0.25)}
+    shares = {
+        "fit": (Fit, fit, 4000, 0.3),
+        "sep": (Sep, partial(fit, mechanism=dp_sep_run), 1500, 0.2),
+        "study": (Study, study, 16, 0.25),
+        "save": (Save, save, 60, 0.25),
+    }
     total = 0
     for name, (kind, work, size, share) in shares.items():
         victim = kind(name, work, size)

@@ -36,6 +36,15 @@ class Split:
     def rmse(self, mean):
         return float(np.sqrt(np.mean((self.test_response - self.loc - self.scale * mean) ** 2)))
 
+    def held_out(self, seed, share=0.1):
+        """Return the split of the training records alone, for choices that must not see the test records."""
+        order = np.random.default_rng(seed).permutation(self.y.size)
+        test, train = np.split(order, [round(share * self.y.size)])
+        response = self.loc + self.scale * self.y
+        return Split(
+            np.ascontiguousarray(self.X[train]), self.y[train], self.X[test], response[test], self.loc, self.scale
+        )
+
     def log_likelihood(self, mean, variance):
         error = self.test_response - self.loc - self.scale * mean
         total = self.scale**2 * variance

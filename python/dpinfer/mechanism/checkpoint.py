@@ -25,7 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 
 _MAGIC = b"dpinfer checkpoint 1\nSECRET: whoever reads this file can take the noise out of the release.\n"
 _SECRET_BYTES = 32
-_MAX_DIMENSIONS = 2
+_MAX_DIMENSIONS = 3
 # Saving takes at most about a tenth of the run.
 _SHARE = 10.0
 

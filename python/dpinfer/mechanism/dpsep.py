@@ -2,6 +2,8 @@
 
 import math
 import os
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,9 @@ from dpinfer._version import __version__
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_dpsep import run_network_dp_sep
-from dpinfer.mechanism.private_run import private_run
+from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
+from dpinfer.mechanism.run_state import hash_numbers, restore, snapshot
 from dpinfer.mechanism.site_sessions import (
     SiteModel,
     check_site_model,
@@ -68,6 +71,7 @@ def run_dp_sep(
     progress: bool | ProgressCallback = False,
     ledger: LedgerAccount | None = None,
     random_source: RandomSource | None = None,
+    checkpoint: CheckpointArgument = None,
 ) -> SiteRelease | NetworkRelease:
     """Run differentially private stochastic expectation propagation and release its whole trace.
 
@@ -136,6 +140,8 @@ def run_dp_sep(
     random_source : RandomSource, optional
         The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
         that are marked NOT PRIVATE.
+    checkpoint : path-like or RunCheckpoint, optional
+        A file from which an interrupted run goes on, as in :func:`dpinfer.run_dpvi`.  SECRET while it exists.
 
     Returns
     -------
@@ -146,7 +152,9 @@ def run_dp_sep(
     TypeError, ValueError
         If an argument is wrong, or the plan's event does not fit the sampling.
     RecordError
-        If the records cannot be used.
+        If the records cannot be used, or are not those of the interrupted run.
+    CheckpointError
+        If `checkpoint` is of a run with other settings, is in use, or is not a checkpoint.
 
     Notes
     -----
@@ -190,6 +198,7 @@ def run_dp_sep(
             progress=progress,
             ledger=ledger,
             random_source=random_source,
+            checkpoint=checkpoint,
         )
     check_site_model(model)
     if not isinstance(plan, PrivacyPlan):
@@ -228,9 +237,27 @@ def run_dp_sep(
     if not isinstance(source, RandomSource):
         raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
     report = resolve_progress(progress, "private steps")
-    if start is not None:
-        start_loc(model, start, np.zeros)
+    public_start = None if start is None else start_loc(model, start, np.zeros)
     prior = site_prior(model)
+
+    def description() -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "model": model.to_dict(),
+            "plan": plan.to_dict(),
+            "n_records": n_records,
+            "sites": sites,
+            "max_site_norm": norm,
+            "block_weight": block_weight,
+            "isotropic": bool(isotropic),
+            "floor": floor,
+            "trust_radius": trust_radius,
+            "n_nodes": n_nodes,
+            "damping": hash_numbers(rates),
+            "annealing": hash_numbers(temperatures),
+            "start": None if public_start is None else hash_numbers(public_start),
+        }
+
     with private_run(
         plan.event,
         adjacency=plan.adjacency,
@@ -238,8 +265,8 @@ def run_dp_sep(
         mechanism="dp_sep",
         source=source,
         ledger=ledger,
-        checkpoint=None,
-        description=dict,
+        checkpoint=checkpoint,
+        description=description,
     ) as private:
         # From here on the records are read; nothing is drawn before private.begin().
         records = check_site_records(model, X, y)
@@ -271,8 +298,10 @@ def run_dp_sep(
 
         deviation = plan.noise_multiplier * norm / (plan.sample_rate * block_weight)
         floors = _floors(prior.precision, floor, rates, deviation)
-        private.begin((records.features,))
-        trace = _trace(iterate, session_at, plan, rates, floors, temperatures, block_weight, report)
+        done, saved = private.begin(records.arrays)
+        trace = _trace(
+            iterate, session_at, plan, rates, floors, temperatures, block_weight, report, private, done, saved
+        )
     return SiteRelease(
         **trace,
         damping=rates,
@@ -309,24 +338,31 @@ def run_dp_sep(
 
 def _trace(
     iterate: SiteIterate,
-    session_at: Any,
+    session_at: Callable[[float], _native.SiteSession],
     plan: PrivacyPlan,
     rates: FloatArray,
     floors: FloatArray,
     temperatures: FloatArray,
     block_weight: float,
     report: ProgressCallback,
+    private: PrivateRun,
+    done: int,
+    saved: Mapping[str, FloatArray],
 ) -> dict[str, Any]:
-    """Run every step and return the arrays of the release."""
+    """Run the steps that are not `done`, and return the arrays of the release."""
     steps, sigma = plan.n_steps, plan.noise_multiplier
     blocks, d = iterate.loc.shape
     locs = np.empty((steps + 1, blocks, d))
     precisions = np.empty((steps + 1, blocks, d * (d + 1) // 2))
     sums = np.empty((steps, blocks * (d + d * (d + 1) // 2)))
+    kept = {"loc": locs[:steps], "precision": precisions[:steps], "sums": sums}
+    iterate.state = restore(kept, iterate.state, done, saved)
     process = os.getpid()
-    session, warmth = session_at(temperatures[0]), temperatures[0]
-    used = iterate.used(floors[0])
-    for step in range(steps):
+    # After the last step no session is needed; a release whose caller died before saving it is made again.
+    warmth = temperatures[min(done, steps - 1)]
+    session = session_at(warmth)
+    used = iterate.used(floors[done])
+    for step in range(done, steps):
         if os.getpid() != process:
             raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
         if temperatures[step] != warmth:
@@ -342,7 +378,9 @@ def _trace(
         linear = sums[step, : blocks * d].reshape(blocks, d) / plan.sample_rate
         precision = smat(sums[step, blocks * d :].reshape(blocks, -1), d) / (plan.sample_rate * block_weight)
         used = iterate.move(linear, precision, rates[step], floors[step + 1])
-        report(step + 1, steps)
+        made = step + 1
+        private.save(made, partial(snapshot, kept, iterate.state, made), last=made == steps)
+        report(made, steps)
     locs[steps], precisions[steps] = iterate.loc, svec(iterate.precision)
     return {"loc": locs, "precision": precisions, "noisy_sums": sums}
 

@@ -1,6 +1,5 @@
 """DPVI: DP-SGD on the evidence lower bound, releasing the whole noisy gradient trace."""
 
-import hashlib
 import math
 import os
 from collections.abc import Mapping
@@ -15,11 +14,11 @@ from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer._version import __version__
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
-from dpinfer.errors import CheckpointError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.records import check_conjugate_records, check_records
+from dpinfer.mechanism.run_state import hash_numbers, restore, snapshot
 from dpinfer.mechanism.scaling import FisherScaling, GradScale, LearningRate, StepPolicy, largest_natural_rate
 from dpinfer.mechanism.sessions import ConjugateSession, GlmSession, GradientSession, SessionSettings
 from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model, default_max_grad_norm
@@ -256,7 +255,7 @@ def run_dpvi(
             "max_grad_norm": max_grad_norm,
             "settings": asdict(settings),
             "scaling": None if fisher is None else [getattr(fisher, item.name) for item in fields(fisher)[1:]],
-            "numbers": _hash(params, beta, policy.learning_rate(0, params, beta)),
+            "numbers": hash_numbers(params, beta, policy.learning_rate(0, params, beta)),
         }
 
     with private_run(
@@ -376,8 +375,7 @@ class _Run:
         scales = np.empty((steps if policy.varying_scale else 1, width))
         rates = np.empty((steps if policy.varying_rate else 1, 2 * n))
         kept = {"params": all_params, "gradients": gradients, "points": points, "scales": scales, "rates": rates}
-        if done:
-            params = _restore(kept, params, done, saved)
+        params = restore(kept, {"next": params}, done, saved)["next"]
         for step in range(done, steps):
             all_params[step] = params
             beta = policy.grad_scale(step, params)
@@ -387,7 +385,7 @@ class _Run:
             gradients[step], full = self._step(step, params, beta, points)
             params = params - stepsize * full
             made = step + 1
-            private.save(made, partial(_snapshot, kept, params, made), last=made == steps)
+            private.save(made, partial(snapshot, kept, {"next": params}, made), last=made == steps)
             report(made, steps)
         beta_used = scales if policy.varying_scale else scales[0]
         return {
@@ -426,29 +424,6 @@ class _Run:
         z = draws[0]
         points[step] = loc + s * z
         return released, np.concatenate((released, z * slope * released + rate * entropy))
-
-
-def _snapshot(kept: Mapping[str, FloatArray], params: FloatArray, made: int) -> dict[str, FloatArray]:
-    return {"next": params, **{name: array[: min(made, len(array))] for name, array in kept.items()}}
-
-
-def _restore(
-    kept: Mapping[str, FloatArray], params: FloatArray, done: int, saved: Mapping[str, FloatArray]
-) -> FloatArray:
-    """Fill in the steps that were done, and return the parameters after them."""
-    wanted = {name: array.shape for name, array in _snapshot(kept, params, done).items()}
-    if done > len(kept["params"]) or {name: array.shape for name, array in saved.items()} != wanted:
-        raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
-    for name, array in kept.items():
-        array[: len(saved[name])] = saved[name]
-    return saved["next"]
-
-
-def _hash(*arrays: FloatArray) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
-    return digest.hexdigest()
 
 
 def _max_grad_norm(model: Model, value: float | str, raw_ratio: float | None) -> float:

@@ -2,7 +2,9 @@
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,9 @@ from dpinfer._version import __version__
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_records import check_network_records
-from dpinfer.mechanism.private_run import private_run
+from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
+from dpinfer.mechanism.run_state import hash_numbers, restore, snapshot
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease
 
@@ -144,6 +147,7 @@ def run_network_dp_sep(
     progress: bool | ProgressCallback = False,
     ledger: LedgerAccount | None = None,
     random_source: RandomSource | None = None,
+    checkpoint: CheckpointArgument = None,
 ) -> NetworkRelease:
     """Run DP-SEP for a Bayesian network and release its whole trace.
 
@@ -184,6 +188,8 @@ def run_network_dp_sep(
         refused.
     random_source : RandomSource, optional
         The operating system's generator by default.
+    checkpoint : path-like or RunCheckpoint, optional
+        A file from which an interrupted run goes on, as in :func:`dpinfer.run_dpvi`.  SECRET while it exists.
 
     Returns
     -------
@@ -195,7 +201,9 @@ def run_network_dp_sep(
     TypeError, ValueError
         If an argument is wrong.
     RecordError
-        If the records cannot be used.
+        If the records cannot be used, or are not those of the interrupted run.
+    CheckpointError
+        If `checkpoint` is of a run with other settings, is in use, or is not a checkpoint.
 
     Notes
     -----
@@ -236,6 +244,17 @@ def run_network_dp_sep(
     else:
         loc = check_float_array("start", start, (model.n_params,)).copy()
     norm = settings.max_site_norm
+
+    def description() -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "model": model.to_dict(),
+            "plan": plan.to_dict(),
+            "n_records": n_records,
+            "settings": asdict(settings),
+            "start": hash_numbers(loc),
+        }
+
     with private_run(
         plan.event,
         adjacency=plan.adjacency,
@@ -243,8 +262,8 @@ def run_network_dp_sep(
         mechanism="dp_sep",
         source=source,
         ledger=ledger,
-        checkpoint=None,
-        description=dict,
+        checkpoint=checkpoint,
+        description=description,
     ) as private:
         # From here on the records are read; nothing is drawn before private.begin().
         features, response = check_network_records(model, X, y)
@@ -260,8 +279,7 @@ def run_network_dp_sep(
             n_threads=threads,
         )
         run = _Run(model, plan, settings, session, n_records=n_records)
-        private.begin((features, response))
-        trace = run.trace(loc, report)
+        trace = run.trace(loc, report, private, *private.begin((features, response)))
     return NetworkRelease(
         **trace,
         noise_stddev=plan.noise_multiplier * norm,
@@ -324,8 +342,15 @@ class _Run:
         stationary = self._sum_stddev / (self._settings.block_weight * noise) * math.sqrt(0.5 * rate)
         return self._model.prior_precision + self._settings.floor * max(stationary, math.sqrt(accumulated))
 
-    def trace(self, loc: FloatArray, report: ProgressCallback) -> dict[str, FloatArray]:
-        """Run every step and return the arrays of the release."""
+    def trace(
+        self,
+        loc: FloatArray,
+        report: ProgressCallback,
+        private: PrivateRun,
+        done: int,
+        saved: Mapping[str, FloatArray],
+    ) -> dict[str, FloatArray]:
+        """Run the steps that are not `done`, and return the arrays of the release."""
         model, plan, session = self._model, self._plan, self._session
         n, steps, rate = model.n_params, plan.n_steps, plan.sample_rate
         prior = model.prior_precision
@@ -335,7 +360,19 @@ class _Run:
         shape = model.noise_shape + 0.5 * self._n_records
         noise, accumulated = _START_NOISE, 0.0
         precision = np.full(n, self.floor(noise, self._rates[0], 0.0))
-        for step, r in enumerate(self._rates):
+        kept = {
+            "loc": locs[:steps],
+            "precision": precisions[:steps],
+            "noise": noises[:steps],
+            "floor": floors[:steps],
+            "sums": sums,
+            "weights": all_weights,
+        }
+        state = restore(kept, _state(loc, precision, noise, accumulated), done, saved)
+        loc, precision = state["next_loc"], state["next_precision"]
+        noise, accumulated = (float(value) for value in state["next_scalars"])
+        for step in range(done, steps):
+            r = self._rates[step]
             if os.getpid() != self._process:
                 raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
             floor = self.floor(noise, r, accumulated)
@@ -356,7 +393,10 @@ class _Run:
             slow = max(r, _LEAST_NOISE_RATE)
             moved = (1.0 - slow) * noise + slow * (model.noise_rate + residuals) / (shape - 1.0)
             noise = max(min(max(moved, _NOISE_FALL * noise), _NOISE_RISE * noise), _LEAST_NOISE)
-            report(step + 1, steps)
+            made = step + 1
+            state = _state(loc, precision, noise, accumulated)
+            private.save(made, partial(snapshot, kept, state, made), last=made == steps)
+            report(made, steps)
         locs[steps], precisions[steps], noises[steps] = loc, precision, noise
         floors[steps] = prior + self._settings.floor * math.sqrt(accumulated)
         return {
@@ -368,3 +408,7 @@ class _Run:
             "damping": self._rates,
             "floor": floors,
         }
+
+
+def _state(loc: FloatArray, precision: FloatArray, noise: float, accumulated: float) -> dict[str, FloatArray]:
+    return {"next_loc": loc, "next_precision": precision, "next_scalars": np.array([noise, accumulated])}

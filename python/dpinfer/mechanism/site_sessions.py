@@ -44,6 +44,11 @@ class SiteRecords:
     features: FloatArray
     response: FloatArray | None
 
+    @property
+    def arrays(self) -> tuple[FloatArray, ...]:
+        """Everything that the kernels read."""
+        return (self.features,) if self.response is None else (self.features, self.response)
+
 
 def check_site_model(model: Any) -> SiteModel:
     """Return the model if the engine has its sites."""

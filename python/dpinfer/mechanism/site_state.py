@@ -3,6 +3,7 @@
 **Privacy.** Reads no records: everything here is a function of released sums and public numbers.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,6 +107,15 @@ class SiteIterate:
         self._size = loc.shape[1]
         self._base = prior.precision * np.eye(self._size)
         self._eta = (precision @ loc[..., None])[..., 0]
+
+    @property
+    def state(self) -> dict[str, FloatArray]:
+        """What all later moves start from: mean and precision, and the linear parameters of natural sites."""
+        return {"next_loc": self.loc, "next_precision": self.precision, "next_eta": self._eta}
+
+    @state.setter
+    def state(self, values: Mapping[str, FloatArray]) -> None:
+        self.loc, self.precision, self._eta = (values[name] for name in ("next_loc", "next_precision", "next_eta"))
 
     def used(self, floor: float) -> FloatArray:
         """Return the precision that is used, (J, d, d): the raw one, projected and floored."""

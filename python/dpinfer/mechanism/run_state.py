@@ -1,0 +1,66 @@
+"""The state of a private run between two steps: what its checkpoint keeps, and what it goes on from."""
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.errors import CheckpointError
+
+__all__ = ["hash_numbers", "restore", "snapshot"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def snapshot(trace: Mapping[str, FloatArray], current: Mapping[str, FloatArray], made: int) -> dict[str, FloatArray]:
+    """Return the state after `made` steps: what was released, and where the run stands.
+
+    Parameters
+    ----------
+    trace : mapping from name to array
+        Arrays with a row for each step; those with one row hold what is the same in all.
+    current : mapping from name to array
+        Whatever the next step starts from; no name of `trace`.
+    made : int
+    """
+    return {**current, **{name: array[: min(made, len(array))] for name, array in trace.items()}}
+
+
+def restore(
+    trace: Mapping[str, FloatArray], current: Mapping[str, FloatArray], done: int, saved: Mapping[str, FloatArray]
+) -> dict[str, FloatArray]:
+    """Fill the rows of `trace` that are `done` from what was saved, and return where the run stands.
+
+    Parameters
+    ----------
+    trace : mapping from name to array
+        Changed in place.
+    current : mapping from name to array
+        Where the run started: gives names and shapes, and is returned when nothing was done.
+    done : int
+    saved : mapping from name to array
+        A :func:`snapshot`.
+
+    Raises
+    ------
+    CheckpointError
+        If it is no snapshot of such a run.
+    """
+    if not done:
+        return dict(current)
+    steps = max(len(array) for array in trace.values())
+    wanted = {name: array.shape for name, array in snapshot(trace, current, done).items()}
+    if done > steps or {name: array.shape for name, array in saved.items()} != wanted:
+        raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
+    for name, array in trace.items():
+        array[: len(saved[name])] = saved[name]
+    return {name: saved[name] for name in current}
+
+
+def hash_numbers(*arrays: FloatArray) -> str:
+    """Return a hash of public numbers, for the description of a run's settings."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+    return digest.hexdigest()

@@ -307,7 +307,8 @@ def test_a_run_of_another_mechanism_is_refused(data, path):
 # A process that is killed
 
 
-def killable(folder):
+def killable(folder, pause=0.0):
+    """Run, and wait `pause` seconds after every report of progress, so that there is time for a kill."""
     rng = np.random.default_rng(5)
     X = rng.normal(size=(300, 3))
     y = (rng.random(300) < 0.5).astype(float)
@@ -315,7 +316,14 @@ def killable(folder):
     account = dpi.PrivacyLedger(folder / "spent.ledger").dataset("people")
     place = RunCheckpoint(folder / "run.checkpoint", interval=0.02)
     return dpi.run_dp_sep(
-        dpi.models.BayesianNeuralNetwork(3, 5), X, y, plan=plan, n_records=300, checkpoint=place, ledger=account
+        dpi.models.BayesianNeuralNetwork(3, 5),
+        X,
+        y,
+        plan=plan,
+        n_records=300,
+        checkpoint=place,
+        ledger=account,
+        progress=lambda done, total: time.sleep(pause),
     )
 
 
@@ -324,7 +332,7 @@ def test_a_killed_process(tmp_path):
     """Killed at some step; this process goes on with it: one charge, and the key and the sums that it had saved."""
     account = dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("people", budget=(30.0, 1e-5))
     place = RunCheckpoint(tmp_path / "run.checkpoint")
-    program = f"from pathlib import Path\nimport {__name__} as here\nhere.killable(Path({str(tmp_path)!r}))"
+    program = f"from pathlib import Path\nimport {__name__} as here\nhere.killable(Path({str(tmp_path)!r}), pause=0.05)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), *sys.path))}
     with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
         deadline = time.monotonic() + 60.0

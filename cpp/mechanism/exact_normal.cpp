@@ -1,5 +1,6 @@
 #include "mechanism/exact_normal.hpp"
 
+#include <bit>
 #include <cmath>
 
 #include "mechanism/fixed_point.hpp"
@@ -62,11 +63,10 @@ Fixed<kFraction> minus_two_logs(Fixed<kFraction> u) {
   constexpr auto kOne = Fixed<kFraction>::from_integer(1);
   // u = 2^-shift m with m in [1/2, 1], doubled once more below sqrt(1/2): then |log m| <= log(2) / 2.
   int shift = 0;
-  for (std::size_t i = u.kLimbs; u.integer() == 0 && i-- > 0;) {
-    if (u.limb[i] == 0) continue;
-    shift = u.kFractionBits - 64 * static_cast<int>(i) - 64;
-    for (std::uint64_t top = u.limb[i]; (top >> 63) == 0; top <<= 1) ++shift;
-    break;
+  if (u.integer() == 0) {
+    std::size_t i = kFraction - 1;
+    while (i > 0 && u.limb[i] == 0) --i;
+    shift = 64 * static_cast<int>(kFraction - 1 - i) + std::countl_zero(u.limb[i]);
   }
   u = shifted_left(u, shift);
   constexpr std::uint64_t kRootHalf = 0xb504f333f9de6484ULL;  // sqrt(1/2), upper 64 bits

@@ -7,6 +7,7 @@ the tails have the laws of a rounded Gaussian (every interval at 99.9%).  ``--dr
 """
 
 import argparse
+import math
 import statistics
 import sys
 import time
@@ -110,7 +111,7 @@ def shape(key, n_draws):
     tails = np.array(TAILS)
     counts, beyond = np.zeros(cells.size, dtype=np.int64), np.zeros(tails.size, dtype=np.int64)
     total = squares = lag = 0.0
-    n_blocks = max(1, int(n_draws) // BLOCK)
+    n_blocks = max(1, math.ceil(n_draws / BLOCK))
     start, shown = time.perf_counter(), time.perf_counter()
     for block in range(n_blocks):
         draws, _ = _native.rounded_gaussian(key, block, scale, BLOCK)

@@ -12,6 +12,7 @@ import warnings
 
 from dpinfer.accounting import (
     AccountantFallbackWarning,
+    Adjacency,
     GaussianEvent,
     PoissonSampled,
     SampledWithoutReplacement,
@@ -19,6 +20,7 @@ from dpinfer.accounting import (
     account,
     calibrate_noise_multiplier,
 )
+from dpinfer.accounting.renyi_filter import RenyiFilter
 
 DELTA = 1e-5
 REGIMES = [
@@ -95,6 +97,23 @@ def calibration_table():
         )
 
 
+def filter_table():
+    """Print the least noise that the ledger's filter admits as one run, next to the tight rule's."""
+    print(f"\nleast noise multiplier that a filter's budget admits, rate 0.1, 10000 steps, delta = {DELTA:g}")
+    print(f"{'epsilon':>8} {'order':>6} {'filter':>9} {'pld':>9} {'ratio':>6}")
+    for epsilon in (0.1, 0.3, 1.0, 3.0, 8.0):
+        rule = RenyiFilter(epsilon, DELTA)
+        low, high = 1.0, 2000.0
+        while high / low > 1.0001:
+            middle = (low * high) ** 0.5
+            fits = rule.bound(poisson(middle, 0.1, 10_000), Adjacency.ADD_REMOVE).epsilon <= epsilon
+            low, high = (low, middle) if fits else (middle, high)
+        tight = calibrate_noise_multiplier(
+            lambda noise: poisson(noise, 0.1, 10_000), target_epsilon=epsilon, target_delta=DELTA
+        )
+        print(f"{epsilon:8g} {rule.order:6d} {high:9.3f} {tight:9.3f} {high / tight:6.3f}")
+
+
 def without_replacement():
     event = SelfComposed(SampledWithoutReplacement(1000, 1, GaussianEvent(2.0)), 100_000)
     print("\nwithout replacement, 1 of 1000 records, 100 epochs, noise 1 per sensitivity, replace-one:")
@@ -113,6 +132,7 @@ def main():
         warnings.simplefilter("ignore", AccountantFallbackWarning)
         epsilon_table(("pld", "rdp") if options.skip_prv else ("pld", "prv", "rdp"))
     calibration_table()
+    filter_table()
     without_replacement()
 
 

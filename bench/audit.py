@@ -17,7 +17,7 @@ import numpy as np
 import dpinfer as dpi
 from dpinfer.accounting import Adjacency
 from dpinfer.auditing import audit, audit_one_run
-from dpinfer.mechanism import sessions, site_sessions
+from dpinfer.mechanism import network_sessions, sessions, site_sessions
 from dpinfer.testing import InsecureRNG
 
 KINDS = ("neighbours", "sampling", "noise", "distinguishing")
@@ -62,7 +62,7 @@ def mutants(path, runs, seed):
     library = sessions._native
     print(f"\nmutants at {runs} trials a data set: how many checks of each kind fail")
     print(f"{'':34s}" + "".join(f"{kind:>16}" for kind in KINDS))
-    sessions._native = site_sessions._native = module
+    sessions._native = site_sessions._native = network_sessions._native = module
     ok = True
     try:
         for name in ("none", *module.mutants):
@@ -72,7 +72,7 @@ def mutants(path, runs, seed):
             ok = ok and result.passed == (name == "none")
     finally:
         module.activate_mutant("none")
-        sessions._native = site_sessions._native = library
+        sessions._native = site_sessions._native = network_sessions._native = library
     # The one bug that is in the claim, not in the code: replacement calibrated to C instead of 2 C.
     right = Adjacency.sensitivity_factor
     Adjacency.sensitivity_factor = property(lambda self: 1.0)

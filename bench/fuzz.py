@@ -1,9 +1,9 @@
 """Feed every loader and every compiled function a million broken inputs: no crash, no hang, no undocumented error.
 
 Inputs are made by mutation, from a seed and a number, so that each can be made again.  Each target runs in a process
-of its own; a finding is an input after which that process is gone, has been silent for a minute, or has raised an error
-that the target does not document (for sums, also: a sum that exceeds what its records may contribute).  Memory is
-limited to 4 GiB, so that a size read from a file and believed shows as a MemoryError.
+of its own; a finding is an input after which that process is gone, has computed for a minute or been silent for ten, or
+has raised an error that the target does not document (for sums, also: a sum that exceeds what its records may
+contribute).  Memory is limited to 4 GiB, so that a size read from a file and believed shows as a MemoryError.
 
     python bench/fuzz.py [--inputs 1000000] [--seed 0] [--target LedgerFile] [--jobs 2]
 """
@@ -26,26 +26,30 @@ SHARES = {
     "TableFile": 8, "GzipTableFile": 4, "LedgerFile": 5, "LedgerRows": 10, "RunCheckpointFile": 12,
     "PlainDocuments": 14,
     "StepSession": 5, "AffineSession": 4, "RandomNumbers": 4, "Inference": 4, "Study": 1,
+    "SiteSession": 4, "NetworkSession": 3, "NetworkPasses": 3,
 }  # fmt: skip
-SILENCE_SECONDS = 60.0
+BUSY_SECONDS, SILENCE_SECONDS = 60.0, 600.0
 MEMORY_BYTES = 4 * 2**30
 
 
 def targets():
     from tests.reference.fuzzed_bindings import BINDINGS
     from tests.reference.fuzzed_loaders import LOADERS
+    from tests.reference.fuzzed_sessions import SESSIONS
 
-    return {kind.__name__: kind for kind in (*LOADERS, *BINDINGS)}
+    return {kind.__name__: kind for kind in (*LOADERS, *BINDINGS, *SESSIONS)}
 
 
 def work(name, first, count, seed):
     """Run one target in this process, and tell standard output how it goes."""
     import faulthandler
     import resource
+    import signal
 
     from tests.reference.fuzzing import UndocumentedError
 
     faulthandler.enable()
+    faulthandler.register(signal.SIGPROF, chain=True)
     accepted = slowest = 0
     memory = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:
@@ -54,8 +58,10 @@ def work(name, first, count, seed):
         start = told = time.perf_counter()
         for number in range(first, first + count):
             before = time.perf_counter()
-            # The watchdog: an input that takes longer ends the process with the place where it hangs.
+            # The watchdogs: an input that takes longer, by the processor's clock (a machine may be busy with other
+            # things) or by the wall's, ends the process with the place where it hangs.
             if number % 64 == 0 or before - told > 1.0:
+                signal.setitimer(signal.ITIMER_PROF, BUSY_SECONDS)
                 faulthandler.dump_traceback_later(SILENCE_SECONDS, exit=True)
                 print("at", number, flush=True)
                 told = before

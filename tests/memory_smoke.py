@@ -89,8 +89,14 @@ def runs():
             model, features, response, plan=plan, n_records=1500, max_grad_norm=2.0, n_threads=2, **options
         )
         print(type(model).__name__, release.noisy_gradients.shape)
-    sites = dpi.run_dp_sep(dpi.models.ProbitRegression(9), X, binary, plan=plan, n_records=1500, n_threads=2)
-    print("sites", sites.loc.shape, dpi.noise_aware_posterior(release).mean)
+    print("posterior", dpi.noise_aware_posterior(release).mean)
+    for model, records in (
+        (dpi.models.ProbitRegression(9), (X, binary)),
+        (dpi.models.GaussianMixture(3, 2), (X[:, :2],)),
+        (dpi.models.BayesianNeuralNetwork(9, 5), (X, binary)),
+    ):
+        sites = dpi.run_dp_sep(model, *records, plan=plan, n_records=1500, n_threads=2)
+        print("sites", type(model).__name__, sites.noisy_sums.shape)
 
 
 if __name__ == "__main__":

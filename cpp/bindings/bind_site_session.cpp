@@ -21,6 +21,7 @@ void bind_site_session(py::module_& module) {
     session.def(
         name,
         [sum](Self& self, std::uint64_t step, double noise_multiplier) {
+          check_state(self);
           check_noise(noise_multiplier);
           return filled<double>(self.session.length(),
                                 [&](Doubles out) { (self.session.*sum)(step, noise_multiplier, out); });
@@ -33,6 +34,7 @@ void bind_site_session(py::module_& module) {
       .def(
           "poisson_sum",
           [](Self& self, std::uint64_t step, double sample_rate, double noise_multiplier) {
+            check_state(self);
             check_noise(noise_multiplier);
             check_rate(sample_rate);
             return filled<double>(self.session.length(), [&](Doubles out) {
@@ -43,6 +45,7 @@ void bind_site_session(py::module_& module) {
       .def(
           "clipped_poisson_sum",
           [](Self& self, std::uint64_t step, double sample_rate) {
+            check_state(self);
             check_rate(sample_rate);
             return filled<std::int64_t>(self.session.length(), [&](std::span<std::int64_t> out) {
               self.session.clipped_poisson_sum(step, sample_rate, out);
@@ -52,6 +55,7 @@ void bind_site_session(py::module_& module) {
       .def(
           "clipped_sum",
           [](Self& self, const Array<std::int64_t>& rows) {
+            check_state(self);
             const auto listed = rows_of(self, rows);
             return filled<std::int64_t>(self.session.length(),
                                         [&](std::span<std::int64_t> out) { self.session.clipped_sum(listed, out); });
@@ -60,6 +64,7 @@ void bind_site_session(py::module_& module) {
       .def(
           "plain_sum",
           [](Self& self, double max_norm) {
+            check_state(self);
             if (!(max_norm > 0.0)) throw py::value_error("max_norm must be positive");
             return filled<double>(self.session.length(), [&](Doubles out) { self.session.plain_sum(max_norm, out); });
           },
@@ -67,6 +72,7 @@ void bind_site_session(py::module_& module) {
       .def(
           "contributions",
           [](const Self& self, const Array<std::int64_t>& rows) {
+            check_state(self);
             const auto listed = rows_of(self, rows);
             const py::ssize_t length = self.session.length();
             py::array_t<double> out =

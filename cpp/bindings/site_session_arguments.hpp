@@ -20,6 +20,7 @@ namespace py = pybind11;
 struct PySiteSession {
   std::vector<Array<double>> kept;
   SiteSession session;
+  bool has_state = false;
 };
 
 inline std::unique_ptr<PySiteSession> site_session(std::vector<Array<double>> kept, std::unique_ptr<SiteKernel> sites,
@@ -77,7 +78,13 @@ inline void set_site_state(PySiteSession& self, const Array<double>& cavity_loc,
   const SiteState state{flat("cavity_loc", cavity_loc, blocks * d), flat("cavity_cov", cavity_cov, blocks * d * d),
                         flat("centre", centre, blocks * d), flat("neutral", neutral, self.session.length()),
                         block_weight};
-  if (!self.session.set_state(state)) throw py::value_error("cavity_cov must be positive definite");
+  self.has_state = self.session.set_state(state);
+  if (!self.has_state) throw py::value_error("cavity_cov must be positive definite");
+}
+
+// For what reads records: the kernel has no moments to read before.
+inline void check_state(const PySiteSession& self) {
+  if (!self.has_state) throw py::value_error("set_state must be called before a sum");
 }
 
 inline void check_noise(double noise_multiplier) {

@@ -21,7 +21,7 @@ class GroupedStatistics {
     for (int i = 0; i < count; ++i) {
       const double* record = statistics_ + rows[i] * task_.n_statistics;
       for (int s = 0; s < task_.n_statistics; ++s)
-        group_[static_cast<std::size_t>(s * kRowGroup + filled_)] = record[s];
+        group_[static_cast<std::size_t>(s) * kRowGroup + static_cast<std::size_t>(filled_)] = record[s];
       if (++filled_ == kRowGroup) flush();
     }
   }
@@ -32,11 +32,11 @@ class GroupedStatistics {
   }
 
  private:
+  alignas(kCacheLine) std::array<double, static_cast<std::size_t>(kMaxStatistics* kRowGroup)> group_{};
   const KernelTable& kernels_;
   const AffineTask& task_;
   const double* statistics_;
   std::uint64_t* sums_;
-  alignas(kCacheLine) std::array<double, static_cast<std::size_t>(kMaxStatistics* kRowGroup)> group_{};
   int filled_ = 0;
 };
 
@@ -56,7 +56,7 @@ AffineSession::AffineSession(const KernelTable& kernels, std::span<const double>
       noise_unit_(max_grad_norm / lattice_.step) {
   const std::int64_t n_blocks = (n_rows + kRowBlock - 1) / kRowBlock;
   n_threads_ = static_cast<int>(std::clamp<std::int64_t>(n_blocks, 1, resolve_threads(n_threads)));
-  matrix_.assign(static_cast<std::size_t>(length * n_statistics), 0.0);
+  matrix_.assign(static_cast<std::size_t>(length) * static_cast<std::size_t>(n_statistics), 0.0);
   offset_.assign(static_cast<std::size_t>(length), 0.0);
   task_ = {length, n_statistics, matrix_.data(), offset_.data(), lattice_.clip_norm / lattice_.step};
   sums_.assign(static_cast<std::size_t>(n_threads_) * kSumsStride, 0);

@@ -25,10 +25,28 @@ struct NoiseStream {
   }
 
   // Pair `pair` with the further bits that are its own: a block of another domain.
-  RoundedPair exact(std::size_t pair, const std::uint64_t* pair_words, double stddev) const {
+  struct FurtherBits {
+    std::uint64_t radius[2], angle[2];
+  };
+  FurtherBits further_bits(std::size_t pair) const {
     std::uint64_t extra[8];
     keystream_words(kernels, key, RandomDomain::noise_ties, step, static_cast<std::uint32_t>(pair), 1, extra);
-    return exact_rounded_pair({pair_words[0], pair_words[1]}, {extra[0], extra[1]}, {extra[2], extra[3]}, stddev);
+    return {{extra[0], extra[1]}, {extra[2], extra[3]}};
+  }
+
+  // By 192-bit arithmetic.
+  RoundedPair exact(std::size_t pair, const std::uint64_t* pair_words, double stddev) const {
+    const FurtherBits extra = further_bits(pair);
+    return exact_rounded_pair({pair_words[0], pair_words[1]}, extra.radius, extra.angle, stddev);
+  }
+
+  // The same integers, by 128-bit arithmetic where that proves them.
+  RoundedPair decided(std::size_t pair, const std::uint64_t* pair_words, double stddev) const {
+    const FurtherBits extra = further_bits(pair);
+    const std::uint64_t words[2] = {pair_words[0], pair_words[1]};
+    RoundedPair found{};
+    if (rounded_pair_128(words, extra.radius, extra.angle, stddev, found)) return found;
+    return exact_rounded_pair(words, extra.radius, extra.angle, stddev);
   }
 };
 
@@ -52,7 +70,7 @@ std::int64_t add_rounded_gaussian(const KernelTable& kernels, const RandomKey& k
     for (std::size_t group = 0; 64 * group < here; ++group) {
       for (std::uint64_t left = unsure[group]; left != 0; left &= left - 1) {
         const std::size_t i = 64 * group + static_cast<std::size_t>(std::countr_zero(left));
-        const RoundedPair pair = stream.exact((first + i) / 2, words + i / 2 * 2, stddev);
+        const RoundedPair pair = stream.decided((first + i) / 2, words + i / 2 * 2, stddev);
         rounded[i] = i % 2 == 0 ? pair.cosine : pair.sine;
         n_exact += i < here ? 1 : 0;
       }

@@ -126,8 +126,8 @@ void GlmTarget::noisy_sum(std::uint64_t step, const Iterate& q, std::span<const 
   if (kind_ == GradientKind::quadrature) {
     for (std::size_t j = 0; j < n_coef_; ++j) multiplier_[n_ + j] *= q.scale[j] * q.slope[j];
   } else if (kind_ == GradientKind::draws) {
-    const double n_draws = static_cast<double>(theta_.size() / n_);
-    for (std::size_t j = 0; j < n_; ++j) multiplier_[n_ + j] *= q.slope[j] / n_draws;
+    const std::size_t n_draws = theta_.size() / n_;
+    for (std::size_t j = 0; j < n_; ++j) multiplier_[n_ + j] *= q.slope[j] / static_cast<double>(n_draws);
   }
   session_.set_scales({multiplier_.data(), width}, offset);
   session_.noisy_sum(step, noise_multiplier, out);

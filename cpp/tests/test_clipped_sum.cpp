@@ -65,6 +65,7 @@ void sessions_at_once() {
   const auto alone = sum_of(kernels, data, Likelihood::gaussian, false, 1, 1.0, 0.0);
   std::vector<std::vector<std::int64_t>> sums(4);
   std::vector<std::thread> threads;
+  threads.reserve(sums.size());
   for (auto& sum : sums) {
     threads.emplace_back([&] {
       for (int repeat = 0; repeat < 20; ++repeat) {

@@ -22,7 +22,8 @@ std::vector<double> contribution(const NetworkKernelTable& table, NetworkOutput 
   AlignedVector<double> ones(means.size(), 1.0);
   for (int row = 0; row <= shape.n_rows(); ++row) {
     for (int h = 0; h < (row < shape.n_rows() ? hidden : 1); ++h) {
-      const auto k = static_cast<std::size_t>(row * shape.pad + h);
+      const std::size_t k =
+          static_cast<std::size_t>(row) * static_cast<std::size_t>(shape.pad) + static_cast<std::size_t>(h);
       means[k] = mean * std::sin(1.0 + 0.7 * static_cast<double>(k));
       variances[k] = 0.02 + 0.01 * std::cos(static_cast<double>(k));
     }

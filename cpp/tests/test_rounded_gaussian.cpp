@@ -13,6 +13,7 @@ using namespace dpinfer;
 namespace {
 
 void fixed_point() {
+  using Fixed = dpinfer::Fixed<3>;
   const Fixed one = Fixed::from_integer(1);
   const Fixed three = Fixed::from_integer(3);
   const Fixed third = quotient(one, three);
@@ -56,6 +57,61 @@ void pairs() {
   CHECK(exact_rounded_pair({0, 0}, none, none, 1e10).cosine == 158404317922);  // sqrt(362 log 2) = 15.84043179217979...
   CHECK(exact_rounded_pair({~0ULL, 0}, ones, none, 1e17).cosine == 0);
   CHECK(exact_rounded_pair({1ULL << 40, 123ULL << 40}, none, none, 1e-300).sine == 0);
+}
+
+// Less places first: the same integers wherever that says it knows them.
+void fewer_places() {
+  int undecided = 0;
+  for (std::uint64_t i = 1; i <= 20000; ++i) {
+    const std::uint64_t words[2] = {0x9e3779b97f4a7c15ULL * i, 0xd1b54a32d192ed03ULL * i};
+    const std::uint64_t radius[2] = {0xbf58476d1ce4e5b9ULL * i, 0x94d049bb133111ebULL * i};
+    const std::uint64_t angle[2] = {0x2545f4914f6cdd1dULL * i, 0xd6e8feb86659fd93ULL * i};
+    const double stddev = std::pow(10.0, static_cast<double>(i % 40) - 22.0);
+    RoundedPair pair{};
+    if (!rounded_pair_128(words, radius, angle, stddev, pair)) {
+      ++undecided;
+      continue;
+    }
+    const RoundedPair exact = exact_rounded_pair(words, radius, angle, stddev);
+    CHECK(pair.cosine == exact.cosine && pair.sine == exact.sine);
+  }
+  CHECK(undecided <= 1);
+  // Next to the ends of the radius it does not know.
+  RoundedPair pair{};
+  for (const std::uint64_t k : {0ULL, 8191ULL, (1ULL << 53) - 8192, (1ULL << 53) - 1}) {
+    CHECK(!rounded_pair_128({k << 11, 5}, {1, 2}, {3, 4}, 1e10, pair));
+  }
+  for (const std::uint64_t k : {8192ULL, (1ULL << 53) - 8193}) {
+    CHECK(rounded_pair_128({k << 11, 5}, {1, 2}, {3, 4}, 1e10, pair));
+    CHECK(pair.cosine == exact_rounded_pair({k << 11, 5}, {1, 2}, {3, 4}, 1e10).cosine);
+  }
+}
+
+// On either side of a place where rounding changes, found by bisection of the angle's further bits, it must not claim
+// to know; a little way off it must.
+void next_to_a_boundary() {
+  const std::uint64_t words[2] = {3ULL << 61, 0x123456789abcdef0ULL};
+  const std::uint64_t radius[2] = {0x0123456789abcdefULL, 0xfedcba9876543210ULL};
+  const double stddev = 1e17;
+  const auto sine = [&](std::uint64_t high, std::uint64_t low) {
+    return exact_rounded_pair(words, radius, {low, high}, stddev).sine;
+  };
+  // The sine increases with the angle here, from `start` on: the last angle at which it still rounds to `start`.
+  const std::int64_t start = sine(1ULL << 63, 0);
+  std::uint64_t high = 1ULL << 63;
+  for (std::uint64_t bit = 1ULL << 62; bit != 0; bit >>= 1) high += sine(high + bit, 0) == start ? bit : 0;
+  std::uint64_t low = 0;
+  for (std::uint64_t bit = 1ULL << 63; bit != 0; bit >>= 1) low += sine(high, low + bit) == start ? bit : 0;
+  const std::uint64_t next_low = low + 1;
+  const std::uint64_t next_high = high + (next_low == 0 ? 1 : 0);
+  CHECK(sine(high, low) == start);
+  CHECK(sine(next_high, next_low) == start + 1);
+  RoundedPair pair{};
+  CHECK(!rounded_pair_128(words, radius, {low, high}, stddev, pair));
+  CHECK(!rounded_pair_128(words, radius, {next_low, next_high}, stddev, pair));
+  // 2^38 units of 2^-117 of a turn: 2^-79 in the angle, several times as much in the sine.
+  CHECK(rounded_pair_128(words, radius, {low, high - (1ULL << 38)}, stddev, pair) && pair.sine == start);
+  CHECK(rounded_pair_128(words, radius, {low, high + (1ULL << 38)}, stddev, pair) && pair.sine == start + 1);
 }
 
 void certificate(const KernelTable& kernels) {
@@ -102,6 +158,8 @@ void draws(const KernelTable& kernels, std::vector<std::int64_t>& reference) {
 int main() {
   fixed_point();
   pairs();
+  fewer_places();
+  next_to_a_boundary();
   std::vector<std::int64_t> reference;
   for (const char* name : {"portable", "avx2", "avx512"}) {
     const KernelTable* kernels = kernel_table(name);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <span>
 #include <tuple>
@@ -19,18 +20,18 @@ namespace {
 constexpr RandomKey kKey{{1, 2, 3, 4, 5, 6, 7, 8}};
 
 std::vector<double> identities(int blocks, int d, double scale) {
-  std::vector<double> out(static_cast<std::size_t>(blocks * d * d), 0.0);
-  for (int j = 0; j < blocks; ++j) {
-    for (int i = 0; i < d; ++i) out[static_cast<std::size_t>((j * d + i) * d + i)] = scale;
-  }
+  const auto width = static_cast<std::size_t>(d);
+  const auto rows = static_cast<std::size_t>(blocks) * width;
+  std::vector<double> out(rows * width, 0.0);
+  for (std::size_t row = 0; row < rows; ++row) out[row * width + row % width] = scale;
   return out;
 }
 
 std::vector<double> normals(int n, std::uint32_t seed) {
   std::mt19937 engine(seed);
   std::normal_distribution<double> normal;
-  std::vector<double> out;
-  for (int i = 0; i < n; ++i) out.push_back(normal(engine));
+  std::vector<double> out(static_cast<std::size_t>(n));
+  for (double& value : out) value = normal(engine);
   return out;
 }
 
@@ -49,8 +50,8 @@ void run(SiteSession& session) {
     session.permuted_sum(step, 1.0, noisy);
   }
   for (const double value : noisy) CHECK(std::isfinite(value));
-  std::vector<std::int64_t> rows;
-  for (std::int64_t i = 0; i < session.n_rows(); ++i) rows.push_back(i);
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(session.n_rows()));
+  std::iota(rows.begin(), rows.end(), std::int64_t{0});
   std::vector<std::int64_t> listed(length);
   std::vector<std::int64_t> sampled(length);
   session.clipped_sum(rows, listed);

@@ -182,3 +182,24 @@ def test_a_conjugate_run_does_not_raise_because_of_a_record(value, rng):
         random_source=InsecureRNG(2), n_threads=1,
     )  # fmt: skip
     assert np.isfinite(release.noisy_gradients).all()
+
+
+@pytest.mark.parametrize("kind", ["probit", "logistic", "mixture", "network", "scaled network"])
+def test_a_run_of_sites_does_not_raise_because_of_a_record(kind, rng):
+    """Nor warn: a warning is an error in this suite."""
+    finite = [value for value in NASTY if np.isfinite(value)]
+    X = np.concatenate((rng.normal(size=(60, 2)), [[a, b] for a in finite for b in finite]))
+    y = (rng.random(len(X)) < 0.5).astype(float)
+    if kind.endswith("network"):
+        y[60:] = np.resize(finite, len(X) - 60)
+    model = {
+        "probit": dpi.models.ProbitRegression(2),
+        "logistic": dpi.models.LogisticRegression(2),
+        "mixture": dpi.models.GaussianMixture(2, 2),
+        "network": dpi.models.BayesianNeuralNetwork(2, 3),
+        "scaled network": dpi.models.BayesianNeuralNetwork(2, 3, feature_scale=0.1, target_loc=1.0, target_scale=0.1),
+    }[kind]
+    plan = dpi.PrivacyPlan.from_noise_multiplier(3.0, 0.5, 15, 1e-5)
+    records = (X,) if kind == "mixture" else (X, y)
+    release = dpi.run_dp_sep(model, *records, plan=plan, n_records=500, random_source=InsecureRNG(2), n_threads=1)
+    assert np.isfinite(release.noisy_sums).all()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpinfer.auditing import audit
-from dpinfer.mechanism import _native, sessions, site_sessions
+from dpinfer.mechanism import _native, network_sessions, sessions, site_sessions
 from dpinfer.testing import InsecureRNG
 
 ROOT = Path(__file__).parents[2]
@@ -53,8 +53,8 @@ def mutants():
 @pytest.fixture
 def with_mutants(mutants, monkeypatch):
     """The library's sessions around the kernels of the module of mutants."""
-    monkeypatch.setattr(sessions, "_native", mutants)
-    monkeypatch.setattr(site_sessions, "_native", mutants)
+    for module in (sessions, site_sessions, network_sessions):
+        monkeypatch.setattr(module, "_native", mutants)
     return mutants
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.reference.fuzzed_bindings import BINDINGS
 from tests.reference.fuzzed_loaders import LOADERS, a_release
+from tests.reference.fuzzed_sessions import SESSIONS
 from tests.reference.fuzzing import Target, UndocumentedError
 
 import dpinfer as dpi
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 INPUTS = {"Study": 40, "StudyFile": 60, "StudyRuns": 60, "StudyManifest": 60}
 
 
-@pytest.mark.parametrize("kind", [*LOADERS, *BINDINGS], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*LOADERS, *BINDINGS, *SESSIONS], ids=lambda kind: kind.__name__)
 def test_broken_inputs_are_refused_and_nothing_else(kind, tmp_path):
     target = kind(tmp_path)
     accepted = sum(
@@ -232,6 +233,42 @@ def test_a_sum_before_its_inputs_is_refused():
     aligned = mechanism.StepSession(features=np.ones((4, 2)), response=np.ones(4), **SESSION | {"aligned": True})
     with pytest.raises(ValueError, match="must be given draws"):
         aligned.set_quadrature(np.ones(2), np.ones(2), np.ones(1), np.ones(1), np.empty(0))
+
+
+def test_a_sum_of_sites_before_their_state_is_refused():
+    """Once a read of memory that was not there."""
+    rows = np.zeros(1, dtype=np.int64)
+    common = {"max_site_norm": 1.0, "key": bytes(32), "n_threads": 1}
+    sessions = [
+        mechanism.mixture_sites(
+            contribution="site", points=np.ones((3, 2)), log_weights=np.zeros(2),
+            covariances=np.ones((2, 2, 2)), **common,
+        ),
+        mechanism.binary_sites(
+            features=np.ones((3, 2)), response=np.ones(3), intercept=True, likelihood="probit", nodes=np.zeros(1),
+            weights=np.ones(1), **common,
+        ),
+    ]  # fmt: skip
+    for session in sessions:
+        for call in (
+            lambda session=session: session.clipped_sum(rows),
+            lambda session=session: session.contributions(rows),
+            lambda session=session: session.poisson_sum(0, 1.0, 1.0),
+            lambda session=session: session.clipped_poisson_sum(0, 1.0),
+            lambda session=session: session.uniform_sum(0, 1.0),
+            lambda session=session: session.permuted_sum(0, 1.0),
+            lambda session=session: session.plain_sum(1.0),
+        ):
+            with pytest.raises(ValueError, match="set_state must be called before a sum"):
+                call()
+    # A state that was refused is none.
+    with pytest.raises(ValueError, match="positive definite"):
+        sessions[0].set_state(
+            cavity_loc=np.zeros(4), cavity_cov=-np.ones((2, 2, 2)), centre=np.zeros(4),
+            neutral=np.zeros(sessions[0].length), block_weight=1.0,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="set_state must be called before a sum"):
+        sessions[0].plain_sum(1.0)
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32])

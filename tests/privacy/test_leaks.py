@@ -203,6 +203,52 @@ def test_what_a_run_leaves(plan, records, account, tmp_path, caplog):
     assert_clean("the error", told(caught.value))
 
 
+SITES = {
+    "probit": dpi.models.ProbitRegression(3),
+    "mixture": dpi.models.GaussianMixture(2, 3),
+    "network": dpi.models.BayesianNeuralNetwork(3, 4),
+}
+
+
+def site_run(name, records, **options):
+    return dpi.run_dp_sep(SITES[name], *(records[:1] if name == "mixture" else records), n_records=120, **options)
+
+
+@pytest.mark.parametrize("change", BAD, ids=lambda change: next(iter(change)))
+@pytest.mark.parametrize("name", SITES)
+def test_refusals_of_dp_sep(plan, records, account, caplog, change, name, tmp_path):
+    caplog.set_level(logging.DEBUG)
+    try:
+        site_run(name, changed(records, **change), plan=plan, ledger=account, checkpoint=tmp_path / "c")
+    except (ValueError, TypeError) as error:
+        assert_clean("the error", told(error))
+    else:
+        # Labels that a mixture does not read, or that a network may have.
+        assert {"label", "short"} & set(change)
+        assert name != "probit"
+    assert_clean("the log", caplog.text)
+    assert_clean("the ledger", account.path.read_bytes())
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_what_a_run_of_dp_sep_leaves(plan, records, account, tmp_path, caplog, name):
+    caplog.set_level(logging.DEBUG)
+    said = []
+    place = RunCheckpoint(tmp_path / "c", interval=0.0)
+    release = site_run(
+        name, records, plan=plan, ledger=account, progress=lambda *done: said.append(done), checkpoint=place
+    )
+    release.save(tmp_path / "r")
+    assert_clean("the release", repr(release) + repr(dict(release.settings)) + repr(dict(release.model_spec)))
+    assert_clean("the release's pickle", pickle.dumps(release))
+    assert_clean("progress and the log", repr(said) + caplog.text)
+    for path in tmp_path.iterdir():
+        assert_clean(path.name, path.read_bytes())
+    with pytest.raises(dpi.errors.RecordError) as caught:
+        site_run(name, (records[0] + 1.0, records[1]), plan=plan, ledger=account, checkpoint=place)
+    assert_clean("the error", told(caught.value))
+
+
 @pytest.mark.parametrize(
     "change", [*BAD, {"labels": 1}, {"table": 1}, {"columns": 1}], ids=lambda change: next(iter(change))
 )

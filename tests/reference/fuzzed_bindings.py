@@ -95,7 +95,7 @@ def _odd_array(rng, array):
     return rng.choice(_NOT_ARRAYS)
 
 
-class _Binding(Target):
+class Binding(Target):
     documented = (TypeError, ValueError, MemoryError)
 
     def __init__(self, folder=None) -> None:
@@ -126,7 +126,7 @@ def check_sum(total, norm, step, rows):
         raise AssertionError("a sum exceeds what its records may contribute")
 
 
-class StepSession(_Binding):
+class StepSession(Binding):
     def feed(self, rng):
         self.strange = rng.choice((0.0, 0.05, 0.2))
         rows, width = rng.choice((0, 1, 1, 1, 2, 9)), rng.choice((1, 1, 2, 3, 8, 9, 65))
@@ -178,7 +178,7 @@ class StepSession(_Binding):
         )
 
 
-class AffineSession(_Binding):
+class AffineSession(Binding):
     def feed(self, rng):
         self.strange = rng.choice((0.0, 0.05, 0.2))
         rows, width, length = rng.choice((0, 1, 1, 2, 9)), rng.choice((1, 2, 3, 16)), rng.choice((1, 2, 7, 64))
@@ -200,9 +200,9 @@ class AffineSession(_Binding):
             raise AssertionError("a noisy sum that is not finite")
 
 
-class RandomNumbers(_Binding):
+class RandomNumbers(Binding):
     def feed(self, rng):
-        kind = rng.randrange(3)
+        kind = rng.randrange(5)
         step = self.value(rng, 2)
         small = (0, 1, 2, 7, 64, 1000)
         if kind == 0:
@@ -212,6 +212,17 @@ class RandomNumbers(_Binding):
             assert len(blocks) % 64 == 0
         elif kind == 1:
             assert np.isfinite(mechanism.monte_carlo_normals(self.key(rng), step, self.count(rng, small))).all()
+        elif kind == 2:
+            words = np.array([rng.getrandbits(64) for _ in range(rng.choice((0, 16, 32, 5)))], dtype=np.uint64)
+            words[: words.size // 2] = rng.choice((0, 2**64 - 1, 2**11, 2**63))
+            normals = mechanism.box_muller(odd_array(rng, words) if rng.random() < self.strange else words)
+            assert np.isfinite(normals).all()
+        elif kind == 3:
+            stddev = self.value(rng, rng.choice((1e17, 1e12, 1.0, 5e-324)))
+            arguments = (self.key(rng), step, stddev, self.count(rng, small[:-1]))
+            draws, n_exact = mechanism.rounded_gaussian(*arguments)
+            assert 0 <= n_exact <= draws.size
+            assert (draws == mechanism.exact_rounded_gaussian(*arguments)).all()
         else:
             rate, rows = self.value(rng, 0.5), self.count(rng, small)
             found = mechanism.poisson_sample(self.key(rng), step, rate, rows)
@@ -225,10 +236,10 @@ class RandomNumbers(_Binding):
         )
 
 
-class Inference(_Binding):
+class Inference(Binding):
     def feed(self, rng):
         steps, k, m = rng.choice((0, 1, 2, 50)), rng.choice((1, 2, 5)), rng.choice((1, 3))
-        kind = rng.randrange(6)
+        kind = rng.randrange(7)
         threads = self.threads(rng)
         if kind == 0:
             edges = self.edges(rng, steps)
@@ -252,8 +263,15 @@ class Inference(_Binding):
                 self.array(rng, sims, k),
                 threads,
             )
-        else:
+        elif kind == 5:
             inference.draw_moments(self.array(rng, steps, m, k), threads)
+        else:
+            form = rng.choice((0, 1, 2))
+            hessian = self.array(rng, m, k) if form == 0 else self.array(rng, m, k, k)
+            rate, noise = (np.abs(self.array(rng, k)) if rng.random() < 0.8 else self.array(rng, m, k) for _ in "ab")
+            inference.stationary_covariance(
+                hessian, rate, noise, self.value(rng, 0.1), self.value(rng, form), self.value(rng, True), threads
+            )
 
     def edges(self, rng, steps):
         good = np.array(sorted({0, steps // 2, steps}))
@@ -267,7 +285,7 @@ class Inference(_Binding):
         return np.abs(numbers(rng, (rows, fields))) if rng.random() < 0.5 else self.array(rng, rows, fields)
 
 
-class Study(_Binding):
+class Study(Binding):
     documented = (TypeError, ValueError, MemoryError)
 
     def feed(self, rng):

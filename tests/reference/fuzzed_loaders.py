@@ -265,6 +265,7 @@ class LedgerFile(_FileTarget):
         ledger = dpi.PrivacyLedger.create(self.good)
         account = ledger.add_dataset("a", budget=(5.0, 1e-5))
         ledger.add_dataset("b", adjacency="zero_out")
+        ledger.add_dataset("c", budget=(1.0, 1e-5), composition="filter")
         for count in (2, 30):
             for _ in range(count):
                 with charge_run(

@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dpinfer._validate import check_interval
+from dpinfer._validate import check_choice, check_interval
 from dpinfer.accounting._ledger_file import EntryFile, LedgerEntry
 from dpinfer.accounting.accountant import certify
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.events import Composed, Event, check_event, event_from_dict
+from dpinfer.accounting.renyi_filter import RenyiFilter
 from dpinfer.errors import BudgetExceededError, LedgerError, LedgerFormatError
 
 __all__ = [
@@ -33,6 +34,7 @@ FORMAT_VERSION = 1
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+COMPOSITIONS = ("pld", "filter")
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class DatasetState:
 
     adjacency: Adjacency
     budget: tuple[float, float] | None
+    composition: str = "pld"
     runs: dict[str, LedgerRun] = field(default_factory=dict)
 
     def composed(self, more: Sequence[Event], delta: float, *, until: int | None = None) -> PrivacyBound:
@@ -88,6 +91,8 @@ class DatasetState:
         events += more
         if not events:
             return PrivacyBound(epsilon=0.0, delta=delta, adjacency=self.adjacency, accountant="pld", estimate=0.0)
+        if self.composition == "filter" and self.budget is not None and delta == self.budget[1]:
+            return RenyiFilter(*self.budget).bound(Composed(tuple(events)), self.adjacency)
         return certify(Composed(tuple(events)), delta=delta, adjacency=self.adjacency, accountant="pld")
 
 
@@ -187,6 +192,7 @@ class PrivacyLedger:
         *,
         budget: tuple[float, float] | None = None,
         adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+        composition: str = "pld",
     ) -> "LedgerAccount":
         """Enter a data set, once, with the rules that hold for all runs on it.
 
@@ -201,6 +207,10 @@ class PrivacyLedger:
             What all runs together may spend: epsilon in (0, inf), delta in (0, 1).  None: count only.
         adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
             The relation under which the runs are composed; runs under another one are refused.
+        composition : {"pld", "filter"}
+            How runs add up.  ``"pld"``: tightly, which is proved for runs whose noise and rates were fixed in advance.
+            ``"filter"``, with a budget: by Rényi divergences of one order, which holds however later runs are chosen in
+            view of earlier releases, and admits a little less (docs/derivations/ledger.md).
 
         Returns
         -------
@@ -216,6 +226,9 @@ class PrivacyLedger:
         name = _check_name(name)
         relation = as_adjacency(adjacency)
         limit = _check_budget(budget)
+        check_choice("composition", composition, COMPOSITIONS)
+        if composition == "filter" and limit is None:
+            raise ValueError("composition must be 'pld' without a budget: a filter is for one")
         with self._file.appending() as (entries, append):
             if name in read_state(entries):
                 raise ValueError(f"name must be new to the ledger, got {name!r}")
@@ -225,6 +238,7 @@ class PrivacyLedger:
                     "dataset": name,
                     "budget": None if limit is None else list(limit),
                     "adjacency": relation.value,
+                    **({} if composition == "pld" else {"composition": composition}),
                     "time": timestamp(),
                 },
             )
@@ -285,6 +299,11 @@ class LedgerAccount:
     def adjacency(self) -> Adjacency:
         """The relation under which the runs are composed."""
         return self._state().adjacency
+
+    @property
+    def composition(self) -> str:
+        """How runs add up: "pld" or "filter"."""
+        return self._state().composition
 
     def runs(self) -> tuple[LedgerRun, ...]:
         """Return every run, also cancelled ones, in the order in which they were charged."""
@@ -423,7 +442,10 @@ def _apply(state: dict[str, DatasetState], places: dict[str, str], entry: Ledger
         name = _check_name(content["dataset"])
         if name in state:
             raise ValueError("a data set is entered twice")
-        state[name] = DatasetState(as_adjacency(content["adjacency"]), _check_budget(content["budget"]))
+        limit, composition = _check_budget(content["budget"]), content.get("composition", "pld")
+        if composition not in COMPOSITIONS or (composition == "filter" and limit is None):
+            raise ValueError("a data set has no known composition")
+        state[name] = DatasetState(as_adjacency(content["adjacency"]), limit, composition)
         return
     run = content["run"]
     if not isinstance(run, str) or not _DIGEST.fullmatch(run):

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpinfer.accounting._steps import Step, StepKind
 
-__all__ = ["rdp_epsilon"]
+__all__ = ["rdp_epsilon", "renyi_divergence"]
 
 _LARGEST_ORDER = 10_000
 
@@ -59,6 +59,16 @@ def rdp_epsilon(steps: Mapping[Step, int], delta: float) -> float:
     if best >= 2.0:
         _refine(bound, integers, round(best))
     return min(cache.values())
+
+
+def renyi_divergence(step: Step, order: int) -> float:
+    """Return the Rényi divergence of one step at an integer order, at least 2; infinity or NaN where there is none.
+
+    **Privacy.** Reads no records.
+    """
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return float(_divergence(step)(float(order)))
 
 
 def _refine(bound: Callable[[float], float], integers: list[int], best: int) -> None:

@@ -78,7 +78,9 @@ def audit(
 
     Notes
     -----
-    Distinguishing follows Nasr et al. (2023) for Gaussian mechanisms; thresholds come from a tenth of the trials.
+    Distinguishing follows Nasr et al. (2023) for Gaussian mechanisms, with errors counted together
+    (docs/derivations/audit.md); thresholds come from a tenth of the trials.  The lower bounds on mu hold together, with
+    confidence 1 - ``false_positive_rate`` for all data sets at once.
 
     Examples
     --------

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.mechanism.network_sessions import open_network_session
 from dpinfer.mechanism.sessions import ConjugateSession, GlmSession, GradientSession, SessionSettings
 from dpinfer.mechanism.site_sessions import SiteModel, SiteRecords, open_session, set_cavity, site_prior
 from dpinfer.mechanism.site_settings import expected_precision
@@ -187,8 +188,38 @@ def _sites(
     return AuditPath(name, norm, open_path, base, plus, minus)
 
 
+def _network(name: str, norm: float, *, gradient: bool) -> AuditPath:
+    """Return the path of a network: sites of DP-SEP, or gradients of variational inference; responses pull the sum."""
+    d, hidden = 2, 3
+    n = (d + 2) * hidden + 1
+    rng = np.random.default_rng(23)
+    mean, variance = rng.normal(size=n), np.full(n, 0.1)
+    # As in the production run: a quarter of the norm for the noise variance, the rest for the weights.
+    share = 0.25
+
+    def open_path(records: FloatArray, key: bytes, rate: float, threads: int) -> Opened:
+        session = open_network_session(
+            np.ascontiguousarray(records[:, :d]),
+            np.ascontiguousarray(records[:, d]),
+            n_hidden=hidden,
+            scales=(1.0 / math.sqrt(d + 1.0), 1.0 / math.sqrt(hidden + 1.0)),
+            sample_rate=rate,
+            max_norm=norm,
+            key=key,
+            n_threads=threads,
+        )
+        if gradient:
+            session.set_gradients(mean, variance, 0.3, np.full(n, 4.0), variance, 0.1)
+        else:
+            session.set_sites(mean, variance, 0.3, 1.0, 0.4, 0.1, norm * math.sqrt(1.0 - share**2), norm * share)
+        return session.noisy_sum
+
+    base = rng.normal(size=(20, d + 1))
+    return AuditPath(name, norm, open_path, base, np.array([1.0, 1.0, 1e6]), np.array([1.0, 1.0, -1e6]))
+
+
 def audit_paths() -> tuple[AuditPath, ...]:
-    """Return the paths of an audit: every kernel of the regressions, and the conjugate models."""
+    """Return the paths of an audit: every kernel of the regressions, the conjugate models, sites, and networks."""
     return (
         _glm("logistic, quadrature", LogisticRegression(3), 3.0, scale=4.0),
         _glm("logistic, per-example loss", LogisticRegression(3), 0.25, prior_share=0.5),
@@ -202,6 +233,8 @@ def audit_paths() -> tuple[AuditPath, ...]:
         _conjugate("categorical", DirichletCategorical((1.0,) * 4), 0.25, 0.0, 3.0, np.arange(20.0) % 4.0),
         _binary_sites(3, 0.05),
         _sites("DP-SEP, mixture", GaussianMixture(2, 2), 0.25, *_points()),
+        _network("DP-SEP, network", 0.25, gradient=False),
+        _network("network, gradients", 3.0, gradient=True),
     )
 
 

@@ -42,6 +42,11 @@ def add_parser(verbs: Any) -> None:
         default="add_remove",
         help="with --add: what neighbouring data sets are (default: %(default)s)",
     )
+    parser.add_argument(
+        "--filter",
+        action="store_true",
+        help="with --add and --epsilon: a budget that also holds when runs are chosen in view of earlier releases",
+    )
     parser.set_defaults(run=run)
 
 
@@ -49,11 +54,14 @@ def run(args: argparse.Namespace) -> int:
     """Show, enter or check."""
     if args.epsilon is not None and args.add is None:
         raise UsageError("--epsilon needs --add")
+    if args.filter and args.epsilon is None:
+        raise UsageError("--filter needs --add and --epsilon")
     if args.add is not None:
         with public_arguments():
             ledger = PrivacyLedger(args.ledger) if args.ledger.exists() else PrivacyLedger.create(args.ledger)
             budget = None if args.epsilon is None else (args.epsilon, args.delta)
-            ledger.add_dataset(args.add, budget=budget, adjacency=args.adjacency)
+            composition = "filter" if args.filter else "pld"
+            ledger.add_dataset(args.add, budget=budget, adjacency=args.adjacency, composition=composition)
     else:
         ledger = PrivacyLedger(args.ledger)
     if args.check is not None:
@@ -95,7 +103,8 @@ def _block(entry: LedgerAccount, delta: float) -> str:
     if budget is None:
         lines.append("  no budget")
     else:
-        lines.append(f"  budget epsilon = {budget[0]:g}, remaining {max(0.0, budget[0] - spent):.6g}")
+        kind = " of a filter" if entry.composition == "filter" else ""
+        lines.append(f"  budget{kind} epsilon = {budget[0]:g}, remaining {max(0.0, budget[0] - spent):.6g}")
     return "\n".join(lines)
 
 

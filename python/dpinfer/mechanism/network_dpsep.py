@@ -16,6 +16,7 @@ from dpinfer._version import __version__
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_records import check_network_records
+from dpinfer.mechanism.network_sessions import open_network_session
 from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.run_state import hash_numbers, restore, snapshot
@@ -267,12 +268,11 @@ def run_network_dp_sep(
     ) as private:
         # From here on the records are read; nothing is drawn before private.begin().
         features, response = check_network_records(model, X, y)
-        session = _native.NetworkSession(
-            features=features,
-            response=response,
+        session = open_network_session(
+            features,
+            response,
             n_hidden=model.n_hidden,
-            hidden_scale=model.hidden_scale,
-            output_scale=model.output_scale,
+            scales=(model.hidden_scale, model.output_scale),
             sample_rate=plan.sample_rate,
             max_norm=norm,
             key=private.key,

@@ -40,12 +40,14 @@ def check_network_records(model: BayesianNeuralNetwork, X: Any, y: Any) -> tuple
         raise RecordError("y must be one-dimensional with as many entries as X has rows")
     if not 0 < features.shape[0] <= _MAX_RECORDS:
         raise RecordError(f"X must have between 1 and {_MAX_RECORDS} rows")
-    # A sum is finite where all its terms are, save for overflow; looking at each number would copy the records.
-    for name, array in (("X", features), ("y", response)):
-        if not np.isfinite(np.sum(array, dtype=np.float64)) and not np.all(np.isfinite(array)):
-            raise RecordError(f"{name} must be finite: it holds a NaN or an infinity")
-    if model.feature_loc != 0.0 or model.feature_scale != 1.0:
-        features = model.standardise_features(features)
-    if model.target_loc != 0.0 or model.target_scale != 1.0:
-        response = model.standardise_target(response)
+    # Overflow is no matter, and no warning: a contribution that is not finite is zero.
+    with np.errstate(all="ignore"):
+        # A sum is finite where all its terms are, save for overflow; looking at each number would copy the records.
+        for name, array in (("X", features), ("y", response)):
+            if not np.isfinite(np.sum(array, dtype=np.float64)) and not np.all(np.isfinite(array)):
+                raise RecordError(f"{name} must be finite: it holds a NaN or an infinity")
+        if model.feature_loc != 0.0 or model.feature_scale != 1.0:
+            features = model.standardise_features(features)
+        if model.target_loc != 0.0 or model.target_scale != 1.0:
+            response = model.standardise_target(response)
     return np.ascontiguousarray(features, dtype=np.float64), np.ascontiguousarray(response, dtype=np.float64)

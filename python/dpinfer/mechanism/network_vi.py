@@ -12,6 +12,7 @@ from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_records import check_network_records
+from dpinfer.mechanism.network_sessions import open_network_session
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.models.bijectors import sigmoid, softplus
@@ -148,12 +149,11 @@ def run_network_vi(
         raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
     features, response = check_network_records(model, X, y)
     total = features.shape[0] if n_records is None else n_records
-    session = _native.NetworkSession(
-        features=features,
-        response=response,
+    session = open_network_session(
+        features,
+        response,
         n_hidden=model.n_hidden,
-        hidden_scale=1.0,
-        output_scale=1.0,
+        scales=(1.0, 1.0),
         sample_rate=1.0 if plan is None else plan.sample_rate,
         max_norm=1.0 if max_grad_norm is None else max_grad_norm,
         key=source.take_key() if plan is not None else bytes(32),

@@ -90,6 +90,7 @@ def test_arguments(place, capsys):
     for more, message in (
         (["--add", "people"], "name must be new"),
         (["--epsilon", "1"], "--epsilon needs --add"),
+        (["--add", "x", "--filter"], "--filter needs"),
         (["--add", "x", "--epsilon", "-1"], "--epsilon"),
         (["--add", "x", "--check", "y"], "not allowed with"),
     ):
@@ -105,6 +106,12 @@ def test_arguments(place, capsys):
     argv = ["fit", place / "people.csv", "--schema", place / "schema.toml", "--out", place / "out"]
     assert call(*argv, "--epsilon", 1, "--delta", 1e-5, "--ledger", place / "spent") == 2
     assert "together" in capsys.readouterr().err
+
+
+def test_a_filter(place, capsys):
+    assert call("ledger", place / "spent", "--add", "chosen", "--epsilon", 1, "--filter") == 0
+    assert "budget of a filter epsilon = 1, remaining 1" in capsys.readouterr().out
+    assert dpi.PrivacyLedger(place / "spent").dataset("chosen").composition == "filter"
 
 
 def test_other_releases_are_told_apart(place, capsys):

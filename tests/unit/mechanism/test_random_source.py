@@ -22,13 +22,31 @@ def test_sources_cannot_be_duplicated(source, duplicate):
         duplicate(source)
 
 
+def sessions():
+    """One of every kind: each holds a key."""
+    X, y, rate = np.ones((3, 1)), np.ones(3), {"sample_rate": 1.0}
+    common = {"key": KEY, "n_threads": 1}
+    return (
+        _native.AffineSession(statistics=X, length=1, max_grad_norm=1.0, **rate, **common),
+        _native.StepSession(
+            features=X, response=y, likelihood="logistic", intercept=False, aligned=False, max_grad_norm=1.0,
+            **rate, **common,
+        ),
+        _native.binary_sites(
+            features=X, response=y, intercept=True, likelihood="probit", nodes=np.zeros(1), weights=np.ones(1),
+            max_site_norm=1.0, **common,
+        ),
+        _native.NetworkSession(
+            features=X, response=y, n_hidden=2, hidden_scale=1.0, output_scale=1.0, max_norm=1.0, **rate, **common
+        ),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_sessions_cannot_be_duplicated(duplicate):
-    session = _native.AffineSession(
-        statistics=np.ones((3, 1)), length=1, sample_rate=1.0, max_grad_norm=1.0, key=KEY, n_threads=1
-    )
-    with pytest.raises(TypeError):
-        duplicate(session)
+    for session in sessions():
+        with pytest.raises(TypeError):
+            duplicate(session)
 
 
 def test_keys_are_fresh_and_never_shown():

@@ -1,5 +1,7 @@
 """The noise: its bits against ChaCha20 in Python, its values against mpmath, its certificate against both."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from mpmath import mp, mpf
@@ -93,6 +95,27 @@ def test_the_certificate_misses_nothing(stddev):
     np.testing.assert_array_equal(draws, _native.exact_rounded_gaussian(KEY, 12, stddev, n))
     # 2 stddev E|error| draws lie so near to a boundary; the bound is some 30 units of 2**-53 on average.
     assert n_exact <= n * min(1.0, 3.0 * 2.0 * stddev * 30.0 * 2.0**-53) + 1
+
+
+@pytest.mark.parametrize(
+    ("stddev", "digest"),
+    [
+        (37.3 * 2.0**31, "5a9238192146c37f2038d01d37ba56a1bef2440f2eb34106e7db166beecbddb2"),
+        (307.6 * 2.0**31, "3629cfa7b56f766095f553d9f7dd6939b072f219d10631f0e4b4ef50f841eeae"),
+    ],
+)
+def test_a_million_draws_are_what_they_were(stddev, digest):
+    """Digests from float64 with 192-bit arithmetic behind it alone: no way of deciding a draw may change one."""
+    draws = _native.rounded_gaussian(KEY, 5, stddev, 2**20)[0][: 10**6]
+    assert hashlib.sha256(draws.astype("<i8").tobytes()).hexdigest() == digest
+
+
+def test_the_undecided_draws_of_a_million_are_the_exact_rounding():
+    """At sigma = 307, where 3.4e-3 of the draws are not float64's: with 128-bit arithmetic, and with 192 bits alone."""
+    n, stddev = 10**6, 307.6 * 2.0**31
+    draws, n_exact = _native.rounded_gaussian(KEY, 6, stddev, n)
+    assert n_exact > 3000
+    np.testing.assert_array_equal(draws, _native.exact_rounded_gaussian(KEY, 6, stddev, n))
 
 
 def test_float64_alone_would_be_wrong():

@@ -1,0 +1,76 @@
+"""A budget that holds whatever later events depend on: a privacy filter by Rényi divergences of one fixed order."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpinfer.accounting._steps import reduce_event
+from dpinfer.accounting.adjacency import Adjacency
+from dpinfer.accounting.bound import PrivacyBound
+from dpinfer.accounting.events import Event
+from dpinfer.accounting.rdp import renyi_divergence
+from dpinfer.accounting.sampler_slack import reserve_suffices, total_variation_slack
+
+__all__ = ["RenyiFilter"]
+
+_LARGEST_ORDER = 10_000
+# Of delta, for the finite precision of the noise: fixed, because the filter must be.
+_RESERVED_SHARE = 2.0**-20
+
+
+@dataclass(frozen=True)
+class RenyiFilter:
+    """Admits events as long as their Rényi divergences, of an order that the budget fixes, add up to little enough.
+
+    **Privacy.** Reads no records.  Whoever chooses each event in view of everything released before, and stops when the
+    filter refuses, has been given an (epsilon, delta)-differentially private view (docs/derivations/ledger.md).
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget; in (0, inf) and (0, 1).
+
+    Notes
+    -----
+    Feldman and Zrnic (2021), Theorem 3.1; conversion by Balle, Barthe, Gaboardi, Hsu and Sato (2020), Theorem 21.  The
+    order is the integer at which a Gaussian may have the least noise within the budget.
+
+    Examples
+    --------
+    >>> RenyiFilter(1.0, 1e-5).order
+    18
+    """
+
+    epsilon: float
+    delta: float
+
+    @property
+    def order(self) -> int:
+        """The order of the divergences."""
+        orders = np.unique(np.round(np.geomspace(2, _LARGEST_ORDER, 4000)))
+        allowed = [(self.epsilon - _conversion(order, self.delta)) / order for order in orders]
+        return int(orders[int(np.argmax(allowed))])
+
+    def bound(self, event: Event, adjacency: Adjacency) -> PrivacyBound:
+        """Return the epsilon that an event (all that was admitted) has used, at the budget's delta.
+
+        Infinite where nothing is certified; what is at most the budget's epsilon may be admitted.
+        """
+        steps = reduce_event(event, adjacency)
+        epsilon = math.inf
+        slack = total_variation_slack(event)
+        if steps is not None and reserve_suffices(slack, self.epsilon, _RESERVED_SHARE * self.delta):
+            order = self.order
+            used = math.fsum(count * renyi_divergence(step, order) for step, count in steps.items())
+            exact = used + _conversion(order, self.delta * (1.0 - _RESERVED_SHARE))
+            epsilon = max(0.0, exact) if math.isfinite(exact) else math.inf
+        return PrivacyBound(
+            epsilon=epsilon, delta=self.delta, adjacency=adjacency, accountant="rdp", estimate=epsilon,
+            note=f"a filter by divergences of order {self.order}",
+        )  # fmt: skip
+
+
+def _conversion(order: float, delta: float) -> float:
+    """Return what is added to a divergence to give epsilon at delta."""
+    return math.log1p(-1.0 / order) - (math.log(delta) + math.log(order)) / (order - 1.0)

@@ -1,0 +1,130 @@
+"""The sessions of sites and of networks as fuzzing targets: DP-SEP's kernels, and those of networks."""
+
+import math
+
+import numpy as np
+
+from dpinfer.mechanism import _native as mechanism
+from tests.reference.fuzzed_bindings import Binding, check_sum, odd_array
+
+
+def spd(rng, blocks, d):
+    """Positive definite matrices, a little damaged now and then."""
+    root = np.array([rng.gauss(0.0, 1.0) for _ in range(blocks * d * d)]).reshape(blocks, d, d)
+    out = root @ np.swapaxes(root, 1, 2) + 0.1 * np.eye(d)
+    if rng.random() < 0.15:
+        out.flat[rng.randrange(out.size)] = rng.choice((0.0, -1.0, np.nan, np.inf, 1e308, 5e-324))
+    return np.ascontiguousarray(out)
+
+
+class _Session(Binding):
+    """A session that sums rows, some of them listed."""
+
+    def rows(self, rng, count):
+        good = np.array([rng.randrange(count) for _ in range(rng.randrange(4))] if count else [], dtype=np.int64)
+        if rng.random() >= self.strange:
+            return good
+        odd = [rng.choice((-1, 0, count, count + 1, 2**31, 2**62, -(2**63))) for _ in range(rng.randrange(3))]
+        return rng.choice((np.array(odd, dtype=np.int64), good.astype(float), good.astype(np.int32), good[None], None))
+
+
+class SiteSession(_Session):
+    def feed(self, rng):
+        self.strange = rng.choice((0.0, 0.05, 0.2))
+        count, d = rng.choice((0, 1, 1, 2, 9)), rng.choice((1, 2, 3, 9))
+        norm = self.value(rng, rng.choice((1.0, 1e-30, 1e30, 3.7)))
+        common = {"max_site_norm": norm, "key": self.key(rng), "n_threads": self.threads(rng)}
+        features = self.array(rng, count, d)
+        if rng.random() < 0.5:
+            blocks, intercept = rng.choice((1, 2, 5)), False
+            session = mechanism.mixture_sites(
+                contribution=self.value(rng, rng.choice(("site", "moments"))), points=features,
+                log_weights=self.array(rng, blocks), covariances=self.matrix(rng, blocks, d), **common,
+            )  # fmt: skip
+        else:
+            blocks, intercept, nodes = 1, rng.random() < 0.5, rng.choice((1, 2, 10))
+            session = mechanism.binary_sites(
+                features=features, response=self.array(rng, count), intercept=self.value(rng, intercept),
+                likelihood=self.value(rng, rng.choice(("probit", "logistic"))), nodes=self.array(rng, nodes),
+                weights=self.array(rng, nodes), **common,
+            )  # fmt: skip
+        width = d + bool(intercept)
+        if rng.random() > 0.1:
+            session.set_state(
+                cavity_loc=self.array(rng, blocks * width), cavity_cov=self.matrix(rng, blocks, width),
+                centre=self.array(rng, blocks * width), neutral=self.array(rng, session.length),
+                block_weight=self.value(rng, 0.1),
+            )  # fmt: skip
+        self.sums(rng, session, norm, len(features))
+
+    def matrix(self, rng, blocks, d):
+        value = spd(rng, blocks, d)
+        return odd_array(rng, value) if rng.random() < self.strange else value
+
+    def sums(self, rng, session, norm, count):
+        rows = self.rows(rng, count)
+        check_sum(session.clipped_sum(rows), norm, session.lattice_step, rows.size)
+        step, rate, noise = self.value(rng, 3), self.value(rng, 0.7), self.value(rng, 2.0)
+        check_sum(session.clipped_poisson_sum(step, rate), norm, session.lattice_step, count)
+        for total in (
+            session.poisson_sum(step, rate, noise),
+            session.uniform_sum(step, noise),
+            session.permuted_sum(step, noise),
+        ):
+            if total.shape != (session.length,) or not np.isfinite(total).all():
+                raise AssertionError("a noisy sum that is not finite")
+        session.plain_sum(self.value(rng, math.inf))
+        assert session.contributions(rows).shape == (rows.size, session.length)
+        assert sorted(session.order(step)) == list(range(count))
+        assert 0 <= session.uniform_row(step) < count
+
+
+class NetworkSession(_Session):
+    def feed(self, rng):
+        self.strange = rng.choice((0.0, 0.05, 0.2))
+        count, d, hidden = rng.choice((0, 1, 1, 2, 9)), rng.choice((1, 2, 9)), rng.choice((1, 2, 9))
+        norm = self.value(rng, rng.choice((1.0, 1e-30, 1e30, 3.7)))
+        features = self.array(rng, count, d)
+        session = mechanism.NetworkSession(
+            features=features, response=self.array(rng, count), n_hidden=self.value(rng, hidden),
+            hidden_scale=self.value(rng, 0.7), output_scale=self.value(rng, 0.6), sample_rate=self.value(rng, 1.0),
+            max_norm=norm, key=self.key(rng), n_threads=self.threads(rng),
+        )  # fmt: skip
+        n = (d + 2) * hidden + 1
+        moments = (self.array(rng, n), np.abs(self.array(rng, n)) if rng.random() < 0.5 else self.array(rng, n))
+        kind = rng.random()
+        if kind < 0.5:
+            session.set_sites(
+                *moments, self.value(rng, 0.3), self.value(rng, 1.0), self.value(rng, 0.1), self.value(rng, 0.7),
+                self.value(rng, rng.choice((1.0, math.inf))), self.value(rng, rng.choice((1.0, math.inf))),
+            )  # fmt: skip
+        elif kind < 0.9:
+            scales = (self.array(rng, n), self.array(rng, n))
+            session.set_gradients(*moments, self.value(rng, 0.3), *scales, self.value(rng, 0.7))
+        check_sum(session.clipped_sum(self.value(rng, 3)), norm, session.lattice_step, len(features))
+        noisy = session.noisy_sum(self.value(rng, 3), self.value(rng, 2.0))
+        if noisy.shape != (session.length,) or not np.isfinite(noisy).all():
+            raise AssertionError("a noisy sum that is not finite")
+        session.plain_sum(self.rows(rng, count), self.value(rng, math.inf))
+
+
+class NetworkPasses(_Session):
+    def feed(self, rng):
+        self.strange = rng.choice((0.0, 0.05, 0.2))
+        count, d, hidden = rng.choice((0, 1, 2, 9)), rng.choice((1, 2, 9)), rng.choice((1, 2, 9))
+        n = (d + 2) * hidden + 1
+        precision = 1.0 + np.abs(self.array(rng, n)) if rng.random() < 0.5 else self.array(rng, n)
+        passes = mechanism.NetworkPasses(
+            features=self.array(rng, count, d), response=self.array(rng, count), n_hidden=self.value(rng, hidden),
+            own_sites=self.value(rng, rng.random() < 0.5), clip_norm=self.value(rng, rng.choice((1.0, math.inf))),
+            site_weight=self.value(rng, 1.0), eta=self.array(rng, n), precision=precision,
+            prior_precision=np.ones(n), gamma=np.array([3.0, 2.0]) if rng.random() < 0.7 else self.array(rng, 2),
+            prior_gamma=np.array([2.0, 1.0]),
+        )  # fmt: skip
+        for _ in range(rng.choice((1, 2))):
+            passes.run(self.rows(rng, count), self.value(rng, 0.1), self.value(rng, 1.0))
+        passes.set_prior(self.array(rng, n))
+        assert [part.size for part in passes.state()] == [n, n, 2]
+
+
+SESSIONS = (SiteSession, NetworkSession, NetworkPasses)

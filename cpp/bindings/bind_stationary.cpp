@@ -27,7 +27,7 @@ py::tuple covariance(const Array<double>& hessian, const Array<double>& rate, co
                               static_cast<std::size_t>(n),
                               discrete};
   const auto& lapack = dpinfer::bindings::scipy_lapack();
-  const InverseKernels* kernels = inverse_kernels();
+  const StationaryKernels* kernels = stationary_kernels();
   if (kernels == nullptr) throw std::runtime_error("DPINFER_SIMD names instructions that are not available here");
   py::array_t<double> out(std::vector<py::ssize_t>(hessian.shape(), hessian.shape() + hessian.ndim()));
   py::array_t<std::uint8_t> status(count);
@@ -42,7 +42,7 @@ py::tuple covariance(const Array<double>& hessian, const Array<double>& rate, co
     } else if (form == 1) {
       result = stationary_symmetric(lapack, *kernels, batch, n_threads, cells, states);
     } else {
-      result = stationary_general(lapack, batch, n_threads, cells, states);
+      result = stationary_general(lapack, *kernels, batch, n_threads, cells, states);
     }
   }
   if (result == StationaryStatus::kOutOfMemory) throw std::bad_alloc();

@@ -55,7 +55,7 @@ struct Solved {
   std::vector<StationaryStatus> status;
 };
 
-Solved solve(const InverseKernels& kernels, const std::vector<double>& a, std::size_t count, std::size_t n,
+Solved solve(const StationaryKernels& kernels, const std::vector<double>& a, std::size_t count, std::size_t n,
              bool discrete, int threads) {
   const std::vector<double> rate(n, kRate);
   const std::vector<double> noise(n, kNoise);
@@ -71,13 +71,13 @@ void the_equation_holds() {
     for (const std::size_t count : {1U, 7U, 8U, 9U, 40U}) {
       const std::vector<double> a = hessians(count, n);
       for (const bool discrete : {true, false}) {
-        const Solved first = solve(*inverse_kernels("portable"), a, count, n, discrete, 1);
+        const Solved first = solve(*stationary_kernels("portable"), a, count, n, discrete, 1);
         for (std::size_t s = 0; s < count; ++s) {
           CHECK(first.status[s] == StationaryStatus::kOk);
           CHECK(residual(a.data() + s * n * n, first.covariance.data() + s * n * n, n, discrete) < 1e-12);
         }
         for (const char* name : {"portable", "avx2", "avx512"}) {
-          const InverseKernels* kernels = inverse_kernels(name);
+          const StationaryKernels* kernels = stationary_kernels(name);
           for (const int threads : {1, 2, 3, 7}) {
             if (kernels != nullptr)
               CHECK(solve(*kernels, a, count, n, discrete, threads).covariance == first.covariance);
@@ -94,7 +94,7 @@ void instability_is_told_per_matrix() {
   a[3 * n * n] = -0.5;                         // not positive definite
   a[6 * n * n] = 2.5 / (kSampleRate * kRate);  // beyond the largest stable curvature
   for (const bool discrete : {true, false}) {
-    const Solved solved = solve(*inverse_kernels("portable"), a, 10, n, discrete, 1);
+    const Solved solved = solve(*stationary_kernels("portable"), a, 10, n, discrete, 1);
     for (std::size_t s = 0; s < 10; ++s) {
       const bool stable = s != 3 && (s != 6 || !discrete);
       CHECK((solved.status[s] == StationaryStatus::kOk) == stable);

@@ -17,6 +17,7 @@ namespace {
 
 using inference::LyapunovGroup;
 using inference::LyapunovKernels;
+using inference::LyapunovScale;
 static_assert(inference::kLyapunovGroup == static_cast<std::size_t>(kLanes));
 
 constexpr std::size_t kGroup = static_cast<std::size_t>(kLanes);
@@ -309,9 +310,75 @@ void solve(const LyapunovGroup& group) {
   bound_error(group, q, c, other);
 }
 
+// Where the flat element f of a row-major (n, n) matrix lies in a square of q.
+class Cells {
+ public:
+  explicit Cells(std::size_t n) : n_(n), q_(inference::lyapunov_square(n)) {}
+  std::size_t row() const { return i_ * kGroup; }
+  std::size_t column() const { return j_ * kGroup; }
+  std::size_t cell() const { return (i_ * q_ + j_) * kGroup; }
+  void next() {
+    if (++j_ == n_) {
+      j_ = 0;
+      ++i_;
+    }
+  }
+
+ private:
+  std::size_t n_;
+  std::size_t q_;
+  std::size_t i_ = 0;
+  std::size_t j_ = 0;
+};
+
+void gather(const double* hessians, const LyapunovScale& scale, double* s) {
+  const std::size_t size = scale.width * scale.width;
+  const std::size_t q = inference::lyapunov_square(scale.width);
+  for (std::size_t i = 0; q > scale.width && i < q * q; ++i) store(s + i * kGroup, splat(0.0));
+  const Vec kappa = splat(scale.sample_rate);
+  Cells cells(scale.width);
+  const auto put = [&](const Vec& values) {
+    const Vec factor = kappa * load(scale.roots + cells.row()) * load(scale.roots + cells.column());
+    store(s + cells.cell(), factor * values);
+    cells.next();
+  };
+  std::size_t f = 0;
+  for (; f + kGroup <= size; f += kGroup) {
+    Vec rows[kLanes];
+    load_transposed(hessians + f, size, rows);
+    for (int i = 0; i < kLanes; ++i) put(rows[i]);
+  }
+  for (; f < size; ++f) {
+    double values[kLanes];
+    for (std::size_t m = 0; m < kGroup; ++m) values[m] = hessians[m * size + f];
+    put(load(values));
+  }
+}
+
+void scatter(const double* y, const LyapunovScale& scale, double* covariances) {
+  const std::size_t size = scale.width * scale.width;
+  Cells cells(scale.width);
+  const auto take = [&] {
+    const Vec value = load(scale.roots + cells.row()) * load(scale.roots + cells.column()) * load(y + cells.cell());
+    cells.next();
+    return value;
+  };
+  std::size_t f = 0;
+  for (; f + kGroup <= size; f += kGroup) {
+    Vec rows[kLanes];
+    for (int i = 0; i < kLanes; ++i) rows[i] = take();
+    store_transposed(covariances + f, size, rows);
+  }
+  for (; f < size; ++f) {
+    double values[kLanes];
+    store(values, take());
+    for (std::size_t m = 0; m < kGroup; ++m) covariances[m * size + f] = values[m];
+  }
+}
+
 }  // namespace
 
 extern const LyapunovKernels kLyapunovKernels;
-const LyapunovKernels kLyapunovKernels = {DPINFER_VARIANT_NAME, solve};
+const LyapunovKernels kLyapunovKernels = {DPINFER_VARIANT_NAME, gather, scatter, solve};
 
 }  // namespace dpinfer::DPINFER_SIMD_VARIANT

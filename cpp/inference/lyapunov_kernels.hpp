@@ -24,8 +24,17 @@ struct LyapunovGroup {
   bool discrete;
 };
 
+// Between eight Hessians A or covariances V, row-major one after another, and a group: S = kappa L A L, V = L Y L.
+struct LyapunovScale {
+  const double* roots;  // L's diagonals: element i of diagonal m at [i kLyapunovGroup + m]
+  double sample_rate;   // kappa
+  std::size_t width;    // n
+};
+
 struct LyapunovKernels {
   const char* name;
+  void (*gather)(const double* hessians, const LyapunovScale& scale, double* s);
+  void (*scatter)(const double* y, const LyapunovScale& scale, double* covariances);
   void (*solve)(const LyapunovGroup& group);
 };
 

@@ -134,70 +134,46 @@ class InverseSolver {
 // Eight equations at a time, by doubling.
 class LyapunovSolver {
  public:
-  static std::size_t doubles(std::size_t n) {
-    const std::size_t q = lyapunov_square(n);
-    return kGroup * (6 * q * q + 2 * n + 1);
-  }
+  static std::size_t doubles(std::size_t n) { return 6 * cells(n) + kGroup * (2 * n + 1); }
 
   LyapunovSolver(const StationaryKernels& kernels, std::size_t width, double* work)
       : kernels_(*kernels.lyapunov),
         n_(width),
-        square_(lyapunov_square(width)),
         s_(work),
-        y_(s_ + kGroup * square_ * square_),
-        work_(y_ + kGroup * square_ * square_),
-        energy_(work_ + 4 * kGroup * square_ * square_),
+        y_(s_ + cells(width)),
+        work_(y_ + cells(width)),
+        energy_(work_ + 4 * cells(width)),
         roots_(energy_ + kGroup * width),
         error_(roots_ + kGroup * width) {}
 
   void solve(const StationaryBatch& batch, std::size_t begin, std::size_t count, bool symmetric, std::span<double> out,
              std::span<StationaryStatus> status) {
-    gather(batch, begin, count);
+    const std::size_t size = n_ * n_;
+    for (std::size_t lane = 0; lane < kGroup; ++lane) {
+      const Item item = item_of(batch, begin + std::min(lane, count - 1));
+      for (std::size_t i = 0; i < n_; ++i) {
+        roots_[i * kGroup + lane] = std::sqrt(item.rate[i]);
+        energy_[i * kGroup + lane] = item.rate[i] * item.noise[i] * item.noise[i];
+      }
+      // A group that is not full repeats its last matrix.
+      if (count < kGroup) std::copy_n(item.hessian, size, work_ + lane * size);
+    }
+    const LyapunovScale scale{roots_, batch.sample_rate, n_};
+    double* const target = out.data() + begin * size;
+    kernels_.gather(count < kGroup ? work_ : batch.hessian.data() + begin * size, scale, s_);
     kernels_.solve({s_, energy_, y_, work_, error_, n_, symmetric, batch.discrete});
-    scatter(out.data() + begin * n_ * n_, count);
+    kernels_.scatter(y_, scale, count < kGroup ? work_ : target);
+    if (count < kGroup) std::copy_n(work_, count * size, target);
     for (std::size_t lane = 0; lane < count; ++lane) {
       status[begin + lane] = error_[lane] < kAccurate ? StationaryStatus::kOk : StationaryStatus::kNotConverged;
     }
   }
 
  private:
-  // A group that is not full repeats its last matrix.
-  void gather(const StationaryBatch& batch, std::size_t begin, std::size_t count) {
-    const double* hessians[kGroup];
-    for (std::size_t lane = 0; lane < kGroup; ++lane) {
-      const Item item = item_of(batch, begin + std::min(lane, count - 1));
-      hessians[lane] = item.hessian;
-      for (std::size_t i = 0; i < n_; ++i) {
-        roots_[i * kGroup + lane] = std::sqrt(item.rate[i]);
-        energy_[i * kGroup + lane] = item.rate[i] * item.noise[i] * item.noise[i];
-      }
-    }
-    for (std::size_t i = 0; i < n_; ++i) {
-      for (std::size_t j = 0; j < n_; ++j) {
-        double* cell = s_ + (i * square_ + j) * kGroup;
-        for (std::size_t lane = 0; lane < kGroup; ++lane) {
-          const double factor = batch.sample_rate * roots_[i * kGroup + lane] * roots_[j * kGroup + lane];
-          cell[lane] = factor * hessians[lane][i * n_ + j];
-        }
-      }
-    }
-  }
-
-  void scatter(double* out, std::size_t count) const {
-    const std::size_t size = n_ * n_;
-    for (std::size_t i = 0; i < n_; ++i) {
-      for (std::size_t j = 0; j < n_; ++j) {
-        const double* cell = y_ + (i * square_ + j) * kGroup;
-        for (std::size_t lane = 0; lane < count; ++lane) {
-          out[lane * size + i * n_ + j] = roots_[i * kGroup + lane] * roots_[j * kGroup + lane] * cell[lane];
-        }
-      }
-    }
-  }
+  static std::size_t cells(std::size_t n) { return kGroup * lyapunov_square(n) * lyapunov_square(n); }
 
   const LyapunovKernels& kernels_;
   std::size_t n_;
-  std::size_t square_;
   double* s_;
   double* y_;
   double* work_;

@@ -49,10 +49,20 @@ py::tuple covariance(const Array<double>& hessian, const Array<double>& rate, co
   return py::make_tuple(out, status);
 }
 
+bool symmetric(const Array<double>& matrices, int n_threads) {
+  if (matrices.ndim() != 3 || matrices.shape(1) != matrices.shape(2))
+    throw py::value_error("matrices must be (S, n, n)");
+  const std::span<const double> values = flat("matrices", matrices, matrices.size());
+  py::gil_scoped_release unlocked;
+  return all_symmetric(values, static_cast<std::size_t>(matrices.shape(0)), static_cast<std::size_t>(matrices.shape(1)),
+                       n_threads);
+}
+
 }  // namespace
 
 void bind_stationary(py::module_& module) {
   module.def("stationary_covariance", &covariance, py::arg("hessian").noconvert(), py::arg("learning_rate").noconvert(),
              py::arg("noise_stddev").noconvert(), py::arg("sample_rate"), py::arg("form"), py::arg("discrete"),
              py::arg("n_threads"));
+  module.def("all_symmetric", &symmetric, py::arg("matrices").noconvert(), py::arg("n_threads"));
 }

@@ -283,6 +283,19 @@ StationaryStatus solve_any(const Lapack& lapack, const StationaryKernels& kernel
 
 }  // namespace
 
+bool all_symmetric(std::span<const double> matrices, std::size_t count, std::size_t n, int threads) {
+  const int team = matrices.size() > 65536 ? resolve_threads(threads) : 1;
+  int different = 0;
+#pragma omp parallel for num_threads(team) schedule(static) reduction(| : different) if (team > 1)
+  for (std::int64_t row = 0; row < static_cast<std::int64_t>(count * n); ++row) {
+    const auto i = static_cast<std::size_t>(row) % n;
+    const double* own = matrices.data() + static_cast<std::size_t>(row) * n;
+    const double* column = own - i * n + i;
+    for (std::size_t j = 0; j < i; ++j) different |= own[j] != column[j * n] ? 1 : 0;
+  }
+  return different == 0;
+}
+
 void stationary_diagonal(const StationaryBatch& batch, int threads, std::span<double> out,
                          std::span<StationaryStatus> status) {
   const std::size_t n = batch.width;

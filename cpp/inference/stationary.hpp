@@ -42,6 +42,9 @@ struct StationaryBatch {
   bool discrete;
 };
 
+// Whether each of `count` matrices (n, n) equals its transpose.
+bool all_symmetric(std::span<const double> matrices, std::size_t count, std::size_t n, int threads);
+
 // Variances (S, n) of diagonal Hessians: tau^2 l / (kappa a (2 - l kappa a)), or without the last term.
 void stationary_diagonal(const StationaryBatch& batch, int threads, std::span<double> out,
                          std::span<StationaryStatus> status);

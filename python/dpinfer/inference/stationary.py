@@ -383,7 +383,7 @@ def _hessian(A: npt.ArrayLike, form: str) -> tuple[FloatArray, str]:
         raise ValueError(
             f"A must hold square matrices, got shape {hessian.shape}; say form='diagonal' for a batch of diagonals"
         )
-    symmetric = np.array_equal(hessian, np.swapaxes(hessian, -1, -2))
+    symmetric = _native.all_symmetric(hessian.reshape(-1, *hessian.shape[-2:]), 0)
     if form == "symmetric" and not symmetric:
         raise ValueError("A must equal its transpose with form='symmetric'")
     return hessian, form if form != "auto" else "symmetric" if symmetric else "general"

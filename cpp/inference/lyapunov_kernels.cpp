@@ -24,10 +24,10 @@ constexpr std::size_t kGroup = static_cast<std::size_t>(kLanes);
 // Sums of a tile, and the factors they need, fit in the registers.
 constexpr std::size_t kTile = kNativeLanes == 8 ? 4 : 2;
 // What is left of the series where the squared norm of C is below this, relative to Y.
-constexpr double kNegligible = 1e-13;
+constexpr double kNegligible = 1e-12;
 constexpr double kDiverged = 1e30;
 // The two shifts are this far from the middle.
-constexpr double kApart = 3.0;
+constexpr double kApart = 2.3;
 constexpr int kMostDoublings = 24;
 
 // Where element (k, j) of a product's right factor lies: at k down + j across.

@@ -1,6 +1,7 @@
 #include "inference/stationary_groups.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -56,6 +57,8 @@ static_assert(kInverseGroup == kLyapunovGroup);
 constexpr std::size_t kGroup = kInverseGroup;
 // A solution is taken where its error is certain to be below this, relative to the solution.
 constexpr double kAccurate = 2e-11;
+// Groups that a thread takes at a time: a thread that is held up takes fewer.
+constexpr std::int64_t kRun = 8;
 
 // Eight matrices S and 2 - S at a time, whose inverses make up Y.
 class InverseSolver {
@@ -196,12 +199,15 @@ StationaryStatus solve_groups(const StationaryKernels& kernels, const Stationary
     return StationaryStatus::kOutOfMemory;
   }
   const auto groups = static_cast<std::int64_t>((batch.count + kGroup - 1) / kGroup);
+  std::atomic<std::int64_t> next{0};
 #pragma omp parallel for num_threads(team) schedule(static) if (team > 1)
   for (std::int64_t part = 0; part < team; ++part) {
     Solver solver(kernels, n, work.data() + doubles * static_cast<std::size_t>(part));
-    for (std::int64_t group = groups * part / team; group < groups * (part + 1) / team; ++group) {
-      const std::size_t begin = static_cast<std::size_t>(group) * kGroup;
-      solver.solve(batch, begin, std::min(kGroup, batch.count - begin), options..., out, status);
+    for (std::int64_t first = next.fetch_add(kRun); first < groups; first = next.fetch_add(kRun)) {
+      for (std::int64_t group = first; group < std::min(first + kRun, groups); ++group) {
+        const std::size_t begin = static_cast<std::size_t>(group) * kGroup;
+        solver.solve(batch, begin, std::min(kGroup, batch.count - begin), options..., out, status);
+      }
     }
   }
   return StationaryStatus::kOk;

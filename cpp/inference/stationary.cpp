@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <new>
-#include <vector>
 
 #include "common/parallel.hpp"
 #include "inference/stationary_batch.hpp"
@@ -244,11 +244,11 @@ StationaryStatus solve_batch(const Lapack& lapack, const StationaryBatch& batch,
   const int team = team_of(batch, threads);
   const std::size_t doubles = Solver::doubles(n);
   const std::size_t integers = Solver::integers(n);
-  std::vector<double> work;
-  std::vector<int> integer_work;
+  std::unique_ptr<double[]> work;
+  std::unique_ptr<int[]> integer_work;
   try {
-    work.resize(doubles * static_cast<std::size_t>(team));
-    integer_work.resize(integers * static_cast<std::size_t>(team));
+    work = std::make_unique_for_overwrite<double[]>(doubles * static_cast<std::size_t>(team));
+    integer_work = std::make_unique_for_overwrite<int[]>(integers * static_cast<std::size_t>(team));
   } catch (const std::bad_alloc&) {
     return StationaryStatus::kOutOfMemory;
   }
@@ -256,8 +256,8 @@ StationaryStatus solve_batch(const Lapack& lapack, const StationaryBatch& batch,
   // Every item is solved alone, in the same operations whoever solves it: the threads cannot matter.
 #pragma omp parallel for num_threads(team) schedule(static) if (team > 1)
   for (std::int64_t part = 0; part < team; ++part) {
-    Solver solver(lapack, n, work.data() + doubles * static_cast<std::size_t>(part),
-                  integer_work.data() + integers * static_cast<std::size_t>(part));
+    Solver solver(lapack, n, work.get() + doubles * static_cast<std::size_t>(part),
+                  integer_work.get() + integers * static_cast<std::size_t>(part));
     for (std::int64_t s = count * part / team; s < count * (part + 1) / team; ++s) {
       const auto row = static_cast<std::size_t>(s);
       if (status[row] == StationaryStatus::kOk) continue;
@@ -284,7 +284,8 @@ StationaryStatus solve_any(const Lapack& lapack, const StationaryKernels& kernel
 }  // namespace
 
 bool all_symmetric(std::span<const double> matrices, std::size_t count, std::size_t n, int threads) {
-  const int team = matrices.size() > 65536 ? resolve_threads(threads) : 1;
+  // One large matrix is checked sooner than threads wake up beside LAPACK's.
+  const int team = n <= kSmall && matrices.size() > 65536 ? resolve_threads(threads) : 1;
   int different = 0;
 #pragma omp parallel for num_threads(team) schedule(static) reduction(| : different) if (team > 1)
   for (std::int64_t row = 0; row < static_cast<std::int64_t>(count * n); ++row) {

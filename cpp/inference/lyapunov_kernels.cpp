@@ -157,7 +157,7 @@ DPINFER_NOINLINE void invert(double* a, std::size_t q) {
       for (std::size_t c = 0; c < kBlock; ++c) store(pivots + r * row + (k + c) * kGroup, block[r][c]);
     }
     for (std::size_t i = 0; i < q; ++i) {
-      if (i - k < kBlock) continue;
+      if (i >= k && i < k + kBlock) continue;
       double* other = a + i * row;
       Vec factor[kBlock];
       for (std::size_t r = 0; r < kBlock; ++r) {

@@ -7,11 +7,13 @@
    `--adult-runs` private runs on the training file.  Without privacy: Laplace's approximation at the mode.
 3. Adult, the planner's recommended settings against the paper's (C = 11, T = 10^4, kappa = 0.1, the heuristic rate) at
    equal epsilon: widths on the real labels, and the share of weights covered on labels simulated from the model on
-   Adult's own columns.  The paper's settings with the default posterior and with the model's prior.
+   Adult's own columns.  Both with every `--posterior`, the planner's settings also with the posterior that the planner
+   chose; then how much narrower the intervals are, run by run.
 
 Monte Carlo errors: of a median over runs, 1.25 sd / sqrt(runs).
 
     DPINFER_DATA=../shared/data python bench/planner.py [--parts conjugate adult recommended] [--epsilons 0.1 1]
+        [--posterior default prior=model hessian=full,prior=model] [--recipe plain]
 """
 
 import argparse
@@ -129,8 +131,9 @@ def adult(arguments):
             )
             all_ratios.append((high - low) / reference)
             medians.append(np.median(all_ratios[-1]))
+            print(f"    epsilon {epsilon:g}, run {run}: {medians[-1]:.2f}", flush=True)
         seen = np.median(medians)
-        error = 1.25 * np.std(medians, ddof=1) / math.sqrt(len(medians)) if len(medians) > 1 else math.nan
+        error = 1.25 * np.std(medians, ddof=1) / math.sqrt(len(medians))
         per_parameter = plan.widening / np.median(all_ratios, axis=0)
         predicted = plan.prediction.typical_widening
         print(
@@ -143,15 +146,44 @@ def adult(arguments):
         )
 
 
+def posterior_arguments(text):
+    """Return the arguments of noise_aware_posterior that "name=value,name=value" stands for; none for "default"."""
+    if text == "default":
+        return {}
+    pairs = (each.split("=", 1) for each in text.split(","))
+    return {name: float(value) if value[:1].isdigit() else value for name, value in pairs}
+
+
+def compare(arguments, model, X, y, cases):
+    """Return (runs,) median widths on real labels and shares covered on simulated ones, by settings and posterior."""
+    found = {}
+    for run in range(arguments.adult_runs):
+        rng = np.random.default_rng(run)
+        truth = model.sample_prior(1, rng)[0]
+        labels = model.simulate(truth, X, rng)
+        for name, (options, posteriors) in cases.items():
+            shared = {"posteriors": list(posteriors.values()), **options}
+            real = private_intervals(model, X, y, run, arguments.threads, **shared)
+            simulated = private_intervals(model, X, labels, run, arguments.threads, **shared)
+            for each, (low, high), (bottom, top) in zip(posteriors, real, simulated, strict=True):
+                widths, covered = found.setdefault((name, each), ([], []))
+                widths.append(np.median(high - low))
+                covered.append(np.mean((bottom <= truth) & (truth <= top)))
+    return {key: (np.array(widths), np.array(covered)) for key, (widths, covered) in found.items()}
+
+
 def recommended(arguments):
     model, X, y, pilot = adult_tables()
     print("\nAdult: the planner's settings against the paper's at the same epsilon")
+    given = {text: posterior_arguments(text) for text in arguments.posterior}
+    count = math.sqrt(arguments.adult_runs)
     for epsilon in arguments.epsilons:
         plan = dpi.plan_inference(
             model,
             n_records=N_RECORDS,
             target_epsilon=epsilon,
             target_delta=DELTA,
+            recipe=arguments.recipe,
             pilot=pilot,
             n_simulations=arguments.simulations,
         )
@@ -159,40 +191,34 @@ def recommended(arguments):
             target_epsilon=epsilon, target_delta=DELTA, sample_rate=SAMPLE_RATE, n_steps=arguments.adult_steps
         )
         ours = {name: value for name, value in plan.run_arguments().items() if name != "n_records"}
-        weak, own = {}, {"prior": "model"}
         cases = {
-            "paper": ({"plan": paper, "max_grad_norm": 11.0}, {"weak prior": weak, "model prior": own}),
-            "planner": (ours, {"its posterior": plan.posterior}),
+            "paper": ({"plan": paper, "max_grad_norm": 11.0, "recipe": plan.recipe}, given),
+            "planner": (ours, {"the plan's": plan.posterior, **given}),
         }
+        factor = plan.learning_rate_factor
         print(
             f"  epsilon {epsilon:g}: planner takes T = {plan.privacy.n_steps}, kappa = {plan.privacy.sample_rate:g},"
-            f" C = {plan.max_grad_norm:.2f}, rate {plan.learning_rate_factor:g} times the heuristic,"
-            f" posterior {plan.posterior}; expects coverage {plan.prediction.coverage90:.2f},"
-            f" median 90% width {np.median(plan.prediction.width90):.2f}"
+            f" C = {plan.max_grad_norm:.2f}, "
+            f"{'' if factor is None else f'rate {factor:g} times the heuristic, '}posterior {plan.posterior}; expects"
+            f" coverage {plan.prediction.coverage90:.2f}, median 90% width {np.median(plan.prediction.width90):.2f}"
         )
-        for name, (options, posteriors) in cases.items():
-            widths = {each: [] for each in posteriors}
-            covered = {each: [] for each in posteriors}
-            for run in range(arguments.adult_runs):
-                rng = np.random.default_rng(run)
-                truth = model.sample_prior(1, rng)[0]
-                options["posteriors"] = list(posteriors.values())
-                real = private_intervals(model, X, y, run, arguments.threads, **options)
-                simulated = private_intervals(
-                    model, X, model.simulate(truth, X, rng), run, arguments.threads, **options
-                )
-                for each, (low, high), (bottom, top) in zip(posteriors, real, simulated, strict=True):
-                    widths[each].append(np.median(high - low))
-                    covered[each].append(np.mean((bottom <= truth) & (truth <= top)))
-            count = math.sqrt(arguments.adult_runs)
-            for each in posteriors:
-                wide, share = widths[each], covered[each]
-                print(
-                    f"    {name + ', ' + each:<24} median 90% width {np.mean(wide):6.3f} +- "
-                    f"{np.std(wide, ddof=1) / count:.3f}, simulated labels: covered {np.mean(share):.3f} +- "
-                    f"{np.std(share, ddof=1) / count:.3f} (nominal 0.90)",
-                    flush=True,
-                )
+        results = compare(arguments, model, X, y, cases)
+        for (name, each), (width, share) in results.items():
+            print(
+                f"    {name + ', ' + each:<28} median 90% width {np.mean(width):6.3f} +- "
+                f"{np.std(width, ddof=1) / count:.3f}, simulated labels: covered {np.mean(share):.3f} +- "
+                f"{np.std(share, ddof=1) / count:.3f} (nominal 0.90)",
+                flush=True,
+            )
+        for own, theirs in [("the plan's", arguments.posterior[0]), *((each, each) for each in given)]:
+            narrower = results["planner", own][0] / results["paper", theirs][0]
+            change = results["planner", own][1] - results["paper", theirs][1]
+            print(
+                f"    planner ({own}) over paper ({theirs}): width x {np.mean(narrower):.3f} +- "
+                f"{np.std(narrower, ddof=1) / count:.3f}, coverage {np.mean(change):+.3f} +- "
+                f"{np.std(change, ddof=1) / count:.3f}",
+                flush=True,
+            )
 
 
 def main():
@@ -204,8 +230,12 @@ def main():
     parser.add_argument("--adult-steps", type=int, default=10_000)
     parser.add_argument("--simulations", type=int, default=12)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[0.1, 0.3, 1.0])
+    parser.add_argument("--posterior", nargs="+", default=["default", "prior=model"])
+    parser.add_argument("--recipe", default="auto")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
+    if arguments.adult_runs < 2:
+        parser.error("--adult-runs must be at least 2: the errors need two runs")
     for part in arguments.parts:
         parts[part](arguments)
 

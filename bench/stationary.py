@@ -3,6 +3,8 @@
 Checks first: 1e-10 relative against solve_continuous_lyapunov and solve_discrete_lyapunov, and 10^6 simulated steps.
 Then medians of alternating runs of ours and SciPy's: one symmetric Hessian of 200 to 1000 coordinates, with equal and
 with different learning rates, and batches of 4000 draws against a loop over SciPy calls (of `--loop` of them, scaled).
+Before each timed call the same call for `WARM` seconds: NumPy's and SciPy's linear algebra have threads of their own
+each, which wait at full speed for a while, in the way of the other library's, before they fall asleep.
 
     python bench/stationary.py [--repeats 5] [--sizes 200 500 1000] [--draws 4000] [--loop 100]
 """
@@ -16,6 +18,7 @@ from scipy import linalg
 import dpinfer as dpi
 
 KAPPA = 0.1
+WARM = 0.1
 
 
 def hessian(rng, n, count=None):
@@ -78,17 +81,20 @@ def check_simulation(rng, steps=10**6, chains=500):
             assert np.max(np.abs(score)) < 5.0
 
 
+def timed(call):
+    """Return the seconds of a call, after WARM seconds of the same; a longer one is its own warm-up."""
+    begin = time.perf_counter()
+    while True:
+        start = time.perf_counter()
+        call()
+        end = time.perf_counter()
+        if start - begin > WARM or end - start > 2.0 * WARM:
+            return end - start
+
+
 def alternate(first, second, repeats):
     """Return medians of both and the median of the ratios."""
-    times = []
-    first(), second()
-    for _ in range(repeats):
-        row = []
-        for call in (first, second):
-            start = time.perf_counter()
-            call()
-            row.append(time.perf_counter() - start)
-        times.append(row)
+    times = [(timed(first), timed(second)) for _ in range(repeats)]
     ours, theirs = np.array(times).T
     return np.median(ours), np.median(theirs), np.median(theirs / ours)
 

@@ -27,7 +27,7 @@ py::tuple covariance(const Array<double>& hessian, const Array<double>& rate, co
                               static_cast<std::size_t>(n),
                               discrete};
   const auto& lapack = dpinfer::bindings::scipy_lapack();
-  const InverseKernels* kernels = inverse_kernels();
+  const StationaryKernels* kernels = stationary_kernels();
   if (kernels == nullptr) throw std::runtime_error("DPINFER_SIMD names instructions that are not available here");
   py::array_t<double> out(std::vector<py::ssize_t>(hessian.shape(), hessian.shape() + hessian.ndim()));
   py::array_t<std::uint8_t> status(count);
@@ -42,11 +42,20 @@ py::tuple covariance(const Array<double>& hessian, const Array<double>& rate, co
     } else if (form == 1) {
       result = stationary_symmetric(lapack, *kernels, batch, n_threads, cells, states);
     } else {
-      result = stationary_general(lapack, batch, n_threads, cells, states);
+      result = stationary_general(lapack, *kernels, batch, n_threads, cells, states);
     }
   }
   if (result == StationaryStatus::kOutOfMemory) throw std::bad_alloc();
   return py::make_tuple(out, status);
+}
+
+bool symmetric(const Array<double>& matrices, int n_threads) {
+  if (matrices.ndim() != 3 || matrices.shape(1) != matrices.shape(2))
+    throw py::value_error("matrices must be (S, n, n)");
+  const std::span<const double> values = flat("matrices", matrices, matrices.size());
+  py::gil_scoped_release unlocked;
+  return all_symmetric(values, static_cast<std::size_t>(matrices.shape(0)), static_cast<std::size_t>(matrices.shape(1)),
+                       n_threads);
 }
 
 }  // namespace
@@ -55,4 +64,5 @@ void bind_stationary(py::module_& module) {
   module.def("stationary_covariance", &covariance, py::arg("hessian").noconvert(), py::arg("learning_rate").noconvert(),
              py::arg("noise_stddev").noconvert(), py::arg("sample_rate"), py::arg("form"), py::arg("discrete"),
              py::arg("n_threads"));
+  module.def("all_symmetric", &symmetric, py::arg("matrices").noconvert(), py::arg("n_threads"));
 }

@@ -483,6 +483,35 @@ DPINFER_INLINE void load_transposed(const Scalar* source, std::size_t stride, Ve
   for (int i = 0; i < 8; i += 2) exchange<1>(rows[i], rows[i + 1]);
 }
 
+// Lanes 0 to 3 into `low` and 4 to 7 into `high`.
+DPINFER_INLINE void store_halves(double* low, double* high, const Vec& v) {
+  constexpr std::size_t kHalf = 4 * sizeof(double);
+#if defined(__GNUC__) && defined(__AVX512F__)
+  const auto first = __builtin_shufflevector(v.part[0], v.part[0], 0, 1, 2, 3);
+  const auto second = __builtin_shufflevector(v.part[0], v.part[0], 4, 5, 6, 7);
+  std::memcpy(low, &first, kHalf);
+  std::memcpy(high, &second, kHalf);
+#else
+  std::memcpy(low, v.part, kHalf);
+  std::memcpy(high, v.part + kParts / 2, kHalf);
+#endif
+}
+
+// The inverse of load_transposed, which leaves the transpose in `rows`.
+DPINFER_INLINE void store_transposed(double* target, std::size_t stride, Vec (&rows)[kLanes]) {
+  for (int i = 0; i < 8; i += 2) exchange<1>(rows[i], rows[i + 1]);
+  for (int i = 0; i < 8; i += 4) {
+    exchange<2>(rows[i], rows[i + 2]);
+    exchange<2>(rows[i + 1], rows[i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    double* low = target + static_cast<std::size_t>(i) * stride;
+    double* high = low + 4 * stride;
+    store_halves(low, high, rows[i]);
+    store_halves(low + 4, high + 4, rows[i + 4]);
+  }
+}
+
 // Counts lanes over several vectors; comparisons with NaN are false.
 class LaneCount {
  public:

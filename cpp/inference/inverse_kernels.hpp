@@ -23,11 +23,4 @@ struct InverseKernels {
   void (*inverses)(const InverseGroup& group);
 };
 
-// The widest variant that this processor runs, or the one named by the environment variable DPINFER_SIMD; nullptr when
-// that is not there.
-const InverseKernels* inverse_kernels();
-
-// A named variant, or nullptr when this build or this processor does not have it.
-const InverseKernels* inverse_kernels(const char* name);
-
 }  // namespace dpinfer::inference

@@ -2,69 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <memory>
 #include <new>
-#include <vector>
 
-#include "common/aligned.hpp"
 #include "common/parallel.hpp"
-#include "common/simd_dispatch.hpp"
+#include "inference/stationary_batch.hpp"
+#include "inference/stationary_groups.hpp"
 
-namespace dpinfer {
-
-namespace portable {
-extern const inference::InverseKernels kInverseKernels;
-}
-#if defined(DPINFER_HAVE_X86_VARIANTS)
-namespace avx2 {
-extern const inference::InverseKernels kInverseKernels;
-}
-namespace avx512 {
-extern const inference::InverseKernels kInverseKernels;
-}
-#endif
-
-namespace inference {
-
-const InverseKernels* inverse_kernels(const char* name) {
-  if (!simd_variant_runs_here(name)) return nullptr;
-#if defined(DPINFER_HAVE_X86_VARIANTS)
-  if (std::strcmp(name, "avx2") == 0) return &avx2::kInverseKernels;
-  if (std::strcmp(name, "avx512") == 0) return &avx512::kInverseKernels;
-#endif
-  return &portable::kInverseKernels;
-}
-
-const InverseKernels* inverse_kernels() { return best_simd_table<InverseKernels>(&inverse_kernels); }
+namespace dpinfer::inference {
 
 namespace {
-
-// Above this width LAPACK has threads of its own, and the batch is gone through one by one.
-constexpr std::size_t kSmall = 64;
-// Up to this width a batch with the same l tau^2 everywhere is inverted eight matrices at a time.
-constexpr std::size_t kInterleaved = 32;
-constexpr double kSame = 1e-13;
-
-struct Item {
-  const double* hessian;
-  const double* rate;
-  const double* noise;
-};
-
-std::size_t row_of(std::span<const double> values, std::size_t width, std::size_t s) {
-  return values.size() == width ? 0 : s * width;
-}
-
-Item item_of(const StationaryBatch& batch, std::size_t s) {
-  const std::size_t n = batch.width;
-  return {batch.hessian.data() + s * n * n, batch.rate.data() + row_of(batch.rate, n, s),
-          batch.noise.data() + row_of(batch.noise, n, s)};
-}
-
-int team_of(const StationaryBatch& batch, int threads) {
-  const bool worth = batch.width <= kSmall && batch.count * batch.width * batch.width > 4096;
-  return worth ? resolve_threads(threads) : 1;
-}
 
 // S = kappa L A L, column-major: element (i, j) at [i + n j].
 void scaled_hessian(const StationaryBatch& batch, const Item& item, const double* root, double* out) {
@@ -84,17 +31,6 @@ void unscaled(const double* lower, const double* root, std::size_t n, double* ou
       out[j * n + i] = value;
     }
   }
-}
-
-bool is_isotropic(const Item& item, std::size_t n) {
-  double low = item.rate[0] * item.noise[0] * item.noise[0];
-  double high = low;
-  for (std::size_t j = 1; j < n; ++j) {
-    const double energy = item.rate[j] * item.noise[j] * item.noise[j];
-    low = std::min(low, energy);
-    high = std::max(high, energy);
-  }
-  return high - low <= kSame * high;
 }
 
 class SymmetricSolver {
@@ -291,103 +227,6 @@ class GeneralSolver {
   int* iwork_;
 };
 
-// Eight small matrices at a time, S and 2 - S, whose inverses make up Y.
-class InterleavedSolver {
- public:
-  static std::size_t doubles(std::size_t n) { return kInverseGroup * (2 * n * n + 4 * n); }
-
-  InterleavedSolver(const InverseKernels& kernels, std::size_t width, double* work)
-      : kernels_(kernels),
-        n_(width),
-        first_(work),
-        second_(first_ + kInverseGroup * width * width),
-        pivots_(second_ + kInverseGroup * width * width),
-        other_pivots_(pivots_ + kInverseGroup * width),
-        scratch_(other_pivots_ + kInverseGroup * width),
-        roots_(scratch_ + kInverseGroup * width) {}
-
-  void solve(const StationaryBatch& batch, std::size_t begin, std::size_t count, std::span<double> out,
-             std::span<StationaryStatus> status) {
-    for (std::size_t lane = 0; lane < kInverseGroup; ++lane) {
-      gather(batch, item_of(batch, begin + std::min(lane, count - 1)), lane);
-    }
-    kernels_.inverses({first_, pivots_, scratch_, n_});
-    if (batch.discrete) kernels_.inverses({second_, other_pivots_, scratch_, n_});
-    for (std::size_t lane = 0; lane < count; ++lane) {
-      const Item item = item_of(batch, begin + lane);
-      const bool stable = positive(pivots_, lane) && (!batch.discrete || positive(other_pivots_, lane));
-      status[begin + lane] = stable ? StationaryStatus::kOk : StationaryStatus::kUnstable;
-      scatter(batch.discrete, 0.5 * item.rate[0] * item.noise[0] * item.noise[0], lane,
-              out.data() + (begin + lane) * n_ * n_);
-    }
-  }
-
- private:
-  std::size_t at(std::size_t i, std::size_t j, std::size_t lane) const { return (i * n_ + j) * kInverseGroup + lane; }
-
-  void gather(const StationaryBatch& batch, const Item& item, std::size_t lane) {
-    for (std::size_t i = 0; i < n_; ++i) roots_[i * kInverseGroup + lane] = std::sqrt(item.rate[i]);
-    for (std::size_t i = 0; i < n_; ++i) {
-      const double factor = batch.sample_rate * roots_[i * kInverseGroup + lane];
-      for (std::size_t j = 0; j <= i; ++j) {
-        const double value = factor * roots_[j * kInverseGroup + lane] * item.hessian[i * n_ + j];
-        first_[at(i, j, lane)] = value;
-        second_[at(i, j, lane)] = (i == j ? 2.0 : 0.0) - value;
-      }
-    }
-  }
-
-  bool positive(const double* pivots, std::size_t lane) const {
-    bool all = true;
-    for (std::size_t i = 0; i < n_; ++i) all = all && pivots[i * kInverseGroup + lane] > 0.0;
-    return all;
-  }
-
-  void scatter(bool discrete, double half, std::size_t lane, double* out) const {
-    for (std::size_t i = 0; i < n_; ++i) {
-      const double factor = half * roots_[i * kInverseGroup + lane];
-      for (std::size_t j = 0; j <= i; ++j) {
-        const double inverse = first_[at(i, j, lane)] + (discrete ? second_[at(i, j, lane)] : 0.0);
-        const double value = factor * roots_[j * kInverseGroup + lane] * inverse;
-        out[i * n_ + j] = value;
-        out[j * n_ + i] = value;
-      }
-    }
-  }
-
-  const InverseKernels& kernels_;
-  std::size_t n_;
-  double* first_;
-  double* second_;
-  double* pivots_;
-  double* other_pivots_;
-  double* scratch_;
-  double* roots_;
-};
-
-StationaryStatus solve_interleaved(const InverseKernels& kernels, const StationaryBatch& batch, int threads,
-                                   std::span<double> out, std::span<StationaryStatus> status) {
-  const std::size_t n = batch.width;
-  const int team = team_of(batch, threads);
-  const std::size_t doubles = InterleavedSolver::doubles(n);
-  AlignedVector<double> work;
-  try {
-    work.resize(doubles * static_cast<std::size_t>(team));
-  } catch (const std::bad_alloc&) {
-    return StationaryStatus::kOutOfMemory;
-  }
-  const auto groups = static_cast<std::int64_t>((batch.count + kInverseGroup - 1) / kInverseGroup);
-#pragma omp parallel for num_threads(team) schedule(static) if (team > 1)
-  for (std::int64_t part = 0; part < team; ++part) {
-    InterleavedSolver solver(kernels, n, work.data() + doubles * static_cast<std::size_t>(part));
-    for (std::int64_t group = groups * part / team; group < groups * (part + 1) / team; ++group) {
-      const std::size_t begin = static_cast<std::size_t>(group) * kInverseGroup;
-      solver.solve(batch, begin, std::min(kInverseGroup, batch.count - begin), out, status);
-    }
-  }
-  return StationaryStatus::kOk;
-}
-
 bool all_isotropic(const StationaryBatch& batch) {
   const bool shared = batch.rate.size() == batch.width && batch.noise.size() == batch.width;
   const std::size_t rows = shared ? std::min<std::size_t>(batch.count, 1) : batch.count;
@@ -397,6 +236,7 @@ bool all_isotropic(const StationaryBatch& batch) {
   return true;
 }
 
+// Solves what is not solved yet.
 template <typename Solver>
 StationaryStatus solve_batch(const Lapack& lapack, const StationaryBatch& batch, int threads, std::span<double> out,
                              std::span<StationaryStatus> status) {
@@ -404,11 +244,11 @@ StationaryStatus solve_batch(const Lapack& lapack, const StationaryBatch& batch,
   const int team = team_of(batch, threads);
   const std::size_t doubles = Solver::doubles(n);
   const std::size_t integers = Solver::integers(n);
-  std::vector<double> work;
-  std::vector<int> integer_work;
+  std::unique_ptr<double[]> work;
+  std::unique_ptr<int[]> integer_work;
   try {
-    work.resize(doubles * static_cast<std::size_t>(team));
-    integer_work.resize(integers * static_cast<std::size_t>(team));
+    work = std::make_unique_for_overwrite<double[]>(doubles * static_cast<std::size_t>(team));
+    integer_work = std::make_unique_for_overwrite<int[]>(integers * static_cast<std::size_t>(team));
   } catch (const std::bad_alloc&) {
     return StationaryStatus::kOutOfMemory;
   }
@@ -416,17 +256,46 @@ StationaryStatus solve_batch(const Lapack& lapack, const StationaryBatch& batch,
   // Every item is solved alone, in the same operations whoever solves it: the threads cannot matter.
 #pragma omp parallel for num_threads(team) schedule(static) if (team > 1)
   for (std::int64_t part = 0; part < team; ++part) {
-    Solver solver(lapack, n, work.data() + doubles * static_cast<std::size_t>(part),
-                  integer_work.data() + integers * static_cast<std::size_t>(part));
+    Solver solver(lapack, n, work.get() + doubles * static_cast<std::size_t>(part),
+                  integer_work.get() + integers * static_cast<std::size_t>(part));
     for (std::int64_t s = count * part / team; s < count * (part + 1) / team; ++s) {
       const auto row = static_cast<std::size_t>(s);
+      if (status[row] == StationaryStatus::kOk) continue;
       status[row] = solver.solve(batch, item_of(batch, row), out.data() + row * n * n);
     }
   }
   return StationaryStatus::kOk;
 }
 
+// In groups first, and by LAPACK what is left.
+template <typename Solver>
+StationaryStatus solve_any(const Lapack& lapack, const StationaryKernels& kernels, const StationaryBatch& batch,
+                           bool symmetric, int threads, std::span<double> out, std::span<StationaryStatus> status) {
+  std::fill(status.begin(), status.end(), StationaryStatus::kNotConverged);
+  if (batch.width <= kGrouped) {
+    const StationaryStatus result = solve_by_doubling(kernels, batch, symmetric, threads, out, status);
+    if (result != StationaryStatus::kOk) return result;
+    const auto solved = [](StationaryStatus each) { return each == StationaryStatus::kOk; };
+    if (std::all_of(status.begin(), status.end(), solved)) return StationaryStatus::kOk;
+  }
+  return solve_batch<Solver>(lapack, batch, threads, out, status);
+}
+
 }  // namespace
+
+bool all_symmetric(std::span<const double> matrices, std::size_t count, std::size_t n, int threads) {
+  // One large matrix is checked sooner than threads wake up beside LAPACK's.
+  const int team = n <= kSmall && matrices.size() > 65536 ? resolve_threads(threads) : 1;
+  int different = 0;
+#pragma omp parallel for num_threads(team) schedule(static) reduction(| : different) if (team > 1)
+  for (std::int64_t row = 0; row < static_cast<std::int64_t>(count * n); ++row) {
+    const auto i = static_cast<std::size_t>(row) % n;
+    const double* own = matrices.data() + static_cast<std::size_t>(row) * n;
+    const double* column = own - i * n + i;
+    for (std::size_t j = 0; j < i; ++j) different |= own[j] != column[j * n] ? 1 : 0;
+  }
+  return different == 0;
+}
 
 void stationary_diagonal(const StationaryBatch& batch, int threads, std::span<double> out,
                          std::span<StationaryStatus> status) {
@@ -451,19 +320,19 @@ void stationary_diagonal(const StationaryBatch& batch, int threads, std::span<do
   }
 }
 
-StationaryStatus stationary_symmetric(const Lapack& lapack, const InverseKernels& kernels, const StationaryBatch& batch,
-                                      int threads, std::span<double> out, std::span<StationaryStatus> status) {
-  if (batch.width <= kInterleaved && all_isotropic(batch)) {
-    return solve_interleaved(kernels, batch, threads, out, status);
+StationaryStatus stationary_symmetric(const Lapack& lapack, const StationaryKernels& kernels,
+                                      const StationaryBatch& batch, int threads, std::span<double> out,
+                                      std::span<StationaryStatus> status) {
+  if (batch.width <= kGrouped && all_isotropic(batch)) {
+    return solve_by_inverses(kernels, batch, threads, out, status);
   }
-  return solve_batch<SymmetricSolver>(lapack, batch, threads, out, status);
+  return solve_any<SymmetricSolver>(lapack, kernels, batch, true, threads, out, status);
 }
 
-StationaryStatus stationary_general(const Lapack& lapack, const StationaryBatch& batch, int threads,
-                                    std::span<double> out, std::span<StationaryStatus> status) {
-  return solve_batch<GeneralSolver>(lapack, batch, threads, out, status);
+StationaryStatus stationary_general(const Lapack& lapack, const StationaryKernels& kernels,
+                                    const StationaryBatch& batch, int threads, std::span<double> out,
+                                    std::span<StationaryStatus> status) {
+  return solve_any<GeneralSolver>(lapack, kernels, batch, false, threads, out, status);
 }
 
-}  // namespace inference
-
-}  // namespace dpinfer
+}  // namespace dpinfer::inference

@@ -14,10 +14,23 @@
 
 #include "inference/inverse_kernels.hpp"
 #include "inference/lapack.hpp"
+#include "inference/lyapunov_kernels.hpp"
 
 namespace dpinfer::inference {
 
 enum class StationaryStatus : std::uint8_t { kOk, kUnstable, kNotConverged, kOutOfMemory };
+
+struct StationaryKernels {
+  const InverseKernels* inverse;
+  const LyapunovKernels* lyapunov;
+};
+
+// Of the widest instruction set that this processor has, or of the one named by the environment variable DPINFER_SIMD;
+// nullptr when that is not there.
+const StationaryKernels* stationary_kernels();
+
+// Of a named instruction set, or nullptr when this build or this processor does not have it.
+const StationaryKernels* stationary_kernels(const char* name);
 
 struct StationaryBatch {
   std::span<const double> hessian;  // (S, n) or (S, n, n), row-major
@@ -29,19 +42,24 @@ struct StationaryBatch {
   bool discrete;
 };
 
+// Whether each of `count` matrices (n, n) equals its transpose.
+bool all_symmetric(std::span<const double> matrices, std::size_t count, std::size_t n, int threads);
+
 // Variances (S, n) of diagonal Hessians: tau^2 l / (kappa a (2 - l kappa a)), or without the last term.
 void stationary_diagonal(const StationaryBatch& batch, int threads, std::span<double> out,
                          std::span<StationaryStatus> status);
 
 // Covariances (S, n, n) of symmetric Hessians.  Where l tau^2 is the same e for every coordinate,
-// Y = (e / 2)(S^-1 + (2 - S)^-1), by two Cholesky factorisations, or, up to n = 32, by Gauss-Jordan eight matrices at a
-// time; both are positive definite exactly where the recursion is stable.  Otherwise in the eigenbasis of S.
-StationaryStatus stationary_symmetric(const Lapack& lapack, const InverseKernels& kernels, const StationaryBatch& batch,
-                                      int threads, std::span<double> out, std::span<StationaryStatus> status);
+// Y = (e / 2)(S^-1 + (2 - S)^-1), by two Cholesky factorisations; both are positive definite exactly where the
+// recursion is stable.  Otherwise in the eigenbasis of S.  Small ones in groups (stationary_groups.hpp).
+StationaryStatus stationary_symmetric(const Lapack& lapack, const StationaryKernels& kernels,
+                                      const StationaryBatch& batch, int threads, std::span<double> out,
+                                      std::span<StationaryStatus> status);
 
 // Covariances (S, n, n) of any Hessians, by the real Schur form; the discrete equation becomes the continuous one of
-// N = (I - S/2)^-1 S and (I - S/2)^-1 E (I - S/2)^-T.
-StationaryStatus stationary_general(const Lapack& lapack, const StationaryBatch& batch, int threads,
-                                    std::span<double> out, std::span<StationaryStatus> status);
+// N = (I - S/2)^-1 S and (I - S/2)^-1 E (I - S/2)^-T.  Small ones in groups.
+StationaryStatus stationary_general(const Lapack& lapack, const StationaryKernels& kernels,
+                                    const StationaryBatch& batch, int threads, std::span<double> out,
+                                    std::span<StationaryStatus> status);
 
 }  // namespace dpinfer::inference

@@ -149,7 +149,9 @@ class InferencePlan:
             lines.append(f"{name:<{width}}  {own:>10.4g}  {reference:>10.4g}  {factor:>8.3g}  {time:>11.4g}")
         if len(self.names) > _MOST_ROWS:
             lines.append(f"... and {len(self.names) - _MOST_ROWS} more")
-        lines.append(f"the median parameter of a run: wider by a factor {prediction.typical_widening:.3g}")
+        error = prediction.typical_stderr
+        margin = f" +- {error:.2g} (of the simulation)" if np.isfinite(error) else ""
+        lines.append(f"the median parameter of a run: wider by a factor {prediction.typical_widening:.3g}{margin}")
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -81,17 +81,64 @@ def test_a_batch_is_its_items_whatever_the_threads(rng, form, n):
             assert one.tobytes() == whole[s].tobytes()
 
 
-def test_every_instruction_set_gives_the_same_bits(rng, monkeypatch):
-    A = hessians(rng, 13, 24, "symmetric")
+@pytest.mark.parametrize("n", [24, 31])
+def test_every_instruction_set_gives_the_same_bits(rng, monkeypatch, n):
+    A = hessians(rng, 13, n, "symmetric")
+    turned = hessians(rng, 13, n, "general")
+    rate = rng.uniform(0.1, 0.6, n)
     results = []
     for variant in ("portable", "avx2", "avx512"):
         monkeypatch.setenv("DPINFER_SIMD", variant)
         try:
-            results.append(dpi.stationary.covariance(A, 0.4, KAPPA, 2.0).tobytes())
+            found = [
+                dpi.stationary.covariance(matrix, rates, KAPPA, 2.0, time)
+                for matrix, rates in ((A, 0.4), (A, rate), (turned, rate))
+                for time in ("discrete", "continuous")
+            ]
         except RuntimeError:
             continue
+        results.append(np.array(found).tobytes())
     assert results
     assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("time", ["discrete", "continuous"])
+@pytest.mark.parametrize("form", ["symmetric", "general"])
+def test_hard_matrices_leave_their_neighbours_alone(rng, time, form):
+    # Next to each other: well conditioned ones, condition numbers of 1e5 and 1e9, a strong rotation, and a mixing time
+    # of 1e8 steps.  The hard ones are beyond what doubling certifies, and go to LAPACK.
+    n = 6
+    A = hessians(rng, 11, n, form)
+    turn = np.linalg.qr(rng.normal(size=(n, n)))[0]
+    for s, decades in ((1, 5), (4, 9)):
+        hard = (turn * np.logspace(-decades, 0, n)) @ turn.T
+        A[s] = 0.5 * (hard + hard.T)
+    A[6] *= 1e-7
+    if form == "general":
+        A[9] = 0.1 * (A[9] + 3.0 * (turn - turn.T))
+    rate, noise = rng.uniform(0.1, 0.6, n), rng.uniform(0.5, 3.0, n)
+    got = dpi.stationary.covariance(A, rate, KAPPA, noise, time, form=form)
+    for s in range(11):
+        want = by_scipy(A[s], rate, noise, time)
+        # SciPy's own error grows with the condition number, and with the mixing time, for it begins from I - M.
+        tolerance = {4: 1e-5, 6: 1e-7}.get(s, 1e-10)
+        assert np.max(np.abs(got[s] - want)) <= tolerance * np.max(np.abs(want)), s
+        assert got[s].tobytes() == dpi.stationary.covariance(A[s], rate, KAPPA, noise, time, form=form).tobytes()
+    # Without noise in a coordinate nothing is certified, and LAPACK solves them all.
+    noise[2] = 0.0
+    got = dpi.stationary.covariance(A[:1], rate, KAPPA, noise, time, form=form)[0]
+    want = by_scipy(A[0], rate, noise, time)
+    assert np.max(np.abs(got - want)) <= 1e-10 * np.max(np.abs(want))
+
+
+@pytest.mark.parametrize("form", ["symmetric", "general"])
+def test_an_unstable_matrix_is_named_whatever_the_solver(rng, form):
+    rate = rng.uniform(0.1, 0.6, 5)
+    for scale in (-1.0, 100.0):
+        A = hessians(rng, 12, 5, form)
+        A[9] *= scale
+        with pytest.raises(ValueError, match="for matrix 9 of the batch"):
+            dpi.stationary.covariance(A, rate, KAPPA, 1.0, form=form)
 
 
 def simulate(A, rate, noise, steps, rng):

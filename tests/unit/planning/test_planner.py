@@ -1,5 +1,6 @@
 """The planner: predictions against simulated studies of the real mechanism, recommendations, refusals."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -97,6 +98,9 @@ def test_plain_plans_are_simulated_and_reproducible():
     for text in (str(plan), repr(plan)):
         assert "intercept" in text
         assert "2 times the heuristic" in text
+        assert "+-" not in text  # one simulated run has no error to show
+    several = dataclasses.replace(plan, prediction=dataclasses.replace(plan.prediction, typical_stderr=0.123))
+    assert str(several).endswith("+- 0.12 (of the simulation)")
 
 
 def test_the_narrowest_setting_that_covers_is_recommended(monkeypatch):

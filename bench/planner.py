@@ -20,6 +20,7 @@ import argparse
 import math
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +83,8 @@ def adult_tables():
     test = dpi.tabular.read_table(folder / "adult.test.csv.gz", schema)
     rows = np.random.default_rng(3).choice(len(test.X), 1000, replace=False)
     model = dpi.models.LogisticRegression(train.X.shape[1], fit_intercept=True, feature_names=train.feature_names)
-    return model, np.ascontiguousarray(train.X), np.asarray(train.y, dtype=np.float64), test.X[rows]
+    fitted = replace(model, feature_moments=schema.feature_moments)
+    return model, fitted, np.ascontiguousarray(train.X), np.asarray(train.y, dtype=np.float64), test.X[rows]
 
 
 def laplace_width(X, y):
@@ -104,7 +106,7 @@ def private_intervals(model, X, y, seed, threads, posteriors=({},), **options):
 
 
 def adult(arguments):
-    model, X, y, pilot = adult_tables()
+    model, _, X, y, pilot = adult_tables()
     reference = laplace_width(X, y)
     norm = math.sqrt(12.0)
     print(f"\nAdult, default recipe ('plain'), C = sqrt(12), T = {arguments.adult_steps}, kappa = {SAMPLE_RATE}")
@@ -127,7 +129,7 @@ def adult(arguments):
         medians, all_ratios = [], []
         for run in range(arguments.adult_runs):
             ((low, high),) = private_intervals(
-                model, X, y, run, arguments.threads, plan=plan.privacy, max_grad_norm=norm
+                model, X, y, run, arguments.threads, [plan.posterior], plan=plan.privacy, max_grad_norm=norm
             )
             all_ratios.append((high - low) / reference)
             medians.append(np.median(all_ratios[-1]))
@@ -173,7 +175,7 @@ def compare(arguments, model, X, y, cases):
 
 
 def recommended(arguments):
-    model, X, y, pilot = adult_tables()
+    model, fitted, X, y, pilot = adult_tables()
     print("\nAdult: the planner's settings against the paper's at the same epsilon")
     given = {text: posterior_arguments(text) for text in arguments.posterior}
     count = math.sqrt(arguments.adult_runs)
@@ -202,7 +204,7 @@ def recommended(arguments):
             f"{'' if factor is None else f'rate {factor:g} times the heuristic, '}posterior {plan.posterior}; expects"
             f" coverage {plan.prediction.coverage90:.2f}, median 90% width {np.median(plan.prediction.width90):.2f}"
         )
-        results = compare(arguments, model, X, y, cases)
+        results = compare(arguments, fitted, X, y, cases)
         for (name, each), (width, share) in results.items():
             print(
                 f"    {name + ', ' + each:<28} median 90% width {np.mean(width):6.3f} +- "

@@ -348,6 +348,8 @@ def test_real_interrupt(place):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell that runs the tests in the background has SIGINT ignored, and children inherit that.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 30
     # The folder appears when everything is checked and the run begins.

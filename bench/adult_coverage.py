@@ -11,6 +11,7 @@ One process and thread a run keeps the numbers of different machines equal; two 
 
 import argparse
 import concurrent.futures
+import functools
 import math
 import os
 import time
@@ -39,6 +40,7 @@ CASES = {
 }
 
 
+@functools.cache
 def load():
     """Return the design without labels, and its schema."""
     folder = Path(os.environ.get("DPINFER_DATA", ROOT.parent / "shared" / "data"))

@@ -99,7 +99,7 @@ void the_equation_holds(const Case& one) {
   }
   for (const char* name : {"portable", "avx2", "avx512"}) {
     const StationaryKernels* kernels = stationary_kernels(name);
-    for (const int threads : {1, 2, 3, 7}) {
+    for (const int threads : {1, 3}) {
       if (kernels != nullptr) CHECK(solve(*kernels, a, one, threads).covariance == first.covariance);
     }
   }
@@ -107,8 +107,8 @@ void the_equation_holds(const Case& one) {
 
 void the_equation_holds() {
   for (const bool discrete : {true, false}) {
-    for (const std::size_t n : {1U, 2U, 3U, 7U, 8U, 9U, 24U, 32U}) {
-      for (const std::size_t count : {1U, 7U, 8U, 9U, 40U}) {
+    for (const std::size_t n : {1U, 3U, 8U, 9U, 24U}) {
+      for (const std::size_t count : {1U, 8U, 17U}) {
         the_equation_holds({count, n, discrete, true, true});
       }
       for (const std::size_t count : {1U, 9U}) {

@@ -181,6 +181,7 @@ def table(arguments):
         n_splits = min(arguments.splits, available)
         print(f"\n{name}: {n_splits} splits, epsilon {arguments.epsilon:g}, {arguments.passes} passes", flush=True)
         print(f"{'':16s}      RMSE       sd  published       sd   log-lik      sd  published")
+        first = None
         for method in arguments.methods.split(","):
             start, scores = time.perf_counter(), []
             for k in range(n_splits):
@@ -197,6 +198,13 @@ def table(arguments):
                 f"{average[1]:9.3f} {deviation[1]:7.3f} {published[2]:10.3f}   {seconds:.1f} s a split",
                 flush=True,
             )
+            errors = np.array(scores)[:, 0]
+            if first is None:
+                first = errors
+            elif n_splits > 1:
+                gap = errors - first
+                stderr = gap.std(ddof=1) / math.sqrt(n_splits)
+                print(f"{'':16s} RMSE less the first method's, split by split: {gap.mean():+.4f} +- {stderr:.4f}")
 
 
 def clipping(arguments):

@@ -66,14 +66,20 @@ def main():
         for label, settings in changes(study).items():
             if study == "linear-regression" and label.startswith(("10000", "constant")):
                 continue  # minutes each; the tables have them
-            result = dpi.coverage_study(
-                study,
-                epsilon=epsilon,
-                n_runs=runs,
-                seed=3,
-                checkpoint=arguments.out / "runs" / f"{study}-{epsilon:g}-{label.replace(' ', '-').replace('/', 'by')}",
-                **settings,
-            )
+            try:
+                result = dpi.coverage_study(
+                    study,
+                    epsilon=epsilon,
+                    n_runs=runs,
+                    seed=3,
+                    checkpoint=arguments.out
+                    / "runs"
+                    / f"{study}-{epsilon:g}-{label.replace(' ', '-').replace('/', 'by')}",
+                    **settings,
+                )
+            except ValueError as error:  # a change may let a run diverge, which is what there is to say of it
+                print(f"  {label:<34} {error}", flush=True)
+                continue
             tarp, sbc = result.tarp, result.sbc
             worst = int(np.argmax(np.abs(sbc.mean_z)))
             width = np.nanmedian(result.relative_width, axis=0)

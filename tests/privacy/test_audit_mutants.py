@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dpinfer.auditing import audit
+import dpinfer as dpi
+from dpinfer.auditing import audit, audit_one_run
 from dpinfer.mechanism import _native, network_sessions, sessions, site_sessions
 from dpinfer.testing import InsecureRNG
 
@@ -84,6 +85,16 @@ def test_every_mutant_is_found(with_mutants, name):
     with_mutants.activate_mutant(name)
     result = audit(20_000, fail_fast=True, random_source=InsecureRNG(1))
     assert not result.passed, repr(result)
+
+
+@pytest.mark.parametrize("mechanism", ["dpvi", "dp_sep", "dp_sep_network"])
+def test_one_run_finds_noise_that_forgets_the_norm(with_mutants, mechanism):
+    """End to end; at C = 3 such noise is a third of what is claimed.  Finer bugs are for the audit in parts."""
+    plan = dpi.plan_privacy(target_epsilon=4.0, target_delta=1e-5, sample_rate=0.5, n_steps=20)
+    for name, red in (("none", False), ("noise_not_scaled_by_norm", True)):
+        with_mutants.activate_mutant(name)
+        found = audit_one_run(plan, mechanism=mechanism, n_canaries=1000, random_source=InsecureRNG(1))
+        assert found.passed != red, repr(found)
 
 
 def test_unknown_switches_are_refused(mutants):

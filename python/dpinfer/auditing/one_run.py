@@ -15,7 +15,8 @@ __all__ = ["audit_one_run"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_NORM = 3.0
+# Far from 1: noise that forgets it, or takes its root, is far too small.
+_NORM = 16.0
 # What the largest network and the largest mixture have room for.
 _MOST = {"dpvi": 2**31, "dp_sep": 10_000, "dp_sep_network": 4096}
 # q hardly moves: the auditor knows where it is, and canaries are the same at every step.

@@ -60,6 +60,14 @@ def sanitizers(session: nox.Session, preset: str) -> None:
 
 
 @nox.session
+@nox.parametrize("preset", ["asan-ubsan", "tsan"])
+def smoke(session: nox.Session, preset: str) -> None:
+    """Run whole fits, posteriors and studies from Python, every compiled module under a sanitizer."""
+    session.install(".", "pybind11", "cmake", "ninja")
+    session.run("python", "tests/sanitized_smoke.py", preset, *session.posargs)
+
+
+@nox.session
 def mutants(session: nox.Session) -> None:
     """Build the mechanism with deliberate bugs, and print which check of the privacy audit finds which."""
     session.install(".[test]", "pybind11", "cmake", "ninja")

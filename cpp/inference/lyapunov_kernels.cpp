@@ -11,6 +11,7 @@
 #include <cstddef>
 
 #include "common/simd.hpp"
+#include "common/simd_transpose.hpp"
 
 namespace dpinfer::DPINFER_SIMD_VARIANT {
 namespace {

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "common/simd.hpp"
+#include "common/simd_transpose.hpp"
 
 namespace dpinfer::DPINFER_SIMD_VARIANT {
 namespace {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/simd.hpp"
+#include "common/simd_transpose.hpp"
 #include "common/special.hpp"
 #include "mechanism/kernel_table.hpp"
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dpinfer.auditing import audit
+import dpinfer as dpi
+from dpinfer.auditing import audit, audit_one_run
 from dpinfer.mechanism import _native, network_sessions, sessions, site_sessions
 from dpinfer.testing import InsecureRNG
 
@@ -84,6 +85,16 @@ def test_every_mutant_is_found(with_mutants, name):
     with_mutants.activate_mutant(name)
     result = audit(20_000, fail_fast=True, random_source=InsecureRNG(1))
     assert not result.passed, repr(result)
+
+
+@pytest.mark.parametrize("mechanism", ["dpvi", "dp_sep", "dp_sep_network"])
+def test_one_run_finds_gross_mutants(with_mutants, mechanism):
+    """End to end, with noise that forgets the norm, 16, or takes its root.  Finer bugs are for the audit in parts."""
+    plan = dpi.plan_privacy(target_epsilon=2.0, target_delta=1e-5, sample_rate=0.5, n_steps=20)
+    for name in ("none", "noise_not_scaled_by_norm", "variance_as_stddev"):
+        with_mutants.activate_mutant(name)
+        found = audit_one_run(plan, mechanism=mechanism, n_canaries=600, random_source=InsecureRNG(1))
+        assert found.passed == (name == "none"), repr(found)
 
 
 def test_unknown_switches_are_refused(mutants):

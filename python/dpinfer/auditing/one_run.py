@@ -1,41 +1,54 @@
 """An audit of a whole private fit in one run: many canaries, each included or not by a fair coin."""
 
 import numpy as np
+import numpy.typing as npt
 
-from dpinfer._validate import check_integer, check_interval
+from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.auditing.bounds import one_run_lower_bound
 from dpinfer.auditing.result import OneRunResult
-from dpinfer.mechanism import run_dpvi
+from dpinfer.mechanism import NetworkSettings, run_dp_sep, run_dpvi, run_network_dp_sep
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
-from dpinfer.models import LogisticRegression
+from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, LogisticRegression
 
 __all__ = ["audit_one_run"]
 
-_NORM = 3.0
+FloatArray = npt.NDArray[np.float64]
+
+# Far from 1: noise that forgets it, or takes its root, is far too small.
+_NORM = 16.0
+# What the largest network and the largest mixture have room for.
+_MOST = {"dpvi": 2**31, "dp_sep": 10_000, "dp_sep_network": 4096}
+# q hardly moves: the auditor knows where it is, and canaries are the same at every step.
+_STILL = 1e-9
 
 
 def audit_one_run(
     plan: PrivacyPlan,
     *,
+    mechanism: str = "dpvi",
     n_canaries: int = 1000,
     guess_share: float = 0.2,
     confidence: float = 0.999,
     random_source: RandomSource | None = None,
 ) -> OneRunResult:
-    """Audit :func:`dpinfer.run_dpvi` end to end, by guessing from one release which canaries were in the data.
+    """Audit a private fit end to end, by guessing from one release which canaries were in the data.
 
-    Each canary is a record with a feature of its own, in the data with probability 1/2.  The release's gradients in
-    that feature tell the auditor what they can; the surest guesses are counted.
+    Each canary is a record with a coordinate of its own, in the data with probability 1/2.  The release's noisy sums in
+    that coordinate tell the auditor what they can; the surest guesses are counted.
 
     **Privacy.** Reads no records of the caller's: the records are made up.
 
     Parameters
     ----------
     plan : PrivacyPlan
-        What is claimed; add/remove adjacency.
+        What is claimed; add/remove adjacency, Poisson sampling.
+    mechanism : {"dpvi", "dp_sep", "dp_sep_network"}
+        :func:`dpinfer.run_dpvi` for a logistic regression with a feature for each canary (default),
+        :func:`dpinfer.run_dp_sep` for a mixture with a component for each, or :func:`dpinfer.run_dp_sep` for a network
+        with an input for each.
     n_canaries : int
-        At least 10.
+        At least 10; at most 10000 for a mixture and 4096 for a network.
     guess_share : float in (0, 1]
         Share of the canaries that the auditor guesses on, the surest.
     confidence : float in (0, 1)
@@ -65,7 +78,10 @@ def audit_one_run(
     """
     if not isinstance(plan, PrivacyPlan):
         raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
-    n_canaries = check_integer("n_canaries", n_canaries, 10)
+    if plan.sampling != "poisson":
+        raise ValueError(f"plan must have sampling='poisson', got {plan.sampling!r}")
+    mechanism = check_choice("mechanism", mechanism, tuple(_MOST))
+    n_canaries = check_integer("n_canaries", n_canaries, 10, _MOST[mechanism])
     share = check_interval("guess_share", guess_share, 0.0, 1.0, high_open=False)
     confidence = check_interval("confidence", confidence, 0.0, 1.0)
     source = OSRandomSource() if random_source is None else random_source
@@ -73,25 +89,81 @@ def audit_one_run(
         raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
     coins = np.random.default_rng(int.from_bytes(source.take_key(), "little"))
     included = coins.random(n_canaries) < 0.5
-    # At the start the gradient in a canary's own feature is -x / 2 for the response 1: clipped, to -C.
-    X = 100.0 * _NORM * np.eye(n_canaries)[included]
-    if X.shape[0] == 0:
-        X = np.zeros((1, n_canaries))
-    release = run_dpvi(
-        LogisticRegression(n_canaries, fit_intercept=False),
-        X,
-        np.ones(X.shape[0]),
-        plan=plan,
-        n_records=n_canaries,
-        max_grad_norm=_NORM,
-        grad_scale=1.0,
-        learning_rate=0.0,
-        start=(np.zeros(n_canaries), np.full(n_canaries, -12.0)),
-        random_source=source,
-    )
-    scores = -release.noisy_gradients[:, :n_canaries].sum(axis=0)
+    scores = _SCORES[mechanism](plan, included, source)
     order = np.argsort(scores)
     half = max(1, int(share * n_canaries / 2))
     correct = int(np.count_nonzero(included[order[-half:]]) + np.count_nonzero(~included[order[:half]]))
     lower = one_run_lower_bound(n_canaries, 2 * half, correct, plan.delta, 1.0 - confidence)
     return OneRunResult(lower, plan.epsilon, plan.delta, n_canaries, 2 * half, correct, confidence)
+
+
+def _dpvi(plan: PrivacyPlan, included: npt.NDArray[np.bool_], source: RandomSource) -> FloatArray:
+    """Return one score a canary, larger where it seems to be included: the sum of its gradients, (n,)."""
+    n = included.size
+    # At the start the gradient in a canary's own feature is -x / 2 for the response 1: clipped, to -C.
+    X = _rows(100.0 * _NORM * np.eye(n)[included], np.zeros((1, n)))
+    release = run_dpvi(
+        LogisticRegression(n, fit_intercept=False),
+        X,
+        np.ones(X.shape[0]),
+        plan=plan,
+        n_records=n,
+        max_grad_norm=_NORM,
+        grad_scale=1.0,
+        learning_rate=0.0,
+        start=(np.zeros(n), np.full(n, -12.0)),
+        random_source=source,
+    )
+    return np.asarray(-release.noisy_gradients[:, :n].sum(axis=0))
+
+
+def _mixture(plan: PrivacyPlan, included: npt.NDArray[np.bool_], source: RandomSource) -> FloatArray:
+    """Return one score a canary: the sum of the linear terms of its component, (n,)."""
+    n = included.size
+    # Components are so far apart that a record's responsibility for all but its own is zero in floating point, and the
+    # prior so flat that a cavity's mean is where its component starts.
+    spacing = 1e6
+    start = spacing * np.arange(n, dtype=np.float64)[:, None]
+    # The linear term of a record is its distance from the component's mean: clipped, to C.
+    X = _rows(start[included] + 100.0 * _NORM, np.array([[-spacing]]))
+    release = run_dp_sep(
+        GaussianMixture(n, 1, prior_scale=1e9),
+        X,
+        plan=plan,
+        n_records=n,
+        damping=_STILL,
+        max_site_norm=_NORM,
+        start=start,
+        random_source=source,
+    )
+    return np.asarray(release.noisy_sums[:, :n].sum(axis=0))
+
+
+def _network(plan: PrivacyPlan, included: npt.NDArray[np.bool_], source: RandomSource) -> FloatArray:
+    """Return one score a canary: the sum of the linear terms of its input's weight into the one hidden unit, (n,)."""
+    n = included.size
+    # Such narrow weights that the unit says nothing, and so large an input that nearly all of a contribution is its
+    # own weight's linear term; the response 1 is half a variance of the noise away.
+    model = BayesianNeuralNetwork(n, 1, prior_precision=1e10)
+    X = _rows(1e4 / model.hidden_scale * np.eye(n)[included], np.zeros((1, n)))
+    start = np.zeros(model.n_params)
+    start[n + 1] = 1.0 / model.output_scale
+    release = run_network_dp_sep(
+        model,
+        X,
+        np.ones(X.shape[0]),
+        plan=plan,
+        n_records=n,
+        settings=NetworkSettings(max_site_norm=_NORM, block_weight=1e-9, movement=(_STILL, _STILL)),
+        start=start,
+        random_source=source,
+    )
+    return np.asarray(release.noisy_sums[:, :n].sum(axis=0))
+
+
+def _rows(canaries: FloatArray, otherwise: FloatArray) -> FloatArray:
+    """Return the canaries that are included, or a record that is none where there is none: a run needs a record."""
+    return canaries if canaries.shape[0] else otherwise
+
+
+_SCORES = {"dpvi": _dpvi, "dp_sep": _mixture, "dp_sep_network": _network}

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, as_adjacency
-from dpinfer.errors import InsecureReleaseError
+from dpinfer.release.guarantee import pure_guarantee_in_words, stated_epsilon
 
 __all__ = ["StatisticRelease"]
 
@@ -84,23 +84,12 @@ class StatisticRelease:
         InsecureReleaseError
             If the noise came from a seeded generator.
         """
-        if not self.secure:
-            raise InsecureReleaseError(
-                "this release is NOT PRIVATE: its noise came from a seeded generator, so it has no epsilon"
-            )
-        return self.certified_epsilon
+        return stated_epsilon(self.certified_epsilon, secure=self.secure)
 
     @property
     def guarantee(self) -> str:
         """The privacy guarantee in words."""
-        if not self.secure:
-            return "NOT PRIVATE: the noise came from a seeded generator (for studies only)."
-        relation = {
-            Adjacency.ADD_REMOVE: "adding or removing one record",
-            Adjacency.ZERO_OUT: "blanking one record",
-            Adjacency.REPLACE_ONE: "replacing one record",
-        }[self.adjacency]
-        return f"{self.certified_epsilon:.4g}-differentially private (delta = 0) with respect to {relation}."
+        return pure_guarantee_in_words(self.certified_epsilon, self.adjacency, secure=self.secure)
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}

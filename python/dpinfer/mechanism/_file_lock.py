@@ -11,7 +11,11 @@ __all__ = ["exclusive"]
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[bool]:
-    """Hold a lock on a file of its own while the block runs, and remove the file; yields False if another holds it."""
+    """Hold a lock on a file of its own while the block runs, and remove the file; yields False if another holds it.
+
+    A forked process that leaves the block leaves the lock and the file to its parent.
+    """
+    holder = os.getpid()
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         if not _locked(handle):
@@ -28,8 +32,9 @@ def exclusive(path: Path) -> Iterator[bool]:
     finally:
         if sys.platform == "win32":
             os.close(handle)
-        with contextlib.suppress(OSError):
-            path.unlink()
+        if os.getpid() == holder:
+            with contextlib.suppress(OSError):
+                path.unlink()
         if sys.platform != "win32":
             os.close(handle)
 

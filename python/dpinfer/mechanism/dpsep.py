@@ -15,7 +15,7 @@ from dpinfer._version import __version__
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_dpsep import run_network_dp_sep
-from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run
+from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run, refuse_fork
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.run_state import hash_numbers, restore, snapshot
 from dpinfer.mechanism.site_sessions import (
@@ -259,9 +259,7 @@ def run_dp_sep(
         }
 
     with private_run(
-        plan.event,
-        adjacency=plan.adjacency,
-        delta=plan.delta,
+        plan,
         mechanism="dp_sep",
         source=source,
         ledger=ledger,
@@ -363,8 +361,7 @@ def _trace(
     session = session_at(warmth)
     used = iterate.used(floors[done])
     for step in range(done, steps):
-        if os.getpid() != process:
-            raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
+        refuse_fork(process)
         if temperatures[step] != warmth:
             session, warmth = session_at(temperatures[step]), temperatures[step]
         locs[step], precisions[step] = iterate.loc, svec(iterate.precision)

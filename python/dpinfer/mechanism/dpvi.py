@@ -15,7 +15,7 @@ from dpinfer._validate import check_choice, check_float_array, check_integer, ch
 from dpinfer._version import __version__
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run
+from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run, refuse_fork
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.records import check_conjugate_records, check_records
 from dpinfer.mechanism.run_state import hash_numbers, restore, snapshot
@@ -259,9 +259,7 @@ def run_dpvi(
         }
 
     with private_run(
-        plan.event,
-        adjacency=plan.adjacency,
-        delta=plan.delta,
+        plan,
         mechanism="dpvi",
         source=source,
         ledger=ledger,
@@ -402,8 +400,7 @@ class _Run:
         self, step: int, params: FloatArray, beta: FloatArray, points: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return the released gradient (k,) and the gradient that moves the parameters (2 n,)."""
-        if os.getpid() != self._process:
-            raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
+        refuse_fork(self._process)
         n, rate = self._n_params, self._plan.sample_rate
         loc, raw = params[:n], params[n:]
         s, slope = softplus(raw), sigmoid(raw)

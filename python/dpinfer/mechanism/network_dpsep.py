@@ -17,7 +17,7 @@ from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_records import check_network_records
 from dpinfer.mechanism.network_sessions import open_network_session
-from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run
+from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run, refuse_fork
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.run_state import hash_numbers, restore, snapshot
 from dpinfer.models import BayesianNeuralNetwork
@@ -257,9 +257,7 @@ def run_network_dp_sep(
         }
 
     with private_run(
-        plan.event,
-        adjacency=plan.adjacency,
-        delta=plan.delta,
+        plan,
         mechanism="dp_sep",
         source=source,
         ledger=ledger,
@@ -373,8 +371,7 @@ class _Run:
         noise, accumulated = (float(value) for value in state["next_scalars"])
         for step in range(done, steps):
             r = self._rates[step]
-            if os.getpid() != self._process:
-                raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
+            refuse_fork(self._process)
             floor = self.floor(noise, r, accumulated)
             locs[step], precisions[step], noises[step], floors[step] = loc, precision, noise, floor
             used = np.maximum(precision, floor)

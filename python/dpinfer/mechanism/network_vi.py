@@ -13,6 +13,7 @@ from dpinfer.accounting import PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_records import check_network_records
 from dpinfer.mechanism.network_sessions import open_network_session
+from dpinfer.mechanism.private_run import refuse_fork
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.models.bijectors import sigmoid, softplus
@@ -163,8 +164,7 @@ def run_network_vi(
     if plan is not None:
         process = os.getpid()
         for step in range(plan.n_steps):
-            if os.getpid() != process:
-                raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
+            refuse_fork(process)
             ascent.prepare(session)
             ascent.move(session.noisy_sum(step, plan.noise_multiplier) / plan.sample_rate)
             report(step + 1, plan.n_steps)

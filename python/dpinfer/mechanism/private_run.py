@@ -14,16 +14,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.accounting import Adjacency, Charge, Event, LedgerAccount, charge_run
+from dpinfer.accounting import Charge, LedgerAccount, PrivacyPlan, charge_run
 from dpinfer.accounting.ledger import check_account, new_cancel_token, run_of_token
 from dpinfer.errors import CheckpointError, LedgerError, RecordError
 from dpinfer.mechanism.checkpoint import RunCheckpoint, RunRecord, begun, tag_of_records
 from dpinfer.mechanism.random_source import RandomSource
 
-__all__ = ["CheckpointArgument", "PrivateRun", "private_run"]
+__all__ = ["CheckpointArgument", "PrivateRun", "private_run", "refuse_fork"]
 
 FloatArray = npt.NDArray[np.float64]
 CheckpointArgument = str | os.PathLike[str] | RunCheckpoint | None
+
+
+def refuse_fork(process: int) -> None:
+    """Refuse to draw in another process than `process`, the number of the one that began the run.
+
+    **Privacy.** The child of a fork has the run's key: what it drew would be the parent's noise once more.
+
+    Raises
+    ------
+    RuntimeError
+        If this is another process.
+    """
+    if os.getpid() != process:
+        raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
 
 
 class PrivateRun:
@@ -124,10 +138,8 @@ class PrivateRun:
 
 @contextlib.contextmanager
 def private_run(
-    event: Event,
+    plan: PrivacyPlan,
     *,
-    adjacency: Adjacency,
-    delta: float,
     mechanism: str,
     source: RandomSource,
     ledger: LedgerAccount | None,
@@ -141,7 +153,9 @@ def private_run(
 
     Parameters
     ----------
-    event, adjacency, delta, mechanism, ledger
+    plan : PrivacyPlan
+        Whose event is charged.
+    mechanism, ledger
         As in :func:`dpinfer.accounting.charge_run`.
     source : RandomSource
     checkpoint : path-like, RunCheckpoint or None
@@ -173,7 +187,7 @@ def private_run(
         if record is None:
             if ledger is not None and place is not None:
                 # A refused run makes no file.
-                ledger.check(event, adjacency=adjacency)
+                ledger.check(plan.event, adjacency=plan.adjacency)
             token = new_cancel_token()
             record = RunRecord(description={}, key=b"", tag_key=os.urandom(32), token=token, run=run_of_token(token))
             if place is not None:
@@ -183,11 +197,11 @@ def private_run(
         try:
             with charge_run(
                 ledger,
-                event,
-                adjacency=adjacency,
+                plan.event,
+                adjacency=plan.adjacency,
                 mechanism=mechanism,
                 secure=source.secure,
-                delta=delta,
+                delta=plan.delta,
                 token=record.token,
                 run=record.run,
             ) as charge:

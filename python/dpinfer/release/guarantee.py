@@ -13,7 +13,20 @@ from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, run_event
 from dpinfer.errors import InsecureReleaseError
 
-__all__ = ["PublishedTrace", "check_sums_event", "guarantee_in_words", "stated_epsilon"]
+__all__ = [
+    "PublishedTrace",
+    "check_sums_event",
+    "guarantee_in_words",
+    "pure_guarantee_in_words",
+    "stated_epsilon",
+]
+
+_NOT_PRIVATE = "NOT PRIVATE: the noise came from a seeded generator (for studies only)."
+_NEIGHBOURS = {
+    Adjacency.ADD_REMOVE: "adding or removing one record",
+    Adjacency.ZERO_OUT: "blanking one record",
+    Adjacency.REPLACE_ONE: "replacing one record",
+}
 
 
 def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
@@ -34,18 +47,20 @@ def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
 def guarantee_in_words(certified_epsilon: float, delta: float, adjacency: Adjacency, *, secure: bool) -> str:
     """Return the guarantee as a sentence."""
     if not secure:
-        return "NOT PRIVATE: the noise came from a seeded generator (for studies only)."
+        return _NOT_PRIVATE
     if math.isinf(certified_epsilon):
         return "No privacy guarantee is claimed for this release."
-    relation = {
-        Adjacency.ADD_REMOVE: "adding or removing one record",
-        Adjacency.ZERO_OUT: "blanking one record",
-        Adjacency.REPLACE_ONE: "replacing one record",
-    }[adjacency]
     return (
-        f"({certified_epsilon:.4g}, {delta:.3g})-differentially private with respect to {relation}; "
+        f"({certified_epsilon:.4g}, {delta:.3g})-differentially private with respect to {_NEIGHBOURS[adjacency]}; "
         "this holds for the whole trace and for everything computed from it."
     )
+
+
+def pure_guarantee_in_words(epsilon: float, adjacency: Adjacency, *, secure: bool) -> str:
+    """Return the guarantee of a release whose delta is 0, as a sentence."""
+    if not secure:
+        return _NOT_PRIVATE
+    return f"{epsilon:.4g}-differentially private (delta = 0) with respect to {_NEIGHBOURS[adjacency]}."
 
 
 class PublishedTrace:

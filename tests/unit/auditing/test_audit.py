@@ -1,18 +1,22 @@
 """The audit passes the library, and its checks reject wrong claims and wrong sums."""
 
+import dataclasses
+
 import matplotlib as mpl
 import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.accounting import Adjacency, PrivacyPlan
-from dpinfer.auditing import audit, audit_one_run
+from dpinfer.accounting import Adjacency
+from dpinfer.auditing import audit, audit_one_run, one_run
 from dpinfer.auditing import checks as check_module
 from dpinfer.auditing.paths import audit_paths, draw_paths, sampling_paths
 from dpinfer.cli.main import main
 from dpinfer.testing import InsecureRNG
 
 mpl.use("Agg")
+
+ONE_RUN = ("dpvi", "dp_sep", "dp_sep_network")
 
 
 @pytest.fixture(scope="module")
@@ -97,18 +101,45 @@ def test_draws_of_a_wrong_law_are_found_out(index, wrong_step):
     assert not check_module.check_draws(changed, rows, 1200, InsecureRNG(6), alpha=1e-5, permuted=permuted).passed
 
 
-def test_one_run_audit():
+@pytest.fixture(scope="module")
+def eight():
+    return dpi.plan_privacy(target_epsilon=8.0, target_delta=1e-5, sample_rate=0.5, n_steps=20)
+
+
+@pytest.mark.parametrize("mechanism", ONE_RUN)
+def test_one_run_audit(mechanism, eight):
     """A run of epsilon 8 stands at 8, and would not under a claim of 1."""
-    plan = dpi.plan_privacy(target_epsilon=8.0, target_delta=1e-5, sample_rate=0.5, n_steps=20)
-    found = audit_one_run(plan, n_canaries=600, random_source=InsecureRNG(7))
+    found = audit_one_run(eight, mechanism=mechanism, n_canaries=600, random_source=InsecureRNG(7))
     assert found.passed
     assert 1.0 < found.epsilon_lower < 8.0
     assert "PASSED" in repr(found)
-    wrong = PrivacyPlan(
-        noise_multiplier=plan.noise_multiplier, epsilon=1.0, delta=1e-5, sample_rate=0.5, n_steps=20,
-        adjacency=plan.adjacency, accountant="pld",
-    )  # fmt: skip
-    assert not audit_one_run(wrong, n_canaries=600, random_source=InsecureRNG(7)).passed
+    assert not dataclasses.replace(found, epsilon=1.0).passed
+
+
+@pytest.mark.parametrize("mechanism", ONE_RUN)
+def test_canaries_of_one_run_reach_the_release(mechanism, eight):
+    """Next to no noise: each included canary adds C to its own score at every step that samples it, the others none."""
+    included = np.arange(40) % 3 > 0
+    scores = one_run._SCORES[mechanism](dataclasses.replace(eight, noise_multiplier=1e-9), included, InsecureRNG(3))
+    inclusions = scores[included] / one_run._NORM
+    # Poisson sampling, 26 records and 20 steps at a half; of a network's vector a quarter of the norm is set apart.
+    full = np.sqrt(1.0 - 0.25**2) if mechanism == "dp_sep_network" else 1.0
+    np.testing.assert_allclose(inclusions / full, np.round(inclusions / full), atol=1e-3)
+    assert abs(inclusions.mean() / full - 10.0) < 4.9 * np.sqrt(20 * 0.25 / 26)
+    assert np.abs(scores[~included]).max() < 1e-6
+
+
+def test_one_run_audits_refuse(eight):
+    one_a_step = dpi.plan_privacy(target_epsilon=8.0, target_delta=1e-5, n_steps=20, sampling="uniform", n_records=60)
+    for plan, options, error, name in (
+        (3, {}, TypeError, "plan"),
+        (one_a_step, {}, ValueError, "plan"),
+        (eight, {"mechanism": "sep"}, ValueError, "mechanism"),
+        (eight, {"mechanism": "dp_sep_network", "n_canaries": 5000}, ValueError, "n_canaries"),
+        (eight, {"random_source": 1}, TypeError, "random_source"),
+    ):
+        with pytest.raises(error, match=name):
+            audit_one_run(plan, **options)
 
 
 def test_picture(result):

@@ -275,9 +275,3 @@ def test_one_record_of_a_regression_and_records_without_moments(kind):
         posterior = dpi.noise_aware_posterior(release)
         assert np.all(np.isfinite(posterior.mean))
         assert np.all(posterior.stddev > 0.0)
-
-
-def test_a_forked_process_cannot_continue(points, monkeypatch):
-    monkeypatch.setattr("os.getpid", iter(range(100)).__next__)
-    with pytest.raises(RuntimeError, match="forked"):
-        run(points)

@@ -1,7 +1,6 @@
 """The public run: what a release holds, how it was computed, and what is refused."""
 
 import copy
-import os
 import pickle
 
 import numpy as np
@@ -351,18 +350,6 @@ def test_progress_and_interruption(plan, records):
 
     with pytest.raises(KeyboardInterrupt):
         run(plan, records, progress=interrupt)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_run_refuses_to_continue_in_a_forked_process(plan, records, monkeypatch):
-    real = os.getpid()
-
-    def become_another_process(done, total):
-        monkeypatch.setattr(os, "getpid", lambda: real + 1)
-
-    with pytest.raises(RuntimeError, match="forked"):
-        run(plan, records, progress=become_another_process)
 
 
 @pytest.mark.parametrize("source", [OSRandomSource(), InsecureRNG(3)])

@@ -133,10 +133,10 @@ class SimulationStudy:
         seed : int
         settings : mapping
             ``recipe``: "tied" (default; "plain" for logistic regression; "dpvim" for the method of that name),
-            "plain", "paper" or "dpvim"; ``n_draws``,
-            ``n_threads``; and, all optional, ``n_records`` (5000), ``n_steps`` (2500 for "tied", else 10000),
-            ``sample_rate`` (0.1), ``max_grad_norm``, ``raw_ratio``, ``largest_rate``, ``decay``, ``tolerance``,
-            ``burn_in``, ``prior``, ``correct``, ``extra_noise``, ``n_burn_in`` and ``n_samples`` (of the Gibbs
+            "aligned" (as "tied", with aligned gradients), "plain", "paper" or "dpvim"; ``n_draws``,
+            ``n_threads``; and, all optional, ``n_records`` (5000), ``n_steps`` (2500 for "tied" and "aligned", else
+            10000), ``sample_rate`` (0.1), ``max_grad_norm``, ``raw_ratio``, ``excursion``, ``largest_rate``,
+            ``decay``, ``tolerance``, ``burn_in``, ``prior``, ``correct``, ``extra_noise``, ``n_burn_in`` and ``n_samples`` (of the Gibbs
             samplers).
 
         Returns

@@ -20,7 +20,7 @@ def bias(result):
 
 @pytest.mark.parametrize(
     ("name", "epsilon", "recipe"),
-    [*((name, epsilon, "tied") for name in STUDIES for epsilon in (1.0, 0.1)), ("gamma-exponential", 0.1, "aligned")],
+    [*((name, epsilon, "tied") for name in STUDIES for epsilon in (1.0, 0.1)), ("beta-bernoulli", 0.1, "aligned")],
 )
 def test_coverage(name, epsilon, recipe):
     """The joint coverage and the ranks are uniform, and z-scores have mean 0 (false-positive rate 1e-6 each)."""

@@ -13,7 +13,6 @@ import dpinfer as dpi
 from dpinfer.errors import InsecureReleaseError, RecordError
 from dpinfer.mechanism import FisherScaling, OSRandomSource, _native
 from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.models import default_max_grad_norm
 from dpinfer.models.bijectors import softplus
 from dpinfer.testing import InsecureRNG
 
@@ -212,7 +211,7 @@ def test_fisher_scaling_of_aligned_gradients(records):
     """Everything but the gradients is a function of the released iterates and the public draws."""
     model = dpi.models.LogisticRegression(3, feature_scale=[1.0, 2.0, 3.0])
     plan = dpi.plan_privacy(target_epsilon=3.0, target_delta=1e-5, sample_rate=0.3, n_steps=40)
-    release = run(plan, records, model=model, recipe="tied", gradient="aligned", n_records=400, max_grad_norm="auto")
+    release = run(plan, records, model=model, recipe="tied", gradient="aligned", n_records=400)
     loc, raw = np.split(release.params, 2, axis=1)
     assert release.noisy_gradients.shape == release.positions.shape == (40, 3)
     np.testing.assert_allclose(softplus(raw), 2.0 * (400 * model.information(loc)) ** -0.5)
@@ -225,7 +224,6 @@ def test_fisher_scaling_of_aligned_gradients(records):
     want = loc[0] - rates * release.noisy_gradients[0]
     np.testing.assert_allclose(loc[1], want)
     np.testing.assert_array_equal(release.learning_rate[:, 3:], 0.0)
-    assert release.max_grad_norm == default_max_grad_norm(model, 0.0)
     assert release.settings["raw_ratio"] == 0.0
     assert release.settings["excursion"] == 2.0
     with pytest.raises(ValueError, match="excursion"):

@@ -2,7 +2,7 @@
 
 A NumPy prototype of two designs on models with few distinct records (waiting times in 64 classes of equal count):
 
-- public: s_t = c (N I(mu_t))**(-1/2), no gradient (what ``gradient="aligned"`` with Fisher scaling does, c = 2);
+- public: s_t = c (N I(mu_t))**(-1/2), no gradient (what ``gradient="aligned"`` with Fisher scaling draws, c = 2);
 - derived: the gradient in u is z s' times the noisy gradient in theta (Jalko et al. 2023) and moves u by natural steps,
   at the rate of loc or a tenth of it; s starts at (N I)**(-1/2).
 

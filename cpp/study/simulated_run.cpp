@@ -92,6 +92,9 @@ bool simulated_run(const RunSettings& s, Target& target, const KernelTable& kern
       standard_normals(kernels, key, RandomDomain::monte_carlo, static_cast<std::uint64_t>(t), draws.size(),
                        draws.data());
     }
+    if (s.fisher && aligned) {
+      for (double& z : draws) z *= s.excursion;
+    }
     if (aligned) {
       for (std::size_t j = 0; j < n; ++j) point.params[j] = q.loc(j) + q.scale[j] * draws[j];
       point.update();
@@ -202,7 +205,7 @@ bool simulated_run(const RunSettings& s, Target& target, const KernelTable& kern
       point.update();
       target.information(point, information);
       for (std::size_t j = 0; j < n; ++j) {
-        q.params[n + j] = softplus_inverse(s.excursion / std::sqrt(total_records * information[j]));
+        q.params[n + j] = softplus_inverse(1.0 / std::sqrt(total_records * information[j]));
       }
       q.update();
     }

@@ -19,7 +19,7 @@ struct RunSettings {
   bool per_example;  // whether a share 1/N of prior and entropy sits inside the clipped gradients
   bool fisher;       // beta and step from the expected information at the iterate, else the arrays below
   double raw_ratio;  // fisher: rho
-  double excursion;  // fisher and aligned: standard deviation of the draws, in units of (N I)^(-1/2) at loc
+  double excursion;  // fisher and aligned: standard deviation of the draws, in units of scale = (N I)^(-1/2)
   std::span<const double> grad_scale;        // beta, 2 n
   std::span<const double> learning_rate;     // 2 n
   std::span<const double> schedule;          // n_steps: multiplies the learning rate, or is the natural step's rate

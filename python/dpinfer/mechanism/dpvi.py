@@ -235,10 +235,7 @@ def run_dpvi(
         n_params=model.n_params,
         heuristic_rate=1.0 / (plan.noise_multiplier * max_grad_norm * math.sqrt(plan.n_steps)),
     )
-    if fisher is None or start is not None:
-        params = _start(model, start)
-    else:
-        params = fisher.start() if pointwise is None else fisher.point_start()
+    params = fisher.start() if start is None and fisher is not None else _start(model, start)
     nodes, weights = np.polynomial.hermite_e.hermegauss(settings.n_nodes)
     if (
         isinstance(model, ConjugateModel)
@@ -424,11 +421,12 @@ class _Run:
         }
 
     def _draws(self, step: int) -> FloatArray:
-        """Return the public standard normal draws of a step, (draws, n); none for quadrature."""
+        """Return the public draws of a step in units of q's scale, (draws, n); none for quadrature."""
         if not self._n_draws:
             return np.empty((0, self._n_params))
         draws = _native.monte_carlo_normals(self._key, step, self._n_draws * self._n_params)
-        return draws.reshape(-1, self._n_params)
+        excursion = 1.0 if self._pointwise is None else self._pointwise.excursion
+        return np.asarray(excursion * draws.reshape(-1, self._n_params))
 
     def _step(
         self, step: int, params: FloatArray, beta: FloatArray, draws: FloatArray

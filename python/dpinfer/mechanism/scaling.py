@@ -73,9 +73,9 @@ class FisherScaling:
         How far, as a standard deviation of the logarithm, the true information per record may be off what the model
         expects; the posterior takes it as the prior of their ratio.
     excursion : float in (0, 1e6]
-        c, for aligned gradients only: the draws theta_t ~ N(loc, s**2) have s = c (N I)**(-1/2), which no gradient
-        moves.  They tell the Hessian to a relative error of ``sigma C / (kappa c sqrt(N T))``; far from loc the loss is
-        less quadratic, and a record's gradient larger.
+        c, for aligned gradients only: they are taken at theta_t ~ N(loc, (c s)**2), where s = (N I)**(-1/2) follows loc
+        and no gradient.  The draws tell the Hessian to a relative error of ``sigma C / (kappa c sqrt(N T))``; far from
+        loc the loss is less quadratic, and a record's gradient larger.
 
     Raises
     ------
@@ -125,9 +125,7 @@ class FisherScaling:
     def start(self) -> FloatArray:
         """Return (loc, raw_scale): the prior's mean, and the scale that N records of the expected information leave."""
         loc = self.model.prior_moments()[0]
-        model: Any = self.model
-        information = np.maximum(model.information(loc), _SMALLEST_INFORMATION)
-        return np.concatenate((loc, softplus_inverse((self.n_records * information) ** -0.5)))
+        return np.concatenate((loc, self.point_raw_scale(loc)))
 
     def grad_scale(self, step: int, params: FloatArray) -> FloatArray:
         """Return (beta_loc, beta_raw) at a step, shape (2 n,)."""
@@ -152,13 +150,8 @@ class FisherScaling:
         return np.asarray(np.maximum(model.information(point), _SMALLEST_INFORMATION))
 
     def point_raw_scale(self, loc: FloatArray) -> FloatArray:
-        """Return the raw scale of the draws around loc that aligned gradients are taken at, shape (n,)."""
-        return np.asarray(softplus_inverse(self.excursion * (self.n_records * self.point_information(loc)) ** -0.5))
-
-    def point_start(self) -> FloatArray:
-        """Return (loc, raw_scale) for aligned gradients: the prior's mean, and the scale of the draws there."""
-        loc = self.model.prior_moments()[0]
-        return np.concatenate((loc, self.point_raw_scale(loc)))
+        """Return raw_scale as aligned gradients have it, from loc: the scale that N records leave, shape (n,)."""
+        return np.asarray(softplus_inverse((self.n_records * self.point_information(loc)) ** -0.5))
 
     def point_grad_scale(self, step: int, params: FloatArray) -> FloatArray:
         """Return beta at (theta, raw_scale), shape (2 n,); the second half is 1 and not used."""

@@ -136,8 +136,8 @@ class SimulationStudy:
             "aligned" (as "tied", with aligned gradients), "plain", "paper" or "dpvim"; ``n_draws``,
             ``n_threads``; and, all optional, ``n_records`` (5000), ``n_steps`` (2500 for "tied" and "aligned", else
             10000), ``sample_rate`` (0.1), ``max_grad_norm``, ``raw_ratio``, ``excursion``, ``largest_rate``,
-            ``decay``, ``tolerance``, ``burn_in``, ``prior``, ``correct``, ``extra_noise``, ``n_burn_in`` and ``n_samples`` (of the Gibbs
-            samplers).
+            ``decay``, ``tolerance``, ``burn_in``, ``prior``, ``correct``, ``extra_noise``, ``n_burn_in`` and
+            ``n_samples`` (of the Gibbs samplers).
 
         Returns
         -------
@@ -253,7 +253,7 @@ class SimulationStudy:
                 grad_scale=np.ones(2 * n),
                 learning_rate=np.ones(2 * n),
                 schedule=np.array([scaling.rate(step) for step in range(steps)]),
-                start=scaling.point_start() if aligned else scaling.start(),
+                start=scaling.start(),
             )
             fisher = FisherRun(model, n_records, rate, noise, settings.max_grad_norm, ratio, scaling.tolerance)
             return settings, fisher

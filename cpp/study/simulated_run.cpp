@@ -143,7 +143,7 @@ bool simulated_run(const RunSettings& s, Target& target, const KernelTable& kern
     if (s.fisher) {
       target.linear_coordinates(at, {position.data(), n}, chain);
       for (std::size_t j = 0; j < n; ++j) {
-        scaled[j] *= chain[j] / information[j];
+        scaled[j] = released[j] / information[j] * chain[j];
         tau[j] *= chain[j] / information[j];
       }
     }

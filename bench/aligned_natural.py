@@ -19,6 +19,9 @@ from pathlib import Path
 import numpy as np
 
 import dpinfer as dpi
+from dpinfer.mechanism import FisherScaling
+from dpinfer.models import default_max_grad_norm
+from dpinfer.studies.study import find_study
 from dpinfer.testing import InsecureRNG
 
 ROOT = Path(__file__).parents[1]
@@ -122,6 +125,9 @@ def main():
         runs = arguments.regression_runs if study == "linear-regression" else arguments.runs
         errors = f"{1 / math.sqrt(runs):.3f}, {math.sqrt(0.5 / runs):.3f}, {0.3 / math.sqrt(runs):.3f}"
         print(f"\n{study}, epsilon {epsilon}, {runs} runs; errors of mean z, sd z, coverage of a coordinate: {errors}")
+        model = find_study(study).model
+        norms = [default_max_grad_norm(model, ratio) for ratio in (FisherScaling.raw_ratio, 0.0)]
+        print(f"  clipping norms: default {norms[0]:.3f}, aligned {norms[1]:.3f}")
         print(f"  {'':<30} {'joint':>8} {'marginal':>8} {'mean z':>12} {'sd z':>13} {'covered':>12} {'width':>14}")
         base = None
         for label, settings in rows_of(arguments):

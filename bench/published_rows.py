@@ -131,6 +131,7 @@ def settings_of(study, setting, multiplier, kind):
         per_example=True,
         fisher=False,
         raw_ratio=1.0,
+        excursion=1.0,
         grad_scale=np.repeat([1.0, raw], n),
         learning_rate=rates / (math.sqrt(STEPS * 2 * n) * noise * norm),
         schedule=np.ones(STEPS),

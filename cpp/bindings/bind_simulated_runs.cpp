@@ -65,6 +65,7 @@ RunSettings run_settings(const py::dict& s, const Array<std::int64_t>& boundarie
   r.per_example = setting<bool>(s, "per_example");
   r.fisher = setting<bool>(s, "fisher");
   r.raw_ratio = setting<double>(s, "raw_ratio");
+  r.excursion = setting<double>(s, "excursion");
   r.grad_scale = numbers(s, "grad_scale");
   r.learning_rate = numbers(s, "learning_rate");
   r.schedule = numbers(s, "schedule");
@@ -85,6 +86,7 @@ RunSettings run_settings(const py::dict& s, const Array<std::int64_t>& boundarie
   if (r.grad_scale.size() != r.start.size() || r.learning_rate.size() != r.start.size()) {
     throw py::value_error("grad_scale and learning_rate must be as long as start");
   }
+  if (!(r.excursion > 0.0 && r.excursion <= 1e6)) throw py::value_error("excursion must be in (0, 1e6]");
   if (r.kind == GradientKind::draws && r.n_draws < 1) throw py::value_error("n_draws must be at least 1");
   if (r.n_draws > 10'000) throw py::value_error("n_draws must be at most 10000");
   bool increasing = r.boundaries.size() >= 2 && r.boundaries.front() == 0 && r.boundaries.back() == r.n_steps;
@@ -104,7 +106,7 @@ py::dict simulate(const RunSettings& settings, const std::vector<RandomKey>& key
   const std::size_t n_blocks = settings.boundaries.size() - 1;
   const auto runs = static_cast<py::ssize_t>(keys.size());
   const auto size = [](std::size_t value) { return static_cast<py::ssize_t>(value); };
-  const std::size_t side_width = aligned ? 0 : d / 2;
+  const std::size_t side_width = aligned && !settings.fisher ? 0 : d / 2;
   py::array_t<double> blocks({runs, size(n_blocks), size(kBlockFields), size(width)});
   py::array_t<double> side({runs, size(n_blocks), size(kSideFields), size(side_width)});
   py::array_t<double> path({runs, size(n_blocks), size(d)});

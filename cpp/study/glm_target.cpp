@@ -41,7 +41,7 @@ void GlmTarget::information(const Iterate& q, std::span<double> out) {
 void GlmTarget::linear_coordinates(const Iterate& q, std::span<double> position, std::span<double> slope) const {
   Target::linear_coordinates(q, position, slope);
   if (!model_.gaussian) return;
-  position[n_coef_] = 1.0 / dispersion_.moments.precision;
+  position[n_coef_] = kind_ == GradientKind::aligned ? softplus(q.loc(n_coef_)) : 1.0 / dispersion_.moments.precision;
   slope[n_coef_] = sigmoid(q.loc(n_coef_));
 }
 

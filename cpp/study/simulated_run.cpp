@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kSmall = 1e-300;
 constexpr double kSmallestScale = 1e-20;
+constexpr double kPoint = -700.0;  // the raw scale of a point
 
 // Sums of one block about its first position and gradient, so that no precision is lost; closed into means.
 class BlockSums {
@@ -81,23 +82,35 @@ bool simulated_run(const RunSettings& s, Target& target, const KernelTable& kern
     std::copy(s.grad_scale.begin(), s.grad_scale.end(), beta.begin());
     std::copy(s.learning_rate.begin(), s.learning_rate.end(), rate.begin());
   }
+  // Aligned gradients are taken, and scaled, at a sampled point, whose spread around loc is public.
+  Iterate point(s.start);
+  std::fill(point.params.begin() + static_cast<std::ptrdiff_t>(n), point.params.end(), kPoint);
+  const Iterate& at = s.fisher && aligned ? point : q;
   std::size_t block_index = 0;
   for (std::int64_t t = 0; t < s.n_steps; ++t) {
+    if (!draws.empty()) {
+      standard_normals(kernels, key, RandomDomain::monte_carlo, static_cast<std::uint64_t>(t), draws.size(),
+                       draws.data());
+    }
+    if (s.fisher && aligned) {
+      for (double& z : draws) z *= s.excursion;
+    }
+    if (aligned) {
+      for (std::size_t j = 0; j < n; ++j) point.params[j] = q.loc(j) + q.scale[j] * draws[j];
+      point.update();
+    }
     if (s.fisher) {
-      target.information(q, information);
+      target.information(at, information);
       for (std::size_t j = 0; j < n; ++j) {
         const double info = information[j];
         const double slope2 = q.slope[j] * q.slope[j];
         beta[j] = 1.0 / std::sqrt(info);
-        beta[n + j] = s.raw_ratio / std::max(q.scale[j] * q.slope[j] * info, kSmallestScale);
         rate[j] = 1.0 / (s.sample_rate * total_records * info);
+        if (aligned) continue;
+        beta[n + j] = s.raw_ratio / std::max(q.scale[j] * q.slope[j] * info, kSmallestScale);
         const double curvature = slope2 * (total_records * info + 1.0 / std::max(q.scale[j] * q.scale[j], kSmall));
         rate[n + j] = 1.0 / (s.sample_rate * std::max(curvature, kSmallestScale));
       }
-    }
-    if (!draws.empty()) {
-      standard_normals(kernels, key, RandomDomain::monte_carlo, static_cast<std::uint64_t>(t), draws.size(),
-                       draws.data());
     }
     target.prepare(q, draws);
     target.prior_gradient(q, {prior.data(), width});
@@ -116,7 +129,7 @@ bool simulated_run(const RunSettings& s, Target& target, const KernelTable& kern
     }
     if (aligned) {
       for (std::size_t j = 0; j < n; ++j) {
-        position[j] = q.loc(j) + q.scale[j] * draws[j];
+        position[j] = point.loc(j);
         full[j] = released[j];
         full[n + j] = draws[j] * q.slope[j] * released[j] + s.sample_rate * entropy(j);
       }
@@ -126,15 +139,13 @@ bool simulated_run(const RunSettings& s, Target& target, const KernelTable& kern
     }
     // The trace model of a Fisher-scaled run divides gradients by the information at the iterate, so that the slope no
     // longer changes with it, in coordinates in which the quotient is linear.
-    if (s.fisher && !aligned) {
-      target.linear_coordinates(q, {position.data(), n}, chain);
+    std::copy(released.begin(), released.end(), scaled.begin());
+    if (s.fisher) {
+      target.linear_coordinates(at, {position.data(), n}, chain);
       for (std::size_t j = 0; j < n; ++j) {
         scaled[j] = released[j] / information[j] * chain[j];
         tau[j] *= chain[j] / information[j];
-        scaled[n + j] = released[n + j];
       }
-    } else {
-      std::copy(released.begin(), released.end(), scaled.begin());
     }
     if (t == 0) std::copy(tau.begin(), tau.end(), out.reference.begin());
     if (t == s.boundaries[block_index]) {
@@ -158,6 +169,10 @@ bool simulated_run(const RunSettings& s, Target& target, const KernelTable& kern
         side[2 * n + j] += response * response;
         side[3 * n + j] += design;
         side[4 * n + j] += response;
+      }
+    }
+    if (s.fisher || !aligned) {
+      for (std::size_t j = 0; j < n; ++j) {
         side[5 * n + j] += weight[n - 1] * position[j];
         side[6 * n + j] += weight[n - 1] * position[j] * position[j];
       }
@@ -173,18 +188,27 @@ bool simulated_run(const RunSettings& s, Target& target, const KernelTable& kern
       const double steps = static_cast<double>(t + 1 - s.boundaries[block_index]);
       block.close(out.blocks.subspan(block_index * kBlockFields * width, kBlockFields * width));
       for (std::size_t j = 0; j < d; ++j) out.path[block_index * d + j] = path[j] / steps;
-      if (!aligned)
+      if (s.fisher || !aligned)
         std::copy(side.begin(), side.end(), out.side.begin() + static_cast<std::ptrdiff_t>(block_index * side.size()));
       ++block_index;
     }
     const double schedule = s.schedule[static_cast<std::size_t>(t)];
     bool finite = true;
-    for (std::size_t j = 0; j < d; ++j) {
+    for (std::size_t j = 0; j < (s.fisher ? width : d); ++j) {
       q.params[j] -= schedule * rate[j] * full[j];
       finite = finite && std::abs(q.params[j]) < 1e6;
     }
     if (!finite) return false;
     q.update();
+    if (s.fisher && aligned) {
+      std::copy_n(q.params.begin(), n, point.params.begin());
+      point.update();
+      target.information(point, information);
+      for (std::size_t j = 0; j < n; ++j) {
+        q.params[n + j] = softplus_inverse(1.0 / std::sqrt(total_records * information[j]));
+      }
+      q.update();
+    }
   }
   std::copy(q.params.begin(), q.params.end(), out.final_params.begin());
   return true;

@@ -19,6 +19,7 @@ struct RunSettings {
   bool per_example;  // whether a share 1/N of prior and entropy sits inside the clipped gradients
   bool fisher;       // beta and step from the expected information at the iterate, else the arrays below
   double raw_ratio;  // fisher: rho
+  double excursion;  // fisher and aligned: standard deviation of the draws, in units of scale = (N I)^(-1/2)
   std::span<const double> grad_scale;        // beta, 2 n
   std::span<const double> learning_rate;     // 2 n
   std::span<const double> schedule;          // n_steps: multiplies the learning rate, or is the natural step's rate
@@ -35,7 +36,7 @@ inline constexpr std::size_t kSideFields = 7;
 
 struct RunOutput {
   std::span<double> blocks;        // n_blocks x kBlockFields x width
-  std::span<double> side;          // n_blocks x kSideFields x n; empty for aligned gradients
+  std::span<double> side;          // n_blocks x kSideFields x n; aligned: the last two fields if fisher, else empty
   std::span<double> path;          // n_blocks x 2 n: mean of the iterates
   std::span<double> reference;     // width: the noise that weight 1 belongs to (that of the first step)
   std::span<double> final_params;  // 2 n

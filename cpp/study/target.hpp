@@ -13,6 +13,7 @@ inline double sigmoid(double x) {
   const double decay = std::exp(-std::abs(x));
   return (x >= 0.0 ? 1.0 : decay) / (1.0 + decay);
 }
+inline double softplus_inverse(double y) { return y + std::log(-std::expm1(-y)); }
 
 // The released variational parameters of q = N(loc, diag(scale^2)), scale = softplus(raw), slope = its derivative.
 struct Iterate {
@@ -43,7 +44,7 @@ class Target {
   // Expected information of one record about each parameter at the iterate (n numbers).
   virtual void information(const Iterate& q, std::span<double> out) = 0;
   // After prepare: coordinates in which the expected gradient over the information is linear, and their derivative in
-  // loc (n numbers each).
+  // loc (n numbers each).  For aligned gradients q is the point at which they are taken.
   virtual void linear_coordinates(const Iterate& q, std::span<double> position, std::span<double> slope) const {
     for (std::size_t j = 0; j < q.n(); ++j) {
       position[j] = q.loc(j);

@@ -305,7 +305,7 @@ def test_boundaries_beyond_the_trace_allocate_nothing():
 def test_studies_name_the_setting():
     settings = dict.fromkeys(
         ("n_steps", "n_records", "sample_rate", "noise_multiplier", "max_grad_norm", "n_draws", "raw_ratio"), 1
-    ) | {"kind": "quadrature", "per_example": "no", "fisher": True}
+    ) | {"excursion": 1, "kind": "quadrature", "per_example": "no", "fisher": True}
     arguments = {
         "family": "exponential", "prior": np.ones(2), "n_trials": 1.0,
         "statistics": np.ones((1, 3, 1)), "counts": np.empty((0, 0), np.int64),

@@ -303,7 +303,8 @@ class Study(Binding):
             "kind": self.value(rng, kind), "n_draws": self.value(rng, 2),
             "per_example": self.value(rng, rng.random() < 0.5),
             "fisher": self.value(rng, rng.random() < 0.5),
-            "raw_ratio": self.value(rng, 0.2), "grad_scale": np.ones(2 * n), "learning_rate": np.full(2 * n, 1e-3),
+            "raw_ratio": self.value(rng, 0.2), "excursion": self.value(rng, 2.0),
+            "grad_scale": np.ones(2 * n), "learning_rate": np.full(2 * n, 1e-3),
             "schedule": self.array(rng, steps), "start": self.array(rng, 2 * n),
         }  # fmt: skip
         if rng.random() < 0.05:

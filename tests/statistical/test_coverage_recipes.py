@@ -18,11 +18,13 @@ def bias(result):
     return np.abs(result.sbc.mean_z / result.sbc.mean_z_stderr)
 
 
-@pytest.mark.parametrize("name", STUDIES)
-@pytest.mark.parametrize("epsilon", [1.0, 0.1])
-def test_coverage(name, epsilon):
+@pytest.mark.parametrize(
+    ("name", "epsilon", "recipe"),
+    [*((name, epsilon, "tied") for name in STUDIES for epsilon in (1.0, 0.1)), ("beta-bernoulli", 0.1, "aligned")],
+)
+def test_coverage(name, epsilon, recipe):
     """The joint coverage and the ranks are uniform, and z-scores have mean 0 (false-positive rate 1e-6 each)."""
-    exact = dpi.coverage_study(name, epsilon=epsilon, **OPTIONS)
+    exact = dpi.coverage_study(name, epsilon=epsilon, recipe=recipe, **OPTIONS)
     assert exact.n_failed == 0
     assert exact.tarp.ks_pvalue > RATE
     assert exact.sbc.ks_pvalue.min() > RATE

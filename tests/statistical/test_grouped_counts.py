@@ -49,6 +49,7 @@ def released_sums(family, *, grouped, rate=RATE, seed=1):
             "per_example": False,
             "fisher": False,
             "raw_ratio": 0.4,
+            "excursion": 1.0,
             "grad_scale": np.ones(2 * n),
             "learning_rate": np.zeros(2 * n),
             "schedule": np.ones(1),

@@ -5,7 +5,7 @@ import numpy as np
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.inference.burn_in import choose_burn_in
 from dpinfer.inference.stationary import effective_sample_size
-from dpinfer.inference.tied import TiedTrace, pooled_slope_score
+from dpinfer.inference.tied import TiedTrace
 from dpinfer.inference.trace_checks import FALSE_POSITIVE_RATE, TraceCheck, check_statistics
 from dpinfer.models import model_from_dict
 from dpinfer.release import Release
@@ -79,7 +79,7 @@ def check_trace(
     if fisher:
         trace = TiedTrace.from_release(release, model_from_dict(release.model_spec), start.start, n_threads=threads)
         statistics, names = trace.statistics, names[: release.n_params]
-        score = pooled_slope_score(trace.side.regression(), statistics, release.sample_rate)
+        score = trace.slope_score(release.sample_rate)
         positions = positions[:, : release.n_params]
     statistics.check_moving(names)
     used = positions[start.start :]

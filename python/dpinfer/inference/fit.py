@@ -247,10 +247,11 @@ def _check_combination(release: Release, method: str, hessian: str, prior: str |
         )
     if hessian == "full" and prior not in ("weak", "model"):
         raise ValueError("prior must be 'model' or 'weak' with hessian='full'")
-    if hessian == "tied" and (release.family != "mean_field" or release.gradient != "reparameterised"):
+    fits = release.gradient == "reparameterised" or _is_fisher_scaled(release)
+    if hessian == "tied" and (release.family != "mean_field" or not fits):
         raise ValueError(
-            "hessian='tied' needs a release with family 'mean_field' and gradient 'reparameterised', got "
-            f"{release.family!r} and {release.gradient!r}"
+            "hessian='tied' needs a release with family 'mean_field' and, without Fisher scaling, gradient "
+            f"'reparameterised', got {release.family!r} and {release.gradient!r}"
         )
 
 
@@ -414,7 +415,7 @@ def _fisher_tied(
     mean, variance = nodes.moments(nodes.mean, nodes.variance)
     hessian_mean, hessian_variance = nodes.moments(nodes.hessian)
     share = np.asarray(run.expected(mean[None, :]).clipped_share)[0]
-    score = pooled_slope_score(trace.side.regression(), trace.statistics, release.sample_rate)
+    score = trace.slope_score(release.sample_rate)
     return Posterior(
         **common,
         burn_in=start.start,

@@ -128,24 +128,24 @@ class TiedTrace:
     statistics : TraceStatistics
         Of the location gradients divided by the information at the iterate, k coordinates: loc, but for a noise
         variance its value, in which the quotient is exactly linear.
-    side : SideSums
-        Of the raw-scale gradients.
+    side : SideSums or None
+        Of the raw-scale gradients; None for aligned gradients, which have none.
     scale_square : (k,) array
-        Mean of s_t**2 over the steps.
+        Mean of s_t**2 over the steps; 0 for aligned gradients, whose positions already are draws from q.
     last_position, last_spread : (k,) arrays
         Mean and spread of the positions with the weights of the run's last coordinate: where its steps find the others.
-    whole_statistics, whole_side : TraceStatistics, SideSums
+    whole_statistics, whole_side : TraceStatistics, SideSums or None
         The same with (nearly) all steps: where the iterate's excursions are judged, for the iterate remembers what the
         steps before the burn-in taught it.
     """
 
     statistics: TraceStatistics
-    side: SideSums
+    side: SideSums | None
     scale_square: FloatArray
     last_position: FloatArray
     last_spread: FloatArray
     whole_statistics: TraceStatistics
-    whole_side: SideSums
+    whole_side: SideSums | None
 
     @classmethod
     def from_release(cls, release: Release, model: Model, burn_in: int, *, n_threads: int = 0) -> "TiedTrace":
@@ -161,30 +161,35 @@ class TiedTrace:
         n_threads : int
         """
         n, steps = release.n_params, release.n_steps
-        scale = np.broadcast_to(np.asarray(release.grad_scale), (steps, 2 * n))
-        noise = np.broadcast_to(release.noise_stddev, (steps, 2 * n))
+        aligned = release.gradient == "aligned"
+        shape = release.noisy_gradients.shape
+        scale = np.broadcast_to(np.asarray(release.grad_scale), shape)
+        noise = np.broadcast_to(release.noise_stddev, shape)
         information = scale[:, :n] ** -2.0
         gradients = np.ascontiguousarray(release.noisy_gradients[:, :n] / information)
         stddev = np.ascontiguousarray(noise[:, :n] / information)
         positions = np.array(release.positions[:, :n], order="C")
         raw = release.positions[:, n:]
         if isinstance(model, LinearRegression):
-            chain = sigmoid(release.positions[:, n - 1])
-            positions[:, -1] = model.harmonic_variance(release.positions[:, n - 1], softplus(raw[:, -1]))
+            rho = release.positions[:, n - 1]
+            chain = sigmoid(rho)
+            positions[:, -1] = softplus(rho) if aligned else model.harmonic_variance(rho, softplus(raw[:, -1]))
             gradients[:, -1] *= chain
             stddev[:, -1] *= chain
 
-        def part(first: int) -> tuple[TraceStatistics, SideSums]:
+        def part(first: int) -> tuple[TraceStatistics, SideSums | None]:
             boundaries = np.array([first, steps], dtype=np.int64)
             segments, reference = segment_statistics(positions, gradients, stddev, boundaries, n_threads=n_threads)
-            sums = raw_scale_sums(
+            statistics = TraceStatistics(steps - first, reference, *segments[0])
+            if aligned:
+                return statistics, None
+            return statistics, raw_scale_sums(
                 raw[first:],
                 release.noisy_gradients[first:, n:],
                 noise[first:, n:],
                 release.sample_rate,
                 information[first:],
             )
-            return TraceStatistics(steps - first, reference, *segments[0]), sums
 
         statistics, side = part(burn_in)
         whole_statistics, whole_side = part(min(burn_in, int(WHOLE_TRACE * steps)))
@@ -194,12 +199,18 @@ class TiedTrace:
         return cls(
             statistics=statistics,
             side=side,
-            scale_square=np.mean(softplus(raw[burn_in:]) ** 2, axis=0),
+            scale_square=np.zeros(n) if aligned else np.mean(softplus(raw[burn_in:]) ** 2, axis=0),
             last_position=last_position,
             last_spread=np.sqrt(weight @ np.square(positions[burn_in:] - last_position)),
             whole_statistics=whole_statistics,
             whole_side=whole_side,
         )
+
+    def slope_score(self, sample_rate: float) -> FloatArray:
+        """Return how well the Hessian is identified, in standard errors, (k,)."""
+        if self.side is None:
+            return self.statistics.slope_score
+        return pooled_slope_score(self.side.regression(), self.statistics, sample_rate)
 
 
 @dataclass(frozen=True)
@@ -311,7 +322,7 @@ def fisher_tied_nodes(
     statistics = trace.statistics
     if not isinstance(run.model, InformedModel):
         raise TypeError(f"model must know its expected information, got {type(run.model).__name__}")
-    moved = trace.side.design_square > 0.0
+    moved = np.ones(statistics.xx.shape, dtype=bool) if trace.side is None else trace.side.design_square > 0.0
     if not np.all(moved & np.isfinite(statistics.xx)):
         name = names[int(np.argmin(moved))]
         raise NumericalError(
@@ -335,7 +346,7 @@ def fisher_tied_nodes(
     if model is not None:
         tolerance[:, -1] = VARIANCE_TOLERANCE
 
-    def solve(part: TraceStatistics, side: SideSums, shift: FloatArray | float = 0.0) -> Nodes:
+    def solve(part: TraceStatistics, side: SideSums | None, shift: FloatArray | float = 0.0) -> Nodes:
         factor, bias_loc = np.ones(shape), np.zeros(shape)
         shift_raw: FloatArray | float = 0.0
         if expected is not None:
@@ -358,7 +369,7 @@ def fisher_tied_nodes(
             priors,
             run.sample_rate * factor.ravel(),
             extra_noise=extra_noise,
-            side=side.regression(shift_raw),
+            side=None if side is None else side.regression(shift_raw),
         )
         return collapsed_nodes(problems, names, n_threads=n_threads)
 

@@ -101,7 +101,8 @@ def run_dpvi(
         likelihoods), for a conjugate model in its parameters, or by `n_draws` draws shared by the batch (the paper).
     gradient : {"reparameterised", "aligned"}, optional
         Whether both gradients are released, or the gradient at one sampled theta per step, from which the other
-        follows (Jalko et al. 2023).
+        follows (Jalko et al. 2023).  With Fisher scaling (``recipe="tied"``) the spread of the samples is public and
+        follows no gradient: the release is that of natural steps on theta, half as long.
     recipe : {"tied", "plain", "paper"}, optional
         Fills what is not given.  "tied": :class:`dpinfer.mechanism.FisherScaling` with its start and steps; "plain":
         constant preconditioner and rate; "paper": the same with per_example and monte_carlo.  The default is "tied" for
@@ -190,13 +191,14 @@ def run_dpvi(
     scaled = fisher is not None or recipe == "tied"
     if scaled and fisher is None and (grad_scale is not None or learning_rate is not None):
         raise ValueError("recipe 'tied' must not be given with grad_scale or learning_rate: it has its own")
-    if scaled and (learning_rate is not None or gradient == "aligned"):
-        raise ValueError("learning_rate and gradient='aligned' must not be given with Fisher scaling")
+    if scaled and learning_rate is not None:
+        raise ValueError("learning_rate must not be given with Fisher scaling")
     if fisher is not None and (
         fisher.model != model or fisher.n_records != n_records or fisher.n_steps != plan.n_steps
     ):
         raise ValueError("grad_scale must be a FisherScaling of the same model, n_records and n_steps")
     raw_ratio = FisherScaling.raw_ratio if fisher is None else fisher.raw_ratio
+    raw_ratio = 0.0 if gradient == "aligned" else raw_ratio
     max_grad_norm = _max_grad_norm(model, max_grad_norm, raw_ratio if scaled else None)
     if scaled and fisher is None:
         noise = plan.noise_multiplier * max_grad_norm / (plan.sample_rate * n_records)
@@ -221,10 +223,12 @@ def run_dpvi(
     if grad_scale is None:
         paper = _PAPER_CONJUGATE_RAW_SCALE if isinstance(model, ConjugateModel) else _PAPER_RAW_SCALE
         grad_scale = (1.0, paper)
+    pointwise = fisher if settings.gradient == "aligned" else None
     if fisher is not None:
-        grad_scale = fisher.grad_scale
-    if learning_rate is None:
-        learning_rate = "heuristic" if fisher is None else fisher.learning_rate
+        grad_scale = fisher.grad_scale if pointwise is None else fisher.point_grad_scale
+        learning_rate = fisher.learning_rate if pointwise is None else fisher.point_learning_rate
+    elif learning_rate is None:
+        learning_rate = "heuristic"
     policy = StepPolicy(
         grad_scale,
         learning_rate,
@@ -278,7 +282,16 @@ def run_dpvi(
             n_threads=threads,
         )
         session = _session(model, records, shared)
-        run = _Run(model, plan, settings, session, n_records=n_records, max_grad_norm=max_grad_norm, key=private.key)
+        run = _Run(
+            model,
+            plan,
+            settings,
+            session,
+            pointwise,
+            n_records=n_records,
+            max_grad_norm=max_grad_norm,
+            key=private.key,
+        )
         trace = run.trace(params, policy, report, private, *private.begin(records))
     return Release(
         **trace,
@@ -299,7 +312,8 @@ def run_dpvi(
             "version": __version__,
             "recipe": recipe,
             "scaling": "fisher" if fisher is not None else "given",
-            **({} if fisher is None else {"raw_ratio": fisher.raw_ratio, "tolerance": fisher.tolerance}),
+            **({} if fisher is None else {"raw_ratio": raw_ratio, "tolerance": fisher.tolerance}),
+            **({} if pointwise is None else {"excursion": pointwise.excursion}),
             "loss": settings.loss,
             "expectation": settings.expectation,
             "n_draws": settings.n_draws,
@@ -340,6 +354,7 @@ class _Run:
         plan: PrivacyPlan,
         settings: _Settings,
         session: GradientSession,
+        pointwise: FisherScaling | None,
         *,
         n_records: int,
         max_grad_norm: float,
@@ -351,6 +366,7 @@ class _Run:
         self._key = key
         self._process = os.getpid()
         self._aligned = settings.gradient == "aligned"
+        self._pointwise = pointwise
         self._n_draws = 1 if self._aligned else settings.n_draws if settings.expectation == "monte_carlo" else 0
         self._share = 1.0 / n_records if settings.loss == "per_example" else 0.0
         self._noise = plan.noise_multiplier * max_grad_norm
@@ -376,12 +392,18 @@ class _Run:
         params = restore(kept, {"next": params}, done, saved)["next"]
         for step in range(done, steps):
             all_params[step] = params
-            beta = policy.grad_scale(step, params)
-            stepsize = policy.learning_rate(step, params, beta)
+            draws = self._draws(step)
+            if self._aligned:
+                points[step] = params[:n] + softplus(params[n:]) * draws[0]
+            at = params if self._pointwise is None else np.concatenate((points[step], params[n:]))
+            beta = policy.grad_scale(step, at)
+            stepsize = policy.learning_rate(step, at, beta)
             scales[step if policy.varying_scale else 0] = beta[:width]
             rates[step if policy.varying_rate else 0] = stepsize
-            gradients[step], full = self._step(step, params, beta, points)
+            gradients[step], full = self._step(step, params, beta, draws)
             params = params - stepsize * full
+            if self._pointwise is not None:
+                params[n:] = self._pointwise.point_raw_scale(params[:n])
             made = step + 1
             private.save(made, partial(snapshot, kept, {"next": params}, made), last=made == steps)
             report(made, steps)
@@ -396,8 +418,16 @@ class _Run:
             "learning_rate": rates if policy.varying_rate else rates[0],
         }
 
+    def _draws(self, step: int) -> FloatArray:
+        """Return the public draws of a step in units of q's scale, (draws, n); none for quadrature."""
+        if not self._n_draws:
+            return np.empty((0, self._n_params))
+        draws = _native.monte_carlo_normals(self._key, step, self._n_draws * self._n_params)
+        excursion = 1.0 if self._pointwise is None else self._pointwise.excursion
+        return np.asarray(excursion * draws.reshape(-1, self._n_params))
+
     def _step(
-        self, step: int, params: FloatArray, beta: FloatArray, points: FloatArray
+        self, step: int, params: FloatArray, beta: FloatArray, draws: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return the released gradient (k,) and the gradient that moves the parameters (2 n,)."""
         refuse_fork(self._process)
@@ -405,10 +435,7 @@ class _Run:
         loc, raw = params[:n], params[n:]
         s, slope = softplus(raw), sigmoid(raw)
         entropy = -np.where(raw > -30.0, slope / np.maximum(s, _SMALL), 1.0)  # gradient of -H in raw_scale
-        draws = None
-        if self._n_draws:
-            draws = _native.monte_carlo_normals(self._key, step, self._n_draws * n).reshape(-1, n)
-        prior = self._session.prepare(loc, raw, draws)
+        prior = self._session.prepare(loc, raw, draws if self._n_draws else None)
         if not self._aligned:
             prior[n:] += entropy
         beta = beta[: prior.size]
@@ -416,11 +443,9 @@ class _Run:
         released = self._session.noisy_sum(step, beta, offset, self._plan.noise_multiplier) / beta
         if self._share == 0.0:
             released += rate * prior
-        if not self._aligned or draws is None:
+        if not self._aligned:
             return released, released
-        z = draws[0]
-        points[step] = loc + s * z
-        return released, np.concatenate((released, z * slope * released + rate * entropy))
+        return released, np.concatenate((released, draws[0] * slope * released + rate * entropy))
 
 
 def _max_grad_norm(model: Model, value: float | str, raw_ratio: float | None) -> float:

@@ -49,7 +49,8 @@ class FisherScaling:
 
     With I_j the per-record expected information of parameter j at the iterate, beta_loc = I**(-1/2) and
     beta_raw = rho / (s s' I); the steps are ``rate(t) / (kappa N I)`` for loc and
-    ``rate(t) / (kappa s'**2 (N I + 1 / s**2))`` for raw_scale, with ``rate(t) = min(r, a / (t + 1))``.
+    ``rate(t) / (kappa s'**2 (N I + 1 / s**2))`` for raw_scale, with ``rate(t) = min(r, a / (t + 1))``.  For aligned
+    gradients I is taken at the sampled theta_t, raw_scale has no gradient, and `raw_ratio` is not used.
 
     **Privacy.** Depends on past releases and public numbers only: no privacy cost.
 
@@ -71,6 +72,10 @@ class FisherScaling:
     tolerance : float
         How far, as a standard deviation of the logarithm, the true information per record may be off what the model
         expects; the posterior takes it as the prior of their ratio.
+    excursion : float in (0, 1e6]
+        c, for aligned gradients only: they are taken at theta_t ~ N(loc, (c s)**2), where s = (N I)**(-1/2) follows loc
+        and no gradient.  The draws tell the Hessian to a relative error of ``sigma C / (kappa c sqrt(N T))``; far from
+        loc the loss is less quadratic, and a record's gradient larger.
 
     Raises
     ------
@@ -92,6 +97,7 @@ class FisherScaling:
     largest_rate: float | None = None
     decay: float = 3.0
     tolerance: float = 0.1
+    excursion: float = 2.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, InformedModel):
@@ -102,6 +108,7 @@ class FisherScaling:
         check_interval("raw_ratio", self.raw_ratio, 0.0)
         check_interval("tolerance", self.tolerance, 0.0)
         check_interval("decay", self.decay, 0.0)
+        check_interval("excursion", self.excursion, 0.0, 1e6, high_open=False)
         largest = largest_natural_rate(self.n_steps) if self.largest_rate is None else self.largest_rate
         object.__setattr__(self, "largest_rate", check_interval("largest_rate", largest, 0.0, 1.0))
 
@@ -118,9 +125,7 @@ class FisherScaling:
     def start(self) -> FloatArray:
         """Return (loc, raw_scale): the prior's mean, and the scale that N records of the expected information leave."""
         loc = self.model.prior_moments()[0]
-        model: Any = self.model
-        information = np.maximum(model.information(loc), _SMALLEST_INFORMATION)
-        return np.concatenate((loc, softplus_inverse((self.n_records * information) ** -0.5)))
+        return np.concatenate((loc, self.point_raw_scale(loc)))
 
     def grad_scale(self, step: int, params: FloatArray) -> FloatArray:
         """Return (beta_loc, beta_raw) at a step, shape (2 n,)."""
@@ -138,6 +143,26 @@ class FisherScaling:
         total = self.n_records * information
         curvature = slope**2 * (total + 1.0 / np.maximum(scale**2, 1e-300))
         return np.concatenate((rate / total, rate / np.maximum(curvature, _SMALLEST_SLOPE)))
+
+    def point_information(self, point: FloatArray) -> FloatArray:
+        """Return I_j at one theta, shape (n,)."""
+        model: Any = self.model
+        return np.asarray(np.maximum(model.information(point), _SMALLEST_INFORMATION))
+
+    def point_raw_scale(self, loc: FloatArray) -> FloatArray:
+        """Return raw_scale as aligned gradients have it, from loc: the scale that N records leave, shape (n,)."""
+        return np.asarray(softplus_inverse((self.n_records * self.point_information(loc)) ** -0.5))
+
+    def point_grad_scale(self, step: int, params: FloatArray) -> FloatArray:
+        """Return beta at (theta, raw_scale), shape (2 n,); the second half is 1 and not used."""
+        information = self.point_information(params[: params.size // 2])
+        return np.concatenate((information**-0.5, np.ones_like(information)))
+
+    def point_learning_rate(self, step: int, params: FloatArray) -> FloatArray:
+        """Return the step sizes at (theta, raw_scale), shape (2 n,): no gradient moves raw_scale."""
+        information = self.point_information(params[: params.size // 2])
+        rate = self.rate(step) / (self.sample_rate * self.n_records)
+        return np.concatenate((rate / information, np.zeros_like(information)))
 
 
 class StepPolicy:

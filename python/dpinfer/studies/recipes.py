@@ -41,12 +41,14 @@ FloatArray = npt.NDArray[np.float64]
 
 DELTA = 1e-5
 METHODS = ("exact", "laplace", "naive", "averaged", "dpvim", "bernstein-sheldon", "gibbs-ss-noisy")
-RECIPES = ("tied", "plain", "paper", "dpvim")
+RECIPES = ("tied", "aligned", "plain", "paper", "dpvim")
+_FISHER_RECIPES = ("tied", "aligned")
 _MECHANISM_OPTIONS = {
     "n_steps",
     "sample_rate",
     "max_grad_norm",
     "raw_ratio",
+    "excursion",
     "largest_rate",
     "decay",
     "tolerance",
@@ -131,11 +133,11 @@ class SimulationStudy:
         seed : int
         settings : mapping
             ``recipe``: "tied" (default; "plain" for logistic regression; "dpvim" for the method of that name),
-            "plain", "paper" or "dpvim"; ``n_draws``,
-            ``n_threads``; and, all optional, ``n_records`` (5000), ``n_steps`` (2500 for "tied", else 10000),
-            ``sample_rate`` (0.1), ``max_grad_norm``, ``raw_ratio``, ``largest_rate``, ``decay``, ``tolerance``,
-            ``burn_in``, ``prior``, ``correct``, ``extra_noise``, ``n_burn_in`` and ``n_samples`` (of the Gibbs
-            samplers).
+            "aligned" (as "tied", with aligned gradients), "plain", "paper" or "dpvim"; ``n_draws``,
+            ``n_threads``; and, all optional, ``n_records`` (5000), ``n_steps`` (2500 for "tied" and "aligned", else
+            10000), ``sample_rate`` (0.1), ``max_grad_norm``, ``raw_ratio``, ``excursion``, ``largest_rate``,
+            ``decay``, ``tolerance``, ``burn_in``, ``prior``, ``correct``, ``extra_noise``, ``n_burn_in`` and
+            ``n_samples`` (of the Gibbs samplers).
 
         Returns
         -------
@@ -160,7 +162,7 @@ class SimulationStudy:
         default = "plain" if isinstance(self.model, LogisticRegression) else "tied"
         default = "dpvim" if method == "dpvim" else default
         recipe = check_choice("recipe", default if recipe is None else recipe, RECIPES)
-        if method == "laplace" and recipe == "tied":
+        if method == "laplace" and recipe in _FISHER_RECIPES:
             raise ValueError(
                 "method 'laplace' must be used with recipe 'plain' or 'paper': the tied posterior is exact"
             )
@@ -168,7 +170,7 @@ class SimulationStudy:
             raise ValueError(f"recipe 'dpvim' must be used with method 'dpvim', 'averaged' or 'naive', got {method!r}")
         if method == "dpvim" and recipe != "dpvim":
             raise ValueError(f"method 'dpvim' must be used with recipe 'dpvim', got {recipe!r}")
-        model = self.model if recipe == "tied" else self.published_model
+        model = self.model if recipe in _FISHER_RECIPES else self.published_model
         mechanism = tuple(sorted((name, value) for name, value in options.items() if name in _MECHANISM_OPTIONS))
         threads = 0 if n_threads is None else n_threads
         data, releases, fisher = _runs(self, model, recipe, epsilon, n_records, mechanism, first, count, seed, threads)
@@ -215,11 +217,13 @@ class SimulationStudy:
         self, model: StudyModel, recipe: str, epsilon: float, n_records: int, options: dict[str, Any]
     ) -> tuple[Settings, FisherRun | None]:
         rate = check_interval("sample_rate", options.get("sample_rate", 0.1), 0.0, 1.0, high_open=False)
-        steps = check_integer("n_steps", options.get("n_steps", 2500 if recipe == "tied" else 10_000), 2)
+        steps = check_integer("n_steps", options.get("n_steps", 2500 if recipe in _FISHER_RECIPES else 10_000), 2)
         noise = _noise_multiplier(epsilon, rate, steps)
         n = model.n_params
-        if recipe == "tied":
+        if recipe in _FISHER_RECIPES:
+            aligned = recipe == "aligned"
             ratio = check_interval("raw_ratio", options.get("raw_ratio", FisherScaling.raw_ratio), 0.0)
+            ratio = 0.0 if aligned else ratio
             norm = options.get("max_grad_norm", self.default_max_grad_norm(ratio))
             norm = check_interval("max_grad_norm", norm, 0.0)
             natural = largest_natural_rate(steps, n, noise * norm / (rate * n_records))
@@ -228,10 +232,11 @@ class SimulationStudy:
                 n_records,
                 rate,
                 steps,
-                raw_ratio=ratio,
+                raw_ratio=ratio or FisherScaling.raw_ratio,
                 largest_rate=options.get("largest_rate", natural),
                 decay=options.get("decay", FisherScaling.decay),
                 tolerance=options.get("tolerance", FisherScaling.tolerance),
+                excursion=options.get("excursion", FisherScaling.excursion),
             )
             settings = Settings(
                 n_steps=steps,
@@ -239,19 +244,18 @@ class SimulationStudy:
                 sample_rate=rate,
                 noise_multiplier=noise,
                 max_grad_norm=norm,
-                kind="quadrature",
+                kind="aligned" if aligned else "quadrature",
                 n_draws=1,
                 per_example=False,
                 fisher=True,
-                raw_ratio=scaling.raw_ratio,
+                raw_ratio=ratio,
+                excursion=scaling.excursion,
                 grad_scale=np.ones(2 * n),
                 learning_rate=np.ones(2 * n),
                 schedule=np.array([scaling.rate(step) for step in range(steps)]),
                 start=scaling.start(),
             )
-            fisher = FisherRun(
-                model, n_records, rate, noise, settings.max_grad_norm, scaling.raw_ratio, scaling.tolerance
-            )
+            fisher = FisherRun(model, n_records, rate, noise, settings.max_grad_norm, ratio, scaling.tolerance)
             return settings, fisher
         paper = self.published
         norm = check_interval("max_grad_norm", options.get("max_grad_norm", paper.max_grad_norm), 0.0)
@@ -269,6 +273,7 @@ class SimulationStudy:
             per_example=recipe != "plain",
             fisher=False,
             raw_ratio=1.0,
+            excursion=1.0,
             grad_scale=grad_scale,
             learning_rate=factors * grad_scale / (np.sqrt(steps * 2 * n) * noise * norm),
             schedule=np.ones(steps),

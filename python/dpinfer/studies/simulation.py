@@ -71,6 +71,7 @@ class Settings:
     per_example: bool
     fisher: bool
     raw_ratio: float
+    excursion: float
     grad_scale: FloatArray
     learning_rate: FloatArray
     schedule: FloatArray
@@ -147,8 +148,8 @@ class RunReleases:
     blocks : (k, blocks, 6, width) float64
         Statistics of each block of steps: see :class:`dpinfer.inference.statistics.TraceStatistics`.
     side : (k, blocks, 7, n) float64
-        Sums of the raw-scale regression (see :class:`dpinfer.inference.tied.SideSums`), and of positions and their
-        squares with the weights of the last parameter.
+        Sums of the raw-scale regression (see :class:`dpinfer.inference.tied.SideSums`; 0 for aligned gradients), and of
+        positions and their squares with the weights of the last parameter.
     path : (k, blocks, 2 n) float64
         Mean of the iterates in each block.
     reference : (k, width) float64
@@ -195,19 +196,22 @@ class RunReleases:
         """Return the statistics of the tied posterior, run by run."""
         n = self.side.shape[3]
         first = self.first_block(burn_in)
+        aligned = self.settings.kind == "aligned"
 
-        def part(share: float) -> tuple[TraceStatistics, SideSums, FloatArray]:
+        def part(share: float) -> tuple[TraceStatistics, SideSums | None, FloatArray]:
             statistics = self.statistics(share, n)
             sums = np.moveaxis(self.side[:, self.first_block(share) :].sum(axis=1), 1, 0).reshape(7, -1)
             weight = np.repeat(statistics.weight.reshape(-1, n)[:, -1], n)
-            return statistics, SideSums(statistics.count, *sums[:5]), sums[5:] / weight
+            side = None if aligned else SideSums(statistics.count, *sums[:5])
+            return statistics, side, sums[5:] / weight
 
         statistics, side, (position, square) = part(burn_in)
         whole_statistics, whole_side, _ = part(min(burn_in, WHOLE_TRACE))
+        scale_square = np.mean(softplus(self.path[:, first:, n:]) ** 2, axis=1).ravel()
         return TiedTrace(
             statistics=statistics,
             side=side,
-            scale_square=np.mean(softplus(self.path[:, first:, n:]) ** 2, axis=1).ravel(),
+            scale_square=np.zeros_like(scale_square) if aligned else scale_square,
             last_position=position,
             last_spread=np.sqrt(np.maximum(square - position**2, 0.0)),
             whole_statistics=whole_statistics,

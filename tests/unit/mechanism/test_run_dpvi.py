@@ -206,6 +206,29 @@ def test_fisher_scaling(records):
     np.testing.assert_allclose(release.params[0], FisherScaling(model, 400, 0.3, 100).start())
 
 
+def test_fisher_scaling_of_aligned_gradients(records):
+    """Everything but the gradients is a function of the released iterates and the public draws."""
+    model = dpi.models.LogisticRegression(3, feature_scale=[1.0, 2.0, 3.0])
+    plan = dpi.plan_privacy(target_epsilon=3.0, target_delta=1e-5, sample_rate=0.3, n_steps=40)
+    release = run(plan, records, model=model, recipe="tied", gradient="aligned", n_records=400)
+    loc, raw = np.split(release.params, 2, axis=1)
+    assert release.noisy_gradients.shape == release.positions.shape == (40, 3)
+    np.testing.assert_allclose(softplus(raw), (400 * model.information(loc)) ** -0.5)
+    draws = (release.positions - loc) / (2.0 * softplus(raw))
+    assert abs(draws.mean()) < 5.0 / np.sqrt(120)
+    assert abs(draws.var() - 1.0) < 5.0 * np.sqrt(2 / 120)
+    information = model.information(release.positions)
+    np.testing.assert_allclose(release.grad_scale, information**-0.5)
+    rates = FisherScaling(model, 400, 0.3, 40).rate(0) / (0.3 * 400 * information[0])
+    want = loc[0] - rates * release.noisy_gradients[0]
+    np.testing.assert_allclose(loc[1], want)
+    np.testing.assert_array_equal(release.learning_rate[:, 3:], 0.0)
+    assert release.settings["raw_ratio"] == 0.0
+    assert release.settings["excursion"] == 2.0
+    with pytest.raises(ValueError, match="excursion"):
+        FisherScaling(model, 400, 0.3, 100, excursion=0.0)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -213,7 +236,6 @@ def test_fisher_scaling(records):
         ({"max_grad_norm": "auto", "recipe": "plain"}, "max_grad_norm"),
         ({"max_grad_norm": "large", "recipe": "tied"}, "max_grad_norm"),
         ({"grad_scale": FisherScaling(dpi.models.LogisticRegression(4), 999, 0.3, 25)}, "grad_scale"),
-        ({"recipe": "tied", "gradient": "aligned"}, "aligned"),
     ],
 )
 def test_fisher_scaling_refuses(plan, records, changes, message):

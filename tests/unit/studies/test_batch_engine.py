@@ -57,6 +57,7 @@ def batch_settings(model, plan, kind, loss, start):
         "per_example": loss == "per_example",
         "fisher": False,
         "raw_ratio": 0.4,
+        "excursion": 1.0,
         "grad_scale": beta,
         "learning_rate": rate,
         "schedule": np.ones(N_STEPS),

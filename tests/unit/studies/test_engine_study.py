@@ -45,6 +45,7 @@ class BernoulliEngine:
             "per_example": False,
             "fisher": True,
             "raw_ratio": 0.5,
+            "excursion": 1.0,
             "grad_scale": np.ones(2),
             "learning_rate": np.ones(2),
             "schedule": np.full(N_STEPS, 0.1),

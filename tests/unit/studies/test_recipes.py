@@ -42,7 +42,7 @@ def records_of(model, data, row):
     return (data.statistics[row, :, 0],)
 
 
-def private_posterior(name, run, *, n_records, n_steps, n_nodes, epsilon=1.0):
+def private_posterior(name, run, *, n_records, n_steps, n_nodes, epsilon=1.0, gradient=None):
     study = recipes.find(name)
     data = simulate_data(study.model, n_records, first=run, count=1, seed=SEED)
     records = records_of(study.model, data, 0)
@@ -54,6 +54,7 @@ def private_posterior(name, run, *, n_records, n_steps, n_nodes, epsilon=1.0):
         plan=plan,
         n_records=n_records,
         recipe="tied",
+        gradient=gradient,
         n_nodes=n_nodes,
         random_source=KnownKey(run_generator(SEED, KEYS, run).bytes(32)),
     )
@@ -64,10 +65,15 @@ def private_posterior(name, run, *, n_records, n_steps, n_nodes, epsilon=1.0):
 # and 6 (the whole trace) are block boundaries.  The engine has 16 Gauss-Hermite nodes, so the private run gets as many.
 # Bernoulli and categorical records are drawn by their counts in the engine: another trace of the same law.
 @pytest.mark.parametrize("name", ["gamma-exponential", "linear-regression"])
-def test_a_run_of_the_study_is_a_private_run(name):
+@pytest.mark.parametrize("recipe", ["tied", "aligned"])
+def test_a_run_of_the_study_is_a_private_run(name, recipe):
     n_records, n_steps, run = 1500, 100, 3
-    got = chunk(name, run, 1, n_records=n_records, n_steps=n_steps)
-    posterior, _, _ = private_posterior(name, run, n_records=n_records, n_steps=n_steps, n_nodes=16)
+    got = chunk(name, run, 1, n_records=n_records, n_steps=n_steps, recipe=recipe)
+    gradient = "aligned" if recipe == "aligned" else None
+    posterior, release, _ = private_posterior(
+        name, run, n_records=n_records, n_steps=n_steps, n_nodes=16, gradient=gradient
+    )
+    assert release.noisy_gradients.shape[1] == (1 if recipe == "aligned" else 2) * got.truth.shape[1]
     marginals = posterior.distribution.marginals
     np.testing.assert_allclose(got.centre[0], marginals.mean, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(got.scale[0], np.sqrt(marginals.variance), rtol=1e-6)
@@ -154,6 +160,7 @@ def test_take_gives_one_run():
 
 COMBINATIONS = [
     *[(name, method, "tied") for name in STUDY_NAMES for method in ("exact", "naive", "averaged")],
+    *[(name, "exact", "aligned") for name in ("dirichlet-categorical", "linear-regression")],
     *[
         (name, method, recipe)
         for name in STUDY_NAMES
@@ -175,7 +182,7 @@ def test_every_method_runs_with_every_recipe(name, method, recipe):
     plug_in = method in ("naive", "averaged", "dpvim")
     assert got.truth.shape == (runs, n)
     assert got.draws.shape == (20, runs, n)
-    if plug_in or recipe == "tied":
+    if plug_in or recipe in ("tied", "aligned"):
         assert ok.all()
     for field in ("centre", "scale", "pit", "width90"):
         assert np.all(np.isfinite(getattr(got, field)[ok])), field

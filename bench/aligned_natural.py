@@ -1,6 +1,6 @@
 """Aligned gradients with natural steps next to the default recipe, on the same truths and records.
 
-    python bench/aligned_natural.py [--runs 1000] [--regression-runs 300] [--panels gamma-exponential:0.1 ...]
+    python bench/aligned_natural.py [--runs 1000] [--regression-runs 1000] [--panels gamma-exponential:0.1 ...]
                                     [--excursions 2 1] [--tolerances 0.5] [--seed 101]
     python bench/aligned_natural.py --time
 
@@ -107,7 +107,7 @@ def print_times(repeats=5, n_steps=300):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--regression-runs", type=int, default=300)
+    parser.add_argument("--regression-runs", type=int, default=1000)
     parser.add_argument("--panels", nargs="+", default=[f"{study}:{epsilon:g}" for study, epsilon in PANELS])
     parser.add_argument("--excursions", nargs="+", type=float, default=[2.0, 1.0])
     parser.add_argument("--tolerances", nargs="*", type=float, default=[])

@@ -12,7 +12,7 @@ linear regression over the weights and for the noise variance: the root mean squ
 the last half of the steps; mean and standard deviation of the z-scores; coverage of 90% intervals; their median
 relative width.  Errors are one Monte Carlo standard error over the runs.
 
-    python bench/aligned_scales.py [--runs 500] [--regression-runs 100]
+    python bench/aligned_scales.py [--runs 200] [--regression-runs 40]
 """
 
 import argparse
@@ -177,8 +177,8 @@ def print_row(label, log_scale, z, covered, width):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--regression-runs", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--regression-runs", type=int, default=40)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--studies", nargs="+", default=["gamma-exponential", "beta-bernoulli", "linear-regression"])
     arguments = parser.parse_args()

@@ -69,6 +69,12 @@ def add_parser(verbs: Any) -> None:
         help="PUBLIC features of a regression, one row a line, comma-separated numbers without a header",
     )
     parser.add_argument("--recipe", choices=("auto", "tied", "plain"), default="auto", help="default: %(default)s")
+    parser.add_argument(
+        "--hessian",
+        choices=("auto", "diagonal"),
+        default="auto",
+        help="of the posterior; diagonal: without sampling (default: %(default)s, what a fit gives)",
+    )
     parser.add_argument("--sample-rate", type=interval(0, 1, high_open=False), metavar="Q", help="default: recommended")
     parser.add_argument("--steps", type=integer(1), metavar="T", help="default: recommended")
     parser.add_argument(
@@ -91,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {
         "target_delta": args.delta,
         "recipe": args.recipe,
+        "hessian": args.hessian,
         "sample_rate": args.sample_rate,
         "n_steps": args.steps,
         "max_grad_norm": args.max_grad_norm,
@@ -98,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
         "curvature": None if args.curvature is None else np.full(model.n_params, args.curvature),
         "n_simulations": args.simulations,
         "seed": args.seed,
+        "progress": True,
     }
     folder = None if args.out is None else OutputFolder(args.out, need_bytes=_PICTURE_BYTES)
     try:
@@ -110,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
             counts = sorted({max(1, args.n_records // 3), args.n_records, 3 * args.n_records})
             if plan.learning_rate_factor is not None:
                 options |= {"learning_rate_factor": plan.learning_rate_factor, "n_simulations": 2}
-                options["prior"] = plan.posterior.get("prior", "weak")
+                options["prior"] = plan.posterior.get("prior")
             grid = widening_grid(model, n_records=counts, target_epsilon=epsilons, **options)
         folder.write("plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
         folder.write("widening.txt", f"{grid}\n")

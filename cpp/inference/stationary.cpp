@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <new>
 
@@ -283,18 +284,21 @@ StationaryStatus solve_any(const Lapack& lapack, const StationaryKernels& kernel
 
 }  // namespace
 
-bool all_symmetric(std::span<const double> matrices, std::size_t count, std::size_t n, int threads) {
+MatrixCheck check_matrices(std::span<const double> matrices, std::size_t count, std::size_t n, int threads) {
   // One large matrix is checked sooner than threads wake up beside LAPACK's.
   const int team = n <= kSmall && matrices.size() > 65536 ? resolve_threads(threads) : 1;
   int different = 0;
-#pragma omp parallel for num_threads(team) schedule(static) reduction(| : different) if (team > 1)
+  int infinite = 0;
+#pragma omp parallel for num_threads(team) schedule(static) reduction(| : different, infinite) if (team > 1)
   for (std::int64_t row = 0; row < static_cast<std::int64_t>(count * n); ++row) {
     const auto i = static_cast<std::size_t>(row) % n;
     const double* own = matrices.data() + static_cast<std::size_t>(row) * n;
     const double* column = own - i * n + i;
     for (std::size_t j = 0; j < i; ++j) different |= own[j] != column[j * n] ? 1 : 0;
+    // A NaN is not at most anything.
+    for (std::size_t j = 0; j < n; ++j) infinite |= std::fabs(own[j]) <= std::numeric_limits<double>::max() ? 0 : 1;
   }
-  return different == 0;
+  return {infinite == 0, different == 0};
 }
 
 void stationary_diagonal(const StationaryBatch& batch, int threads, std::span<double> out,

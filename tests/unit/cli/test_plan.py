@@ -34,7 +34,7 @@ def test_reads_a_pilot(tmp_path, capsys):
     path = tmp_path / "pilot.csv"
     path.write_text("\n".join(f"{i % 3},{i % 5}" for i in range(60)))
     arguments = ["plan", "--n-records", "3000", "--epsilon", "1", "--n-features", "2", "--pilot", str(path)]
-    assert main([*arguments, *QUICK, "--simulations", "1"]) == 0
+    assert main([*arguments, *QUICK, "--steps", "400", "--hessian", "diagonal", "--simulations", "1"]) == 0
     assert "recipe 'plain'" in capsys.readouterr().out
     path.write_text("a,b\n1,2\n")
     assert main([*arguments, *QUICK]) == 2

@@ -2,10 +2,14 @@
 
 1. Conjugate models and linear regression, recipe "tied", at the studies' settings: predicted and observed factor by
    which privacy widens the 90% interval of every parameter.  Observed: median over `--runs` simulated private runs.
-2. Adult, the library's default recipe for logistic regression at the settings of bench/adult.py: predicted factor of a
-   run's median parameter (pilot: features of 1000 rows of the *test* file, no label), and the observed one over
-   `--adult-runs` private runs on the training file.  Without privacy: Laplace's approximation at the mode.
-3. Adult, the planner's recommended settings against the paper's (C = 11, T = 10^4, kappa = 0.1, the heuristic rate) at
+2. Adult, the library's default recipe for logistic regression at the settings of bench/adult.py, with the posterior
+   that a fit gives by default (full Hessian) and with a diagonal Hessian: predicted factor of a run's median parameter
+   (pilot: features of 1000 rows of the *test* file, no label), and the observed one over `--adult-runs` private runs
+   on the training file.  Without privacy: Laplace's approximation at the mode.
+3. The same on `--tables` simulated tables (bench/adult_selection.py: public schema, random dependence, labels of
+   weights from the prior), each with a pilot of 1000 of its rows: whether the prediction is right where nothing can be
+   tuned.
+4. Adult, the planner's recommended settings against the paper's (C = 11, T = 10^4, kappa = 0.1, the heuristic rate) at
    equal epsilon: widths on the real labels, and the share of weights covered on labels simulated from the model on
    Adult's own columns.  Both with every `--posterior`, the planner's settings also with the posterior that the planner
    chose; then how much narrower the intervals are, run by run.
@@ -105,12 +109,11 @@ def private_intervals(model, X, y, seed, threads, posteriors=({},), **options):
     return [dpi.noise_aware_posterior(release, **each).quantile([0.05, 0.95]) for each in posteriors]
 
 
-def adult(arguments):
-    model, _, X, y, pilot = adult_tables()
-    reference = laplace_width(X, y)
-    norm = math.sqrt(12.0)
-    print(f"\nAdult, default recipe ('plain'), C = sqrt(12), T = {arguments.adult_steps}, kappa = {SAMPLE_RATE}")
-    for epsilon in arguments.epsilons:
+def adult_plans(model, epsilon, pilot, steps, simulations):
+    """Return plans at the fixed settings of bench/adult.py, by posterior, and the seconds that they took."""
+    cases = {"default": ({}, simulations), "diagonal": ({"hessian": "diagonal", "prior": "weak"}, 2 * simulations)}
+    found = {}
+    for name, (posterior, count) in cases.items():
         start = time.perf_counter()
         plan = dpi.plan_inference(
             model,
@@ -118,32 +121,77 @@ def adult(arguments):
             target_epsilon=epsilon,
             target_delta=DELTA,
             sample_rate=SAMPLE_RATE,
-            n_steps=arguments.adult_steps,
-            max_grad_norm=norm,
+            n_steps=steps,
+            max_grad_norm=math.sqrt(12.0),
             learning_rate_factor=1.0,
-            prior="weak",
             pilot=pilot,
-            n_simulations=arguments.simulations,
+            n_simulations=count,
+            **posterior,
         )
-        seconds = time.perf_counter() - start
-        medians, all_ratios = [], []
+        found[name] = (plan, time.perf_counter() - start)
+    return found
+
+
+def widenings(model, X, y, reference, plans, seed, threads):
+    """Return what one private run widens every interval by, (n,), for the posterior of each plan."""
+    posteriors = [plan.posterior for plan, _ in plans.values()]
+    privacy = next(iter(plans.values()))[0].privacy
+    intervals = private_intervals(model, X, y, seed, threads, posteriors, plan=privacy, max_grad_norm=math.sqrt(12.0))
+    return {name: (high - low) / reference for name, (low, high) in zip(plans, intervals, strict=True)}
+
+
+def adult(arguments):
+    _, model, X, y, pilot = adult_tables()
+    reference = laplace_width(X, y)
+    print(f"\nAdult, default recipe ('plain'), C = sqrt(12), T = {arguments.adult_steps}, kappa = {SAMPLE_RATE}")
+    for epsilon in arguments.epsilons:
+        plans = adult_plans(model, epsilon, pilot, arguments.adult_steps, arguments.simulations)
+        seen = {name: [] for name in plans}
         for run in range(arguments.adult_runs):
-            ((low, high),) = private_intervals(
-                model, X, y, run, arguments.threads, [plan.posterior], plan=plan.privacy, max_grad_norm=norm
+            for name, ratio in widenings(model, X, y, reference, plans, run, arguments.threads).items():
+                seen[name].append(ratio)
+        for name, (plan, seconds) in plans.items():
+            ratios = np.array(seen[name])
+            medians = np.median(ratios, axis=1)
+            observed = np.median(medians)
+            error = 1.25 * np.std(medians, ddof=1) / math.sqrt(len(medians))
+            per_parameter = plan.widening / np.median(ratios, axis=0)
+            predicted, own = plan.prediction.typical_widening, plan.prediction.typical_stderr
+            off = predicted / observed - 1.0
+            doubt = predicted / observed * math.hypot(own / predicted, error / observed)
+            print(
+                f"  epsilon {epsilon:g}, {name}: median parameter predicted {predicted:.3f} +- {own:.3f}, observed "
+                f"{observed:.3f} +- {error:.3f} ({len(medians)} runs): off {off:+.1%} +- {doubt:.1%} (target 15%); "
+                f"predicted over observed, parameter by parameter: 10%, 50%, 90% quantiles "
+                f"{np.round(np.quantile(per_parameter, [0.1, 0.5, 0.9]), 2).tolist()}; planned in {seconds:.0f} s",
+                flush=True,
             )
-            all_ratios.append((high - low) / reference)
-            medians.append(np.median(all_ratios[-1]))
-            print(f"    epsilon {epsilon:g}, run {run}: {medians[-1]:.2f}", flush=True)
-        seen = np.median(medians)
-        error = 1.25 * np.std(medians, ddof=1) / math.sqrt(len(medians))
-        per_parameter = plan.widening / np.median(all_ratios, axis=0)
-        predicted = plan.prediction.typical_widening
+
+
+def tables(arguments):
+    from adult_selection import load_schema, synthetic_records
+
+    print(f"\n{arguments.tables} simulated tables of Adult's schema, each with a pilot and weights of its own")
+    moments = load_schema().feature_moments
+    off = {}
+    for index in range(arguments.tables):
+        rng = np.random.default_rng((77, index))
+        X = synthetic_records(N_RECORDS, rng)
+        model = dpi.models.LogisticRegression(X.shape[1], fit_intercept=True, feature_moments=moments)
+        truth = model.sample_prior(1, rng)[0]
+        y = model.simulate(truth, X, rng)
+        reference = laplace_width(X, y)
+        for epsilon in arguments.epsilons:
+            plans = adult_plans(model, epsilon, X[:1000], arguments.adult_steps, max(2, arguments.simulations // 4))
+            ratios = widenings(model, X, y, reference, plans, index, arguments.threads)
+            for name, (plan, _) in plans.items():
+                typical = plan.prediction.typical_widening
+                off.setdefault((name, epsilon), []).append(math.log(typical / np.median(ratios[name])))
+    for (name, epsilon), values in off.items():
+        mean, error = math.exp(np.mean(values)), np.std(values, ddof=1) / math.sqrt(len(values))
         print(
-            f"  epsilon {epsilon:g}: median parameter predicted {predicted:.2f} +- "
-            f"{plan.prediction.typical_stderr:.2f}, observed {seen:.2f} +- {error:.2f}"
-            f" (off {predicted / seen - 1.0:+.1%}; target 15%); predicted over observed, parameter by parameter:"
-            f" 10%, 50%, 90% quantiles {np.round(np.quantile(per_parameter, [0.1, 0.5, 0.9]), 2).tolist()};"
-            f" planned in {seconds:.1f} s",
+            f"  epsilon {epsilon:g}, {name}: predicted over observed, mean {mean:.3f} +- {error:.3f}, single tables "
+            f"{math.exp(min(values)):.2f} to {math.exp(max(values)):.2f}",
             flush=True,
         )
 
@@ -225,10 +273,11 @@ def recommended(arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"conjugate": conjugate, "adult": adult, "recommended": recommended}
+    parts = {"conjugate": conjugate, "adult": adult, "tables": tables, "recommended": recommended}
     parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts))
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--adult-runs", type=int, default=5)
+    parser.add_argument("--tables", type=int, default=8)
     parser.add_argument("--adult-steps", type=int, default=10_000)
     parser.add_argument("--simulations", type=int, default=12)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[0.1, 0.3, 1.0])
@@ -236,8 +285,8 @@ def main():
     parser.add_argument("--recipe", default="auto")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
-    if arguments.adult_runs < 2:
-        parser.error("--adult-runs must be at least 2: the errors need two runs")
+    if min(arguments.adult_runs, arguments.tables, arguments.simulations) < 2:
+        parser.error("--adult-runs, --tables and --simulations must be at least 2: the errors need two")
     for part in arguments.parts:
         parts[part](arguments)
 

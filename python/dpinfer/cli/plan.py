@@ -23,6 +23,7 @@ from dpinfer.models import (
     Model,
 )
 from dpinfer.planning import plan_inference, widening_grid
+from dpinfer.tabular import Schema
 
 __all__ = ["add_parser", "run"]
 
@@ -33,6 +34,7 @@ _CONJUGATE: dict[str, Callable[[], Model]] = {
 }
 _MODELS = ("logistic", "linear", *_CONJUGATE)
 _PICTURE_BYTES = 2**20
+_FEATURES = 10
 _EPSILONS = (0.1, 0.3, 1.0, 3.0)
 
 
@@ -47,8 +49,12 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E")
     parser.add_argument("--delta", type=interval(0, 1), default=1e-5, metavar="D", help="default: %(default)s")
     parser.add_argument("--model", choices=_MODELS, default="logistic", help="default: %(default)s")
+    parser.add_argument("--n-features", type=integer(1), metavar="P", help=f"of a regression (default: {_FEATURES})")
     parser.add_argument(
-        "--n-features", type=integer(1), default=10, metavar="P", help="of a regression (default: %(default)s)"
+        "--schema",
+        type=Path,
+        metavar="SCHEMA.toml",
+        help="features of a logistic regression, as in `dpinfer fit`, instead of --n-features",
     )
     parser.add_argument(
         "--prior-scale",
@@ -131,12 +137,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _model(args: argparse.Namespace) -> Model:
+    if args.schema is not None:
+        if args.model != "logistic" or args.n_features is not None:
+            raise UsageError("--schema is for logistic regression, and takes the place of --n-features")
+        schema = Schema.load(args.schema)
+        names, scale = schema.feature_names, 1.0 if args.prior_scale is None else args.prior_scale
+        return LogisticRegression(len(names), scale, True, names, feature_moments=schema.feature_moments)
     if args.model in _CONJUGATE:
         return _CONJUGATE[args.model]()
     scale = {} if args.prior_scale is None else {"prior_scale": args.prior_scale}
     if args.model == "linear":
-        return LinearRegression(args.n_features, fit_intercept=True, **scale)
-    return LogisticRegression(args.n_features, fit_intercept=True, **scale)
+        return LinearRegression(args.n_features or _FEATURES, fit_intercept=True, **scale)
+    return LogisticRegression(args.n_features or _FEATURES, fit_intercept=True, **scale)
 
 
 def _pilot(path: Path | None) -> np.ndarray[Any, np.dtype[np.float64]] | None:

@@ -23,6 +23,7 @@ from dpinfer.models import (
     default_max_grad_norm,
 )
 from dpinfer.planning.drift import Drift, LogisticPilot, QuadraticLoss
+from dpinfer.planning.features import PILOT_RECORDS, pilot_design
 from dpinfer.planning.fisher import Prediction, predict_tied
 from dpinfer.planning.result import InferencePlan, PlanGrid
 from dpinfer.planning.simulated import PlainRun, predict_simulated
@@ -42,7 +43,6 @@ _LARGEST_CONTRACTION = 0.5
 _LEAST_COVERAGE = 0.88
 _COVERAGE_SLACK = 0.03
 _RAW_SCALE = {"glm": 550.0, "conjugate": 100.0}
-_PILOT_RECORDS = 1000
 _CLIP_QUANTILE = 0.985
 _SEED = 20_261_121
 _TRIAL = {"n_samples": 60, "n_warmup": 40, "check_convergence": False}
@@ -109,7 +109,8 @@ def plan_inference(
     prior : {"weak", "model"}, optional
         Of the posterior, likewise; "plain" only.  By default "model" with a full Hessian, else recommended as above.
     pilot : (m, n_features) array, optional
-        *Public* features, from the same source as the records but not themselves to be protected.  No labels.
+        *Public* features, from the same source as the records but not themselves to be protected.  No labels.  Without
+        it a regression's features are normal, with the model's public moments.
     curvature : (n,) or (n, n) array, optional
         Information of one record about the parameters, instead of what the model expects at its prior.
     n_simulations : int
@@ -165,7 +166,7 @@ def plan_inference(
         if recipe != "plain":
             raise ValueError(f"prior must not be given with recipe {recipe!r}: it has its own")
         check_choice("prior", prior, _PRIORS)
-    features = _features(model, pilot)
+    features = pilot_design(model, pilot)
     information = _curvature(model, curvature)
     given: dict[str, Any] = {"sample_rate": sample_rate, "n_steps": n_steps, "max_grad_norm": max_grad_norm}
     if recipe == "plain":
@@ -289,22 +290,6 @@ def widening_grid(
     return PlanGrid(counts, epsilons, plans)
 
 
-def _features(model: Model, pilot: npt.ArrayLike | None) -> FloatArray | None:
-    """Return the pilot's design, the intercept's column included, thinned to the first thousand rows."""
-    if pilot is None:
-        return None
-    if isinstance(model, ConjugateModel):
-        raise ValueError("pilot must not be given with a conjugate model: it has no features")
-    width: int = model.n_features  # type: ignore[attr-defined]
-    features = check_float_array("pilot", pilot, (None, width))
-    if features.shape[0] < 2:
-        raise ValueError(f"pilot must have at least 2 rows, got {features.shape[0]}")
-    features = features[:_PILOT_RECORDS]
-    if getattr(model, "fit_intercept", False):
-        features = np.column_stack((features, np.ones(features.shape[0])))
-    return features
-
-
 def _curvature(model: Model, curvature: npt.ArrayLike | None) -> FloatArray | None:
     if curvature is None:
         return None
@@ -327,7 +312,7 @@ def _clipping_norm(model: Model, recipe: str, features: FloatArray | None) -> fl
     norms = []
     for theta in informed.unconstrain(informed.sample_prior(20, rng)):
         if features is None:
-            records, weights = informed.reference_records(theta, _PILOT_RECORDS, rng)
+            records, weights = informed.reference_records(theta, PILOT_RECORDS, rng)
         else:
             response = informed._draw_response(features @ theta[: features.shape[1]], informed.constrain(theta), rng)
             records, weights = (features, response), np.full(features.shape[0], 1.0 / features.shape[0])
@@ -397,7 +382,7 @@ def _drift(
     _, prior_stddev = model.prior_moments()
     if isinstance(model, LogisticRegression) and information is None:
         if features is None:
-            features = informed.reference_records(theta[0], _PILOT_RECORDS, rng)[0][0]
+            features = informed.reference_records(theta[0], PILOT_RECORDS, rng)[0][0]
         return LogisticPilot(
             design=features,
             truth=theta,

@@ -41,6 +41,16 @@ def test_reads_a_pilot(tmp_path, capsys):
     assert "must hold comma-separated numbers" in capsys.readouterr().err
 
 
+def test_takes_the_features_of_a_schema(tmp_path, capsys):
+    path = tmp_path / "schema.toml"
+    path.write_text('[columns.a]\nkind = "categorical"\ncategories = ["x", "y"]\n')
+    arguments = ["plan", "--n-records", "3000", "--epsilon", "1", "--schema", str(path), *QUICK, "--steps", "400"]
+    assert main([*arguments, "--hessian", "diagonal", "--simulations", "1"]) == 0
+    assert "a=y" in capsys.readouterr().out
+    assert main([*arguments, "--n-features", "3"]) == 2
+    assert "takes the place of --n-features" in capsys.readouterr().err
+
+
 def test_refusals(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["plan", "--n-records", "0", "--epsilon", "1"])

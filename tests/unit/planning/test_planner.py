@@ -170,6 +170,11 @@ def test_a_pilot_changes_what_is_expected():
     large = plan_inference(model, pilot=pilot, **options)
     assert np.all(small.prediction.reference_width90 > 2.0 * large.prediction.reference_width90)
     assert small.max_grad_norm < 0.2 * large.max_grad_norm
+    # Without a pilot, what the model was told of its features' moments.
+    told = dpi.models.LogisticRegression(2, feature_moments=np.diag([0.01, 0.01, 1.0]))
+    np.testing.assert_allclose(
+        plan_inference(told, **options).prediction.reference_width90, small.prediction.reference_width90, rtol=0.1
+    )
     guessed = plan_inference(model, curvature=[0.2, 0.2], max_grad_norm=2.0, **options)
     expected = 3.2897 / np.sqrt(4000 * 0.2 + 1.0)
     np.testing.assert_allclose(guessed.prediction.reference_width90, expected, rtol=1e-3)

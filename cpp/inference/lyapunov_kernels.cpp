@@ -335,6 +335,7 @@ void solve(const LyapunovGroup& group) {
   const Vec far = splat(kApart) * middle;
   const Shift one = shift_of(middle / splat(kApart), group.discrete);
   const Shift two = shift_of(group.discrete ? minimum(far, splat(1.0)) : far, group.discrete);
+  // Scratch: two matrices, from c on, hold eight rows of any width.
   resolvent(group, one, q, w1, c);
   resolvent(group, two, q, w2, c);
   // C = C1 C2, and in the places of W1 and W2 the factors C2 W1 R1 and W2 R2 of the steps' right-hand sides, where

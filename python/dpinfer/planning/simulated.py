@@ -207,6 +207,9 @@ def predict_simulated(
                 clipped_share=math.nan,
                 spread=np.std(np.log(ratio), axis=0) if len(widths) > 1 else np.full(n, np.nan),
                 coverage90=float(np.mean(covered)),
+                coverage_stderr=float(np.std(np.mean(covered, axis=1), ddof=1)) / math.sqrt(len(covered))
+                if len(covered) > 1
+                else math.nan,
                 score90=float(np.mean(scores)),
                 typical_widening=float(np.median(typical)),
                 typical_stderr=1.25 * float(np.std(typical, ddof=1)) / math.sqrt(len(typical))

@@ -128,6 +128,7 @@ def test_the_posterior_of_a_fit_is_planned(seen):
     assert plan.recommended == ("max_grad_norm", "learning_rate")
     assert len(seen) == 3  # two rates, and the better one again with as many draws as a fit takes
     assert plan.prediction is seen[2]
+    assert np.isnan(plan.prediction.coverage_stderr)  # one simulated run has no error
     assert done == sorted(done)
     assert done[-1] == 1.0
     assert "what a fit gives by default" in str(plan)

@@ -30,6 +30,33 @@ constexpr double kDiverged = 1e30;
 constexpr double kApart = 2.3;
 constexpr int kMostDoublings = 24;
 
+// Fetches what comes next, a few cache lines at each call.
+class Fetcher {
+ public:
+  explicit Fetcher(const LyapunovGroup& group) : input_(group.input), output_(group.output) {}
+  DPINFER_INLINE void some() {
+    for (int line = 0; line < kLines; ++line) {
+      fetch(input_);
+      fetch(output_);
+    }
+  }
+
+ private:
+  static constexpr int kLines = 2;
+  static constexpr std::ptrdiff_t kLineSize = 8;
+
+  DPINFER_INLINE static void fetch(inference::Upcoming& part) {
+    if (part.end - part.begin < kLineSize) return;
+#if defined(__GNUC__)
+    __builtin_prefetch(part.begin, 0, 2);
+#endif
+    part.begin += kLineSize;
+  }
+
+  inference::Upcoming input_;
+  inference::Upcoming output_;
+};
+
 // Where element (k, j) of a product's right factor lies: at k down + j across.
 struct Right {
   const double* values;
@@ -51,11 +78,12 @@ DPINFER_INLINE void store_tile(const Vec (&sum)[kTile][kTile], std::size_t i, st
 
 // out = A B, or out + A B; with `triangle` the lower triangle alone, mirrored.
 template <bool triangle, bool add>
-DPINFER_INLINE void product(const double* a, const Right& b, std::size_t q, double* out) {
+DPINFER_INLINE void product(const double* a, const Right& b, std::size_t q, double* out, Fetcher& fetcher) {
   const std::size_t row = q * kGroup;
   const Vec zero = splat(0.0);
   for (std::size_t i = 0; i < q; i += kTile) {
     for (std::size_t j = 0; j < (triangle ? i + 1 : q); j += kTile) {
+      fetcher.some();
       Vec sum[kTile][kTile];
       for (std::size_t r = 0; r < kTile; ++r) {
         for (std::size_t c = 0; c < kTile; ++c) {
@@ -87,14 +115,16 @@ Right turned(const double* values, std::size_t q, bool symmetric) {
   return symmetric ? plain(values, q) : Right{values, kGroup, q * kGroup};
 }
 
-DPINFER_NOINLINE void multiply(const double* a, const Right& b, std::size_t q, double* out) {
-  product<false, false>(a, b, q, out);
+DPINFER_NOINLINE void multiply(const double* a, const Right& b, std::size_t q, double* out, Fetcher& fetcher) {
+  product<false, false>(a, b, q, out, fetcher);
 }
-DPINFER_NOINLINE void multiply_symmetric(const double* a, const Right& b, std::size_t q, double* out) {
-  product<true, false>(a, b, q, out);
+DPINFER_NOINLINE void multiply_symmetric(const double* a, const Right& b, std::size_t q, double* out,
+                                         Fetcher& fetcher) {
+  product<true, false>(a, b, q, out, fetcher);
 }
-DPINFER_NOINLINE void add_symmetric_product(const double* a, const Right& b, std::size_t q, double* out) {
-  product<true, true>(a, b, q, out);
+DPINFER_NOINLINE void add_symmetric_product(const double* a, const Right& b, std::size_t q, double* out,
+                                            Fetcher& fetcher) {
+  product<true, true>(a, b, q, out, fetcher);
 }
 
 // One step's shift and what goes with it.
@@ -299,9 +329,9 @@ Series progress(double* c, std::size_t q) {
 
 // The residual R = S Y + Y S' [- S Y S'] - E bounds the error: the equation's inverse keeps the order of symmetric
 // matrices, R lies between -r E and r E for r = |R| / min E, so the error lies between -r Y and r Y.
-void bound_error(const LyapunovGroup& group, std::size_t q, double* first, double* second) {
-  multiply(group.s, plain(group.y, q), q, first);
-  if (group.discrete) multiply_symmetric(first, turned(group.s, q, group.symmetric), q, second);
+void bound_error(const LyapunovGroup& group, std::size_t q, double* first, double* second, Fetcher& fetcher) {
+  multiply(group.s, plain(group.y, q), q, first, fetcher);
+  if (group.discrete) multiply_symmetric(first, turned(group.s, q, group.symmetric), q, second, fetcher);
   Vec least = load(group.energy);
   Vec own = splat(0.0);
   Vec twice = splat(0.0);
@@ -330,6 +360,7 @@ void solve(const LyapunovGroup& group) {
   double* w2 = w1 + size;
   double* c = w2 + size;
   double* other = c + size;
+  Fetcher fetcher(group);
   const Vec zero = splat(0.0);
   const Vec middle = middle_shift(group.s, n, q, group.discrete);
   const Vec far = splat(kApart) * middle;
@@ -372,24 +403,24 @@ void solve(const LyapunovGroup& group) {
       store(c + mirrored, kept);
     }
   }
-  multiply_symmetric(w1, turned(w1, q, false), q, group.y);
-  add_symmetric_product(w2, turned(w2, q, false), q, group.y);
+  multiply_symmetric(w1, turned(w1, q, false), q, group.y, fetcher);
+  add_symmetric_product(w2, turned(w2, q, false), q, group.y, fetcher);
   for (int doubling = 0; doubling < kMostDoublings; ++doubling) {
     const Series series = progress(c, q);
     if (series == Series::kDone) break;
-    multiply(c, plain(group.y, q), q, other);
-    add_symmetric_product(other, turned(c, q, group.symmetric), q, group.y);
+    multiply(c, plain(group.y, q), q, other, fetcher);
+    add_symmetric_product(other, turned(c, q, group.symmetric), q, group.y, fetcher);
     if (series == Series::kLastTerm) break;
     if (group.symmetric) {
-      multiply_symmetric(c, plain(c, q), q, other);
+      multiply_symmetric(c, plain(c, q), q, other, fetcher);
     } else {
-      multiply(c, plain(c, q), q, other);
+      multiply(c, plain(c, q), q, other, fetcher);
     }
     double* const squared = other;
     other = c;
     c = squared;
   }
-  bound_error(group, q, c, other);
+  bound_error(group, q, c, other, fetcher);
 }
 
 // Where the flat element f of a row-major (n, n) matrix lies in a square of q.

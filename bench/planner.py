@@ -9,8 +9,8 @@
 3. The same on `--tables` simulated tables (bench/adult_selection.py: public schema, random dependence, labels of
    weights from the prior), each with a pilot of 1000 of its rows: whether the prediction is right where nothing can be
    tuned.
-   "explain": with a diagonal Hessian, the prediction with simulated weights from the prior, as a plan has them, and with
-   Adult's own mode in their place.  That reads the training labels: it explains a difference, and is no plan.
+   "explain": with a diagonal Hessian, the prediction with simulated weights from the prior, as a plan has them, and
+   with Adult's own mode in their place.  That reads the training labels: it explains a difference, and is no plan.
 4. Adult, the planner's recommended settings against the paper's (C = 11, T = 10^4, kappa = 0.1, the heuristic rate) at
    equal epsilon: widths on the real labels, and the share of weights covered on labels simulated from the model on
    Adult's own columns.  Both with every `--posterior`, the planner's settings also with the posterior that the planner

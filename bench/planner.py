@@ -2,31 +2,38 @@
 
 1. Conjugate models and linear regression, recipe "tied", at the studies' settings: predicted and observed factor by
    which privacy widens the 90% interval of every parameter.  Observed: median over `--runs` simulated private runs.
-2. Adult, the library's default recipe for logistic regression at the settings of bench/adult.py: predicted factor of a
-   run's median parameter (pilot: features of 1000 rows of the *test* file, no label), and the observed one over
-   `--adult-runs` private runs on the training file.  Without privacy: Laplace's approximation at the mode.
-3. Adult, the planner's recommended settings against the paper's (C = 11, T = 10^4, kappa = 0.1, the heuristic rate) at
+2. Adult, the library's default recipe for logistic regression at the settings of bench/adult.py, with the posterior
+   that a fit gives by default (full Hessian) and with a diagonal Hessian: predicted factor of a run's median parameter
+   (pilot: features of 1000 rows of the *test* file, no label), and the observed one over `--adult-runs` private runs
+   on the training file.  Without privacy: Laplace's approximation at the mode.
+3. The same on `--tables` simulated tables (bench/adult_selection.py: public schema, random dependence, labels of
+   weights from the prior), each with a pilot of 1000 of its rows: whether the prediction is right where nothing can be
+   tuned.
+   "explain": with a diagonal Hessian, the prediction with simulated weights from the prior, as a plan has them, and
+   with Adult's own mode in their place.  That reads the training labels: it explains a difference, and is no plan.
+4. Adult, the planner's recommended settings against the paper's (C = 11, T = 10^4, kappa = 0.1, the heuristic rate) at
    equal epsilon: widths on the real labels, and the share of weights covered on labels simulated from the model on
    Adult's own columns.  Both with every `--posterior`, the planner's settings also with the posterior that the planner
-   chose; then how much narrower the intervals are, run by run.
+   chose, where that is another; then how much narrower the intervals are, run by run.
 
 Monte Carlo errors: of a median over runs, 1.25 sd / sqrt(runs).
 
     DPINFER_DATA=../shared/data python bench/planner.py [--parts conjugate adult recommended] [--epsilons 0.1 1]
-        [--posterior default prior=model hessian=full,prior=model] [--recipe plain]
+        [--posterior default hessian=diagonal,prior=weak] [--recipe plain]
 """
 
 import argparse
 import math
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from scipy import special
 
 import dpinfer as dpi
+from dpinfer.planning.drift import LogisticPilot
+from dpinfer.planning.simulated import PlainRun, predict_simulated
 from dpinfer.studies.study import find_study
 from dpinfer.testing import InsecureRNG
 
@@ -82,20 +89,26 @@ def adult_tables():
     train = dpi.tabular.read_table(folder / "adult.data.csv.gz", schema)
     test = dpi.tabular.read_table(folder / "adult.test.csv.gz", schema)
     rows = np.random.default_rng(3).choice(len(test.X), 1000, replace=False)
-    model = dpi.models.LogisticRegression(train.X.shape[1], fit_intercept=True, feature_names=train.feature_names)
-    fitted = replace(model, feature_moments=schema.feature_moments)
-    return model, fitted, np.ascontiguousarray(train.X), np.asarray(train.y, dtype=np.float64), test.X[rows]
+    model = dpi.models.LogisticRegression(
+        train.X.shape[1], fit_intercept=True, feature_names=train.feature_names, feature_moments=schema.feature_moments
+    )
+    return model, np.ascontiguousarray(train.X), np.asarray(train.y, dtype=np.float64), test.X[rows]
 
 
-def laplace_width(X, y):
-    """Return 90% widths without privacy: the curvature at the posterior mode (prior N(0, 1))."""
+def laplace(X, y):
+    """Return the posterior mode and the Hessian there (prior N(0, 1))."""
     design = np.column_stack((X, np.ones(len(X))))
     weights = np.zeros(design.shape[1])
     for _ in range(30):
         p = special.expit(design @ weights)
         hessian = (design.T * (p * (1.0 - p))) @ design + np.eye(len(weights))
         weights -= np.linalg.solve(hessian, design.T @ (p - y) + weights)
-    return NORMAL90 * np.sqrt(np.diag(np.linalg.inv(hessian)))
+    return weights, hessian
+
+
+def laplace_width(X, y):
+    """Return 90% widths without privacy."""
+    return NORMAL90 * np.sqrt(np.diag(np.linalg.inv(laplace(X, y)[1])))
 
 
 def private_intervals(model, X, y, seed, threads, posteriors=({},), **options):
@@ -105,12 +118,11 @@ def private_intervals(model, X, y, seed, threads, posteriors=({},), **options):
     return [dpi.noise_aware_posterior(release, **each).quantile([0.05, 0.95]) for each in posteriors]
 
 
-def adult(arguments):
-    model, _, X, y, pilot = adult_tables()
-    reference = laplace_width(X, y)
-    norm = math.sqrt(12.0)
-    print(f"\nAdult, default recipe ('plain'), C = sqrt(12), T = {arguments.adult_steps}, kappa = {SAMPLE_RATE}")
-    for epsilon in arguments.epsilons:
+def adult_plans(model, epsilon, pilot, steps, simulations):
+    """Return plans at the fixed settings of bench/adult.py, by posterior, and the seconds that they took."""
+    cases = {"default": ({}, simulations), "diagonal": ({"hessian": "diagonal", "prior": "weak"}, 2 * simulations)}
+    found = {}
+    for name, (posterior, count) in cases.items():
         start = time.perf_counter()
         plan = dpi.plan_inference(
             model,
@@ -118,32 +130,101 @@ def adult(arguments):
             target_epsilon=epsilon,
             target_delta=DELTA,
             sample_rate=SAMPLE_RATE,
-            n_steps=arguments.adult_steps,
-            max_grad_norm=norm,
+            n_steps=steps,
+            max_grad_norm=math.sqrt(12.0),
             learning_rate_factor=1.0,
-            prior="weak",
             pilot=pilot,
-            n_simulations=arguments.simulations,
+            n_simulations=count,
+            **posterior,
         )
-        seconds = time.perf_counter() - start
-        medians, all_ratios = [], []
+        found[name] = (plan, time.perf_counter() - start)
+    return found
+
+
+def widenings(model, X, y, reference, plans, seed, threads):
+    """Return what one private run widens every interval by, (n,), for the posterior of each plan."""
+    posteriors = [plan.posterior for plan, _ in plans.values()]
+    privacy = next(iter(plans.values()))[0].privacy
+    intervals = private_intervals(model, X, y, seed, threads, posteriors, plan=privacy, max_grad_norm=math.sqrt(12.0))
+    return {name: (high - low) / reference for name, (low, high) in zip(plans, intervals, strict=True)}
+
+
+def adult(arguments):
+    model, X, y, pilot = adult_tables()
+    reference = laplace_width(X, y)
+    print(f"\nAdult, default recipe ('plain'), C = sqrt(12), T = {arguments.adult_steps}, kappa = {SAMPLE_RATE}")
+    for epsilon in arguments.epsilons:
+        plans = adult_plans(model, epsilon, pilot, arguments.adult_steps, arguments.simulations)
+        seen = {name: [] for name in plans}
         for run in range(arguments.adult_runs):
-            ((low, high),) = private_intervals(
-                model, X, y, run, arguments.threads, [plan.posterior], plan=plan.privacy, max_grad_norm=norm
+            for name, ratio in widenings(model, X, y, reference, plans, run, arguments.threads).items():
+                seen[name].append(ratio)
+        for name, (plan, seconds) in plans.items():
+            ratios = np.array(seen[name])
+            medians = np.median(ratios, axis=1)
+            observed = np.median(medians)
+            error = 1.25 * np.std(medians, ddof=1) / math.sqrt(len(medians))
+            per_parameter = plan.widening / np.median(ratios, axis=0)
+            predicted, own = plan.prediction.typical_widening, plan.prediction.typical_stderr
+            off = predicted / observed - 1.0
+            doubt = predicted / observed * math.hypot(own / predicted, error / observed)
+            print(
+                f"  epsilon {epsilon:g}, {name}: median parameter predicted {predicted:.3f} +- {own:.3f}, observed "
+                f"{observed:.3f} +- {error:.3f} ({len(medians)} runs): off {off:+.1%} +- {doubt:.1%} (target 15%); "
+                f"predicted over observed, parameter by parameter: 10%, 50%, 90% quantiles "
+                f"{np.round(np.quantile(per_parameter, [0.1, 0.5, 0.9]), 2).tolist()}; planned in {seconds:.0f} s",
+                flush=True,
             )
-            all_ratios.append((high - low) / reference)
-            medians.append(np.median(all_ratios[-1]))
-            print(f"    epsilon {epsilon:g}, run {run}: {medians[-1]:.2f}", flush=True)
-        seen = np.median(medians)
-        error = 1.25 * np.std(medians, ddof=1) / math.sqrt(len(medians))
-        per_parameter = plan.widening / np.median(all_ratios, axis=0)
-        predicted = plan.prediction.typical_widening
+
+
+def explain(arguments):
+    model, X, y, pilot = adult_tables()
+    mode, _ = laplace(X, y)
+    design, norm, count = np.column_stack((pilot, np.ones(len(pilot)))), math.sqrt(12.0), 2 * arguments.simulations
+    grad_scale = np.repeat([1.0, 550.0], len(mode))
+    print(f"\nAdult, diagonal Hessian: the same prediction for other weights, {count} simulated runs")
+    for epsilon in arguments.epsilons:
+        privacy = dpi.plan_privacy(
+            target_epsilon=epsilon, target_delta=DELTA, sample_rate=SAMPLE_RATE, n_steps=arguments.adult_steps
+        )
+        rate = grad_scale / (privacy.noise_multiplier * norm * math.sqrt(arguments.adult_steps))
+        start = np.concatenate(model.default_start())
+        run = PlainRun(arguments.adult_steps, SAMPLE_RATE, privacy.noise_multiplier, norm, grad_scale, rate, start)
+        truths = {"the prior's": model.sample_prior(count, 5), "Adult's own": np.tile(mode, (count, 1))}
+        for name, truth in truths.items():
+            drift = LogisticPilot(design, truth, N_RECORDS / len(design), 1.0, norm, 550.0)
+            posterior = {"hessian": "diagonal", "prior": "weak"}
+            (found,) = predict_simulated(run, drift, model, [posterior], n_records=N_RECORDS, seed=1)
+            print(
+                f"  epsilon {epsilon:g}, {name} weights: {found.typical_widening:.3f} +- {found.typical_stderr:.3f}",
+                flush=True,
+            )
+
+
+def tables(arguments):
+    from adult_selection import load_schema, synthetic_records
+
+    print(f"\n{arguments.tables} simulated tables of Adult's schema, each with a pilot and weights of its own")
+    moments = load_schema().feature_moments
+    off = {}
+    for index in range(arguments.tables):
+        rng = np.random.default_rng((77, index))
+        X = synthetic_records(N_RECORDS, rng)
+        model = dpi.models.LogisticRegression(X.shape[1], fit_intercept=True, feature_moments=moments)
+        truth = model.sample_prior(1, rng)[0]
+        y = model.simulate(truth, X, rng)
+        reference = laplace_width(X, y)
+        for epsilon in arguments.epsilons:
+            plans = adult_plans(model, epsilon, X[:1000], arguments.adult_steps, max(2, arguments.simulations // 4))
+            ratios = widenings(model, X, y, reference, plans, index, arguments.threads)
+            for name, (plan, _) in plans.items():
+                typical = plan.prediction.typical_widening
+                off.setdefault((name, epsilon), []).append(math.log(typical / np.median(ratios[name])))
+    for (name, epsilon), values in off.items():
+        mean, error = math.exp(np.mean(values)), np.std(values, ddof=1) / math.sqrt(len(values))
         print(
-            f"  epsilon {epsilon:g}: median parameter predicted {predicted:.2f} +- "
-            f"{plan.prediction.typical_stderr:.2f}, observed {seen:.2f} +- {error:.2f}"
-            f" (off {predicted / seen - 1.0:+.1%}; target 15%); predicted over observed, parameter by parameter:"
-            f" 10%, 50%, 90% quantiles {np.round(np.quantile(per_parameter, [0.1, 0.5, 0.9]), 2).tolist()};"
-            f" planned in {seconds:.1f} s",
+            f"  epsilon {epsilon:g}, {name}: predicted over observed, mean {mean:.3f} +- {error:.3f}, single tables "
+            f"{math.exp(min(values)):.2f} to {math.exp(max(values)):.2f}",
             flush=True,
         )
 
@@ -175,11 +256,12 @@ def compare(arguments, model, X, y, cases):
 
 
 def recommended(arguments):
-    model, fitted, X, y, pilot = adult_tables()
+    model, X, y, pilot = adult_tables()
     print("\nAdult: the planner's settings against the paper's at the same epsilon")
     given = {text: posterior_arguments(text) for text in arguments.posterior}
     count = math.sqrt(arguments.adult_runs)
     for epsilon in arguments.epsilons:
+        start = time.perf_counter()
         plan = dpi.plan_inference(
             model,
             n_records=N_RECORDS,
@@ -189,22 +271,26 @@ def recommended(arguments):
             pilot=pilot,
             n_simulations=arguments.simulations,
         )
+        seconds = time.perf_counter() - start
         paper = dpi.plan_privacy(
             target_epsilon=epsilon, target_delta=DELTA, sample_rate=SAMPLE_RATE, n_steps=arguments.adult_steps
         )
         ours = {name: value for name, value in plan.run_arguments().items() if name != "n_records"}
+        planned = {} if plan.posterior in given.values() else {"the plan's": plan.posterior}
         cases = {
             "paper": ({"plan": paper, "max_grad_norm": 11.0, "recipe": plan.recipe}, given),
-            "planner": (ours, {"the plan's": plan.posterior, **given}),
+            "planner": (ours, {**planned, **given}),
         }
-        factor = plan.learning_rate_factor
+        factor, expected = plan.learning_rate_factor, plan.prediction
         print(
             f"  epsilon {epsilon:g}: planner takes T = {plan.privacy.n_steps}, kappa = {plan.privacy.sample_rate:g},"
             f" C = {plan.max_grad_norm:.2f}, "
             f"{'' if factor is None else f'rate {factor:g} times the heuristic, '}posterior {plan.posterior}; expects"
-            f" coverage {plan.prediction.coverage90:.2f}, median 90% width {np.median(plan.prediction.width90):.2f}"
+            f" coverage {expected.coverage90:.2f}, median 90% width {np.median(expected.width90):.2f}, widened"
+            f" {expected.typical_widening:.2f} +- {expected.typical_stderr:.2f} times; planned in {seconds:.0f} s",
+            flush=True,
         )
-        results = compare(arguments, fitted, X, y, cases)
+        results = compare(arguments, model, X, y, cases)
         for (name, each), (width, share) in results.items():
             print(
                 f"    {name + ', ' + each:<28} median 90% width {np.mean(width):6.3f} +- "
@@ -212,7 +298,7 @@ def recommended(arguments):
                 f"{np.std(share, ddof=1) / count:.3f} (nominal 0.90)",
                 flush=True,
             )
-        for own, theirs in [("the plan's", arguments.posterior[0]), *((each, each) for each in given)]:
+        for own, theirs in [*((each, arguments.posterior[0]) for each in planned), *((each, each) for each in given)]:
             narrower = results["planner", own][0] / results["paper", theirs][0]
             change = results["planner", own][1] - results["paper", theirs][1]
             print(
@@ -225,19 +311,20 @@ def recommended(arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"conjugate": conjugate, "adult": adult, "recommended": recommended}
-    parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts))
+    parts = {"conjugate": conjugate, "adult": adult, "tables": tables, "explain": explain, "recommended": recommended}
+    parser.add_argument("--parts", nargs="+", choices=parts, default=["conjugate", "adult", "tables", "recommended"])
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--adult-runs", type=int, default=5)
+    parser.add_argument("--tables", type=int, default=8)
     parser.add_argument("--adult-steps", type=int, default=10_000)
     parser.add_argument("--simulations", type=int, default=12)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[0.1, 0.3, 1.0])
-    parser.add_argument("--posterior", nargs="+", default=["default", "prior=model"])
+    parser.add_argument("--posterior", nargs="+", default=["default"])
     parser.add_argument("--recipe", default="auto")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
-    if arguments.adult_runs < 2:
-        parser.error("--adult-runs must be at least 2: the errors need two runs")
+    if min(arguments.adult_runs, arguments.tables, arguments.simulations) < 2:
+        parser.error("--adult-runs, --tables and --simulations must be at least 2: the errors need two")
     for part in arguments.parts:
         parts[part](arguments)
 

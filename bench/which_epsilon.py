@@ -64,7 +64,12 @@ def question(arguments, labels):
 
 def regression(train, test):
     rows = np.random.default_rng(3).choice(len(test.X), 1000, replace=False)
-    model = dpi.models.LogisticRegression(train.X.shape[1], fit_intercept=True, feature_names=train.feature_names)
+    model = dpi.models.LogisticRegression(
+        train.X.shape[1],
+        fit_intercept=True,
+        feature_names=train.feature_names,
+        feature_moments=train.schema.feature_moments,
+    )
     print("\nlogistic regression with 57 weights, 30162 records")
     for epsilon in (0.1, 1.0, 10.0):
         plan = dpi.plan_inference(

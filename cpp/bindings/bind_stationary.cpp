@@ -49,13 +49,17 @@ py::tuple covariance(const Array<double>& hessian, const Array<double>& rate, co
   return py::make_tuple(out, status);
 }
 
-bool symmetric(const Array<double>& matrices, int n_threads) {
+py::tuple check(const Array<double>& matrices, int n_threads) {
   if (matrices.ndim() != 3 || matrices.shape(1) != matrices.shape(2))
     throw py::value_error("matrices must be (S, n, n)");
   const std::span<const double> values = flat("matrices", matrices, matrices.size());
-  py::gil_scoped_release unlocked;
-  return all_symmetric(values, static_cast<std::size_t>(matrices.shape(0)), static_cast<std::size_t>(matrices.shape(1)),
-                       n_threads);
+  MatrixCheck found{};
+  {
+    py::gil_scoped_release unlocked;
+    found = check_matrices(values, static_cast<std::size_t>(matrices.shape(0)),
+                           static_cast<std::size_t>(matrices.shape(1)), n_threads);
+  }
+  return py::make_tuple(found.finite, found.symmetric);
 }
 
 }  // namespace
@@ -64,5 +68,5 @@ void bind_stationary(py::module_& module) {
   module.def("stationary_covariance", &covariance, py::arg("hessian").noconvert(), py::arg("learning_rate").noconvert(),
              py::arg("noise_stddev").noconvert(), py::arg("sample_rate"), py::arg("form"), py::arg("discrete"),
              py::arg("n_threads"));
-  module.def("all_symmetric", &symmetric, py::arg("matrices").noconvert(), py::arg("n_threads"));
+  module.def("check_matrices", &check, py::arg("matrices").noconvert(), py::arg("n_threads"));
 }

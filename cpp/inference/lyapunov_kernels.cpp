@@ -31,6 +31,33 @@ constexpr double kDiverged = 1e30;
 constexpr double kApart = 2.3;
 constexpr int kMostDoublings = 24;
 
+// Fetches what comes next, a few cache lines at each call.
+class Fetcher {
+ public:
+  explicit Fetcher(const LyapunovGroup& group) : input_(group.input), output_(group.output) {}
+  DPINFER_INLINE void some() {
+    for (int line = 0; line < kLines; ++line) {
+      fetch(input_);
+      fetch(output_);
+    }
+  }
+
+ private:
+  static constexpr int kLines = 2;
+  static constexpr std::ptrdiff_t kLineSize = 8;
+
+  DPINFER_INLINE static void fetch(inference::Upcoming& part) {
+    if (part.end - part.begin < kLineSize) return;
+#if defined(__GNUC__)
+    __builtin_prefetch(part.begin, 0, 2);
+#endif
+    part.begin += kLineSize;
+  }
+
+  inference::Upcoming input_;
+  inference::Upcoming output_;
+};
+
 // Where element (k, j) of a product's right factor lies: at k down + j across.
 struct Right {
   const double* values;
@@ -38,13 +65,26 @@ struct Right {
   std::size_t across;
 };
 
+// Stores a tile at (i, j); with `mirrored` (j, i) too; of a tile on the diagonal the lower triangle counts.
+template <bool mirrored, bool diagonal>
+DPINFER_INLINE void store_tile(const Vec (&sum)[kTile][kTile], std::size_t i, std::size_t j, std::size_t row,
+                               double* out) {
+  for (std::size_t r = 0; r < kTile; ++r) {
+    for (std::size_t c = 0; c < (diagonal ? r + 1 : kTile); ++c) {
+      store(out + (i + r) * row + (j + c) * kGroup, sum[r][c]);
+      if (mirrored) store(out + (j + c) * row + (i + r) * kGroup, sum[r][c]);
+    }
+  }
+}
+
 // out = A B, or out + A B; with `triangle` the lower triangle alone, mirrored.
 template <bool triangle, bool add>
-DPINFER_INLINE void product(const double* a, const Right& b, std::size_t q, double* out) {
+DPINFER_INLINE void product(const double* a, const Right& b, std::size_t q, double* out, Fetcher& fetcher) {
   const std::size_t row = q * kGroup;
   const Vec zero = splat(0.0);
   for (std::size_t i = 0; i < q; i += kTile) {
     for (std::size_t j = 0; j < (triangle ? i + 1 : q); j += kTile) {
+      fetcher.some();
       Vec sum[kTile][kTile];
       for (std::size_t r = 0; r < kTile; ++r) {
         for (std::size_t c = 0; c < kTile; ++c) {
@@ -61,12 +101,10 @@ DPINFER_INLINE void product(const double* a, const Right& b, std::size_t q, doub
           for (std::size_t r = 0; r < kTile; ++r) sum[r][c] = fused(factor[r], other, sum[r][c]);
         }
       }
-      for (std::size_t r = 0; r < kTile; ++r) {
-        for (std::size_t c = 0; c < kTile; ++c) {
-          if (triangle && j + c > i + r) continue;
-          store(out + (i + r) * row + (j + c) * kGroup, sum[r][c]);
-          if (triangle) store(out + (j + c) * row + (i + r) * kGroup, sum[r][c]);
-        }
+      if (triangle && i == j) {
+        store_tile<triangle, true>(sum, i, j, row, out);
+      } else {
+        store_tile<triangle, false>(sum, i, j, row, out);
       }
     }
   }
@@ -78,14 +116,16 @@ Right turned(const double* values, std::size_t q, bool symmetric) {
   return symmetric ? plain(values, q) : Right{values, kGroup, q * kGroup};
 }
 
-DPINFER_NOINLINE void multiply(const double* a, const Right& b, std::size_t q, double* out) {
-  product<false, false>(a, b, q, out);
+DPINFER_NOINLINE void multiply(const double* a, const Right& b, std::size_t q, double* out, Fetcher& fetcher) {
+  product<false, false>(a, b, q, out, fetcher);
 }
-DPINFER_NOINLINE void multiply_symmetric(const double* a, const Right& b, std::size_t q, double* out) {
-  product<true, false>(a, b, q, out);
+DPINFER_NOINLINE void multiply_symmetric(const double* a, const Right& b, std::size_t q, double* out,
+                                         Fetcher& fetcher) {
+  product<true, false>(a, b, q, out, fetcher);
 }
-DPINFER_NOINLINE void add_symmetric_product(const double* a, const Right& b, std::size_t q, double* out) {
-  product<true, true>(a, b, q, out);
+DPINFER_NOINLINE void add_symmetric_product(const double* a, const Right& b, std::size_t q, double* out,
+                                            Fetcher& fetcher) {
+  product<true, true>(a, b, q, out, fetcher);
 }
 
 // One step's shift and what goes with it.
@@ -117,6 +157,7 @@ Vec middle_shift(const double* s, std::size_t n, std::size_t q, bool discrete) {
 }
 
 constexpr std::size_t kBlock = 4;
+static_assert(kBlock % kTile == 0);
 
 // Gauss-Jordan in place, without pivots: what is lost by that shows in the solution's error.
 DPINFER_INLINE void invert(Vec (&a)[kBlock][kBlock]) {
@@ -134,8 +175,32 @@ DPINFER_INLINE void invert(Vec (&a)[kBlock][kBlock]) {
   }
 }
 
-// The same, four rows and columns in the place of one.
-DPINFER_NOINLINE void invert(double* a, std::size_t q) {
+// A tile at (i, j) of A += F R, four columns and rows: those of F at [4 i + k], those of R at [k q + j].
+DPINFER_INLINE void update_tile(double* a, const double* f, const double* rows, std::size_t i, std::size_t j,
+                                std::size_t q) {
+  const std::size_t row = q * kGroup;
+  double* target = a + i * row + j * kGroup;
+  Vec sum[kTile][kTile];
+  for (std::size_t r = 0; r < kTile; ++r) {
+    for (std::size_t c = 0; c < kTile; ++c) sum[r][c] = load(target + r * row + c * kGroup);
+  }
+  for (std::size_t k = 0; k < kBlock; ++k) {
+    Vec factor[kTile];
+    for (std::size_t r = 0; r < kTile; ++r) factor[r] = load(f + ((i + r) * kBlock + k) * kGroup);
+    for (std::size_t c = 0; c < kTile; ++c) {
+      const Vec other = load(rows + k * row + (j + c) * kGroup);
+      for (std::size_t r = 0; r < kTile; ++r) sum[r][c] = fused(factor[r], other, sum[r][c]);
+    }
+  }
+  for (std::size_t r = 0; r < kTile; ++r) {
+    for (std::size_t c = 0; c < kTile; ++c) store(target + r * row + c * kGroup, sum[r][c]);
+  }
+}
+
+DPINFER_INLINE bool within(std::size_t i, std::size_t k) { return i >= k && i < k + kBlock; }
+
+// The same in place, four rows and columns in the place of one; `factors` holds four columns.
+DPINFER_NOINLINE void invert(double* a, std::size_t q, double* factors) {
   const std::size_t row = q * kGroup;
   const Vec zero = splat(0.0);
   for (std::size_t k = 0; k < q; k += kBlock) {
@@ -158,43 +223,74 @@ DPINFER_NOINLINE void invert(double* a, std::size_t q) {
       for (std::size_t c = 0; c < kBlock; ++c) store(pivots + r * row + (k + c) * kGroup, block[r][c]);
     }
     for (std::size_t i = 0; i < q; ++i) {
-      if (i >= k && i < k + kBlock) continue;
-      double* other = a + i * row;
-      Vec factor[kBlock];
-      for (std::size_t r = 0; r < kBlock; ++r) {
-        factor[r] = zero - load(other + (k + r) * kGroup);
-        store(other + (k + r) * kGroup, zero);
+      double* own = a + i * row + k * kGroup;
+      for (std::size_t c = 0; c < kBlock && !within(i, k); ++c) {
+        store(factors + (i * kBlock + c) * kGroup, zero - load(own + c * kGroup));
+        store(own + c * kGroup, zero);
       }
-      for (std::size_t j = 0; j < q; ++j) {
-        Vec value = load(other + j * kGroup);
-        for (std::size_t r = 0; r < kBlock; ++r) value = fused(factor[r], load(pivots + r * row + j * kGroup), value);
-        store(other + j * kGroup, value);
-      }
+    }
+    for (std::size_t i = 0; i < q; i += kTile) {
+      for (std::size_t j = 0; j < q && !within(i, k); j += kTile) update_tile(a, factors, pivots, i, j, q);
     }
   }
 }
 
-// (w S + p)^-1, 1 / p on the diagonal beyond n.
-void resolvent(const double* s, const Shift& shift, std::size_t q, double* out) {
-  for (std::size_t i = 0; i < q; ++i) {
-    for (std::size_t j = 0; j < q; ++j) {
-      const std::size_t cell = (i * q + j) * kGroup;
-      const Vec scaled = shift.w * load(s + cell);
-      store(out + cell, i == j ? scaled + shift.p : scaled);
-    }
-  }
-  invert(out, q);
-}
-
-// out = 2 p X E, zero beyond n.
-void weigh(const double* x, const double* energy, const Vec& p, std::size_t n, std::size_t q, double* out) {
+// Minus the inverse of a symmetric matrix, from its lower triangle into its lower triangle, by sweeps (Goodnight
+// 1979) of four rows and columns at a time; `work` holds eight rows.
+DPINFER_NOINLINE void sweep(double* a, std::size_t q, double* work) {
+  const std::size_t row = q * kGroup;
   const Vec zero = splat(0.0);
-  const Vec twice = p + p;
-  for (std::size_t i = 0; i < q; ++i) {
-    for (std::size_t j = 0; j < q; ++j) {
-      const std::size_t cell = (i * q + j) * kGroup;
-      store(out + cell, i < n && j < n ? twice * load(energy + j * kGroup) * load(x + cell) : zero);
+  double* rows = work;
+  double* factors = rows + kBlock * row;
+  for (std::size_t k = 0; k < q; k += kBlock) {
+    double* pivots = a + k * row;
+    Vec block[kBlock][kBlock];
+    for (std::size_t r = 0; r < kBlock; ++r) {
+      for (std::size_t c = 0; c <= r; ++c) block[r][c] = block[c][r] = load(pivots + r * row + (k + c) * kGroup);
     }
+    invert(block);
+    for (std::size_t j = 0; j < q; ++j) {
+      if (within(j, k)) continue;
+      Vec column[kBlock];
+      Vec product[kBlock];
+      double* own = a + j * row + k * kGroup;
+      for (std::size_t r = 0; r < kBlock; ++r) {
+        column[r] = j < k ? load(pivots + r * row + j * kGroup) : load(own + r * kGroup);
+        store(rows + r * row + j * kGroup, column[r]);
+      }
+      for (std::size_t c = 0; c < kBlock; ++c) {
+        product[c] = zero;
+        for (std::size_t r = 0; r < kBlock; ++r) product[c] = fused(column[r], block[r][c], product[c]);
+        store(factors + (j * kBlock + c) * kGroup, zero - product[c]);
+        store(j < k ? pivots + c * row + j * kGroup : own + c * kGroup, product[c]);
+      }
+    }
+    for (std::size_t r = 0; r < kBlock; ++r) {
+      for (std::size_t c = 0; c <= r; ++c) store(pivots + r * row + (k + c) * kGroup, zero - block[r][c]);
+    }
+    for (std::size_t i = 0; i < q; i += kTile) {
+      for (std::size_t j = 0; j <= i && !within(i, k); j += kTile) {
+        if (!within(j, k)) update_tile(a, factors, rows, i, j, q);
+      }
+    }
+  }
+}
+
+// (w S + p)^-1, 1 / p on the diagonal beyond n; of a symmetric S the lower triangle.
+void resolvent(const LyapunovGroup& group, const Shift& shift, std::size_t q, double* out, double* scratch) {
+  const Vec w = group.symmetric ? splat(0.0) - shift.w : shift.w;
+  const Vec p = group.symmetric ? splat(0.0) - shift.p : shift.p;
+  for (std::size_t i = 0; i < q; ++i) {
+    for (std::size_t j = 0; j < (group.symmetric ? i + 1 : q); ++j) {
+      const std::size_t cell = (i * q + j) * kGroup;
+      const Vec scaled = w * load(group.s + cell);
+      store(out + cell, i == j ? scaled + p : scaled);
+    }
+  }
+  if (group.symmetric) {
+    sweep(out, q, scratch);
+  } else {
+    invert(out, q, scratch);
   }
 }
 
@@ -234,27 +330,27 @@ Series progress(double* c, std::size_t q) {
 
 // The residual R = S Y + Y S' [- S Y S'] - E bounds the error: the equation's inverse keeps the order of symmetric
 // matrices, R lies between -r E and r E for r = |R| / min E, so the error lies between -r Y and r Y.
-void bound_error(const LyapunovGroup& group, std::size_t q, double* first, double* second) {
-  multiply(group.s, plain(group.y, q), q, first);
-  if (group.discrete) multiply_symmetric(first, turned(group.s, q, group.symmetric), q, second);
+void bound_error(const LyapunovGroup& group, std::size_t q, double* first, double* second, Fetcher& fetcher) {
+  multiply(group.s, plain(group.y, q), q, first, fetcher);
+  if (group.discrete) multiply_symmetric(first, turned(group.s, q, group.symmetric), q, second, fetcher);
   Vec least = load(group.energy);
+  Vec own = splat(0.0);
+  Vec twice = splat(0.0);
   for (std::size_t i = 0; i < group.width; ++i) {
     const Vec energy = load(group.energy + i * kGroup);
     least = minimum(energy, least);
-    for (std::size_t j = 0; j < i; ++j) {
-      double* cell = first + (i * q + j) * kGroup;
-      double* mirrored = first + (j * q + i) * kGroup;
-      Vec residual = load(cell) + load(mirrored);
+    for (std::size_t j = 0; j <= i; ++j) {
+      Vec residual = load(first + (i * q + j) * kGroup) + load(first + (j * q + i) * kGroup);
       if (group.discrete) residual = residual - load(second + (i * q + j) * kGroup);
-      store(cell, residual);
-      store(mirrored, residual);
+      if (i == j) {
+        residual = residual - energy;
+        own = fused(residual, residual, own);
+      } else {
+        twice = fused(residual, residual, twice);
+      }
     }
-    double* cell = first + (i * q + i) * kGroup;
-    Vec residual = load(cell) + load(cell) - energy;
-    if (group.discrete) residual = residual - load(second + (i * q + i) * kGroup);
-    store(cell, residual);
   }
-  store(group.error, square_root(squared_norm(first, q)) / least);
+  store(group.error, square_root(own + (twice + twice)) / least);
 }
 
 void solve(const LyapunovGroup& group) {
@@ -265,50 +361,67 @@ void solve(const LyapunovGroup& group) {
   double* w2 = w1 + size;
   double* c = w2 + size;
   double* other = c + size;
+  Fetcher fetcher(group);
+  const Vec zero = splat(0.0);
   const Vec middle = middle_shift(group.s, n, q, group.discrete);
   const Vec far = splat(kApart) * middle;
   const Shift one = shift_of(middle / splat(kApart), group.discrete);
   const Shift two = shift_of(group.discrete ? minimum(far, splat(1.0)) : far, group.discrete);
-  resolvent(group.s, one, q, w1);
-  resolvent(group.s, two, q, w2);
-  // V = C2 W1 in the place of W1, and C = C1 C2.
+  // Scratch: two matrices, from c on, hold eight rows of any width.
+  resolvent(group, one, q, w1, c);
+  resolvent(group, two, q, w2, c);
+  // C = C1 C2, and in the places of W1 and W2 the factors C2 W1 R1 and W2 R2 of the steps' right-hand sides, where
+  // R^2 = 2 p E.
   const Vec apart = splat(1.0) / (one.p - two.p);
   const Vec v1 = two.own - two.factor * apart * one.w;
   const Vec v2 = two.factor * apart * two.w;
   const Vec c0 = one.own * two.own;
   const Vec c1 = one.factor * v1;
   const Vec c2 = one.own * two.factor + one.factor * v2;
+  double* r1 = other;
+  double* r2 = r1 + q * kGroup;
   for (std::size_t i = 0; i < q; ++i) {
-    for (std::size_t j = 0; j < q; ++j) {
+    const Vec energy = i < n ? load(group.energy + i * kGroup) : zero;
+    store(r1 + i * kGroup, square_root((one.p + one.p) * energy));
+    store(r2 + i * kGroup, square_root((two.p + two.p) * energy));
+  }
+  for (std::size_t i = 0; i < q; ++i) {
+    for (std::size_t j = 0; j < (group.symmetric ? i + 1 : q); ++j) {
       const std::size_t cell = (i * q + j) * kGroup;
+      const std::size_t mirrored = (j * q + i) * kGroup;
       const Vec first = load(w1 + cell);
       const Vec second = load(w2 + cell);
-      store(w1 + cell, fused(v1, first, v2 * second));
+      const Vec moved = fused(v1, first, v2 * second);
       const Vec product = fused(c1, first, c2 * second);
       const Vec own = i == j ? product + c0 : product;
-      store(c + cell, i < n && j < n ? own : splat(0.0));
+      const Vec kept = i < n && j < n ? own : zero;
+      store(w1 + cell, moved * load(r1 + j * kGroup));
+      store(w2 + cell, second * load(r2 + j * kGroup));
+      store(c + cell, kept);
+      if (!group.symmetric) continue;
+      store(w1 + mirrored, moved * load(r1 + i * kGroup));
+      store(w2 + mirrored, second * load(r2 + i * kGroup));
+      store(c + mirrored, kept);
     }
   }
-  weigh(w1, group.energy, one.p, n, q, other);
-  multiply_symmetric(other, turned(w1, q, group.symmetric), q, group.y);
-  weigh(w2, group.energy, two.p, n, q, other);
-  add_symmetric_product(other, turned(w2, q, group.symmetric), q, group.y);
+  multiply_symmetric(w1, turned(w1, q, false), q, group.y, fetcher);
+  add_symmetric_product(w2, turned(w2, q, false), q, group.y, fetcher);
   for (int doubling = 0; doubling < kMostDoublings; ++doubling) {
     const Series series = progress(c, q);
     if (series == Series::kDone) break;
-    multiply(c, plain(group.y, q), q, other);
-    add_symmetric_product(other, turned(c, q, group.symmetric), q, group.y);
+    multiply(c, plain(group.y, q), q, other, fetcher);
+    add_symmetric_product(other, turned(c, q, group.symmetric), q, group.y, fetcher);
     if (series == Series::kLastTerm) break;
     if (group.symmetric) {
-      multiply_symmetric(c, plain(c, q), q, other);
+      multiply_symmetric(c, plain(c, q), q, other, fetcher);
     } else {
-      multiply(c, plain(c, q), q, other);
+      multiply(c, plain(c, q), q, other, fetcher);
     }
     double* const squared = other;
     other = c;
     c = squared;
   }
-  bound_error(group, q, c, other);
+  bound_error(group, q, c, other, fetcher);
 }
 
 // Where the flat element f of a row-major (n, n) matrix lies in a square of q.

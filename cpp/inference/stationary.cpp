@@ -1,7 +1,9 @@
 #include "inference/stationary.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <new>
 
@@ -283,18 +285,24 @@ StationaryStatus solve_any(const Lapack& lapack, const StationaryKernels& kernel
 
 }  // namespace
 
-bool all_symmetric(std::span<const double> matrices, std::size_t count, std::size_t n, int threads) {
+MatrixCheck check_matrices(std::span<const double> matrices, std::size_t count, std::size_t n, int threads) {
   // One large matrix is checked sooner than threads wake up beside LAPACK's.
   const int team = n <= kSmall && matrices.size() > 65536 ? resolve_threads(threads) : 1;
+  // Adding one to an exponent of ones alone, a NaN's or an infinity's, carries into the sign.
+  constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
+  constexpr std::uint64_t kExponent = std::uint64_t{0x7ff} << 52;
+  constexpr std::uint64_t kOne = std::uint64_t{1} << 52;
   int different = 0;
-#pragma omp parallel for num_threads(team) schedule(static) reduction(| : different) if (team > 1)
+  std::uint64_t infinite = 0;
+#pragma omp parallel for num_threads(team) schedule(static) reduction(| : different, infinite) if (team > 1)
   for (std::int64_t row = 0; row < static_cast<std::int64_t>(count * n); ++row) {
     const auto i = static_cast<std::size_t>(row) % n;
     const double* own = matrices.data() + static_cast<std::size_t>(row) * n;
     const double* column = own - i * n + i;
-    for (std::size_t j = 0; j < i; ++j) different |= own[j] != column[j * n] ? 1 : 0;
+    for (std::size_t j = 0; different == 0 && j < i; ++j) different |= own[j] != column[j * n] ? 1 : 0;
+    for (std::size_t j = 0; j < n; ++j) infinite |= (std::bit_cast<std::uint64_t>(own[j]) & kExponent) + kOne;
   }
-  return different == 0;
+  return {(infinite & kSign) == 0, different == 0};
 }
 
 void stationary_diagonal(const StationaryBatch& batch, int threads, std::span<double> out,

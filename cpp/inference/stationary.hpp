@@ -42,8 +42,13 @@ struct StationaryBatch {
   bool discrete;
 };
 
-// Whether each of `count` matrices (n, n) equals its transpose.
-bool all_symmetric(std::span<const double> matrices, std::size_t count, std::size_t n, int threads);
+struct MatrixCheck {
+  bool finite;
+  bool symmetric;  // each equals its transpose
+};
+
+// Of `count` matrices (n, n), in one pass.
+MatrixCheck check_matrices(std::span<const double> matrices, std::size_t count, std::size_t n, int threads);
 
 // Variances (S, n) of diagonal Hessians: tau^2 l / (kappa a (2 - l kappa a)), or without the last term.
 void stationary_diagonal(const StationaryBatch& batch, int threads, std::span<double> out,

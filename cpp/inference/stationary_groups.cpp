@@ -164,7 +164,10 @@ class LyapunovSolver {
     const LyapunovScale scale{roots_, batch.sample_rate, n_};
     double* const target = out.data() + begin * size;
     kernels_.gather(count < kGroup ? work_ : batch.hessian.data() + begin * size, scale, s_);
-    kernels_.solve({s_, energy_, y_, work_, error_, n_, symmetric, batch.discrete});
+    const double* const next = batch.hessian.data() + std::min(begin + kGroup, batch.count) * size;
+    const double* const last = batch.hessian.data() + std::min(begin + 2 * kGroup, batch.count) * size;
+    kernels_.solve(
+        {s_, energy_, y_, work_, error_, n_, symmetric, batch.discrete, {next, last}, {target, target + count * size}});
     kernels_.scatter(y_, scale, count < kGroup ? work_ : target);
     if (count < kGroup) std::copy_n(work_, count * size, target);
     for (std::size_t lane = 0; lane < count; ++lane) {

@@ -23,6 +23,7 @@ from dpinfer.models import (
     Model,
 )
 from dpinfer.planning import plan_inference, widening_grid
+from dpinfer.tabular import Schema
 
 __all__ = ["add_parser", "run"]
 
@@ -33,6 +34,7 @@ _CONJUGATE: dict[str, Callable[[], Model]] = {
 }
 _MODELS = ("logistic", "linear", *_CONJUGATE)
 _PICTURE_BYTES = 2**20
+_FEATURES = 10
 _EPSILONS = (0.1, 0.3, 1.0, 3.0)
 
 
@@ -47,8 +49,12 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E")
     parser.add_argument("--delta", type=interval(0, 1), default=1e-5, metavar="D", help="default: %(default)s")
     parser.add_argument("--model", choices=_MODELS, default="logistic", help="default: %(default)s")
+    parser.add_argument("--n-features", type=integer(1), metavar="P", help=f"of a regression (default: {_FEATURES})")
     parser.add_argument(
-        "--n-features", type=integer(1), default=10, metavar="P", help="of a regression (default: %(default)s)"
+        "--schema",
+        type=Path,
+        metavar="SCHEMA.toml",
+        help="features of a logistic regression, as in `dpinfer fit`, instead of --n-features",
     )
     parser.add_argument(
         "--prior-scale",
@@ -69,6 +75,12 @@ def add_parser(verbs: Any) -> None:
         help="PUBLIC features of a regression, one row a line, comma-separated numbers without a header",
     )
     parser.add_argument("--recipe", choices=("auto", "tied", "plain"), default="auto", help="default: %(default)s")
+    parser.add_argument(
+        "--hessian",
+        choices=("auto", "diagonal"),
+        default="auto",
+        help="of the posterior; diagonal: without sampling (default: %(default)s, what a fit gives)",
+    )
     parser.add_argument("--sample-rate", type=interval(0, 1, high_open=False), metavar="Q", help="default: recommended")
     parser.add_argument("--steps", type=integer(1), metavar="T", help="default: recommended")
     parser.add_argument(
@@ -91,6 +103,7 @@ def run(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {
         "target_delta": args.delta,
         "recipe": args.recipe,
+        "hessian": args.hessian,
         "sample_rate": args.sample_rate,
         "n_steps": args.steps,
         "max_grad_norm": args.max_grad_norm,
@@ -98,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
         "curvature": None if args.curvature is None else np.full(model.n_params, args.curvature),
         "n_simulations": args.simulations,
         "seed": args.seed,
+        "progress": True,
     }
     folder = None if args.out is None else OutputFolder(args.out, need_bytes=_PICTURE_BYTES)
     try:
@@ -110,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
             counts = sorted({max(1, args.n_records // 3), args.n_records, 3 * args.n_records})
             if plan.learning_rate_factor is not None:
                 options |= {"learning_rate_factor": plan.learning_rate_factor, "n_simulations": 2}
-                options["prior"] = plan.posterior.get("prior", "weak")
+                options["prior"] = plan.posterior.get("prior")
             grid = widening_grid(model, n_records=counts, target_epsilon=epsilons, **options)
         folder.write("plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
         folder.write("widening.txt", f"{grid}\n")
@@ -123,12 +137,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _model(args: argparse.Namespace) -> Model:
+    if args.schema is not None:
+        if args.model != "logistic" or args.n_features is not None:
+            raise UsageError("--schema is for logistic regression, and takes the place of --n-features")
+        schema = Schema.load(args.schema)
+        names, scale = schema.feature_names, 1.0 if args.prior_scale is None else args.prior_scale
+        return LogisticRegression(len(names), scale, True, names, feature_moments=schema.feature_moments)
     if args.model in _CONJUGATE:
         return _CONJUGATE[args.model]()
     scale = {} if args.prior_scale is None else {"prior_scale": args.prior_scale}
     if args.model == "linear":
-        return LinearRegression(args.n_features, fit_intercept=True, **scale)
-    return LogisticRegression(args.n_features, fit_intercept=True, **scale)
+        return LinearRegression(args.n_features or _FEATURES, fit_intercept=True, **scale)
+    return LogisticRegression(args.n_features or _FEATURES, fit_intercept=True, **scale)
 
 
 def _pilot(path: Path | None) -> np.ndarray[Any, np.dtype[np.float64]] | None:

@@ -14,7 +14,7 @@ from dpinfer.inference.trace_checks import check_statistics
 from dpinfer.models import GeneralizedLinearModel, Model
 from dpinfer.release import Release
 
-__all__ = ["MODEL_BURN_IN", "flat_full_posterior", "model_full_posterior", "suits_model_hessian"]
+__all__ = ["MODEL_BURN_IN", "flat_full_posterior", "has_model_hessian", "model_full_posterior", "suits_model_hessian"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -25,12 +25,15 @@ _MODEL_DRAWS, _MODEL_WARMUP = 200, 100
 _LARGEST_MODEL = 200
 
 
+def has_model_hessian(model: Model | None) -> bool:
+    """Return whether the model says what to expect of its full Hessian, and is small enough for it."""
+    return isinstance(model, GeneralizedLinearModel) and not model.has_dispersion and model.n_params <= _LARGEST_MODEL
+
+
 def suits_model_hessian(release: Release, model: Model | None) -> bool:
     """Return whether the release has a full Hessian under its model: see :func:`model_full_posterior`."""
     return (
-        isinstance(model, GeneralizedLinearModel)
-        and not model.has_dispersion
-        and model.n_params <= _LARGEST_MODEL
+        has_model_hessian(model)
         and release.n_records is not None
         and release.gradient == "reparameterised"
         and release.noise_stddev.ndim == 1

@@ -374,18 +374,20 @@ def _autocovariance(values: FloatArray) -> FloatArray:
 
 def _hessian(A: npt.ArrayLike, form: str) -> tuple[FloatArray, str]:
     check_choice("form", form, FORMS)
-    hessian = check_float_array("A", A)
+    hessian = check_float_array("A", A, finite=False)
     if np.ndim(A) == 0 or hessian.size == 0:
         raise ValueError(f"A must have at least one coordinate and one matrix, got shape {np.shape(A)}")
     if form == "auto" and hessian.ndim == 1:
         form = "diagonal"
     if form == "diagonal":
-        return hessian, form
+        return check_float_array("A", hessian), form
     if hessian.ndim < 2 or hessian.shape[-1] != hessian.shape[-2]:
         raise ValueError(
             f"A must hold square matrices, got shape {hessian.shape}; say form='diagonal' for a batch of diagonals"
         )
-    symmetric = _native.all_symmetric(hessian.reshape(-1, *hessian.shape[-2:]), 0)
+    finite, symmetric = _native.check_matrices(hessian.reshape(-1, *hessian.shape[-2:]), 0)
+    if not finite:
+        raise ValueError("A must be finite, got a NaN or an infinity")
     if form == "symmetric" and not symmetric:
         raise ValueError("A must equal its transpose with form='symmetric'")
     return hessian, form if form != "auto" else "symmetric" if symmetric else "general"

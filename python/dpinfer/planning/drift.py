@@ -27,8 +27,8 @@ class Drift(Protocol):
     def optima(self) -> FloatArray:
         """Return the optima, (R, n)."""
 
-    def gradient_variance(self) -> FloatArray:
-        """Return the sum over the records of the squared gradients at the optima, (R, n)."""
+    def information(self) -> FloatArray:
+        """Return the sum over the records of the gradients' outer products at the optima, (R, n, n)."""
 
 
 @dataclass(frozen=True)
@@ -39,28 +39,32 @@ class QuadraticLoss:
     ----------
     optimum : (R, n) array
     curvature : (R, n, n) array
-        Of the full-data loss, the prior's share included.
+        Of the records' loss.
+    prior_precision : (n,) array
+        What the prior adds to the curvature.
     """
 
     optimum: FloatArray
     curvature: FloatArray
+    prior_precision: FloatArray
 
     def gradient(self, loc: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the gradient in loc and the second derivatives."""
-        slope = np.einsum("rij,rj->ri", self.curvature, loc - self.optimum)
-        return np.asarray(slope), np.asarray(np.einsum("rii->ri", self.curvature))
+        hessian = self.hessian()
+        slope = np.einsum("rij,rj->ri", hessian, loc - self.optimum)
+        return np.asarray(slope), np.asarray(np.einsum("rii->ri", hessian))
 
     def hessian(self) -> FloatArray:
-        """Return the curvature."""
-        return self.curvature
+        """Return the curvature, the prior's share included."""
+        return self.curvature + np.diag(self.prior_precision)
 
     def optima(self) -> FloatArray:
         """Return the optima."""
         return self.optimum
 
-    def gradient_variance(self) -> FloatArray:
-        """Return the diagonal of the curvature: the information equality."""
-        return np.asarray(np.einsum("rii->ri", self.curvature))
+    def information(self) -> FloatArray:
+        """Return the records' curvature: the information equality."""
+        return self.curvature
 
 
 @dataclass(frozen=True)
@@ -114,20 +118,18 @@ class LogisticPilot:
 
     def hessian(self) -> FloatArray:
         """Return the Hessian at the truth."""
-        probability = self._labels()
-        weights = probability * (1.0 - probability)
-        data = np.einsum("mi,mr,mj->rij", self.design, weights, self.design, optimize=True)
-        return np.asarray(self.scale_up * data + self.prior_precision * np.eye(self.design.shape[1]))
+        return np.asarray(self.information() + self.prior_precision * np.eye(self.design.shape[1]))
 
     def optima(self) -> FloatArray:
         """Return the modes: the truth, moved by the prior to first order."""
         pull = self.prior_precision * self.truth
         return np.asarray(self.truth - np.linalg.solve(self.hessian(), pull[..., None])[..., 0])
 
-    def gradient_variance(self) -> FloatArray:
-        """Return the sum of squared gradients at the truth."""
+    def information(self) -> FloatArray:
+        """Return the records' share of the Hessian at the truth: the information equality."""
         probability = self._labels()
-        return np.asarray(self.scale_up * ((probability * (1.0 - probability)).T @ np.square(self.design)))
+        weights = self.scale_up * probability * (1.0 - probability)
+        return np.stack([(self.design.T * column) @ self.design for column in weights.T])
 
 
 def scale_gradient(raw: FloatArray, second: FloatArray) -> FloatArray:

@@ -41,6 +41,8 @@ class Prediction:
         Its Monte Carlo error; nan where it is a formula.
     coverage90 : float
         Share of the simulated parameters inside their 90% intervals; nan where there are none.
+    coverage_stderr : float
+        Its Monte Carlo error; nan with fewer than two simulated runs.
     score90 : float
         Mean interval score of the 90% intervals (Gneiting and Raftery 2007, eq. 43), in widths without privacy: the
         width, and 20 times the distance of a truth outside; nan where nothing was simulated.
@@ -56,6 +58,7 @@ class Prediction:
     typical_widening: float
     typical_stderr: float = math.nan
     coverage90: float = math.nan
+    coverage_stderr: float = math.nan
     score90: float = math.nan
 
     @property

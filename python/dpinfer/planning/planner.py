@@ -1,7 +1,7 @@
 """The planner: which settings, and how wide the posterior will be, before any record is read."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan, plan_privacy
+from dpinfer.inference.full_fit import has_model_hessian
 from dpinfer.mechanism import FisherScaling
 from dpinfer.models import (
     ConjugateModel,
@@ -21,6 +23,7 @@ from dpinfer.models import (
     default_max_grad_norm,
 )
 from dpinfer.planning.drift import Drift, LogisticPilot, QuadraticLoss
+from dpinfer.planning.features import PILOT_RECORDS, pilot_design
 from dpinfer.planning.fisher import Prediction, predict_tied
 from dpinfer.planning.result import InferencePlan, PlanGrid
 from dpinfer.planning.simulated import PlainRun, predict_simulated
@@ -34,14 +37,15 @@ _SAMPLE_RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
 _STEPS = (1000, 2500, 5000, 10_000)
 _SLACK = 1.01
 _FACTORS = (0.125, 0.18, 0.25, 0.35, 0.5, 1.0, 2.0)
+_HESSIANS = ("auto", "diagonal")
 _PRIORS = ("weak", "model")
 _LARGEST_CONTRACTION = 0.5
 _LEAST_COVERAGE = 0.88
 _COVERAGE_SLACK = 0.03
 _RAW_SCALE = {"glm": 550.0, "conjugate": 100.0}
-_PILOT_RECORDS = 1000
 _CLIP_QUANTILE = 0.985
 _SEED = 20_261_121
+_TRIAL = {"n_samples": 60, "n_warmup": 40, "check_convergence": False}
 _PAPER_POSTERIOR = {"prior": "empirical", "burn_in": 0.2, "extra_noise": False}
 
 
@@ -66,11 +70,13 @@ def plan_inference(
     n_steps: int | None = None,
     max_grad_norm: float | None = None,
     learning_rate_factor: float | None = None,
+    hessian: str = "auto",
     prior: str | None = None,
     pilot: npt.ArrayLike | None = None,
     curvature: npt.ArrayLike | None = None,
     n_simulations: int = 4,
     seed: int = 0,
+    progress: bool | ProgressCallback = False,
 ) -> InferencePlan:
     """Predict how wide a noise-aware posterior will be, and recommend the settings that are not given.
 
@@ -94,18 +100,25 @@ def plan_inference(
         expects, on the pilot features where there are any.
     learning_rate_factor : float, optional
         Learning rate over the heuristic ``beta / (sigma C sqrt(T))``; "plain" only.  Recommended, together with the
-        prior: the one of seven from 1/8 to 2 that gives the narrowest intervals in simulated runs with a simulated
-        coverage of at least 0.88, or, where none reaches that, of those that cover most the best interval score.
+        prior of a diagonal Hessian: the one of seven from 1/8 to 2 that gives the narrowest intervals in simulated runs
+        with a simulated coverage of at least 0.88 (with a full Hessian: less one Monte Carlo error), or, where none
+        reaches that, of those that cover most the best interval score.
+    hessian : {"auto", "diagonal"}
+        Of the posterior that is predicted, as in :func:`dpinfer.noise_aware_posterior`; "plain" only.  "auto": what a
+        fit gives, for logistic, probit and Poisson regression the full Hessian.  "diagonal": without sampling.
     prior : {"weak", "model"}, optional
-        Prior of the optimum in the posterior; "plain" only.  Recommended as above.
+        Of the posterior, likewise; "plain" only.  By default "model" with a full Hessian, else recommended as above.
     pilot : (m, n_features) array, optional
-        *Public* features, from the same source as the records but not themselves to be protected.  No labels.
+        *Public* features, from the same source as the records but not themselves to be protected.  No labels.  Without
+        it a regression's features are normal, with the model's public moments.
     curvature : (n,) or (n, n) array, optional
         Information of one record about the parameters, instead of what the model expects at its prior.
     n_simulations : int
         Simulated runs behind a prediction for "plain" and "paper".
     seed : int
         Of the simulated runs.
+    progress : bool or callable
+        True: a bar on a terminal's stderr; a callable gets (done, total).
 
     Returns
     -------
@@ -121,7 +134,9 @@ def plan_inference(
     Notes
     -----
     "tied" is a closed form; "plain" and "paper" simulate the trace model, several steps at a time, and put the traces
-    through the library's own posterior.  Derivation and validation: docs/derivations/planner.md.
+    through the library's own posterior.  With a full Hessian of 57 weights every simulated run takes about as long as
+    the posterior of a fit; learning rates are compared on fewer draws.  Derivation, validation, cost:
+    docs/derivations/planner.md.
 
     Examples
     --------
@@ -144,15 +159,21 @@ def plan_inference(
         if recipe != "plain":
             raise ValueError(f"learning_rate_factor must not be given with recipe {recipe!r}: it has its own rates")
         learning_rate_factor = check_interval("learning_rate_factor", learning_rate_factor, 0.0)
+    check_choice("hessian", hessian, _HESSIANS)
+    if hessian != "auto" and recipe != "plain":
+        raise ValueError(f"hessian must not be given with recipe {recipe!r}: it has its own")
     if prior is not None:
         if recipe != "plain":
             raise ValueError(f"prior must not be given with recipe {recipe!r}: it has its own")
         check_choice("prior", prior, _PRIORS)
-    features = _features(model, pilot)
+    features = pilot_design(model, pilot)
     information = _curvature(model, curvature)
     given: dict[str, Any] = {"sample_rate": sample_rate, "n_steps": n_steps, "max_grad_norm": max_grad_norm}
     if recipe == "plain":
-        given |= {"learning_rate": learning_rate_factor, "prior": prior}
+        given["learning_rate"] = learning_rate_factor
+    posteriors = _posteriors(model, recipe, hessian, prior)
+    if recipe == "plain" and "prior" in posteriors[0]:
+        given["prior"] = prior
     if recipe == "paper" and None in given.values():
         raise ValueError("sample_rate, n_steps and max_grad_norm must be given with recipe 'paper'")
     recommended = tuple(name for name, value in given.items() if value is None)
@@ -190,8 +211,9 @@ def plan_inference(
             drift,
             n_records=n_records,
             factor=learning_rate_factor,
-            prior=prior,
+            posteriors=posteriors,
             seed=seed,
+            report=resolve_progress(progress, "simulated posteriors"),
         )
         factor, prediction, posterior = choice.factor, choice.prediction, choice.posterior
         rate = choice.run.learning_rate
@@ -217,6 +239,7 @@ def widening_grid(
     n_records: Sequence[int],
     target_epsilon: Sequence[float],
     target_delta: float,
+    progress: bool | ProgressCallback = False,
     **options: Any,
 ) -> PlanGrid:
     """Plan for several numbers of records and epsilons.
@@ -229,6 +252,8 @@ def widening_grid(
     n_records : sequence of int
     target_epsilon : sequence of float
     target_delta : float in (0, 1)
+    progress : bool or callable
+        As in :func:`plan_inference`, for all plans together.
     **options
         Further arguments of :func:`plan_inference`.
 
@@ -244,30 +269,25 @@ def widening_grid(
     counts, epsilons = tuple(n_records), tuple(target_epsilon)
     if not counts or not epsilons:
         raise ValueError("n_records and target_epsilon must not be empty")
-    plans = tuple(
-        tuple(
-            plan_inference(model, n_records=count, target_epsilon=epsilon, target_delta=target_delta, **options)
-            for epsilon in epsilons
+    report = resolve_progress(progress, "plans")
+    size = len(counts) * len(epsilons)
+
+    def plan(place: int, count: int, epsilon: float) -> InferencePlan:
+        return plan_inference(
+            model,
+            n_records=count,
+            target_epsilon=epsilon,
+            target_delta=target_delta,
+            progress=lambda done, total: report(place * total + done, size * total),
+            **options,
         )
-        for count in counts
+
+    plans = tuple(
+        tuple(plan(row * len(epsilons) + column, count, epsilon) for column, epsilon in enumerate(epsilons))
+        for row, count in enumerate(counts)
     )
+    report(1, 1)
     return PlanGrid(counts, epsilons, plans)
-
-
-def _features(model: Model, pilot: npt.ArrayLike | None) -> FloatArray | None:
-    """Return the pilot's design, the intercept's column included, thinned to the first thousand rows."""
-    if pilot is None:
-        return None
-    if isinstance(model, ConjugateModel):
-        raise ValueError("pilot must not be given with a conjugate model: it has no features")
-    width: int = model.n_features  # type: ignore[attr-defined]
-    features = check_float_array("pilot", pilot, (None, width))
-    if features.shape[0] < 2:
-        raise ValueError(f"pilot must have at least 2 rows, got {features.shape[0]}")
-    features = features[:_PILOT_RECORDS]
-    if getattr(model, "fit_intercept", False):
-        features = np.column_stack((features, np.ones(features.shape[0])))
-    return features
 
 
 def _curvature(model: Model, curvature: npt.ArrayLike | None) -> FloatArray | None:
@@ -292,7 +312,7 @@ def _clipping_norm(model: Model, recipe: str, features: FloatArray | None) -> fl
     norms = []
     for theta in informed.unconstrain(informed.sample_prior(20, rng)):
         if features is None:
-            records, weights = informed.reference_records(theta, _PILOT_RECORDS, rng)
+            records, weights = informed.reference_records(theta, PILOT_RECORDS, rng)
         else:
             response = informed._draw_response(features @ theta[: features.shape[1]], informed.constrain(theta), rng)
             records, weights = (features, response), np.full(features.shape[0], 1.0 / features.shape[0])
@@ -362,7 +382,7 @@ def _drift(
     _, prior_stddev = model.prior_moments()
     if isinstance(model, LogisticRegression) and information is None:
         if features is None:
-            features = informed.reference_records(theta[0], _PILOT_RECORDS, rng)[0][0]
+            features = informed.reference_records(theta[0], PILOT_RECORDS, rng)[0][0]
         return LogisticPilot(
             design=features,
             truth=theta,
@@ -382,7 +402,7 @@ def _drift(
     else:
         matrix = np.diag(information) if information.ndim == 1 else information
         per_record = np.broadcast_to(matrix, (n_simulations, *matrix.shape))
-    return QuadraticLoss(theta, n_records * per_record + np.diag(prior_stddev**-2.0))
+    return QuadraticLoss(theta, n_records * per_record, prior_stddev**-2.0)
 
 
 def _simulated(
@@ -394,21 +414,24 @@ def _simulated(
     *,
     n_records: int,
     factor: float | None,
-    prior: str | None,
+    posteriors: list[dict[str, Any]],
     seed: int,
+    report: ProgressCallback,
 ) -> _Choice:
     """Return the run and its prediction, with the best of several learning rates and priors where none is given."""
     n = model.n_params
     raw = _RAW_SCALE["conjugate" if isinstance(model, ConjugateModel) else "glm"]
     grad_scale = np.repeat([1.0, raw], n)
     heuristic = grad_scale / (privacy.noise_multiplier * max_grad_norm * math.sqrt(privacy.n_steps))
-    posteriors: list[dict[str, Any]] = [{"hessian": "diagonal", "prior": name} for name in _PRIORS]
-    if recipe == "paper":
-        posteriors = [dict(_PAPER_POSTERIOR)]
-    elif prior is not None:
-        posteriors = [{"hessian": "diagonal", "prior": prior}]
+    factors: tuple[float, ...] = (1.0 if factor is None else factor,)
+    if recipe == "plain" and factor is None:
+        sharpest = float(np.max(np.linalg.eigvalsh(drift.hessian()))) * privacy.sample_rate * float(heuristic[0])
+        factors = tuple(each for each in _FACTORS if each <= 1.0 or each * sharpest <= _LARGEST_CONTRACTION)
+    # Fewer draws tell learning rates apart; the one that is taken gets as many as a fit.
+    trial = _TRIAL if not posteriors[0] and len(factors) > 1 else {}
+    rounds = len(factors) + bool(trial)
 
-    def predict(multiple: float) -> list[_Choice]:
+    def predict(multiple: float, finished: int, extra: Mapping[str, Any]) -> list[_Choice]:
         run = PlainRun(
             n_steps=privacy.n_steps,
             sample_rate=privacy.sample_rate,
@@ -418,20 +441,41 @@ def _simulated(
             learning_rate=multiple * heuristic,
             start=np.concatenate(model.default_start()),
         )
-        found = predict_simulated(run, drift, model, posteriors, n_records=n_records, seed=seed)
+        found = predict_simulated(
+            run,
+            drift,
+            model,
+            [{**options, **extra} for options in posteriors],
+            n_records=n_records,
+            seed=seed,
+            report=lambda done, total: report(finished * total + done, rounds * total),
+        )
         return [
             _Choice(multiple, run, options, prediction) for options, prediction in zip(posteriors, found, strict=True)
         ]
 
+    best = _best([choice for index, each in enumerate(factors) for choice in predict(each, index, trial)])
+    return predict(best.factor, len(factors), {})[0] if trial else best
+
+
+def _posteriors(model: Model, recipe: str, hessian: str, prior: str | None) -> list[dict[str, Any]]:
+    """Return the arguments of :func:`dpinfer.noise_aware_posterior` to choose from; none for the default."""
     if recipe == "paper":
-        factors: tuple[float, ...] = (1.0,)
-    elif factor is not None:
-        factors = (factor,)
-    else:
-        sharpest = float(np.max(np.linalg.eigvalsh(drift.hessian()))) * privacy.sample_rate * float(heuristic[0])
-        factors = tuple(each for each in _FACTORS if each <= 1.0 or each * sharpest <= _LARGEST_CONTRACTION)
-    choices = [choice for each in factors for choice in predict(each)]
-    good = [choice for choice in choices if choice.prediction.coverage90 >= _LEAST_COVERAGE]
+        return [dict(_PAPER_POSTERIOR)]
+    if hessian == "auto" and prior != "weak" and has_model_hessian(model):
+        return [{}]
+    return [{"hessian": "diagonal", "prior": name} for name in (_PRIORS if prior is None else (prior,))]
+
+
+def _covers(choice: _Choice) -> bool:
+    """Return whether the intervals cover enough, or may do so where the posterior has no known flaw."""
+    prediction = choice.prediction
+    doubt = 0.0 if choice.posterior or not math.isfinite(prediction.coverage_stderr) else prediction.coverage_stderr
+    return prediction.coverage90 + doubt >= _LEAST_COVERAGE
+
+
+def _best(choices: list[_Choice]) -> _Choice:
+    good = [choice for choice in choices if _covers(choice)]
     if good:
         return min(good, key=lambda choice: choice.prediction.typical_widening)
     highest = max(choice.prediction.coverage90 for choice in choices)

@@ -125,12 +125,13 @@ class InferencePlan:
                 f"  learning_rate {self.learning_rate[0]:.3g} (loc), {self.learning_rate[n]:.3g} (raw_scale): "
                 f"{self.learning_rate_factor:g} times the heuristic one"
             )
-        if self.posterior:
-            lines.append(f"  posterior: {', '.join(f'{name} = {value!r}' for name, value in self.posterior.items())}")
+        posterior = ", ".join(f"{name} = {value!r}" for name, value in self.posterior.items())
+        lines.append(f"  posterior: {posterior or 'what a fit gives by default'}")
         if self.recommended:
             lines.append(f"  recommended: {', '.join(self.recommended)}")
         if np.isfinite(prediction.coverage90):
-            low = " (too low: correlated features, beyond a diagonal Hessian)" if prediction.coverage90 < _LOW else ""
+            low = " (too low: correlated features, beyond a diagonal Hessian)"
+            low = low if self.posterior and prediction.coverage90 < _LOW else ""
             lines.append(f"  expected coverage of the 90% intervals: {prediction.coverage90:.2f}{low}")
         width = max(9, *(len(name) for name in self.names[:_MOST_ROWS]))
         lines += [

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._progress import ProgressCallback
 from dpinfer.errors import NumericalError
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.models import Model
@@ -16,7 +17,7 @@ from dpinfer.planning.drift import Drift, scale_gradient
 from dpinfer.planning.fisher import Prediction
 from dpinfer.release import release_from_arrays
 
-__all__ = ["PlainRun", "predict_simulated", "simulate_trace"]
+__all__ = ["PlainRun", "SimulatedTraces", "predict_simulated", "simulate_trace"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -55,40 +56,67 @@ class PlainRun:
         return self.noise_multiplier * self.max_grad_norm / self.grad_scale
 
 
-def simulate_trace(run: PlainRun, drift: Drift, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, int]:
+@dataclass(frozen=True)
+class SimulatedTraces:
+    """Traces of R simulated runs whose steps were taken several at a time, told as runs of fewer and larger steps.
+
+    Parameters
+    ----------
+    positions, gradients : (K, R, 2 n) arrays
+    noise_stddev : (2 n,) array
+        Privacy noise of these gradients.
+    sample_rate : float
+        The sampling rate whose gradients these would be, in their mean and in the sampling's own noise.
+    merged : int
+        Steps taken together: as many as leave the largest contraction of a step below 1/4.
+    """
+
+    positions: FloatArray
+    gradients: FloatArray
+    noise_stddev: FloatArray
+    sample_rate: float
+    merged: int
+
+
+def simulate_trace(run: PlainRun, drift: Drift, rng: np.random.Generator) -> SimulatedTraces:
     """Simulate R runs of the trace model, several steps at a time.
 
     **Privacy.** Reads no records, unless the drift holds a pilot data set, which must be public.
 
     Returns
     -------
-    positions, gradients : (K, R, 2 n) arrays
-        Gradients are means over `merged` steps; their privacy noise is smaller by its root.
-    merged : int
-        Steps taken together: as many as leave the largest contraction of a step below 1/4.
+    SimulatedTraces
+
+    Notes
+    -----
+    The mean of m gradients has expectation kappa h and variance (tau**2 + kappa (1 - kappa) V) / m, with V the
+    information.  Times ``c = m / (1 + (m - 1) kappa)`` these are a step's at the rate ``c kappa``, with the noise
+    ``c tau / sqrt(m)``, for ``c kappa (1 - c kappa) = c**2 kappa (1 - kappa) / m``.
     """
-    hessian = drift.hessian()
+    hessian, information = drift.hessian(), drift.information()
     runs, n = hessian.shape[:2]
-    rate = run.learning_rate
+    rate, kappa = run.learning_rate, run.sample_rate
     root = np.sqrt(rate[:n])
-    largest = float(np.max(np.linalg.eigvalsh(run.sample_rate * root[:, None] * hessian * root)))
-    raw_contraction = 2.0 * run.sample_rate * float(np.max(rate[n:]))  # at the optimum h s**2 = 1, s' is about s
+    largest = float(np.max(np.linalg.eigvalsh(kappa * root[:, None] * hessian * root)))
+    raw_contraction = 2.0 * kappa * float(np.max(rate[n:]))  # at the optimum h s**2 = 1, s' is about s
     merged = int(np.clip(_LARGEST_CONTRACTION / max(largest, raw_contraction), 1, run.n_steps / _FEWEST_STEPS))
     merged = max(merged, math.ceil(run.n_steps / _MOST_STEPS) if merged > 1 else 1, 1)
     steps = run.n_steps // merged
+    larger = merged / (1.0 + (merged - 1.0) * kappa)
     privacy = run.noise_stddev / math.sqrt(merged)
-    variance = np.concatenate((drift.gradient_variance(), np.zeros((runs, n))), axis=1)
-    added = np.sqrt(run.sample_rate * (1.0 - run.sample_rate) * variance / merged)
-    noise = np.sqrt(privacy**2 + added**2)
+    # The records' own spread: correlated like the features, which one-hot columns make singular.
+    values, vectors = np.linalg.eigh(information)
+    spread = vectors * np.sqrt(kappa * (1.0 - kappa) / merged * np.maximum(values, 0.0))[:, None, :]
     params = np.tile(run.start, (runs, 1))
     positions, gradients = np.empty((2, steps, runs, 2 * n))
     for step in range(steps):
         first, second = drift.gradient(params[:, :n], softplus(params[:, n:]))
-        gradient = run.sample_rate * np.concatenate((first, scale_gradient(params[:, n:], second)), axis=1)
-        gradient += noise * rng.standard_normal(gradient.shape)
-        positions[step], gradients[step] = params, gradient
+        gradient = kappa * np.concatenate((first, scale_gradient(params[:, n:], second)), axis=1)
+        gradient += privacy * rng.standard_normal(gradient.shape)
+        gradient[:, :n] += (spread @ rng.standard_normal((runs, n, 1)))[:, :, 0]
+        positions[step], gradients[step] = params, larger * gradient
         params = params - merged * rate * gradient
-    return positions, gradients, merged
+    return SimulatedTraces(positions, gradients, larger * privacy, larger * kappa, merged)
 
 
 def predict_simulated(
@@ -99,6 +127,7 @@ def predict_simulated(
     *,
     n_records: int,
     seed: int = 0,
+    report: ProgressCallback = lambda done, total: None,
 ) -> list[Prediction]:
     """Predict the intervals of a run by simulating its traces and inferring posteriors from them.
 
@@ -114,6 +143,8 @@ def predict_simulated(
         Arguments of :func:`dpinfer.noise_aware_posterior`, one for each prediction.
     n_records : int
     seed : int
+    report : callable
+        Gets (done, total), in posteriors.
 
     Returns
     -------
@@ -127,7 +158,7 @@ def predict_simulated(
         If every simulated run diverged.
     """
     rng = np.random.default_rng(seed)
-    positions, gradients, merged = simulate_trace(run, drift, rng)
+    traces = simulate_trace(run, drift, rng)
     hessian = drift.hessian()
     n = model.n_params
     # What the records would leave uncertain without privacy: the truth, seen from the optimum.
@@ -137,21 +168,22 @@ def predict_simulated(
     contraction = run.sample_rate * run.learning_rate[:n] * np.einsum("rii->ri", hessian)
     releases = []
     for index in range(hessian.shape[0]):
-        trace, noisy = positions[:, index], gradients[:, index]
+        trace, noisy = traces.positions[:, index], traces.gradients[:, index]
         if not (np.all(np.isfinite(trace)) and np.all(np.isfinite(noisy))):
             continue
         release = release_from_arrays(
             trace,
             noisy,
-            noise_stddev=run.noise_stddev / math.sqrt(merged),
-            sample_rate=run.sample_rate,
+            noise_stddev=traces.noise_stddev,
+            sample_rate=traces.sample_rate,
             names=model.names,
         )
         releases.append((index, replace(release, n_records=n_records, model_spec=model.to_dict())))
-    predictions = []
+    predictions: list[Prediction] = []
     for arguments in posteriors:
         widths, covered, scores, kept = [], [], [], []
-        for index, release in releases:
+        for place, (index, release) in enumerate(releases):
+            report(len(predictions) * len(releases) + place, len(posteriors) * len(releases))
             try:
                 posterior = noise_aware_posterior(release, **arguments)
                 low, high = posterior.quantile(_TAILS, space="unconstrained")
@@ -175,6 +207,9 @@ def predict_simulated(
                 clipped_share=math.nan,
                 spread=np.std(np.log(ratio), axis=0) if len(widths) > 1 else np.full(n, np.nan),
                 coverage90=float(np.mean(covered)),
+                coverage_stderr=float(np.std(np.mean(covered, axis=1), ddof=1)) / math.sqrt(len(covered))
+                if len(covered) > 1
+                else math.nan,
                 score90=float(np.mean(scores)),
                 typical_widening=float(np.median(typical)),
                 typical_stderr=1.25 * float(np.std(typical, ddof=1)) / math.sqrt(len(typical))
@@ -182,4 +217,5 @@ def predict_simulated(
                 else math.nan,
             )
         )
+    report(1, 1)
     return predictions

@@ -34,11 +34,21 @@ def test_reads_a_pilot(tmp_path, capsys):
     path = tmp_path / "pilot.csv"
     path.write_text("\n".join(f"{i % 3},{i % 5}" for i in range(60)))
     arguments = ["plan", "--n-records", "3000", "--epsilon", "1", "--n-features", "2", "--pilot", str(path)]
-    assert main([*arguments, *QUICK, "--simulations", "1"]) == 0
+    assert main([*arguments, *QUICK, "--steps", "400", "--hessian", "diagonal", "--simulations", "1"]) == 0
     assert "recipe 'plain'" in capsys.readouterr().out
     path.write_text("a,b\n1,2\n")
     assert main([*arguments, *QUICK]) == 2
     assert "must hold comma-separated numbers" in capsys.readouterr().err
+
+
+def test_takes_the_features_of_a_schema(tmp_path, capsys):
+    path = tmp_path / "schema.toml"
+    path.write_text('[columns.a]\nkind = "categorical"\ncategories = ["x", "y"]\n')
+    arguments = ["plan", "--n-records", "3000", "--epsilon", "1", "--schema", str(path), *QUICK, "--steps", "400"]
+    assert main([*arguments, "--hessian", "diagonal", "--simulations", "1"]) == 0
+    assert "a=y" in capsys.readouterr().out
+    assert main([*arguments, "--n-features", "3"]) == 2
+    assert "takes the place of --n-features" in capsys.readouterr().err
 
 
 def test_refusals(capsys):

@@ -214,6 +214,8 @@ def test_the_limit_of_a_rotation_depends_on_its_speed():
     ("arguments", "error", "message"),
     [
         ({"A": [1.0, np.nan]}, ValueError, "A must be finite"),
+        ({"A": [[1.0, np.inf], [np.inf, 1.0]]}, ValueError, "A must be finite"),
+        ({"A": [[1.0, np.nan], [0.0, 1.0]]}, ValueError, "A must be finite"),
         ({"A": 1.0}, ValueError, "A must have at least one coordinate"),
         ({"A": np.ones((2, 3))}, ValueError, "A must hold square matrices"),
         ({"A": [[1.0, 2.0], [0.0, 1.0]], "form": "symmetric"}, ValueError, "A must equal its transpose"),

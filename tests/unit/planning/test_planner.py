@@ -103,20 +103,50 @@ def test_plain_plans_are_simulated_and_reproducible():
     assert str(several).endswith("+- 0.12 (of the simulation)")
 
 
-def test_the_narrowest_setting_that_covers_is_recommended(monkeypatch):
+@pytest.fixture
+def seen(monkeypatch):
+    """Every prediction behind a plan that chooses between two learning rates."""
     from dpinfer.planning import planner
 
-    seen = []
+    found = []
     simulate = planner.predict_simulated
 
     def recording(*arguments, **options):
-        found = simulate(*arguments, **options)
-        seen.extend(found)
-        return found
+        found.extend(simulate(*arguments, **options))
+        return found[-len(arguments[3]) :]
 
     monkeypatch.setattr(planner, "predict_simulated", recording)
     monkeypatch.setattr(planner, "_FACTORS", (0.25, 1.0))
+    return found
+
+
+def test_the_posterior_of_a_fit_is_planned(seen):
+    options = {**DEFAULT, "n_steps": 400, "n_records": 2000, "target_epsilon": 1.0, "n_simulations": 1}
+    model, done = dpi.models.LogisticRegression(2), []
+    plan = plan_inference(model, progress=lambda own, total: done.append(own / total), **options)
+    assert plan.posterior == {}
+    assert plan.recommended == ("max_grad_norm", "learning_rate")
+    assert len(seen) == 3  # two rates, and the better one again with as many draws as a fit takes
+    assert plan.prediction is seen[2]
+    assert np.isnan(plan.prediction.coverage_stderr)  # one simulated run has no error
+    assert done == sorted(done)
+    assert done[-1] == 1.0
+    assert "what a fit gives by default" in str(plan)
+    diagonal = plan_inference(model, learning_rate_factor=1.0, prior="weak", **options)
+    assert diagonal.posterior == {"hessian": "diagonal", "prior": "weak"}
+    with pytest.raises(KeyboardInterrupt):
+        plan_inference(model, progress=_interrupt, **options)
+
+
+def _interrupt(done, total):
+    raise KeyboardInterrupt
+
+
+def test_the_narrowest_setting_that_covers_is_recommended(seen, monkeypatch):
+    from dpinfer.planning import planner
+
     options = {**DEFAULT, "n_steps": 400, "n_records": 2000, "target_epsilon": 1.0, "n_simulations": 2}
+    options["hessian"] = "diagonal"
     plan = plan_inference(dpi.models.LogisticRegression(2), **options)
     assert plan.recommended == ("max_grad_norm", "learning_rate", "prior")
     assert len(seen) == 4
@@ -136,37 +166,54 @@ def test_a_pilot_changes_what_is_expected():
     rng = np.random.default_rng(1)
     pilot = rng.normal(size=(300, 2))
     options = {"n_records": 4000, "target_epsilon": 1.0, "learning_rate_factor": 1.0, "n_simulations": 1, **DEFAULT}
-    options["n_steps"] = 500
+    options |= {"n_steps": 500, "hessian": "diagonal"}
     small = plan_inference(model, pilot=0.1 * pilot, **options)
     large = plan_inference(model, pilot=pilot, **options)
     assert np.all(small.prediction.reference_width90 > 2.0 * large.prediction.reference_width90)
     assert small.max_grad_norm < 0.2 * large.max_grad_norm
+    # Without a pilot, what the model was told of its features' moments.
+    told = dpi.models.LogisticRegression(2, feature_moments=np.diag([0.01, 0.01, 1.0]))
+    np.testing.assert_allclose(
+        plan_inference(told, **options).prediction.reference_width90, small.prediction.reference_width90, rtol=0.1
+    )
     guessed = plan_inference(model, curvature=[0.2, 0.2], max_grad_norm=2.0, **options)
     expected = 3.2897 / np.sqrt(4000 * 0.2 + 1.0)
     np.testing.assert_allclose(guessed.prediction.reference_width90, expected, rtol=1e-3)
 
 
 def test_a_simulated_trace_is_the_recursion_several_steps_at_a_time():
-    drift = QuadraticLoss(np.zeros((400, 1)), np.full((400, 1, 1), 500.0))
-    scale = np.array([1.0, 10.0])
+    curvature = np.array([[500.0, 300.0], [300.0, 400.0]])
+    drift = QuadraticLoss(np.zeros((400, 2)), np.tile(curvature, (400, 1, 1)), np.ones(2))
+    scale = np.repeat([1.0, 10.0], 2)
     run = PlainRun(
         n_steps=20_000,
         sample_rate=0.1,
-        noise_multiplier=20.0,
+        noise_multiplier=3.0,
         max_grad_norm=2.0,
         grad_scale=scale,
         learning_rate=1e-4 * scale,
-        start=np.array([0.0, -3.0]),
+        start=np.repeat([0.0, -3.0], 2),
     )
-    positions, gradients, merged = simulate_trace(run, drift, np.random.default_rng(3))
+    traces = simulate_trace(run, drift, np.random.default_rng(3))
+    merged = traces.merged
     assert merged > 1
-    assert positions.shape == gradients.shape == (20_000 // merged, 400, 2)
-    late = positions[positions.shape[0] // 4 :, :, 0]
-    # The privacy noise and the sampling's, 40 and kappa (1 - kappa) times the sum of squared gradients.
-    noise = np.hypot(40.0, np.sqrt(0.09 * 500.0)) / np.sqrt(merged)
-    variance = dpi.stationary.covariance([500.0], merged * 1e-4, 0.1, noise)[0]
-    assert late.var() == pytest.approx(variance, rel=0.03)  # about 10**4 independent draws
-    assert variance == pytest.approx(dpi.stationary.covariance([500.0], 1e-4, 0.1, 40.0)[0], rel=0.2)
+    assert traces.positions.shape == traces.gradients.shape == (20_000 // merged, 400, 4)
+    # Seen as single steps: the privacy noise and, correlated like the features, the sampling's.
+    rate = traces.sample_rate
+    positions, gradients = traces.positions[..., :2], traces.gradients[..., :2]
+    noise = (gradients - rate * positions @ (curvature + np.eye(2))).reshape(-1, 2)
+    want = np.diag(traces.noise_stddev[:2] ** 2) + rate * (1.0 - rate) * curvature
+    seen = noise.T @ noise / len(noise)
+    assert np.allclose(seen, want, rtol=0.01)  # about 10**5 independent draws
+    assert not np.allclose(seen, np.diag(traces.noise_stddev[:2] ** 2) + 0.09 * curvature, rtol=0.2)
+    # As often as the run's own steps, and with its stationary law.
+    late = positions[positions.shape[0] // 4 :].reshape(-1, 2)
+    own = np.diag(np.full(2, 36.0)) + 0.09 * curvature
+    values, vectors = np.linalg.eigh(curvature + np.eye(2))
+    turned = vectors.T @ own @ vectors
+    step = merged * 1e-5 * values
+    exact = merged * 1e-8 * turned / (step[:, None] + step - np.outer(step, step))
+    assert np.allclose(np.diag(vectors.T @ (late.T @ late / len(late)) @ vectors), np.diag(exact), rtol=0.03)
 
 
 def test_the_pilot_gradient_is_that_of_the_loss():
@@ -202,6 +249,8 @@ def test_the_pilot_gradient_is_that_of_the_loss():
         ({"recipe": "own"}, ValueError, "recipe must be one of"),
         ({"recipe": "paper"}, ValueError, "must be given with recipe 'paper'"),
         ({"learning_rate_factor": 2.0}, ValueError, "learning_rate_factor must not be given with recipe 'tied'"),
+        ({"hessian": "full"}, ValueError, "hessian must be one of"),
+        ({"hessian": "diagonal"}, ValueError, "hessian must not be given with recipe 'tied'"),
         ({"prior": "weak"}, ValueError, "prior must not be given with recipe 'tied'"),
         ({"pilot": np.ones((3, 1))}, ValueError, "pilot must not be given with a conjugate model"),
         ({"curvature": [1.0, 2.0]}, ValueError, r"curvature must have shape \(1,\)"),

@@ -190,8 +190,8 @@ def model_full_posterior(
         diagnostics={
             "noise_ratio": residual.std(axis=0) / release.noise_stddev[:n],
             "slope_score": diagonal / np.diag(result.hessian_stddev),
-            "n_steps_used": trace.n_steps,
-            "effective_weight": np.full(n, float(trace.n_steps)),
+            "n_steps_used": positions.shape[0],
+            "effective_weight": np.full(n, trace.weight),
             "burn_in_holds": start.holds,
             "verdict": check_statistics(checked, start.linearity_pvalue[:n], names).verdict,
             "acceptance": result.acceptance,

@@ -30,10 +30,13 @@ DRAWS = 500
 CATEGORIES = ((0.5, 0.3, 0.15, 0.05), (0.6, 0.25, 0.1, 0.05), (0.7, 0.3))
 KINDS = ("ar-0", "ar-0.5", "ar-0.9", "one-hot")
 CASES = {
-    "tied": ("tied (one unknown per weight)", "tied", {"hessian": "tied"}),
-    "plain": ("plain recipe, diagonal Hessian", "plain", {"hessian": "diagonal", "prior": "weak"}),
-    "plain-model": ("plain recipe, diagonal, model prior", "plain", {"hessian": "diagonal", "prior": "model"}),
-    "plain-flat": ("plain recipe, full, flat priors", "plain", {"hessian": "full", "prior": "weak"}),
+    "auto": ("default recipe and posterior", "tied", {}),
+    "tied": ("one unknown per weight", "tied", {"hessian": "tied"}),
+    "full": ("full Hessian", "tied", {"hessian": "full"}),
+    "steady": ("recipe steady, full Hessian", "steady", {"hessian": "full"}),
+    "steady-tied": ("recipe steady, one unknown per weight", "steady", {"hessian": "tied"}),
+    "plain": ("recipe plain, diagonal Hessian", "plain", {"hessian": "diagonal", "prior": "weak"}),
+    "plain-model": ("recipe plain, diagonal, model prior", "plain", {"hessian": "diagonal", "prior": "model"}),
     "averaged": ("averaged (ignores the noise)", "tied", {"method": "averaged"}),
 }
 
@@ -106,7 +109,7 @@ def simulate(kind, n_records, epsilon, seed, recipes):
 
 
 def one_run(kind, n_records, epsilon, seed, cases):
-    """Return (truth, ideal widths, {case: (low, high, mean, stddev, draws, seconds)})."""
+    """Return (truth, ideal widths, {case: (low, high, mean, stddev, draws, seconds, full Hessian)})."""
     truth, _, exact, releases = simulate(kind, n_records, epsilon, seed, {CASES[name][1] for name in cases})
     low, high = exact.interval(0.9)
     found = {}
@@ -118,7 +121,8 @@ def one_run(kind, n_records, epsilon, seed, cases):
             continue
         spent = time.perf_counter() - begin
         ends = posterior.quantile([0.05, 0.95])
-        found[name] = (*ends, posterior.mean, posterior.stddev, posterior.sample(DRAWS, seed=seed), spent)
+        full = posterior.hessian == "full"
+        found[name] = (*ends, posterior.mean, posterior.stddev, posterior.sample(DRAWS, seed=seed), spent, full)
     return truth, high - low, found
 
 
@@ -138,10 +142,10 @@ def report(label, kept, total):
             f" mean z {mean_z.mean():+.2f} +- {z_error:.2f}, width {np.median(relative[own]):.2f}"
         )
     tarp = dpi.diagnostics.run_tarp(draws.transpose(1, 0, 2), truth, n_repeats=20, seed=0)
-    seconds = np.median([item[2][5] for item in kept])
+    seconds, full = np.median([item[2][5] for item in kept]), sum(item[2][6] for item in kept)
     print(
         f"  {label:<36} {'; '.join(parts)}; TARP {tarp.rmse:.3f} (floor {tarp.rmse_floor:.3f}),"
-        f" {len(kept)} of {total} runs, {seconds:.2f} s",
+        f" {len(kept)} of {total} runs ({full} with a full Hessian), {seconds:.2f} s",
         flush=True,
     )
 

@@ -7,18 +7,31 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.inference.burn_in import BurnIn
+from dpinfer.inference.coupling import coupling_pvalue
 from dpinfer.inference.full_hessian import full_hessian_posterior, row_regressions
+from dpinfer.inference.gram import GramTrace, gram_posterior
 from dpinfer.inference.information import InformationTrace, information_posterior
 from dpinfer.inference.posterior import Posterior
+from dpinfer.inference.tied import FisherRun
 from dpinfer.inference.trace_checks import check_statistics
-from dpinfer.models import GeneralizedLinearModel, Model
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model
 from dpinfer.release import Release
 
-__all__ = ["MODEL_BURN_IN", "flat_full_posterior", "model_full_posterior", "suits_model_hessian"]
+__all__ = [
+    "COUPLING_LEVEL",
+    "MODEL_BURN_IN",
+    "features_coupled",
+    "flat_full_posterior",
+    "gram_full_posterior",
+    "model_full_posterior",
+    "suits_model_hessian",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
 MODEL_BURN_IN = 0.15
+GRAM_BURN_IN, _VARIANCE_BURN_IN = 0.1, 0.5
+COUPLING_LEVEL = 0.01
 
 _FLAT_DRAWS = 1000
 _MODEL_DRAWS, _MODEL_WARMUP = 200, 100
@@ -26,15 +39,60 @@ _LARGEST_MODEL = 200
 
 
 def suits_model_hessian(release: Release, model: Model | None) -> bool:
-    """Return whether the release has a full Hessian under its model: see :func:`model_full_posterior`."""
-    return (
-        isinstance(model, GeneralizedLinearModel)
-        and not model.has_dispersion
-        and model.n_params <= _LARGEST_MODEL
-        and release.n_records is not None
-        and release.gradient == "reparameterised"
-        and release.noise_stddev.ndim == 1
+    """Return whether the release has a full Hessian under its model.
+
+    See :func:`model_full_posterior`, and :func:`gram_full_posterior` for linear regression.
+    """
+    if (
+        not isinstance(model, GeneralizedLinearModel)
+        or model.n_params > _LARGEST_MODEL
+        or release.n_records is None
+        or release.gradient != "reparameterised"
+    ):
+        return False
+    if not isinstance(model, LinearRegression):
+        return release.noise_stddev.ndim == 1
+    noise = np.atleast_2d(release.noise_stddev)[:, : model.n_coef]
+    return release.family == "mean_field" and bool(np.allclose(noise * noise[0, 0], noise[:, :1] * noise[0], rtol=1e-9))
+
+
+def _fisher_run(release: Release, model: LinearRegression) -> FisherRun | None:
+    """Return the settings of a Fisher-scaled release, None for another."""
+    if release.settings.get("scaling") != "fisher" or release.max_grad_norm is None:
+        return None
+    return FisherRun(
+        model=model,
+        n_records=int(release.n_records or 0),
+        sample_rate=release.sample_rate,
+        noise_multiplier=float(release.noise_multiplier or 0.0),
+        max_grad_norm=release.max_grad_norm,
+        raw_ratio=float(release.settings["raw_ratio"]),
+        tolerance=float(release.settings["tolerance"]),
     )
+
+
+def features_coupled(release: Release, model: LinearRegression) -> float:
+    """Return the p-value of "the weights' Hessian is as diagonal as declared"; 0 where the declared one is not.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    release : Release
+        For which :func:`suits_model_hessian` holds.
+    model : LinearRegression
+
+    Notes
+    -----
+    From a tenth of the steps on: earlier ones are clipped more than the model expects at the optimum, later ones move
+    little.  See :func:`dpinfer.inference.coupling.coupling_pvalue`.
+    """
+    declared = np.diag(model.design_moments)
+    if np.any(np.abs(model.design_moments - np.diag(declared)) > 1e-9 * np.sqrt(np.outer(declared, declared))):
+        return 0.0
+    first, half = int(GRAM_BURN_IN * release.n_steps), int(_VARIANCE_BURN_IN * release.n_steps)
+    trace = GramTrace.from_release(release, model, _fisher_run(release, model), first, half)
+    return coupling_pvalue(trace.at(trace.variance.residual), trace.clip_slope * trace.n_records * declared)
 
 
 def flat_full_posterior(
@@ -196,6 +254,88 @@ def model_full_posterior(
             "verdict": check_statistics(checked, start.linearity_pvalue[:n], names).verdict,
             "acceptance": result.acceptance,
             "rhat": result.rhat,
+        },
+    )
+
+
+def gram_full_posterior(
+    release: Release,
+    start: BurnIn,
+    *,
+    seed: int,
+    check_convergence: bool,
+    report: Callable[[int, int], object],
+    common: dict[str, Any],
+    n_samples: int = _MODEL_DRAWS,
+    n_warmup: int = _MODEL_WARMUP,
+) -> Posterior:
+    """Integrate over the Gram matrix of the features of a linear regression, given the trace and the model's priors.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    release : Release
+        For which :func:`suits_model_hessian` holds.
+    start : BurnIn
+        Which steps are used for the weights; the noise variance, at first inflated by the weights' distance, takes none
+        of the first half.
+    seed, check_convergence, report, common, n_samples, n_warmup
+        As in :func:`model_full_posterior`.
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    NumericalError
+        If the draws did not converge and `check_convergence`.
+
+    Notes
+    -----
+    See :func:`dpinfer.inference.gram.gram_posterior`.
+    """
+    model: LinearRegression = common["model"]
+    n = release.n_params
+    run = _fisher_run(release, model)
+    variance_start = max(start.start, int(_VARIANCE_BURN_IN * release.n_steps))
+    trace = GramTrace.from_release(release, model, run, start.start, variance_start)
+    result = gram_posterior(
+        trace,
+        model,
+        n_draws=n_samples,
+        n_warmup=n_warmup,
+        seed=seed,
+        check_convergence=check_convergence,
+        report=report,
+    )
+    names = release.gradient_names[:n]
+    checked = start.statistics.take(slice(0, n))
+    added = {}
+    if run is not None:
+        centre = result.optimum_mean[None, :]
+        added["expected_clipped_share"] = float(np.asarray(run.expected(centre).clipped_share)[0])
+    return Posterior(
+        **common,
+        burn_in=start.start,
+        optimum_names=names,
+        optimum_mean=result.optimum_mean,
+        optimum_stddev=result.optimum_stddev,
+        hessian_mean=result.hessian_mean,
+        hessian_stddev=result.hessian_stddev,
+        distribution=result.theta,
+        diagnostics={
+            "noise_ratio": checked.noise_ratio,
+            "slope_score": np.diag(result.hessian_mean) / np.maximum(np.diag(result.hessian_stddev), 1e-300),
+            "n_steps_used": release.n_steps - start.start,
+            "effective_weight": checked.weight,
+            "burn_in_holds": start.holds,
+            "verdict": check_statistics(checked, start.linearity_pvalue[:n], names).verdict,
+            "acceptance": result.acceptance,
+            "rhat": result.rhat,
+            "effective_draws": result.effective_draws,
+            **added,
         },
     )
 

@@ -408,7 +408,7 @@ def information_posterior(
     hessians, location = draws.information, draws.location
     n = hessians.shape[1]
     data, given = np.empty_like(location), np.empty_like(location)
-    factor = np.linalg.cholesky(draws.precision)
+    factor = np.asarray(np.linalg.cholesky(draws.precision), dtype=np.float64)
     for index, a in enumerate(hessians):
         given[index] = np.diag(np.linalg.inv(draws.precision[index]))
         a[np.diag_indices(n)] += 1.0 / prior_variance

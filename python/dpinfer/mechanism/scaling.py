@@ -11,7 +11,15 @@ from dpinfer._validate import check_choice, check_float_array, check_integer, ch
 from dpinfer.models import InformedModel, Model
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 
-__all__ = ["FisherScaling", "GradScale", "LearningRate", "Schedule", "StepPolicy", "largest_natural_rate"]
+__all__ = [
+    "FisherScaling",
+    "GradScale",
+    "LearningRate",
+    "Schedule",
+    "StepPolicy",
+    "largest_natural_rate",
+    "steady_rate",
+]
 
 FloatArray = npt.NDArray[np.float64]
 Schedule = Callable[[int, FloatArray], npt.ArrayLike]
@@ -41,6 +49,26 @@ def largest_natural_rate(n_steps: int, n_params: int = 1, relative_noise: float 
         stationary variance of ``r / 2 relative_noise**2`` in units of 1 / I, and these add up to at most 1/2.
     """
     return min(0.5, 50.0 / n_steps, 1.0 / max(n_params * relative_noise**2, 1e-300))
+
+
+def steady_rate(n_params: int, relative_noise: float) -> float:
+    """Return the share of the distance to the optimum that every step of the recipe "steady" covers.
+
+    **Privacy.** Public numbers only.
+
+    Parameters
+    ----------
+    n_params : int
+    relative_noise : float
+        As in :func:`largest_natural_rate`.
+
+    Returns
+    -------
+    float in (0, 1/2]
+        1 / n_params: whatever their correlations, no direction of n features has more than n times the information of
+        one, so that no step overshoots; or less where the iterate would wander too far.
+    """
+    return min(0.5, 1.0 / n_params, 1.0 / max(n_params * relative_noise**2, 1e-300))
 
 
 @dataclass(frozen=True)

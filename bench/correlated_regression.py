@@ -114,9 +114,10 @@ def one_run(kind, n_records, epsilon, seed, cases):
     low, high = exact.interval(0.9)
     found = {}
     for name in cases:
+        _, recipe, options = CASES[name]
         begin = time.perf_counter()
         try:
-            posterior = dpi.noise_aware_posterior(releases[CASES[name][1]], n_threads=1, seed=seed, **CASES[name][2])
+            posterior = dpi.noise_aware_posterior(releases[recipe], n_threads=1, seed=seed, **options)
         except NumericalError:
             continue
         spent = time.perf_counter() - begin

@@ -13,6 +13,7 @@ from dpinfer.inference.full_fit import (
     COUPLING_LEVEL,
     GRAM_BURN_IN,
     MODEL_BURN_IN,
+    coupling_findings,
     features_coupled,
     flat_full_posterior,
     gram_full_posterior,
@@ -435,6 +436,8 @@ def _fisher_tied(
     hessian_mean, hessian_variance = nodes.moments(nodes.hessian)
     share = np.asarray(run.expected(mean[None, :]).clipped_share)[0]
     score = pooled_slope_score(trace.side.regression(), trace.statistics, release.sample_rate)
+    verdict = check_statistics(trace.statistics, start.linearity_pvalue, names, slope_score=score).verdict
+    coupling, finding = coupling_findings(release, model)
     return Posterior(
         **common,
         burn_in=start.start,
@@ -453,8 +456,9 @@ def _fisher_tied(
             "n_steps_used": trace.statistics.count,
             "effective_weight": trace.statistics.weight,
             "burn_in_holds": start.holds,
-            "verdict": check_statistics(trace.statistics, start.linearity_pvalue, names, slope_score=score).verdict,
+            "verdict": verdict + finding,
             "expected_clipped_share": float(share),
+            **coupling,
         },
     )
 

@@ -19,7 +19,9 @@ from dpinfer.release import Release
 
 __all__ = [
     "COUPLING_LEVEL",
+    "GRAM_BURN_IN",
     "MODEL_BURN_IN",
+    "coupling_findings",
     "features_coupled",
     "flat_full_posterior",
     "gram_full_posterior",
@@ -93,6 +95,27 @@ def features_coupled(release: Release, model: LinearRegression) -> float:
     first, half = int(GRAM_BURN_IN * release.n_steps), int(_VARIANCE_BURN_IN * release.n_steps)
     trace = GramTrace.from_release(release, model, _fisher_run(release, model), first, half)
     return coupling_pvalue(trace.at(trace.variance.residual), trace.clip_slope * trace.n_records * declared)
+
+
+def coupling_findings(release: Release, model: Model | None) -> tuple[dict[str, float], str]:
+    """Return ``coupling_pvalue`` for the diagnostics of a diagonal posterior, and what to add to its verdict.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    release : Release
+    model : Model or None
+        Other than of linear regression: nothing is found.
+    """
+    if not isinstance(model, LinearRegression) or not suits_model_hessian(release, model):
+        return {}, ""
+    pvalue = features_coupled(release, model)
+    finding = (
+        " Features are correlated, as declared or as the trace shows: intervals with a diagonal Hessian do not hold; "
+        "use hessian='full'."
+    )
+    return {"coupling_pvalue": pvalue}, finding if pvalue < COUPLING_LEVEL else ""
 
 
 def flat_full_posterior(

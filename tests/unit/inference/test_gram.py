@@ -141,8 +141,13 @@ def test_the_default_is_full_where_the_trace_shows_correlation(correlated):
         parts.data + parts.privacy + parts.approximation, np.diag(posterior.distribution.covariance), rtol=1e-6
     )
     independent = private_release(3, correlation=0.0)[1]
-    assert noise_aware_posterior(independent, n_threads=1).hessian == "tied"
-    assert noise_aware_posterior(release, hessian="tied", n_threads=1).hessian == "tied"
+    plain = noise_aware_posterior(independent, n_threads=1)
+    assert plain.hessian == "tied"
+    assert "correlated" not in plain.diagnostics["verdict"]
+    tied = noise_aware_posterior(release, hessian="tied", n_threads=1)
+    assert tied.hessian == "tied"
+    assert tied.diagnostics["verdict"].endswith("use hessian='full'.")
+    assert tied.diagnostics["coupling_pvalue"] < 1e-6 < 0.01 < plain.diagnostics["coupling_pvalue"]
 
 
 def test_declared_correlation_needs_no_evidence():

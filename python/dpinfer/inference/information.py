@@ -261,8 +261,6 @@ class InformationDraws:
     information : (S, n, n) array
     location : (S, n) array
         Mean of the weights given each.
-    precision : (S, n, n) array
-        Precision of the weights given each.
     mean_noise : (n, n) array
         Covariance of the noise in the mean gradient over kappa.
     acceptance : float
@@ -272,7 +270,6 @@ class InformationDraws:
 
     information: FloatArray
     location: FloatArray
-    precision: FloatArray
     mean_noise: FloatArray
     acceptance: float
     rhat: float
@@ -374,11 +371,9 @@ def _with_weights(
     density: _Density, trace: InformationTrace, chain: HamiltonianDraws, prior_variance: float
 ) -> InformationDraws:
     hessians = np.stack([density.information(item) for item in chain.positions])
-    location, precision = np.empty(hessians.shape[:2]), np.empty_like(hessians)
-    for index, a in enumerate(hessians):
-        location[index], precision[index] = weights_given_information(trace, density.mean_noise, a, prior_variance)
+    location = np.stack([weights_given_information(trace, density.mean_noise, a, prior_variance)[0] for a in hessians])
     rhat = float(np.max(split_rhat(np.column_stack([location, chain.log_density]))))
-    return InformationDraws(hessians, location, precision, density.mean_noise, chain.acceptance, rhat)
+    return InformationDraws(hessians, location, density.mean_noise, chain.acceptance, rhat)
 
 
 def information_posterior(
@@ -407,10 +402,11 @@ def information_posterior(
     draws = information_draws(trace, expected, prior_variance=prior_variance, **sampling)
     hessians, location = draws.information, draws.location
     n = hessians.shape[1]
-    data, given = np.empty_like(location), np.empty_like(location)
-    factor = np.asarray(np.linalg.cholesky(draws.precision), dtype=np.float64)
+    data, given, factor = np.empty_like(location), np.empty_like(location), np.empty_like(hessians)
     for index, a in enumerate(hessians):
-        given[index] = np.diag(np.linalg.inv(draws.precision[index]))
+        _, precision = weights_given_information(trace, draws.mean_noise, a, prior_variance)
+        factor[index] = np.linalg.cholesky(precision)
+        given[index] = np.diag(np.linalg.inv(precision))
         a[np.diag_indices(n)] += 1.0 / prior_variance
         data[index] = np.diag(np.linalg.inv(a))
     # Rounding aside the noise can only widen.

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer.errors import NumericalError
 from dpinfer.inference.information import (
     InformationTrace,
     information_draws,
@@ -29,6 +30,7 @@ _TAIL = 1e-7
 _SMALLEST = 1e-300
 _NULL = 1e-10
 _ROUNDS = 2
+_FEWEST_DRAWS = 10.0
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ def gram_posterior(
     Raises
     ------
     NumericalError
-        If the draws did not converge in the end.
+        If the draws did not converge in the end, or hardly any agrees with the noise variance's trace.
 
     Notes
     -----
@@ -235,6 +237,13 @@ def gram_posterior(
     evidence = np.array([item.log_evidence for item in given])
     share = np.exp(evidence - evidence.max())
     share /= share.sum()
+    effective = float(1.0 / np.sum(share**2))
+    if check_convergence and effective < min(_FEWEST_DRAWS, size):
+        raise NumericalError(
+            f"the noise variance's trace contradicts nearly all draws of the Gram matrix: they are worth {effective:.1f}, "
+            f"at least {_FEWEST_DRAWS:g} are needed; the weights wander too far, use the recipe 'tied', or opt out "
+            "with check_convergence=False"
+        )
     rng = np.random.default_rng([seed, 1])
     # Systematic resampling: as many copies as the share says, up to rounding.
     chosen = np.minimum(np.searchsorted(np.cumsum(share), (np.arange(size) + rng.uniform()) / size), size - 1)
@@ -268,7 +277,7 @@ def gram_posterior(
         np.sqrt(np.maximum(total_squares / size - mean**2, 0.0)),
         draws.acceptance,
         draws.rhat,
-        float(1.0 / np.sum(share**2)),
+        effective,
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import dpinfer as dpi
+from dpinfer.errors import NumericalError
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.inference.coupling import coupling_pvalue
 from dpinfer.inference.full_fit import features_coupled
@@ -113,6 +114,20 @@ def test_one_weight_against_brute_force(rng):
     assert draws[:, 0].std() == pytest.approx(deviation, rel=0.12)
     assert values.mean() == pytest.approx(level, abs=0.15 * spread)
     assert values.std() == pytest.approx(spread, rel=0.15)
+
+
+def test_a_variance_that_no_draw_explains_is_an_error():
+    model = dpi.models.LinearRegression(1)
+    weights = InformationTrace(
+        50.0, RATE, np.zeros(1), np.zeros(1), np.array([[40.0]]), np.array([[RATE * 60.0 * 40.0]]), np.ones(1)
+    )
+    # Excursions of 1 at an information of about 60, and a mean square of the residuals below 0.5 with 60 records.
+    variance = VarianceTrace(0.5, 0.001, 1.0, np.zeros(1), np.ones((1, 1)), np.zeros(1))
+    trace = GramTrace(weights, variance, 60, 1.0, 1.0)
+    options = {"n_draws": 100, "n_warmup": 60, "seed": 0, "report": silent}
+    with pytest.raises(NumericalError, match="contradicts nearly all draws"):
+        gram_posterior(trace, model, check_convergence=True, **options)
+    assert gram_posterior(trace, model, check_convergence=False, **options).effective_draws < 10.0
 
 
 def test_correlated_features_are_covered_and_are_not_by_one_unknown_per_weight(correlated):

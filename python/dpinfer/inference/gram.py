@@ -240,9 +240,9 @@ def gram_posterior(
     effective = float(1.0 / np.sum(share**2))
     if check_convergence and effective < min(_FEWEST_DRAWS, size):
         raise NumericalError(
-            f"the noise variance's trace contradicts nearly all draws of the Gram matrix: they are worth {effective:.1f}, "
-            f"at least {_FEWEST_DRAWS:g} are needed; the weights wander too far, use the recipe 'tied', or opt out "
-            "with check_convergence=False"
+            "the noise variance's trace contradicts nearly all draws of the Gram matrix: they are worth "
+            f"{effective:.1f}, at least {_FEWEST_DRAWS:g} are needed; the weights wander too far, use the "
+            "recipe 'tied', or opt out with check_convergence=False"
         )
     rng = np.random.default_rng([seed, 1])
     # Systematic resampling: as many copies as the share says, up to rounding.

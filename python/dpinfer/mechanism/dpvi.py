@@ -112,7 +112,7 @@ def run_dpvi(
         follows (Jalko et al. 2023).
     recipe : {"tied", "steady", "plain", "paper"}, optional
         Fills what is not given.  "tied": :class:`dpinfer.mechanism.FisherScaling` with its start and steps; "steady":
-        the same with larger steps that do not shrink, :func:`dpinfer.mechanism.steady_rate`, for a linear regression
+        the same with steps of at least :func:`dpinfer.mechanism.steady_rate`, for a linear regression
         whose features may be correlated (docs/coverage.md): the iterate moves enough to show it; "plain": constant
         preconditioner and rate; "paper": the same with per_example and monte_carlo.  The default is "tied" for the
         conjugate models and linear regression, "plain" for the other models and where `grad_scale`, `learning_rate` or
@@ -210,14 +210,9 @@ def run_dpvi(
     max_grad_norm = _max_grad_norm(model, max_grad_norm, raw_ratio if scaled else None)
     if scaled and fisher is None:
         noise = plan.noise_multiplier * max_grad_norm / (plan.sample_rate * n_records)
-        steady = recipe == "steady"
-        rate = (
-            steady_rate(model.n_params, noise) if steady else largest_natural_rate(plan.n_steps, model.n_params, noise)
-        )
-        if steady:
-            rate = steady_rate(model.n_params, noise)
-        decay = float(plan.n_steps) if steady else FisherScaling.decay
-        fisher = FisherScaling(model, n_records, plan.sample_rate, plan.n_steps, largest_rate=rate, decay=decay)
+        rate = largest_natural_rate(plan.n_steps, model.n_params, noise)
+        least = steady_rate(model.n_params, noise) if recipe == "steady" else 0.0
+        fisher = FisherScaling(model, n_records, plan.sample_rate, plan.n_steps, largest_rate=rate, smallest_rate=least)
     settings = _Settings(
         loss=check_choice("loss", preset["loss"] if loss is None else loss, ("split", "per_example")),
         expectation=check_choice(

@@ -52,7 +52,7 @@ def largest_natural_rate(n_steps: int, n_params: int = 1, relative_noise: float 
 
 
 def steady_rate(n_params: int, relative_noise: float) -> float:
-    """Return the share of the distance to the optimum that every step of the recipe "steady" covers.
+    """Return the share of the distance to the optimum below which no step of the recipe "steady" shrinks.
 
     **Privacy.** Public numbers only.
 
@@ -66,9 +66,10 @@ def steady_rate(n_params: int, relative_noise: float) -> float:
     -------
     float in (0, 1/2]
         1 / n_params: whatever their correlations, no direction of n features has more than n times the information of
-        one, so that no step overshoots; or less where the iterate would wander too far.
+        one, so that no step overshoots; or less, so that the stationary variances, in units of 1 / I, add up to at
+        most 1/20: more excursions cannot be told from the noise variance where information is less than declared.
     """
-    return min(0.5, 1.0 / n_params, 1.0 / max(n_params * relative_noise**2, 1e-300))
+    return min(0.5, 1.0 / n_params, 0.1 / max(n_params * relative_noise**2, 1e-300))
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class FisherScaling:
 
     With I_j the per-record expected information of parameter j at the iterate, beta_loc = I**(-1/2) and
     beta_raw = rho / (s s' I); the steps are ``rate(t) / (kappa N I)`` for loc and
-    ``rate(t) / (kappa s'**2 (N I + 1 / s**2))`` for raw_scale, with ``rate(t) = min(r, a / (t + 1))``.
+    ``rate(t) / (kappa s'**2 (N I + 1 / s**2))`` for raw_scale, with ``rate(t) = max(r0, min(r, a / (t + 1)))``.
 
     **Privacy.** Depends on past releases and public numbers only: no privacy cost.
 
@@ -99,6 +100,8 @@ class FisherScaling:
     tolerance : float
         How far, as a standard deviation of the logarithm, the true information per record may be off what the model
         expects; the posterior takes it as the prior of their ratio.
+    smallest_rate : float in [0, 1)
+        r0, below which no step shrinks; see :func:`steady_rate`.
 
     Raises
     ------
@@ -120,6 +123,7 @@ class FisherScaling:
     largest_rate: float | None = None
     decay: float = 3.0
     tolerance: float = 0.1
+    smallest_rate: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, InformedModel):
@@ -130,6 +134,7 @@ class FisherScaling:
         check_interval("raw_ratio", self.raw_ratio, 0.0)
         check_interval("tolerance", self.tolerance, 0.0)
         check_interval("decay", self.decay, 0.0)
+        check_interval("smallest_rate", self.smallest_rate, 0.0, 1.0, low_open=False)
         largest = largest_natural_rate(self.n_steps) if self.largest_rate is None else self.largest_rate
         object.__setattr__(self, "largest_rate", check_interval("largest_rate", largest, 0.0, 1.0))
 
@@ -141,7 +146,7 @@ class FisherScaling:
 
     def rate(self, step: int) -> float:
         """Return the share of the distance to the optimum that a step covers."""
-        return min(float(self.largest_rate or 0.0), self.decay / (step + 1.0))
+        return max(self.smallest_rate, min(float(self.largest_rate or 0.0), self.decay / (step + 1.0)))
 
     def start(self) -> FloatArray:
         """Return (loc, raw_scale): the prior's mean, and the scale that N records of the expected information leave."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,15 @@ from dpinfer.errors import NumericalError
 from dpinfer.inference.hamiltonian import HamiltonianDraws, hamiltonian_draws, split_rhat
 from dpinfer.inference.theta import DrawnTheta, VarianceParts
 
-__all__ = ["InformationPosterior", "InformationTrace", "information_posterior"]
+__all__ = [
+    "InformationDraws",
+    "InformationPosterior",
+    "InformationTrace",
+    "information_draws",
+    "information_mode",
+    "information_posterior",
+    "weights_given_information",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -30,28 +39,31 @@ class InformationTrace:
 
     Parameters
     ----------
-    n_steps : int
-        Steps used, T.
+    weight : float
+        Sum of the steps' weights; T where the noise is the same at every step.
     sample_rate : float
         kappa.
     position_mean : (n,) array
     gradient_mean : (n,) array
         Of the likelihood's part of the gradients.
     gram : (n, n) array
-        Sum of the outer products of the centred positions.
+        Weighted sum of the outer products of the centred positions.
     cross : (n, n) array
-        Sum of (centred gradient) (centred position)'.
+        Weighted sum of (centred gradient) (centred position)'.
     noise_variance : (n,) array
-        tau**2.
+        tau**2, at a step of weight 1.
+    score_variance : float
+        Variance of the records' score given the weights, over the information: 1 in a model without a noise variance.
     """
 
-    n_steps: int
+    weight: float
     sample_rate: float
     position_mean: FloatArray
     gradient_mean: FloatArray
     gram: FloatArray
     cross: FloatArray
     noise_variance: FloatArray
+    score_variance: float = 1.0
 
     @classmethod
     def build(
@@ -62,18 +74,32 @@ class InformationTrace:
         *,
         sample_rate: float,
         prior_variance: float,
+        step_weight: FloatArray | None = None,
     ) -> "InformationTrace":
-        """Reduce T steps, positions and gradients (T, n), noise (n,), of a model with weights N(0, prior_variance)."""
+        """Reduce T steps of a model with weights N(0, prior_variance).
+
+        Parameters
+        ----------
+        positions, gradients : (T, n) arrays
+        noise_stddev : (n,) array
+            At a step of weight 1.
+        sample_rate, prior_variance : float
+        step_weight : (T,) array, optional
+            The noise of a step is noise_stddev over its root; 1 by default.
+        """
+        weight = np.ones(positions.shape[0]) if step_weight is None else step_weight
+        total = float(weight.sum())
         likelihood = gradients - sample_rate / prior_variance * positions
-        position_mean, gradient_mean = positions.mean(axis=0), likelihood.mean(axis=0)
+        position_mean, gradient_mean = weight @ positions / total, weight @ likelihood / total
         centred = positions - position_mean
+        weighted = centred * weight[:, None]
         return cls(
-            n_steps=positions.shape[0],
+            weight=total,
             sample_rate=sample_rate,
             position_mean=position_mean,
             gradient_mean=gradient_mean,
-            gram=centred.T @ centred,
-            cross=(likelihood - gradient_mean).T @ centred,
+            gram=weighted.T @ centred,
+            cross=(likelihood - gradient_mean).T @ weighted,
             noise_variance=noise_stddev**2,
         )
 
@@ -136,9 +162,9 @@ class _Density:
         self._penalty = self._degrees * (ratio.T @ ratio)
         # Poisson sampling adds the records' own spread, close to the information, to the privacy noise.
         rate = trace.sample_rate
-        noise = np.diag(trace.noise_variance) + rate * (1.0 - rate) * inside
+        noise = np.diag(trace.noise_variance) + rate * (1.0 - rate) * trace.score_variance * inside
         self._weight = np.linalg.inv(noise)
-        self._mean_noise = noise / (rate**2 * trace.n_steps)
+        self.mean_noise = noise / (rate**2 * trace.weight)
         cross = self._weight @ trace.cross
         self._linear = 0.5 * rate * (cross + cross.T)
         excursions = np.einsum("ik,ij,jk->k", vectors, trace.gram, vectors)
@@ -182,9 +208,9 @@ class _Density:
         square = trace.sample_rate**2
         value = -0.5 * square * np.sum(weighted * a) + np.sum(self._linear * a)
         slope = self._linear - 0.5 * square * (weighted + weighted.T)
-        # Mean gradient, weights and records integrated out: v ~ N(A x, s^2 A^2 + A + noise).
+        # Mean gradient, weights and records integrated out: v ~ N(A x, s^2 A^2 + A + noise), A times their variance.
         half = a @ a
-        total = variance * half + a + self._mean_noise
+        total = variance * half + trace.score_variance * a + self.mean_noise
         chol, failed = linalg.lapack.dpotrf(total, lower=1)
         if failed:
             return -math.inf, coordinates
@@ -196,7 +222,7 @@ class _Density:
         middle = 0.5 * (np.outer(solved, solved) - inverse)
         product = middle @ a
         shift = np.outer(solved, trace.position_mean)
-        slope = slope + variance * (product + product.T) + middle + 0.5 * (shift + shift.T)
+        slope = slope + variance * (product + product.T) + trace.score_variance * middle + 0.5 * (shift + shift.T)
         # Wishart prior of W = (R B)(R B)', with the Jacobian of B.
         pull = self._penalty @ factor
         entries = coordinates * self._scale
@@ -205,17 +231,74 @@ class _Density:
         gradient[self._diagonal] = gradient[self._diagonal] * np.diag(factor) + self._log_power
         return float(value), np.asarray(gradient * self._scale)
 
-    def weights(self, a: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return mean (n,) and precision (n, n) of the weights given the information and the trace."""
-        trace = self._trace
-        known = np.linalg.solve(a + self._mean_noise, a)
-        precision = a @ known + np.eye(a.shape[0]) / self._prior_variance
-        precision = 0.5 * (precision + precision.T)
-        observed = a @ trace.position_mean - trace.gradient_mean / trace.sample_rate
-        return np.asarray(np.linalg.solve(precision, known.T @ observed)), np.asarray(precision)
+
+def weights_given_information(
+    trace: InformationTrace, mean_noise: FloatArray, information: FloatArray, prior_variance: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return mean (n,) and precision (n, n) of the weights given the information and the trace.
+
+    Parameters
+    ----------
+    trace : InformationTrace
+    mean_noise : (n, n) array
+        Covariance of the noise in the mean gradient over kappa.
+    information : (n, n) array
+    prior_variance : float
+    """
+    known = np.linalg.solve(trace.score_variance * information + mean_noise, information)
+    precision = information @ known + np.eye(information.shape[0]) / prior_variance
+    precision = 0.5 * (precision + precision.T)
+    observed = information @ trace.position_mean - trace.gradient_mean / trace.sample_rate
+    return np.asarray(np.linalg.solve(precision, known.T @ observed)), np.asarray(precision)
 
 
-def information_posterior(
+@dataclass(frozen=True)
+class InformationDraws:
+    """Result of :func:`information_draws`, S draws.
+
+    Parameters
+    ----------
+    information : (S, n, n) array
+    location : (S, n) array
+        Mean of the weights given each.
+    mean_noise : (n, n) array
+        Covariance of the noise in the mean gradient over kappa.
+    acceptance : float
+    rhat : float
+        Largest split R-hat of the conditional means and the log density.
+    """
+
+    information: FloatArray
+    location: FloatArray
+    mean_noise: FloatArray
+    acceptance: float
+    rhat: float
+
+
+def information_mode(trace: InformationTrace, expected: FloatArray, *, prior_variance: float) -> FloatArray:
+    """Return the mode of the information's posterior, (n, n); arguments as in :func:`information_draws`.
+
+    **Privacy.** Post-processing of a Release.
+    """
+    density = _Density(trace, expected, prior_variance)
+    _climb(density, 1)
+    return density.information(density.start())
+
+
+def _climb(density: _Density, stages: int) -> None:
+    """Centre the density at its mode, in rounds of L-BFGS."""
+    for _ in range(stages):
+        mode = optimize.minimize(
+            lambda x: tuple(-part for part in density(x)),
+            density.start(),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": _MODE_ITERATIONS},
+        )
+        density.centre(density.information(mode.x))
+
+
+def information_draws(
     trace: InformationTrace,
     expected: FloatArray,
     *,
@@ -225,8 +308,8 @@ def information_posterior(
     seed: int,
     check_convergence: bool,
     report: Callable[[int, int], object],
-) -> InformationPosterior:
-    """Draw the information matrix from its posterior, and the weights' normal distribution given each draw.
+) -> InformationDraws:
+    """Draw the information matrix from its posterior.
 
     **Privacy.** Post-processing of a Release.
 
@@ -247,7 +330,7 @@ def information_posterior(
 
     Returns
     -------
-    InformationPosterior
+    InformationDraws
 
     Raises
     ------
@@ -262,15 +345,7 @@ def information_posterior(
     orders of magnitude).
     """
     density = _Density(trace, expected, prior_variance)
-    for _ in range(_MODE_STAGES):
-        mode = optimize.minimize(
-            lambda x: tuple(-part for part in density(x)),
-            density.start(),
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": _MODE_ITERATIONS},
-        )
-        density.centre(density.information(mode.x))
+    _climb(density, _MODE_STAGES)
     rng, start = np.random.default_rng(seed), density.start()
     for attempt in range(_MOST_CHAINS):
         chain = hamiltonian_draws(
@@ -282,7 +357,7 @@ def information_posterior(
             rng=rng,
             report=report,
         )
-        result = _collect(density, chain, prior_variance)
+        result = _with_weights(density, trace, chain, prior_variance)
         if result.rhat <= _LARGEST_RHAT or not check_convergence:
             return result
         start = chain.positions[-1]
@@ -292,19 +367,48 @@ def information_posterior(
     )
 
 
-def _collect(density: _Density, chain: HamiltonianDraws, prior_variance: float) -> InformationPosterior:
-    size = chain.positions.shape[0]
+def _with_weights(
+    density: _Density, trace: InformationTrace, chain: HamiltonianDraws, prior_variance: float
+) -> InformationDraws:
     hessians = np.stack([density.information(item) for item in chain.positions])
+    location = np.stack([weights_given_information(trace, density.mean_noise, a, prior_variance)[0] for a in hessians])
+    rhat = float(np.max(split_rhat(np.column_stack([location, chain.log_density]))))
+    return InformationDraws(hessians, location, density.mean_noise, chain.acceptance, rhat)
+
+
+def information_posterior(
+    trace: InformationTrace, expected: FloatArray, *, prior_variance: float, **sampling: Any
+) -> InformationPosterior:
+    """Draw the information matrix from its posterior, and the weights' normal distribution given each draw.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    trace, expected, prior_variance
+        As in :func:`information_draws`.
+    **sampling
+        The other arguments of :func:`information_draws`.
+
+    Returns
+    -------
+    InformationPosterior
+
+    Raises
+    ------
+    NumericalError
+        If the chain did not converge in the end.
+    """
+    draws = information_draws(trace, expected, prior_variance=prior_variance, **sampling)
+    hessians, location = draws.information, draws.location
     n = hessians.shape[1]
-    location, data, given = np.empty((size, n)), np.empty((size, n)), np.empty((size, n))
-    factor = np.empty((size, n, n))
+    data, given, factor = np.empty_like(location), np.empty_like(location), np.empty_like(hessians)
     for index, a in enumerate(hessians):
-        location[index], precision = density.weights(a)
+        _, precision = weights_given_information(trace, draws.mean_noise, a, prior_variance)
         factor[index] = np.linalg.cholesky(precision)
         given[index] = np.diag(np.linalg.inv(precision))
         a[np.diag_indices(n)] += 1.0 / prior_variance
         data[index] = np.diag(np.linalg.inv(a))
-    rhat = float(np.max(split_rhat(np.column_stack([location, chain.log_density]))))
     # Rounding aside the noise can only widen.
     privacy = np.maximum(np.mean(given - data, axis=0), 0.0)
     between = np.var(location, axis=0)
@@ -315,6 +419,6 @@ def _collect(density: _Density, chain: HamiltonianDraws, prior_variance: float) 
         np.sqrt(privacy + between),
         hessians.mean(axis=0),
         hessians.std(axis=0),
-        chain.acceptance,
-        rhat,
+        draws.acceptance,
+        draws.rhat,
     )

@@ -19,7 +19,14 @@ from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, privat
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.records import check_conjugate_records, check_records
 from dpinfer.mechanism.run_state import hash_numbers, restore, snapshot
-from dpinfer.mechanism.scaling import FisherScaling, GradScale, LearningRate, StepPolicy, largest_natural_rate
+from dpinfer.mechanism.scaling import (
+    FisherScaling,
+    GradScale,
+    LearningRate,
+    StepPolicy,
+    largest_natural_rate,
+    steady_rate,
+)
 from dpinfer.mechanism.sessions import ConjugateSession, GlmSession, GradientSession, SessionSettings
 from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model, default_max_grad_norm
 from dpinfer.models.bijectors import sigmoid, softplus
@@ -33,6 +40,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "paper": {"loss": "per_example", "expectation": "monte_carlo", "gradient": "reparameterised"},
     "plain": {"loss": "split", "expectation": "quadrature", "gradient": "reparameterised"},
     "tied": {"loss": "split", "expectation": "quadrature", "gradient": "reparameterised"},
+    "steady": {"loss": "split", "expectation": "quadrature", "gradient": "reparameterised"},
 }
 _PAPER_RAW_SCALE = 550.0
 _PAPER_CONJUGATE_RAW_SCALE = 100.0
@@ -103,11 +111,13 @@ def run_dpvi(
         Whether both gradients are released, or the gradient at one sampled theta per step, from which the other
         follows (Jalko et al. 2023).  With Fisher scaling (``recipe="tied"``) the spread of the samples is public and
         follows no gradient: the release is that of natural steps on theta, half as long.
-    recipe : {"tied", "plain", "paper"}, optional
-        Fills what is not given.  "tied": :class:`dpinfer.mechanism.FisherScaling` with its start and steps; "plain":
-        constant preconditioner and rate; "paper": the same with per_example and monte_carlo.  The default is "tied" for
-        the conjugate models and linear regression, "plain" for the other models (whose features are often correlated:
-        docs/coverage.md) and where `grad_scale`, `learning_rate` or aligned gradients are given.
+    recipe : {"tied", "steady", "plain", "paper"}, optional
+        Fills what is not given.  "tied": :class:`dpinfer.mechanism.FisherScaling` with its start and steps; "steady":
+        the same with steps of at least :func:`dpinfer.mechanism.steady_rate`, for a linear regression
+        whose features may be correlated (docs/coverage.md): the iterate moves enough to show it; "plain": constant
+        preconditioner and rate; "paper": the same with per_example and monte_carlo.  The default is "tied" for the
+        conjugate models and linear regression, "plain" for the other models and where `grad_scale`, `learning_rate` or
+        aligned gradients are given.
     n_draws : int
         Draws per step for "monte_carlo".
     n_nodes : int
@@ -188,9 +198,9 @@ def run_dpvi(
     fisher = None
     if isinstance(grad_scale, FisherScaling):
         fisher, grad_scale = grad_scale, None
-    scaled = fisher is not None or recipe == "tied"
+    scaled = fisher is not None or recipe in ("tied", "steady")
     if scaled and fisher is None and (grad_scale is not None or learning_rate is not None):
-        raise ValueError("recipe 'tied' must not be given with grad_scale or learning_rate: it has its own")
+        raise ValueError(f"recipe {recipe!r} must not be given with grad_scale or learning_rate: it has its own")
     if scaled and learning_rate is not None:
         raise ValueError("learning_rate must not be given with Fisher scaling")
     if fisher is not None and (
@@ -203,7 +213,8 @@ def run_dpvi(
     if scaled and fisher is None:
         noise = plan.noise_multiplier * max_grad_norm / (plan.sample_rate * n_records)
         rate = largest_natural_rate(plan.n_steps, model.n_params, noise)
-        fisher = FisherScaling(model, n_records, plan.sample_rate, plan.n_steps, largest_rate=rate)
+        least = steady_rate(model.n_params, noise) if recipe == "steady" else 0.0
+        fisher = FisherScaling(model, n_records, plan.sample_rate, plan.n_steps, largest_rate=rate, smallest_rate=least)
     settings = _Settings(
         loss=check_choice("loss", preset["loss"] if loss is None else loss, ("split", "per_example")),
         expectation=check_choice(

@@ -11,7 +11,15 @@ from dpinfer._validate import check_choice, check_float_array, check_integer, ch
 from dpinfer.models import InformedModel, Model
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 
-__all__ = ["FisherScaling", "GradScale", "LearningRate", "Schedule", "StepPolicy", "largest_natural_rate"]
+__all__ = [
+    "FisherScaling",
+    "GradScale",
+    "LearningRate",
+    "Schedule",
+    "StepPolicy",
+    "largest_natural_rate",
+    "steady_rate",
+]
 
 FloatArray = npt.NDArray[np.float64]
 Schedule = Callable[[int, FloatArray], npt.ArrayLike]
@@ -43,14 +51,35 @@ def largest_natural_rate(n_steps: int, n_params: int = 1, relative_noise: float 
     return min(0.5, 50.0 / n_steps, 1.0 / max(n_params * relative_noise**2, 1e-300))
 
 
+def steady_rate(n_params: int, relative_noise: float) -> float:
+    """Return the share of the distance to the optimum below which no step of the recipe "steady" shrinks.
+
+    **Privacy.** Public numbers only.
+
+    Parameters
+    ----------
+    n_params : int
+    relative_noise : float
+        As in :func:`largest_natural_rate`.
+
+    Returns
+    -------
+    float in (0, 1/2]
+        1 / n_params: whatever their correlations, no direction of n features has more than n times the information of
+        one, so that no step overshoots; or less, so that the stationary variances, in units of 1 / I, add up to at
+        most 1/20: more excursions cannot be told from the noise variance where information is less than declared.
+    """
+    return min(0.5, 1.0 / n_params, 0.1 / max(n_params * relative_noise**2, 1e-300))
+
+
 @dataclass(frozen=True)
 class FisherScaling:
     """Preconditioner and natural steps from the model's expected information at the released iterate.
 
     With I_j the per-record expected information of parameter j at the iterate, beta_loc = I**(-1/2) and
     beta_raw = rho / (s s' I); the steps are ``rate(t) / (kappa N I)`` for loc and
-    ``rate(t) / (kappa s'**2 (N I + 1 / s**2))`` for raw_scale, with ``rate(t) = min(r, a / (t + 1))``.  For aligned
-    gradients I is taken at the sampled theta_t, raw_scale has no gradient, and `raw_ratio` is not used.
+    ``rate(t) / (kappa s'**2 (N I + 1 / s**2))`` for raw_scale, with ``rate(t) = max(r0, min(r, a / (t + 1)))``.  For
+    aligned gradients I is taken at the sampled theta_t, raw_scale has no gradient, and `raw_ratio` is not used.
 
     **Privacy.** Depends on past releases and public numbers only: no privacy cost.
 
@@ -76,6 +105,8 @@ class FisherScaling:
         c, for aligned gradients only: they are taken at theta_t ~ N(loc, (c s)**2), where s = (N I)**(-1/2) follows loc
         and no gradient.  The draws tell the Hessian to a relative error of ``sigma C / (kappa c sqrt(N T))``; far from
         loc the loss is less quadratic, and a record's gradient larger.
+    smallest_rate : float in [0, 1)
+        r0, below which no step shrinks; see :func:`steady_rate`.
 
     Raises
     ------
@@ -98,6 +129,7 @@ class FisherScaling:
     decay: float = 3.0
     tolerance: float = 0.1
     excursion: float = 2.0
+    smallest_rate: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, InformedModel):
@@ -109,6 +141,7 @@ class FisherScaling:
         check_interval("tolerance", self.tolerance, 0.0)
         check_interval("decay", self.decay, 0.0)
         check_interval("excursion", self.excursion, 0.0, 1e6, high_open=False)
+        check_interval("smallest_rate", self.smallest_rate, 0.0, 1.0, low_open=False)
         largest = largest_natural_rate(self.n_steps) if self.largest_rate is None else self.largest_rate
         object.__setattr__(self, "largest_rate", check_interval("largest_rate", largest, 0.0, 1.0))
 
@@ -120,7 +153,7 @@ class FisherScaling:
 
     def rate(self, step: int) -> float:
         """Return the share of the distance to the optimum that a step covers."""
-        return min(float(self.largest_rate or 0.0), self.decay / (step + 1.0))
+        return max(self.smallest_rate, min(float(self.largest_rate or 0.0), self.decay / (step + 1.0)))
 
     def start(self) -> FloatArray:
         """Return (loc, raw_scale): the prior's mean, and the scale that N records of the expected information leave."""

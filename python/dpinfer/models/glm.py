@@ -170,15 +170,27 @@ class GeneralizedLinearModel(Model):
             weights = weights + np.square(scale[..., : self.n_coef])
         return np.asarray(weights @ self.second_moments)
 
+    def reference_design(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Return normal features with the public moments, the constant's column included, (size, n_coef)."""
+        design = np.ones((size, self.n_coef))
+        values = rng.normal(size=(size, self.n_features))
+        if self.feature_moments is None:
+            design[:, : self.n_features] = values * np.asarray(self.feature_scale)
+            return design
+        moments = np.array(self.feature_moments)
+        mean = moments[-1, :-1]
+        variances, axes = np.linalg.eigh(moments[:-1, :-1] - np.outer(mean, mean))
+        design[:, : self.n_features] = mean + values @ (axes * np.sqrt(np.maximum(variances, 0.0))).T
+        return design
+
     def reference_records(
         self, loc: FloatArray, size: int, rng: np.random.Generator
     ) -> tuple[tuple[FloatArray, FloatArray], FloatArray]:
         """Return simulated ((design (size, n_coef), response (size,)), equal weights) at theta = loc.
 
-        Features are normal and uncorrelated, with the public second moments.
+        Features are normal, with the public moments.
         """
-        design = np.ones((size, self.n_coef))
-        design[:, : self.n_features] = rng.normal(size=(size, self.n_features)) * np.asarray(self.feature_scale)
+        design = self.reference_design(size, rng)
         records = (design, self._draw_response(design @ loc[: self.n_coef], self.constrain(loc), rng))
         return records, np.full(size, 1.0 / size)
 

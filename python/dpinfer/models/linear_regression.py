@@ -96,12 +96,15 @@ class LinearRegression(GeneralizedLinearModel):
     def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
         """Return the gradient of the log prior at one theta (n,)."""
         weights, rho = theta[:-1], float(theta[-1])
-        variance, slope = float(softplus(rho)), float(sigmoid(rho))
-        scale2 = self.prior_scale**2
-        quadratic = 0.5 * float(weights @ weights) / scale2 + self.variance_rate
+        last = self.log_prior_slope(weights @ weights, theta[-1])
+        return np.append(-weights / (self.prior_scale**2 * float(softplus(rho))), last)
+
+    def log_prior_slope(self, squares: FloatArray, rho: FloatArray) -> FloatArray:
+        """Return d log prior / d rho, any shape, from the sum of the squared weights and rho."""
+        variance, slope = softplus(rho), sigmoid(rho)
+        quadratic = 0.5 * squares / self.prior_scale**2 + self.variance_rate
         power = 0.5 * self.n_coef + self.variance_shape + 1.0
-        last = (quadratic / variance**2 - power / variance) * slope + float(sigmoid(-rho))
-        return np.append(-weights / (scale2 * variance), last)
+        return np.asarray((quadratic / variance**2 - power / variance) * slope + sigmoid(-rho))
 
     def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
         """Return E[x_j**2] / variance for a weight, (d log variance / d rho)**2 / 2 for rho; (..., n)."""
@@ -118,8 +121,7 @@ class LinearRegression(GeneralizedLinearModel):
         exactly zero; the sizes of the residuals are a shuffled stratified sample of the half-normal.
         """
         half = (size + 1) // 2
-        design = np.ones((half, self.n_coef))
-        design[:, : self.n_features] = rng.normal(size=(half, self.n_features)) * np.asarray(self.feature_scale)
+        design = self.reference_design(half, rng)
         strata = (rng.permutation(half) + rng.uniform(size=half)) / half
         residual = np.sqrt(softplus(loc[-1])) * special.ndtri(0.5 + 0.5 * strata)
         mean = design @ loc[: self.n_coef]

@@ -9,7 +9,12 @@ import dpinfer as dpi
 from dpinfer.errors import NumericalError
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.inference.hamiltonian import hamiltonian_draws, split_rhat
-from dpinfer.inference.information import InformationTrace, _Density, information_posterior
+from dpinfer.inference.information import (
+    InformationTrace,
+    _Density,
+    information_posterior,
+    weights_given_information,
+)
 from dpinfer.testing import InsecureRNG
 
 RATE = 0.1
@@ -114,7 +119,8 @@ def test_scores_are_standard_and_are_not_where_the_information_is_taken_as_known
         root = np.linalg.cholesky(posterior.theta.covariance)
         unknown.append(np.linalg.solve(root, weights - posterior.theta.marginals.mean))
         trace = InformationTrace.build(positions, gradients, np.full(n, noise), sample_rate=RATE, prior_variance=1.0)
-        mean, precision = _Density(trace, expected, 1.0).weights(expected)
+        mean_noise = _Density(trace, expected, 1.0).mean_noise
+        mean, precision = weights_given_information(trace, mean_noise, expected, 1.0)
         known.append(np.linalg.cholesky(precision).T @ (weights - mean))
     low, high = stats.chi2.ppf([0.5e-6, 1.0 - 0.5e-6], runs * n)
     assert low < np.sum(np.square(unknown)) < high

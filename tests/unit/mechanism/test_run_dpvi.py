@@ -10,7 +10,7 @@ from tests.reference import dpvi_gradients as oracle
 
 import dpinfer as dpi
 from dpinfer.errors import InsecureReleaseError, RecordError
-from dpinfer.mechanism import FisherScaling, OSRandomSource, _native
+from dpinfer.mechanism import FisherScaling, OSRandomSource, _native, steady_rate
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.models.bijectors import softplus
 from dpinfer.testing import InsecureRNG
@@ -193,6 +193,9 @@ def test_fisher_scaling(records):
     np.testing.assert_allclose(fisher.learning_rate(9, params)[:3], 3.0 / 10.0 * natural)
     np.testing.assert_allclose(fisher.learning_rate(0, params)[:3], 0.5 * natural)  # 50 / 100 steps
     assert FisherScaling(model, 400, 0.3, 1000).rate(0) == 0.05
+    steady = FisherScaling(model, 400, 0.3, 1000, smallest_rate=steady_rate(4, 0.1))
+    assert [steady.rate(step) for step in (0, 999)] == [0.25, 0.25]
+    assert steady_rate(4, 2.0) == pytest.approx(0.1 / 16.0)
     loc, raw = np.split(fisher.start(), 2)
     np.testing.assert_array_equal(loc, 0.0)
     np.testing.assert_allclose(softplus(raw), (400 * np.array([0.25, 1.0, 2.25])) ** -0.5)

@@ -412,26 +412,17 @@ def _fisher_tied(
 ) -> Posterior:
     """Return the tied posterior of a Fisher-scaled run."""
     model: Model | None = common["model"]
-    settings = release.settings
-    if model is None or release.n_records is None or release.grad_scale is None or release.max_grad_norm is None:
+    if model is None:
         raise ValueError("release must hold its model, n_records, grad_scale and max_grad_norm: it is Fisher-scaled")
     if prior not in ("weak", "model"):
         raise ValueError("prior must be 'weak' or 'model' for the tied posterior of a Fisher-scaled run")
-    run = FisherRun(
-        model=model,
-        n_records=release.n_records,
-        sample_rate=release.sample_rate,
-        noise_multiplier=float(release.noise_multiplier or 0.0),
-        max_grad_norm=release.max_grad_norm,
-        raw_ratio=float(settings["raw_ratio"]),
-        tolerance=float(settings["tolerance"]),
-    )
+    run = FisherRun.from_release(release, model)
     names = release.gradient_names[: release.n_params]
     trace = TiedTrace.from_release(release, model, start.start, n_threads=n_threads)
     trace.statistics.check_moving(names)
     optimum = None
     if prior == "model":
-        optimum = optimum_under_model(model, release.n_records, with_scales=False)
+        optimum = optimum_under_model(model, run.n_records, with_scales=False)
     nodes = fisher_tied_nodes(trace, run, names, extra_noise=extra_noise, optimum=optimum, n_threads=n_threads)
     mean, variance = nodes.moments(nodes.mean, nodes.variance)
     hessian_mean, hessian_variance = nodes.moments(nodes.hessian)

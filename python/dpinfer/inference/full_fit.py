@@ -63,17 +63,7 @@ def suits_model_hessian(release: Release, model: Model | None) -> bool:
 
 def _fisher_run(release: Release, model: LinearRegression) -> FisherRun | None:
     """Return the settings of a Fisher-scaled release, None for another."""
-    if release.settings.get("scaling") != "fisher" or release.max_grad_norm is None:
-        return None
-    return FisherRun(
-        model=model,
-        n_records=int(release.n_records or 0),
-        sample_rate=release.sample_rate,
-        noise_multiplier=float(release.noise_multiplier or 0.0),
-        max_grad_norm=release.max_grad_norm,
-        raw_ratio=float(release.settings["raw_ratio"]),
-        tolerance=float(release.settings["tolerance"]),
-    )
+    return FisherRun.from_release(release, model) if release.settings.get("scaling") == "fisher" else None
 
 
 def features_coupled(release: Release, model: LinearRegression) -> float:

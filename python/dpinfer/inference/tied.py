@@ -235,6 +235,29 @@ class FisherRun:
     raw_ratio: float
     tolerance: float
 
+    @classmethod
+    def from_release(cls, release: Release, model: Model) -> "FisherRun":
+        """Return the settings of a Fisher-scaled release.
+
+        Raises
+        ------
+        ValueError
+            If the release lacks one.
+        """
+        if release.n_records is None or release.grad_scale is None or release.max_grad_norm is None:
+            raise ValueError(
+                "release must hold its model, n_records, grad_scale and max_grad_norm: it is Fisher-scaled"
+            )
+        return cls(
+            model=model,
+            n_records=release.n_records,
+            sample_rate=release.sample_rate,
+            noise_multiplier=float(release.noise_multiplier or 0.0),
+            max_grad_norm=release.max_grad_norm,
+            raw_ratio=float(release.settings["raw_ratio"]),
+            tolerance=float(release.settings["tolerance"]),
+        )
+
     def expected(self, positions: FloatArray, ratio: FloatArray | None = None) -> ExpectedGradients:
         """Return the expected gradients at positions (runs, n), with a leading axis: runs, or 1 where they agree.
 

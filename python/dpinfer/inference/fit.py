@@ -83,7 +83,7 @@ def noise_aware_posterior(
     burn_in : "auto", float in [0, 1), or int
         First step used: found by a trend test (false-positive rate 0.01), a share of the steps, or a number of steps.
         For the tied posterior of a Fisher-scaled run "auto" is :func:`fisher_burn_in`, for a full Hessian under its
-        model 0.15.
+        model 0.15 (linear regression 0.1, and half of the steps for its noise variance).
         For "averaged", "auto" uses the last half at most.
     prior : {"auto", "weak", "model", "empirical"} or TracePrior
         See :func:`dpinfer.inference.priors.coordinate_priors`.  With ``hessian="full"``: "model" is the model's prior
@@ -130,7 +130,7 @@ def noise_aware_posterior(
 
     The intervals of "tied" are wrong for a linear regression with correlated features.  At a small epsilon the trace
     does not always show a correlation: where it is to be expected, ask for "full" (and run the mechanism with
-    ``recipe="steady"``, whose larger steps tell the correlations): docs/coverage.md.
+    ``recipe="steady"``, whose larger steps tell correlations at large epsilon): docs/coverage.md.
 
     Examples
     --------

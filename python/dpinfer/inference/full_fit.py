@@ -58,7 +58,9 @@ def suits_model_hessian(release: Release, model: Model | None) -> bool:
     if not isinstance(model, LinearRegression):
         return has_model_hessian(model) and release.noise_stddev.ndim == 1
     noise = np.atleast_2d(release.noise_stddev)[:, : model.n_coef]
-    return release.family == "mean_field" and bool(np.allclose(noise * noise[0, 0], noise[:, :1] * noise[0], rtol=1e-9))
+    return release.family == "mean_field" and bool(
+        np.allclose(noise * noise[0, 0], noise[:, :1] * noise[0], rtol=1e-9, atol=0.0)
+    )
 
 
 def _fisher_run(release: Release, model: LinearRegression) -> FisherRun | None:

@@ -31,6 +31,7 @@ CASES = {
     "full": ("default: full Hessian under the model", "plain", {}),
     "diagonal": ("diagonal Hessian, weak prior", "plain", {"hessian": "diagonal", "prior": "weak"}),
     "diagonal-model": ("diagonal Hessian, model prior", "plain", {"hessian": "diagonal", "prior": "model"}),
+    "plain-tied": ("tied Hessian, model prior", "plain", {"hessian": "tied", "prior": "model"}),
     "averaged": ("averaged (not noise-aware)", "plain", {"method": "averaged"}),
     "naive": ("naive (not noise-aware)", "plain", {"method": "naive"}),
     "tied": ("recipe tied, weak prior", "tied", {"prior": "weak"}),

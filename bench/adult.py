@@ -7,7 +7,8 @@ norm of an encoded record under the schema's constants, and was not chosen blind
 this test set, gradient norms of the training set had been looked at, and its first posterior was picked on labels
 simulated on Adult's own columns.  So its rows may be optimistic.
 RMSE of the calibration curve in 10 equal-count bins of the test predictions, as in Table 3 of the paper, with its
-standard deviation over repeats and the Monte Carlo error of the mean.
+standard deviation over repeats and the Monte Carlo error of the mean; and a picture of the curves and their errors for
+each of the settings (Figure 4).
 
     DPINFER_DATA=../shared/data python bench/adult.py [--repeats 20] [--out bench/results/adult]
 """
@@ -21,6 +22,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
 import numpy as np
 
 import dpinfer as dpi
@@ -135,6 +141,8 @@ def one_repeat(folder, settings, epsilon, repeat, skip):
                 "method": name,
                 "seconds": seconds,
                 "rmse": curve.rmse,
+                "predicted": curve.predicted.tolist(),
+                "observed": curve.observed.tolist(),
                 "accuracy": float(np.mean((probability > 0.5) == (test.y > 0.5))),
                 "median_stddev": float(np.median(posterior.stddev)),
                 "burn_in": int(posterior.burn_in),
@@ -154,6 +162,8 @@ def report(rows):
             continue
         print(f"\nhere, settings {settings!r}: {SETTINGS[settings]}")
         for name in POSTERIORS[settings]:
+            if not any(row["method"] == name for row in chosen):
+                continue
             cells = ""
             for epsilon in EPSILONS:
                 values = [1e3 * r["rmse"] for r in chosen if r["method"] == name and r["epsilon"] == epsilon]
@@ -162,14 +172,46 @@ def report(rows):
                     cells += f"{np.mean(values):8.1f} ± {np.std(values):4.1f} ({error:.1f})"
                 else:
                     cells += f"{'-':>18}"
-            accuracy = np.mean([row["accuracy"] for row in chosen if row["method"] == name] or [math.nan])
-            seconds = np.median([row["seconds"] for row in chosen if row["method"] == name] or [math.nan])
+            accuracy = np.mean([row["accuracy"] for row in chosen if row["method"] == name])
+            seconds = np.median([row["seconds"] for row in chosen if row["method"] == name])
             print(f"  {name:26s}{cells}   accuracy {accuracy:.4f}, median {seconds:.3f} s a fit")
         seconds = np.median([row["seconds"] for row in chosen if row["method"] == "(mechanism)"])
         repeats = len({row["repeat"] for row in chosen})
         print(
             f"  {repeats} repeats, mean ± sd (Monte Carlo error of the mean); mechanism {seconds:.1f} s on one thread"
         )
+
+
+def draw(rows, settings, path):
+    """Write the calibration curves of the settings' posteriors, and their errors, mean and deviation over repeats."""
+    figure, axes = plt.subplots(2, len(EPSILONS), figsize=(4.2 * len(EPSILONS), 7.2), layout="constrained")
+    for column, epsilon in enumerate(EPSILONS):
+        top, bottom = axes[:, column]
+        top.plot((0.0, 1.0), (0.0, 1.0), color="0.6", linewidth=1.0)
+        bottom.axhline(0.0, color="0.6", linewidth=1.0)
+        for name in POSTERIORS[settings]:
+            curves = [
+                (row["predicted"], row["observed"])
+                for row in rows
+                if (row["settings"], row["epsilon"], row["method"]) == (settings, epsilon, name) and "observed" in row
+            ]
+            if not curves:
+                continue
+            predicted, observed = np.moveaxis(np.array(curves), 1, 0)
+            for axis, values in ((top, observed), (bottom, observed - predicted)):
+                spread = values.std(axis=0)
+                axis.errorbar(
+                    predicted.mean(axis=0), values.mean(axis=0), spread, marker=".", linewidth=1.0, label=name
+                )
+        top.set_title(f"epsilon {epsilon:g}")
+        bottom.set_xlabel("predicted probability")
+    axes[0, 0].set_ylabel("share of positives")
+    axes[1, 0].set_ylabel("share of positives minus predicted")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=len(handles))
+        figure.savefig(path, dpi=110)
+    plt.close(figure)
 
 
 def main():
@@ -203,6 +245,8 @@ def main():
             print(f"\r{number} of {len(todo)} runs", end="", flush=True)
     print()
     report(rows)
+    for settings in arguments.settings:
+        draw(rows, settings, arguments.out / f"figure-4-{settings}.png")
 
 
 if __name__ == "__main__":

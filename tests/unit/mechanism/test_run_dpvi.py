@@ -228,14 +228,16 @@ def test_fisher_scaling_of_aligned_gradients(records):
     np.testing.assert_array_equal(release.learning_rate[:, 3:], 0.0)
     assert release.settings["raw_ratio"] == 0.0
     assert release.settings["excursion"] == 2.0
-    with pytest.raises(ValueError, match="excursion"):
-        FisherScaling(model, 400, 0.3, 100, excursion=0.0)
+    for name, value in (("excursion", 0.0), ("excursion", np.inf), ("smallest_rate", -0.1), ("smallest_rate", 1.0)):
+        with pytest.raises(ValueError, match=name):
+            FisherScaling(model, 400, 0.3, 100, **{name: value})
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"learning_rate": 0.1, "recipe": "tied"}, "recipe 'tied'"),
+        ({"learning_rate": 0.1, "recipe": "steady"}, "recipe 'steady'"),
         ({"max_grad_norm": "auto", "recipe": "plain"}, "max_grad_norm"),
         ({"max_grad_norm": "large", "recipe": "tied"}, "max_grad_norm"),
         ({"grad_scale": FisherScaling(dpi.models.LogisticRegression(4), 999, 0.3, 25)}, "grad_scale"),

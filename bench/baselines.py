@@ -1,12 +1,19 @@
 """Coverage of the Bernstein-Sheldon baselines at the published settings, next to the published numbers.
 
 N = 5000 records.  Conjugate models at epsilon = 0.1 (500 + 1000 Gibbs iterations); linear regression with 10 features
-at epsilon = 0.1, 0.3, 1 (2000 + 5000 iterations), in three variants: "honest" (noisy moments, half of epsilon each),
-"public moments" (the covariates' law N(0, I) is public, all of epsilon on S), and "as coded" (the scale and moments of
-the authors' public code, which are not private: a sensitivity of 66 (sum of ranges)^2 + ..., and exact fourth moments
-that are sums where means are due).  Printed: RMSE of the coverage curve over 20 draws of the reference points (centre
-+- 4 posterior standard deviations, unconstrained space), the floor sqrt(1 / (6 K)), the mean over runs of the 90%
-width relative to the non-private posterior, and the share of true parameters inside their 90% interval.
+at epsilon = 0.1, 0.3, 1 (2000 + 5000 iterations), in four variants:
+
+- honest: noisy moments, half of epsilon each;
+- public moments: the covariates' law N(0, I) is public, all of epsilon on S;
+- as coded: two of the steps of the authors' public code that are not private, its scale (a sensitivity of
+  66 (sum of ranges)^2 + ...) and exact fourth moments that are sums where means are due;
+- sums throughout: with the second moments from the same array too, as that code has it, so that all moments are sums
+  (their expectations here), and the covariance is what is positive semidefinite of N E4 - N^2 E2 E2.
+
+Printed: RMSE of the coverage curve over 20 draws of the reference points (centre +- 4 posterior standard deviations,
+unconstrained space) with its deviation over them, in brackets that over the runs (bootstrap) and the floor
+sqrt(1 / (6 K)), the mean over runs of the 90% width relative to the non-private posterior, and the share of true
+parameters inside their 90% interval.
 
     python bench/baselines.py [--runs 500] [--regression-runs 100] [--threads 2]
 """
@@ -31,7 +38,9 @@ from dpinfer.baselines import (
     release_regression_statistics,
     release_statistics,
 )
+from dpinfer.baselines.regression_statistics import moment_indices, statistic_indices
 from dpinfer.testing import InsecureRNG
+from published_rows import summary
 
 N, EPSILON = 5000, 0.1
 PUBLISHED = {
@@ -47,29 +56,26 @@ FEATURE_BOUND, RESPONSE_BOUND, FEATURES = 3.0, 4.0, 10
 
 
 def coverage_rmse(samples, thetas, rng, repeats=20):
-    """RMSE of the coverage curve, mean and standard deviation over repeats; samples (S, K, n), thetas (K, n)."""
+    """RMSE of the coverage curve, its standard deviations over repeats and over runs; (S, K, n), (K, n)."""
     centre, spread = samples.mean(axis=0), samples.std(axis=0)
-    levels = np.linspace(0.0, 1.0, 101)
-    values = []
-    for _ in range(repeats):
+    shares = np.empty((repeats, centre.shape[0]))
+    for row in range(repeats):
         reference = centre + 4.0 * spread * rng.uniform(-1.0, 1.0, centre.shape)
         nearer = np.sum((samples - reference) ** 2, axis=-1) < np.sum((thetas - reference) ** 2, axis=-1)
-        share = np.sort(nearer.mean(axis=0))
-        curve = np.searchsorted(share, levels) / share.size
-        values.append(np.sqrt(np.mean((curve - levels) ** 2)))
-    return np.mean(values), np.std(values)
+        shares[row] = nearer.mean(axis=0)
+    return summary([shares])
 
 
 def report(name, published, samples, thetas, widths, rng, seconds, unconstrain=lambda value: value):
     mapped, truth = unconstrain(samples), unconstrain(thetas)
-    mean, sd = coverage_rmse(mapped, truth, rng)
+    mean, sd, error = coverage_rmse(mapped, truth, rng)
     low, high = np.quantile(samples, [0.05, 0.95], axis=0)
     inside = np.mean((thetas >= low) & (thetas <= high))
     ratio = np.mean((high - low) / widths, axis=0)
     parts = f"{ratio.mean():7.2f}" if ratio.size < 4 else f"{ratio[:-1].mean():7.2f} (variance {ratio[-1]:.1f})"
     floor = np.sqrt(1.0 / (6.0 * truth.shape[0]))
     print(
-        f"{name:34s} published {published:15s} here {mean:.3f} +- {sd:.3f} (floor {floor:.3f})"
+        f"{name:34s} published {published:15s} here {mean:.3f} +- {sd:.3f} ({error:.3f}; floor {floor:.3f})"
         f"  width x{parts}  inside {inside:.2f}  {seconds:.0f} s",
         flush=True,
     )
@@ -141,8 +147,6 @@ def nonprivate_widths(X, y):
 
 def coded_statistics(X, y, epsilon, width, rng):
     """Return the noisy S and moments, with the scale, that the authors' code would use (not private)."""
-    from dpinfer.baselines.regression_statistics import moment_indices, statistic_indices
-
     ranges = np.ptp(X, axis=0).sum()
     response = np.ptp(y)
     p = FEATURES + 1
@@ -154,7 +158,19 @@ def coded_statistics(X, y, epsilon, width, rng):
     return np.concatenate((exact + rng.laplace(0.0, scale, exact.size), N * fourth)), np.full(width, scale)
 
 
-def regression_rows(runs, rng, threads, chain, epsilons):
+VARIANTS = ("honest", "public moments", "as coded", "sums throughout")
+
+
+def sums_for_means(second, covariance):
+    """Return second moments and covariance of x x' with sums over the records in place of means."""
+    i, j = np.array([pair for pair in statistic_indices(FEATURES) if pair[1] <= FEATURES]).T
+    entries = second[i, j]
+    scaled = N * second
+    scaled[-1, -1] = 1.0  # the sampler knows the number of records
+    return scaled, N * covariance + (N - N**2) * np.outer(entries, entries)
+
+
+def regression_rows(runs, rng, threads, chain, epsilons, variants):
     source = InsecureRNG(12)
     truth, widths, data = [], [], []
     for _ in range(runs):
@@ -165,11 +181,10 @@ def regression_rows(runs, rng, threads, chain, epsilons):
     truth, widths = np.array(truth), np.array(widths)
     public = gaussian_moments(np.eye(FEATURES))
     for epsilon in epsilons:
-        for variant, share, moments in (
-            ("honest", 0.5, None),
-            ("public moments", 0.0, public),
-            ("as coded", None, None),
-        ):
+        moments_of = (None, public, None, sums_for_means(*public))
+        for variant, share, moments in zip(VARIANTS, (0.5, 0.0, None, None), moments_of, strict=True):
+            if variant not in variants:
+                continue
             start = time.perf_counter()
             if share is None:
                 coded = [coded_statistics(X, y, epsilon, 77 + 935, rng) for X, y in data]
@@ -231,16 +246,20 @@ def check_answers():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=500)
+    parser.add_argument("--runs", type=int, default=500, help="of the conjugate models; 0 leaves them out")
     parser.add_argument("--regression-runs", type=int, default=100)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--chain", type=int, nargs=2, default=(2000, 5000))
     parser.add_argument("--epsilons", type=float, nargs="+", default=(0.1, 0.3, 1.0))
+    parser.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS, help="of linear regression")
     arguments = parser.parse_args()
     check_answers()
     rng = np.random.default_rng(7)
-    conjugate_rows(arguments.runs, rng)
-    regression_rows(arguments.regression_runs, rng, arguments.threads, arguments.chain, arguments.epsilons)
+    if arguments.runs:
+        conjugate_rows(arguments.runs, rng)
+    regression_rows(
+        arguments.regression_runs, rng, arguments.threads, arguments.chain, arguments.epsilons, arguments.variants
+    )
 
 
 if __name__ == "__main__":

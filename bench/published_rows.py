@@ -243,7 +243,8 @@ def draws_of(study, setting, epsilon, first, count, seed):
     path = releases.path[:, releases.first_block(setting.window) :]
     middle, scale = path[:, :, :n].mean(axis=1), softplus(path[:, :, n:].mean(axis=1))
     found["average"] = middle + scale * normal
-    found["spread"] = middle + np.sqrt(scale**2 + path[:, :, :n].var(axis=1)) * normal
+    spread = releases.statistics(setting.window, n).spread.reshape(count, n)
+    found["spread"] = middle + np.hypot(scale, spread) * normal
     centre |= dict.fromkeys(("average", "spread"), middle)
     return found, data.truth, centre, data.reference_width90
 
@@ -355,8 +356,7 @@ def one_at_a_time(study):
     noise = published_noise(0.1)
     return [
         BASE,
-        replace(BASE, label="window 0.5", window=0.5),
-        replace(BASE, label="window 0.8", window=0.8),
+        *(replace(BASE, label=f"window: last {1.0 - w:.2g}", window=w) for w in (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)),
         replace(BASE, label="prior of the slope: weak", prior="weak"),
         *rates,
         replace(BASE, label="raw_scale rate x 4", raw_rate=4.0),

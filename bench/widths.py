@@ -1,9 +1,10 @@
 """Widths of every method's 90% intervals at the same epsilon, beside how often they cover.
 
 For each study, epsilon and method: the median over the runs of the width relative to the posterior without privacy
-(smallest to largest coordinate), and the share of true parameters inside the 90% interval (smallest to largest).  A
-narrow interval is worth nothing where that share is far below 0.90.  The standard error of a share is about
-sqrt(0.09 / runs).  Gibbs-SS-Noisy is slow, and its widths have a script of their own: bench/baselines.py.
+(smallest to largest coordinate, with the largest Monte Carlo error of a coordinate), and the share of true parameters
+inside the 90% interval (smallest to largest).  A narrow interval is worth nothing where that share is far below 0.90.
+The standard error of a share is about sqrt(0.09 / runs).  Gibbs-SS-Noisy is slow, and its widths have a script of their
+own: bench/baselines.py.
 
     python bench/widths.py [--studies beta-bernoulli ...] [--epsilons 0.1 0.3 1] [--runs 100] [--gibbs]
 """
@@ -39,7 +40,10 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     print(f"{arguments.runs} runs; standard error of a share near 0.90: {math.sqrt(0.09 / arguments.runs):.3f}")
-    print(f"{'study':<22} {'eps':>4} {'method':<24} {'relative width':>18} {'inside 90%':>14} {'failed':>6} {'s':>6}")
+    print(
+        f"{'study':<22} {'eps':>4} {'method':<24} {'relative width':>18} {'error':>8}"
+        f" {'inside 90%':>14} {'failed':>6} {'s':>6}"
+    )
     for study in arguments.studies:
         regression = study == "linear-regression"
         for epsilon in arguments.epsilons:
@@ -62,6 +66,7 @@ def main():
                 width, inside = np.median(result.relative_width, axis=0), result.coverage90
                 print(
                     f"{study:<22} {epsilon:>4g} {label:<24} {f'{width.min():.2f} to {width.max():.2f}':>18}"
+                    f" {f'± {result.relative_width_stderr.max():.2f}':>8}"
                     f" {f'{inside.min():.2f} to {inside.max():.2f}':>14} {result.n_failed:>6}"
                     f" {time.perf_counter() - began:>6.0f}",
                     flush=True,

@@ -132,6 +132,18 @@ class CoverageResult:
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.runs.width90[ok] / self.runs.reference_width90[ok]
 
+    @cached_property
+    def relative_width_stderr(self) -> FloatArray:
+        """Monte Carlo standard error of the median of :attr:`relative_width`, (n,), from its order statistics.
+
+        The number of runs below the median is binomial, with standard deviation sqrt(K) / 2: half the distance between
+        the order statistics that far from the middle, whatever the distribution of the widths.
+        """
+        ordered = np.sort(self.relative_width, axis=0)
+        step, middle = 0.5 * math.sqrt(len(ordered)), 0.5 * (len(ordered) - 1)
+        low, high = max(round(middle - step), 0), min(round(middle + step), len(ordered) - 1)
+        return np.asarray((ordered[high] - ordered[low]) * step / (high - low))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the findings as plain values, None where there is no number.
 
@@ -167,6 +179,7 @@ class CoverageResult:
                 "coverage90_stderr": self.coverage90_stderr[j],
                 "median_width90": self.median_width[j],
                 "median_relative_width": np.median(self.relative_width[:, j]),
+                "median_relative_width_stderr": self.relative_width_stderr[j],
                 "mean_relative_width": np.mean(self.relative_width[:, j]),
             }
             if tarp is not None:
@@ -257,14 +270,15 @@ class CoverageResult:
                 ("-", "-") if tarp is None else (f"{tarp.marginal_rmse[j]:.4f}", f"{tarp.marginal_ks_pvalue[j]:.3g}")
             )
             relative = self.relative_width[:, j]
-            ratio = f"{np.median(relative):.2f} ({np.mean(relative):.2f})" if np.isfinite(relative).all() else "-"
+            error = self.relative_width_stderr[j]
+            ratio = f"{np.median(relative):.2f} +/- {error:.3f}" if np.isfinite(relative).all() else "-"
             lines.append(
                 f"  {name:<{width}} {rmse:>6} {pvalue:>8} {sbc.chi2_pvalue[j]:>8.3g}"
                 f" {sbc.mean_z[j]:>+8.3f} +/- {sbc.mean_z_stderr[j]:.3f} {sbc.sd_z[j]:>7.3f} +/- "
                 f"{sbc.sd_z_stderr[j]:.3f} {self.coverage90[j]:>7.3f} +/- {self.coverage90_stderr[j]:.3f}"
                 f" {self.median_width[j]:>8.3g} {ratio:>15}"
             )
-        lines.append("  (widths: median of 90% intervals; relative to the posterior without privacy: median (mean))")
+        lines.append("  (widths: median of 90% intervals, and of their ratio to the posterior without privacy)")
         return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,16 @@ def test_what_the_result_says(result):
         assert part in text
     assert f"{result.tarp.rmse:.4f}" in text
     assert all(len(line) <= 140 for line in text.splitlines())
+
+
+def test_the_error_of_a_median_width_is_what_repeats_of_the_study_show(result):
+    skewed = np.exp(np.random.default_rng(0).standard_normal((2000, *result.runs.width90.shape)))
+    spread = np.std(np.median(skewed, axis=1), axis=0)
+    runs = [replace(result.runs, width90=w, reference_width90=np.ones_like(w)) for w in skewed[:300]]
+    found = np.mean([replace(result, runs=part).relative_width_stderr for part in runs], axis=0)
+    np.testing.assert_allclose(found, spread, rtol=0.1)
+    error_of_a_mean = skewed.std() / math.sqrt(result.n_runs)
+    assert np.all(np.abs(found / error_of_a_mean - 1.0) > 0.2)
 
 
 def test_to_dict_is_plain_and_strict_json(result):

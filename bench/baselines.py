@@ -12,8 +12,8 @@ at epsilon = 0.1, 0.3, 1 (2000 + 5000 iterations), in four variants:
 
 Printed: RMSE of the coverage curve over 20 draws of the reference points (centre +- 4 posterior standard deviations,
 unconstrained space) with its deviation over them, in brackets that over the runs (bootstrap) and the floor
-sqrt(1 / (6 K)), the mean over runs of the 90% width relative to the non-private posterior, and the share of true
-parameters inside their 90% interval.
+sqrt(1 / (6 K)), the mean over runs (with its error) of the 90% width relative to the non-private posterior, and the
+share of true parameters inside their 90% interval.
 
     python bench/baselines.py [--runs 500] [--regression-runs 100] [--threads 2]
 """
@@ -71,8 +71,10 @@ def report(name, published, samples, thetas, widths, rng, seconds, unconstrain=l
     mean, sd, error = coverage_rmse(mapped, truth, rng)
     low, high = np.quantile(samples, [0.05, 0.95], axis=0)
     inside = np.mean((thetas >= low) & (thetas <= high))
-    ratio = np.mean((high - low) / widths, axis=0)
-    parts = f"{ratio.mean():7.2f}" if ratio.size < 4 else f"{ratio[:-1].mean():7.2f} (variance {ratio[-1]:.1f})"
+    relative = (high - low) / widths
+    groups = (relative,) if relative.shape[1] < 4 else (relative[:, :-1], relative[:, -1:])
+    means = [group.mean(axis=1) for group in groups]
+    parts = ", variance x".join(f"{m.mean():.2f} +- {m.std(ddof=1) / np.sqrt(m.size):.2f}" for m in means)
     floor = np.sqrt(1.0 / (6.0 * truth.shape[0]))
     print(
         f"{name:34s} published {published:15s} here {mean:.3f} +- {sd:.3f} ({error:.3f}; floor {floor:.3f})"

@@ -5,7 +5,9 @@ z-scores, the mean width of the intervals, their median width relative to the po
 TARP curve's RMSE next to its Monte Carlo floor; and the calibration of predictions, against the probabilities that made
 the labels.  Only the columns of the training file are used; no label of it is.  "shares": 5% of the budget goes to
 counts of the categories (dpinfer.tabular.release_shares), the rest to the run.  "public-shares": what a census table
-would say, the file's own shares rounded to a percent, half a percent at least; no budget is spent on them.
+would say, the file's own shares rounded to a percent, half a percent at least; no budget is spent on them.  What the
+prior's degrees of freedom do: "public-shares-vague" has those of unknown shares, "equal-shares-sharp" believes equal
+shares as if they were known.  "known-information" is given the information at the true weights, as nobody is.
 
     DPINFER_DATA=../shared/data python bench/adult_coverage.py [--runs 40] [--steps 2500] [--cases full ...]
 
@@ -21,9 +23,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+from scipy import special
 
 import dpinfer as dpi
 from dpinfer.errors import NumericalError
+from dpinfer.inference.full_fit import MODEL_BURN_IN
+from dpinfer.inference.information import InformationTrace, weights_given_information
 from dpinfer.mechanism import FisherScaling
 from dpinfer.testing import InsecureRNG
 
@@ -41,6 +46,9 @@ CASES = {
     "tied-model": ("recipe tied, model prior", "tied", {"prior": "model"}),
     "shares": ("full Hessian, shares released", "shares", {}),
     "public-shares": ("full Hessian, shares public", "plain", {"hessian": "full"}),
+    "public-shares-vague": ("shares public, rank + 2 degrees", "plain", {"hessian": "full"}),
+    "equal-shares-sharp": ("equal shares, 2 rank degrees", "plain", {"hessian": "full"}),
+    "known-information": ("information known", "plain", {}),
     "paper": ("the paper's settings, full Hessian", "paper", {}),
     "paper-exact": ("the paper's settings and posterior", "paper", {"hessian": "diagonal", "prior": "empirical"}),
 }
@@ -54,13 +62,38 @@ def load():
     return np.ascontiguousarray(dpi.tabular.read_table(folder / "adult.data.csv.gz", schema).X), schema
 
 
-def told(schema):
+class KnownInformation:
+    """The posterior given the records' information matrix: normal."""
+
+    def __init__(self, release, model, information):
+        steps = slice(int(MODEL_BURN_IN * release.n_steps), None)
+        n, rate = model.n_params, release.sample_rate
+        trace = InformationTrace.build(
+            release.positions[steps, :n],
+            release.noisy_gradients[steps, :n],
+            release.noise_stddev[:n],
+            sample_rate=rate,
+            prior_variance=1.0,
+        )
+        noise = np.diag(trace.noise_variance) + rate * (1.0 - rate) * information
+        self.mean, precision = weights_given_information(trace, noise / (rate**2 * trace.weight), information, 1.0)
+        self._cov = np.linalg.inv(precision)
+        self.stddev = np.sqrt(np.diag(self._cov))
+
+    def quantile(self, levels):
+        return self.mean + np.outer(special.ndtri(levels), self.stddev)
+
+    def sample(self, size, seed):
+        return np.random.default_rng(seed).multivariate_normal(self.mean, self._cov, size)
+
+
+def told(schema, known=True):
     """Return the model of somebody who knows the shares of the categories."""
     return dpi.models.LogisticRegression(
         len(schema.feature_names),
         fit_intercept=True,
         feature_moments=schema.feature_moments,
-        feature_moments_known=True,
+        feature_moments_known=known,
     )
 
 
@@ -126,18 +159,22 @@ def one_run(epsilon, steps, seed, cases):
             releases[recipe] = dpi.run_dpvi(
                 model, X, y, plan=plan, n_records=n_records, random_source=source, n_threads=1, **given
             )
-        if name == "public-shares":
-            options = options | {"model": told(census(X, schema))}
+        if name.startswith("public-shares"):
+            options = options | {"model": told(census(X, schema), known=name == "public-shares")}
+        elif name == "equal-shares-sharp":
+            options = options | {"model": told(schema)}
         begin = time.perf_counter()
         try:
-            posterior = dpi.noise_aware_posterior(releases[recipe], n_threads=1, seed=seed, **options)
+            if name == "known-information":
+                posterior = KnownInformation(releases[recipe], model, information)
+            else:
+                posterior = dpi.noise_aware_posterior(releases[recipe], n_threads=1, seed=seed, **options)
         except NumericalError:
             continue
         spent = time.perf_counter() - begin
         low, high = posterior.quantile([0.05, 0.95])
-        predicted = posterior.predict_proba(design_sample)[:, 1]
-        error = calibration_error(predicted, p_sample)
         draws = posterior.sample(DRAWS, seed=seed)
+        error = calibration_error(model.predict_mean(draws, design_sample).mean(axis=0), p_sample)
         found[name] = (low, high, posterior.mean, posterior.stddev, draws, spent, error)
     return weights, ideal, found
 
@@ -177,7 +214,8 @@ def main():
                 f"  {CASES[name][0]:<40} covered {share.mean():.3f} +- {error:.3f} (of 0.90), sd of z {z.std():.2f},"
                 f" width {np.mean(high - low):.2f}, relative {np.median((high - low) / ideal):.2f},"
                 f" joint TARP {tarp.rmse:.3f} (floor {tarp.rmse_floor:.3f}),"
-                f" calibration x 1000 {calibration.mean():.1f} +- {calibration_se:.1f}, {len(kept)} runs, {seconds:.2f} s each",
+                f" calibration x 1000 {calibration.mean():.1f} +- {calibration_se:.1f},"
+                f" {len(kept)} runs, {seconds:.2f} s each",
                 flush=True,
             )
 

@@ -23,6 +23,7 @@ from dpinfer.accounting import (
     run_event,
 )
 from dpinfer.accounting.accountant import AccountantName, certify
+from dpinfer.accounting.calibration import MAX_NOISE_MULTIPLIER
 from dpinfer.accounting.ledger import check_account
 from dpinfer.errors import SchemaError
 from dpinfer.mechanism import OSRandomSource, RandomSource
@@ -227,7 +228,7 @@ def release_shares(
     table : Table
         The records, all of those that the run reads.
     noise_multiplier : float
-        Noise over sensitivity, positive: ``SharesPlan.noise_multiplier``.
+        Noise over sensitivity, in (0, 1e6]: ``SharesPlan.noise_multiplier``.
     delta : float
         In (0, 1), where the epsilon of the counts alone is stated.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
@@ -245,6 +246,8 @@ def release_shares(
     ------
     SchemaError
         If the table has neither a categorical nor a binary column.
+    InsecureReleaseError
+        If a ledger is given and the noise is not secure.
     TypeError, ValueError
         If an argument is wrong.
     BudgetExceededError
@@ -266,7 +269,10 @@ def release_shares(
     """
     if not isinstance(table, Table):
         raise TypeError(f"table must be a Table, got {type(table).__name__}")
-    event = GaussianEvent(check_interval("noise_multiplier", noise_multiplier, 0.0))
+    if table.X.ndim != 2 or table.X.shape[1] != len(table.feature_names):
+        raise ValueError(f"table.X must have {len(table.feature_names)} columns, those that its schema declares")
+    multiplier = check_interval("noise_multiplier", noise_multiplier, 0.0, MAX_NOISE_MULTIPLIER, high_open=False)
+    event = GaussianEvent(multiplier)
     relation = as_adjacency(adjacency)
     bound = certify(event, delta=delta, adjacency=relation, accountant="pld")
     if ledger is not None:

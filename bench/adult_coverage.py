@@ -6,6 +6,8 @@ TARP curve's RMSE next to its Monte Carlo floor; and the calibration of predicti
 the labels.  Only the columns of the training file are used; no label of it is.  "shares": 5% of the budget goes to
 counts of the categories (dpinfer.tabular.release_shares), the rest to the run.  "public-shares": what a census table
 would say, the file's own shares rounded to a percent, half a percent at least; no budget is spent on them.  What the
+--synthetic takes a new table of bench/adult_selection.py for each run in place of Adult's, no record being read for it,
+with shares of a column's variance that come from two factors common to all columns between LOW and HIGH.  What the
 prior's degrees of freedom do: "public-shares-vague" has those of unknown shares, "equal-shares-sharp" believes equal
 shares as if they were known.  "known-information" is given the information at the true weights, as nobody is.
 
@@ -26,6 +28,7 @@ import numpy as np
 from scipy import special
 
 import dpinfer as dpi
+from adult_selection import synthetic_records
 from dpinfer.errors import NumericalError
 from dpinfer.inference.full_fit import MODEL_BURN_IN
 from dpinfer.inference.information import InformationTrace, weights_given_information
@@ -116,9 +119,11 @@ def calibration_error(predicted, probability):
     return float(np.sqrt(np.mean(np.square(errors))))
 
 
-def one_run(epsilon, steps, seed, cases):
+def one_run(epsilon, steps, seed, cases, dependence):
     """Return, for each case, (low, high, mean, stddev, draws, seconds) with the weights and the ideal widths."""
     X, schema = load()
+    if dependence is not None:
+        X = synthetic_records(len(X), np.random.default_rng([seed, 1]), dependence)
     n_records = len(X)
     model = dpi.models.LogisticRegression(X.shape[1], fit_intercept=True)
     # With every value in [-1, 1]: the largest row norm.
@@ -185,6 +190,9 @@ def main():
     parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[0.1, 0.3, 1.0])
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES)[:7])
+    parser.add_argument(
+        "--synthetic", type=float, nargs=2, metavar=("LOW", "HIGH"), help="tables from the schema alone"
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--first-seed", type=int, default=1000)
     arguments = parser.parse_args()
@@ -193,7 +201,10 @@ def main():
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.runs)
     for epsilon in arguments.epsilons:
         with concurrent.futures.ProcessPoolExecutor(arguments.workers) as pool:
-            jobs = [pool.submit(one_run, epsilon, arguments.steps, seed, arguments.cases) for seed in seeds]
+            jobs = [
+                pool.submit(one_run, epsilon, arguments.steps, seed, arguments.cases, arguments.synthetic)
+                for seed in seeds
+            ]
             runs = [job.result() for job in jobs]
         print(f"\nepsilon {epsilon:g}")
         for name in arguments.cases:

@@ -6,8 +6,8 @@ with the benchmark).  ``ours`` is the library's "plain" recipe with the clipping
 norm of an encoded record under the schema's constants, and was not chosen blindly: exploratory runs had been scored on
 this test set, gradient norms of the training set had been looked at, and its first posterior was picked on labels
 simulated on Adult's own columns.  So its rows may be optimistic.  ``shares`` and ``selected-shares`` are ``ours`` and
-``selected`` with 5% of the budget spent on counts of the categories; that form was chosen on labels simulated on Adult's
-columns, and looked at here once before.
+``selected`` with 5% of the budget spent on counts of the categories; that form was chosen on labels simulated on
+Adult's columns, and looked at here once before.
 RMSE of the calibration curve in 10 equal-count bins of the test predictions, as in Table 3 of the paper, with its
 standard deviation over repeats and the Monte Carlo error of the mean; and a picture of the curves and their errors for
 each of the settings (Figure 4).

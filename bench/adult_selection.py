@@ -58,8 +58,11 @@ def largest_norm():
     return math.hypot(load_schema().max_row_norm, 1.0)
 
 
-def synthetic_records(n_records, rng):
-    """Return encoded records of a table drawn from the schema alone, (n_records, n_features)."""
+def synthetic_records(n_records, rng, dependence=(0.1, 0.6)):
+    """Return encoded records of a table drawn from the schema alone, (n_records, n_features).
+
+    `dependence` bounds the share of a column's variance that it has from the factors.
+    """
     schema = load_schema()
     factors = rng.normal(size=(n_records, N_FACTORS))
     blocks = []
@@ -67,7 +70,7 @@ def synthetic_records(n_records, rng):
         if not isinstance(column, (CategoricalColumn, ContinuousColumn)):
             continue
         direction = rng.normal(size=N_FACTORS)
-        shared = rng.uniform(0.1, 0.6)
+        shared = rng.uniform(*dependence)
         common = factors @ direction / np.linalg.norm(direction)
         uniform = ndtr(math.sqrt(shared) * common + math.sqrt(1.0 - shared) * rng.normal(size=n_records))
         if isinstance(column, CategoricalColumn):

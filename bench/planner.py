@@ -6,6 +6,7 @@
    that a fit gives by default (full Hessian) and with a diagonal Hessian: predicted factor of a run's median parameter
    (pilot: features of 1000 rows of the *test* file, no label), and the observed one over `--adult-runs` private runs
    on the training file.  Without privacy: Laplace's approximation at the mode.
+   "shares": the same with the shares of the categories known, as in bench/adult_coverage.py.
 3. The same on `--tables` simulated tables (bench/adult_selection.py: public schema, random dependence, labels of
    weights from the prior), each with a pilot of 1000 of its rows: whether the prediction is right where nothing can be
    tuned.
@@ -26,12 +27,14 @@ import argparse
 import math
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from scipy import special
 
 import dpinfer as dpi
+from adult_coverage import census
 from dpinfer.planning.drift import LogisticPilot
 from dpinfer.planning.simulated import PlainRun, predict_simulated
 from dpinfer.studies.study import find_study
@@ -81,6 +84,11 @@ def conjugate(arguments):
     print("largest error over the parameters (target 15%):")
     for (study, epsilon), value in worst.items():
         print(f"  {study:<22} epsilon {epsilon:<4g} {value:.1%} {'' if value <= 0.15 else '  <-- beyond the target'}")
+
+
+def shares(arguments):
+    """Do what :func:`adult` does for somebody who knows the shares of the categories."""
+    adult(arguments, known=True)
 
 
 def adult_tables():
@@ -149,10 +157,14 @@ def widenings(model, X, y, reference, plans, seed, threads):
     return {name: (high - low) / reference for name, (low, high) in zip(plans, intervals, strict=True)}
 
 
-def adult(arguments):
+def adult(arguments, *, known=False):
     model, X, y, pilot = adult_tables()
+    if known:
+        schema = census(X, dpi.tabular.Schema.load(ROOT / "examples" / "adult.toml"))
+        model = replace(model, feature_moments=schema.feature_moments, feature_moments_known=True)
     reference = laplace_width(X, y)
-    print(f"\nAdult, default recipe ('plain'), C = sqrt(12), T = {arguments.adult_steps}, kappa = {SAMPLE_RATE}")
+    kind = "Adult, shares known" if known else "Adult"
+    print(f"\n{kind}, default recipe ('plain'), C = sqrt(12), T = {arguments.adult_steps}, kappa = {SAMPLE_RATE}")
     for epsilon in arguments.epsilons:
         plans = adult_plans(model, epsilon, pilot, arguments.adult_steps, arguments.simulations)
         seen = {name: [] for name in plans}
@@ -311,7 +323,14 @@ def recommended(arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"conjugate": conjugate, "adult": adult, "tables": tables, "explain": explain, "recommended": recommended}
+    parts = {
+        "conjugate": conjugate,
+        "adult": adult,
+        "shares": shares,
+        "tables": tables,
+        "explain": explain,
+        "recommended": recommended,
+    }
     parser.add_argument("--parts", nargs="+", choices=parts, default=["conjugate", "adult", "tables", "recommended"])
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--adult-runs", type=int, default=5)

@@ -99,6 +99,7 @@ def spend(table: Table, request: FitRequest, folder: OutputFolder) -> Release:
         fit_intercept=True,
         feature_names=table.feature_names,
         feature_moments=table.schema.feature_moments,
+        feature_moments_known=table.schema.shares_known,
     )
     if table.y is None:
         raise TypeError("table must have a target")

@@ -142,7 +142,14 @@ def _model(args: argparse.Namespace) -> Model:
             raise UsageError("--schema is for logistic regression, and takes the place of --n-features")
         schema = Schema.load(args.schema)
         names, scale = schema.feature_names, 1.0 if args.prior_scale is None else args.prior_scale
-        return LogisticRegression(len(names), scale, True, names, feature_moments=schema.feature_moments)
+        return LogisticRegression(
+            len(names),
+            scale,
+            True,
+            names,
+            feature_moments=schema.feature_moments,
+            feature_moments_known=schema.shares_known,
+        )
     if args.model in _CONJUGATE:
         return _CONJUGATE[args.model]()
     scale = {} if args.prior_scale is None else {"prior_scale": args.prior_scale}

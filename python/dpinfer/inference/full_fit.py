@@ -243,6 +243,7 @@ def model_full_posterior(
         trace,
         float(release.n_records or 0) * model.expected_information(),
         prior_variance=variance,
+        moments_known=model.feature_moments_known,
         n_draws=n_samples,
         n_warmup=n_warmup,
         seed=seed,

@@ -26,6 +26,8 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 
 _MORE_DEGREES = 2.0
+# Where the moments of single features are known: degrees of freedom over the rank.
+_KNOWN_DEGREES = 2.0
 _NULL = 1e-10
 _MODE_STAGES, _MODE_ITERATIONS = 2, 60
 _LONGEST = 10
@@ -136,7 +138,9 @@ class _Density:
     identity: what F is chosen for.
     """
 
-    def __init__(self, trace: InformationTrace, expected: FloatArray, prior_variance: float) -> None:
+    def __init__(
+        self, trace: InformationTrace, expected: FloatArray, prior_variance: float, *, moments_known: bool = False
+    ) -> None:
         values, vectors = np.linalg.eigh(expected)
         kept = values > _NULL * values[-1]
         self._span = vectors[:, kept] * np.sqrt(values[kept])
@@ -144,7 +148,7 @@ class _Density:
         self._trace = trace
         self._prior_variance = prior_variance
         self.rank = self._span.shape[1]
-        self._degrees = self.rank + _MORE_DEGREES
+        self._degrees = max(self.rank + _MORE_DEGREES, _KNOWN_DEGREES * self.rank if moments_known else 0.0)
         self._lower = np.tril_indices(self.rank)
         self._diagonal = np.flatnonzero(self._lower[0] == self._lower[1])
         self._log_power = self._degrees - np.arange(self.rank)
@@ -303,6 +307,7 @@ def information_draws(
     expected: FloatArray,
     *,
     prior_variance: float,
+    moments_known: bool = False,
     n_draws: int,
     n_warmup: int,
     seed: int,
@@ -320,6 +325,8 @@ def information_draws(
     expected : (n, n) array
         Prior mean of the information of all records, from public knowledge; its null space is believed.
     prior_variance : float
+    moments_known : bool
+        Whether the diagonal of `expected` is known up to one factor, and only the rest a guess.
     n_draws, n_warmup : int
         Kept and dropped Hamiltonian steps.
     seed : int
@@ -342,9 +349,9 @@ def information_draws(
     docs/derivations/noise-aware-posterior.md, "Full Hessian under the model".  Given the information A everything is
     normal: weights N(0, s^2), records' score h given the weights N(A w, A), mean gradient given h; so only A is
     sampled.  Its prior is Wishart with two more degrees of freedom than its rank (weak: single eigenvalues vary over
-    orders of magnitude).
+    orders of magnitude), or with twice its rank where the moments of single features are known.
     """
-    density = _Density(trace, expected, prior_variance)
+    density = _Density(trace, expected, prior_variance, moments_known=moments_known)
     _climb(density, _MODE_STAGES)
     rng, start = np.random.default_rng(seed), density.start()
     for attempt in range(_MOST_CHAINS):

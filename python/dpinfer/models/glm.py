@@ -1,7 +1,7 @@
 """Generalised linear models: the linear predictor is eta = x' w, with x extended by a constant 1 for the intercept."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -47,6 +47,10 @@ class GeneralizedLinearModel(Model):
         Public E[(x, 1)(x, 1)'], as far as it is known without the records; it takes the place of `feature_scale`.
         Uncorrelated features of mean 0 by default; ``Schema.feature_moments`` for a declared table.  The posterior with
         a full Hessian starts from it, and believes what it says cannot vary (indicators that sum to one).
+    feature_moments_known : bool
+        Whether the means and mean squares in `feature_moments` are known (public counts, or released ones) and only the
+        dependence between features is a guess; ``Schema.shares_known`` for a declared table.  The posterior with a full
+        Hessian of a model without a noise variance is then narrower.
     """
 
     n_features: int
@@ -55,6 +59,7 @@ class GeneralizedLinearModel(Model):
     feature_names: Sequence[str] | None = None
     feature_scale: float | Sequence[float] = 1.0
     feature_moments: npt.ArrayLike | None = None
+    feature_moments_known: bool = field(default=False, kw_only=True)
 
     likelihood: ClassVar[str]
     has_dispersion: ClassVar[bool] = False
@@ -75,6 +80,11 @@ class GeneralizedLinearModel(Model):
             put(self, "feature_scale", tuple(scales.tolist()))
         if self.feature_moments is not None:
             put(self, "feature_moments", self._check_moments(self.feature_moments))
+        if not isinstance(self.feature_moments_known, (bool, np.bool_)):
+            raise TypeError(f"feature_moments_known must be a bool, got {type(self.feature_moments_known).__name__}")
+        put(self, "feature_moments_known", bool(self.feature_moments_known))
+        if self.feature_moments_known and self.feature_moments is None:
+            raise ValueError("feature_moments must be given when feature_moments_known is True")
         if self.feature_names is not None:
             names = tuple(self.feature_names)
             if isinstance(self.feature_names, str) or not all(isinstance(name, str) for name in names):
@@ -272,6 +282,7 @@ class GeneralizedLinearModel(Model):
             "feature_names": None if self.feature_names is None else list(self.feature_names),
             "feature_scale": self.feature_scale if isinstance(self.feature_scale, float) else list(self.feature_scale),
             **({} if moments is None else {"feature_moments": np.asarray(moments).tolist()}),
+            **({"feature_moments_known": True} if self.feature_moments_known else {}),
         }
 
 

@@ -1,7 +1,8 @@
 """Tables of records and their public schemas.
 
 **Privacy.** :class:`Schema` is public and reads no record.  :func:`read_table` reads records and hands them, encoded,
-to a private mechanism; it releases nothing.  :func:`schema_from_data` leaks, and warns.
+to a private mechanism; it releases nothing.  :func:`release_shares` is a private mechanism: it counts categories, with
+noise.  :func:`schema_from_data` leaks, and warns.
 """
 
 from dpinfer.tabular.columns import (
@@ -14,6 +15,7 @@ from dpinfer.tabular.columns import (
 )
 from dpinfer.tabular.from_data import BOUNDS_FROM_DATA, schema_from_data
 from dpinfer.tabular.schema import Schema
+from dpinfer.tabular.shares import SharesPlan, SharesRelease, plan_with_shares, release_shares
 from dpinfer.tabular.table import Table, read_table
 
 __all__ = [
@@ -24,8 +26,12 @@ __all__ = [
     "ContinuousColumn",
     "IgnoredColumn",
     "Schema",
+    "SharesPlan",
+    "SharesRelease",
     "Table",
     "TargetColumn",
+    "plan_with_shares",
     "read_table",
+    "release_shares",
     "schema_from_data",
 ]

@@ -25,6 +25,8 @@ __all__ = [
 
 MISSING_POLICIES = ("drop", "refuse")
 SCALINGS = ("standard", "unit", "none")
+# Published shares are rounded.
+_SHARES_OFF = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,22 @@ class Column:
     def mean_square(self) -> float:
         """A public guess of the mean of the sum of its squared features; bounds no record."""
         return 0.0
+
+    @property
+    def feature_mean_squares(self) -> tuple[float, ...]:
+        """Public guesses of its features' mean squares; bound no record."""
+        size = len(self.feature_names)
+        return (self.mean_square / size,) * size if size else ()
+
+    @property
+    def cells(self) -> int:
+        """Number of categories that `shares` are declared of; 0 for a column without."""
+        return 0
+
+    @property
+    def declared_shares(self) -> tuple[float, ...] | None:
+        """Public shares of the categories, None where they are not declared."""
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the declaration as TOML values, without the name."""
@@ -200,12 +218,16 @@ class CategoricalColumn(Column):
         undeclared value is refused.
     reference : str, optional
         Category without a feature of its own: the weights of the others are then differences from it.
+    shares : sequence of float, optional
+        Public share of the records in each of `categories`, positive, summing to 1: from a census table, an earlier
+        release, or ``dpinfer.tabular.release_shares``.  Equal by default; bounds no record.
     """
 
     kind: ClassVar[str] = "categorical"
     categories: tuple[str, ...]
     other: str | None = None
     reference: str | None = None
+    shares: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         categories = _strings(self._key("categories"), self.categories, minimum=1)
@@ -220,6 +242,8 @@ class CategoricalColumn(Column):
             raise SchemaError(f"{self._key('missing')} = 'other' needs {self._key('other')}")
         if self.reference is not None and self.reference not in categories:
             raise SchemaError(f"{self._key('reference')} must be one of the categories, got {self.reference!r}")
+        if self.shares is not None:
+            object.__setattr__(self, "shares", _shares(self._key("shares"), self.shares, len(categories)))
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -241,18 +265,37 @@ class CategoricalColumn(Column):
 
     @property
     def feature_means(self) -> tuple[float, ...]:
-        """All categories equally likely."""
-        return (1.0 / len(self.categories),) * len(self.levels)
+        """The declared shares; all categories equally likely where there are none."""
+        if self.shares is None:
+            return (1.0 / len(self.categories),) * len(self.levels)
+        pairs = zip(self.categories, self.shares, strict=True)
+        return tuple(share for category, share in pairs if category != self.reference)
 
     @property
     def mean_square(self) -> float:
-        """1, as one feature is 1 and the rest are 0; less with a reference, all categories equally likely."""
-        return len(self.levels) / len(self.categories)
+        """1, as one feature is 1 and the rest are 0; with a reference, the share of the others."""
+        return len(self.levels) / len(self.categories) if self.shares is None else sum(self.feature_means)
+
+    @property
+    def feature_mean_squares(self) -> tuple[float, ...]:
+        """Those of 0/1 features are their means."""
+        return self.feature_means
+
+    @property
+    def cells(self) -> int:
+        """Number of categories."""
+        return len(self.categories)
+
+    @property
+    def declared_shares(self) -> tuple[float, ...] | None:
+        """`shares`."""
+        return self.shares
 
     def to_dict(self) -> dict[str, Any]:
         """Return the declaration as TOML values, without the name."""
         result = super().to_dict() | {"categories": list(self.categories)}
-        chosen = {"other": self.other, "reference": self.reference}
+        shares = None if self.shares is None else list(self.shares)
+        chosen = {"other": self.other, "reference": self.reference, "shares": shares}
         return result | {key: value for key, value in chosen.items() if value is not None}
 
 
@@ -264,14 +307,19 @@ class BinaryColumn(Column):
     ----------
     positive, negative : str or sequence of str
         Public spellings of 1 and of 0; they must not overlap.  Any other value is refused.
+    shares : pair of float, optional
+        Public shares of 1 and of 0, positive, summing to 1; equal by default.  They bound no record.
     """
 
     kind: ClassVar[str] = "binary"
     positive: tuple[str, ...]
     negative: tuple[str, ...]
+    shares: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.shares is not None:
+            object.__setattr__(self, "shares", _shares(self._key("shares"), self.shares, 2))
         for key in ("positive", "negative"):
             value = getattr(self, key)
             object.__setattr__(
@@ -292,17 +340,28 @@ class BinaryColumn(Column):
 
     @property
     def feature_means(self) -> tuple[float, ...]:
-        """One half: both values equally likely."""
-        return (0.5,)
+        """The declared share of 1; one half where there is none."""
+        return (0.5,) if self.shares is None else self.shares[:1]
 
     @property
     def mean_square(self) -> float:
-        """One half: both values equally likely."""
-        return 0.5
+        """The same as the mean."""
+        return self.feature_means[0]
+
+    @property
+    def cells(self) -> int:
+        """2."""
+        return 2
+
+    @property
+    def declared_shares(self) -> tuple[float, ...] | None:
+        """`shares`."""
+        return self.shares
 
     def to_dict(self) -> dict[str, Any]:
         """Return the declaration as TOML values, without the name."""
-        return super().to_dict() | {"positive": list(self.positive), "negative": list(self.negative)}
+        result = super().to_dict() | {"positive": list(self.positive), "negative": list(self.negative)}
+        return result if self.shares is None else result | {"shares": list(self.shares)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,6 +369,16 @@ class TargetColumn(BinaryColumn):
     """The response, 1 for a positive spelling and 0 for a negative one; it gives no feature."""
 
     kind: ClassVar[str] = "target"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shares is not None:
+            raise SchemaError(f"{self._key('shares')} must be left out: the target is not a feature")
+
+    @property
+    def cells(self) -> int:
+        """0: the target is not a feature."""
+        return 0
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -399,6 +468,17 @@ def _strings(key: str, value: Any, *, minimum: int) -> tuple[str, ...]:
     if len(set(items)) != len(items):
         raise SchemaError(f"{key} must hold distinct strings")
     return items
+
+
+def _shares(key: str, value: Any, size: int) -> tuple[float, ...]:
+    if isinstance(value, str) or not isinstance(value, (Sequence, np.ndarray)) or len(value) != size:
+        raise SchemaError(f"{key} must be a list of {size} numbers, one for each category")
+    shares = tuple(_number(key, item) for item in value)
+    total = sum(shares)
+    if min(shares) <= 0.0 or abs(total - 1.0) > _SHARES_OFF:
+        raise SchemaError(f"{key} must be positive and sum to 1, got a smallest of {min(shares):g} and a sum {total:g}")
+    # What was written by to_dict comes back to the bit.
+    return shares if abs(total - 1.0) < 1e-12 else tuple(share / total for share in shares)
 
 
 def _number(key: str, value: Any) -> float:

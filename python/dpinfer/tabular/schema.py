@@ -4,8 +4,8 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from dpinfer.errors import SchemaError
 from dpinfer.tabular.columns import (
     MISSING_POLICIES,
+    BinaryColumn,
     CategoricalColumn,
     Column,
     TargetColumn,
@@ -220,8 +221,9 @@ class Schema:
     def feature_moments(self) -> npt.NDArray[np.float64]:
         """Public guess of E[(x, 1)(x, 1)'], (n_features + 1, n_features + 1), for the models' argument of that name.
 
-        Columns are taken as independent, the categories of one as equally likely: a start, which a posterior with a
-        full Hessian corrects from the release.  That the indicators of a column exclude each other is no guess.
+        Columns are taken as independent, the categories of one as equally likely where it declares no shares: a start,
+        which a posterior with a full Hessian corrects from the release.  That the indicators of a column exclude each
+        other is no guess.
         """
         means = np.array([mean for column in self.columns for mean in column.feature_means] + [1.0])
         moments = np.outer(means, means)
@@ -230,9 +232,52 @@ class Schema:
             size = len(column.feature_names)
             if size:
                 own = slice(first, first + size)
-                moments[own, own] = np.diag(np.full(size, column.mean_square / size))
+                moments[own, own] = np.diag(column.feature_mean_squares)
             first += size
         return moments
+
+    @property
+    def shares_known(self) -> bool:
+        """Whether there are categorical or binary columns and all of them declare the shares of their categories."""
+        labelled = [column for column in self.columns if column.cells]
+        return bool(labelled) and all(column.declared_shares is not None for column in labelled)
+
+    def with_shares(self, shares: Mapping[str, Sequence[float]]) -> "Schema":
+        """Return the schema with the shares of categories of some columns declared.
+
+        **Privacy.** The shares must be public or released: counted without noise from the records they are a leak.
+
+        Parameters
+        ----------
+        shares : mapping
+            Column name to positive shares that sum to one: of a categorical column in the order of its `categories`, of
+            a binary column (positive, negative).
+
+        Returns
+        -------
+        Schema
+
+        Raises
+        ------
+        SchemaError
+            If a name is not that of a categorical or binary feature column, or its shares are wrong.
+        """
+        if not isinstance(shares, Mapping):
+            raise SchemaError(f"shares must be a mapping of column names, got {type(shares).__name__}")
+        names = [column.name for column in self.columns if column.cells]
+        for name in shares:
+            if name not in names:
+                raise SchemaError(f"shares must be of categorical or binary columns ({', '.join(names)}), got {name!r}")
+        given: Mapping[str, Any] = shares
+        return replace(
+            self,
+            columns=tuple(
+                replace(column, shares=given[column.name])
+                if isinstance(column, (BinaryColumn, CategoricalColumn)) and column.name in shares
+                else column
+                for column in self.columns
+            ),
+        )
 
     @cached_property
     def feature_bounds(self) -> npt.NDArray[np.float64]:

@@ -411,6 +411,35 @@ def test_insecure_release_is_marked_in_the_report(place, monkeypatch):
     assert re.search(r'class="guarantee none"', report)
 
 
+def test_shares_are_counted_within_the_budget(place, capsys):
+    ledger = dpi.PrivacyLedger.create(place / "spent.ledger")
+    account = ledger.add_dataset("people", budget=(1.0, 1e-5))
+    charged = ["--ledger", str(place / "spent.ledger"), "--dataset", "people"]
+    assert main(arguments(place, "--shares-budget", "0.1", *charged)) == 0
+    said = capsys.readouterr().out
+    release = dpi.load_release(place / "out" / "fit.release")
+    assert release.model_spec["feature_moments_known"] is True
+    known = dpi.tabular.Schema.load(place / "out" / "schema.toml")
+    assert known.shares_known
+    np.testing.assert_allclose(release.model_spec["feature_moments"], known.feature_moments)
+    assert release.epsilon < account.spent().epsilon <= 1.0
+    assert [run.mechanism for run in account.runs()] == ["release_shares", "dpvi"]
+    for text in (said, (place / "out" / "report.html").read_text()):
+        assert "released too; together with them the release is" in text
+    # The budget is spent; and without the option nothing is said of shares.
+    assert main(arguments(place, "--shares-budget", "0.1", *charged, "--overwrite")) != 0
+    capsys.readouterr()
+    assert main(arguments(place, "--overwrite")) == 0
+    assert "released too" not in capsys.readouterr().out
+    assert release.epsilon < dpi.load_release(place / "out" / "fit.release").epsilon
+
+
+def test_shares_and_a_checkpoint_exclude_each_other(place, capsys):
+    assert main(arguments(place, "--shares-budget", "0.1", "--checkpoint", str(place / "c"))) == 2
+    assert "not both" in capsys.readouterr().err
+    assert not (place / "out").exists()
+
+
 def test_schema_file_is_kept_with_the_results(place):
     assert call(arguments(place, "--method", "averaged")) == 0
     kept = dpi.tabular.Schema.load(place / "out" / "schema.toml")

@@ -127,6 +127,49 @@ def test_scores_are_standard_and_are_not_where_the_information_is_taken_as_known
     assert np.sum(np.square(known)) > high
 
 
+def test_known_moments_give_the_prior_twice_the_rank_in_degrees_of_freedom(rng):
+    """Two densities at one information differ by Wishart densities of scipy's."""
+    root = rng.normal(size=(4, 4))
+    expected = 20.0 * root @ root.T
+    _, positions, gradients = simulated_trace(rng, expected, steps=80, noise=3.0)
+    trace = InformationTrace.build(positions, gradients, np.full(4, 3.0), sample_rate=RATE, prior_variance=1.0)
+    weak, known = (_Density(trace, expected, 1.0, moments_known=value) for value in (False, True))
+    entries = 0.1 * rng.normal(size=weak.start().size)
+
+    def change(density):
+        point = entries / density._scale
+        return density(point)[0] - density(density.start())[0], density.information(point)
+
+    (weak_change, information), (known_change, same) = change(weak), change(known)
+    np.testing.assert_allclose(same, information, rtol=1e-10)
+
+    def log_ratio(degrees):
+        law = stats.wishart(degrees, expected / degrees)
+        return law.logpdf(information) - law.logpdf(expected)
+
+    assert known_change - weak_change == pytest.approx(log_ratio(8.0) - log_ratio(6.0), rel=1e-8)
+    # The power twin: half as many more.
+    assert known_change - weak_change != pytest.approx(log_ratio(7.0) - log_ratio(6.0), rel=1e-2)
+
+
+def test_the_model_says_that_its_moments_are_known(regression):
+    model, release, _, _ = regression
+    guessed, told = (
+        dpi.models.LogisticRegression(3, fit_intercept=True, feature_moments=np.eye(4), feature_moments_known=known)
+        for known in (False, True)
+    )
+    assert dpi.models.model_from_dict(told.to_dict()) == told
+    assert "feature_moments_known" not in model.to_dict()
+    options = {"n_samples": 20, "n_warmup": 20, "check_convergence": False}
+    means = [noise_aware_posterior(release, model=each, **options).mean for each in (model, guessed, told)]
+    np.testing.assert_array_equal(means[0], means[1])
+    assert not np.array_equal(means[1], means[2])
+    with pytest.raises(ValueError, match="feature_moments must be given"):
+        dpi.models.LogisticRegression(3, feature_moments_known=True)
+    with pytest.raises(TypeError, match="feature_moments_known must be a bool"):
+        dpi.models.LogisticRegression(3, feature_moments_known=1)
+
+
 @pytest.fixture(scope="module")
 def regression():
     """A logistic regression on strongly correlated columns, with so little noise that privacy costs nothing."""

@@ -50,6 +50,56 @@ def test_moments_are_those_of_independent_columns_with_equal_frequencies(rng):
     np.testing.assert_allclose(schema.feature_moments[1:4].sum(axis=0), schema.feature_moments[-1], rtol=1e-14)
 
 
+def test_declared_shares_are_the_moments(rng):
+    document = {
+        "columns": COLUMNS
+        | {"home": {"kind": "categorical", "categories": ["own", "rent", "none"], "reference": "rent"}}
+    }
+    schema = Schema.from_dict(document)
+    shares = {"job": [0.5, 0.3, 0.2], "sex": (0.9, 0.1), "home": np.array([0.2, 0.7, 0.1])}
+    assert not schema.shares_known
+    assert not schema.with_shares({"job": shares["job"]}).shares_known
+    known = schema.with_shares(shares)
+    assert known.shares_known
+    assert Schema.from_toml(known.to_toml()) == known
+    size = 400_000
+    job, home = (np.eye(3)[rng.choice(3, size, p=shares[name])] for name in ("job", "home"))
+    sex = rng.random(size) < 0.9
+    records = np.column_stack([rng.random(size), job, sex, home[:, [0, 2]], np.ones(size)])
+    moments = records.T @ records / size
+    np.testing.assert_allclose(known.feature_moments, moments, atol=6.0 * 0.5 / size**0.5)
+    # The power twin: equal shares are not these.
+    assert np.max(np.abs(schema.feature_moments - moments)) > 0.1
+    # Rounded ones count as what they are in proportion to.
+    assert schema.with_shares({"job": (0.498, 0.3, 0.2)}).columns[1].shares == tuple(
+        np.array([0.498, 0.3, 0.2]) / sum([0.498, 0.3, 0.2])
+    )
+    assert not Schema.from_dict({"columns": {"age": COLUMNS["age"]}}).shares_known
+
+
+@pytest.mark.parametrize(
+    ("shares", "words"),
+    [
+        ({"job": [0.5, 0.5]}, "list of 3 numbers"),
+        ({"job": [0.5, 0.5, 0.0]}, "positive and sum to 1"),
+        ({"job": [0.5, 0.5, 0.2]}, "positive and sum to 1"),
+        ({"job": ["a", "b", "c"]}, r"columns\.job\.shares"),
+        ({"sex": 0.5}, "list of 2 numbers"),
+        ({"age": [0.5, 0.5]}, "categorical or binary"),
+        ({"rich": [0.5, 0.5]}, "categorical or binary"),
+        ([0.5, 0.5], "mapping"),
+    ],
+)
+def test_wrong_shares_are_named(shares, words):
+    with pytest.raises(SchemaError, match=words):
+        Schema.from_dict({"columns": COLUMNS}).with_shares(shares)
+
+
+def test_a_target_has_no_shares():
+    with pytest.raises(SchemaError, match=r"columns\.rich\.shares"):
+        Schema.from_dict(with_column("rich", shares=[0.5, 0.5]))
+
+
 def test_reference_category_has_no_feature():
     column = CategoricalColumn(name="job", categories=("a", "b", "c"), reference="b")
     assert column.feature_names == ("job=a", "job=c")

@@ -1,0 +1,341 @@
+"""How common each category is, released with noise for a small part of the privacy budget."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpinfer._validate import check_integer, check_interval
+from dpinfer.accounting import (
+    Adjacency,
+    Composed,
+    GaussianEvent,
+    LedgerAccount,
+    PrivacyPlan,
+    as_adjacency,
+    calibrate_noise_multiplier,
+    charge_run,
+    run_event,
+)
+from dpinfer.accounting.accountant import AccountantName, certify
+from dpinfer.accounting.calibration import MAX_NOISE_MULTIPLIER
+from dpinfer.accounting.ledger import check_account
+from dpinfer.errors import SchemaError
+from dpinfer.mechanism import OSRandomSource, RandomSource
+from dpinfer.mechanism.counts import noisy_counts
+from dpinfer.release.guarantee import guarantee_in_words, stated_epsilon
+from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn
+from dpinfer.tabular.schema import Schema
+from dpinfer.tabular.table import Table
+
+__all__ = ["SharesPlan", "SharesRelease", "plan_with_shares", "release_shares"]
+
+FloatArray = npt.NDArray[np.float64]
+
+# A count far below zero, which noise hardly ever makes, still gives a positive share.
+_FEWEST = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharesPlan:
+    """A release of shares and a run after it, which meet one privacy target together.
+
+    **Privacy.** Holds no records.  ``epsilon`` is that of both, composed; ``run.epsilon`` is the run's own.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        For :func:`release_shares`.
+    run : PrivacyPlan
+        For :func:`dpinfer.run_dpvi`.
+    epsilon, delta : float
+        Certified for the two together.
+    adjacency : Adjacency
+    """
+
+    noise_multiplier: float
+    run: PrivacyPlan
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+
+
+def plan_with_shares(
+    *,
+    target_epsilon: float,
+    target_delta: float,
+    sample_rate: float,
+    n_steps: int,
+    budget_share: float = 0.05,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    accountant: AccountantName = "pld",
+) -> SharesPlan:
+    """Find the noise with which :func:`release_shares` and a Poisson-sampled run meet a privacy target together.
+
+    **Privacy.** Reads no records.  The accountant certified the composition of both.
+
+    Parameters
+    ----------
+    target_epsilon : float
+        In (0, inf).
+    target_delta : float
+        In (0, 1).
+    sample_rate : float
+        Of the run, in (0, 1].
+    n_steps : int
+        Of the run, at least 1.
+    budget_share : float
+        Share of the squared signal-to-noise ratio that the counts get, in (0, 1); it makes the run's noise about
+        1 / sqrt(1 - budget_share) times as large.
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+        "replace_one" needs a `sample_rate` of 1.
+    accountant : {"pld", "prv", "rdp"}
+
+    Returns
+    -------
+    SharesPlan
+
+    Raises
+    ------
+    BudgetExceededError
+        If no noise meets the target.
+    TypeError, ValueError
+        If an argument is not of its type or outside its interval.
+
+    Notes
+    -----
+    n steps of noise multiplier s and rate q are worth about n q**2 / s**2 (Dong, Roth and Su 2022, section 5), one
+    Gaussian 1 / s**2; only the split rests on that, not the guarantee.
+
+    Examples
+    --------
+    >>> plan = plan_with_shares(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=2500)
+    >>> plan.epsilon <= 1.0, plan.run.epsilon < plan.epsilon
+    (True, True)
+    """
+    share = check_interval("budget_share", budget_share, 0.0, 1.0)
+    relation = as_adjacency(adjacency)
+    rate = check_interval("sample_rate", sample_rate, 0.0, 1.0, high_open=False)
+    steps = check_integer("n_steps", n_steps, minimum=1)
+    ratio = math.sqrt((1.0 - share) / share) / (rate * math.sqrt(steps))
+
+    def both(noise_multiplier: float) -> Composed:
+        run = run_event(noise_multiplier, rate, steps, "poisson", None)
+        return Composed((GaussianEvent(ratio * noise_multiplier), run))
+
+    noise_multiplier = calibrate_noise_multiplier(
+        both, target_epsilon=target_epsilon, target_delta=target_delta, adjacency=relation, accountant=accountant
+    )
+    bound = certify(both(noise_multiplier), delta=target_delta, adjacency=relation, accountant=accountant)
+    run = PrivacyPlan.from_noise_multiplier(
+        noise_multiplier, rate, steps, target_delta, adjacency=relation, accountant=accountant
+    )
+    return SharesPlan(
+        noise_multiplier=ratio * noise_multiplier,
+        run=run,
+        epsilon=bound.epsilon,
+        delta=bound.delta,
+        adjacency=relation,
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SharesRelease:
+    """Noisy counts of the categories of a table's columns.
+
+    **Privacy.** Safe to publish: counts carry the noise that `epsilon` accounts for, and `schema` is computed from
+    them.
+
+    Parameters
+    ----------
+    schema : Schema
+        The table's, with the shares of every categorical and binary column declared.
+    noisy_counts : mapping
+        Column name to counts, (categories,) int64; noise makes some negative.
+    count_stddev : float
+        Standard deviation of the noise in each.
+    event : GaussianEvent
+    certified_epsilon, delta : float
+        Of the counts alone.
+    adjacency : Adjacency
+    secure : bool
+        False when a seeded generator drew the noise: then `epsilon` raises.
+    settings : mapping
+        The ledger's entry, where there is one.
+    """
+
+    schema: Schema
+    noisy_counts: Mapping[str, npt.NDArray[np.int64]]
+    count_stddev: float
+    event: GaussianEvent
+    certified_epsilon: float
+    delta: float
+    adjacency: Adjacency
+    secure: bool = True
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("noisy_counts", "settings"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    @property
+    def epsilon(self) -> float:
+        """The certified epsilon at `delta`.
+
+        Raises
+        ------
+        InsecureReleaseError
+            If the noise came from a seeded generator.
+        """
+        return stated_epsilon(self.certified_epsilon, secure=self.secure)
+
+    @property
+    def guarantee(self) -> str:
+        """The privacy guarantee in words."""
+        return guarantee_in_words(self.certified_epsilon, self.delta, self.adjacency, secure=self.secure)
+
+    def __repr__(self) -> str:
+        return f"SharesRelease({len(self.noisy_counts)} columns)\n  {self.guarantee}"
+
+
+def release_shares(
+    table: Table,
+    *,
+    noise_multiplier: float,
+    delta: float,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    ledger: LedgerAccount | None = None,
+    random_source: RandomSource | None = None,
+) -> SharesRelease:
+    """Release how common each category of every categorical and binary column is.
+
+    The model of a run on this table takes ``release.schema.feature_moments`` with ``feature_moments_known=True``; the
+    posterior with a full Hessian is then narrower, and its predictions better calibrated.
+
+    **Privacy.** Reads the records.  Adjacency: `adjacency`.  With k columns counted, the counts of all categories have
+    L2 sensitivity sqrt(k) when a record is added, removed or blanked and at most 2 sqrt(k) when one is replaced; each
+    gets Gaussian noise of standard deviation ``noise_multiplier * sqrt(k)``, rounded to an integer.  Proof in
+    docs/derivations/released-shares.md.  It composes with the run: see :func:`plan_with_shares`, or charge both to one
+    ledger.
+
+    Parameters
+    ----------
+    table : Table
+        The records, all of those that the run reads.
+    noise_multiplier : float
+        Noise over sensitivity, in (0, 1e6]: ``SharesPlan.noise_multiplier``.
+    delta : float
+        In (0, 1), where the epsilon of the counts alone is stated.
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+    ledger : LedgerAccount, optional
+        ``PrivacyLedger(path).account(data_set)``: charged before the records are looked at, or refused.
+    random_source : RandomSource, optional
+        The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
+        that are marked NOT PRIVATE.
+
+    Returns
+    -------
+    SharesRelease
+
+    Raises
+    ------
+    SchemaError
+        If the table has neither a categorical nor a binary column.
+    InsecureReleaseError
+        If a ledger is given and the noise is not secure.
+    TypeError, ValueError
+        If an argument is wrong.
+    BudgetExceededError
+        If the ledger's budget would be exceeded.
+
+    Notes
+    -----
+    A share is in proportion to the mean of the count given its noisy value y and a flat prior on [0, inf),
+    y + s phi(y / s) / Phi(y / s): close to y where y is many s, positive below zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> schema = Schema.from_dict({"columns": {"pet": {"kind": "categorical", "categories": ["cat", "dog"]}}})
+    >>> table = Table(np.repeat(np.eye(2), [3000, 1000], axis=0), None, schema)
+    >>> shares = release_shares(table, noise_multiplier=5.0, delta=1e-5).schema.columns[0].shares
+    >>> abs(shares[0] - 0.75) < 0.05
+    True
+    """
+    if not isinstance(table, Table):
+        raise TypeError(f"table must be a Table, got {type(table).__name__}")
+    if table.X.ndim != 2 or table.X.shape[1] != len(table.feature_names):
+        raise ValueError(f"table.X must have {len(table.feature_names)} columns, those that its schema declares")
+    multiplier = check_interval("noise_multiplier", noise_multiplier, 0.0, MAX_NOISE_MULTIPLIER, high_open=False)
+    event = GaussianEvent(multiplier)
+    relation = as_adjacency(adjacency)
+    bound = certify(event, delta=delta, adjacency=relation, accountant="pld")
+    if ledger is not None:
+        check_account(ledger)
+    source = OSRandomSource() if random_source is None else random_source
+    if not isinstance(source, RandomSource):
+        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
+    columns = _counted(table.schema)
+    if not columns:
+        raise SchemaError("table must have a categorical or binary column: there is nothing to count")
+    with charge_run(
+        ledger, event, adjacency=relation, mechanism="release_shares", secure=source.secure, delta=bound.delta
+    ) as charge:
+        charge.begin()
+        counts, stddev = noisy_counts(
+            _labels(table, columns), len(columns), noise_multiplier=event.noise_multiplier, key=source.take_key()
+        )
+        named = {column.name: count for (column, _), count in zip(columns, counts, strict=True)}
+        return SharesRelease(
+            schema=table.schema.with_shares({name: _shares(count, stddev) for name, count in named.items()}),
+            noisy_counts=named,
+            count_stddev=stddev,
+            event=event,
+            certified_epsilon=bound.epsilon,
+            delta=bound.delta,
+            adjacency=relation,
+            secure=source.secure,
+            settings={"ledger": charge.settings} if charge.settings else {},
+        )
+
+
+def _counted(schema: Schema) -> list[tuple[BinaryColumn | CategoricalColumn, slice]]:
+    """Return the columns to count, and where their features are."""
+    found, first = [], 0
+    for column in schema.columns:
+        own = slice(first, first + len(column.feature_names))
+        if isinstance(column, (BinaryColumn, CategoricalColumn)) and column.cells:
+            found.append((column, own))
+        first = own.stop
+    return found
+
+
+def _labels(
+    table: Table, columns: list[tuple[BinaryColumn | CategoricalColumn, slice]]
+) -> Iterator[tuple[npt.NDArray[np.intp], int]]:
+    """Yield the category of each record that has one: one at most, whatever is in X."""
+    for column, own in columns:
+        marked = table.X[:, own] > 0.5
+        # What a record without any indicator has: "negative", the reference, or nothing.
+        if isinstance(column, BinaryColumn):
+            places, rest = [0], 1
+        else:
+            places = [column.categories.index(level) for level in column.levels]
+            rest = -1 if column.reference is None else column.categories.index(column.reference)
+        label = np.full(len(marked), rest, dtype=np.intp)
+        for place, own_mark in zip(reversed(places), marked.T[::-1], strict=True):
+            label[own_mark] = place
+        yield label[label >= 0], column.cells
+
+
+def _shares(counts: npt.NDArray[np.int64], stddev: float) -> list[float]:
+    """Return positive shares, the mean of each count given its noisy value over their sum."""
+    score = counts / stddev
+    log_hazard = -0.5 * score**2 - 0.5 * math.log(2.0 * math.pi) - special.log_ndtr(score)
+    means: FloatArray = np.maximum(score + np.exp(log_hazard), _FEWEST)
+    return [float(value) for value in means / means.sum()]

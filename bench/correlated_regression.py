@@ -2,7 +2,8 @@
 
 Truths come from the prior; features are normal with correlation rho**|i - j| (AR(1)), or indicators of three columns
 of unequally likely categories beside two numbers.  The model is told what a user's schema says: independent columns,
-unit variances, equally likely categories.  For each epsilon, kind of features and posterior: the share of the weights,
+unit variances, equally likely categories; "full-known": that these are the moments of single features (for categories,
+their true shares).  For each epsilon, kind of features and posterior: the share of the weights,
 and of the variances, inside their 90% intervals, standard deviation and mean of their z-scores, the median width
 relative to the posterior without privacy, and the joint TARP curve's RMSE next to its Monte Carlo floor.
 
@@ -33,6 +34,7 @@ CASES = {
     "auto": ("default recipe and posterior", "tied", {}),
     "tied": ("one unknown per weight", "tied", {"hessian": "tied"}),
     "full": ("full Hessian", "tied", {"hessian": "full"}),
+    "full-known": ("full Hessian, moments known", "tied", {"hessian": "full"}),
     "steady": ("recipe steady, full Hessian", "steady", {"hessian": "full"}),
     "steady-tied": ("recipe steady, one unknown per weight", "steady", {"hessian": "tied"}),
     "plain": ("recipe plain, diagonal Hessian", "plain", {"hessian": "diagonal", "prior": "weak"}),
@@ -41,19 +43,23 @@ CASES = {
 }
 
 
-def declared(kind):
-    """Return the model as its user declares it."""
+def declared(kind, known=False):
+    """Return the model as its user declares it, who may know the moments of single features."""
     if kind != "one-hot":
-        return dpi.models.LinearRegression(N_FEATURES, fit_intercept=True)
+        moments = {"feature_moments": np.eye(N_FEATURES + 1), "feature_moments_known": True} if known else {}
+        return dpi.models.LinearRegression(N_FEATURES, fit_intercept=True, **moments)
     sizes = [len(item) for item in CATEGORIES]
-    means = np.concatenate([np.full(size, 1.0 / size) for size in sizes] + [np.zeros(2), np.ones(1)])
+    shares = [np.array(item) if known else np.full(len(item), 1.0 / len(item)) for item in CATEGORIES]
+    means = np.concatenate([*shares, np.zeros(2), np.ones(1)])
     moments = np.outer(means, means)
     first = 0
     for size in sizes:
-        moments[first : first + size, first : first + size] = np.eye(size) / size
+        moments[first : first + size, first : first + size] = np.diag(means[first : first + size])
         first += size
     moments[first, first] = moments[first + 1, first + 1] = 1.0
-    return dpi.models.LinearRegression(means.size - 1, fit_intercept=True, feature_moments=moments)
+    return dpi.models.LinearRegression(
+        means.size - 1, fit_intercept=True, feature_moments=moments, feature_moments_known=known
+    )
 
 
 def features(kind, n_records, rng):
@@ -117,6 +123,8 @@ def one_run(kind, n_records, epsilon, seed, cases):
         _, recipe, options = CASES[name]
         begin = time.perf_counter()
         try:
+            if name == "full-known":
+                options = options | {"model": declared(kind, known=True)}
             posterior = dpi.noise_aware_posterior(releases[recipe], n_threads=1, seed=seed, **options)
         except NumericalError:
             continue

@@ -219,13 +219,14 @@ def gram_posterior(
     level = min(max(trace.variance.residual, low), high)
     for _ in range(_ROUNDS):
         at = trace.at(level)
-        mode = information_mode(at, expected, prior_variance=prior * level)
+        mode = information_mode(at, expected, prior_variance=prior * level, moments_known=model.feature_moments_known)
         level = _variance_given(trace, at, mode, _mean_noise(at, mode), prior * level, model).mean
     at = trace.at(level)
     draws = information_draws(
         at,
         expected,
         prior_variance=prior * level,
+        moments_known=model.feature_moments_known,
         n_draws=n_draws,
         n_warmup=n_warmup,
         seed=seed,

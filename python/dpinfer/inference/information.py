@@ -279,12 +279,14 @@ class InformationDraws:
     rhat: float
 
 
-def information_mode(trace: InformationTrace, expected: FloatArray, *, prior_variance: float) -> FloatArray:
+def information_mode(
+    trace: InformationTrace, expected: FloatArray, *, prior_variance: float, moments_known: bool = False
+) -> FloatArray:
     """Return the mode of the information's posterior, (n, n); arguments as in :func:`information_draws`.
 
     **Privacy.** Post-processing of a Release.
     """
-    density = _Density(trace, expected, prior_variance)
+    density = _Density(trace, expected, prior_variance, moments_known=moments_known)
     _climb(density, 1)
     return density.information(density.start())
 

@@ -49,8 +49,8 @@ class GeneralizedLinearModel(Model):
         a full Hessian starts from it, and believes what it says cannot vary (indicators that sum to one).
     feature_moments_known : bool
         Whether the means and mean squares in `feature_moments` are known (public counts, or released ones) and only the
-        dependence between features is a guess; ``Schema.shares_known`` for a declared table.  The posterior with a full
-        Hessian of a model without a noise variance is then narrower.
+        dependence between features is a guess, and moderate; ``Schema.shares_known`` for a declared table.  The
+        posterior with a full Hessian is then narrower; with features that nearly determine one another, too narrow.
     """
 
     n_features: int

@@ -207,6 +207,18 @@ def test_coupling_holds_its_level_and_sees_correlation():
     assert coupling_pvalue(recursion(rng, 100.0 * np.eye(1)), np.array([100.0])) == 1.0
 
 
+def test_the_model_says_that_its_moments_are_known(correlated):
+    _, release = correlated[0]
+    plain, guessed, told = (
+        dpi.models.LinearRegression(3, **given)
+        for given in ({}, {"feature_moments": np.eye(4)}, {"feature_moments": np.eye(4), "feature_moments_known": True})
+    )
+    options = {"hessian": "full", "n_samples": 20, "n_warmup": 20, "check_convergence": False}
+    means = [noise_aware_posterior(release, model=model, **options).mean for model in (plain, guessed, told)]
+    np.testing.assert_array_equal(means[0], means[1])
+    assert not np.array_equal(means[1], means[2])
+
+
 def test_combinations_that_do_not_fit(correlated):
     release = correlated[0][1]
     with pytest.raises(ValueError, match="prior must be 'model' or 'weak'"):

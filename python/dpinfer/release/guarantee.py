@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,7 +44,9 @@ def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
     return certified_epsilon
 
 
-def guarantee_in_words(certified_epsilon: float, delta: float, adjacency: Adjacency, *, secure: bool) -> str:
+def guarantee_in_words(
+    certified_epsilon: float, delta: float, adjacency: Adjacency, *, secure: bool, released: str = "the whole trace"
+) -> str:
     """Return the guarantee as a sentence."""
     if not secure:
         return _NOT_PRIVATE
@@ -52,7 +54,7 @@ def guarantee_in_words(certified_epsilon: float, delta: float, adjacency: Adjace
         return "No privacy guarantee is claimed for this release."
     return (
         f"({certified_epsilon:.4g}, {delta:.3g})-differentially private with respect to {_NEIGHBOURS[adjacency]}; "
-        "this holds for the whole trace and for everything computed from it."
+        f"this holds for {released} and for everything computed from it."
     )
 
 
@@ -63,17 +65,44 @@ def pure_guarantee_in_words(epsilon: float, adjacency: Adjacency, *, secure: boo
     return f"{epsilon:.4g}-differentially private (delta = 0) with respect to {_NEIGHBOURS[adjacency]}."
 
 
-class PublishedTrace:
+class Guaranteed:
+    """What releases that hold an (epsilon, delta) guarantee, frozen dataclasses, share: how they state it.
+
+    **Privacy.** Post-processing: reads only what the release holds.
+    """
+
+    adjacency: Adjacency
+    delta: float
+    certified_epsilon: float
+    secure: bool
+    _released: ClassVar[str] = "the whole trace"
+
+    @property
+    def epsilon(self) -> float:
+        """The certified epsilon at `delta`; infinity when no guarantee is claimed.
+
+        Raises
+        ------
+        InsecureReleaseError
+            If the noise came from a seeded generator.
+        """
+        return stated_epsilon(self.certified_epsilon, secure=self.secure)
+
+    @property
+    def guarantee(self) -> str:
+        """The privacy guarantee in words."""
+        return guarantee_in_words(
+            self.certified_epsilon, self.delta, self.adjacency, secure=self.secure, released=self._released
+        )
+
+
+class PublishedTrace(Guaranteed):
     """What the releases of whole traces, frozen dataclasses, share: their guarantee, saving and pickling.
 
     **Privacy.** Post-processing: reads only what the release holds.
     """
 
     event: Event
-    adjacency: Adjacency
-    delta: float
-    certified_epsilon: float
-    secure: bool
     model_spec: Mapping[str, Any]
     settings: Mapping[str, Any]
 
@@ -92,22 +121,6 @@ class PublishedTrace:
         put(self, "certified_epsilon", epsilon)
         put(self, "model_spec", MappingProxyType(dict(self.model_spec)))
         put(self, "settings", MappingProxyType(dict(self.settings)))
-
-    @property
-    def epsilon(self) -> float:
-        """The certified epsilon at `delta`; infinity when no guarantee is claimed.
-
-        Raises
-        ------
-        InsecureReleaseError
-            If the noise came from a seeded generator.
-        """
-        return stated_epsilon(self.certified_epsilon, secure=self.secure)
-
-    @property
-    def guarantee(self) -> str:
-        """The privacy guarantee in words."""
-        return guarantee_in_words(self.certified_epsilon, self.delta, self.adjacency, secure=self.secure)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""

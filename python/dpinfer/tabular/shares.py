@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from dpinfer.accounting.ledger import check_account
 from dpinfer.errors import SchemaError
 from dpinfer.mechanism import OSRandomSource, RandomSource
 from dpinfer.mechanism.counts import noisy_counts
-from dpinfer.release.guarantee import guarantee_in_words, stated_epsilon
+from dpinfer.release.guarantee import Guaranteed
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.table import Table
@@ -39,6 +39,7 @@ FloatArray = npt.NDArray[np.float64]
 
 # A count far below zero, which noise hardly ever makes, still gives a positive share.
 _FEWEST = 1e-3
+_MAPPINGS = ("noisy_counts", "settings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +146,7 @@ def plan_with_shares(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SharesRelease:
+class SharesRelease(Guaranteed):
     """Noisy counts of the categories of a table's columns.
 
     **Privacy.** Safe to publish: counts carry the noise that `epsilon` accounts for, and `schema` is computed from
@@ -178,29 +179,22 @@ class SharesRelease:
     adjacency: Adjacency
     secure: bool = True
     settings: Mapping[str, Any] = field(default_factory=dict)
+    _released: ClassVar[str] = "all counts"
 
     def __post_init__(self) -> None:
-        for name in ("noisy_counts", "settings"):
+        for name in _MAPPINGS:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
-    @property
-    def epsilon(self) -> float:
-        """The certified epsilon at `delta`.
-
-        Raises
-        ------
-        InsecureReleaseError
-            If the noise came from a seeded generator.
-        """
-        return stated_epsilon(self.certified_epsilon, secure=self.secure)
-
-    @property
-    def guarantee(self) -> str:
-        """The privacy guarantee in words."""
-        return guarantee_in_words(self.certified_epsilon, self.delta, self.adjacency, secure=self.secure)
+    def __reduce__(self) -> tuple[Any, ...]:
+        plain = {name: dict(getattr(self, name)) for name in _MAPPINGS}
+        return _rebuild, ({item.name: getattr(self, item.name) for item in fields(self)} | plain,)
 
     def __repr__(self) -> str:
         return f"SharesRelease({len(self.noisy_counts)} columns)\n  {self.guarantee}"
+
+
+def _rebuild(values: dict[str, Any]) -> SharesRelease:
+    return SharesRelease(**values)
 
 
 def release_shares(

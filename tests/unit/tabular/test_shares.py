@@ -1,6 +1,7 @@
 """Released shares: exact counts, one record's influence, the noise's law, one budget with the run, the ledger."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -51,6 +52,7 @@ def test_counts_are_those_of_the_categories(rng):
     np.testing.assert_allclose(known.columns[1].shares, np.bincount(job) / 500, rtol=1e-12)
     assert math.isfinite(release.epsilon)
     assert "differentially private" in repr(release)
+    assert "holds for all counts" in release.guarantee
 
 
 def test_one_record_moves_the_counts_by_the_root_of_the_columns_whatever_is_in_it(rng):
@@ -144,6 +146,9 @@ def test_a_seeded_release_is_marked(rng):
     )
     np.testing.assert_array_equal(first.noisy_counts["job"], again.noisy_counts["job"])
     assert "NOT PRIVATE" in first.guarantee
+    copied = pickle.loads(pickle.dumps(first))
+    np.testing.assert_array_equal(copied.noisy_counts["home"], first.noisy_counts["home"])
+    assert (copied.guarantee, copied.schema, copied.event) == (first.guarantee, first.schema, first.event)
     with pytest.raises(InsecureReleaseError):
         _ = first.epsilon
 

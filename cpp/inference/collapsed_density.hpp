@@ -189,6 +189,8 @@ class Density {
 
   bool has_inflation() const { return p_.extra_noise > 0.0; }
 
+  bool student_tails() const { return width_ > 0.0; }
+
   // Mean and variance of delta given (beta, nu).
   void optimum(const Column& c, const Row& r, double& mean, double& variance) const {
     const double inverse_scale2 = 1.0 / scale2_;

@@ -23,6 +23,8 @@ constexpr double kParityTolerance = 1e-5;  // the full rule is then right to abo
 constexpr double kNarrowInflation = 0.1;   // relative spread of nu up to which three Gauss nodes err below 1e-8
 constexpr int kMaxRefinements = 12;
 constexpr std::size_t kMaxNodes = 1u << 21u;
+constexpr double kMomentTolerance = 1e-6;
+constexpr std::size_t kMostForMoments = 1u << 16u;  // no finer for second moments alone, which hardly exist at times
 
 struct Axis {
   double low = 0.0;
@@ -198,6 +200,26 @@ void weigh(Table& table, bool half_first_row, double& parity_y, double& parity_w
   parity_w = nw > 1 ? std::abs(by_w[0] - by_w[1]) / total : 0.0;
 }
 
+// How far even and odd nodes of a weighed table disagree, along the slope's axis, on the second moments of slope and
+// optimum: with Student tails they settle after the mass.
+double moment_parity(const Density& density, const Table& table) {
+  const std::size_t ny = table.columns.size();
+  std::array<double, 2> slope{};
+  std::array<double, 2> optimum{};
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    for (std::size_t i = 0; i < ny; ++i) {
+      const double cell = table.log_density[r * ny + i];
+      double mean = 0.0;
+      double variance = 0.0;
+      density.optimum(table.columns[i], table.rows[r], mean, variance);
+      slope[i % 2] += cell * table.columns[i].square;
+      optimum[i % 2] += cell * (variance + mean * mean);
+    }
+  }
+  return std::max(std::abs(slope[0] - slope[1]) / (slope[0] + slope[1]),
+                  std::abs(optimum[0] - optimum[1]) / (optimum[0] + optimum[1]));
+}
+
 // Three-node Gauss rule of the discrete measure (x_i, weight_i), which is exact to the fifth degree; false when the
 // measure is too narrow for three nodes.
 bool gauss_rule(std::span<const double> x, std::span<const double> weight, double total, std::array<double, 3>& node,
@@ -337,11 +359,13 @@ void solve(const CollapsedProblem& problem, Table& table, CollapsedNodes& nodes)
     double parity_w = 0.0;
     double total = 0.0;
     weigh(table, density.has_inflation() && !(w_axis.low > 0.0), parity_y, parity_w, total);
-    if (parity_y <= kParityTolerance && parity_w <= kParityTolerance) {
+    const bool finer = density.student_tails() && round + 1 < kMaxRefinements &&
+                       y_axis.nodes() < kMostForMoments / rows && moment_parity(density, table) > kMomentTolerance;
+    if (parity_y <= kParityTolerance && parity_w <= kParityTolerance && !finer) {
       collect(density, table, total, nodes);
       return;
     }
-    if (!(parity_y <= kParityTolerance)) y_axis.step *= 0.5;
+    if (finer || !(parity_y <= kParityTolerance)) y_axis.step *= 0.5;
     if (!(parity_w <= kParityTolerance)) w_axis.step *= 0.5;
   }
   nodes.status = PosteriorStatus::kNotConverged;

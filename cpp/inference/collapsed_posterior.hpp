@@ -53,8 +53,8 @@ struct CollapsedNodes {
 // Trapezoid rule on (y, w) with beta = unit softplus(y) and nu = cosh(w)^2, in which the density is smooth with
 // exponential tails, so that the rule converges faster than any power of the step (Trefethen and Weideman 2014); below
 // 16 steps with unknown noise beta = unit exp(centre + width sinh(y)) tames the Student tails.  The
-// step is halved until the rules on the even and on the odd nodes agree, and the range is widened until the density on
-// its border has dropped by a factor exp(36).
+// step is halved until the rules on the even and on the odd nodes agree (with Student tails also on second
+// moments), and the range is widened until the density on its border has dropped by a factor exp(36).
 CollapsedNodes collapsed_posterior(const CollapsedProblem& problem);
 
 // All coordinates; nodes[j] gets the posterior of problems[j].  Returns the worst status.

@@ -18,11 +18,13 @@ EXPECTED_FAILURES: dict[str, str] = {}
 
 def test_check_estimator():
     # The seeded source makes the checks repeatable; a private fit has no seed.  The number of records differs between
-    # the checks, so it is left to the data, which warns.
+    # the checks, so it is left to the data, which warns.  The checks are of fits and arguments, not of posteriors, and
+    # the full Hessian takes half a second in each of them; the test below fits with it.
     model = dpi.BayesianLogisticRegression(
         epsilon=8.0,
         n_steps=200,
         sample_rate=0.5,
+        hessian="diagonal",
         data_bounds=(-10.0, 10.0),
         random_source=functools.partial(InsecureRNG, 1),
         n_threads=1,

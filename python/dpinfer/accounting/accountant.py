@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from dpinfer._validate import check_choice, check_interval
-from dpinfer.accounting._steps import Step, reduce_event
+from dpinfer.accounting._steps import Step, reduce_event, split_pure
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.events import Event, check_event
@@ -118,9 +118,12 @@ def certify(event: Event, *, delta: float, adjacency: Adjacency | str, accountan
 
 
 def _certify_exact(steps: Mapping[Step, int], delta: float, relation: Adjacency, accountant: str) -> PrivacyBound:
-    """Certify a composition whose noise is exactly Gaussian."""
+    """Certify a composition whose noise is exactly Gaussian or Laplace."""
     lower, fallback, note = None, None, ""
-    if accountant == "rdp":
+    steps, pure = split_pure(steps)
+    if not steps:
+        epsilon = estimate = 0.0
+    elif accountant == "rdp":
         epsilon = estimate = rdp_epsilon(steps, delta)
     elif accountant == "prv":
         try:
@@ -134,6 +137,10 @@ def _certify_exact(steps: Mapping[Step, int], delta: float, relation: Adjacency,
         epsilon = estimate = pld_epsilon(steps, delta)
     if math.isinf(epsilon) and not note:
         note = "no finite epsilon could be certified"
+    if steps and pure:
+        epsilon, estimate = (value + pure * (1.0 + 1e-15) for value in (epsilon, estimate))
+    elif pure:
+        epsilon = estimate = pure
     return PrivacyBound(
         epsilon=epsilon,
         delta=delta,
@@ -183,7 +190,18 @@ def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adja
     steps = reduce_event(event, as_adjacency(adjacency))
     if steps is None:
         return 1.0
-    delta = pld_delta(steps, epsilon)
+    delta = _delta(*split_pure(steps), epsilon)
     if epsilon > LARGEST_EPSILON:
         return delta
     return min(1.0, delta + total_variation_slack(event) * (1.0 + math.exp(epsilon)))
+
+
+def _delta(steps: Mapping[Step, int], pure: float, epsilon: float) -> float:
+    """Return delta at `epsilon` of `steps` composed with pure guarantees that add up to `pure`."""
+    if not pure:
+        return pld_delta(steps, epsilon)
+    if epsilon >= pure:
+        return pld_delta(steps, max(0.0, (epsilon - pure) * (1.0 - 1e-15))) if steps else 0.0
+    # Randomised response has the largest divergence of all pure mechanisms (Kairouz, Oh and Viswanath, 2015).
+    own = min(1.0, -math.expm1(epsilon - pure) / (1.0 + math.exp(-pure)) * (1.0 + 1e-12))
+    return min(1.0, own + pld_delta(steps, 0.0)) if steps else own

@@ -10,6 +10,7 @@ from dpinfer.accounting._scout import Layout, plan_layout
 from dpinfer.accounting._steps import Step, StepKind
 from dpinfer.accounting._tilted import ComposedLaw, compose
 from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon
+from dpinfer.errors import UnsupportedEventError
 
 __all__ = ["pld_delta", "pld_epsilon"]
 
@@ -24,6 +25,11 @@ _BOTH = (Direction.REMOVE, Direction.ADD)
 
 def _only_gaussian(steps: Mapping[Step, int]) -> Step | None:
     return next((step for step in steps if len(steps) == 1 and step.kind is StepKind.GAUSSIAN), None)
+
+
+def _without_pure(steps: Mapping[Step, int]) -> None:
+    if any(step.kind is StepKind.PURE for step in steps):
+        raise UnsupportedEventError("pure guarantees have no law on the grid: split them off with split_pure")
 
 
 def _in_range(steps: Mapping[Step, int]) -> bool:
@@ -85,6 +91,7 @@ def pld_epsilon(steps: Mapping[Step, int], delta: float, directions: tuple[Direc
     Connect-the-dots discretisation of Doroshenko, Ghazi, Kamath, Kumar and Manurangsi (2022); composition by a tilted
     FFT with every error added to delta.  A composition of plain Gaussians is evaluated in closed form.
     """
+    _without_pure(steps)
     gaussian = _only_gaussian(steps)
     if gaussian is not None:
         return gaussian_epsilon(gaussian.shift, delta)
@@ -131,6 +138,7 @@ def pld_delta(steps: Mapping[Step, int], epsilon: float, directions: tuple[Direc
     As for :func:`pld_epsilon`.  How much of the tails may be cut depends on the answer, so a small answer is computed
     again with a smaller cut.
     """
+    _without_pure(steps)
     gaussian = _only_gaussian(steps)
     if gaussian is not None:
         return gaussian_delta(gaussian.shift, epsilon)

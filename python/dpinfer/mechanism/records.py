@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
+from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.models import ConjugateModel, GeneralizedLinearModel
 
 __all__ = ["check_conjugate_records", "check_records"]
@@ -16,8 +18,12 @@ _MAX_RECORDS = 2**31
 _CHUNK = 4096
 
 
-def check_records(model: GeneralizedLinearModel, X: Any, y: Any) -> tuple[Features, npt.NDArray[np.float64]]:
+def check_records(
+    model: GeneralizedLinearModel, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
+) -> tuple[Features, npt.NDArray[np.float64]]:
     """Return (X, y) as the kernels read them, without a copy when X is C-contiguous float64 or float32.
+
+    Under ``zero_out`` null records, NaN in every number, are taken out.
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
@@ -43,6 +49,7 @@ def check_records(model: GeneralizedLinearModel, X: Any, y: Any) -> tuple[Featur
         raise RecordError("X must have at least one row, got none")
     if features.shape[0] > _MAX_RECORDS:
         raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
+    features, response = without_null_records(adjacency, features, response)
     features = _readable(features, np.float32 if features.dtype == np.float32 else np.float64)
     response = _readable(response, np.float64)
     for start in range(0, features.shape[0], _CHUNK):
@@ -63,8 +70,12 @@ def _readable(array: npt.NDArray[Any], kind: type[np.floating[Any]]) -> Any:
     return np.require(array, dtype=kind, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
-def check_conjugate_records(model: ConjugateModel, X: Any) -> npt.NDArray[np.float64]:
+def check_conjugate_records(
+    model: ConjugateModel, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
+) -> npt.NDArray[np.float64]:
     """Return the records of a conjugate model as (N,) float64.
+
+    Under ``zero_out`` null records, NaN, are taken out.
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
@@ -87,6 +98,7 @@ def check_conjugate_records(model: ConjugateModel, X: Any) -> npt.NDArray[np.flo
         raise RecordError("X must have at least one row, got none")
     if records.shape[0] > _MAX_RECORDS:
         raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
+    records, _ = without_null_records(adjacency, records, None)
     values: npt.NDArray[np.float64] = _readable(records, np.float64)
     if not np.all(np.isfinite(values)):
         raise RecordError("X must be finite: it holds a NaN or an infinity")

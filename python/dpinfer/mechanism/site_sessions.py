@@ -10,8 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native
+from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.records import check_records
 from dpinfer.mechanism.site_state import Cavity, SitePrior
 from dpinfer.models import GaussianMixture, LogisticRegression, ProbitRegression
@@ -72,8 +74,8 @@ def site_prior(model: SiteModel) -> SitePrior:
     return SitePrior(np.zeros((1, model.n_coef)), model.prior_scale)
 
 
-def check_site_records(model: SiteModel, X: Any, y: Any) -> SiteRecords:
-    """Return the records as the kernels read them.
+def check_site_records(model: SiteModel, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> SiteRecords:
+    """Return the records as the kernels read them, without null records.
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
@@ -87,7 +89,7 @@ def check_site_records(model: SiteModel, X: Any, y: Any) -> SiteRecords:
     if not isinstance(model, GaussianMixture):
         if y is None:
             raise TypeError(f"y must be given for {type(model).__name__}")
-        features, response = check_records(model, X, y)
+        features, response = check_records(model, X, y, adjacency)
         return SiteRecords(np.ascontiguousarray(features, dtype=np.float64), response)
     if y is not None:
         raise TypeError("y must be None for GaussianMixture, whose records are X")
@@ -102,6 +104,7 @@ def check_site_records(model: SiteModel, X: Any, y: Any) -> SiteRecords:
         raise RecordError("X must have at least one row, got none")
     if records.shape[0] > _MAX_RECORDS:
         raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
+    records, _ = without_null_records(adjacency, records, None)
     points = np.ascontiguousarray(records, dtype=np.float64)
     if not np.all(np.isfinite(points)):
         raise RecordError("X must be finite: it holds a NaN or an infinity")
@@ -169,12 +172,12 @@ def set_cavity(session: _native.SiteSession, cavity: Cavity, block_weight: float
 
 
 def open_moment_session(
-    model: GaussianMixture, records: SiteRecords, *, max_site_norm: float, key: bytes, n_threads: int
+    model: GaussianMixture, points: FloatArray, *, max_site_norm: float, key: bytes, n_threads: int
 ) -> _native.SiteSession:
     """Return a session whose contributions are a mixture's expected sufficient statistics, for EM."""
     return _native.mixture_sites(
         contribution="moments",
-        points=records.features,
+        points=points,
         log_weights=model.log_weights,
         covariances=model.covariances,
         max_site_norm=max_site_norm,

@@ -12,11 +12,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.mechanism.network_sessions import open_network_session
-from dpinfer.mechanism.sessions import ConjugateSession, GlmSession, GradientSession, SessionSettings
-from dpinfer.mechanism.site_sessions import SiteModel, SiteRecords, open_session, set_cavity, site_prior
 from dpinfer.mechanism.site_settings import expected_precision
 from dpinfer.mechanism.site_state import SiteIterate
+from dpinfer.mechanism.sums.gradients import ConjugateSession, GlmSession, GradientSession, SessionSettings
+from dpinfer.mechanism.sums.network import open_network_session
+from dpinfer.mechanism.sums.sites import SiteModel, SiteRecords, open_session, set_cavity, site_prior
 from dpinfer.models import (
     BetaBinomial,
     ConjugateModel,

@@ -11,12 +11,13 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan
-from dpinfer.mechanism import RandomSource, site_sessions
+from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.run import Algorithm, Records, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.site_settings import start_loc
 from dpinfer.mechanism.site_state import Cavity
+from dpinfer.mechanism.sums import sites as site_sums
 from dpinfer.models import GaussianMixture
 from dpinfer.release.guarantee import Guaranteed
 
@@ -162,9 +163,7 @@ def run_dp_em(
     control = RunControl.checked(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
-    said = run_steps(
-        run, plan, control, lambda: site_sessions.check_site_records(model, X, None, plan.adjacency).arrays
-    )
+    said = run_steps(run, plan, control, lambda: site_sums.check_site_records(model, X, None, plan.adjacency).arrays)
     return EMRelease(
         loc=np.concatenate((run.kept["loc"], run.state["next"][None])),
         counts=run.kept["counts"],
@@ -212,10 +211,10 @@ class _ExpectationMaximisation(Algorithm):
 
     def start(self, records: Records, control: RunControl, key: bytes) -> None:
         """Open the session, and draw where the means start."""
-        self._session = site_sessions.open_moment_session(
+        self._session = site_sums.open_moment_session(
             self._model, records[0], max_site_norm=self.max_site_norm, key=key, n_threads=control.n_threads
         )
-        loc = start_loc(self._model, self._start, lambda size: site_sessions.public_normals(key, _START_STREAM, size))
+        loc = start_loc(self._model, self._start, lambda size: site_sums.public_normals(key, _START_STREAM, size))
         self.state = {"next": loc}
         steps = self._plan.n_steps
         self.kept = {"loc": np.empty((steps, *loc.shape)), "counts": np.empty((steps, loc.shape[0]))}
@@ -230,7 +229,7 @@ class _ExpectationMaximisation(Algorithm):
         loc = self.state["next"]
         blocks, d = loc.shape
         cavity = Cavity(loc, np.zeros((blocks, d, d)), np.zeros(blocks * (d + 1)), np.ascontiguousarray(self._centre))
-        site_sessions.set_cavity(self._session, cavity, self._weight)
+        site_sums.set_cavity(self._session, cavity, self._weight)
         return self._session.poisson_sum(step, self._plan.sample_rate, self._plan.noise_multiplier)
 
     def update(self, step: int, noisy: FloatArray) -> None:

@@ -16,7 +16,15 @@ from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.run import Algorithm, Records, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
-from dpinfer.mechanism.site_sessions import (
+from dpinfer.mechanism.site_settings import (
+    Damping,
+    damping_rates,
+    expected_precision,
+    start_loc,
+    typical_site_norm,
+)
+from dpinfer.mechanism.site_state import SiteIterate
+from dpinfer.mechanism.sums.sites import (
     SiteModel,
     SiteRecords,
     check_site_model,
@@ -26,14 +34,6 @@ from dpinfer.mechanism.site_sessions import (
     set_cavity,
     site_prior,
 )
-from dpinfer.mechanism.site_settings import (
-    Damping,
-    damping_rates,
-    expected_precision,
-    start_loc,
-    typical_site_norm,
-)
-from dpinfer.mechanism.site_state import SiteIterate
 from dpinfer.models import BayesianNeuralNetwork, GaussianMixture
 from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.release.site_trace import SITES, smat, svec

@@ -25,7 +25,7 @@ from dpinfer.mechanism.scaling import (
     largest_natural_rate,
     steady_rate,
 )
-from dpinfer.mechanism.sessions import ConjugateSession, GlmSession, GradientSession, SessionSettings
+from dpinfer.mechanism.sums.gradients import ConjugateSession, GlmSession, GradientSession, SessionSettings
 from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model, default_max_grad_norm
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.release import Release

@@ -12,11 +12,11 @@ from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism.network_records import check_network_records
-from dpinfer.mechanism.network_sessions import open_network_session
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.run import Algorithm, Records, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
+from dpinfer.mechanism.sums.network import open_network_session
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease
 

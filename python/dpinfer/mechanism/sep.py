@@ -13,7 +13,9 @@ from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_sep import run_network_sep
-from dpinfer.mechanism.site_sessions import (
+from dpinfer.mechanism.site_settings import expected_precision, start_loc
+from dpinfer.mechanism.site_state import Cavity, SiteIterate, SitePrior
+from dpinfer.mechanism.sums.sites import (
     SiteModel,
     check_site_model,
     check_site_records,
@@ -21,8 +23,6 @@ from dpinfer.mechanism.site_sessions import (
     set_cavity,
     site_prior,
 )
-from dpinfer.mechanism.site_settings import expected_precision, start_loc
-from dpinfer.mechanism.site_state import Cavity, SiteIterate, SitePrior
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.release.site_trace import smat, svec
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan
-from dpinfer.mechanism.site_sessions import SiteModel, block_shape, site_prior
+from dpinfer.mechanism.sums.sites import SiteModel, block_shape, site_prior
 from dpinfer.models import GaussianMixture
 
 __all__ = ["Damping", "damping_rates", "expected_precision", "start_loc", "typical_site_norm"]

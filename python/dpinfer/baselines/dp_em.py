@@ -13,11 +13,12 @@ from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.run import Algorithm, Records, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.site_settings import start_loc
 from dpinfer.mechanism.site_state import Cavity
 from dpinfer.mechanism.sums import sites as site_sums
+from dpinfer.mechanism.sums.sources import Records
 from dpinfer.models import GaussianMixture
 from dpinfer.release.guarantee import Guaranteed
 
@@ -173,7 +174,7 @@ def run_dp_em(
     )
 
 
-class _ExpectationMaximisation(Algorithm):
+class _ExpectationMaximisation(Algorithm[Records]):
     """E-steps on noisy sums of expected statistics, M-steps on what they release."""
 
     mechanism = "dp_em"

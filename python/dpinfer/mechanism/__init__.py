@@ -19,6 +19,7 @@ from dpinfer.mechanism.network_vi import NetworkVISettings, run_network_vi
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.scaling import FisherScaling, largest_natural_rate, steady_rate
 from dpinfer.mechanism.sep import SEPResult, run_sep
+from dpinfer.mechanism.sums import RowSource
 
 __all__ = [
     "FisherScaling",
@@ -26,6 +27,7 @@ __all__ = [
     "NetworkVISettings",
     "OSRandomSource",
     "RandomSource",
+    "RowSource",
     "RunCheckpoint",
     "SEPResult",
     "largest_natural_rate",

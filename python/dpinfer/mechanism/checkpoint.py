@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -174,7 +174,7 @@ class RunCheckpoint:
         return f"RunCheckpoint({str(self.path)!r})"
 
 
-def tag_of_records(key: bytes, records: Sequence[npt.NDArray[Any]]) -> bytes:
+def tag_of_records(key: bytes, records: Iterable[npt.NDArray[Any]]) -> bytes:
     """Return a keyed hash of the records, as the kernels read them: types, shapes and bytes.
 
     **Privacy.** Reads the records.  To whoever does not have `key` the tag is a random number; whoever has it can test

@@ -14,18 +14,16 @@ from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism.network_dpsep import run_network_dp_sep
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.mechanism.run import Algorithm, Records, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.site_settings import (
     Damping,
     damping_rates,
-    expected_precision,
     start_loc,
     typical_site_norm,
 )
 from dpinfer.mechanism.site_state import SiteIterate
 from dpinfer.mechanism.sums.sites import (
-    SiteModel,
     SiteRecords,
     check_site_model,
     check_site_records,
@@ -34,7 +32,8 @@ from dpinfer.mechanism.sums.sites import (
     set_cavity,
     site_prior,
 )
-from dpinfer.models import BayesianNeuralNetwork, GaussianMixture
+from dpinfer.mechanism.sums.sources import Records
+from dpinfer.models import BayesianNeuralNetwork, SiteModel
 from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.release.site_trace import SITES, smat, svec
 
@@ -88,8 +87,8 @@ def run_dp_sep(
 
     Parameters
     ----------
-    model : GaussianMixture, ProbitRegression, LogisticRegression or BayesianNeuralNetwork
-        For a network :func:`dpinfer.mechanism.run_network_dp_sep` is called; only what it shares may be given.
+    model : GaussianMixture, regression with binary responses, or BayesianNeuralNetwork
+        A regression may have a link of your own (docs/own-models.md).  For a network :func:`dpinfer.mechanism.run_network_dp_sep` is called; only what it shares may be given.
     X : (N, n_features) array
         Records, or features; float64, C-contiguous arrays are not copied.
     y : (N,) array, optional
@@ -209,6 +208,8 @@ def run_dp_sep(
         raise ValueError(f"sampling must be the plan's, {plan.sampling!r}, got {sampling!r}")
     if plan.n_records is not None and plan.n_records != n_records:
         raise ValueError(f"n_records must be the plan's, {plan.n_records}, got {n_records}")
+    if plan.sampling != "poisson" and model.site_sum == "evidence":
+        raise ValueError(f"plan must be for Poisson sampling for {type(model).__name__}, got {plan.sampling!r}")
     if plan.sampling != "poisson" and plan.adjacency is Adjacency.ZERO_OUT:
         # A null record would have to keep its place in the order, and no kernel has one that contributes nothing.
         raise ValueError(f"plan must be for 'replace_one' adjacency with sampling={plan.sampling!r}, got 'zero_out'")
@@ -219,7 +220,7 @@ def run_dp_sep(
     rates = damping_rates(model, damping, plan)
     if isinstance(annealing, str):
         check_choice("annealing", annealing, ("auto",))
-        annealing = _ANNEALING if isinstance(model, GaussianMixture) and start is None else None
+        annealing = _ANNEALING if model.exchangeable_blocks and start is None else None
     temperatures = _temperatures(model, annealing, plan.n_steps)
     control = RunControl.checked(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
@@ -280,12 +281,12 @@ def _site_settings(
     n_nodes: int,
 ) -> _SiteSettings:
     check_choice("sites", sites, SITES)
-    centred, mixture = sites == "centred", isinstance(model, GaussianMixture)
+    centred = sites == "centred"
     if block_weight is None:
-        block_weight = 1.0 if not centred else _MIXTURE_WEIGHT if mixture else _REGRESSION_WEIGHT
+        block_weight = 1.0 if not centred else _MIXTURE_WEIGHT if model.exchangeable_blocks else _REGRESSION_WEIGHT
     block_weight = check_interval("block_weight", block_weight, 0.0)
     if isotropic is None:
-        isotropic = isinstance(model, GaussianMixture) and model.isotropic
+        isotropic = model.isotropic
     elif not isinstance(isotropic, (bool, np.bool_)):
         raise TypeError(f"isotropic must be a bool, got {type(isotropic).__name__}")
     if trust_radius is not None:
@@ -311,7 +312,7 @@ def _load(model: SiteModel, X: Any, y: Any, plan: PrivacyPlan, n_records: int) -
     return records.arrays
 
 
-class _Sites(Algorithm):
+class _Sites(Algorithm[Records]):
     """Sites of a mixture or a regression: the public arithmetic around their noisy sums."""
 
     mechanism = "dp_sep"
@@ -359,7 +360,7 @@ class _Sites(Algorithm):
         self._iterate = SiteIterate(
             site_prior(self._model),
             start_loc(self._model, self._start, lambda size: public_normals(key, _START_STREAM, size)),
-            expected_precision(self._model, self._n_records),
+            self._model.expected_site_precision(self._n_records),
             n_records=self._n_records,
             centred=settings.sites == "centred",
             isotropic=settings.isotropic,
@@ -435,7 +436,7 @@ def _site_norm(model: SiteModel, value: float | str, block_weight: float, *, cen
         check_choice("max_site_norm", value, ("auto",))
         if not centred:
             raise ValueError("max_site_norm must be a number with natural sites, got 'auto'")
-        quantile = _MIXTURE_QUANTILE if isinstance(model, GaussianMixture) else _REGRESSION_QUANTILE
+        quantile = _MIXTURE_QUANTILE if model.exchangeable_blocks else _REGRESSION_QUANTILE
         return typical_site_norm(model, block_weight, quantile)
     return check_interval("max_site_norm", value, 1e-30, 1e30, low_open=False, high_open=False)
 
@@ -443,7 +444,7 @@ def _site_norm(model: SiteModel, value: float | str, block_weight: float, *, cen
 def _temperatures(model: SiteModel, annealing: Any, steps: int) -> FloatArray:
     if annealing is None:
         return np.ones(steps)
-    if not isinstance(model, GaussianMixture):
+    if not model.exchangeable_blocks:
         raise ValueError("annealing must be None unless the model is a mixture")
     if not isinstance(annealing, tuple) or len(annealing) != 2:
         raise TypeError("annealing must be a pair (temperature, share)")

@@ -14,8 +14,8 @@ from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.mechanism.records import check_conjugate_records, check_records
-from dpinfer.mechanism.run import Algorithm, Records, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.records import check_arguments, load_source
+from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.scaling import (
     FisherScaling,
@@ -25,9 +25,10 @@ from dpinfer.mechanism.scaling import (
     largest_natural_rate,
     steady_rate,
 )
-from dpinfer.mechanism.sums.gradients import ConjugateSession, GlmSession, GradientSession, SessionSettings
-from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model, default_max_grad_norm
+from dpinfer.mechanism.sums import Records, RowSource, SessionSettings, open_gradients
+from dpinfer.models import GeneralizedLinearModel, GradientModel, Model, default_max_grad_norm
 from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.gradient_model import check_row_gradients
 from dpinfer.release import Release
 
 __all__ = ["run_dpvi"]
@@ -40,14 +41,12 @@ RECIPES: dict[str, dict[str, Any]] = {
     "tied": {"loss": "split", "expectation": "quadrature", "gradient": "reparameterised"},
     "steady": {"loss": "split", "expectation": "quadrature", "gradient": "reparameterised"},
 }
-_PAPER_RAW_SCALE = 550.0
-_PAPER_CONJUGATE_RAW_SCALE = 100.0
 _SMALL = 1e-300
 
 
 def run_dpvi(
-    model: GeneralizedLinearModel | ConjugateModel,
-    X: npt.ArrayLike,
+    model: Model,
+    X: npt.ArrayLike | RowSource,
     y: npt.ArrayLike | None = None,
     *,
     plan: PrivacyPlan,
@@ -81,9 +80,12 @@ def run_dpvi(
 
     Parameters
     ----------
-    model : GeneralizedLinearModel or ConjugateModel
-    X : (N, n_features) array of float64 or float32
-        Not copied when C-contiguous.  For a conjugate model the records themselves, (N,) or (N, 1).
+    model : GeneralizedLinearModel, ConjugateModel or GradientModel
+        The library's, or one of your own: docs/own-models.md.
+    X : (N, n_features) array of float64 or float32, or RowSource
+        Not copied when C-contiguous.  For a conjugate model the records themselves, (N,) or (N, 1).  A
+        :class:`dpinfer.mechanism.RowSource` reads its blocks, responses included, anew in every step; the release has
+        the same bits.
     y : (N,) array, optional
         Responses: 0 or 1, counts, or real numbers, as the model says.  None for a conjugate model.
     plan : PrivacyPlan
@@ -177,18 +179,20 @@ def run_dpvi(
     >>> dpi.run_dpvi(waits, rng.exponential(0.3, 500), plan=plan, n_records=500, max_grad_norm=2.0).names
     ('rate',)
     """
-    if not isinstance(model, (GeneralizedLinearModel, ConjugateModel)):
-        raise TypeError(f"model must be a generalised linear or a conjugate model, got {type(model).__name__}")
-    if isinstance(model, ConjugateModel) and y is not None:
-        raise TypeError(f"y must be None for {type(model).__name__}, whose records are X")
-    if isinstance(model, GeneralizedLinearModel) and y is None:
-        raise TypeError(f"y must be given for {type(model).__name__}")
+    if not isinstance(model, Model) or model.gradient_sum is None:
+        raise TypeError(
+            f"model must be a generalised linear, a conjugate or a gradient model, got {type(model).__name__}"
+        )
+    if isinstance(X, RowSource):
+        if y is not None:
+            raise TypeError("y must be None with a RowSource, whose blocks are (X, y)")
+    else:
+        check_arguments(model, y)
     check_plan(plan)
     n_records = check_integer("n_records", n_records, 1)
     if recipe is None:
         own = grad_scale is not None or learning_rate is not None or gradient == "aligned"
-        tied = isinstance(model, (ConjugateModel, LinearRegression)) and not own
-        recipe = "tied" if tied or isinstance(grad_scale, FisherScaling) else "plain"
+        recipe = "tied" if (model.natural_steps and not own) or isinstance(grad_scale, FisherScaling) else "plain"
     preset = RECIPES[check_choice("recipe", recipe, RECIPES)]
     fisher = None
     if isinstance(grad_scale, FisherScaling):
@@ -213,7 +217,9 @@ def run_dpvi(
     settings = _Settings(
         loss=check_choice("loss", preset["loss"] if loss is None else loss, ("split", "per_example")),
         expectation=check_choice(
-            "expectation", preset["expectation"] if expectation is None else expectation, ("quadrature", "monte_carlo")
+            "expectation",
+            (preset["expectation"] if model.has_quadrature else "monte_carlo") if expectation is None else expectation,
+            ("quadrature", "monte_carlo"),
         ),
         gradient=check_choice(
             "gradient", preset["gradient"] if gradient is None else gradient, ("reparameterised", "aligned")
@@ -225,8 +231,7 @@ def run_dpvi(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
     if grad_scale is None:
-        paper = _PAPER_CONJUGATE_RAW_SCALE if isinstance(model, ConjugateModel) else _PAPER_RAW_SCALE
-        grad_scale = (1.0, paper)
+        grad_scale = (1.0, model.published_raw_scale)
     pointwise = fisher if settings.gradient == "aligned" else None
     if fisher is not None:
         grad_scale = fisher.grad_scale if pointwise is None else fisher.point_grad_scale
@@ -240,12 +245,12 @@ def run_dpvi(
         heuristic_rate=1.0 / (plan.noise_multiplier * max_grad_norm * math.sqrt(plan.n_steps)),
     )
     params = fisher.start() if start is None and fisher is not None else _start(model, start)
-    if (
-        isinstance(model, ConjugateModel)
-        and settings.expectation == "quadrature"
-        and settings.gradient == "reparameterised"
-    ):
+    if settings.expectation == "quadrature" and settings.gradient == "reparameterised":
+        if not model.has_quadrature:
+            raise ValueError(f"expectation must be 'monte_carlo' for {type(model).__name__}, got 'quadrature'")
         model.check_points(settings.n_nodes)
+    if isinstance(model, (GeneralizedLinearModel, GradientModel)) and model.gradient_sum == "numpy":
+        check_row_gradients(model)
 
     if checkpoint is not None and fisher is None and (callable(grad_scale) or callable(learning_rate)):
         raise ValueError(
@@ -253,7 +258,7 @@ def run_dpvi(
             "same one cannot be checked"
         )
     run = _Gradients(model, plan, settings, policy, fisher, params, n_records=n_records, max_grad_norm=max_grad_norm)
-    said = run_steps(run, plan, control, lambda: _check(model, X, y, plan))
+    said = run_steps(run, plan, control, lambda: load_source(model, X, y, plan.adjacency))
     return Release(
         **run.trace(),
         sample_rate=plan.sample_rate,
@@ -278,22 +283,6 @@ def run_dpvi(
     )
 
 
-def _check(
-    model: GeneralizedLinearModel | ConjugateModel, X: Any, y: Any, plan: PrivacyPlan
-) -> tuple[npt.NDArray[Any], ...]:
-    if isinstance(model, ConjugateModel):
-        return (check_conjugate_records(model, X, plan.adjacency),)
-    return check_records(model, X, y, plan.adjacency)
-
-
-def _session(
-    model: GeneralizedLinearModel | ConjugateModel, records: Records, shared: SessionSettings
-) -> GradientSession:
-    if isinstance(model, ConjugateModel):
-        return ConjugateSession(model, records[0], shared)
-    return GlmSession(model, records[0], records[1], shared)
-
-
 @dataclass(frozen=True)
 class _Settings:
     loss: str
@@ -303,14 +292,14 @@ class _Settings:
     n_nodes: int
 
 
-class _Gradients(Algorithm):
+class _Gradients(Algorithm[Records | RowSource]):
     """Descent along noisy sums of preconditioned gradients: the public arithmetic around them."""
 
     mechanism = "dpvi"
 
     def __init__(
         self,
-        model: GeneralizedLinearModel | ConjugateModel,
+        model: Model,
         plan: PrivacyPlan,
         settings: _Settings,
         policy: StepPolicy,
@@ -353,7 +342,7 @@ class _Gradients(Algorithm):
             "numbers": hash_numbers(params, beta, self._policy.learning_rate(0, params, beta)),
         }
 
-    def start(self, records: Records, control: RunControl, key: bytes) -> None:
+    def start(self, records: Records | RowSource, control: RunControl, key: bytes) -> None:
         """Open the session."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(self._settings.n_nodes)
         shared = SessionSettings(
@@ -366,7 +355,7 @@ class _Gradients(Algorithm):
             n_threads=control.n_threads,
         )
         self._key = key
-        self._session = _session(self._model, records, shared)
+        self._session = open_gradients(self._model, records, shared)
 
     def query(self, step: int) -> FloatArray:
         """Return the noisy sum of preconditioned gradients, and keep where and with what scales it was taken."""

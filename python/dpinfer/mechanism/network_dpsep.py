@@ -14,9 +14,10 @@ from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism.network_records import check_network_records
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.mechanism.run import Algorithm, Records, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.sums.network import open_network_session
+from dpinfer.mechanism.sums.sources import Records
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease
 
@@ -259,7 +260,7 @@ def run_network_dp_sep(
     )
 
 
-class _NetworkSites(Algorithm):
+class _NetworkSites(Algorithm[Records]):
     """Centred sites of all weights: the public arithmetic around their noisy sums."""
 
     mechanism = "dp_sep"

@@ -15,8 +15,9 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_records import check_network_records
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.mechanism.run import Algorithm, Records, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.sums.network import open_network_session
+from dpinfer.mechanism.sums.sources import Records
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.models.bijectors import sigmoid, softplus
 
@@ -268,7 +269,7 @@ class _Ascent:
         return NetworkWeights(self._model, self._params[:n] * unit, variance, noise, **guarantee)
 
 
-class _PrivateAscent(Algorithm):
+class _PrivateAscent(Algorithm[Records]):
     """The ascent on noisy sums of clipped gradients."""
 
     mechanism = "network_vi"

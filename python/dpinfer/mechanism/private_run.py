@@ -7,7 +7,7 @@ import contextlib
 import hmac
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -117,14 +117,14 @@ class PrivateRun:
         """What the release says of its charge; empty without a ledger."""
         return self._charge.settings
 
-    def begin(self, records: Sequence[npt.NDArray[Any]]) -> tuple[int, Mapping[str, FloatArray]]:
+    def begin(self, records: Iterable[npt.NDArray[Any]]) -> tuple[int, Mapping[str, FloatArray]]:
         """Bind the run to its records, which must be called before the first draw; return where to go on.
 
         **Privacy.** Reads the records.  From here on the charge stays, whatever happens.
 
         Parameters
         ----------
-        records : sequence of array
+        records : iterable of array
             The records as the kernels read them.
 
         Returns
@@ -150,7 +150,7 @@ class PrivateRun:
         self.begun = True
         return self._record.step, self._record.arrays
 
-    def _bind(self, checkpoint: RunCheckpoint, records: Sequence[npt.NDArray[Any]]) -> None:
+    def _bind(self, checkpoint: RunCheckpoint, records: Iterable[npt.NDArray[Any]]) -> None:
         tag = tag_of_records(self._record.tag_key, records)
         if self._record.tag is None:
             self._record = begun(self._record, tag)

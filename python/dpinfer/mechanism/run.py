@@ -5,10 +5,10 @@ interrupts.  What differs is public arithmetic around a sum, and is the algorith
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,12 @@ from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism.private_run import CheckpointArgument, PrivacyTerms, PrivateRun, private_run
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.run_state import restore, snapshot
+from dpinfer.mechanism.sums.sources import RowSource
 
 __all__ = ["Algorithm", "RunControl", "check_plan", "check_source", "guarantee_fields", "run_once", "run_steps"]
 
 FloatArray = npt.NDArray[np.float64]
-Records = Sequence[npt.NDArray[Any]]
-Result = TypeVar("Result")
+Loaded = TypeVar("Loaded")
 
 _MAX_THREADS = 4096
 
@@ -92,7 +92,7 @@ class RunControl:
         )
 
 
-class Algorithm(ABC):
+class Algorithm(ABC, Generic[Loaded]):
     """The public arithmetic of a private run of many steps.
 
     **Privacy.** Only :meth:`query` reads the records after :meth:`start`, and what it returns carries its noise; all
@@ -117,7 +117,7 @@ class Algorithm(ABC):
         """Return every public setting that the release depends on, as JSON values."""
 
     @abstractmethod
-    def start(self, records: Records, control: RunControl, key: bytes) -> None:
+    def start(self, records: Loaded, control: RunControl, key: bytes) -> None:
         """Open what sums the records, and set `state` and `kept`."""
 
     @abstractmethod
@@ -130,7 +130,7 @@ class Algorithm(ABC):
 
 
 def run_steps(
-    algorithm: Algorithm, plan: PrivacyPlan, control: RunControl, load: Callable[[], Records]
+    algorithm: Algorithm[Loaded], plan: PrivacyPlan, control: RunControl, load: Callable[[], Loaded]
 ) -> dict[str, Any]:
     """Charge a run, load its records, and make all its steps; return what the release says of its charge.
 
@@ -144,7 +144,7 @@ def run_steps(
     plan : PrivacyPlan
     control : RunControl
     load : callable
-        Returns the checked records, as the kernels read them.
+        Returns the checked records, as the kernels read them: arrays, or a :class:`RowSource`.
 
     Returns
     -------
@@ -162,13 +162,20 @@ def run_steps(
         # From here on the records are read; nothing is drawn before private.begin().
         records = load()
         algorithm.start(records, control, private.key)
-        done, saved = private.begin(records)
+        done, saved = private.begin(_arrays(records))
         algorithm.state = restore(algorithm.kept, algorithm.state, done, saved)
         _make_steps(algorithm, done, plan.n_steps, private, control.report)
     return _settings(algorithm.mechanism, private) | {"accountant": plan.accountant}
 
 
-def _make_steps(algorithm: Algorithm, done: int, n_steps: int, private: PrivateRun, report: ProgressCallback) -> None:
+def _arrays(records: Any) -> Iterable[npt.NDArray[Any]]:
+    """Return everything that the kernels read, for a checkpoint to know it again."""
+    return (array for block in records for array in block) if isinstance(records, RowSource) else records
+
+
+def _make_steps(
+    algorithm: Algorithm[Any], done: int, n_steps: int, private: PrivateRun, report: ProgressCallback
+) -> None:
     state = algorithm.state
     for step in range(done, n_steps):
         made = step
@@ -189,8 +196,8 @@ def run_once(
     terms: PrivacyTerms,
     mechanism: str,
     control: RunControl,
-    load: Callable[[], Result],
-    query: Callable[[Result, bytes], Any],
+    load: Callable[[], Loaded],
+    query: Callable[[Loaded, bytes], Any],
 ) -> tuple[Any, dict[str, Any]]:
     """Charge a single release, load its records, and draw it; return it, and what it says of its charge.
 

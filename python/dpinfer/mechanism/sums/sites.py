@@ -5,23 +5,21 @@ methods that are not private.
 """
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer.accounting import Adjacency
-from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.null_records import without_null_records
-from dpinfer.mechanism.records import check_records
+from dpinfer.mechanism.records import load_records
 from dpinfer.mechanism.site_state import Cavity, SitePrior
-from dpinfer.models import GaussianMixture, LogisticRegression, ProbitRegression
+from dpinfer.mechanism.sums.numpy_sums import EvidenceSession
+from dpinfer.mechanism.sums.registry import find_sum, sums
+from dpinfer.models import GaussianMixture, GeneralizedLinearModel, SiteModel
 
 __all__ = [
-    "SiteModel",
     "SiteRecords",
-    "block_shape",
     "check_site_model",
     "check_site_records",
     "open_session",
@@ -30,10 +28,6 @@ __all__ = [
 ]
 
 FloatArray = npt.NDArray[np.float64]
-SiteModel: TypeAlias = GaussianMixture | ProbitRegression | LogisticRegression
-
-_MODELS = (GaussianMixture, ProbitRegression, LogisticRegression)
-_MAX_RECORDS = 2**31
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,25 +47,15 @@ class SiteRecords:
 
 
 def check_site_model(model: Any) -> SiteModel:
-    """Return the model if the engine has its sites."""
-    if not isinstance(model, _MODELS):
-        names = ", ".join(kind.__name__ for kind in _MODELS)
-        raise TypeError(f"model must be one of {names}, got {type(model).__name__}")
+    """Return the model if its records have sites."""
+    if not isinstance(model, SiteModel) or model.site_sum is None:
+        raise TypeError(f"model must be a mixture or a regression with binary responses, got {type(model).__name__}")
     return model
-
-
-def block_shape(model: SiteModel) -> tuple[int, int]:
-    """Return (J, d): how many independent Gaussian blocks q has, and of what dimension."""
-    if isinstance(model, GaussianMixture):
-        return model.n_components, model.n_features
-    return 1, model.n_coef
 
 
 def site_prior(model: SiteModel) -> SitePrior:
     """Return the prior as Gaussian blocks."""
-    if isinstance(model, GaussianMixture):
-        return SitePrior(model.prior_means, model.prior_scale)
-    return SitePrior(np.zeros((1, model.n_coef)), model.prior_scale)
+    return SitePrior(model.site_prior_loc, model.prior_scale)
 
 
 def check_site_records(model: SiteModel, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> SiteRecords:
@@ -84,31 +68,10 @@ def check_site_records(model: SiteModel, X: Any, y: Any, adjacency: Adjacency = 
     TypeError
         If an array does not hold real numbers, or `y` is missing or superfluous.
     RecordError
-        If shapes disagree, there is no record, a value is not finite, or a response is not 0 or 1.
+        If shapes disagree, there is no record, a value is not finite, or a response is not what the model says.
     """
-    if not isinstance(model, GaussianMixture):
-        if y is None:
-            raise TypeError(f"y must be given for {type(model).__name__}")
-        features, response = check_records(model, X, y, adjacency)
-        return SiteRecords(np.ascontiguousarray(features, dtype=np.float64), response)
-    if y is not None:
-        raise TypeError("y must be None for GaussianMixture, whose records are X")
-    records = np.asarray(X)
-    if records.dtype.kind not in "fiub":
-        raise TypeError(f"X must be an array of real numbers, got dtype {records.dtype}")
-    if records.ndim != 2 or records.shape[1] != model.n_features:
-        # Not the number of rows: it is private under add/remove adjacency.
-        columns = f"{records.shape[1]} columns" if records.ndim == 2 else f"{records.ndim} dimensions"
-        raise RecordError(f"X must be two-dimensional with {model.n_features} columns, got {columns}")
-    if records.shape[0] == 0:
-        raise RecordError("X must have at least one row, got none")
-    if records.shape[0] > _MAX_RECORDS:
-        raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
-    records, _ = without_null_records(adjacency, records, None)
-    points = np.ascontiguousarray(records, dtype=np.float64)
-    if not np.all(np.isfinite(points)):
-        raise RecordError("X must be finite: it holds a NaN or an infinity")
-    return SiteRecords(points, None)
+    features, *response = load_records(model, X, y, adjacency)
+    return SiteRecords(np.ascontiguousarray(features, dtype=np.float64), response[0] if response else None)
 
 
 def open_session(
@@ -136,28 +99,57 @@ def open_session(
     temperature : float
         What the covariances of a mixture are multiplied by.
     """
-    if isinstance(model, GaussianMixture):
-        return _native.mixture_sites(
-            contribution="site",
-            points=records.features,
-            log_weights=model.log_weights,
-            covariances=np.ascontiguousarray(model.covariances * temperature),
-            max_site_norm=max_site_norm,
-            key=key,
-            n_threads=n_threads,
-        )
+    opener = find_sum("sites", model.site_sum)
+    session: _native.SiteSession = opener(
+        model,
+        records,
+        max_site_norm=max_site_norm,
+        key=key,
+        n_threads=n_threads,
+        rule=_rule(n_nodes),
+        temperature=temperature,
+    )
+    return session
+
+
+def _rule(n_nodes: int) -> tuple[FloatArray, FloatArray]:
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    return nodes, weights / np.sqrt(2.0 * np.pi)
+
+
+@sums("sites", "mixture")
+def _open_mixture(
+    model: GaussianMixture, records: SiteRecords, *, temperature: float, rule: Any, **common: Any
+) -> _native.SiteSession:
+    return _native.mixture_sites(
+        contribution="site",
+        points=records.features,
+        log_weights=model.log_weights,
+        covariances=np.ascontiguousarray(model.covariances * temperature),
+        **common,
+    )
+
+
+@sums("sites", "binary")
+def _open_binary(
+    model: GeneralizedLinearModel, records: SiteRecords, *, temperature: float, rule: Any, **common: Any
+) -> _native.SiteSession:
     return _native.binary_sites(
         features=records.features,
         response=np.asarray(records.response),
         intercept=model.fit_intercept,
         likelihood=model.likelihood,
-        nodes=nodes,
-        weights=weights / np.sqrt(2.0 * np.pi),
-        max_site_norm=max_site_norm,
-        key=key,
-        n_threads=n_threads,
+        nodes=rule[0],
+        weights=rule[1],
+        **common,
     )
+
+
+@sums("sites", "evidence")
+def _open_evidence(
+    model: GeneralizedLinearModel, records: SiteRecords, *, temperature: float, n_threads: int, **common: Any
+) -> EvidenceSession:
+    return EvidenceSession(model, records.features, np.asarray(records.response), **common)
 
 
 def set_cavity(session: _native.SiteSession, cavity: Cavity, block_weight: float) -> None:

@@ -315,7 +315,7 @@ def run_dpvi(
         event=plan.event,
         adjacency=plan.adjacency,
         delta=plan.delta,
-        certified_epsilon=plan.epsilon,
+        accountant=plan.accountant,
         secure=source.secure,
         model_spec=model.to_dict(),
         settings={
@@ -329,7 +329,6 @@ def run_dpvi(
             "expectation": settings.expectation,
             "n_draws": settings.n_draws,
             "n_nodes": settings.n_nodes,
-            "accountant": plan.accountant,
             **({"ledger": private.ledger_settings} if private.ledger_settings else {}),
         },
     )

@@ -290,13 +290,12 @@ def run_network_dp_sep(
         event=plan.event,
         adjacency=plan.adjacency,
         delta=plan.delta,
-        certified_epsilon=plan.epsilon,
+        accountant=plan.accountant,
         secure=source.secure,
         model_spec=model.to_dict(),
         settings={
             "mechanism": "dp_sep",
             "version": __version__,
-            "accountant": plan.accountant,
             "block_weight": settings.block_weight,
             "movement": list(settings.movement),
             "floor": settings.floor,
@@ -347,7 +346,7 @@ class _Run:
         private: PrivateRun,
         done: int,
         saved: Mapping[str, FloatArray],
-    ) -> dict[str, FloatArray]:
+    ) -> dict[str, Any]:
         """Run the steps that are not `done`, and return the arrays of the release."""
         model, plan, session = self._model, self._plan, self._session
         n, steps, rate = model.n_params, plan.n_steps, plan.sample_rate
@@ -407,5 +406,5 @@ class _Run:
         }
 
 
-def _state(loc: FloatArray, precision: FloatArray, noise: float, accumulated: float) -> dict[str, FloatArray]:
+def _state(loc: FloatArray, precision: FloatArray, noise: float, accumulated: float) -> dict[str, Any]:
     return {"next_loc": loc, "next_precision": precision, "next_scalars": np.array([noise, accumulated])}

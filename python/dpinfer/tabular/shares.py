@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -28,7 +28,9 @@ from dpinfer.accounting.ledger import check_account
 from dpinfer.errors import SchemaError
 from dpinfer.mechanism import OSRandomSource, RandomSource
 from dpinfer.mechanism.counts import noisy_counts
-from dpinfer.release.guarantee import Guaranteed
+from dpinfer.release import Part
+from dpinfer.release.guarantee import DERIVED, Guaranteed
+from dpinfer.release.parts import check_parts
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.table import Table
@@ -39,6 +41,7 @@ FloatArray = npt.NDArray[np.float64]
 
 # A count far below zero, which noise hardly ever makes, still gives a positive share.
 _FEWEST = 1e-3
+_INSECURE = "the shares of the categories were drawn with a seeded generator"
 _MAPPINGS = ("noisy_counts", "settings")
 
 
@@ -155,17 +158,23 @@ class SharesRelease(Guaranteed):
     Parameters
     ----------
     schema : Schema
-        The table's, with the shares of every categorical and binary column declared.
+        The table's, with the shares of every categorical and binary column declared, and this release among its parts.
     noisy_counts : mapping
         Column name to counts, (categories,) int64; noise makes some negative.
     count_stddev : float
         Standard deviation of the noise in each.
     event : GaussianEvent
-    certified_epsilon, delta : float
-        Of the counts alone.
+    delta : float
     adjacency : Adjacency
+    certified_epsilon : float, optional
+        At `delta`, of the counts alone; derived where it is not given, and refused where it does not follow.
+    accountant : {"pld", "prv", "rdp"}
     secure : bool
         False when a seeded generator drew the noise: then `epsilon` raises.
+    other_parts : tuple of Part
+        Private parts that were released before it and belong to it.
+    leaks : tuple of str
+        What in it was taken from the records without noise; its schema's, to begin with.
     settings : mapping
         The ledger's entry, where there is one.
     """
@@ -174,27 +183,27 @@ class SharesRelease(Guaranteed):
     noisy_counts: Mapping[str, npt.NDArray[np.int64]]
     count_stddev: float
     event: GaussianEvent
-    certified_epsilon: float
     delta: float
     adjacency: Adjacency
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
     secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    _part_name: ClassVar[str] = "shares of the categories"
     _released: ClassVar[str] = "all counts"
 
     def __post_init__(self) -> None:
+        self._check_guarantee()
         for name in _MAPPINGS:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        plain = {name: dict(getattr(self, name)) for name in _MAPPINGS}
-        return _rebuild, ({item.name: getattr(self, item.name) for item in fields(self)} | plain,)
+    def _values(self) -> dict[str, Any]:
+        return super()._values() | {name: dict(getattr(self, name)) for name in _MAPPINGS}
 
     def __repr__(self) -> str:
         return f"SharesRelease({len(self.noisy_counts)} columns)\n  {self.guarantee}"
-
-
-def _rebuild(values: dict[str, Any]) -> SharesRelease:
-    return SharesRelease(**values)
 
 
 def release_shares(
@@ -268,32 +277,37 @@ def release_shares(
     multiplier = check_interval("noise_multiplier", noise_multiplier, 0.0, MAX_NOISE_MULTIPLIER, high_open=False)
     event = GaussianEvent(multiplier)
     relation = as_adjacency(adjacency)
-    bound = certify(event, delta=delta, adjacency=relation, accountant="pld")
+    delta = check_interval("delta", delta, 0.0, 1.0)
     if ledger is not None:
         check_account(ledger)
     source = OSRandomSource() if random_source is None else random_source
     if not isinstance(source, RandomSource):
         raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
+    check_parts("table.schema.parts", table.schema.parts, relation)
     columns = _counted(table.schema)
     if not columns:
         raise SchemaError("table must have a categorical or binary column: there is nothing to count")
     with charge_run(
-        ledger, event, adjacency=relation, mechanism="release_shares", secure=source.secure, delta=bound.delta
+        ledger, event, adjacency=relation, mechanism="release_shares", secure=source.secure, delta=delta
     ) as charge:
         charge.begin()
         counts, stddev = noisy_counts(
             _labels(table, columns), len(columns), noise_multiplier=event.noise_multiplier, key=source.take_key()
         )
         named = {column.name: count for (column, _), count in zip(columns, counts, strict=True)}
+        leaks = table.schema.leaks if source.secure else (*table.schema.leaks, _INSECURE)
+        shared = table.schema.with_shares({name: _shares(count, stddev) for name, count in named.items()})
+        own = Part(SharesRelease._part_name, event, relation)
         return SharesRelease(
-            schema=table.schema.with_shares({name: _shares(count, stddev) for name, count in named.items()}),
+            schema=replace(shared, leaks=leaks, parts=(*shared.parts, own)),
             noisy_counts=named,
             count_stddev=stddev,
             event=event,
-            certified_epsilon=bound.epsilon,
-            delta=bound.delta,
+            delta=delta,
             adjacency=relation,
             secure=source.secure,
+            other_parts=table.schema.parts,
+            leaks=leaks,
             settings={"ledger": charge.settings} if charge.settings else {},
         )
 

@@ -36,7 +36,7 @@ def rounded_up(value: float, digits: int = 4) -> str:
     if not math.isfinite(value):
         return f"{value:g}"
     # To the nearest first, so that the rounding of the arithmetic does not make 0.1 + 0.2 more than 0.3.
-    upward = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(f"{value:.14g}"))
+    upward = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(f"{value:.12g}"))
     return f"{float(upward):.{digits}g}"
 
 

@@ -11,6 +11,7 @@ from dpinfer.accounting.accountant import ACCOUNTANTS, AccountantName, certify, 
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.calibration import calibrate
+from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.accounting.events import Event, run_event
 from dpinfer.accounting.guarantee import Guarantee
 
@@ -203,6 +204,8 @@ class PrivacyPlan:
         check_choice("sampling", sampling, SAMPLINGS)
         rate, n_records = _sampling(sampling, sample_rate, n_records)
         steps = check_integer("n_steps", n_steps, minimum=1)
+        if n_records is not None:
+            caution_of_delta(check_interval("delta", delta, 0.0, 1.0), n_records)
         event = run_event(noise_multiplier, rate, steps, sampling, n_records)
         bound = certify(event, delta=delta, adjacency=_relation(adjacency, sampling), accountant=accountant)
         _warn_of_fallback(bound)
@@ -339,6 +342,8 @@ def plan_privacy(
     check_choice("sampling", sampling, SAMPLINGS)
     rate, n_records = _sampling(sampling, sample_rate, n_records)
     steps = check_integer("n_steps", n_steps, minimum=1)
+    if n_records is not None:
+        caution_of_delta(delta, n_records)
     make_event = _event_maker(rate, steps, sampling, n_records)
     noise_multiplier, bound = calibrate(make_event, target, delta, _relation(adjacency, sampling), accountant)
     _warn_of_fallback(bound)

@@ -13,6 +13,7 @@ from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer._version import __version__
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
+from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_dpsep import run_network_dp_sep
 from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run, refuse_fork
@@ -204,6 +205,7 @@ def run_dp_sep(
     if not isinstance(plan, PrivacyPlan):
         raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
     n_records = check_integer("n_records", n_records, 1)
+    caution_of_delta(plan.delta, n_records)
     if (
         sampling is not None
         and check_choice("sampling", sampling, ("poisson", "uniform", "permutation")) != plan.sampling
@@ -268,6 +270,7 @@ def run_dp_sep(
     ) as private:
         # From here on the records are read; nothing is drawn before private.begin().
         records = check_site_records(model, X, y)
+        caution_of_count(plan.adjacency, n_records, len(records.features), stacklevel=4)
         if plan.n_records is not None and records.features.shape[0] != n_records:
             # Public here: neighbours have the same number of records.
             raise ValueError(f"X must have n_records = {n_records} rows with sampling={plan.sampling!r}")

@@ -14,6 +14,7 @@ from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer._version import __version__
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
+from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run, refuse_fork
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
@@ -190,6 +191,7 @@ def run_dpvi(
     if plan.sampling != "poisson":
         raise ValueError(f"plan must be for Poisson sampling, got {plan.sampling!r}")
     n_records = check_integer("n_records", n_records, 1)
+    caution_of_delta(plan.delta, n_records)
     if recipe is None:
         own = grad_scale is not None or learning_rate is not None or gradient == "aligned"
         tied = isinstance(model, (ConjugateModel, LinearRegression)) and not own
@@ -283,6 +285,7 @@ def run_dpvi(
     ) as private:
         # From here on the records are read; nothing is drawn before private.begin().
         records = _check(model, X, y)
+        caution_of_count(plan.adjacency, n_records, len(records[0]), stacklevel=4)
         shared = SessionSettings(
             aligned=settings.gradient == "aligned",
             nodes=nodes,

@@ -14,6 +14,7 @@ from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer._version import __version__
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
+from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_records import check_network_records
 from dpinfer.mechanism.network_sessions import open_network_session
@@ -230,6 +231,7 @@ def run_network_dp_sep(
     if plan.sampling != "poisson":
         raise ValueError(f"plan must have sampling='poisson', got {plan.sampling!r}")
     n_records = check_integer("n_records", n_records, 1)
+    caution_of_delta(plan.delta, n_records)
     if settings is None:
         settings = NetworkSettings.rule(n_records, min(plan.epsilon, 10.0))
     elif not isinstance(settings, NetworkSettings):
@@ -266,6 +268,7 @@ def run_network_dp_sep(
     ) as private:
         # From here on the records are read; nothing is drawn before private.begin().
         features, response = check_network_records(model, X, y)
+        caution_of_count(plan.adjacency, n_records, len(features), stacklevel=4)
         session = open_network_session(
             features,
             response,

@@ -224,7 +224,8 @@ def release_shares(
     L2 sensitivity sqrt(k) when a record is added, removed or blanked and at most 2 sqrt(k) when one is replaced; each
     gets Gaussian noise of standard deviation ``noise_multiplier * sqrt(k)``, rounded to an integer.  Proof in
     docs/derivations/released-shares.md.  It composes with the run: see :func:`plan_with_shares`, or charge both to one
-    ledger.
+    ledger.  A release of the run that uses the shares holds them too, and states both once it is told:
+    ``release.with_parts(*shares.parts).with_leaks(*shares.leaks)``, which ``dpinfer fit`` does by itself.
 
     Parameters
     ----------

@@ -158,6 +158,11 @@ def test_fit_writes_a_release_a_table_pictures_and_a_report(place, capsys):
     assert not page.tags & {"script", "link", "b", "iframe"}
     assert "job=<b>cook</b>" in text
     assert release.guarantee in text
+    for name, said in release.guarantee.terms():
+        assert name in text
+        assert said in text
+        assert said in " ".join(out.split()) or name == "epsilon"
+    assert text.count("What is left to an attack") == 1
     assert "does not cover" in text
     assert "private records" not in text
 

@@ -20,6 +20,7 @@ __all__ = [
     "SchemaError",
     "StudyFormatError",
     "UnsupportedEventError",
+    "WeakGuaranteeWarning",
 ]
 
 
@@ -77,3 +78,7 @@ class StudyFormatError(DpinferError, ValueError):
 
 class PrivacyLeakWarning(UserWarning):
     """Something computed from private records without noise is about to become visible."""
+
+
+class WeakGuaranteeWarning(UserWarning):
+    """What was asked for is allowed, and protects hardly anybody or is hardly what was meant."""

@@ -22,11 +22,13 @@ from dpinfer.accounting.events import (
     event_from_dict,
     run_event,
 )
+from dpinfer.accounting.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from dpinfer.accounting.accountant import AccountantName, account, delta_for
     from dpinfer.accounting.calibration import calibrate_noise_multiplier
     from dpinfer.accounting.charging import Charge, charge_run
+    from dpinfer.accounting.curve import PrivacyCurve, gaussian_dp_mu, privacy_curve, zcdp_rho
     from dpinfer.accounting.ledger import LedgerAccount, LedgerRun, PrivacyLedger
     from dpinfer.accounting.plan import PrivacyPlan, plan_privacy
 
@@ -38,11 +40,13 @@ __all__ = [
     "Composed",
     "Event",
     "GaussianEvent",
+    "Guarantee",
     "LedgerAccount",
     "LedgerRun",
     "NonPrivateEvent",
     "PoissonSampled",
     "PrivacyBound",
+    "PrivacyCurve",
     "PrivacyLedger",
     "PrivacyPlan",
     "PureEvent",
@@ -55,8 +59,11 @@ __all__ = [
     "charge_run",
     "delta_for",
     "event_from_dict",
+    "gaussian_dp_mu",
     "plan_privacy",
+    "privacy_curve",
     "run_event",
+    "zcdp_rho",
 ]
 
 _LAZY = {
@@ -64,13 +71,17 @@ _LAZY = {
     "Charge": "dpinfer.accounting.charging",
     "LedgerAccount": "dpinfer.accounting.ledger",
     "LedgerRun": "dpinfer.accounting.ledger",
+    "PrivacyCurve": "dpinfer.accounting.curve",
     "PrivacyLedger": "dpinfer.accounting.ledger",
     "PrivacyPlan": "dpinfer.accounting.plan",
     "account": "dpinfer.accounting.accountant",
     "calibrate_noise_multiplier": "dpinfer.accounting.calibration",
     "charge_run": "dpinfer.accounting.charging",
     "delta_for": "dpinfer.accounting.accountant",
+    "gaussian_dp_mu": "dpinfer.accounting.curve",
     "plan_privacy": "dpinfer.accounting.plan",
+    "privacy_curve": "dpinfer.accounting.curve",
+    "zcdp_rho": "dpinfer.accounting.curve",
 }
 
 

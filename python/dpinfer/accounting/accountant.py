@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from dpinfer._validate import check_choice, check_interval
@@ -16,7 +17,7 @@ from dpinfer.accounting.prv import PRVError, prv_epsilon
 from dpinfer.accounting.rdp import rdp_epsilon
 from dpinfer.accounting.sampler_slack import LARGEST_EPSILON, RESERVED_SHARES, reserve_suffices, total_variation_slack
 
-__all__ = ["ACCOUNTANTS", "AccountantName", "account", "certify", "delta_for"]
+__all__ = ["ACCOUNTANTS", "AccountantName", "account", "certify", "check_stated_epsilon", "delta_for"]
 
 AccountantName: TypeAlias = Literal["pld", "prv", "rdp"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "prv", "rdp")
@@ -90,11 +91,69 @@ def account(
 
 
 def certify(event: Event, *, delta: float, adjacency: Adjacency | str, accountant: str) -> PrivacyBound:
-    """Do what :func:`account` does, recording a fallback in the result without a warning."""
+    """Do what :func:`account` does, recording a fallback in the result without a warning.
+
+    Answers are kept: a release certifies again what its plan has certified.
+    """
     event = check_event("event", event)
     delta = check_interval("delta", delta, 0.0, 1.0)
     relation = as_adjacency(adjacency)
-    check_choice("accountant", accountant, ACCOUNTANTS)
+    return _certify(event, delta, relation, check_choice("accountant", accountant, ACCOUNTANTS))
+
+
+# What two machines' arithmetic may differ by.
+_SAME = 1e-9
+# How far "prv", whose own error is about one per cent, may lie above "pld" without being asked again: it takes seconds.
+_PRV_BAND = 1.2
+
+
+def check_stated_epsilon(
+    name: str,
+    epsilon: float,
+    event: Event,
+    *,
+    delta: float,
+    adjacency: Adjacency | str,
+    accountant: str,
+    tolerance: float = math.inf,
+) -> float:
+    """Return a stated epsilon that follows from the event, never less than what is certified here.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    name : str
+        The argument that states it.
+    epsilon : float
+        In [0, inf].
+    event, delta, adjacency
+        What it is stated of; a `delta` of 0 certifies nothing.
+    accountant : {"pld", "prv", "rdp"}
+    tolerance : float
+        Relative excess that is allowed; less than what is certified never is.
+
+    Raises
+    ------
+    ValueError
+        If it does not follow.
+    """
+    if delta == 0.0:
+        certified = math.inf
+    else:
+        certified = certify(event, delta=delta, adjacency=adjacency, accountant="pld").epsilon
+        if accountant != "pld" and not (accountant == "prv" and certified <= epsilon <= _PRV_BAND * certified):
+            certified = certify(event, delta=delta, adjacency=adjacency, accountant=accountant).epsilon
+    if epsilon < certified * (1.0 - _SAME) or epsilon > certified * (1.0 + tolerance) + _SAME:
+        raise ValueError(
+            f"{name} must follow from the events: the accountant {accountant!r} certifies {certified:.6g} at "
+            f"delta={delta:g}, got {epsilon:.6g}"
+        )
+    return max(epsilon, certified) if math.isfinite(certified) else math.inf
+
+
+@lru_cache(maxsize=512)
+def _certify(event: Event, delta: float, relation: Adjacency, accountant: str) -> PrivacyBound:
     steps = reduce_event(event, relation)
     if steps is None:
         return PrivacyBound(

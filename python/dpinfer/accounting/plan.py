@@ -7,11 +7,13 @@ from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from dpinfer._validate import check_choice, check_integer, check_interval
-from dpinfer.accounting.accountant import ACCOUNTANTS, AccountantName, certify
+from dpinfer.accounting.accountant import ACCOUNTANTS, AccountantName, certify, check_stated_epsilon
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.calibration import calibrate
+from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.accounting.events import Event, run_event
+from dpinfer.accounting.guarantee import Guarantee
 
 __all__ = ["SAMPLINGS", "PrivacyPlan", "plan_privacy"]
 
@@ -27,7 +29,7 @@ class PrivacyPlan:
     private under ``adjacency``.  What is composed follows the sampling: ``n_steps`` Poisson-sampled or uniformly
     sampled Gaussians, or, for permutations, one plain Gaussian per epoch, as one step of each touches a record and the
     order amplifies nothing.  Build plans with :func:`plan_privacy` or :meth:`from_noise_multiplier`, which certify
-    ``epsilon``; the constructor checks types and intervals only, and :meth:`certify` does the accounting again.
+    ``epsilon``; the constructor refuses an ``epsilon`` below what its accountant certifies.
 
     Parameters
     ----------
@@ -59,7 +61,8 @@ class PrivacyPlan:
     Raises
     ------
     TypeError, ValueError
-        If a field is not of its type or outside its interval, or if ``epsilon`` exceeds ``target_epsilon``.
+        If a field is not of its type or outside its interval, if ``epsilon`` exceeds ``target_epsilon``, or if it is
+        less than what the accountant certifies.
 
     Examples
     --------
@@ -105,11 +108,30 @@ class PrivacyPlan:
             checked["target_epsilon"] = target
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        check_stated_epsilon(
+            "epsilon",
+            self.epsilon,
+            self.event,
+            delta=self.delta,
+            adjacency=self.adjacency,
+            accountant=self.accountant,
+        )
 
     @property
     def event(self) -> Event:
         """The privacy event of the whole run."""
         return run_event(self.noise_multiplier, self.sample_rate, self.n_steps, self.sampling, self.n_records)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the run will promise: a sentence that also answers in other terms."""
+        return Guarantee(
+            self.event,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            adjacency=self.adjacency,
+            released="all that the run releases",
+        )
 
     def certify(self) -> PrivacyBound:
         """Account the plan's event again with the plan's accountant.
@@ -182,6 +204,8 @@ class PrivacyPlan:
         check_choice("sampling", sampling, SAMPLINGS)
         rate, n_records = _sampling(sampling, sample_rate, n_records)
         steps = check_integer("n_steps", n_steps, minimum=1)
+        if n_records is not None:
+            caution_of_delta(check_interval("delta", delta, 0.0, 1.0), n_records)
         event = run_event(noise_multiplier, rate, steps, sampling, n_records)
         bound = certify(event, delta=delta, adjacency=_relation(adjacency, sampling), accountant=accountant)
         _warn_of_fallback(bound)
@@ -212,7 +236,7 @@ class PrivacyPlan:
     def from_dict(cls, data: Mapping[str, Any]) -> "PrivacyPlan":
         """Rebuild a plan from what :meth:`to_dict` returned; refuse missing and unknown fields.
 
-        **Privacy.** Reads no records.  The stored epsilon is taken as it is; :meth:`certify` checks it.
+        **Privacy.** Reads no records.  A stored epsilon below what the accountant certifies is refused.
 
         Parameters
         ----------
@@ -318,6 +342,8 @@ def plan_privacy(
     check_choice("sampling", sampling, SAMPLINGS)
     rate, n_records = _sampling(sampling, sample_rate, n_records)
     steps = check_integer("n_steps", n_steps, minimum=1)
+    if n_records is not None:
+        caution_of_delta(delta, n_records)
     make_event = _event_maker(rate, steps, sampling, n_records)
     noise_multiplier, bound = calibrate(make_event, target, delta, _relation(adjacency, sampling), accountant)
     _warn_of_fallback(bound)

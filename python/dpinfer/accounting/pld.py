@@ -1,9 +1,10 @@
 """The default accountant: a privacy loss distribution that errs only toward more loss."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from dpinfer.accounting._loss_grid import Direction, discretise
 from dpinfer.accounting._scout import Layout, plan_layout
@@ -12,7 +13,7 @@ from dpinfer.accounting._tilted import ComposedLaw, compose
 from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from dpinfer.errors import UnsupportedEventError
 
-__all__ = ["pld_delta", "pld_epsilon"]
+__all__ = ["pld_delta", "pld_deltas", "pld_epsilon"]
 
 # The share of delta that cutting the tails of the one-step laws may cost.
 _TAIL_SHARE = 1e-5
@@ -21,6 +22,11 @@ _MAX_REFINEMENTS = 30
 _MAX_SHIFT = 1e4
 _MIN_SHIFT = 1e-9
 _BOTH = (Direction.REMOVE, Direction.ADD)
+
+FloatArray = npt.NDArray[np.float64]
+
+# Where the laws of a whole curve are made accurate: at epsilon 0, and at these deltas.
+_ANCHORS = (1e-2, 1e-5, 1e-8)
 
 
 def _only_gaussian(steps: Mapping[Step, int]) -> Step | None:
@@ -162,3 +168,54 @@ def pld_delta(steps: Mapping[Step, int], epsilon: float, directions: tuple[Direc
             assumed = best
         worst, least_width = max(worst, best), layout.width
     return worst
+
+
+def pld_deltas(
+    steps: Mapping[Step, int], points: Callable[[float], FloatArray], least: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return epsilons and certified deltas at them, valid for both orders of the neighbouring data sets.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    steps : mapping of Step to int
+        Distinct steps and their counts.
+    points : callable
+        Called once with an epsilon at which delta is about `least`; returns the epsilons, (k,), ascending from 0.
+    least : float
+        In (0, 1).
+
+    Returns
+    -------
+    epsilons, deltas : (k,) float64
+
+    Notes
+    -----
+    As for :func:`pld_epsilon`.  A law is accurate about the loss that its tilt was chosen for, and bounds delta at
+    every other, so that the least of a few laws' bounds is taken at each point.
+    """
+    _without_pure(steps)
+    trivial = _total_variation(steps)
+    laws: list[tuple[float, list[ComposedLaw]]] = []
+    top = 0.0
+    for direction in _relevant(steps, _BOTH) if _in_range(steps) else ():
+        found = []
+        for delta in (None, *_ANCHORS, least):
+            tail = _tail(steps, 1e-2 if delta is None else delta)
+            layout = plan_layout(steps, direction, tail, delta=delta, epsilon=0.0 if delta is None else None)
+            law = _compose(steps, direction, layout, tail)
+            if law is not None:
+                found.append(law)
+        largest = _largest_loss(steps, direction)
+        reach = found[-1].epsilon(least) if found else math.inf
+        top = max(top, min(largest, reach))
+        laws.append((largest, found))
+    epsilons = points(top)
+    worst = np.zeros(epsilons.size) if laws else np.full(epsilons.size, trivial)
+    for largest, found in laws:
+        best = np.full(epsilons.size, trivial)
+        for law in found:
+            best = np.fmin(best, [law.delta(epsilon) for epsilon in epsilons.tolist()])
+        worst = np.maximum(worst, np.where(epsilons >= largest, 0.0, best))
+    return epsilons, worst

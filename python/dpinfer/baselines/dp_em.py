@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback
-from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer._validate import check_choice, check_interval
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.private_run import CheckpointArgument
@@ -20,7 +20,8 @@ from dpinfer.mechanism.site_state import Cavity
 from dpinfer.mechanism.sums import sites as site_sums
 from dpinfer.mechanism.sums.sources import Records
 from dpinfer.models import GaussianMixture
-from dpinfer.release.guarantee import Guaranteed
+from dpinfer.release.guarantee import DERIVED, Guaranteed
+from dpinfer.release.parts import Part
 
 __all__ = ["EMRelease", "run_dp_em"]
 
@@ -45,9 +46,14 @@ class EMRelease(Guaranteed):
     model : GaussianMixture
     event : Event
     adjacency : Adjacency
-    delta, certified_epsilon : float
+    delta : float
+    accountant : {"pld", "prv", "rdp"}
     secure : bool
     settings : mapping
+    certified_epsilon : float, optional
+        Of all parts together; derived where it is not given, and refused where it does not follow.
+    other_parts, leaks : tuple
+        As of every release: :class:`dpinfer.Release`.
     """
 
     loc: FloatArray
@@ -56,14 +62,22 @@ class EMRelease(Guaranteed):
     event: Event
     adjacency: Adjacency
     delta: float
-    certified_epsilon: float
+    accountant: str
     secure: bool
     settings: Mapping[str, Any]
+    certified_epsilon: float = DERIVED
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
+    _part_name: ClassVar[str] = "DP-EM trace"
 
     def __post_init__(self) -> None:
+        self._check_guarantee()
         self.loc.flags.writeable = False
         self.counts.flags.writeable = False
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
+
+    def _values(self) -> dict[str, Any]:
+        return super()._values() | {"settings": dict(self.settings)}
 
     def moments(self, average: float = 0.0) -> tuple[FloatArray, FloatArray]:
         """Return mean (J, d) and Laplace covariance (J, d, d) of the means, averaged over a last share of the steps.
@@ -150,11 +164,11 @@ def run_dp_em(
     """
     if not isinstance(model, GaussianMixture):
         raise TypeError(f"model must be a GaussianMixture, got {type(model).__name__}")
-    check_plan(plan)
+    n_records = check_plan(plan, n_records)
     run = _ExpectationMaximisation(
         model,
         plan,
-        n_records=check_integer("n_records", n_records, 1),
+        n_records=n_records,
         max_site_norm=check_interval("max_site_norm", max_site_norm, 1e-30, 1e30),
         centred=check_choice("statistics", statistics, STATISTICS) == "centred",
         count_weight=check_interval("count_weight", count_weight, 0.0),

@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 from dpinfer.accounting import PrivacyPlan
+from dpinfer.accounting.guarantee import rounded_up
 from dpinfer.cli.arguments import integer, interval
 from dpinfer.cli.errors import EXIT_DONE, public_arguments
 
@@ -16,7 +17,8 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "account",
         help="the privacy guarantee of a given noise",
-        description="Certify the epsilon of T steps of the Poisson-subsampled Gaussian mechanism. No data is read.",
+        description="Certify the epsilon of T steps of the Poisson-subsampled Gaussian mechanism, and say the same in "
+        "other terms: Gaussian DP, zCDP, and the most that a membership attack can reach. No data is read.",
     )
     parser.add_argument("--noise-multiplier", type=interval(0, float("inf")), required=True, metavar="S")
     parser.add_argument("--sample-rate", type=interval(0, 1, high_open=False), required=True, metavar="Q")
@@ -33,7 +35,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the certified epsilon."""
+    """Print the certified epsilon, and the same guarantee in other terms."""
     with public_arguments():
         plan = PrivacyPlan.from_noise_multiplier(
             noise_multiplier=args.noise_multiplier,
@@ -45,5 +47,9 @@ def run(args: argparse.Namespace) -> int:
         )
     relation = args.adjacency.replace("_", "-")
     engine = plan.accountant if plan.fallback is None else f"{plan.fallback}, for {plan.accountant}"
-    sys.stdout.write(f"epsilon <= {plan.epsilon:.6g} at delta = {plan.delta:g} ({relation}, accountant {engine})\n")
+    write = sys.stdout.write
+    write(f"epsilon <= {rounded_up(plan.epsilon, 6)} at delta = {plan.delta:g} ({relation}, accountant {engine})\n")
+    rows = plan.guarantee.terms()[1:]
+    width = max((len(name) for name, _ in rows), default=0)
+    write("".join(f"  {name:<{width}}  {text}\n" for name, text in rows))
     return EXIT_DONE

@@ -20,7 +20,7 @@ from dpinfer.cli.pipeline import (
     release_bytes,
     spend,
 )
-from dpinfer.cli.summary import to_text, verdict_text
+from dpinfer.cli.summary import as_comment, guarantee_text, to_text, verdict_text
 from dpinfer.errors import DpinferError, PrivacyLeakWarning, SchemaError
 from dpinfer.tabular import (
     Schema,
@@ -34,6 +34,7 @@ from dpinfer.tabular import (
 
 __all__ = ["COUNT_FROM_DATA", "add_parser", "run"]
 
+_COUNT_LEAK = "the number of records was read from the private records"
 COUNT_FROM_DATA = (
     "The number of records was read from the data and appears in what is published, which the privacy guarantee does "
     "not cover under add/remove adjacency.  Give a public number with --n-records."
@@ -200,18 +201,14 @@ def write_results(
     folder: OutputFolder,
 ) -> None:
     """Run the mechanisms, save their releases at once, then analyse them."""
-    about, max_grad_norm = "", args.max_grad_norm or automatic_max_grad_norm(table.schema, args.recipe)
+    max_grad_norm = args.max_grad_norm or automatic_max_grad_norm(table.schema, args.recipe)
     if shares is not None:
         counts = release_shares(
             table, noise_multiplier=shares.noise_multiplier, delta=plan.delta, adjacency=plan.adjacency, ledger=account
         )
         table = replace(table, schema=counts.schema)
         # It has been paid for, whatever becomes of the run.
-        folder.write("schema.toml", table.schema.to_toml())
-        about = (
-            f"The shares of the categories in schema.toml are released too; together with them the release is "
-            f"({shares.epsilon:.4g}, {shares.delta:.3g})-differentially private."
-        )
+        folder.write("schema.toml", as_comment(counts.guarantee) + table.schema.to_toml())
     schema = table.schema
     request = FitRequest(
         plan=plan,
@@ -222,9 +219,10 @@ def write_results(
         n_threads=args.threads,
         ledger=account,
         checkpoint=args.checkpoint,
+        leaks=() if args.n_records is not None else (_COUNT_LEAK,),
     )
     release = spend(table, request, folder)
-    schema_path = folder.write("schema.toml", schema.to_toml())
+    schema_path = folder.write("schema.toml", as_comment(release.guarantee) + schema.to_toml())
     asked = PosteriorRequest(
         method=args.method, hessian=args.hessian, prior=args.prior, burn_in=args.burn_in, level=args.level
     )
@@ -236,7 +234,6 @@ def write_results(
             folder=folder,
             title=f"Private fit of {target}",
             release_name=folder.release_path.name,
-            about=about,
             notes=notes,
             test=test,
         )
@@ -246,8 +243,8 @@ def write_results(
         sys.stderr.write(f"dpinfer: the release is saved and paid for: {folder.release_path}\n")
         raise
     write = sys.stdout.write
-    told = f"{release.guarantee}\n{about}\n" if about else f"{release.guarantee}\n"
-    write(f"{told}\n{to_text(results.rows, level=args.level)}\n{verdict_text(results.posterior)}\n")
+    write(f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=args.level)}\n")
+    write(f"{verdict_text(results.posterior)}\n")
     if results.calibration is not None:
         write(f"{results.calibration}\n(computed from the test labels without noise)\n\n")
     write("files:\n" + "".join(f"  {path}\n" for path in (folder.release_path, schema_path, *results.files)))

@@ -1,6 +1,7 @@
 """The pictures of a fit, drawn without a display and kept as bytes."""
 
 import io
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -44,8 +45,8 @@ def draw_all(
     Returns
     -------
     dict
-        Keys: ``posterior``, ``trace``, ``gradients-clear``, ``gradients-noisy``, ``calibration`` and
-        ``calibration-error``.
+        Keys: ``posterior``, ``trade-off`` (where something is promised), ``trace``, ``gradients-clear``,
+        ``gradients-noisy``, ``calibration`` and ``calibration-error``.
     """
     n_rows = min(_MAXIMUM_ROWS, len(posterior.names))
     pictures = {
@@ -57,6 +58,12 @@ def draw_all(
             "Credible intervals, and the part that would remain without privacy noise",
         )
     }
+    if math.isfinite(release.guarantee.epsilon):
+        pictures["trade-off"] = draw_picture(
+            lambda ax: plots.trade_off(release.guarantee, ax=ax),
+            (3.8, 3.6),
+            "What is left to an attack that knows all other records: the least share of records that it misses",
+        )
     chosen = _contrasting(posterior)
     names = [posterior.names[index] for index in dict.fromkeys((*chosen.values(), *range(len(posterior.names))))][:6]
     pictures["trace"] = draw_picture(

@@ -4,10 +4,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dpinfer.accounting import LedgerAccount, PrivacyPlan
+from dpinfer.accounting import Composed, LedgerAccount, PrivacyPlan, account
 from dpinfer.cli.errors import CommandError
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pictures import draw_all
@@ -19,6 +20,7 @@ from dpinfer.inference import Posterior, noise_aware_posterior
 from dpinfer.mechanism import RunCheckpoint, run_dpvi
 from dpinfer.models import LogisticRegression
 from dpinfer.release import Release
+from dpinfer.release.parts import check_parts
 from dpinfer.tabular import Schema, Table
 
 __all__ = ["FitRequest", "PosteriorRequest", "Results", "analyse", "automatic_max_grad_norm", "release_bytes", "spend"]
@@ -38,6 +40,7 @@ class FitRequest:
     n_threads: int | None = None
     ledger: LedgerAccount | None = None
     checkpoint: Path | None = None
+    leaks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +106,9 @@ def spend(table: Table, request: FitRequest, folder: OutputFolder) -> Release:
     )
     if table.y is None:
         raise TypeError("table must have a target")
+    # What the schema holds of earlier releases must compose with this one: found out before anything is spent.
+    before = check_parts("the schema's parts", table.schema.parts, request.plan.adjacency)
+    account(Composed((*(part.event for part in before), request.plan.event)), **_terms(request.plan))
     checkpoint = None if request.checkpoint is None else RunCheckpoint(request.checkpoint)
     release = run_dpvi(
         model,
@@ -117,6 +123,7 @@ def spend(table: Table, request: FitRequest, folder: OutputFolder) -> Release:
         ledger=request.ledger,
         checkpoint=checkpoint,
     )
+    release = release.with_parts(*before).with_leaks(*table.schema.leaks, *request.leaks)
     lost = "its result is lost" if checkpoint is None else "the same command will give its result again"
     try:
         release.save(folder.release_path)
@@ -128,6 +135,10 @@ def spend(table: Table, request: FitRequest, folder: OutputFolder) -> Release:
     if checkpoint is not None:
         checkpoint.discard()
     return release
+
+
+def _terms(plan: PrivacyPlan) -> dict[str, Any]:
+    return {"delta": plan.delta, "adjacency": plan.adjacency, "accountant": plan.accountant}
 
 
 def analyse(
@@ -177,7 +188,7 @@ def analyse(
             pictures=pictures,
             about=about,
         )
-        files.append(folder.write("posterior.csv", to_csv(rows)))
+        files.append(folder.write("posterior.csv", to_csv(rows, guarantee=release.guarantee)))
         files += [folder.write(f"{name}.png", picture[1]) for name, picture in pictures.items()]
         files.append(folder.write("report.html", render(content)))
     return Results(posterior=posterior, rows=rows, calibration=calibration, files=files)

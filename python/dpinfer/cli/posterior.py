@@ -9,7 +9,7 @@ from dpinfer.cli.arguments import add_posterior_arguments
 from dpinfer.cli.errors import EXIT_DONE, public_arguments
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pipeline import PosteriorRequest, analyse
-from dpinfer.cli.summary import to_text, verdict_text
+from dpinfer.cli.summary import guarantee_text, to_text, verdict_text
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.release import Release, load_release
 
@@ -48,9 +48,8 @@ def run(args: argparse.Namespace) -> int:
         if folder is not None:
             folder.discard_if_empty()
         raise
-    sys.stdout.write(
-        f"{release.guarantee}\n\n{to_text(results.rows, level=args.level)}\n{verdict_text(results.posterior)}"
-    )
+    sys.stdout.write(f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=args.level)}\n")
+    sys.stdout.write(verdict_text(results.posterior))
     if results.files:
         sys.stdout.write("\nfiles:\n" + "".join(f"  {path}\n" for path in results.files))
     return EXIT_DONE

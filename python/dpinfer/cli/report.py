@@ -81,7 +81,7 @@ def render(content: ReportContent) -> str:
         f"<h1>{_text(content.title)}</h1>",
         f'<p class="lead">{_text(_headline(content))}</p>',
         f'<p class="card">{_text(content.about)}</p>' if content.about else "",
-        _guarantee(content.release),
+        _guarantee(content),
         _warnings(content),
         _released(content.release),
         _estimates(content),
@@ -112,11 +112,19 @@ def _headline(content: ReportContent) -> str:
     return f"Bayesian {words}, {release.n_params} parameters, {release.n_steps:,} private steps"
 
 
-def _guarantee(release: Release) -> str:
-    promised = release.secure and math.isfinite(release.certified_epsilon)
-    lines = [f"<strong>{_text(release.guarantee)}</strong>"]
+def _guarantee(content: ReportContent) -> str:
+    release, guarantee = content.release, content.release.guarantee
+    promised = math.isfinite(guarantee.epsilon)
+    lines = [f"<strong>{_text(guarantee)}</strong>"]
+    if len(release.parts) > 1:
+        lines.append(f"It covers, together: {_text(', '.join(part.name for part in release.parts))}.")
+    if content.calibration is not None:
+        lines.append(
+            'It does <span class="flag">not cover</span> the calibration below, which was computed from the labels of '
+            "the test file without noise."
+        )
     if promised:
-        factor = math.exp(min(release.certified_epsilon, 50.0))
+        factor = math.exp(min(guarantee.epsilon, 50.0))
         lines.append(
             "In words: whether or not one person's record is in the data, the probability of anything that can be "
             f"concluded from this page, or from the release behind it, changes by a factor of at most {factor:.3g}, "
@@ -134,7 +142,11 @@ def _guarantee(release: Release) -> str:
             f"then counted on that data set, this one included, come to {_text(bound or 'no finite epsilon')}."
         )
     paragraphs = "".join(f"<p>{line}</p>" for line in lines)
-    return f'<section class="guarantee{"" if promised else " none"}"><h2>Privacy guarantee</h2>{paragraphs}</section>'
+    terms = f"<p>The same in other terms:</p>{_table(guarantee.terms())}" if promised else ""
+    return (
+        f'<section class="guarantee{"" if promised else " none"}"><h2>Privacy guarantee</h2>{paragraphs}{terms}'
+        f"{_figure(content, 'trade-off')}</section>"
+    )
 
 
 def _warnings(content: ReportContent) -> str:
@@ -244,6 +256,7 @@ def _settings(content: ReportContent) -> str:
         ("Clipping norm", release.max_grad_norm),
         ("Adjacency", release.adjacency.value.replace("_", " ")),
         ("Delta", release.delta),
+        ("Accountant", release.accountant),
         ("Gradients", release.gradient),
         ("Prior standard deviation", release.model_spec.get("prior_scale")),
         *((str(name).replace("_", " ").capitalize(), value) for name, value in release.settings.items()),

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpinfer.accounting import Guarantee
 from dpinfer.inference import Posterior
 
-__all__ = ["SummaryRow", "summarise", "to_csv", "to_text", "verdict_text"]
+__all__ = ["SummaryRow", "as_comment", "guarantee_text", "summarise", "to_csv", "to_text", "verdict_text"]
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,21 @@ def verdict_text(posterior: Posterior) -> str:
     return "\n" + textwrap.fill(verdict, 100) + "\n" if verdict else ""
 
 
-def to_csv(rows: list[SummaryRow]) -> str:
-    """Return the rows as a CSV file with a header."""
+def guarantee_text(guarantee: Guarantee) -> str:
+    """Return the guarantee, and the same in other terms where something is promised, as lines."""
+    terms = guarantee.in_other_terms()
+    return f"{guarantee}\n{textwrap.fill(terms, 100)}\n" if terms else f"{guarantee}\n"
+
+
+def as_comment(text: str) -> str:
+    """Return one line of comment, as CSV readers and TOML know it, of a text of any lines."""
+    return f"# {' '.join(text.split())}\n"
+
+
+def to_csv(rows: list[SummaryRow], *, guarantee: str) -> str:
+    """Return the rows as a CSV file with a header, and a first line of comment that states the guarantee."""
     text = io.StringIO()
+    text.write(as_comment(guarantee))
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["parameter", "mean", "stddev", "low", "high", "privacy_share", "approximation_share"])
     for row in rows:

@@ -258,7 +258,7 @@ class BayesianLogisticRegression(Estimator):
             ledger=self.ledger,
         )
         # Set before the posterior: what has been paid for must survive a failure of the post-processing.
-        self.release_ = release
+        self.release_ = release = release.with_leaks(*self._leaks(plan))
         self.privacy_ = plan
         self.classes_ = classes
         self.n_features_in_ = n_features
@@ -394,6 +394,14 @@ class BayesianLogisticRegression(Estimator):
             raise ValueError(f"hessian must be 'diagonal' or 'tied' for method {self.method!r}, got 'full'")
         if self.method == "nuts" and importlib.util.find_spec("numpyro") is None:
             raise BackendUnavailableError("method 'nuts' needs NumPyro: pip install 'dpinfer[nuts]'")
+
+    def _leaks(self, plan: PrivacyPlan) -> list[str]:
+        """Return what the release says for ever of what was read from the records without noise."""
+        leaks = ["the two classes were read from the private records"] if self.classes is None else []
+        # Neighbours of the other relations have as many records.
+        if self.n_records is None and plan.adjacency is Adjacency.ADD_REMOVE:
+            leaks.append("the number of records was read from the private records")
+        return leaks
 
     def _warn_of_leaks(self) -> None:
         read = [name for name in ("n_records", "classes") if getattr(self, name) is None]

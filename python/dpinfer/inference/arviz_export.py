@@ -14,7 +14,7 @@ __all__ = ["to_arviz"]
 def to_arviz(posterior: "Posterior", *, n_samples: int, n_chains: int, seed: int) -> Any:
     """Return draws as InferenceData (ArviZ 0.x) or DataTree (1.x), one variable per parameter.
 
-    **Privacy.** Post-processing of a Release.
+    **Privacy.** Post-processing of a Release; the attributes ``guarantee`` and ``leaks`` state the release's.
 
     Parameters
     ----------
@@ -39,5 +39,11 @@ def to_arviz(posterior: "Posterior", *, n_samples: int, n_chains: int, seed: int
     variables = {name: values[:, :, index] for index, name in enumerate(posterior.names)}
     # ArviZ 1 takes the groups as one mapping, ArviZ 0 as keyword arguments.
     if int(arviz.__version__.split(".")[0]) >= 1:
-        return arviz.from_dict({"posterior": variables})
-    return arviz.from_dict(posterior=variables)
+        data = arviz.from_dict({"posterior": variables})
+    else:
+        data = arviz.from_dict(posterior=variables)
+    # Text only: every format that such data are saved in has it.
+    attributes = {"guarantee": str(posterior.guarantee), "leaks": "; ".join(posterior.guarantee.leaks)}
+    for place in (data, data["posterior"]):
+        place.attrs.update(attributes)
+    return data

@@ -54,5 +54,8 @@ def network_posterior(release: NetworkRelease, *, average: float = 0.0) -> Netwo
         adjacency=release.adjacency,
         delta=release.delta,
         certified_epsilon=release.certified_epsilon,
+        accountant=release.accountant,
         secure=release.secure,
+        other_parts=release.other_parts,
+        leaks=release.leaks,
     )

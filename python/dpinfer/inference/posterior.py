@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer.accounting import Guarantee
 from dpinfer.inference.mixture import gauss_hermite
 from dpinfer.inference.parameter_space import ParameterSpace
 from dpinfer.inference.prediction import predictive_mean, require_classifier, require_glm
@@ -54,8 +55,8 @@ class Posterior:
     model : Model or None
         None when the release does not say which model it is: then the parameter space is taken as unconstrained and
         there are no predictions.
-    guarantee : str
-        The release's privacy guarantee in words.
+    guarantee : Guarantee
+        The release's: a sentence that also answers in other terms, and names what in the release has no guarantee.
     diagnostics : mapping
         ``noise_ratio`` (k,): residual over known noise, 1 when the privacy noise is all there is; ``slope_score`` (k,):
         the Hessian's estimate in standard errors; ``linearity_pvalue`` (k,): of the trend test; ``n_steps_used``;
@@ -80,7 +81,7 @@ class Posterior:
     hessian_stddev: FloatArray
     distribution: ThetaDistribution
     model: Model | None
-    guarantee: str
+    guarantee: Guarantee
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.accounting import Guarantee
+
 if TYPE_CHECKING:
     from dpinfer.inference.posterior import Posterior
 
@@ -75,7 +77,7 @@ class PosteriorSummary:
     flags : tuple of n str
         Empty where nothing is wrong.
     warnings : tuple of str
-    guarantee : str
+    guarantee : Guarantee
     verdict : str
         How the trace fits the model that the posterior rests on; empty where it was not tested.
     """
@@ -88,7 +90,7 @@ class PosteriorSummary:
     privacy_share: FloatArray
     flags: tuple[str, ...]
     warnings: tuple[str, ...]
-    guarantee: str
+    guarantee: Guarantee
     verdict: str = ""
 
     def __str__(self) -> str:
@@ -104,7 +106,7 @@ class PosteriorSummary:
         lines.extend(f"warning: {text}" for text in self.warnings)
         if self.verdict:
             lines.append(self.verdict)
-        return "\n".join([*lines, self.guarantee])
+        return "\n".join([*lines, self.guarantee, *filter(None, [self.guarantee.in_other_terms()])])
 
     def __repr__(self) -> str:
         return str(self)

@@ -88,7 +88,8 @@ def run_dp_sep(
     Parameters
     ----------
     model : GaussianMixture, regression with binary responses, or BayesianNeuralNetwork
-        A regression may have a link of your own (docs/own-models.md).  For a network :func:`dpinfer.mechanism.run_network_dp_sep` is called; only what it shares may be given.
+        A regression may have a link of your own (docs/own-models.md).  For a network
+        :func:`dpinfer.mechanism.run_network_dp_sep` is called; only what it shares may be given.
     X : (N, n_features) array
         Records, or features; float64, C-contiguous arrays are not copied.
     y : (N,) array, optional
@@ -199,8 +200,7 @@ def run_dp_sep(
             checkpoint=checkpoint,
         )
     check_site_model(model)
-    check_plan(plan, sampling=None)
-    n_records = check_integer("n_records", n_records, 1)
+    n_records = check_plan(plan, n_records, sampling=None)
     if (
         sampling is not None
         and check_choice("sampling", sampling, ("poisson", "uniform", "permutation")) != plan.sampling
@@ -327,7 +327,7 @@ class _Sites(Algorithm[Records]):
         temperatures: FloatArray,
         start: FloatArray | None,
     ) -> None:
-        self._model, self._plan, self._settings, self._n_records = model, plan, settings, n_records
+        self._model, self._plan, self._settings, self.n_records = model, plan, settings, n_records
         self._rates, self._temperatures, self._start = rates, temperatures, start
         deviation = plan.noise_multiplier * settings.max_site_norm / (plan.sample_rate * settings.block_weight)
         self._used: FloatArray | None = None
@@ -347,7 +347,7 @@ class _Sites(Algorithm[Records]):
         """Return every public setting."""
         return {
             "model": self._model.to_dict(),
-            "n_records": self._n_records,
+            "n_records": self.n_records,
             **asdict(self._settings),
             "damping": hash_numbers(self._rates),
             "annealing": hash_numbers(self._temperatures),
@@ -360,8 +360,8 @@ class _Sites(Algorithm[Records]):
         self._iterate = SiteIterate(
             site_prior(self._model),
             start_loc(self._model, self._start, lambda size: public_normals(key, _START_STREAM, size)),
-            self._model.expected_site_precision(self._n_records),
-            n_records=self._n_records,
+            self._model.expected_site_precision(self.n_records),
+            n_records=self.n_records,
             centred=settings.sites == "centred",
             isotropic=settings.isotropic,
             block_weight=settings.block_weight,

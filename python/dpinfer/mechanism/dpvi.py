@@ -188,8 +188,7 @@ def run_dpvi(
             raise TypeError("y must be None with a RowSource, whose blocks are (X, y)")
     else:
         check_arguments(model, y)
-    check_plan(plan)
-    n_records = check_integer("n_records", n_records, 1)
+    n_records = check_plan(plan, n_records)
     if recipe is None:
         own = grad_scale is not None or learning_rate is not None or gradient == "aligned"
         recipe = "tied" if (model.natural_steps and not own) or isinstance(grad_scale, FisherScaling) else "plain"
@@ -310,7 +309,7 @@ class _Gradients(Algorithm[Records | RowSource]):
         max_grad_norm: float,
     ) -> None:
         self._model, self._plan, self._settings, self._policy = model, plan, settings, policy
-        self._fisher, self._n_records, self._max_grad_norm = fisher, n_records, max_grad_norm
+        self._fisher, self.n_records, self._max_grad_norm = fisher, n_records, max_grad_norm
         self._aligned = settings.gradient == "aligned"
         self._pointwise = fisher if self._aligned else None
         self._n_draws = 1 if self._aligned else settings.n_draws if settings.expectation == "monte_carlo" else 0
@@ -335,7 +334,7 @@ class _Gradients(Algorithm[Records | RowSource]):
         fisher = self._fisher
         return {
             "model": self._model.to_dict(),
-            "n_records": self._n_records,
+            "n_records": self.n_records,
             "max_grad_norm": self._max_grad_norm,
             "settings": asdict(self._settings),
             "scaling": None if fisher is None else [getattr(fisher, item.name) for item in fields(fisher)[1:]],

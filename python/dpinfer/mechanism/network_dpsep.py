@@ -223,8 +223,7 @@ def run_network_dp_sep(
     """
     if not isinstance(model, BayesianNeuralNetwork):
         raise TypeError(f"model must be a BayesianNeuralNetwork, got {type(model).__name__}")
-    check_plan(plan)
-    n_records = check_integer("n_records", n_records, 1)
+    n_records = check_plan(plan, n_records)
     if settings is None:
         settings = NetworkSettings.rule(n_records, min(plan.epsilon, 10.0))
     elif not isinstance(settings, NetworkSettings):
@@ -273,7 +272,7 @@ class _NetworkSites(Algorithm[Records]):
         loc: FloatArray,
         n_records: int,
     ) -> None:
-        self._model, self._plan, self._settings, self._n_records = model, plan, settings, n_records
+        self._model, self._plan, self._settings, self.n_records = model, plan, settings, n_records
         self._start = loc
         self._rates = settings.rates(plan.n_steps)
         norm = settings.max_site_norm
@@ -295,7 +294,7 @@ class _NetworkSites(Algorithm[Records]):
         """Return every public setting."""
         return {
             "model": self._model.to_dict(),
-            "n_records": self._n_records,
+            "n_records": self.n_records,
             "settings": asdict(self._settings),
             "start": hash_numbers(self._start),
         }
@@ -330,7 +329,7 @@ class _NetworkSites(Algorithm[Records]):
         loc, precision, noise, accumulated = _unpacked(self.state)
         used = np.maximum(precision, self._floor(noise, self._rates[step], accumulated))
         # The cavity is q without one of the N shared sites; its mean is that of q up to terms of order 1 / N.
-        cavity = used - (used - self._model.prior_precision) / self._n_records
+        cavity = used - (used - self._model.prior_precision) / self.n_records
         weights = self._weights(noise)
         self._session.set_sites(loc, 1.0 / cavity, noise, *weights, self._site_norm, self._noise_norm)
         return self._session.noisy_sum(step, self._plan.noise_multiplier)
@@ -351,7 +350,7 @@ class _NetworkSites(Algorithm[Records]):
         precision = (1.0 - r) * precision + r * (prior + site_precision)
         accumulated = (1.0 - r) ** 2 * accumulated + (r * self._sum_stddev / weights[1]) ** 2
         slow = max(r, _LEAST_NOISE_RATE)
-        shape = model.noise_shape + 0.5 * self._n_records
+        shape = model.noise_shape + 0.5 * self.n_records
         moved = (1.0 - slow) * noise + slow * (model.noise_rate + residuals) / (shape - 1.0)
         noise = max(min(max(moved, _NOISE_FALL * noise), _NOISE_RISE * noise), _LEAST_NOISE)
         self.state = _state(loc, precision, noise, accumulated)

@@ -150,10 +150,9 @@ def run_network_vi(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
     if plan is not None:
-        check_plan(plan)
         if n_records is None or max_grad_norm is None:
             raise ValueError("n_records and max_grad_norm must be given with a plan")
-        total = check_integer("n_records", n_records, 1)
+        total = check_plan(plan, n_records)
         norm = check_interval("max_grad_norm", max_grad_norm, 1e-30, 1e30)
         ascent = _PrivateAscent(model, settings, total, seed, plan, norm)
         run_steps(ascent, plan, control, lambda: check_network_records(model, X, y, plan.adjacency))
@@ -284,7 +283,7 @@ class _PrivateAscent(Algorithm[Records]):
         max_grad_norm: float,
     ) -> None:
         self._model, self._settings, self._plan, self._norm = model, settings, plan, max_grad_norm
-        self._total, self._seed = total, seed
+        self.n_records, self._seed = total, seed
         self._ascent = _Ascent(model, settings, total, np.random.default_rng(seed))
         self.kept = {}
 
@@ -301,7 +300,7 @@ class _PrivateAscent(Algorithm[Records]):
         """Return every public setting."""
         return {
             "model": self._model.to_dict(),
-            "n_records": self._total,
+            "n_records": self.n_records,
             "settings": asdict(self._settings),
             "max_grad_norm": self._norm,
             "seed": self._seed,

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_integer
 from dpinfer._version import __version__
-from dpinfer.accounting import LedgerAccount, PrivacyPlan
+from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
+from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
 from dpinfer.mechanism.private_run import CheckpointArgument, PrivacyTerms, PrivateRun, private_run
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.run_state import restore, snapshot
@@ -39,14 +40,16 @@ def check_source(source: RandomSource | None) -> RandomSource:
     return source
 
 
-def check_plan(plan: PrivacyPlan, *, sampling: str | None = "poisson") -> PrivacyPlan:
-    """Return the plan if it is one, and for this sampling; None accepts any."""
+def check_plan(plan: PrivacyPlan, n_records: int, *, sampling: str | None = "poisson") -> int:
+    """Check a run's plan, for this sampling (None accepts any), and its public number of records, which is returned."""
     if not isinstance(plan, PrivacyPlan):
         raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
     if sampling is not None and plan.sampling != sampling:
         name = sampling.capitalize()
         raise ValueError(f"plan must be for {name} sampling (sampling={sampling!r}), got {plan.sampling!r}")
-    return plan
+    n_records = check_integer("n_records", n_records, 1)
+    caution_of_delta(plan.delta, n_records, stacklevel=4)
+    return n_records
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +105,8 @@ class Algorithm(ABC, Generic[Loaded]):
     ----------
     mechanism : str
         As the ledger and the release name it.
+    n_records : int
+        The public number of records.
     kept : dict from name to array
         The trace: arrays with a row for each step, or one row for all, filled by :meth:`update`.
     state : dict from name to array
@@ -109,6 +114,7 @@ class Algorithm(ABC, Generic[Loaded]):
     """
 
     mechanism: str
+    n_records: int
     kept: dict[str, FloatArray]
     state: dict[str, FloatArray]
 
@@ -161,11 +167,15 @@ def run_steps(
     ) as private:
         # From here on the records are read; nothing is drawn before private.begin().
         records = load()
+        if plan.adjacency is Adjacency.REPLACE_ONE:
+            # Under zero_out the rows that are left are private, as null records are not among them.
+            n_rows = records.n_rows if isinstance(records, RowSource) else len(next(iter(_arrays(records))))
+            caution_of_count(plan.adjacency, algorithm.n_records, n_rows, stacklevel=4)
         algorithm.start(records, control, private.key)
         done, saved = private.begin(_arrays(records))
         algorithm.state = restore(algorithm.kept, algorithm.state, done, saved)
         _make_steps(algorithm, done, plan.n_steps, private, control.report)
-    return _settings(algorithm.mechanism, private) | {"accountant": plan.accountant}
+    return _settings(algorithm.mechanism, private)
 
 
 def _arrays(records: Any) -> Iterable[npt.NDArray[Any]]:
@@ -227,7 +237,7 @@ def guarantee_fields(plan: PrivacyPlan, control: RunControl) -> dict[str, Any]:
         "event": plan.event,
         "adjacency": plan.adjacency,
         "delta": plan.delta,
-        "certified_epsilon": plan.epsilon,
+        "accountant": plan.accountant,
         "secure": control.source.secure,
     }
 

@@ -13,7 +13,8 @@ from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
 from dpinfer.models.base import FloatArray, Model
 from dpinfer.models.bijectors import sigmoid, softplus
-from dpinfer.release.guarantee import Guaranteed
+from dpinfer.release.guarantee import DERIVED, Guaranteed
+from dpinfer.release.parts import Part
 
 __all__ = ["BayesianNeuralNetwork", "NetworkWeights", "output_moments"]
 
@@ -243,9 +244,14 @@ class NetworkWeights(Guaranteed):
     event : Event
         What was done with the records; by default no guarantee is claimed.
     adjacency : Adjacency
-    delta, certified_epsilon : float
+    delta : float
+    certified_epsilon : float, optional
+        Of all parts together; derived where it is not given, and refused where it does not follow.
+    accountant : {"pld", "prv", "rdp"}
     secure : bool
         False when a seeded generator drew the noise: then `epsilon` raises.
+    other_parts, leaks : tuple
+        As of every release: :class:`dpinfer.Release`.
     """
 
     model: BayesianNeuralNetwork
@@ -255,8 +261,12 @@ class NetworkWeights(Guaranteed):
     event: Event = field(default_factory=NonPrivateEvent)
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     delta: float = 0.0
-    certified_epsilon: float = math.inf
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
     secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
+    _part_name: ClassVar[str] = "weights"
     _released: ClassVar[str] = "the weights' distribution"
 
     def __post_init__(self) -> None:
@@ -267,13 +277,14 @@ class NetworkWeights(Guaranteed):
             object.__setattr__(self, name, array)
         if not np.all(self.variance >= 0.0):
             raise ValueError("variance must be at least 0")
+        self._check_guarantee()
         noise = check_interval("noise_variance", self.noise_variance, 0.0)
         object.__setattr__(self, "noise_variance", noise)
 
     @property
     def private(self) -> bool:
         """Whether it was computed from noisy sums alone, and the noise was secure."""
-        return self.secure and not isinstance(self.event, NonPrivateEvent)
+        return self.secure and not self.leaks and not isinstance(self.event, NonPrivateEvent)
 
     @property
     def safe_to_publish(self) -> bool:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan, plan_privacy
+from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.inference.full_fit import has_model_hessian
 from dpinfer.mechanism import FisherScaling
 from dpinfer.models import (
@@ -150,6 +151,7 @@ def plan_inference(
     n_records = check_integer("n_records", n_records, 1)
     target_epsilon = check_interval("target_epsilon", target_epsilon, 0.0)
     target_delta = check_interval("target_delta", target_delta, 0.0, 1.0)
+    caution_of_delta(target_delta, n_records)
     check_choice("recipe", recipe, RECIPES)
     if recipe == "auto":
         recipe = "tied" if isinstance(model, (ConjugateModel, LinearRegression)) else "plain"

@@ -17,6 +17,7 @@ _NAMES = {
     "rank_histogram": "rank_histograms",
     "ranks": "coverage_curves",
     "trace": "traces",
+    "trade_off": "trade_off_curve",
     "widening": "widening_curves",
     "z_scores": "rank_histograms",
 }
@@ -31,6 +32,7 @@ __all__ = [
     "rank_histogram",
     "ranks",
     "trace",
+    "trade_off",
     "widening",
     "z_scores",
 ]
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from dpinfer.plots.intervals import posterior
     from dpinfer.plots.rank_histograms import rank_histogram, z_scores
     from dpinfer.plots.traces import gradient_fit, trace
+    from dpinfer.plots.trade_off_curve import trade_off
     from dpinfer.plots.widening_curves import widening
 
 

@@ -8,7 +8,8 @@ is post-processing and costs nothing.
 from dpinfer.release.external import release_from_arrays
 from dpinfer.release.files import load_release, save_release
 from dpinfer.release.network_trace import NetworkRelease
+from dpinfer.release.parts import Part
 from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.trace import Release
 
-__all__ = ["NetworkRelease", "Release", "SiteRelease", "load_release", "release_from_arrays", "save_release"]
+__all__ = ["NetworkRelease", "Part", "Release", "SiteRelease", "load_release", "release_from_arrays", "save_release"]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._validate import check_choice, check_float_array
-from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, account
+from dpinfer._validate import check_choice, check_float_array, check_interval
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
 from dpinfer.release.trace import FAMILIES, Release
 
 __all__ = ["release_from_arrays"]
@@ -86,12 +86,9 @@ def release_from_arrays(
     stddev = np.asarray(noise_stddev)
     if stddev.ndim == 0:
         stddev = np.full(width, check_float_array("noise_stddev", stddev))
-    certified, chosen_delta = np.inf, 0.0
-    if event is not None and not isinstance(event, NonPrivateEvent):
-        if delta is None:
-            raise ValueError("delta must be given with event")
-        bound = account(event, delta=delta, adjacency=adjacency)
-        certified, chosen_delta = bound.epsilon, bound.delta
+    claimed = event is not None and not isinstance(event, NonPrivateEvent)
+    if claimed and delta is None:
+        raise ValueError("delta must be given with event")
     return Release(
         params=trace,
         positions=trace,
@@ -105,7 +102,6 @@ def release_from_arrays(
         family=family,
         event=NonPrivateEvent() if event is None else event,
         adjacency=Adjacency(adjacency),
-        delta=chosen_delta,
-        certified_epsilon=float(certified),
+        delta=check_interval("delta", delta, 0.0, 1.0) if claimed else 0.0,
         settings={"source": "external"},
     )

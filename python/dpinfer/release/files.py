@@ -12,6 +12,7 @@ from dpinfer.accounting import Adjacency, event_from_dict
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.network_trace import NetworkRelease
+from dpinfer.release.parts import part_from_dict
 from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.trace import Release
 
@@ -20,7 +21,9 @@ __all__ = ["load_release", "save_release", "write_atomically"]
 FORMAT_NAME = "dpinfer-release"
 SITE_FORMAT_NAME = "dpinfer-site-release"
 NETWORK_FORMAT_NAME = "dpinfer-network-release"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# Version 1 had neither parts nor marks of leakage.
+_READABLE = (1, 2)
 
 _ARRAYS = ("params", "positions", "noisy_gradients", "noise_stddev", "final_params", "grad_scale", "learning_rate")
 _SCALARS = (
@@ -31,6 +34,7 @@ _SCALARS = (
     "max_grad_norm",
     "noise_multiplier",
     "delta",
+    "accountant",
     "secure",
     "model_spec",
     "settings",
@@ -48,6 +52,7 @@ _SITE_SCALARS = (
     "max_site_norm",
     "noise_multiplier",
     "delta",
+    "accountant",
     "secure",
 )
 
@@ -60,7 +65,11 @@ _NETWORK_SCALARS = (
     "max_site_norm",
     "noise_multiplier",
     "delta",
+    "accountant",
     "secure",
+)
+_UNCOUNTED_SHARES = (
+    "an older version wrote it and did not count the shares of categories that may have been released with it"
 )
 _KINDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
     FORMAT_NAME: (Release, _ARRAYS, _SCALARS),
@@ -141,6 +150,8 @@ def save_release(release: Release | SiteRelease | NetworkRelease, path: str | os
     header["names"] = list(release.names)
     header["event"] = release.event.to_dict()
     header["adjacency"] = release.adjacency.value
+    header["other_parts"] = [part.to_dict() for part in release.other_parts]
+    header["leaks"] = list(release.leaks)
     header["certified_epsilon"] = None if math.isinf(release.certified_epsilon) else release.certified_epsilon
     if isinstance(release, Release):
         header["positions_are_params"] = release.positions is release.params
@@ -151,6 +162,16 @@ def save_release(release: Release | SiteRelease | NetworkRelease, path: str | os
     write_atomically(
         path, pack_archive({"release.json": text} | {f"{name}.npy": array for name, array in arrays.items()})
     )
+
+
+def _upgrade(header: dict[str, Any]) -> None:
+    """Bring what version 1 wrote into the present form; it stated the epsilon of the trace alone."""
+    settings = dict(header.get("settings") or {})
+    header["accountant"] = settings.pop("accountant", "pld")
+    header["settings"] = settings
+    header["other_parts"] = []
+    known = dict(header.get("model_spec") or {}).get("feature_moments_known")
+    header["leaks"] = [_UNCOUNTED_SHARES] if known else []
 
 
 def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | NetworkRelease:
@@ -171,7 +192,8 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | Networ
     OSError
         If the file cannot be read.
     ReleaseFormatError
-        If it is not a release, is damaged, or has a newer format version.
+        If it is not a release, is damaged, has a newer format version, or states an epsilon that does not follow from
+        the events of its parts.
     """
     content = Path(path).read_bytes()
     try:
@@ -181,11 +203,13 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | Networ
         if kind not in _KINDS:
             raise ReleaseFormatError("path must name a dpinfer release, got another kind of file")
         version = document.get("version")
-        if version != FORMAT_VERSION:
+        if version not in _READABLE:
             raise ReleaseFormatError(
-                f"the release has format version {version!r}, this version of dpinfer reads {FORMAT_VERSION}"
+                f"the release has format version {version!r}, this version of dpinfer reads up to {FORMAT_VERSION}"
             )
         header = dict(document["release"])
+        if version == 1:
+            _upgrade(header)
         arrays: dict[str, Any] = {
             name: unpack_array(members[f"{name}.npy"]) for name in _KINDS[kind][1] if f"{name}.npy" in members
         }
@@ -195,6 +219,8 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | Networ
             "event": event_from_dict(header.pop("event")),
             "adjacency": Adjacency(header.pop("adjacency")),
             "certified_epsilon": math.inf if epsilon is None else epsilon,
+            "other_parts": tuple(part_from_dict(part) for part in header.pop("other_parts")),
+            "leaks": tuple(header.pop("leaks")),
         }
         if kind == FORMAT_NAME and header.pop("positions_are_params"):
             arrays["positions"] = arrays["params"]

@@ -5,15 +5,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from dpinfer._validate import check_interval
-from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, run_event
+from dpinfer.accounting import Adjacency, Event, Guarantee, NonPrivateEvent, as_adjacency, run_event
+from dpinfer.accounting.guarantee import NEIGHBOURS, NOT_PRIVATE, guarantee_in_words
 from dpinfer.errors import InsecureReleaseError
+from dpinfer.release.parts import Part, check_leaks, check_parts, compose
 
 __all__ = [
+    "DERIVED",
+    "Guaranteed",
     "PublishedTrace",
     "check_sums_event",
     "guarantee_in_words",
@@ -21,12 +25,10 @@ __all__ = [
     "stated_epsilon",
 ]
 
-_NOT_PRIVATE = "NOT PRIVATE: the noise came from a seeded generator (for studies only)."
-_NEIGHBOURS = {
-    Adjacency.ADD_REMOVE: "adding or removing one record",
-    Adjacency.ZERO_OUT: "blanking one record",
-    Adjacency.REPLACE_ONE: "replacing one record",
-}
+# The default of `certified_epsilon`, which is a number in every release that there is.
+DERIVED: float = None  # type: ignore[assignment]
+# How far a stated epsilon may lie above what the accountant certifies: what a later accountant may gain.
+_TOLERANCE = 0.01
 
 
 def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
@@ -44,56 +46,158 @@ def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
     return certified_epsilon
 
 
-def guarantee_in_words(
-    certified_epsilon: float, delta: float, adjacency: Adjacency, *, secure: bool, released: str = "the whole trace"
-) -> str:
-    """Return the guarantee as a sentence."""
-    if not secure:
-        return _NOT_PRIVATE
-    if math.isinf(certified_epsilon):
-        return "No privacy guarantee is claimed for this release."
-    return (
-        f"({certified_epsilon:.4g}, {delta:.3g})-differentially private with respect to {_NEIGHBOURS[adjacency]}; "
-        f"this holds for {released} and for everything computed from it."
-    )
-
-
 def pure_guarantee_in_words(epsilon: float, adjacency: Adjacency, *, secure: bool) -> str:
     """Return the guarantee of a release whose delta is 0, as a sentence."""
     if not secure:
-        return _NOT_PRIVATE
-    return f"{epsilon:.4g}-differentially private (delta = 0) with respect to {_NEIGHBOURS[adjacency]}."
+        return NOT_PRIVATE
+    return f"{epsilon:.4g}-differentially private (delta = 0) with respect to {NEIGHBOURS[adjacency]}."
 
 
 class Guaranteed:
-    """What releases that hold an (epsilon, delta) guarantee, frozen dataclasses, share: how they state it.
+    """What releases that hold an (epsilon, delta) guarantee, frozen dataclasses, share: parts, marks and statements.
+
+    A release is its own part, `event`, and the `other_parts` that were released before it and that it, or what is
+    saved beside it, holds too.  The guarantee is that of all of them: ``certified_epsilon`` is derived from the
+    composition of their events, and one that is given must follow from it.
 
     **Privacy.** Post-processing: reads only what the release holds.
     """
 
+    event: Event
     adjacency: Adjacency
     delta: float
     certified_epsilon: float
+    accountant: str
     secure: bool
+    other_parts: tuple[Part, ...]
+    leaks: tuple[str, ...]
+    _part_name: ClassVar[str] = "trace"
     _released: ClassVar[str] = "the whole trace"
+
+    def _check_guarantee(self) -> None:
+        """Check the fields that say what was done with the records, and derive the epsilon of all parts."""
+        from dpinfer.accounting.accountant import ACCOUNTANTS, certify, check_stated_epsilon
+
+        put = object.__setattr__
+        if not isinstance(self.secure, (bool, np.bool_)):
+            raise TypeError(f"secure must be a bool, got {type(self.secure).__name__}")
+        put(self, "secure", bool(self.secure))
+        put(self, "adjacency", as_adjacency(self.adjacency))
+        put(self, "delta", check_interval("delta", self.delta, 0.0, 1.0, low_open=False))
+        if self.accountant not in ACCOUNTANTS:
+            raise ValueError(f"accountant must be one of {', '.join(ACCOUNTANTS)}, got {self.accountant!r}")
+        put(self, "other_parts", check_parts("other_parts", self.other_parts, self.adjacency))
+        put(self, "leaks", check_leaks(self.leaks))
+        terms: dict[str, Any] = {"delta": self.delta, "adjacency": self.adjacency, "accountant": self.accountant}
+        if self.certified_epsilon is DERIVED:
+            epsilon = math.inf if self.delta == 0.0 else certify(self.joint_event, **terms).epsilon
+        else:
+            stated = float(self.certified_epsilon)
+            if math.isnan(stated) or stated < 0.0:
+                raise ValueError(f"certified_epsilon must be at least 0, got {stated}")
+            if any(isinstance(part.event, NonPrivateEvent) for part in self.parts) and math.isfinite(stated):
+                raise ValueError("certified_epsilon must be infinite for an event that claims no guarantee")
+            epsilon = check_stated_epsilon("certified_epsilon", stated, self.joint_event, **terms, tolerance=_TOLERANCE)
+        put(self, "certified_epsilon", epsilon)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All private parts, in the order in which they were released; the last is this release's own."""
+        return (*self.other_parts, Part(self._part_name, self.event, self.adjacency))
+
+    @property
+    def joint_event(self) -> Event:
+        """The composition of the parts' events, which the guarantee is derived from."""
+        return compose(self.parts)
 
     @property
     def epsilon(self) -> float:
-        """The certified epsilon at `delta`; infinity when no guarantee is claimed.
+        """The certified epsilon at `delta` of everything in it.
+
+        Infinity where no guarantee is claimed, or where `leaks` names something that has none.
 
         Raises
         ------
         InsecureReleaseError
             If the noise came from a seeded generator.
         """
-        return stated_epsilon(self.certified_epsilon, secure=self.secure)
+        return stated_epsilon(math.inf if self.leaks else self.certified_epsilon, secure=self.secure)
 
     @property
-    def guarantee(self) -> str:
-        """The privacy guarantee in words."""
-        return guarantee_in_words(
-            self.certified_epsilon, self.delta, self.adjacency, secure=self.secure, released=self._released
+    def guarantee(self) -> Guarantee:
+        """The privacy guarantee of everything in it: a sentence that also answers in other terms."""
+        before = " and ".join(part.name for part in self.other_parts)
+        return Guarantee(
+            self.joint_event,
+            epsilon=self.certified_epsilon,
+            delta=self.delta,
+            adjacency=self.adjacency,
+            secure=self.secure,
+            leaks=self.leaks,
+            released=f"{self._released} together with {before}" if before else self._released,
         )
+
+    def _values(self) -> dict[str, Any]:
+        return {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed, checked like the original.
+
+        What marks it as not private stays: `leaks` and `other_parts` may be added to, and `secure` may become False.
+        The epsilon is derived again where what it follows from has changed.
+
+        Parameters
+        ----------
+        **changes
+            Fields and their new values.
+
+        Raises
+        ------
+        TypeError
+            If there is no such field.
+        ValueError
+            If a field is out of range, or a mark would be lost.
+        """
+        values = self._values()
+        unknown = set(changes) - set(values)
+        if unknown:
+            raise TypeError(f"replace() got unknown fields {sorted(unknown)}")
+        if changes.get("secure") and not self.secure:
+            raise ValueError("secure must stay False: the noise came from a seeded generator")
+        if "leaks" in changes:
+            changes["leaks"] = check_leaks(changes["leaks"])
+        if "other_parts" in changes:
+            changes["other_parts"] = check_parts("other_parts", changes["other_parts"])
+        for name in ("leaks", "other_parts"):
+            if not set(getattr(self, name)) <= set(changes.get(name, getattr(self, name))):
+                raise ValueError(f"{name} can only be added to: what is in a release stays in it")
+        if set(changes) & {"event", "adjacency", "delta", "accountant", "other_parts"}:
+            values["certified_epsilon"] = DERIVED
+        return type(self)(**(values | changes))
+
+    __replace__ = replace
+
+    def with_parts(self, *parts: Part) -> Self:
+        """Return a copy that counts further private parts, released before it, in its guarantee.
+
+        Parameters
+        ----------
+        *parts : Part
+        """
+        return self.replace(other_parts=(*self.other_parts, *parts)) if parts else self
+
+    def with_leaks(self, *leaks: str) -> Self:
+        """Return a copy that says, for ever, what in it was taken from the records without noise.
+
+        Parameters
+        ----------
+        *leaks : str
+            A clause each, "bounds were read from the private records" say.
+        """
+        return self.replace(leaks=(*self.leaks, *leaks)) if leaks else self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self._values())
 
 
 class PublishedTrace(Guaranteed):
@@ -102,25 +206,14 @@ class PublishedTrace(Guaranteed):
     **Privacy.** Post-processing: reads only what the release holds.
     """
 
-    event: Event
     model_spec: Mapping[str, Any]
     settings: Mapping[str, Any]
 
     def _check_guarantee(self) -> None:
         """Check the fields that every release has, and freeze its mappings."""
-        put = object.__setattr__
-        if not isinstance(self.secure, (bool, np.bool_)):
-            raise TypeError(f"secure must be a bool, got {type(self.secure).__name__}")
-        put(self, "adjacency", Adjacency(self.adjacency))
-        put(self, "delta", check_interval("delta", self.delta, 0.0, 1.0, low_open=False))
-        epsilon = float(self.certified_epsilon)
-        if math.isnan(epsilon) or epsilon < 0.0:
-            raise ValueError(f"certified_epsilon must be at least 0, got {epsilon}")
-        if isinstance(self.event, NonPrivateEvent) and math.isfinite(epsilon):
-            raise ValueError("certified_epsilon must be infinite for an event that claims no guarantee")
-        put(self, "certified_epsilon", epsilon)
-        put(self, "model_spec", MappingProxyType(dict(self.model_spec)))
-        put(self, "settings", MappingProxyType(dict(self.settings)))
+        super()._check_guarantee()
+        object.__setattr__(self, "model_spec", MappingProxyType(dict(self.model_spec)))
+        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""
@@ -129,11 +222,7 @@ class PublishedTrace(Guaranteed):
         save_release(self, path)  # type: ignore[arg-type]
 
     def _values(self) -> dict[str, Any]:
-        values = {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
-        return values | {"model_spec": dict(self.model_spec), "settings": dict(self.settings)}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._values())
+        return super()._values() | {"model_spec": dict(self.model_spec), "settings": dict(self.settings)}
 
 
 def _rebuild(kind: Any, values: dict[str, Any]) -> Any:

@@ -1,16 +1,16 @@
 """The release of DP-SEP for a network: every noisy sum of sites, and the approximate posterior after each step."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.release.guarantee import PublishedTrace, check_sums_event
+from dpinfer.release.guarantee import DERIVED, PublishedTrace, check_sums_event
+from dpinfer.release.parts import Part
 
 __all__ = ["NetworkRelease"]
 
@@ -54,9 +54,15 @@ class NetworkRelease(PublishedTrace):
     event : Event
     adjacency : Adjacency
     delta : float
-    certified_epsilon : float
+    certified_epsilon : float, optional
+        Of all parts together; derived where it is not given, and refused where it does not follow.
+    accountant : {"pld", "prv", "rdp"}
     secure : bool
         False when a seeded generator drew the noise: then nothing private was protected and `epsilon` raises.
+    other_parts : tuple of Part
+        Private parts that were released before it and belong to it; counted in the guarantee.
+    leaks : tuple of str
+        What in it was taken from the records without noise; they stay for ever.
     model_spec : mapping
         The model as plain data (``model.to_dict()``).
     settings : mapping
@@ -85,10 +91,14 @@ class NetworkRelease(PublishedTrace):
     event: Event = field(default_factory=NonPrivateEvent)
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     delta: float = 0.0
-    certified_epsilon: float = math.inf
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
     secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
     model_spec: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    _part_name: ClassVar[str] = "network trace"
 
     def __post_init__(self) -> None:
         put = object.__setattr__

@@ -1,16 +1,16 @@
 """The gradient-trace release: the whole noisy trace of DP-SGD, its noise model and its privacy event."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
-from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.release.guarantee import PublishedTrace
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, SelfComposed, run_event
+from dpinfer.release.guarantee import DERIVED, PublishedTrace
+from dpinfer.release.parts import Part
 
 __all__ = ["Release"]
 
@@ -68,10 +68,16 @@ class Release(PublishedTrace):
     adjacency : Adjacency
     delta : float
         The delta at which `certified_epsilon` holds; 0 when no guarantee is claimed.
-    certified_epsilon : float
-        The accountant's upper bound; infinity when no guarantee is claimed.
+    certified_epsilon : float, optional
+        The accountant's upper bound for all parts together; infinity when no guarantee is claimed.  Derived where it is
+        not given, and refused where it does not follow.
+    accountant : {"pld", "prv", "rdp"}
     secure : bool
         False when a seeded generator drew the noise: then nothing private was protected and `epsilon` raises.
+    other_parts : tuple of Part
+        Private parts that were released before it and belong to it; counted in the guarantee.
+    leaks : tuple of str
+        What in it was taken from the records without noise; they stay for ever.
     model_spec : mapping
         The model as plain data (``model.to_dict()``); empty when unknown.
     settings : mapping
@@ -100,10 +106,14 @@ class Release(PublishedTrace):
     event: Event = field(default_factory=NonPrivateEvent)
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     delta: float = 0.0
-    certified_epsilon: float = math.inf
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
     secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
     model_spec: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    _part_name: ClassVar[str] = "gradient trace"
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -149,6 +159,16 @@ class Release(PublishedTrace):
         if self.n_records is not None:
             put(self, "n_records", check_integer("n_records", self.n_records, 1))
         self._check_guarantee()
+        self._check_event()
+
+    def _check_event(self) -> None:
+        """Refuse an event of another noise or rate, or of fewer steps, than the trace's own numbers say."""
+        if self.noise_multiplier is None or isinstance(self.event, NonPrivateEvent):
+            return
+        count = self.event.count if isinstance(self.event, SelfComposed) else 0
+        least = max(count, self.n_steps)
+        if self.event != run_event(self.noise_multiplier, self.sample_rate, least):
+            raise ValueError("event must be that of the trace: its noise_multiplier, its sample_rate, all of its steps")
 
     @property
     def n_steps(self) -> int:
@@ -172,15 +192,6 @@ class Release(PublishedTrace):
             return self.names
         loc = tuple(f"loc[{name}]" for name in self.names)
         return loc if self.gradient == "aligned" else loc + tuple(f"raw_scale[{name}]" for name in self.names)
-
-    def replace(self, **changes: Any) -> "Release":
-        """Return a copy with some fields changed (for re-analysis: the copy is checked like the original)."""
-        values = self._values()
-        unknown = set(changes) - set(values)
-        if unknown:
-            raise TypeError(f"replace() got unknown fields {sorted(unknown)}")
-        values.update(changes)
-        return Release(**values)
 
     def __repr__(self) -> str:
         model = self.model_spec.get("kind", "unknown model")

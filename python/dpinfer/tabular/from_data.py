@@ -12,6 +12,8 @@ from dpinfer.tabular.schema import Schema
 
 __all__ = ["BOUNDS_FROM_DATA", "schema_from_data"]
 
+_LEAK = "bounds and categories were read from the private records"
+
 BOUNDS_FROM_DATA = (
     "The bounds and categories of the columns were read from the private records, without noise, and appear in what is "
     "published.  The privacy guarantee covers the rest only.  Write a schema from public knowledge instead."
@@ -43,7 +45,8 @@ def schema_from_data(
     -------
     Schema
         Numbers that all parse become continuous columns (scaled by their bounds), other columns categorical; a column
-        that is neither (constant, or more than 100 labels) is ignored.
+        that is neither (constant, or more than 100 labels) is ignored.  Its `leaks` say where it came from; they are
+        saved with it, and shown by every release made with it.
 
     Raises
     ------
@@ -65,7 +68,7 @@ def schema_from_data(
     for name, values in found.items():
         present = values - set(_MISSING_VALUES)
         columns.append(_target(name, present, positive) if name == target else _feature(name, present))
-    return Schema(columns=tuple(columns), missing_values=_MISSING_VALUES, delimiter=delimiter)
+    return Schema(columns=tuple(columns), missing_values=_MISSING_VALUES, delimiter=delimiter, leaks=(_LEAK,))
 
 
 def _distinct(raw: RawColumn) -> set[str]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import SchemaError
+from dpinfer.release.parts import Part, check_leaks, check_parts, part_from_dict
 from dpinfer.tabular.columns import (
     MISSING_POLICIES,
     BinaryColumn,
@@ -27,7 +28,7 @@ from dpinfer.tabular.columns import (
 __all__ = ["Schema"]
 
 _RESERVED_NAMES = ("intercept", "noise_variance")
-_TABLE_KEYS = ("missing", "missing_values", "delimiter")
+_TABLE_KEYS = ("missing", "missing_values", "delimiter", "leaks", "parts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,12 @@ class Schema:
         Spellings that mean "no value" in every column.
     delimiter : str
         One character, for CSV files.
+    leaks : tuple of str
+        What in it was taken from private records without noise (by :func:`schema_from_data`, say).  It goes into the
+        releases made with it; remove it once every number and category has been replaced by a public one.
+    parts : tuple of Part
+        Private releases that it holds, such as :func:`release_shares` makes.  They go into the guarantees of the
+        releases made with it.
 
     Raises
     ------
@@ -73,6 +80,8 @@ class Schema:
     missing: str = "drop"
     missing_values: tuple[str, ...] = ("", "?")
     delimiter: str = ","
+    leaks: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -89,6 +98,11 @@ class Schema:
         put(self, "missing_values", tuple(value.strip() for value in values))
         if not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '\r\n"':
             raise SchemaError("table.delimiter must be one character, and neither a quote nor a line end")
+        try:
+            put(self, "leaks", check_leaks(self.leaks))
+            put(self, "parts", check_parts("parts", self.parts))
+        except (TypeError, ValueError) as error:
+            raise SchemaError(f"table.{error}") from error
         names = [column.name for column in columns]
         if len(set(names)) != len(names):
             raise SchemaError("columns must have distinct names")
@@ -191,11 +205,23 @@ class Schema:
         values = dict(table)
         if not isinstance(values.get("missing_values", []), (list, tuple)):
             raise SchemaError("table.missing_values must be a list of strings")
+        try:
+            values["parts"] = tuple(part_from_dict(part) for part in values.get("parts", ()))
+        except (TypeError, ValueError) as error:
+            raise SchemaError(f"table.parts must be what a released schema holds: {error}") from error
         return cls(columns=tuple(column_from_dict(name, value) for name, value in columns.items()), **values)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as TOML values; :meth:`from_dict` reads it back."""
-        table = {"missing": self.missing, "missing_values": list(self.missing_values), "delimiter": self.delimiter}
+        table: dict[str, Any] = {
+            "missing": self.missing,
+            "missing_values": list(self.missing_values),
+            "delimiter": self.delimiter,
+        }
+        if self.leaks:
+            table["leaks"] = list(self.leaks)
+        if self.parts:
+            table["parts"] = [part.to_dict() for part in self.parts]
         return {"table": table, "columns": {column.name: column.to_dict() for column in self.columns}}
 
     def to_toml(self) -> str:
@@ -307,4 +333,6 @@ def _toml(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
     return repr(value)

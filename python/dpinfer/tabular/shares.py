@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -29,7 +29,9 @@ from dpinfer.mechanism.counts import noisy_counts
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.private_run import ReleaseTerms
 from dpinfer.mechanism.run import RunControl, run_once
-from dpinfer.release.guarantee import Guaranteed
+from dpinfer.release import Part
+from dpinfer.release.guarantee import DERIVED, Guaranteed
+from dpinfer.release.parts import check_parts
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.table import Table
@@ -40,6 +42,7 @@ FloatArray = npt.NDArray[np.float64]
 
 # A count far below zero, which noise hardly ever makes, still gives a positive share.
 _FEWEST = 1e-3
+_INSECURE = "the shares of the categories were drawn with a seeded generator"
 _MAPPINGS = ("noisy_counts", "settings")
 
 
@@ -156,17 +159,23 @@ class SharesRelease(Guaranteed):
     Parameters
     ----------
     schema : Schema
-        The table's, with the shares of every categorical and binary column declared.
+        The table's, with the shares of every categorical and binary column declared, and this release among its parts.
     noisy_counts : mapping
         Column name to counts, (categories,) int64; noise makes some negative.
     count_stddev : float
         Standard deviation of the noise in each.
     event : GaussianEvent
-    certified_epsilon, delta : float
-        Of the counts alone.
+    delta : float
     adjacency : Adjacency
+    certified_epsilon : float, optional
+        At `delta`, of the counts alone; derived where it is not given, and refused where it does not follow.
+    accountant : {"pld", "prv", "rdp"}
     secure : bool
         False when a seeded generator drew the noise: then `epsilon` raises.
+    other_parts : tuple of Part
+        Private parts that were released before it and belong to it.
+    leaks : tuple of str
+        What in it was taken from the records without noise; its schema's, to begin with.
     settings : mapping
         The ledger's entry, where there is one.
     """
@@ -175,27 +184,27 @@ class SharesRelease(Guaranteed):
     noisy_counts: Mapping[str, npt.NDArray[np.int64]]
     count_stddev: float
     event: GaussianEvent
-    certified_epsilon: float
     delta: float
     adjacency: Adjacency
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
     secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    _part_name: ClassVar[str] = "shares of the categories"
     _released: ClassVar[str] = "all counts"
 
     def __post_init__(self) -> None:
+        self._check_guarantee()
         for name in _MAPPINGS:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        plain = {name: dict(getattr(self, name)) for name in _MAPPINGS}
-        return _rebuild, ({item.name: getattr(self, item.name) for item in fields(self)} | plain,)
+    def _values(self) -> dict[str, Any]:
+        return super()._values() | {name: dict(getattr(self, name)) for name in _MAPPINGS}
 
     def __repr__(self) -> str:
         return f"SharesRelease({len(self.noisy_counts)} columns)\n  {self.guarantee}"
-
-
-def _rebuild(values: dict[str, Any]) -> SharesRelease:
-    return SharesRelease(**values)
 
 
 def release_shares(
@@ -216,7 +225,8 @@ def release_shares(
     L2 sensitivity sqrt(k) when a record is added, removed or blanked and at most 2 sqrt(k) when one is replaced; each
     gets Gaussian noise of standard deviation ``noise_multiplier * sqrt(k)``, rounded to an integer.  Proof in
     docs/derivations/released-shares.md.  It composes with the run: see :func:`plan_with_shares`, or charge both to one
-    ledger.
+    ledger.  A release of the run that uses the shares holds them too, and states both once it is told:
+    ``release.with_parts(*shares.parts).with_leaks(*shares.leaks)``, which ``dpinfer fit`` does by itself.
 
     Parameters
     ----------
@@ -267,7 +277,8 @@ def release_shares(
     multiplier = check_interval("noise_multiplier", noise_multiplier, 0.0, MAX_NOISE_MULTIPLIER, high_open=False)
     event = GaussianEvent(multiplier)
     relation = as_adjacency(adjacency)
-    bound = certify(event, delta=delta, adjacency=relation, accountant="pld")
+    delta = check_interval("delta", delta, 0.0, 1.0)
+    check_parts("table.schema.parts", table.schema.parts, relation)
     control = RunControl.checked(random_source=random_source, ledger=ledger)
     columns = _counted(table.schema)
     if not columns:
@@ -277,18 +288,22 @@ def release_shares(
         labels = _labels(features, columns)
         return noisy_counts(labels, len(columns), noise_multiplier=event.noise_multiplier, key=key)
 
-    terms = ReleaseTerms(event, relation, bound.delta)
+    terms = ReleaseTerms(event, relation, delta)
     (counts, stddev), said = run_once(terms, "release_shares", control, lambda: _load(table, relation), draw)
     named = {column.name: count for (column, _), count in zip(columns, counts, strict=True)}
+    leaks = table.schema.leaks if control.source.secure else (*table.schema.leaks, _INSECURE)
+    shared = table.schema.with_shares({name: _shares(count, stddev) for name, count in named.items()})
+    own = Part(SharesRelease._part_name, event, relation)
     return SharesRelease(
-        schema=table.schema.with_shares({name: _shares(count, stddev) for name, count in named.items()}),
+        schema=replace(shared, leaks=leaks, parts=(*shared.parts, own)),
         noisy_counts=named,
         count_stddev=stddev,
         event=event,
-        certified_epsilon=bound.epsilon,
-        delta=bound.delta,
+        delta=delta,
         adjacency=relation,
         secure=control.source.secure,
+        other_parts=table.schema.parts,
+        leaks=leaks,
         settings=said,
     )
 

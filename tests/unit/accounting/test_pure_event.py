@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dpinfer.accounting import (
     Composed,
@@ -14,6 +15,9 @@ from dpinfer.accounting import (
     SelfComposed,
     account,
     delta_for,
+    gaussian_dp_mu,
+    privacy_curve,
+    zcdp_rho,
 )
 from dpinfer.accounting._steps import reduce_event
 from dpinfer.accounting.adjacency import Adjacency
@@ -67,6 +71,33 @@ def test_the_profile_of_a_composition_covers_the_true_one():
         )
         assert delta_for(both, epsilon=epsilon) >= exact
         assert account(both, delta=exact).epsilon >= epsilon
+
+
+def test_the_curve_mu_and_rho_of_it():
+    """Of randomised response: delta in closed form, G_mu through the corner of its trade-off curve, rho = e**2 / 2."""
+    curve = privacy_curve(PURE)
+    exact = np.maximum(0.0, (math.exp(0.5) - np.exp(curve.epsilons)) / (1.0 + math.exp(0.5)))
+    np.testing.assert_allclose(curve.deltas, exact, atol=1e-12)
+    assert np.all(curve.deltas >= exact)
+    corner = 1.0 / (1.0 + math.exp(0.5))
+    assert gaussian_dp_mu(PURE, slack=1e-6) == pytest.approx(-2.0 * stats.norm.ppf(corner), rel=1e-3)
+    assert zcdp_rho(PURE) == pytest.approx(0.125, rel=1e-12)
+
+
+@pytest.mark.parametrize("run", [GaussianEvent(2.0), STEPS], ids=["gaussian", "sampled"])
+def test_the_curve_of_a_composition_is_that_of_the_mixture(run):
+    both, alone = privacy_curve(Composed((run, PURE))), privacy_curve(run)
+    high = 1.0 / (1.0 + math.exp(-0.5))
+    for epsilon, delta in zip(both.epsilons[::64], both.deltas[::64], strict=True):
+        if epsilon < 0.5:
+            continue
+        parts = [np.interp(epsilon + shift, alone.epsilons, alone.deltas) for shift in (-0.5, 0.5)]
+        mixture = high * parts[0] + (1.0 - high) * parts[1]
+        assert delta == pytest.approx(mixture, rel=2e-2, abs=1e-9)
+        assert delta <= parts[0] * (1.0 + 1e-6) + 1e-12
+    if isinstance(run, GaussianEvent):
+        mu = gaussian_dp_mu(Composed((run, PURE)), slack=1e-6)
+        assert 0.5 <= mu <= math.hypot(0.5, gaussian_dp_mu(PURE, slack=1e-6)) * (1.0 + 1e-3)
 
 
 def test_the_filter_counts_it():

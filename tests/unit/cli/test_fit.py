@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import html
 import os
 import re
 import signal
@@ -144,8 +145,9 @@ def test_fit_writes_a_release_a_table_pictures_and_a_report(place, capsys):
     assert release.guarantee in out
     assert "job=clerk" in out
     table = (place / "out" / "posterior.csv").read_text().splitlines()
-    assert table[0] == "parameter,mean,stddev,low,high,privacy_share,approximation_share"
-    assert len(table) == 6
+    assert table[0] == f"# {release.guarantee}"
+    assert table[1] == "parameter,mean,stddev,low,high,privacy_share,approximation_share"
+    assert len(table) == 7
     for name in ("posterior.png", "trace.png", "calibration.png"):
         assert (place / "out" / name).read_bytes().startswith(b"\x89PNG")
     assert not list((place / "out").glob(".*"))
@@ -156,6 +158,11 @@ def test_fit_writes_a_release_a_table_pictures_and_a_report(place, capsys):
     assert not page.tags & {"script", "link", "b", "iframe"}
     assert "job=<b>cook</b>" in text
     assert release.guarantee in text
+    for name, said in release.guarantee.terms():
+        assert name in text
+        assert said in text
+        assert said in " ".join(out.split()) or name == "epsilon"
+    assert text.count("What is left to an attack") == 1
     assert "does not cover" in text
     assert "private records" not in text
 
@@ -270,8 +277,23 @@ def test_bounds_from_data_and_count_from_data_warn_everywhere(place, capsys):
     (place / "few.csv").write_text("".join(lines))
     argv = arguments(place, "--bounds-from-data", "--target", "rich", schema=False, file="few.csv", n_records=False)
     assert call(argv) == 0
-    err = capsys.readouterr().err
+    out, err = capsys.readouterr()
     report = (place / "out" / "report.html").read_text()
+    release = dpi.load_release(place / "out" / "fit.release")
+    assert release.epsilon == float("inf")
+    marks = ("bounds and categories were read from the private records", "number of records was read from the private")
+    assert call(["posterior", str(place / "out" / "fit.release"), "--method", "averaged"]) == 0
+    written = [(place / "out" / name).read_text() for name in ("report.html", "posterior.csv", "schema.toml")]
+    for text in (out, capsys.readouterr().out, *written, release.guarantee, repr(release)):
+        assert all(mark in text for mark in marks)
+        assert "NOT PRIVATE" in text
+        assert "this holds" not in text
+    assert 'class="guarantee none"' in report
+    # The schema that was drafted from the records keeps its mark; a public number of records needs none.
+    again = arguments(place, "--schema", str(place / "out" / "schema.toml"), "--method", "averaged", file="few.csv")
+    assert call([*again, "--overwrite"]) == 0
+    assert dpi.load_release(place / "out" / "fit.release").leaks == (marks[0],)
+    capsys.readouterr()
     for text in ("bounds and categories of the columns were read", "number of records was read"):
         assert text in err
         assert text in report
@@ -411,6 +433,7 @@ def test_insecure_release_is_marked_in_the_report(place, monkeypatch):
     assert re.search(r'class="guarantee none"', report)
 
 
+@pytest.mark.usefixtures("plain")
 def test_shares_are_counted_within_the_budget(place, capsys):
     ledger = dpi.PrivacyLedger.create(place / "spent.ledger")
     account = ledger.add_dataset("people", budget=(1.0, 1e-5))
@@ -422,16 +445,31 @@ def test_shares_are_counted_within_the_budget(place, capsys):
     known = dpi.tabular.Schema.load(place / "out" / "schema.toml")
     assert known.shares_known
     np.testing.assert_allclose(release.model_spec["feature_moments"], known.feature_moments)
-    assert release.epsilon < account.spent().epsilon <= 1.0
+    # What is saved holds the counts' shares: it states what both cost, and so does everything made from it.
+    assert release.epsilon == pytest.approx(account.spent().epsilon, rel=1e-9)
+    assert 0.99 < release.epsilon <= 1.0
+    assert [part.name for part in release.parts] == ["shares of the categories", "gradient trace"]
     assert [run.mechanism for run in account.runs()] == ["release_shares", "dpvi"]
-    for text in (said, (place / "out" / "report.html").read_text()):
-        assert "released too; together with them the release is" in text
+    joint = "the whole trace together with shares of the categories"
+    assert joint in release.guarantee
+    for name in ("report.html", "posterior.csv", "schema.toml"):
+        assert str(release.guarantee) in html.unescape((place / "out" / name).read_text(encoding="utf-8")), name
+    assert release.guarantee in said
+    assert main(["posterior", str(place / "out" / "fit.release"), "--method", "averaged"]) == 0
+    assert release.guarantee in capsys.readouterr().out
+    # Whoever fits again with the shares says so too.
+    again = arguments(place, "--schema", str(place / "out" / "schema.toml"), "--out", str(place / "again"))
+    assert main([*again, "--method", "averaged"]) == 0
+    capsys.readouterr()
+    second = dpi.load_release(place / "again" / "fit.release")
+    assert second.parts[:-1] == release.parts[:-1]
+    assert second.epsilon > 1.0 >= release.epsilon
     # The budget is spent; and without the option nothing is said of shares.
     assert main(arguments(place, "--shares-budget", "0.1", *charged, "--overwrite")) != 0
     capsys.readouterr()
-    assert main(arguments(place, "--overwrite")) == 0
-    assert "released too" not in capsys.readouterr().out
-    assert release.epsilon < dpi.load_release(place / "out" / "fit.release").epsilon
+    assert main(arguments(place, "--overwrite", "--method", "averaged")) == 0
+    assert "together with shares" not in capsys.readouterr().out
+    assert len(dpi.load_release(place / "out" / "fit.release").parts) == 1
 
 
 def test_shares_and_a_checkpoint_exclude_each_other(place, capsys):

@@ -104,7 +104,16 @@ def test_account_agrees_with_the_plan(capsys):
     out = capsys.readouterr().out
     epsilon = float(re.search(r"epsilon <= ([0-9.]+)", out).group(1))
     assert epsilon == pytest.approx(plan.epsilon, rel=1e-4)
+    assert epsilon >= plan.epsilon
     assert "1e-05" in out
+    for name, text in plan.guarantee.terms()[1:]:
+        assert re.search(rf"^  {re.escape(name)} +{re.escape(text)}$", out, re.MULTILINE)
+    # Plain Gaussian noise of 2: mu = 1/2 and rho = 1/8 exactly, and what an attack reaches follows from mu.
+    assert call(["account", "--noise-multiplier", "2", "--sample-rate", "1", "--steps", "1", "--delta", "1e-5"]) == 0
+    out = capsys.readouterr().out
+    assert "0.5, up to delta 1e-05" in out
+    assert re.search(r"rho \(zCDP\) +0.125,", out)
+    assert "at most 3.39% true positives" in out
 
 
 @pytest.mark.parametrize(

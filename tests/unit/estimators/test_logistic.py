@@ -86,10 +86,18 @@ def test_same_source_same_fit_and_default_source_differs(fitted, records):
 
 def test_what_is_read_from_the_data_is_named_in_a_warning(records):
     with pytest.warns(PrivacyLeakWarning, match="n_records and classes were"):
-        make(n_records=None, classes=None, n_steps=20).fit(*records)
+        model = make(n_records=None, classes=None, n_steps=20).fit(*records)
+    for name in ("two classes were", "number of records was"):
+        for text in (model.release_.guarantee, repr(model.posterior_)):
+            assert f"the {name} read from the private records" in text
     with pytest.warns(PrivacyLeakWarning, match="^n_records was"):
         model = make(n_records=None, n_steps=20).fit(*records)
     assert model.release_.n_records == 2000
+    assert len(model.release_.leaks) == 1
+    # Neighbours under the other relations have as many records: there is nothing to mark.
+    with pytest.warns(PrivacyLeakWarning):
+        whole = make(n_records=None, n_steps=20, sample_rate=1.0, adjacency="replace_one").fit(*records)
+    assert whole.release_.leaks == ()
 
 
 def test_clipping_norm_is_data_independent(records):

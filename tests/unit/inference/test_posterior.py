@@ -235,17 +235,32 @@ def test_arviz_export(posterior):
     arviz = pytest.importorskip("arviz")
     data = posterior.to_arviz(n_samples=50, n_chains=2, seed=3)
     assert data.posterior["coef[0]"].shape == (2, 50)
+    assert data.attrs["guarantee"] == data.posterior.attrs["guarantee"] == posterior.guarantee
     draws = posterior.sample(100, seed=3)
     np.testing.assert_array_equal(data.posterior["intercept"].values.ravel(), draws[:, 1])
     assert arviz.__version__
 
 
+class Tree:
+    """What both versions return, as far as it is used."""
+
+    def __init__(self, _, groups=True):
+        self.attrs = {}
+        self.posterior = Tree(_, groups=False) if groups else None
+
+    def __getitem__(self, name):
+        return getattr(self, name)
+
+
 def test_arviz_calls_fit_both_major_versions(posterior, monkeypatch):
     calls = []
     for version in ("0.23.4", "1.0.0"):
-        fake = SimpleNamespace(__version__=version, from_dict=lambda *args, **kwargs: calls.append((args, kwargs)))
+        fake = SimpleNamespace(
+            __version__=version, from_dict=lambda *args, **kwargs: Tree(calls.append((args, kwargs)))
+        )
         monkeypatch.setitem(__import__("sys").modules, "arviz", fake)
-        posterior.to_arviz(n_samples=3, n_chains=1)
+        data = posterior.to_arviz(n_samples=3, n_chains=1)
+        assert data.attrs == data["posterior"].attrs == {"guarantee": str(posterior.guarantee), "leaks": ""}
     assert set(calls[0][1]["posterior"]) == {"coef[0]", "intercept"}
     assert set(calls[1][0][0]["posterior"]) == {"coef[0]", "intercept"}
 

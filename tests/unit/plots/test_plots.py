@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from dpinfer import plots
+from dpinfer.accounting import PrivacyPlan
 from dpinfer.diagnostics import calibration_curve
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.plots.intervals import data_share, privacy_share, select_parameters
@@ -107,6 +108,17 @@ def test_calibration_points():
     for bad in ({}, 3, {"x": 1}):
         with pytest.raises(TypeError, match="curves"):
             plots.calibration(bad)
+
+
+def test_the_trade_off_is_the_guarantees():
+    guarantee = PrivacyPlan.from_noise_multiplier(2.0, 1.0, 1, 1e-5).guarantee
+    ax = plots.trade_off(guarantee)
+    guessing, best = (line.get_xydata() for line in ax.lines)
+    np.testing.assert_allclose(guessing.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(best[:, 1], guarantee.trade_off(best[:, 0]))
+    assert np.all(best[1:-1, 1] < guessing[1:-1, 1])
+    with pytest.raises(TypeError, match="guarantee"):
+        plots.trade_off("(1, 1e-5)-differentially private")
 
 
 def test_bad_arguments(release, posterior):

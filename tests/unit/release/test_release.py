@@ -44,7 +44,6 @@ def release(rng):
         noise_multiplier=4.0,
         event=EVENT,
         delta=1e-5,
-        certified_epsilon=0.7,
         model_spec=dpi.models.LogisticRegression(2, feature_names=("age", "dose")).to_dict(),
         settings={"loss": "split"},
     )
@@ -104,11 +103,11 @@ def test_saved_files_follow_the_umask(release, tmp_path):
 
 
 def test_guarantee_in_words(release):
-    assert release.epsilon == 0.7
-    assert "(0.7, 1e-05)" in release.guarantee
+    assert release.epsilon == dpi.account(EVENT, delta=1e-5).epsilon == pytest.approx(0.52652, abs=1e-5)
+    assert "(0.5266, 1e-05)" in release.guarantee
     assert "adding or removing one record" in release.guarantee
     assert "LogisticRegression" in repr(release)
-    external = release.replace(event=NonPrivateEvent(), certified_epsilon=np.inf, delta=0.0)
+    external = release.replace(event=NonPrivateEvent(), delta=0.0)
     assert external.epsilon == np.inf
     assert "No privacy guarantee" in external.guarantee
 
@@ -138,7 +137,7 @@ def test_the_insecure_mark_survives(release, tmp_path):
         ({"gradient": "aligned"}, ValueError, "shape"),
         ({"delta": 1.0}, ValueError, "delta"),
         ({"certified_epsilon": -1.0}, ValueError, "certified_epsilon"),
-        ({"event": NonPrivateEvent()}, ValueError, "certified_epsilon"),
+        ({"event": NonPrivateEvent(), "certified_epsilon": 1.0}, ValueError, "certified_epsilon"),
         ({"colour": 1}, TypeError, "colour"),
     ],
 )

@@ -152,6 +152,38 @@ def test_a_seeded_release_is_marked(rng):
         _ = first.epsilon
 
 
+def test_the_schema_carries_what_it_cost_and_what_it_leaks(rng, tmp_path):
+    labels = [rng.integers(size, size=40) for size in (3, 2, 3)]
+    first = release_shares(encoded(*labels), noise_multiplier=9.0, delta=1e-5)
+    assert first.schema.parts == first.parts
+    (tmp_path / "s.toml").write_text(first.schema.to_toml(), encoding="utf-8")
+    known = Schema.load(tmp_path / "s.toml")
+    assert known == first.schema
+    # Counted once more, both counts are in the schema, and both are paid for.
+    table = Table(encoded(*labels).X, None, known)
+    second = release_shares(table, noise_multiplier=9.0, delta=1e-5)
+    assert [part.event for part in second.schema.parts] == [GaussianEvent(9.0)] * 2
+    joint = dpi.account(Composed((GaussianEvent(9.0), GaussianEvent(9.0))), delta=1e-5).epsilon
+    assert second.epsilon == joint > first.epsilon
+    assert "all counts together with shares of the categories" in second.guarantee
+    with pytest.raises(ValueError, match="add_remove"):
+        release_shares(table, noise_multiplier=9.0, delta=1e-5, adjacency="replace_one")
+    seeded = release_shares(table, noise_multiplier=9.0, delta=1e-5, random_source=InsecureRNG(1))
+    assert Schema.from_toml(seeded.schema.to_toml()).leaks == seeded.leaks
+    assert "seeded generator" in seeded.leaks[0]
+    with pytest.raises(ValueError, match="certified_epsilon must follow"):
+        first.replace(certified_epsilon=0.5 * first.epsilon)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [{"leaks": "text"}, {"leaks": [1]}, {"leaks": ["a\nb"]}, {"parts": 3}, {"parts": [{}]}, {"parts": ["x"]}],
+)
+def test_marks_of_a_schema_are_checked(table):
+    with pytest.raises(SchemaError, match="table"):
+        Schema.from_dict(SCHEMA.to_dict() | {"table": table})
+
+
 def test_wrong_arguments(rng):
     table = encoded(*(rng.integers(2, size=9) for _ in range(3)))
     with pytest.raises(TypeError, match="table must be a Table"):

@@ -207,6 +207,10 @@ def test_schema_from_data_warns_and_reads_back(tmp_path):
     path = write(tmp_path, HEADER + rows + "9,?,cook,no\n")
     with pytest.warns(PrivacyLeakWarning, match="private records"):
         made = schema_from_data(path, target="rich")
+    assert made.leaks == ("bounds and categories were read from the private records",)
+    assert Schema.from_toml(made.to_toml()) == made
+    with pytest.warns(PrivacyLeakWarning):
+        made = schema_from_data(path, target="rich")
     assert made.feature_names == ("id", "age", "job=clerk", "job=cook")
     assert made.to_dict()["columns"]["age"]["bounds"] == [20.0, 28.0]
     assert made.target is not None

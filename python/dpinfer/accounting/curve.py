@@ -1,0 +1,403 @@
+"""Privacy curves: everything that (epsilon, delta) pairs say about an event, and the same in other terms.
+
+Legend: delta(epsilon) is the privacy curve, f the trade-off curve (least false negative rate at a false positive rate),
+G_mu the trade-off curve of N(0, 1) against N(mu, 1).  Proofs: docs/derivations/accounting.md, section 6.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr, ndtri
+
+from dpinfer._validate import check_float_array, check_interval
+from dpinfer.accounting._steps import Step, StepKind, reduce_event, split_pure
+from dpinfer.accounting.adjacency import Adjacency, as_adjacency
+from dpinfer.accounting.events import Event, check_event
+from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon
+from dpinfer.accounting.pld import pld_deltas
+from dpinfer.accounting.sampler_slack import LARGEST_EPSILON, total_variation_slack
+
+__all__ = ["PrivacyCurve", "gaussian_dp_mu", "privacy_curve", "zcdp_rho"]
+
+FloatArray = npt.NDArray[np.float64]
+
+# The curve is known down to about this delta; below it the last value stands.
+_LEAST_DELTA = 1e-12
+_N_POINTS = 513
+# More than the rounding of the formulas below, all of which are sums of a few terms of size at most 1.
+_ROUNDING = 1e-14
+_ROUND_UP = 1.0 + 1e-9
+_BISECTIONS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class PrivacyCurve:
+    """Certified points of delta(epsilon): an event is (``epsilons[i]``, ``deltas[i]``)-private for every i.
+
+    **Privacy.** Computed from an event, which holds no records.
+
+    Parameters
+    ----------
+    epsilons : (k,) float64
+        Ascending, from 0.
+    deltas : (k,) float64
+        In [0, 1], non-increasing; 1 says nothing.
+    adjacency : Adjacency
+    """
+
+    epsilons: FloatArray
+    deltas: FloatArray
+    adjacency: Adjacency
+
+    def __post_init__(self) -> None:
+        self.epsilons.flags.writeable = False
+        self.deltas.flags.writeable = False
+
+    def delta(self, epsilon: npt.ArrayLike) -> FloatArray:
+        """Return a certified delta at each `epsilon`, of the same shape.
+
+        Parameters
+        ----------
+        epsilon : array in [0, inf)
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an epsilon is negative or not finite.
+
+        Notes
+        -----
+        delta is convex in e**epsilon, so that the chord between two certified points lies above it; beyond the last
+        point delta is at most what it is there.
+        """
+        at = check_float_array("epsilon", epsilon)
+        if not np.all(at >= 0.0):
+            raise ValueError("epsilon must be at least 0")
+        # Measured from the least epsilon of each interval, so that nothing overflows and nothing cancels.
+        place = np.clip(np.searchsorted(self.epsilons, at, side="right") - 1, 0, self.epsilons.size - 2)
+        low, high = self.epsilons[place], self.epsilons[place + 1]
+        share = np.clip(np.expm1(np.minimum(at, high) - low) / np.expm1(high - low) * (1.0 - _ROUNDING), 0.0, 1.0)
+        chord = self.deltas[place] + (self.deltas[place + 1] - self.deltas[place]) * share
+        return np.asarray(np.clip(chord * (1.0 + _ROUNDING), 0.0, 1.0)).reshape(np.shape(epsilon))
+
+    def true_positive_rate(self, false_positive_rate: npt.ArrayLike) -> FloatArray:
+        """Return the most that any test can reach which tells one data set from a neighbour, of the same shape.
+
+        A membership attack is such a test: whoever sees the release, knows all other records and the mechanism, and
+        says "the record is in" wrongly with probability `false_positive_rate`, says so rightly with at most this.
+
+        Parameters
+        ----------
+        false_positive_rate : array in [0, 1]
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a rate is outside [0, 1].
+
+        Notes
+        -----
+        Kairouz, Oh and Viswanath (2015), Theorem 2.1: TPR <= delta + e**epsilon FPR, and 1 - FPR <= delta + e**epsilon
+        (1 - TPR), for each of the points.
+        """
+        alpha = check_float_array("false_positive_rate", false_positive_rate)
+        if not np.all((alpha >= 0.0) & (alpha <= 1.0)):
+            raise ValueError("false_positive_rate must lie in [0, 1]")
+        flat = alpha.reshape(-1, 1)
+        growth = np.exp(np.minimum(self.epsilons, 700.0))
+        direct = np.min(self.deltas + growth * flat, axis=1)
+        reverse = 1.0 - np.max((1.0 - self.deltas - flat) / growth, axis=1)
+        best = np.minimum(np.minimum(direct, reverse) * (1.0 + _ROUNDING) + _ROUNDING, 1.0)
+        # Guessing reaches the false positive rate itself.
+        return np.asarray(np.maximum(best, flat[:, 0])).reshape(np.shape(false_positive_rate))
+
+    def trade_off(self, alpha: npt.ArrayLike) -> FloatArray:
+        """Return the trade-off curve f: the least false negative rate at each false positive rate, of the same shape.
+
+        Parameters
+        ----------
+        alpha : array in [0, 1]
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a rate is outside [0, 1].
+        """
+        return np.asarray(1.0 - self.true_positive_rate(alpha))
+
+    def mu(self, slack: float) -> float:
+        """Return the least mu found with delta(epsilon) <= delta of G_mu + `slack` at every epsilon >= 0.
+
+        What that means is said in :func:`gaussian_dp_mu`.
+
+        Parameters
+        ----------
+        slack : float
+            In (0, 1).
+        """
+        slack = check_interval("slack", slack, 0.0, 1.0)
+        below = np.flatnonzero(self.deltas <= slack)
+        if below.size == 0:
+            return math.inf
+        # From the first point at or below the slack on, there is nothing to cover.
+        count = max(2, int(below[0]) + 1)
+        epsilons, deltas = self.epsilons[:count], self.deltas[:count]
+        low, high = 0.0, 1.0
+        while not _covers(high, slack, epsilons, deltas):
+            low, high = high, 2.0 * high
+            if high > 1e6:
+                return math.inf
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            if high - low <= 1e-9 * high:
+                break
+            if _covers(middle, slack, epsilons, deltas):
+                high = middle
+            else:
+                low = middle
+        return high * _ROUND_UP
+
+
+def _covers(mu: float, slack: float, epsilons: FloatArray, deltas: FloatArray) -> bool:
+    """Whether the chords through the points lie below the curve of G_mu plus `slack`, everywhere between them.
+
+    In x = e**epsilon that curve is convex, so that its tangents at the ends of an interval lie below it; the chord less
+    the larger of the two is greatest where the tangents meet, or at an end.
+    """
+    tail = ndtr(-0.5 * mu - epsilons / mu)
+    x = np.exp(epsilons)
+    curve = ndtr(0.5 * mu - epsilons / mu) - x * tail - _ROUNDING
+    room = slack * (1.0 - 1e-9) + curve - deltas
+    if np.any(room < 0.0):
+        return False
+    gap = np.diff(x)
+    bend = tail[:-1] - tail[1:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Tangents y0 - t0 (x - x0) and y1 - t1 (x - x1) meet where x - x0 = (y0 - y1 - t1 gap) / (t0 - t1).
+        meet = (curve[:-1] - curve[1:] - tail[1:] * gap) / bend
+    meet = np.clip(np.where(bend > 0.0, meet, 0.0), 0.0, gap)
+    tangent = np.maximum(curve[:-1] - tail[:-1] * meet, curve[1:] + tail[1:] * (gap - meet))
+    chord = deltas[:-1] + np.diff(deltas) * (meet / gap)
+    return bool(np.all(chord <= slack * (1.0 - 1e-9) + tangent - _ROUNDING))
+
+
+def privacy_curve(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> PrivacyCurve:
+    """Return the certified privacy curve of an event, from which every test of membership is bounded.
+
+    **Privacy.** Reads no records.  Every point is a guarantee of the described mechanism under `adjacency`, in both
+    orders of the neighbouring data sets, certified by the ``"pld"`` accountant.
+
+    Parameters
+    ----------
+    event : Event
+        What is done with the records.
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+
+    Returns
+    -------
+    PrivacyCurve
+        Of 513 points, down to a delta of about 1e-12 or an epsilon of 40; all deltas are 1 where no guarantee is
+        claimed or none could be certified.
+
+    Raises
+    ------
+    UnsupportedEventError
+        If there is no valid bound for the event under the relation.
+    TypeError, ValueError
+        If an argument is not of its type.
+
+    Notes
+    -----
+    Dong, Roth and Su (2022), Proposition 2.12: the pairs (epsilon, delta(epsilon)) for all epsilon >= 0 say the same as
+    the trade-off curve.
+
+    Examples
+    --------
+    >>> from dpinfer.accounting import GaussianEvent
+    >>> curve = privacy_curve(GaussianEvent(1.0))
+    >>> float(curve.true_positive_rate(0.05).round(4))
+    0.2596
+    """
+    return _curve(check_event("event", event), as_adjacency(adjacency))
+
+
+@lru_cache(maxsize=128)
+def _curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
+    steps = reduce_event(event, adjacency)
+    nothing = PrivacyCurve(np.array([0.0, 1.0]), np.ones(2), adjacency)
+    if steps is None:
+        return nothing
+    steps, pure = split_pure(steps)
+    reach = min(gaussian_epsilon(min(_plain_mu(steps), 1e4), _LEAST_DELTA) if steps else 0.0, LARGEST_EPSILON)
+    if pure:
+        epsilons = _spaced(min(reach + pure, LARGEST_EPSILON))
+        shifted = np.unique(np.concatenate(([0.0], np.abs(epsilons - pure), epsilons + pure)))
+        deltas = _with_pure(epsilons, pure, shifted, _deltas(steps, lambda top: shifted)[1])
+    else:
+        epsilons, deltas = _deltas(steps, lambda top: _spaced(min(top, reach)))
+    deltas = deltas + total_variation_slack(event) * (1.0 + np.exp(epsilons))
+    deltas = np.minimum.accumulate(np.clip(np.where(np.isfinite(deltas), deltas, 1.0), 0.0, 1.0))
+    return PrivacyCurve(epsilons, deltas, adjacency)
+
+
+def _deltas(steps: Mapping[Step, int], points: Callable[[float], FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """Return epsilons and deltas of steps without pure guarantees."""
+    gaussian = _only_gaussian(steps)
+    if steps and gaussian is None:
+        return pld_deltas(steps, points, _LEAST_DELTA)
+    epsilons = points(LARGEST_EPSILON)
+    if gaussian is None:
+        return epsilons, np.zeros(epsilons.size)
+    return epsilons, np.array([gaussian_delta(gaussian.shift, epsilon) for epsilon in epsilons.tolist()])
+
+
+def _with_pure(epsilons: FloatArray, pure: float, at: FloatArray, deltas: FloatArray) -> FloatArray:
+    """Return deltas of a composition with a pure guarantee, whose loss is that of randomised response, +-pure.
+
+    Below 0, delta(-x) = 1 - e**-x (1 - delta(x)) of the reverse order, and `deltas` hold for both.
+    """
+    own = dict(zip(at.tolist(), deltas.tolist(), strict=True))
+    share = 1.0 / (1.0 + math.exp(-pure))
+    total = []
+    for epsilon in epsilons.tolist():
+        gap = abs(epsilon - pure)
+        less = own[gap] if epsilon >= pure else 1.0 - math.exp(-gap) * (1.0 - own[gap])
+        total.append(min(1.0, (share * less + (1.0 - share) * own[epsilon + pure]) * (1.0 + 1e-12) + 1e-15))
+    return np.array(total)
+
+
+def _spaced(top: float) -> FloatArray:
+    """Return the points, closer together near 0, where the curve bends most."""
+    return max(top, 1e-6) * np.linspace(0.0, 1.0, _N_POINTS) ** 1.5
+
+
+def _only_gaussian(steps: Mapping[Step, int]) -> Step | None:
+    return next((step for step in steps if len(steps) == 1 and step.kind is StepKind.GAUSSIAN), None)
+
+
+def _plain_mu(steps: Mapping[Step, int]) -> float:
+    """Return a mu of Gaussian differential privacy of the composition when every record takes part in every step.
+
+    A pure guarantee e has that at which G_mu meets its trade-off curve in the corner (Dong, Roth and Su 2022, section
+    2.2): the curve is straight on either side, and G_mu convex.
+    """
+    shifts = (
+        -2.0 * float(ndtri(1.0 / (1.0 + math.exp(min(step.shift, 700.0))))) * (1.0 + 1e-12)
+        if step.kind is StepKind.PURE
+        else step.shift
+        for step in steps
+    )
+    return math.hypot(*(shift * math.sqrt(count) for shift, count in zip(shifts, steps.values(), strict=True))) * (
+        1.0 + 1e-14
+    )
+
+
+def _plain_shift(steps: Mapping[Step, int]) -> float:
+    """Return the root of 2 rho of the composition when every record takes part in every step; a pure e has e**2 / 2."""
+    return math.hypot(*(step.shift * math.sqrt(count) for step, count in steps.items())) * (1.0 + 1e-14)
+
+
+def gaussian_dp_mu(event: Event, *, slack: float, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> float:
+    """Return an upper bound on mu with which an event is Gaussian differentially private, up to `slack`.
+
+    **Privacy.** Reads no records.  The guarantee: telling one data set from a neighbour is, at every false positive
+    rate, at most `slack` easier than telling N(0, 1) from N(mu, 1) by one draw.
+
+    Parameters
+    ----------
+    event : Event
+        What is done with the records.
+    slack : float
+        In (0, 1); the delta of the guarantee is the natural choice.  See the notes on why it is not 0.
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+
+    Returns
+    -------
+    float
+        mu in [0, inf]; infinity where nothing could be certified.
+
+    Raises
+    ------
+    UnsupportedEventError
+        If there is no valid bound for the event under the relation.
+    TypeError, ValueError
+        If an argument is not of its type or outside its interval.
+
+    Notes
+    -----
+    Gaussian differential privacy: Dong, Roth and Su (2022).  For plain Gaussians mu is sensitivity over standard
+    deviation, and tight.  With Poisson sampling and `slack` 0 no mu below that of the same run *without* sampling is
+    valid: with probability q**T the record is in every step, and far enough out only that counts.  A slack leaves such
+    events out, as delta does.
+
+    Examples
+    --------
+    >>> from dpinfer.accounting import GaussianEvent, PoissonSampled, SelfComposed
+    >>> round(gaussian_dp_mu(GaussianEvent(2.0), slack=1e-5), 6)
+    0.5
+    >>> run = SelfComposed(PoissonSampled(0.1, GaussianEvent(37.3)), 10_000)
+    >>> round(gaussian_dp_mu(run, slack=1e-5), 3)
+    0.268
+    """
+    event, relation = check_event("event", event), as_adjacency(adjacency)
+    slack = check_interval("slack", slack, 0.0, 1.0)
+    steps = reduce_event(event, relation)
+    if steps is None:
+        return math.inf
+    plain = _plain_mu(steps)
+    if not _plain_holds(event, plain, slack):
+        return _curve(event, relation).mu(slack)
+    return plain if _only_gaussian(steps) is not None else min(plain, _curve(event, relation).mu(slack))
+
+
+def _plain_holds(event: Event, plain: float, slack: float) -> bool:
+    """Whether `slack` covers the noise's finite precision, at every epsilon where exact noise needs more than half."""
+    epsilon = gaussian_epsilon(plain, 0.5 * slack) if plain < 1e6 else math.inf
+    return epsilon < 700.0 and total_variation_slack(event) * (1.0 + math.exp(epsilon)) <= 0.5 * slack
+
+
+def zcdp_rho(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> float:
+    """Return an upper bound on rho with which an event is zero-concentrated differentially private.
+
+    **Privacy.** Reads no records.  The guarantee: the Rényi divergence of every order alpha > 1 between neighbours is
+    at most rho alpha, for exactly Gaussian noise (what the noise's finite precision adds is in
+    docs/derivations/noise.md).
+
+    Parameters
+    ----------
+    event : Event
+        What is done with the records.
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+
+    Returns
+    -------
+    float
+        rho in [0, inf]; infinity where no guarantee is claimed.
+
+    Raises
+    ------
+    UnsupportedEventError
+        If there is no valid bound for the event under the relation.
+    TypeError, ValueError
+        If an argument is not of its type.
+
+    Notes
+    -----
+    Bun and Steinke (2016).  The bound counts every step as if every record took part.  For Poisson sampling it is
+    tight nevertheless: large orders see only the q**T chance that the record is in every step.  Where records are
+    sampled, mu and epsilon say more.
+
+    Examples
+    --------
+    >>> from dpinfer.accounting import GaussianEvent
+    >>> round(zcdp_rho(GaussianEvent(2.0)), 6)
+    0.125
+    """
+    steps = reduce_event(check_event("event", event), as_adjacency(adjacency))
+    if steps is None:
+        return math.inf
+    return 0.5 * _plain_shift(steps) ** 2 * (1.0 + 1e-15)

@@ -1,0 +1,246 @@
+"""A privacy guarantee in words, and in the other terms that people ask for."""
+
+import math
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_interval
+from dpinfer.accounting.adjacency import Adjacency, as_adjacency
+from dpinfer.accounting.events import Event, check_event
+
+__all__ = ["NEIGHBOURS", "NOT_PRIVATE", "Guarantee", "guarantee_in_words", "rounded_up"]
+
+FloatArray = npt.NDArray[np.float64]
+
+NOT_PRIVATE = "NOT PRIVATE: the noise came from a seeded generator (for studies only)."
+NEIGHBOURS = {
+    Adjacency.ADD_REMOVE: "adding or removing one record",
+    Adjacency.ZERO_OUT: "blanking one record",
+    Adjacency.REPLACE_ONE: "replacing one record",
+}
+_ATTACKS = (0.01, 0.05)
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """Return `value` with at most `digits` significant digits, rounded up, so that a bound stays one in print.
+
+    Examples
+    --------
+    >>> rounded_up(0.52651), rounded_up(1.0), rounded_up(float("inf"))
+    ('0.5266', '1', 'inf')
+    """
+    if not math.isfinite(value):
+        return f"{value:g}"
+    # To the nearest first, so that the rounding of the arithmetic does not make 0.1 + 0.2 more than 0.3.
+    upward = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(f"{value:.12g}"))
+    return f"{float(upward):.{digits}g}"
+
+
+def guarantee_in_words(
+    certified_epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+    *,
+    secure: bool,
+    released: str = "the whole trace",
+    leaks: Sequence[str] = (),
+) -> str:
+    """Return the guarantee as one or two sentences, and nothing that `leaks` or an insecure generator belies.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    certified_epsilon, delta : float
+    adjacency : Adjacency
+    secure : bool
+        Whether the noise came from a secure generator.
+    released : str
+        What the guarantee is about.
+    leaks : sequence of str
+        What is in the result and was taken from the records without noise.
+    """
+    known = f" NOT PRIVATE either way: {'; '.join(leaks)}." if leaks else ""
+    if not secure:
+        return NOT_PRIVATE + known
+    if math.isinf(certified_epsilon):
+        return "No privacy guarantee is claimed for this release." + known
+    terms = f"({rounded_up(certified_epsilon)}, {rounded_up(delta, 3)})-differentially private"
+    neighbours = NEIGHBOURS[adjacency]
+    if leaks:
+        return (
+            f"NOT PRIVATE as a whole: {'; '.join(leaks)}. If that had been public, {released} would be {terms} with "
+            f"respect to {neighbours}."
+        )
+    return f"{terms} with respect to {neighbours}; this holds for {released} and for everything computed from it."
+
+
+class Guarantee(str):
+    """A privacy guarantee: a sentence that also answers in other terms.
+
+    As a string it is the guarantee in words; epsilon at any delta, mu of Gaussian differential privacy, rho of zCDP,
+    the trade-off curve and what a membership attack can reach are computed when they are asked for.
+
+    **Privacy.** Computed from an event, which holds no records; safe to publish.  Every number is an upper bound on
+    what is lost (the trade-off curve a lower bound on an attacker's errors); where nothing is promised, because of
+    `leaks`, a seeded generator or an event without a guarantee, they say so: epsilon, mu and rho are infinite, the
+    trade-off is 0 and an attack may reach 1.
+
+    Parameters
+    ----------
+    event : Event
+        Everything that was done with the records, composed.
+    epsilon : float
+        Certified for `event` at `delta` under `adjacency`.
+    delta : float
+        In [0, 1).
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+    secure : bool
+        Whether the noise came from a secure generator.
+    leaks : sequence of str
+        What is in the result and was taken from the records without noise.
+    released : str
+        What the guarantee is about.
+
+    Examples
+    --------
+    >>> from dpinfer import plan_privacy
+    >>> guarantee = plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=10_000).guarantee
+    >>> print(guarantee[:40])
+    (1, 1e-05)-differentially private with r
+    >>> round(guarantee.mu, 3), round(guarantee.epsilon_at(1e-6), 2)
+    (0.268, 1.14)
+    >>> bool(guarantee.true_positive_rate(0.01) < 0.02)
+    True
+    """
+
+    event: Event
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    secure: bool
+    leaks: tuple[str, ...]
+    released: str
+
+    def __new__(
+        cls,
+        event: Event,
+        *,
+        epsilon: float,
+        delta: float,
+        adjacency: Adjacency | str,
+        secure: bool = True,
+        leaks: Sequence[str] = (),
+        released: str = "the whole trace",
+    ) -> Self:
+        """Write the sentence, and keep what the other terms are computed from."""
+        relation = as_adjacency(adjacency)
+        words = guarantee_in_words(epsilon, delta, relation, secure=secure, released=released, leaks=leaks)
+        self = super().__new__(cls, words)
+        self.event = check_event("event", event)
+        self.secure, self.leaks, self.released = bool(secure), tuple(leaks), released
+        self.delta, self.adjacency = float(delta), relation
+        self.epsilon = float(epsilon) if self.holds else math.inf
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.event, {name: getattr(self, name) for name in _FIELDS})
+
+    @property
+    def holds(self) -> bool:
+        """Whether anything is promised at all: secure noise, and nothing in the result that has none."""
+        return self.secure and not self.leaks
+
+    def epsilon_at(self, delta: float) -> float:
+        """Return a certified epsilon at another `delta`, by the ``"pld"`` accountant.
+
+        Parameters
+        ----------
+        delta : float in (0, 1)
+        """
+        from dpinfer.accounting.accountant import certify
+
+        delta = check_interval("delta", delta, 0.0, 1.0)
+        if not self.holds:
+            return math.inf
+        return certify(self.event, delta=delta, adjacency=self.adjacency, accountant="pld").epsilon
+
+    def delta_at(self, epsilon: float) -> float:
+        """Return a certified delta at an `epsilon`.
+
+        Parameters
+        ----------
+        epsilon : float in [0, inf)
+        """
+        from dpinfer.accounting.accountant import delta_for
+
+        epsilon = check_interval("epsilon", epsilon, 0.0, low_open=False)
+        return delta_for(self.event, epsilon=epsilon, adjacency=self.adjacency) if self.holds else 1.0
+
+    @property
+    def mu(self) -> float:
+        """Mu of Gaussian differential privacy up to a slack of `delta`; see :func:`gaussian_dp_mu`."""
+        from dpinfer.accounting.curve import gaussian_dp_mu
+
+        if not self.holds or self.delta == 0.0:
+            return math.inf
+        return gaussian_dp_mu(self.event, slack=self.delta, adjacency=self.adjacency)
+
+    @property
+    def rho(self) -> float:
+        """Rho of zero-concentrated differential privacy, at every order; see :func:`zcdp_rho`."""
+        from dpinfer.accounting.curve import zcdp_rho
+
+        return zcdp_rho(self.event, adjacency=self.adjacency) if self.holds else math.inf
+
+    def trade_off(self, alpha: npt.ArrayLike) -> FloatArray:
+        """Return the least false negative rate of any test for one record, at each false positive rate.
+
+        Parameters
+        ----------
+        alpha : array in [0, 1]
+            False positive rates.
+        """
+        return np.asarray(1.0 - self.true_positive_rate(alpha))
+
+    def true_positive_rate(self, false_positive_rate: npt.ArrayLike) -> FloatArray:
+        """Return the most that a membership attack can reach; see :meth:`PrivacyCurve.true_positive_rate`.
+
+        Parameters
+        ----------
+        false_positive_rate : array in [0, 1]
+        """
+        from dpinfer.accounting.curve import privacy_curve
+
+        best = privacy_curve(self.event, adjacency=self.adjacency).true_positive_rate(false_positive_rate)
+        return best if self.holds else np.ones_like(best)
+
+    def terms(self) -> list[tuple[str, str]]:
+        """Return what it is in other terms, as pairs of a name and a text; empty where nothing is promised."""
+        if not self.holds or math.isinf(self.epsilon) or self.delta == 0.0:
+            return []
+        rows = [
+            ("epsilon", f"{rounded_up(self.epsilon)} at delta {rounded_up(self.delta, 3)}"),
+            ("mu (Gaussian DP)", f"{rounded_up(self.mu)}, up to delta {rounded_up(self.delta, 3)}"),
+            ("rho (zCDP)", f"{rounded_up(self.rho)}, which sampling does not lower"),
+        ]
+        for rate in _ATTACKS:
+            reached = rounded_up(100.0 * float(self.true_positive_rate(rate)), 3)
+            rows.append((f"membership attack with {rate:.0%} false positives", f"at most {reached}% true positives"))
+        return rows
+
+    def in_other_terms(self) -> str:
+        """Return :meth:`terms` as one sentence; empty where nothing is promised."""
+        rows = self.terms()[1:]
+        return f"In other terms: {'; '.join(f'{name}: {text}' for name, text in rows)}." if rows else ""
+
+
+_FIELDS = ("epsilon", "delta", "adjacency", "secure", "leaks", "released")
+
+
+def _rebuild(kind: type[Guarantee], event: Event, values: dict[str, Any]) -> Guarantee:
+    return kind(event, **values)

@@ -188,7 +188,7 @@ def test_killed_between_any_two_steps_there_is_one_charge(plan, records, path, a
         if point == "key saved":
             patch.setattr(private_run, "charge_run", kill)
         elif point == "charged":
-            patch.setattr(dpvi, "check_records", kill)
+            patch.setattr(dpvi, "load_source", kill)
         elif point == "records checked":
             patch.setattr(dpvi._Gradients, "start", kill)
         elif point == "bound":

@@ -52,7 +52,7 @@ def test_a_run_is_charged_and_its_release_says_where(account, plan, records, tmp
 
 def test_the_charge_is_there_before_the_records_are_looked_at(account, plan, records, monkeypatch):
     seen = []
-    check, query = dpvi.check_records, dpvi._Gradients.query
+    check, query = dpvi.load_source, dpvi._Gradients.query
 
     def looking(*arguments):
         seen.append([item.status for item in account.runs()])
@@ -62,7 +62,7 @@ def test_the_charge_is_there_before_the_records_are_looked_at(account, plan, rec
         seen.append("draw")
         return query(self, step)
 
-    monkeypatch.setattr(dpvi, "check_records", looking)
+    monkeypatch.setattr(dpvi, "load_source", looking)
     monkeypatch.setattr(dpvi._Gradients, "query", drawing)
     run(account, plan, records)
     assert seen == [["started"], *["draw"] * plan.n_steps]
@@ -74,7 +74,7 @@ def test_a_refused_budget_touches_neither_records_nor_randomness(account, plan, 
     def touched(*arguments):
         raise AssertionError("touched")
 
-    monkeypatch.setattr(dpvi, "check_records", touched)
+    monkeypatch.setattr(dpvi, "load_source", touched)
     monkeypatch.setattr(OSRandomSource, "take_key", touched)
     before = account.path.read_bytes()
     with pytest.raises(BudgetExceededError, match="its budget is 1"):

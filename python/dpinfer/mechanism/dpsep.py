@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer._version import __version__
@@ -50,6 +51,7 @@ _ANNEALING = (8.0, 0.6)
 _START_STREAM = 2**40
 
 
+@standard_arithmetic()
 def run_dp_sep(
     model: SiteModel | BayesianNeuralNetwork,
     X: npt.ArrayLike,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer._version import __version__
@@ -48,6 +49,7 @@ _PAPER_CONJUGATE_RAW_SCALE = 100.0
 _SMALL = 1e-300
 
 
+@standard_arithmetic()
 def run_dpvi(
     model: GeneralizedLinearModel | ConjugateModel,
     X: npt.ArrayLike,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan
@@ -54,6 +55,7 @@ class NetworkVISettings:
             object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
 
 
+@standard_arithmetic()
 def run_network_vi(
     model: BayesianNeuralNetwork,
     X: npt.ArrayLike,

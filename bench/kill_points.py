@@ -175,7 +175,8 @@ class Fit(Victim):
                 raise SystemExit("fit: more than one charge")
         checkpoint = RunCheckpoint(self.folder / "run.checkpoint")
         if checkpoint.exists():
-            self.keys.add(checkpoint.load().tag_key)
+            # Empty before the run is bound to its records.
+            self.keys |= {checkpoint.load().tag_key} - {b""}
             if len(self.keys) > 1:
                 raise SystemExit("fit: two keys for one run")
         if (self.folder / "fit.release").exists():

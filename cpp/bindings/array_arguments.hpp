@@ -9,7 +9,12 @@
 #include <span>
 #include <string>
 
+#include "common/float_environment.hpp"
+
 namespace dpinfer::bindings {
+
+// For the definition of every function that draws or adds up records.
+using StandardArithmetic = pybind11::call_guard<FloatEnvironment>;
 
 // c_style without forcecast: a wrong dtype or layout is refused, never converted.
 template <typename Scalar>

@@ -5,11 +5,11 @@ using namespace dpinfer::bindings;
 
 void bind_affine_session(py::module_& module) {
   py::class_<PyAffineSession>(module, "AffineSession", py::module_local())
-      .def(py::init(&make_affine_session), py::kw_only(), py::arg("statistics").noconvert(), py::arg("length"),
-           py::arg("sample_rate"), py::arg("max_grad_norm"), py::arg("key"), py::arg("n_threads"))
-      .def("set_map", &set_map, py::arg("matrix").noconvert(), py::arg("offset").noconvert())
-      .def("clipped_sum", &affine_clipped_sum, py::arg("step"))
-      .def("noisy_sum", &affine_noisy_sum, py::arg("step"), py::arg("noise_multiplier"))
+      .def(py::init(&make_affine_session), StandardArithmetic(), py::kw_only(), py::arg("statistics").noconvert(),
+           py::arg("length"), py::arg("sample_rate"), py::arg("max_grad_norm"), py::arg("key"), py::arg("n_threads"))
+      .def("set_map", &set_map, StandardArithmetic(), py::arg("matrix").noconvert(), py::arg("offset").noconvert())
+      .def("clipped_sum", &affine_clipped_sum, StandardArithmetic(), py::arg("step"))
+      .def("noisy_sum", &affine_noisy_sum, StandardArithmetic(), py::arg("step"), py::arg("noise_multiplier"))
       .def_property_readonly("length", [](const PyAffineSession& self) { return self.session.length(); })
       .def_property_readonly("effective_rate",
                              [](const PyAffineSession& self) { return self.session.effective_rate(); })

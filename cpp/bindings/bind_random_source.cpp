@@ -80,14 +80,15 @@ py::array_t<std::int64_t> native_poisson_sample(const py::bytes& key, std::uint6
 
 void bind_random_source(py::module_& module) {
   module.def("simd_variant", [] { return std::string(bindings::kernels().name); });
-  module.def("keystream", &native_keystream, py::arg("key"), py::arg("domain"), py::arg("step"), py::arg("counter"),
-             py::arg("n_blocks"));
-  module.def("monte_carlo_normals", &native_normals, py::arg("key"), py::arg("step"), py::arg("n"));
-  module.def("rounded_gaussian", &native_rounded_gaussian, py::arg("key"), py::arg("step"), py::arg("stddev"),
+  module.def("keystream", &native_keystream, bindings::StandardArithmetic(), py::arg("key"), py::arg("domain"),
+             py::arg("step"), py::arg("counter"), py::arg("n_blocks"));
+  module.def("monte_carlo_normals", &native_normals, bindings::StandardArithmetic(), py::arg("key"), py::arg("step"),
              py::arg("n"));
-  module.def("exact_rounded_gaussian", &native_exact_rounded_gaussian, py::arg("key"), py::arg("step"),
-             py::arg("stddev"), py::arg("n"));
-  module.def("box_muller", &native_box_muller, py::arg("words").noconvert());
-  module.def("poisson_sample", &native_poisson_sample, py::arg("key"), py::arg("step"), py::arg("sample_rate"),
-             py::arg("n_rows"));
+  module.def("rounded_gaussian", &native_rounded_gaussian, bindings::StandardArithmetic(), py::arg("key"),
+             py::arg("step"), py::arg("stddev"), py::arg("n"));
+  module.def("exact_rounded_gaussian", &native_exact_rounded_gaussian, bindings::StandardArithmetic(), py::arg("key"),
+             py::arg("step"), py::arg("stddev"), py::arg("n"));
+  module.def("box_muller", &native_box_muller, bindings::StandardArithmetic(), py::arg("words").noconvert());
+  module.def("poisson_sample", &native_poisson_sample, bindings::StandardArithmetic(), py::arg("key"), py::arg("step"),
+             py::arg("sample_rate"), py::arg("n_rows"));
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 
+#include "common/float_environment.hpp"
 #include "common/parallel.hpp"
 #include "mechanism/rounded_gaussian.hpp"
 
@@ -93,7 +94,10 @@ void AffineSession::clipped_sum(std::uint64_t step, std::span<std::int64_t> sum)
     share(0);
   } else {
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads_)
-    for (int thread = 0; thread < n_threads_; ++thread) share(thread);
+    for (int thread = 0; thread < n_threads_; ++thread) {
+      const FloatEnvironment standard;
+      share(thread);
+    }
   }
   for (std::size_t j = 0; j < sum.size(); ++j) {
     std::uint64_t total = 0;

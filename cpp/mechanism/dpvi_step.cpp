@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <numeric>
 
+#include "common/float_environment.hpp"
 #include "common/parallel.hpp"
 #include "mechanism/rounded_gaussian.hpp"
 
@@ -73,7 +74,10 @@ void clipped_gradient_sum(const KernelTable& kernels, const GradientTask& task, 
     work(0);
   } else {
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads)
-    for (int thread = 0; thread < n_threads; ++thread) work(thread);
+    for (int thread = 0; thread < n_threads; ++thread) {
+      const FloatEnvironment standard;
+      work(thread);
+    }
   }
 
   // Integer addition is associative: any order gives the same sum.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 
+#include "common/float_environment.hpp"
 #include "common/parallel.hpp"
 #include "mechanism/rounded_gaussian.hpp"
 
@@ -37,7 +38,10 @@ void run_threads(int n_threads, const Share& share) {
     return;
   }
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads)
-  for (int thread = 0; thread < n_threads; ++thread) share(thread);
+  for (int thread = 0; thread < n_threads; ++thread) {
+    const FloatEnvironment standard;
+    share(thread);
+  }
 }
 
 int threads_for(std::int64_t pieces, int requested) {

@@ -1,4 +1,8 @@
-"""An append-only list of JSON entries in one SQLite file: chained by hashes, on the disk before ``append`` returns."""
+"""An append-only list of JSON entries in one SQLite file: chained by hashes, on the disk before ``append`` returns.
+
+Nothing but SQLite opens the file.  POSIX drops every lock that a process holds on a file when any of its threads closes
+any descriptor of it; SQLite knows this and defers its own closing, which is of no use next to a plain ``open``.
+"""
 
 import contextlib
 import hashlib
@@ -7,18 +11,21 @@ import os
 import secrets
 import sqlite3
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpinfer.accounting._ledger_access import patiently, same_file, using, writing
 from dpinfer.errors import LedgerError, LedgerFormatError
 
 __all__ = ["EntryFile", "LedgerEntry"]
 
 APPLICATION_ID = 0x64704C31  # "dpL1"
-_MAGIC = b"SQLite format 3\x00"
-_ROLLBACK_JOURNAL = b"\x01\x01"
+# A new ledger has a second name for a moment while it is put in place.
+_NAME_SECONDS = 2.0
+# How long a file may stay locked without a change to it before one who waits gives up.
 _LOCK_SECONDS = 60.0
 _LONGEST_VALUE = 2**22
 # Far more virtual-machine steps than an honest file needs for each of its bytes: a damaged one must not run for ever.
@@ -127,20 +134,21 @@ class EntryFile:
 
     def read(self) -> list[LedgerEntry]:
         """Return every entry, after checking the chain."""
-        self._check_header()
         with _connection(self.path) as connection, _explained(self.path):
-            connection.execute("BEGIN")
+            _begin(connection, self.path, "BEGIN")
             return _entries(connection, self.path)
 
     @contextlib.contextmanager
     def appending(self) -> Iterator[tuple[list[LedgerEntry], Callable[[str, Mapping[str, Any]], LedgerEntry]]]:
         """Lock the file, and give its entries and a function that appends one.
 
-        What was appended is on the disk when the block ends, and not at all when it raises.  Other processes wait.
+        What was appended is on the disk when the block ends, and not at all when it raises.  Other threads and
+        processes wait.
         """
-        self._check_header()
-        with _connection(self.path) as connection, _explained(self.path):
-            connection.execute("BEGIN IMMEDIATE")
+        _check_file(self.path)
+        with writing(self.path, _LOCK_SECONDS), _connection(self.path) as connection, _explained(self.path):
+            opened = same_file(self.path)
+            _begin(connection, self.path, "BEGIN IMMEDIATE")
             try:
                 entries = _entries(connection, self.path)
                 yield entries, lambda kind, content: _insert(connection, entries, kind, content)
@@ -149,39 +157,78 @@ class EntryFile:
                 with contextlib.suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
                 raise
+            _check_place(self.path, opened)
 
-    def _check_header(self) -> None:
-        if not stat.S_ISREG(self.path.stat().st_mode):
-            raise LedgerFormatError(f"the ledger must be a regular file, got {str(self.path)!r}")
-        with self.path.open("rb") as stream:
-            header = stream.read(100)
-        if header[:16] != _MAGIC or header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
-            raise LedgerFormatError(f"{str(self.path)!r} is not a privacy ledger")
-        if header[18:20] != _ROLLBACK_JOURNAL:
-            raise LedgerFormatError(f"{str(self.path)!r} is damaged: its journal mode is not that of a ledger")
+
+def _check_file(path: Path) -> None:
+    """Refuse what SQLite must not open: no regular file, or one with two names.
+
+    SQLite finds the journal of a writer that died by the name of the file: under another name it would be missed.
+    """
+    since = time.monotonic()
+    while (status := path.stat()).st_nlink > 1 and stat.S_ISREG(status.st_mode):
+        if time.monotonic() - since > _NAME_SECONDS:
+            raise LedgerError(
+                f"the ledger {str(path)!r} must have one name, and has hard links: remove the others (a symbolic "
+                "link does no harm)"
+            )
+        time.sleep(0.01)
+    if not stat.S_ISREG(status.st_mode):
+        raise LedgerFormatError(f"the ledger must be a regular file, got {str(path)!r}")
+
+
+def _check_place(path: Path, opened: tuple[int, int]) -> None:
+    """Refuse to go on if what was written to is no longer the file of this name."""
+    with contextlib.suppress(OSError):
+        if same_file(path) == opened:
+            return
+    raise LedgerError(f"the ledger {str(path)!r} was moved or replaced while it was written to; nothing may rely on it")
 
 
 @contextlib.contextmanager
 def _connection(path: Path) -> Iterator[sqlite3.Connection]:
-    with _explained(path):
-        # "rw" makes no file, opens a read-only one for reading, and lets a reader undo what a killed writer left.
-        uri = f"{path.resolve().as_uri()}?mode=rw"
-        connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_LOCK_SECONDS)
-    try:
+    _check_file(path)
+    with using(path):
         with _explained(path):
-            connection.text_factory = bytes
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
-            calls = iter(range(_LEAST_CALLS + path.stat().st_size // 1000))
-            connection.set_progress_handler(lambda: next(calls, None) is None, _STEPS_PER_CALL)
-            # A ledger has no view and no function; in a file that somebody else made they must not run.
-            connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("PRAGMA cell_size_check = ON")
-            # EXTRA: the removal of the journal, which is the commit, is on the disk too.
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("PRAGMA fullfsync = ON")
-        yield connection
-    finally:
-        connection.close()
+            # "rw" makes no file, opens a read-only one for reading, and lets a reader undo what a killed writer left.
+            uri = f"{path.resolve().as_uri()}?mode=rw"
+            connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_LOCK_SECONDS)
+        try:
+            with _explained(path):
+                connection.text_factory = bytes
+                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+                calls = iter(range(_LEAST_CALLS + path.stat().st_size // 1000))
+                connection.set_progress_handler(lambda: next(calls, None) is None, _STEPS_PER_CALL)
+                # A ledger has no view and no function; in a file that somebody else made they must not run.
+                connection.execute("PRAGMA trusted_schema = OFF")
+                connection.execute("PRAGMA cell_size_check = ON")
+                # EXTRA: the removal of the journal, which is the commit, is on the disk too.
+                connection.execute("PRAGMA synchronous = EXTRA")
+                connection.execute("PRAGMA fullfsync = ON")
+            yield connection
+        finally:
+            connection.close()
+
+
+def _begin(connection: sqlite3.Connection, path: Path, statement: str) -> None:
+    """Begin a transaction that holds its lock, however many others wait for it too."""
+
+    def attempt(pause: float) -> bool:
+        try:
+            connection.execute(statement)
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", -1) & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            time.sleep(pause)
+            return False
+        return True
+
+    connection.execute("PRAGMA busy_timeout = 0")
+    patiently(path, attempt, _LOCK_SECONDS)
+    connection.execute(f"PRAGMA busy_timeout = {round(1000.0 * _LOCK_SECONDS)}")
 
 
 @contextlib.contextmanager
@@ -202,6 +249,10 @@ def _entries(connection: sqlite3.Connection, path: Path) -> list[LedgerEntry]:
     """Read and check everything inside the caller's transaction."""
     damaged = LedgerFormatError(f"the ledger {str(path)!r} is damaged or was changed by hand: its entries do not chain")
     try:
+        if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
+            raise LedgerFormatError(f"{str(path)!r} is not a privacy ledger")
+        if connection.execute("PRAGMA journal_mode").fetchone() != (b"delete",):
+            raise LedgerFormatError(f"{str(path)!r} is damaged: its journal mode is not that of a ledger")
         schema = {
             (kind.decode(), name.decode()): sql.decode()
             for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master")
@@ -250,6 +301,6 @@ def _put_in_place(temporary: Path, target: Path) -> None:
     except FileExistsError:
         raise
     except OSError:
-        # A file system without links: claim the name first.
+        # A file system without links: claim the name first, with a file that is nobody's ledger yet.
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         temporary.replace(target)

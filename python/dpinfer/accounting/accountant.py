@@ -1,12 +1,14 @@
 """One interface over the accountants."""
 
 import math
+import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
+from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_choice, check_interval
 from dpinfer.accounting._steps import Step, reduce_event, split_pure
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
@@ -53,7 +55,7 @@ def account(
         The relation between neighbouring data sets.
     accountant : {"pld", "prv", "rdp"}
         ``"pld"``: a pessimistic privacy loss distribution, tight to about 1e-4.  ``"prv"``: prv-accountant's upper
-        end.  ``"rdp"``: a Rényi bound with autodp's divergences.
+        end.  ``"rdp"``: a Rényi bound, rounded up.
 
     Returns
     -------
@@ -66,6 +68,8 @@ def account(
         If the accountant has no valid bound for the event under the relation.
     TypeError, ValueError
         If an argument is not of its type or outside its interval.
+    FloatingPointError
+        If another library has set a rounding mode or flush-to-zero, and this system offers no way to set it aside.
 
     Warns
     -----
@@ -90,6 +94,7 @@ def account(
     return bound
 
 
+@standard_arithmetic()
 def certify(event: Event, *, delta: float, adjacency: Adjacency | str, accountant: str) -> PrivacyBound:
     """Do what :func:`account` does, recording a fallback in the result without a warning.
 
@@ -212,6 +217,7 @@ def _certify_exact(steps: Mapping[Step, int], delta: float, relation: Adjacency,
     )
 
 
+@standard_arithmetic()
 def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> float:
     """Return a certified delta of an event at a given epsilon, by the ``"pld"`` accountant.
 
@@ -229,7 +235,7 @@ def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adja
     Returns
     -------
     float
-        delta in [0, 1]; 1 says nothing.
+        delta in (0, 1]; 1 says nothing.
 
     Raises
     ------
@@ -249,7 +255,11 @@ def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adja
     steps = reduce_event(event, as_adjacency(adjacency))
     if steps is None:
         return 1.0
-    delta = _delta(*split_pure(steps), epsilon)
+    steps, pure = split_pure(steps)
+    delta = _delta(steps, pure, epsilon)
+    if steps:
+        # No delta of a Gaussian is 0, however far it is below the range of the arithmetic.
+        delta = max(delta, sys.float_info.min)
     if epsilon > LARGEST_EPSILON:
         return delta
     return min(1.0, delta + total_variation_slack(event) * (1.0 + math.exp(epsilon)))

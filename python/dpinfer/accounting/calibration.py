@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 
+from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_choice, check_interval
 from dpinfer.accounting._steps import reduce_event
 from dpinfer.accounting.accountant import ACCOUNTANTS, AccountantName, certify
@@ -86,6 +87,7 @@ def calibrate_noise_multiplier(
     return noise_multiplier
 
 
+@standard_arithmetic()
 def calibrate(
     make_event: Callable[[float], Event],
     target_epsilon: float,

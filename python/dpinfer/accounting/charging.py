@@ -2,16 +2,18 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_interval
 from dpinfer.accounting._ledger_file import EntryFile
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.events import Event, check_event
 from dpinfer.accounting.ledger import (
     LedgerAccount,
+    LedgerRun,
     check_account,
     find_dataset,
     new_cancel_token,
@@ -36,30 +38,58 @@ class Charge:
     settings: dict[str, Any]
     token: bytes | None = field(repr=False)
 
-    def begin(self) -> None:
-        """Say that noise is going to be drawn from here on: the charge can no longer be cancelled by anyone."""
+    def begin(self, binding: str | None = None) -> None:
+        """Say that noise is going to be drawn from here on: the charge can no longer be cancelled by anyone.
+
+        Parameters
+        ----------
+        binding : str, optional
+            With a checkpoint: 64 hexadecimal digits that stand for the key and the records it is bound to.  The ledger
+            takes one for each run, so that of several copies of a checkpoint one can begin.
+
+        Raises
+        ------
+        LedgerError
+            If the run has begun from another copy, or the ledger cannot be written; nothing was drawn.
+        """
+        if binding is not None and self.account is not None:
+            with self._found() as (found, append):
+                if found.status == "cancelled" or found.binding not in (None, binding):
+                    raise LedgerError(
+                        "checkpoint must be the one that this run began from, and is a copy: the run has begun from "
+                        "another, or was cancelled; remove this copy to begin a new run"
+                    )
+                if found.binding is None and found.status == "started":
+                    append("begin", {"run": self.run, "time": timestamp(), "binding": binding})
         self.token = None
 
-    def _append(self, kind: str, content: dict[str, Any]) -> None:
-        if self.account is None:
-            return
+    @contextlib.contextmanager
+    def _found(self) -> Iterator[tuple[LedgerRun, Callable[[str, dict[str, Any]], Any]]]:
+        """Lock the ledger, and give this run's state and a function that appends an entry."""
+        assert self.account is not None  # noqa: S101
         with EntryFile(self.account.path).appending() as (entries, append):
             found = find_dataset(read_state(entries), self.account.dataset).runs.get(self.run)
-            if found is not None and found.status == "started":
-                append(kind, {"run": self.run, "time": timestamp(), **content})
+            if found is None:
+                raise LedgerError("the ledger must hold the run, and has lost it: an older copy is in its place")
+            yield found, append
 
     def _cancel(self, error: BaseException) -> None:
-        if self.token is None:
+        if self.token is None or self.account is None:
             return
         try:
-            self._append("cancel", {"token": self.token.hex()})
+            with self._found() as (found, append):
+                if found.status == "started" and found.binding is None:
+                    append("cancel", {"run": self.run, "time": timestamp(), "token": self.token.hex()})
         except (LedgerError, OSError):
             error.add_note("The ledger could not be written to, and still counts this run, which drew nothing.")
 
     def _finish(self) -> None:
         # It says how the run ended, and changes no number: the release must not be lost for it.
-        with contextlib.suppress(LedgerError, OSError):
-            self._append("finish", {})
+        if self.account is None:
+            return
+        with contextlib.suppress(LedgerError, OSError), self._found() as (found, append):
+            if found.status == "started":
+                append("finish", {"run": self.run, "time": timestamp()})
 
 
 @contextlib.contextmanager
@@ -94,7 +124,8 @@ def charge_run(
     delta : float
         Where the composed epsilon is reported if the data set has no budget.
     token : bytes, optional
-        The cancel token of a run that has not begun, from :func:`new_cancel_token`: it is charged unless it is already.
+        The cancel token of a run that has not begun, from :func:`new_cancel_token`: it is charged unless it is already,
+        and refused if it has begun.
     run : str, optional
         Without `token`: a run that has begun, is resumed, and must be in the ledger.
 
@@ -111,14 +142,17 @@ def charge_run(
     TypeError, ValueError
         If an argument is wrong, or the adjacency is another than the data set's.
     LedgerError
-        If the ledger cannot be written, or `run` is not one of the data set's runs; nothing was spent.
+        If the ledger cannot be written, `run` is not one of the data set's runs, or that of `token` has begun; nothing
+        was spent.
     """
     if ledger is None:
         charge = Charge(None, "", {}, None)
     else:
         charge = _charge(ledger, event, as_adjacency(adjacency), mechanism, secure, delta, token, run)
     try:
-        yield charge
+        # What the mechanism computes around its compiled calls is proved for rounding to nearest.
+        with standard_arithmetic():
+            yield charge
     except BaseException as error:
         charge._cancel(error)
         raise
@@ -163,6 +197,11 @@ def _charge(
             )
             entry, digest = added.number, added.digest
         else:
+            if token is not None and (known.binding is not None or known.status == "finished"):
+                raise LedgerError(
+                    "checkpoint must be the one that this run began from, and is a copy made before: to go on from it "
+                    "would release more than was charged; remove this copy to begin a new run"
+                )
             if known.status == "cancelled" or known.event != event or relation is not state.adjacency:
                 raise LedgerError("the ledger must hold the run that is resumed: it is cancelled, or has other terms")
             entry, digest = known.entry, known.digest

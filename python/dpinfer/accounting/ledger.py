@@ -58,6 +58,9 @@ class LedgerRun:
         Number of the ledger's entry that charged it.
     digest : str
         That entry's hash, which depends on all entries before it.
+    binding : str or None
+        Which of the copies of its checkpoint may draw its noise, 64 hexadecimal digits; None for a run without a
+        checkpoint, or one that has not begun.
     """
 
     run: str
@@ -67,6 +70,7 @@ class LedgerRun:
     status: str
     entry: int
     digest: str
+    binding: str | None = None
 
 
 @dataclass(frozen=True)
@@ -465,14 +469,24 @@ def _apply(state: dict[str, DatasetState], places: dict[str, str], entry: Ledger
         )
         state[name].runs[run], places[run] = added, name
         return
-    status = {"cancel": "cancelled", "finish": "finished"}[entry.kind]
     runs = state[places[run]].runs
-    known = runs[run]
+    runs[run] = _changed(runs[run], entry)
+
+
+def _changed(known: LedgerRun, entry: LedgerEntry) -> LedgerRun:
     if known.status != "started":
         raise ValueError("a run ends twice")
-    if status == "cancelled" and run_of_token(bytes.fromhex(content["token"])) != run:
-        raise ValueError("a run is cancelled without its token")
-    runs[run] = replace(known, status=status)
+    if entry.kind == "finish":
+        return replace(known, status="finished")
+    if known.binding is not None:
+        raise ValueError("a run that has begun is cancelled or begins once more")
+    if entry.kind == "cancel":
+        if run_of_token(bytes.fromhex(entry.content["token"])) != known.run:
+            raise ValueError("a run is cancelled without its token")
+        return replace(known, status="cancelled")
+    if entry.kind != "begin" or not _DIGEST.fullmatch(entry.content["binding"]):
+        raise ValueError("an entry is of no known kind")
+    return replace(known, binding=entry.content["binding"])
 
 
 def check_account(ledger: Any) -> LedgerAccount:

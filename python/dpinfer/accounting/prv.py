@@ -58,7 +58,7 @@ def prv_epsilon(steps: Mapping[Step, int], delta: float) -> PRVInterval:
         If a step samples without replacement.
     PRVError
         If the package raises, as it does where a discretised mean differs from its quadrature of the mean, or if its
-        lower bound exceeds the ``"pld"`` upper bound.
+        interval does not hold the ``"pld"`` upper bound, which is the only one of the two whose roundings are counted.
 
     Notes
     -----
@@ -80,6 +80,9 @@ def prv_epsilon(steps: Mapping[Step, int], delta: float) -> PRVInterval:
         raise PRVError("its bounds are not an interval")
     if lower > reference:
         raise PRVError("its lower bound exceeds a proven upper bound")
+    if upper < reference:
+        # The package's rounding is not bounded: with many rare steps it loses the masses, and its interval is too low.
+        raise PRVError("its upper bound is below the certified one, and is not certified itself")
     if not all(step.symmetric for step in steps):
         upper = max(upper, pld_epsilon(steps, delta, (Direction.ADD,)))
     return PRVInterval(max(0.0, lower), max(0.0, estimate), max(0.0, upper))

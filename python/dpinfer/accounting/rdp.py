@@ -1,16 +1,25 @@
-"""Rényi accounting, with the Rényi divergences taken from the package autodp."""
+"""Rényi accounting whose every rounding errs toward more divergence."""
 
 import math
-import warnings
+import sys
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln
 
 from dpinfer.accounting._steps import Step, StepKind
 
-__all__ = ["rdp_epsilon", "renyi_divergence"]
+__all__ = ["conversion", "rdp_epsilon", "renyi_divergence"]
+
+FloatArray = npt.NDArray[np.float64]
 
 _LARGEST_ORDER = 10_000
+_UNIT = 2.0**-53
+# What a logarithm, an exponential or a logarithm of the gamma function is granted, in units of the last place.
+_SLACK = 16.0
+# Beyond this exponent 1 + exp(x) rounds to exp(x), and exp(x) nearly leaves the range of the arithmetic.
+_LARGEST_EXPONENT = 700.0
 
 
 def rdp_epsilon(steps: Mapping[Step, int], delta: float) -> float:
@@ -36,19 +45,14 @@ def rdp_epsilon(steps: Mapping[Step, int], delta: float) -> float:
     linear interpolation of the cumulant generating function between them, as in Zhu and Wang (2019).  Without
     replacement: Wang, Balle and Kasiviswanathan (2019), Theorem 9, valid and loose.  Conversion: Balle, Barthe,
     Gaboardi, Hsu and Sato (2020), Theorem 21.  Every order gives a valid bound, so the search for the best one needs no
-    guarantee.  Only autodp's formula for a single order is used: its table of integer orders has an exponent of
-    (1 - rate) that is too large by one, and its own composition and conversion classes are not needed.
+    guarantee.
     """
     divergences = [(_divergence(step), count) for step, count in steps.items()]
     cache: dict[float, float] = {}
 
     def bound(order: float) -> float:
         if order not in cache:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):
-                warnings.simplefilter("ignore")
-                total = math.fsum(count * float(divergence(order)) for divergence, count in divergences)
-            value = total + math.log1p(-1.0 / order) - (math.log(delta) + math.log(order)) / (order - 1.0)
-            cache[order] = max(0.0, value) if math.isfinite(value) else math.inf
+            cache[order] = converted([(count, divergence(order)) for divergence, count in divergences], order, delta)
         return cache[order]
 
     integers = sorted({round(order) for order in np.geomspace(2.0, _LARGEST_ORDER, 28)})
@@ -62,13 +66,50 @@ def rdp_epsilon(steps: Mapping[Step, int], delta: float) -> float:
 
 
 def renyi_divergence(step: Step, order: int) -> float:
-    """Return the Rényi divergence of one step at an integer order, at least 2; infinity or NaN where there is none.
+    """Return an upper bound, tight to rounding, on the Rényi divergence of one step at an integer order.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    step : Step
+    order : int
+        At least 2.
+
+    Returns
+    -------
+    float
+        In [0, inf]; of both orders of the data sets.
+    """
+    return _divergence(step)(float(order))
+
+
+def converted(parts: list[tuple[int, float]], order: float, delta: float) -> float:
+    """Return an upper bound on epsilon at `delta` of counted divergences of one order; infinity where there is none.
 
     **Privacy.** Reads no records.
     """
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        return float(_divergence(step)(float(order)))
+    try:
+        used = math.fsum(count * divergence for count, divergence in parts) * (1.0 + 4.0 * _UNIT)
+    except OverflowError:
+        return math.inf
+    value = used + conversion(order, delta)
+    value += 2.0 * _UNIT * abs(value)
+    return max(0.0, value) if math.isfinite(value) else math.inf
+
+
+def conversion(order: float, delta: float) -> float:
+    """Return an upper bound on what is added to a divergence of `order` to give epsilon at `delta`.
+
+    **Privacy.** Reads no records.
+
+    Notes
+    -----
+    Balle, Barthe, Gaboardi, Hsu and Sato (2020), Theorem 21.
+    """
+    first, second, third = math.log1p(-1.0 / order), -math.log(delta), math.log(order)
+    size = abs(first) + 1.0 / (order - 1.0) + (abs(second) + third) / (order - 1.0)
+    return first + (second - third) / (order - 1.0) + _SLACK * _UNIT * size
 
 
 def _refine(bound: Callable[[float], float], integers: list[int], best: int) -> None:
@@ -88,25 +129,92 @@ def _refine(bound: Callable[[float], float], integers: list[int], best: int) -> 
 
 
 def _divergence(step: Step) -> Callable[[float], float]:
-    """Return the Rényi divergence of one step as a function of the order."""
+    """Return an upper bound on the Rényi divergence of one step as a function of the order."""
     if step.kind is StepKind.PURE:
         # Bun and Steinke (2016), Proposition 3.3.
-        return lambda order: min(step.shift, 0.5 * step.shift * step.shift * order)
+        return lambda order: min(step.shift, 0.5 * step.shift * step.shift * order * (1.0 + 4.0 * _UNIT))
     if step.kind is StepKind.GAUSSIAN:
-        return lambda order: 0.5 * step.shift * step.shift * order
-    from autodp.rdp_acct import anaRDPacct
-    from autodp.rdp_bank import RDP_gaussian
+        return lambda order: 0.5 * step.shift * step.shift * order * (1.0 + 4.0 * _UNIT)
+    cumulant = _poisson_cumulant if step.kind is StepKind.POISSON else _subset_cumulant
 
-    def gaussian(order: float) -> float:
-        # autodp asks for the limit at infinity, which its own formula has too.
-        return float(RDP_gaussian({"sigma": 1.0 / step.shift}, order))
-
-    accountant = anaRDPacct(m=8)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        if step.kind is StepKind.POISSON:
-            accountant.compose_poisson_subsampled_mechanisms(gaussian, step.rate)
+    def divergence(order: float) -> float:
+        # The cumulant generating function is convex and 0 at order 1: between integers the chord is above it.
+        below, above = math.floor(order), math.ceil(order)
+        upper = cumulant(step, above)
+        if below == above:
+            chord = upper
         else:
-            accountant.compose_subsampled_mechanism(gaussian, step.rate, improved_bound_flag=False)
-    accountant.build_zeroth_oracle()
-    return lambda order: float(accountant.evalRDP(order))
+            lower = cumulant(step, below) if below > 1 else 0.0
+            chord = (above - order) * lower + (order - below) * upper
+        return chord / (order - 1.0) * (1.0 + _SLACK * _UNIT)
+
+    return divergence
+
+
+def _poisson_cumulant(step: Step, order: int) -> float:
+    """Return an upper bound on log E (dP/dQ)^order under Q.
+
+    The moment is the sum over k of binomial(order, k) (1 - rate)^(order - k) rate^k exp(x), x = k (k - 1) shift^2 / 2.
+    The binomial weights add up to 1, so it is 1 plus the same sum with exp(x) - 1 in place of exp(x): its terms are
+    positive, and nothing cancels however small they are.
+    """
+    k = np.arange(2.0, order + 1.0)
+    weights = [*_log_binomial(order, k), k * math.log(step.rate), (order - k) * math.log1p(-step.rate)]
+    return _log_one_plus_sum(_upper_sum(*weights, *_log_rise(step.shift, k)))
+
+
+def _subset_cumulant(step: Step, order: int) -> float:
+    """Return an upper bound on (order - 1) times the divergence of Wang, Balle and Kasiviswanathan (2019), Theorem 9.
+
+    The Gaussian's own divergence of order j is j shift^2 / 2, and infinite at order infinity.
+    """
+    j = np.arange(2.0, order + 1.0)
+    weights = [*_log_binomial(order, j), j * math.log(step.rate)]
+    logs = _upper_sum(*weights, np.full_like(j, math.log(2.0)), _exponents(step.shift, j))
+    rise = _upper_sum(*weights, np.full_like(j, math.log(4.0)), *_log_rise(step.shift, j))
+    logs[0] = min(logs[0], rise[0])
+    return _log_one_plus_sum(logs)
+
+
+def _log_binomial(order: int, k: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return three parts whose sum is the logarithm of binomial(order, k)."""
+    return np.full_like(k, gammaln(order + 1.0)), -gammaln(k + 1.0), -gammaln(order - k + 1.0)
+
+
+def _exponents(shift: float, k: FloatArray) -> FloatArray:
+    with np.errstate(over="ignore", under="ignore"):
+        return (0.5 * k * (k - 1.0) * shift) * shift
+
+
+def _log_rise(shift: float, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return two parts whose sum is at least log(exp(x) - 1), x = k (k - 1) shift^2 / 2.
+
+    It is log x + log((exp(x) - 1) / x), the last at most x; beyond 1 it is x + log(1 - exp(-x)), the last at most 0.
+    """
+    x = _exponents(shift, k)
+    small = x < 1.0
+    with np.errstate(all="ignore"):
+        ratio = np.where(x > 2.0**-30, np.log(np.expm1(x) / x), x)
+        large = np.log1p(-np.exp(-x))
+    first = np.where(small, np.log(0.5 * k * (k - 1.0)) + 2.0 * math.log(shift), x)
+    return first, np.where(small, ratio, large)
+
+
+def _upper_sum(*parts: FloatArray) -> FloatArray:
+    """Add up logarithms, each accurate to a few units of its own last place, and round up."""
+    size = 1.0 + np.sum(np.abs(parts), axis=0)
+    return np.asarray(np.sum(parts, axis=0) + _SLACK * _UNIT * size)
+
+
+def _log_one_plus_sum(logs: FloatArray) -> float:
+    """Return an upper bound on log(1 + sum of exp(logs)), positive however small the sum is."""
+    largest = float(np.max(logs))
+    if not largest < math.inf:
+        return math.inf
+    with np.errstate(under="ignore"):
+        total = float(np.sum(np.exp(logs - largest))) * (1.0 + (_SLACK + logs.size) * _UNIT)
+    log_sum = largest + math.log(total)
+    log_sum += _SLACK * _UNIT * (1.0 + abs(largest) + abs(log_sum))
+    if log_sum > _LARGEST_EXPONENT:
+        return log_sum * (1.0 + _SLACK * _UNIT)
+    return max(math.log1p(math.exp(log_sum)) * (1.0 + _SLACK * _UNIT), sys.float_info.min)

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpinfer._float_environment import standard_arithmetic
 from dpinfer.accounting._steps import reduce_event
 from dpinfer.accounting.adjacency import Adjacency
 from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.events import Event
-from dpinfer.accounting.rdp import renyi_divergence
+from dpinfer.accounting.rdp import conversion, converted, renyi_divergence
 from dpinfer.accounting.sampler_slack import reserve_suffices, total_variation_slack
 
 __all__ = ["RenyiFilter"]
@@ -49,9 +50,10 @@ class RenyiFilter:
     def order(self) -> int:
         """The order of the divergences."""
         orders = np.unique(np.round(np.geomspace(2, _LARGEST_ORDER, 4000)))
-        allowed = [(self.epsilon - _conversion(order, self.delta)) / order for order in orders]
+        allowed = [(self.epsilon - conversion(float(order), self.delta)) / order for order in orders]
         return int(orders[int(np.argmax(allowed))])
 
+    @standard_arithmetic()
     def bound(self, event: Event, adjacency: Adjacency) -> PrivacyBound:
         """Return the epsilon that an event (all that was admitted) has used, at the budget's delta.
 
@@ -62,15 +64,9 @@ class RenyiFilter:
         slack = total_variation_slack(event)
         if steps is not None and reserve_suffices(slack, self.epsilon, _RESERVED_SHARE * self.delta):
             order = self.order
-            used = math.fsum(count * renyi_divergence(step, order) for step, count in steps.items())
-            exact = used + _conversion(order, self.delta * (1.0 - _RESERVED_SHARE))
-            epsilon = max(0.0, exact) if math.isfinite(exact) else math.inf
+            used = [(count, renyi_divergence(step, order)) for step, count in steps.items()]
+            epsilon = converted(used, float(order), self.delta * (1.0 - _RESERVED_SHARE))
         return PrivacyBound(
             epsilon=epsilon, delta=self.delta, adjacency=adjacency, accountant="rdp", estimate=epsilon,
             note=f"a filter by divergences of order {self.order}",
         )  # fmt: skip
-
-
-def _conversion(order: float, delta: float) -> float:
-    """Return what is added to a divergence to give epsilon at delta."""
-    return math.log1p(-1.0 / order) - (math.log(delta) + math.log(order)) / (order - 1.0)

@@ -41,9 +41,9 @@ class RunRecord:
     description : mapping
         Every public setting that the run's output depends on, as JSON values.
     key : bytes
-        The run's ChaCha20 key.
+        The run's ChaCha20 key; empty until the run begins, so that no file holds a key that is not bound to records.
     tag_key : bytes
-        Key of the tag of the records.
+        Key of the tag of the records; empty until the run begins.
     token : bytes or None
         Cancels the run's charge in the ledger; None once the run has begun.
     run : str
@@ -52,6 +52,8 @@ class RunRecord:
         Keyed hash of the records; None until the run begins.
     step : int
         How many steps have been made.
+    complete : bool
+        Whether that is all of them.
     arrays : mapping from name to float64 array
         The released trace up to `step`, and where it stands.
     """
@@ -63,6 +65,7 @@ class RunRecord:
     run: str
     tag: bytes | None = field(default=None, repr=False)
     step: int = 0
+    complete: bool = False
     arrays: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
 
 
@@ -96,12 +99,14 @@ class RunCheckpoint:
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"checkpoint must be a path or a RunCheckpoint, got {type(path).__name__}")
         self.path = Path(path)
+        # The file itself: one lock and one place to save, whichever symbolic link leads there.
+        self._file = Path(os.path.realpath(path))
         self.interval = check_interval("interval", interval, 0.0, low_open=False)
         self._due = 0.0
 
     def exists(self) -> bool:
         """Return whether there is a run to go on with."""
-        return self.path.exists()
+        return self._file.exists()
 
     def discard(self) -> None:
         """Remove the file, and what a killed process left of unfinished saves.
@@ -113,8 +118,8 @@ class RunCheckpoint:
         OSError
             If it cannot be removed.
         """
-        self.path.unlink(missing_ok=True)
-        for leftover in self.path.parent.glob(f".{self.path.name}.*.part"):
+        self._file.unlink(missing_ok=True)
+        for leftover in self._file.parent.glob(f".{self._file.name}.*.part"):
             with contextlib.suppress(OSError):
                 leftover.unlink()
 
@@ -128,9 +133,15 @@ class RunCheckpoint:
         OSError
             If it cannot be read.
         CheckpointError
-            If it is not a checkpoint, or is damaged.
+            If it is not a checkpoint, is damaged, or has a second name.
         """
-        return _parse(self.path.read_bytes())
+        with self._file.open("rb") as stream:
+            if os.fstat(stream.fileno()).st_nlink > 1:
+                raise CheckpointError(
+                    f"checkpoint must have one name, and {str(self.path)!r} has hard links, which would keep the run's "
+                    "key when the run removes it: remove the others"
+                )
+            return _parse(stream.read())
 
     def save(self, record: RunRecord) -> None:
         """Replace the file: a process that dies leaves the old one or the new one.
@@ -143,7 +154,7 @@ class RunCheckpoint:
             If it cannot be written.
         """
         start = time.monotonic()
-        write_atomically(self.path, _content(record), mode=0o600)
+        write_atomically(self._file, _content(record), mode=0o600)
         now = time.monotonic()
         self._due = now + (max(self.interval, _SHARE * (now - start)) if self.interval > 0.0 else 0.0)
 
@@ -151,7 +162,8 @@ class RunCheckpoint:
     def held(self) -> Iterator[None]:
         """Keep other processes from running from this file while the block runs.
 
-        **Privacy.** Two runs from one file could use one key on two data sets.
+        **Privacy.** Reads no records.  Two runs that save to one file would each lose what the other saved; that they
+        cannot use one key on two data sets does not rest on this lock (docs/derivations/checkpoint.md).
 
         Raises
         ------
@@ -160,7 +172,7 @@ class RunCheckpoint:
         OSError
             If its folder cannot be written to.
         """
-        with exclusive(self.path.with_name(f".{self.path.name}.lock")) as mine:
+        with exclusive(self._file.with_name(f".{self._file.name}.lock")) as mine:
             if not mine:
                 raise CheckpointError(f"checkpoint must not be in use by another run, and {str(self.path)!r} is")
             yield
@@ -190,12 +202,13 @@ def tag_of_records(key: bytes, records: Iterable[npt.NDArray[Any]]) -> bytes:
 def _content(record: RunRecord) -> bytes:
     header = {
         "description": record.description,
-        "key": record.key.hex(),
-        "tag_key": record.tag_key.hex(),
+        "key": None if record.tag is None else record.key.hex(),
+        "tag_key": None if record.tag is None else record.tag_key.hex(),
         "token": None if record.token is None else record.token.hex(),
         "run": record.run,
         "tag": None if record.tag is None else record.tag.hex(),
         "step": record.step,
+        "complete": record.complete,
         "arrays": {name: list(array.shape) for name, array in record.arrays.items()},
     }
     text = json.dumps(header, allow_nan=False).encode()
@@ -227,14 +240,17 @@ def _parse(content: bytes) -> RunRecord:
             position += size
         if position != len(content):
             raise ValueError("there is more than the arrays")
+        bound = header["tag"] is not None
         record = RunRecord(
             description=dict(header["description"]),
-            key=_secret(header["key"]),
-            tag_key=_secret(header["tag_key"]),
+            # A key that was saved without records may have been used from a copy of the file.
+            key=_secret(header["key"]) if bound else b"",
+            tag_key=_secret(header["tag_key"]) if bound else b"",
             token=None if header["token"] is None else _secret(header["token"]),
             run=str(header["run"]),
             tag=None if header["tag"] is None else _secret(header["tag"]),
             step=int(header["step"]),
+            complete=bool(header.get("complete", False)),
             arrays=arrays,
         )
         # Either nothing can have been drawn and the charge can be cancelled, or the records are known by their tag.
@@ -254,6 +270,18 @@ def _secret(text: str) -> bytes:
     return value
 
 
-def begun(record: RunRecord, tag: bytes) -> RunRecord:
-    """Return the record of a run that is about to draw: bound to its records, and no longer to be cancelled."""
-    return replace(record, tag=tag, token=None)
+def begun(record: RunRecord, key: bytes, records: Iterable[npt.NDArray[Any]]) -> RunRecord:
+    """Return the record of a run that is about to draw: its key bound to its records, and no longer to be cancelled.
+
+    **Privacy.** Reads the records.
+    """
+    tag_key = os.urandom(_SECRET_BYTES)
+    return replace(record, key=key, tag_key=tag_key, tag=tag_of_records(tag_key, records), token=None)
+
+
+def binding(record: RunRecord) -> str:
+    """Return what the ledger holds of a bound run: a hash of a random number that only this file and its copies have.
+
+    **Privacy.** Not computed from records or from the key of the noise.
+    """
+    return hashlib.sha256(b"dpinfer binding" + record.tag_key).hexdigest()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
@@ -47,6 +48,7 @@ _ANNEALING = (8.0, 0.6)
 _START_STREAM = 2**40
 
 
+@standard_arithmetic()
 def run_dp_sep(
     model: SiteModel | BayesianNeuralNetwork,
     X: npt.ArrayLike,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
@@ -44,6 +45,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 _SMALL = 1e-300
 
 
+@standard_arithmetic()
 def run_dpvi(
     model: Model,
     X: npt.ArrayLike | RowSource,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
@@ -132,6 +133,7 @@ def network_plan_arguments(n_records: int) -> dict[str, Any]:
     return {"sample_rate": min(1.0, max(0.02, 300.0 / n_records)), "n_steps": 2000}
 
 
+@standard_arithmetic()
 def run_network_dp_sep(
     model: BayesianNeuralNetwork,
     X: npt.ArrayLike,

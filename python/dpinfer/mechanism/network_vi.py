@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
@@ -57,6 +58,7 @@ class NetworkVISettings:
             object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
 
 
+@standard_arithmetic()
 def run_network_vi(
     model: BayesianNeuralNetwork,
     X: npt.ArrayLike,

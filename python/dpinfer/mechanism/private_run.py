@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dpinfer.accounting import Adjacency, Charge, Event, LedgerAccount, charge_run
 from dpinfer.accounting.ledger import check_account, new_cancel_token, run_of_token
 from dpinfer.errors import CheckpointError, LedgerError, RecordError
-from dpinfer.mechanism.checkpoint import RunCheckpoint, RunRecord, begun, tag_of_records
+from dpinfer.mechanism.checkpoint import RunCheckpoint, RunRecord, begun, binding, tag_of_records
 from dpinfer.mechanism.random_source import RandomSource
 
 __all__ = ["CheckpointArgument", "PrivacyTerms", "PrivateRun", "ReleaseTerms", "private_run"]
@@ -106,7 +106,7 @@ class PrivateRun:
 
     @property
     def key(self) -> bytes:
-        """The run's key; without a checkpoint it is taken when it is first asked for, after the records are checked."""
+        """The run's key; that of a new run is taken when it is first asked for, after the records are checked."""
         self.refuse_fork()
         if not self._record.key:
             self._record = replace(self._record, key=self._source.take_key())
@@ -140,37 +140,42 @@ class PrivateRun:
             If the run is resumed with other records.
         RuntimeError
             If this is another process than the one that was charged.
+        LedgerError
+            If the run has begun from another copy of the checkpoint, or the ledger cannot be written.
         OSError
             If the checkpoint cannot be written; nothing was drawn.
         """
         self.refuse_fork()
-        if self._checkpoint is not None:
+        if self._checkpoint is None:
+            self._charge.begin()
+        else:
             self._bind(self._checkpoint, records)
-        self._charge.begin()
+            self._charge.begin(binding(self._record))
         self.begun = True
         return self._record.step, self._record.arrays
 
     def _bind(self, checkpoint: RunCheckpoint, records: Iterable[npt.NDArray[Any]]) -> None:
-        tag = tag_of_records(self._record.tag_key, records)
         if self._record.tag is None:
-            self._record = begun(self._record, tag)
+            self._record = begun(self._record, self.key, records)
             checkpoint.save(self._record)
-        elif not hmac.compare_digest(tag, self._record.tag):
+        elif not hmac.compare_digest(tag_of_records(self._record.tag_key, records), self._record.tag):
             raise RecordError(
                 "the records must be those of the interrupted run, and are not: to go on with others would reuse its "
                 "noise; remove the checkpoint to begin a new run"
             )
 
     def save(self, step: int, arrays: Callable[[], Mapping[str, FloatArray]], *, last: bool, now: bool = False) -> None:
-        """Save the state after `step` steps, if it is time, if it is the last and the file stays, or `now`.
+        """Save the state after `step` steps: when it is time, `now`, or at the last if the file or a ledger stays.
 
         Raises
         ------
         OSError
             If the checkpoint cannot be written; the one before stays.
         """
-        if self._checkpoint is not None and (now or self._checkpoint.due or (last and self._keeps)):
-            self._record = replace(self._record, step=step, arrays=arrays())
+        # A ledger says that the run has finished: then only a file that holds all of it may be read again.
+        needed = now or (last and (self._keeps or bool(self._charge.settings)))
+        if self._checkpoint is not None and (self._checkpoint.due or needed):
+            self._record = replace(self._record, step=step, complete=last, arrays=arrays())
             self._checkpoint.save(self._record)
 
 
@@ -207,7 +212,8 @@ def private_run(
     Raises
     ------
     CheckpointError
-        If the checkpoint is of a run with other settings, is damaged, or is in use.
+        If the checkpoint is of a run with other settings, is damaged, is in use, or is an older copy of one whose run
+        has finished.
     OSError
         If it cannot be read or written.
     """
@@ -217,6 +223,7 @@ def private_run(
     with contextlib.nullcontext() if place is None else place.held():
         keeps = isinstance(checkpoint, RunCheckpoint)
         record = resumed = None
+        described: Mapping[str, Any] = {}
         if place is not None:
             dataset = None if ledger is None else ledger.dataset
             settings = {"mechanism": mechanism, "secure": source.secure, "dataset": dataset, **description()}
@@ -227,9 +234,9 @@ def private_run(
                 # A refused run makes no file.
                 ledger.check(terms.event, adjacency=terms.adjacency)
             token = new_cancel_token()
-            record = RunRecord(description={}, key=b"", tag_key=os.urandom(32), token=token, run=run_of_token(token))
-            if place is not None:
-                record = replace(record, description=described, key=source.take_key())
+            record = RunRecord(description=described, key=b"", tag_key=b"", token=token, run=run_of_token(token))
+            if place is not None and ledger is not None:
+                # So that a charge whose process died is found again; without a ledger there is nothing to find.
                 place.save(record)
         run = None
         try:
@@ -253,8 +260,8 @@ def private_run(
                     raise
         except BaseException as error:
             # A ledger that could not be opened or written may still hold the charge: the file is what finds it again.
-            unused = resumed is None and not isinstance(error, LedgerError) if run is None else not run.begun
-            if place is not None and record.token is not None and unused and not (run is not None and run.forked):
+            unused = resumed is None if run is None else not (run.begun or run.forked)
+            if place is not None and record.token is not None and unused and not isinstance(error, LedgerError):
                 place.discard()
             raise
         if place is not None and not keeps:
@@ -275,6 +282,14 @@ def _resumed_record(
             f"checkpoint must be a new file or one of this run, got {str(place.path)!r}: it differs in "
             f"{', '.join(differing)}"
         )
+    if ledger is None:
+        # An unbound file has no key and no charge.
+        return record if record.tag is not None else None
+    status = ledger.status(record.run)
+    if status == "finished" and not record.complete:
+        raise CheckpointError(
+            f"checkpoint must be the file that its run left, and {str(place.path)!r} is an older copy: the ledger says "
+            "that the run has finished; remove this copy to begin a new run"
+        )
     # Only a run that drew nothing can be cancelled: its key is unused, and is not used.
-    cancelled = ledger is not None and ledger.status(record.run) == "cancelled"
-    return None if cancelled else record
+    return None if status == "cancelled" else record

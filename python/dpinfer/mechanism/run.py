@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_integer
 from dpinfer._version import __version__
@@ -135,6 +136,7 @@ class Algorithm(ABC, Generic[Loaded]):
         """Move by a noisy sum, and keep what is released of the step."""
 
 
+@standard_arithmetic()
 def run_steps(
     algorithm: Algorithm[Loaded], plan: PrivacyPlan, control: RunControl, load: Callable[[], Loaded]
 ) -> dict[str, Any]:
@@ -198,10 +200,11 @@ def _make_steps(
         except KeyboardInterrupt:
             # The steps that were made are not made again; a step that was not finished is, with the same noise.
             if not private.forked:
-                private.save(made, partial(snapshot, algorithm.kept, state, made), last=False, now=True)
+                private.save(made, partial(snapshot, algorithm.kept, state, made), last=made == n_steps, now=True)
             raise
 
 
+@standard_arithmetic()
 def run_once(
     terms: PrivacyTerms,
     mechanism: str,

@@ -188,7 +188,7 @@ def test_a_run_can_be_taken_up_again_without_a_second_charge(account):
     assert statuses(account) == ["finished", "finished"]
     with charging(account, run=run_id) as again:
         again.begin()
-    with charging(account, token=token):
+    with pytest.raises(LedgerError, match="is a copy made before"), charging(account, token=token):
         pass
     assert len(account.runs()) == 2
     for wrong in ({"run": "0" * 64}, {"run": run_id, "event": GaussianEvent(9.0)}):

@@ -148,7 +148,7 @@ def account(tmp_path):
 
 
 @pytest.mark.parametrize("variant", ["mixture, annealed", "network"])
-@pytest.mark.parametrize("point", ["key saved", "charged", "records checked", "bound", "begun", "end"])
+@pytest.mark.parametrize("point", ["token saved", "charged", "records checked", "bound", "begun", "end"])
 def test_killed_between_any_two_steps_there_is_one_charge(data, path, account, monkeypatch, variant, point):
     """After the kill the same call finishes the run, and the ledger holds it once; nothing is drawn under two keys."""
 
@@ -158,7 +158,7 @@ def test_killed_between_any_two_steps_there_is_one_charge(data, path, account, m
     module, network = (network_dpsep, True) if variant == "network" else (dpsep, False)
     options = VARIANTS[variant] | {"random_source": OSRandomSource(), "ledger": account}
     with monkeypatch.context() as patch:
-        if point == "key saved":
+        if point == "token saved":
             patch.setattr("dpinfer.mechanism.private_run.charge_run", kill)
         elif point == "charged":
             patch.setattr(module, "check_network_records" if network else "check_site_records", kill)
@@ -176,11 +176,15 @@ def test_killed_between_any_two_steps_there_is_one_charge(data, path, account, m
         with pytest.raises(Killed):
             run(data, checkpoint=path, **options)
     assert path.exists()
-    key = RunCheckpoint(path).load().key
-    assert len(account.runs()) == (0 if point == "key saved" else 1)
+    saved = RunCheckpoint(path).load()
+    # A key is on the disk only together with the tag of its records.
+    bound = point in ("bound", "begun", "end")
+    assert (len(saved.key), saved.tag is not None) == ((32, True) if bound else (0, False))
+    assert len(account.runs()) == (0 if point == "token saved" else 1)
     place = RunCheckpoint(path)
     run(data, checkpoint=place, **options)
-    assert place.load().key == key
+    assert place.load().run == saved.run
+    assert not bound or place.load().key == saved.key
     assert [item.status for item in account.runs()] == ["finished"]
 
 

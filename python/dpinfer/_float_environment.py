@@ -1,0 +1,70 @@
+"""The arithmetic that proofs assume, rounding to nearest with subnormal numbers kept, while a computation runs."""
+
+import contextlib
+import ctypes
+import platform
+import sys
+from collections.abc import Iterator
+
+__all__ = ["is_standard", "standard_arithmetic"]
+
+# Kept out of the reach of constant folding: the process's own arithmetic must answer.
+_QUARTER_UNIT = 2.0**-54
+_LEAST_NORMAL = sys.float_info.min
+_LEAST = 5e-324
+# glibc and musl: the address that stands for the default environment, and more room than a saved one takes.
+_DEFAULT_ENVIRONMENT = ctypes.c_void_p(-1)
+_ENVIRONMENT_BYTES = 256
+
+
+def is_standard() -> bool:
+    """Return whether this thread's arithmetic rounds to nearest and keeps subnormal numbers."""
+    nearest = 1.0 + _QUARTER_UNIT == 1.0 and -1.0 - _QUARTER_UNIT == -1.0 and 1.0 - 0.5 * _QUARTER_UNIT == 1.0
+    # The flags in hardware work on each operation: a half of the least normal number is flushed, or its double is.
+    half = _LEAST_NORMAL * 0.5
+    return nearest and half + half == _LEAST_NORMAL and _LEAST * 2.0**60 > 0.0
+
+
+@contextlib.contextmanager
+def standard_arithmetic() -> Iterator[None]:
+    """Set this thread's arithmetic to the standard while the block or the decorated function runs; then put it back.
+
+    Any library in the process may have set another: a directed rounding mode, or flush-to-zero by code linked with
+    ``-ffast-math``.  Bounds that count roundings to nearest would silently be wrong.
+
+    Raises
+    ------
+    FloatingPointError
+        If the arithmetic is another one and cannot be set on this system.
+    """
+    if is_standard():
+        yield
+        return
+    library = _library()
+    saved = ctypes.create_string_buffer(_ENVIRONMENT_BYTES)
+    if library is not None:
+        library.fegetenv(saved)
+        library.fesetenv(_DEFAULT_ENVIRONMENT)
+    try:
+        if not is_standard():
+            raise FloatingPointError(
+                "floating-point arithmetic must round to nearest and keep subnormal numbers in this thread, and does "
+                "not: a library in the process has set another mode; reset it (fesetenv(FE_DFL_ENV)), or use a process "
+                "without that library"
+            )
+        yield
+    finally:
+        if library is not None:
+            library.fesetenv(saved)
+
+
+def _library() -> ctypes.CDLL | None:
+    """Return the C library where its default environment has an address that is known to this code."""
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+        return None
+    for name in ("libm.so.6", None):
+        with contextlib.suppress(OSError, AttributeError):
+            library = ctypes.CDLL(name)
+            _ = library.fegetenv, library.fesetenv
+            return library
+    return None

@@ -123,10 +123,10 @@ def test_and_when_both_are_about_to_begin(plan, records, changed, path, unbound,
         return begin(record)
 
     monkeypatch.setattr(dpi.mechanism.private_run, "binding", overtaken)
-    monkeypatch.setattr(dpvi._Run, "trace", watched := Watched(dpvi._Run.trace))
+    monkeypatch.setattr(dpvi._Gradients, "query", watched := Watched(dpvi._Gradients.query))
     with pytest.raises(LedgerError, match="and is a copy"):
         run(plan, records, ledger=account, checkpoint=path)
-    assert watched.calls == 1
+    assert watched.calls == STEPS
     assert [item.status for item in account.runs()] == ["finished"]
 
 
@@ -235,7 +235,7 @@ def test_a_folder_restored_from_a_backup_has_another_key(plan, records, changed,
 
 def test_without_a_ledger_there_is_no_file_before_the_records_are_bound(plan, records, path, monkeypatch):
     kill_at(monkeypatch, dpvi, "load_source", lambda: run(plan, records, checkpoint=path))
-    kill_at(monkeypatch, dpvi, "_session", lambda: run(plan, records, checkpoint=path))
+    kill_at(monkeypatch, dpvi, "open_gradients", lambda: run(plan, records, checkpoint=path))
     assert not path.exists()
     saved = []
 

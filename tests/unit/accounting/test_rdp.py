@@ -147,3 +147,16 @@ def test_one_step_of_pld_is_never_below_the_closed_form(rate, noise):
 def test_no_delta_is_rounded_to_zero():
     for event in (GaussianEvent(1.0), PoissonSampled(0.1, GaussianEvent(1.0))):
         assert 0.0 < dpi.accounting.delta_for(event, epsilon=1000.0) < 1e-100
+
+
+@pytest.mark.parametrize(("noise", "rate"), [(1.0, 0.3), (2.0, 0.01), (20.0, 0.1)])
+def test_divergences_are_those_of_autodp_where_its_arithmetic_resolves_them(noise, rate):
+    autodp = pytest.importorskip("autodp.rdp_acct", reason="autodp is a cross-check for tests only")
+    from autodp.rdp_bank import RDP_gaussian
+
+    accountant = autodp.anaRDPacct(m=8)
+    accountant.compose_poisson_subsampled_mechanisms(lambda order: RDP_gaussian({"sigma": noise}, order), rate)
+    accountant.build_zeroth_oracle()
+    divergence = _divergence(Step(StepKind.POISSON, 1.0 / noise, rate))
+    for order in (9, 17, 64, 400):
+        assert divergence(float(order)) == pytest.approx(float(accountant.evalRDP(float(order))), rel=1e-6)

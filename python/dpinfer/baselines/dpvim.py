@@ -12,8 +12,8 @@ from dpinfer.inference.mixture import NormalMixtures
 from dpinfer.inference.theta import IndependentTheta
 from dpinfer.mechanism import RandomSource, run_dpvi
 from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.scaling import GradScale, LearningRate
 from dpinfer.models import GeneralizedLinearModel
+from dpinfer.recipes import GradScale, LearningRate
 from dpinfer.release import Release
 
 __all__ = ["run_dpvim"]

@@ -1,8 +1,7 @@
 """DPVI: DP-SGD on the evidence lower bound, releasing the whole noisy gradient trace."""
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
-from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.private_run import CheckpointArgument
@@ -18,30 +16,23 @@ from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments, load_source
 from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
-from dpinfer.mechanism.scaling import (
+from dpinfer.mechanism.sums import Records, RowSource, SessionSettings, open_gradients
+from dpinfer.models import Model
+from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.recipes import (
     FisherScaling,
+    GradientArguments,
+    GradientRun,
     GradScale,
     LearningRate,
-    StepPolicy,
-    largest_natural_rate,
-    steady_rate,
+    choose_gradient_run,
 )
-from dpinfer.mechanism.sums import Records, RowSource, SessionSettings, open_gradients
-from dpinfer.models import GeneralizedLinearModel, GradientModel, Model, default_max_grad_norm
-from dpinfer.models.bijectors import sigmoid, softplus
-from dpinfer.models.gradient_model import check_row_gradients
 from dpinfer.release import Release
 
 __all__ = ["run_dpvi"]
 
 FloatArray = npt.NDArray[np.float64]
 
-RECIPES: dict[str, dict[str, Any]] = {
-    "paper": {"loss": "per_example", "expectation": "monte_carlo", "gradient": "reparameterised"},
-    "plain": {"loss": "split", "expectation": "quadrature", "gradient": "reparameterised"},
-    "tied": {"loss": "split", "expectation": "quadrature", "gradient": "reparameterised"},
-    "steady": {"loss": "split", "expectation": "quadrature", "gradient": "reparameterised"},
-}
 _SMALL = 1e-300
 
 
@@ -191,106 +182,41 @@ def run_dpvi(
     else:
         check_arguments(model, y)
     n_records = check_plan(plan, n_records)
-    if recipe is None:
-        own = grad_scale is not None or learning_rate is not None or gradient == "aligned"
-        recipe = "tied" if (model.natural_steps and not own) or isinstance(grad_scale, FisherScaling) else "plain"
-    preset = RECIPES[check_choice("recipe", recipe, RECIPES)]
-    fisher = None
-    if isinstance(grad_scale, FisherScaling):
-        fisher, grad_scale = grad_scale, None
-    scaled = fisher is not None or recipe in ("tied", "steady")
-    if scaled and fisher is None and (grad_scale is not None or learning_rate is not None):
-        raise ValueError(f"recipe {recipe!r} must not be given with grad_scale or learning_rate: it has its own")
-    if scaled and learning_rate is not None:
-        raise ValueError("learning_rate must not be given with Fisher scaling")
-    if fisher is not None and (
-        fisher.model != model or fisher.n_records != n_records or fisher.n_steps != plan.n_steps
-    ):
-        raise ValueError("grad_scale must be a FisherScaling of the same model, n_records and n_steps")
-    raw_ratio = FisherScaling.raw_ratio if fisher is None else fisher.raw_ratio
-    raw_ratio = 0.0 if gradient == "aligned" else raw_ratio
-    max_grad_norm = _max_grad_norm(model, max_grad_norm, raw_ratio if scaled else None)
-    if scaled and fisher is None:
-        noise = plan.noise_multiplier * max_grad_norm / (plan.sample_rate * n_records)
-        rate = largest_natural_rate(plan.n_steps, model.n_params, noise)
-        least = steady_rate(model.n_params, noise) if recipe == "steady" else 0.0
-        fisher = FisherScaling(model, n_records, plan.sample_rate, plan.n_steps, largest_rate=rate, smallest_rate=least)
-    settings = _Settings(
-        loss=check_choice("loss", preset["loss"] if loss is None else loss, ("split", "per_example")),
-        expectation=check_choice(
-            "expectation",
-            (preset["expectation"] if model.has_quadrature else "monte_carlo") if expectation is None else expectation,
-            ("quadrature", "monte_carlo"),
-        ),
-        gradient=check_choice(
-            "gradient", preset["gradient"] if gradient is None else gradient, ("reparameterised", "aligned")
-        ),
-        n_draws=check_integer("n_draws", n_draws, 1, 10_000),
-        n_nodes=check_integer("n_nodes", n_nodes, 1, 200),
+    asked = GradientArguments(
+        max_grad_norm=max_grad_norm,
+        grad_scale=grad_scale,
+        learning_rate=learning_rate,
+        loss=loss,
+        expectation=expectation,
+        gradient=gradient,
+        recipe=recipe,
+        n_draws=n_draws,
+        n_nodes=n_nodes,
+        start=start,
     )
-    control = RunControl.checked(
-        random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
-    )
-    if grad_scale is None:
-        grad_scale = (1.0, model.published_raw_scale)
-    pointwise = fisher if settings.gradient == "aligned" else None
-    if fisher is not None:
-        grad_scale = fisher.grad_scale if pointwise is None else fisher.point_grad_scale
-        learning_rate = fisher.learning_rate if pointwise is None else fisher.point_learning_rate
-    elif learning_rate is None:
-        learning_rate = "heuristic"
-    policy = StepPolicy(
-        grad_scale,
-        learning_rate,
-        n_params=model.n_params,
-        heuristic_rate=1.0 / (plan.noise_multiplier * max_grad_norm * math.sqrt(plan.n_steps)),
-    )
-    params = fisher.start() if start is None and fisher is not None else _start(model, start)
-    if settings.expectation == "quadrature" and settings.gradient == "reparameterised":
-        if not model.has_quadrature:
-            raise ValueError(f"expectation must be 'monte_carlo' for {type(model).__name__}, got 'quadrature'")
-        model.check_points(settings.n_nodes)
-    if isinstance(model, (GeneralizedLinearModel, GradientModel)) and model.gradient_sum == "numpy":
-        check_row_gradients(model)
-
-    if checkpoint is not None and fisher is None and (callable(grad_scale) or callable(learning_rate)):
+    chosen = choose_gradient_run(model, plan, n_records, asked)
+    if checkpoint is not None and chosen.own_functions:
         raise ValueError(
             "checkpoint must be None when grad_scale or learning_rate is a function: that a resumed run has the "
             "same one cannot be checked"
         )
-    run = _Gradients(model, plan, settings, policy, fisher, params, n_records=n_records, max_grad_norm=max_grad_norm)
+    control = RunControl.checked(
+        random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
+    )
+    run = _Gradients(chosen)
     said = run_steps(run, plan, control, lambda: load_source(model, X, y, plan.adjacency))
     return Release(
         **run.trace(),
         sample_rate=plan.sample_rate,
         names=model.names,
         n_records=n_records,
-        gradient=settings.gradient,
-        max_grad_norm=max_grad_norm,
+        gradient=chosen.settings.gradient,
+        max_grad_norm=chosen.max_grad_norm,
         noise_multiplier=plan.noise_multiplier,
         model_spec=model.to_dict(),
-        settings=said
-        | {
-            "recipe": recipe,
-            "scaling": "fisher" if fisher is not None else "given",
-            **({} if fisher is None else {"raw_ratio": raw_ratio, "tolerance": fisher.tolerance}),
-            **({} if pointwise is None else {"excursion": pointwise.excursion}),
-            "loss": settings.loss,
-            "expectation": settings.expectation,
-            "n_draws": settings.n_draws,
-            "n_nodes": settings.n_nodes,
-        },
+        settings=said | chosen.settings.to_dict(),
         **guarantee_fields(plan, control),
     )
-
-
-@dataclass(frozen=True)
-class _Settings:
-    loss: str
-    expectation: str
-    gradient: str
-    n_draws: int
-    n_nodes: int
 
 
 class _Gradients(Algorithm[Records | RowSource]):
@@ -298,25 +224,15 @@ class _Gradients(Algorithm[Records | RowSource]):
 
     mechanism = "dpvi"
 
-    def __init__(
-        self,
-        model: Model,
-        plan: PrivacyPlan,
-        settings: _Settings,
-        policy: StepPolicy,
-        fisher: FisherScaling | None,
-        params: FloatArray,
-        *,
-        n_records: int,
-        max_grad_norm: float,
-    ) -> None:
-        self._model, self._plan, self._settings, self._policy = model, plan, settings, policy
-        self._fisher, self.n_records, self._max_grad_norm = fisher, n_records, max_grad_norm
+    def __init__(self, chosen: GradientRun) -> None:
+        settings, policy = chosen.settings, chosen.policy
+        self._chosen, self._model, self._plan, self._policy = chosen, chosen.model, chosen.plan, policy
+        self.n_records = chosen.n_records
         self._aligned = settings.gradient == "aligned"
-        self._pointwise = fisher if self._aligned else None
+        self._pointwise = chosen.pointwise
         self._n_draws = 1 if self._aligned else settings.n_draws if settings.expectation == "monte_carlo" else 0
-        self._share = 1.0 / n_records if settings.loss == "per_example" else 0.0
-        n, steps = model.n_params, plan.n_steps
+        self._share = 1.0 / chosen.n_records if settings.loss == "per_example" else 0.0
+        n, steps = self._model.n_params, self._plan.n_steps
         width = n if self._aligned else 2 * n
         self.kept = {
             "params": np.empty((steps, 2 * n)),
@@ -327,31 +243,31 @@ class _Gradients(Algorithm[Records | RowSource]):
         }
         if not self._aligned:
             self.kept["points"] = self.kept["params"]
-        self.state = {"next": params}
+        self.state = {"next": chosen.start}
 
     def description(self) -> Mapping[str, Any]:
         """Return every public setting."""
         params = self.state["next"]
         beta = self._policy.grad_scale(0, params)
-        fisher = self._fisher
+        fisher = self._chosen.fisher
         return {
             "model": self._model.to_dict(),
             "n_records": self.n_records,
-            "max_grad_norm": self._max_grad_norm,
-            "settings": asdict(self._settings),
+            "max_grad_norm": self._chosen.max_grad_norm,
+            "settings": asdict(self._chosen.settings),
             "scaling": None if fisher is None else [getattr(fisher, item.name) for item in fields(fisher)[1:]],
             "numbers": hash_numbers(params, beta, self._policy.learning_rate(0, params, beta)),
         }
 
     def start(self, records: Records | RowSource, control: RunControl, key: bytes) -> None:
         """Open the session."""
-        nodes, weights = np.polynomial.hermite_e.hermegauss(self._settings.n_nodes)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(self._chosen.settings.n_nodes)
         shared = SessionSettings(
             aligned=self._aligned,
             nodes=nodes,
             weights=weights / np.sqrt(2.0 * np.pi),
             sample_rate=self._plan.sample_rate,
-            max_grad_norm=self._max_grad_norm,
+            max_grad_norm=self._chosen.max_grad_norm,
             key=key,
             n_threads=control.n_threads,
         )
@@ -404,7 +320,7 @@ class _Gradients(Algorithm[Records | RowSource]):
             "params": kept["params"],
             "positions": kept["points"],
             "noisy_gradients": kept["gradients"],
-            "noise_stddev": self._plan.noise_multiplier * self._max_grad_norm / beta,
+            "noise_stddev": self._plan.noise_multiplier * self._chosen.max_grad_norm / beta,
             "final_params": self.state["next"],
             "grad_scale": beta,
             "learning_rate": kept["rates"] if policy.varying_rate else kept["rates"][0],
@@ -418,26 +334,3 @@ class _Gradients(Algorithm[Records | RowSource]):
         draws = _native.monte_carlo_normals(self._key, step, self._n_draws * n)
         excursion = 1.0 if self._pointwise is None else self._pointwise.excursion
         return np.asarray(excursion * draws.reshape(-1, n))
-
-
-def _max_grad_norm(model: Model, value: float | str, raw_ratio: float | None) -> float:
-    if isinstance(value, str):
-        check_choice("max_grad_norm", value, ("auto",))
-        if raw_ratio is None:
-            raise ValueError("max_grad_norm must be a number without Fisher scaling, got 'auto'")
-        return default_max_grad_norm(model, raw_ratio)
-    return check_interval("max_grad_norm", value, 1e-30, 1e30, low_open=False, high_open=False)
-
-
-def _start(model: Model, start: tuple[npt.ArrayLike, npt.ArrayLike] | None) -> FloatArray:
-    if start is None:
-        return np.concatenate(model.default_start())
-    if not isinstance(start, tuple) or len(start) != 2:
-        raise TypeError("start must be a pair (loc, raw_scale)")
-    parts = []
-    for name, value in zip(("start[0]", "start[1]"), start, strict=True):
-        array = np.asarray(value)
-        if array.ndim == 0:
-            array = np.full(model.n_params, check_float_array(name, array))
-        parts.append(check_float_array(name, array, (model.n_params,)))
-    return np.concatenate(parts)

@@ -169,7 +169,14 @@ def default_recipe(model: Model) -> str:
 
 
 def natural_scaling(
-    model: Model, plan: PrivacyPlan, n_records: int, max_grad_norm: float, *, recipe: str = "tied", **options: Any
+    model: Model,
+    n_records: int,
+    sample_rate: float,
+    n_steps: int,
+    noise: float,
+    *,
+    recipe: str = "tied",
+    **options: Any,
 ) -> FisherScaling:
     """Return the Fisher scaling of a run: natural steps as large as its noise allows.
 
@@ -178,20 +185,22 @@ def natural_scaling(
     Parameters
     ----------
     model : Model
-    plan : PrivacyPlan
     n_records : int
-    max_grad_norm : float
+    sample_rate : float
+    n_steps : int
+    noise : float
+        Standard deviation of each sum's noise, sigma C.
     recipe : {"tied", "steady"}
         Whether steps may shrink without end.
     **options
         Fields of :class:`FisherScaling` that are not to be its defaults.
     """
-    noise = plan.noise_multiplier * max_grad_norm / (plan.sample_rate * n_records)
+    relative = noise / (sample_rate * n_records)
     rates = {
-        "largest_rate": largest_natural_rate(plan.n_steps, model.n_params, noise),
-        "smallest_rate": steady_rate(model.n_params, noise) if recipe == "steady" else 0.0,
+        "largest_rate": largest_natural_rate(n_steps, model.n_params, relative),
+        "smallest_rate": steady_rate(model.n_params, relative) if recipe == "steady" else 0.0,
     }
-    return FisherScaling(model, n_records, plan.sample_rate, plan.n_steps, **(rates | options))
+    return FisherScaling(model, n_records, sample_rate, n_steps, **(rates | options))
 
 
 def choose_gradient_run(model: Model, plan: PrivacyPlan, n_records: int, asked: GradientArguments) -> GradientRun:
@@ -220,7 +229,10 @@ def choose_gradient_run(model: Model, plan: PrivacyPlan, n_records: int, asked: 
     raw_ratio = FisherScaling.raw_ratio if given is None else given.raw_ratio
     raw_ratio = 0.0 if gradient == "aligned" else raw_ratio
     norm = _max_grad_norm(model, asked.max_grad_norm, raw_ratio if scaled else None)
-    fisher = natural_scaling(model, plan, n_records, norm, recipe=recipe) if scaled and given is None else given
+    fisher = given
+    if scaled and given is None:
+        noise = plan.noise_multiplier * norm
+        fisher = natural_scaling(model, n_records, plan.sample_rate, plan.n_steps, noise, recipe=recipe)
     settings = _settings(model, asked, recipe, gradient, fisher, raw_ratio)
     if fisher is not None and gradient == "aligned":
         grad_scale, learning_rate = fisher.point_grad_scale, fisher.point_learning_rate

@@ -68,6 +68,8 @@ _NETWORK_SCALARS = (
     "accountant",
     "secure",
 )
+# Characters; a run's event has about a hundred, and accounting takes time for each.
+_LONGEST_EVENTS = 20_000
 _UNCOUNTED_SHARES = (
     "an older version wrote it and did not count the shares of categories that may have been released with it"
 )
@@ -213,6 +215,8 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | Networ
         arrays: dict[str, Any] = {
             name: unpack_array(members[f"{name}.npy"]) for name in _KINDS[kind][1] if f"{name}.npy" in members
         }
+        if len(json.dumps([header["event"], header["other_parts"]])) > _LONGEST_EVENTS:
+            raise ReleaseFormatError("the release has more private parts than can be accounted for when it is loaded")
         epsilon = header.pop("certified_epsilon")
         common: dict[str, Any] = {
             "names": tuple(header.pop("names")),

@@ -67,10 +67,10 @@ class Guaranteed:
     adjacency: Adjacency
     delta: float
     certified_epsilon: float
-    accountant: str
     secure: bool
-    other_parts: tuple[Part, ...]
-    leaks: tuple[str, ...]
+    accountant: str = "pld"
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
     _part_name: ClassVar[str] = "trace"
     _released: ClassVar[str] = "the whole trace"
 

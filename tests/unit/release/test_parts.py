@@ -256,6 +256,15 @@ def test_files_of_the_first_version_are_read(tmp_path):
     assert "did not count the shares" in load_release(path).guarantee
 
 
+def test_a_file_cannot_make_loading_account_for_ever(tmp_path):
+    path = tmp_path / "r"
+    gradient_trace().save(path)
+    many = [Part("counts", run_event(1.0 + 1e-6 * n, 0.1, 7), "add_remove").to_dict() for n in range(200)]
+    rewrite(path, lambda document: document["release"].update(other_parts=many))
+    with pytest.raises(ReleaseFormatError, match="more private parts than"):
+        load_release(path)
+
+
 def test_damaged_parts_are_refused(tmp_path):
     path = tmp_path / "r"
     good = COUNTS.to_dict()

@@ -220,7 +220,7 @@ def privacy_curve(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_RE
     >>> from dpinfer.accounting import GaussianEvent
     >>> curve = privacy_curve(GaussianEvent(1.0))
     >>> float(curve.true_positive_rate(0.05).round(4))
-    0.2596
+    0.2595
     """
     return _curve(check_event("event", event), as_adjacency(adjacency))
 

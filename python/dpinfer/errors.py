@@ -19,6 +19,7 @@ __all__ = [
     "ReleaseFormatError",
     "SchemaError",
     "StudyFormatError",
+    "UnfoundedEpsilonError",
     "UnsupportedEventError",
     "WeakGuaranteeWarning",
 ]
@@ -30,6 +31,10 @@ class DpinferError(Exception):
 
 class UnsupportedEventError(DpinferError, ValueError):
     """The accountant has no valid bound for this event under this adjacency relation."""
+
+
+class UnfoundedEpsilonError(DpinferError, ValueError):
+    """A stated epsilon does not follow from what was done with the records."""
 
 
 class BudgetExceededError(DpinferError, ValueError):

@@ -18,6 +18,7 @@ from dpinfer.accounting.pld import pld_delta, pld_epsilon
 from dpinfer.accounting.prv import PRVError, prv_epsilon
 from dpinfer.accounting.rdp import rdp_epsilon
 from dpinfer.accounting.sampler_slack import LARGEST_EPSILON, RESERVED_SHARES, reserve_suffices, total_variation_slack
+from dpinfer.errors import UnfoundedEpsilonError
 
 __all__ = ["ACCOUNTANTS", "AccountantName", "account", "certify", "check_stated_epsilon", "delta_for"]
 
@@ -140,17 +141,19 @@ def check_stated_epsilon(
 
     Raises
     ------
-    ValueError
+    UnfoundedEpsilonError
         If it does not follow.
     """
     if delta == 0.0:
         certified = math.inf
     else:
         certified = certify(event, delta=delta, adjacency=adjacency, accountant="pld").epsilon
-        if accountant != "pld" and not (accountant == "prv" and certified <= epsilon <= _PRV_BAND * certified):
+        if accountant == "prv" and certified <= epsilon <= _PRV_BAND * certified < math.inf:
+            return epsilon
+        if accountant != "pld":
             certified = certify(event, delta=delta, adjacency=adjacency, accountant=accountant).epsilon
     if epsilon < certified * (1.0 - _SAME) or epsilon > certified * (1.0 + tolerance) + _SAME:
-        raise ValueError(
+        raise UnfoundedEpsilonError(
             f"{name} must follow from the events: the accountant {accountant!r} certifies {certified:.6g} at "
             f"delta={delta:g}, got {epsilon:.6g}"
         )

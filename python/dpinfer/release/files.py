@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpinfer.accounting import Adjacency, event_from_dict
-from dpinfer.errors import ReleaseFormatError
+from dpinfer.errors import ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.parts import part_from_dict
@@ -232,5 +232,7 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | Networ
         return release
     except ReleaseFormatError:
         raise
+    except UnfoundedEpsilonError as error:
+        raise ReleaseFormatError(f"the release states what its parts do not bear out: {error}") from error
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         raise ReleaseFormatError(f"the file is not a readable dpinfer release ({type(error).__name__})") from error

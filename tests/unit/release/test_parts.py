@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.accounting import Composed, GaussianEvent, NonPrivateEvent, account, run_event
-from dpinfer.errors import InsecureReleaseError, ReleaseFormatError
+from dpinfer.accounting import Composed, GaussianEvent, NonPrivateEvent, account, accountant, run_event
+from dpinfer.accounting.prv import prv_epsilon
+from dpinfer.errors import InsecureReleaseError, ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.release import NetworkRelease, Part, Release, SiteRelease, load_release
 
@@ -137,14 +138,14 @@ def test_parts_under_another_relation_do_not_compose(release):
 @pytest.mark.parametrize("factor", [0.0, 0.5, 0.9999, 1.02, 3.0, math.inf])
 def test_an_epsilon_that_does_not_follow_is_refused(release, tmp_path, factor):
     wrong = release.epsilon * factor if factor else 0.0
-    with pytest.raises(ValueError, match="certified_epsilon must follow"):
+    with pytest.raises(UnfoundedEpsilonError, match="certified_epsilon must follow"):
         dataclasses.replace(release, certified_epsilon=wrong)
-    with pytest.raises(ValueError, match="certified_epsilon must follow"):
+    with pytest.raises(UnfoundedEpsilonError, match="certified_epsilon must follow"):
         release.replace(certified_epsilon=wrong)
     path = tmp_path / "r"
     release.save(path)
     rewrite(path, lambda document: document["release"].update(certified_epsilon=None if factor > 9 else wrong))
-    with pytest.raises(ReleaseFormatError):
+    with pytest.raises(ReleaseFormatError, match="certified_epsilon must follow from the events"):
         load_release(path)
 
 
@@ -162,7 +163,7 @@ def test_a_file_that_loses_a_part_is_refused(release, tmp_path):
     path = tmp_path / "r"
     release.with_parts(COUNTS).save(path)
     rewrite(path, lambda document: document["release"].update(other_parts=[]))
-    with pytest.raises(ReleaseFormatError):
+    with pytest.raises(ReleaseFormatError, match="certified_epsilon must follow from the events"):
         load_release(path)
 
 
@@ -172,6 +173,24 @@ def test_what_epsilon_follows_from_may_change_and_epsilon_with_it(release):
     assert release.replace(accountant="rdp").epsilon == account(RUN, delta=DELTA, accountant="rdp").epsilon
     assert release.replace(event=NonPrivateEvent()).epsilon == math.inf
     assert release.replace(delta=0.0).epsilon == math.inf
+
+
+def test_loading_does_not_wait_for_the_slow_accountant(tmp_path, monkeypatch):
+    path = tmp_path / "r"
+    release = gradient_trace(accountant="prv")
+    assert release.epsilon == account(RUN, delta=DELTA, accountant="prv").epsilon > gradient_trace().epsilon
+    release.save(path)
+    asked = []
+    accountant._certify.cache_clear()
+    monkeypatch.setattr(accountant, "prv_epsilon", lambda steps, delta: asked.append(1) or prv_epsilon(steps, delta))
+    assert load_release(path).epsilon == release.epsilon
+    assert asked == []
+    # What is below the certified bound, or far above it, is computed again, and refused.
+    for factor in (0.5, 1.5):
+        rewrite(path, lambda document, factor=factor: document["release"].update(certified_epsilon=0.53 * factor))
+        with pytest.raises(ReleaseFormatError, match="'prv' certifies"):
+            load_release(path)
+    assert asked
 
 
 def test_the_event_is_the_traces_own():

@@ -20,7 +20,15 @@ from dpinfer.accounting.rdp import rdp_epsilon
 from dpinfer.accounting.sampler_slack import LARGEST_EPSILON, RESERVED_SHARES, reserve_suffices, total_variation_slack
 from dpinfer.errors import UnfoundedEpsilonError
 
-__all__ = ["ACCOUNTANTS", "AccountantName", "account", "certify", "check_stated_epsilon", "delta_for"]
+__all__ = [
+    "ACCOUNTANTS",
+    "STATED_TOLERANCE",
+    "AccountantName",
+    "account",
+    "certify",
+    "check_stated_epsilon",
+    "delta_for",
+]
 
 AccountantName: TypeAlias = Literal["pld", "prv", "rdp"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "prv", "rdp")
@@ -109,6 +117,8 @@ def certify(event: Event, *, delta: float, adjacency: Adjacency | str, accountan
 
 # What two machines' arithmetic may differ by.
 _SAME = 1e-9
+# How far a stated epsilon may lie above what the accountant certifies: what a later accountant may gain.
+STATED_TOLERANCE = 0.01
 # How far "prv", whose own error is about one per cent, may lie above "pld" without being asked again: it takes seconds.
 _PRV_BAND = 1.2
 

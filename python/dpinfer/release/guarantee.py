@@ -27,8 +27,6 @@ __all__ = [
 
 # The default of `certified_epsilon`, which is a number in every release that there is.
 DERIVED: float = None  # type: ignore[assignment]
-# How far a stated epsilon may lie above what the accountant certifies: what a later accountant may gain.
-_TOLERANCE = 0.01
 
 
 def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
@@ -76,7 +74,7 @@ class Guaranteed:
 
     def _check_guarantee(self) -> None:
         """Check the fields that say what was done with the records, and derive the epsilon of all parts."""
-        from dpinfer.accounting.accountant import ACCOUNTANTS, certify, check_stated_epsilon
+        from dpinfer.accounting.accountant import ACCOUNTANTS, STATED_TOLERANCE, certify, check_stated_epsilon
 
         put = object.__setattr__
         if not isinstance(self.secure, (bool, np.bool_)):
@@ -97,7 +95,9 @@ class Guaranteed:
                 raise ValueError(f"certified_epsilon must be at least 0, got {stated}")
             if any(isinstance(part.event, NonPrivateEvent) for part in self.parts) and math.isfinite(stated):
                 raise ValueError("certified_epsilon must be infinite for an event that claims no guarantee")
-            epsilon = check_stated_epsilon("certified_epsilon", stated, self.joint_event, **terms, tolerance=_TOLERANCE)
+            epsilon = check_stated_epsilon(
+                "certified_epsilon", stated, self.joint_event, **terms, tolerance=STATED_TOLERANCE
+            )
         put(self, "certified_epsilon", epsilon)
 
     @property
@@ -132,6 +132,7 @@ class Guaranteed:
             epsilon=self.certified_epsilon,
             delta=self.delta,
             adjacency=self.adjacency,
+            accountant=self.accountant,
             secure=self.secure,
             leaks=self.leaks,
             released=f"{self._released} together with {before}" if before else self._released,

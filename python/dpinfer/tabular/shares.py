@@ -91,6 +91,7 @@ class SharesPlan:
             epsilon=self.epsilon,
             delta=self.delta,
             adjacency=self.adjacency,
+            accountant=self.run.accountant,
             released="the shares of the categories and all that the run releases",
         )
 

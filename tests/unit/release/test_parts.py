@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.accounting import Composed, GaussianEvent, NonPrivateEvent, account, accountant, run_event
+from dpinfer.accounting import Composed, GaussianEvent, Guarantee, NonPrivateEvent, account, accountant, run_event
 from dpinfer.accounting.prv import prv_epsilon
 from dpinfer.errors import InsecureReleaseError, ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.inference import noise_aware_posterior
@@ -240,6 +240,31 @@ def test_nothing_is_promised_where_something_leaks_or_noise_is_seeded(release):
     assert LEAK in both.guarantee
     with pytest.raises(InsecureReleaseError):
         _ = both.epsilon
+
+
+def test_a_guarantee_survives_copies_and_plain_data(release):
+    for made in (release, release.with_parts(COUNTS), release.with_leaks(LEAK), release.replace(secure=False)):
+        guarantee = made.guarantee
+        data = json.loads(json.dumps(guarantee.to_dict()))
+        for again in (copy.deepcopy(guarantee), pickle.loads(pickle.dumps(guarantee)), Guarantee.from_dict(data)):
+            assert again == guarantee
+            assert vars(again) == vars(guarantee)
+    data = release.guarantee.to_dict()
+    for change in ({"epsilon": 0.1}, {"epsilon": None}, {"event": GaussianEvent(1.0).to_dict()}):
+        with pytest.raises(UnfoundedEpsilonError):
+            Guarantee.from_dict(data | change)
+    bad = (
+        {"more": 1},
+        {"leaks": "x"},
+        {"secure": 1},
+        {"delta": 2.0},
+        {"adjacency": "x"},
+        {"accountant": "x"},
+        {"event": 3},
+    )
+    for change in (*bad, {"epsilon": "1"}, {"released": None}):
+        with pytest.raises((TypeError, ValueError)):
+            Guarantee.from_dict(data | change)
 
 
 def test_what_is_computed_from_a_release_states_the_same():

@@ -135,8 +135,12 @@ class Guaranteed:
             accountant=self.accountant,
             secure=self.secure,
             leaks=self.leaks,
-            released=f"{self._released} together with {before}" if before else self._released,
+            released=self._released + self._taken_as_public() + (f" together with {before}" if before else ""),
         )
+
+    def _taken_as_public(self) -> str:
+        """Return what the release holds that only a caller can know to be public, as a clause; empty for nothing."""
+        return ""
 
     def _values(self) -> dict[str, Any]:
         return {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
@@ -215,6 +219,11 @@ class PublishedTrace(Guaranteed):
         super()._check_guarantee()
         object.__setattr__(self, "model_spec", MappingProxyType(dict(self.model_spec)))
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
+
+    def _taken_as_public(self) -> str:
+        """Return a clause about known moments of the features that no part accounts for."""
+        known = self.model_spec.get("feature_moments_known") is True and not self.other_parts
+        return " (given its model's feature moments, taken as public)" if known else ""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""

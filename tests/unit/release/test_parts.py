@@ -277,6 +277,16 @@ def test_what_is_computed_from_a_release_states_the_same():
     assert "membership attack with 1% false positives: at most" in str(clean.summary())
 
 
+def test_moments_that_no_part_accounts_for_are_named():
+    model = dpi.models.LogisticRegression(
+        1, feature_names=("age",), feature_moments=np.eye(2), feature_moments_known=True
+    )
+    release = gradient_trace(names=("age", "intercept"), model_spec=model.to_dict())
+    assert "the whole trace (given its model's feature moments, taken as public) and for" in release.guarantee
+    assert "taken as public" not in release.with_parts(COUNTS).guarantee
+    assert "taken as public" not in gradient_trace().guarantee
+
+
 def test_files_of_the_first_version_are_read(tmp_path):
     def age(document):
         header = document["release"]

@@ -7,5 +7,13 @@ from dpinfer.inference.fit import noise_aware_posterior
 from dpinfer.inference.network import network_posterior
 from dpinfer.inference.posterior import Posterior
 from dpinfer.inference.priors import TracePrior
+from dpinfer.inference.request import PosteriorRequest, ReleaseFacts
 
-__all__ = ["Posterior", "TracePrior", "network_posterior", "noise_aware_posterior"]
+__all__ = [
+    "Posterior",
+    "PosteriorRequest",
+    "ReleaseFacts",
+    "TracePrior",
+    "network_posterior",
+    "noise_aware_posterior",
+]

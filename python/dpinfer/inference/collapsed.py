@@ -11,7 +11,7 @@ from dpinfer.inference.priors import CoordinatePriors
 from dpinfer.inference.statistics import TraceStatistics
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
-__all__ = ["CollapsedProblems", "Nodes", "SideRegression", "collapsed_nodes"]
+__all__ = ["CollapsedProblems", "Nodes", "SideRegression", "collapsed_nodes", "solved_nodes"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -181,6 +181,40 @@ class Nodes:
         """Repeat (k,) values at the nodes."""
         return np.repeat(per_coordinate, np.diff(self.offsets))
 
+    def replaced(
+        self,
+        where: npt.NDArray[np.bool_],
+        *,
+        hessian: FloatArray | float,
+        inflation: FloatArray | float,
+        mean: FloatArray,
+        variance: FloatArray,
+    ) -> "Nodes":
+        """Return nodes in which some coordinates have a single node.
+
+        Parameters
+        ----------
+        where : (k,) bool array
+        hessian, inflation, mean, variance : arrays, one entry for each such coordinate
+        """
+        old = ~np.repeat(where, np.diff(self.offsets))
+        sizes = np.where(where, 1, np.diff(self.offsets))
+        fresh = np.repeat(where, sizes)
+
+        def column(values: FloatArray, new: FloatArray | float) -> FloatArray:
+            result = np.empty(fresh.size)
+            result[fresh], result[~fresh] = new, values[old]
+            return result
+
+        return Nodes(
+            np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+            column(self.hessian, hessian),
+            column(self.inflation, inflation),
+            column(self.weight, 1.0),
+            column(self.mean, mean),
+            column(self.variance, variance),
+        )
+
 
 def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_threads: int = 0) -> Nodes:
     """Integrate the collapsed posteriors by quadrature.
@@ -208,19 +242,39 @@ def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_th
     -----
     The trapezoid rule for analytic functions: Trefethen and Weideman (2014), SIAM Review 56, 385-458.
     """
-    offsets, cells, converged = _native.collapsed_posteriors(problems.table, n_threads)
-    if not np.all(converged):
-        name = names[int(np.argmin(converged))]
+    nodes, solved = solved_nodes(problems, n_threads=n_threads)
+    if not np.all(solved):
+        name = names[int(np.argmin(solved))]
         raise NumericalError(
             f"the quadrature over the Hessian of {name!r} did not converge: its prior and its trace contradict each "
             "other beyond what double precision resolves"
         )
+    return nodes
+
+
+def solved_nodes(problems: CollapsedProblems, *, n_threads: int = 0) -> tuple[Nodes, npt.NDArray[np.bool_]]:
+    """Integrate the collapsed posteriors, and say for which coordinates that worked.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    problems : CollapsedProblems
+    n_threads : int
+
+    Returns
+    -------
+    nodes : Nodes
+        Of no use for coordinates that are not solved.
+    solved : (k,) bool array
+    """
+    offsets, cells, converged = _native.collapsed_posteriors(problems.table, n_threads)
     nodes = Nodes(offsets, *cells)
     sizes = np.diff(offsets)
     unit, mean, spread = (
         np.repeat(values, sizes) for values in (problems.hessian_unit, problems.position_mean, problems.spread)
     )
-    return Nodes(
+    moved = Nodes(
         offsets,
         unit * nodes.hessian,
         nodes.inflation,
@@ -228,3 +282,4 @@ def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_th
         mean + spread * nodes.mean,
         spread**2 * nodes.variance,
     )
+    return moved, converged

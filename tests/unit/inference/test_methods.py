@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from tests.reference import inference_oracles as oracle
 
-from dpinfer.errors import BackendUnavailableError, NumericalError
+from dpinfer.errors import BackendUnavailableError, FallbackWarning, NumericalError
 from dpinfer.inference import TracePrior, noise_aware_posterior
 from dpinfer.inference.collapsed import CollapsedProblems
 from dpinfer.inference.priors import coordinate_priors
@@ -52,7 +52,10 @@ def test_emcee_is_reproducible_and_refuses_a_short_chain(release):
     again = noise_aware_posterior(release, method="emcee", n_samples=60, n_warmup=10, check_convergence=False, seed=4)
     assert first.optimum_mean.tobytes() == again.optimum_mean.tobytes()
     with pytest.raises(NumericalError, match="raise n_samples"):
-        noise_aware_posterior(release, method="emcee", n_samples=60, n_warmup=10)
+        noise_aware_posterior(release, method="emcee", n_samples=60, n_warmup=10, fallback=False)
+    with pytest.warns(FallbackWarning, match="method='emcee'.*method='exact'"):
+        posterior = noise_aware_posterior(release, method="emcee", n_samples=60, n_warmup=10)
+    assert posterior.stddev.tobytes() == noise_aware_posterior(release).stddev.tobytes()
 
 
 def test_plain_emcee_on_the_python_density_agrees(release):

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback, resolve_progress
-from dpinfer.inference.posterior import Posterior
+from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PosteriorRequest, ReleaseFacts
 from dpinfer.models import Model
 from dpinfer.release import Release

@@ -11,9 +11,7 @@ import numpy as np
 
 from dpinfer.errors import FallbackWarning, NumericalError
 from dpinfer.inference.analysis import Analysis
-from dpinfer.inference.burn_in import MIN_STEPS, choose_burn_in
-from dpinfer.inference.by_coordinate import coordinate_posterior, fisher_tied_posterior, plug_in_posterior
-from dpinfer.inference.full_fit import (
+from dpinfer.inference.information.posteriors import (
     COUPLING_LEVEL,
     GRAM_BURN_IN,
     MODEL_BURN_IN,
@@ -22,9 +20,11 @@ from dpinfer.inference.full_fit import (
     gram_full_posterior,
     model_full_posterior,
 )
-from dpinfer.inference.posterior import Posterior
+from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts
-from dpinfer.inference.sites import site_posterior
+from dpinfer.inference.sites.posterior import site_posterior
+from dpinfer.inference.trace.burn_in import MIN_STEPS, choose_burn_in
+from dpinfer.inference.trace.by_coordinate import coordinate_posterior, fisher_tied_posterior, plug_in_posterior
 from dpinfer.models import LinearRegression, Model
 from dpinfer.release import Release, SiteRelease
 
@@ -47,7 +47,7 @@ def noise_aware_posterior(
     release : Release or SiteRelease
         With T steps and k gradient coordinates; or the trace of DP-SEP, which takes `method` "exact", "naive" or
         "averaged", `burn_in`, `model`, `n_samples` and `seed`, and every other argument at its default (see
-        :func:`dpinfer.inference.sites.site_posterior`).
+        :func:`dpinfer.inference.sites.posterior.site_posterior`).
     request : PosteriorRequest, optional
         All settings in one object, whose check can be made before the mechanism runs; the arguments below change it.
     method : {"exact", "laplace", "emcee", "nuts", "naive", "averaged"}
@@ -69,7 +69,7 @@ def noise_aware_posterior(
         model 0.15 (linear regression 0.1, and half of the steps for its noise variance).
         For "averaged", "auto" uses the last half at most.
     prior : {"auto", "weak", "model", "empirical"} or TracePrior
-        See :func:`dpinfer.inference.priors.coordinate_priors`.  With ``hessian="full"``: "model" is the model's prior
+        See :func:`dpinfer.inference.trace.priors.coordinate_priors`.  With ``hessian="full"``: "model" is the model's prior
         of the weights and a Wishart prior of the information around what public knowledge expects
         (:attr:`GeneralizedLinearModel.feature_moments`), "weak" has flat priors on the rows of the Hessian and needs
         about as many effective observations as coordinates.  "auto" (default) is "model" for the full Hessian of a

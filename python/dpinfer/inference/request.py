@@ -8,8 +8,8 @@ import numpy as np
 
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.errors import BackendUnavailableError
-from dpinfer.inference.burn_in import parse_burn_in
-from dpinfer.inference.priors import PRIORS, TracePrior
+from dpinfer.inference.trace.burn_in import parse_burn_in
+from dpinfer.inference.trace.priors import PRIORS, TracePrior
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, model_from_dict
 from dpinfer.release import Release, SiteRelease
 

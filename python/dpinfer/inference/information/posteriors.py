@@ -6,14 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.inference.analysis import Analysis
-from dpinfer.inference.burn_in import BurnIn
-from dpinfer.inference.coupling import coupling_pvalue
-from dpinfer.inference.full_hessian import full_hessian_posterior, row_regressions
-from dpinfer.inference.gram import GramTrace, gram_posterior
-from dpinfer.inference.information import InformationTrace, information_posterior
-from dpinfer.inference.posterior import Posterior
-from dpinfer.inference.tied import FisherRun
-from dpinfer.inference.trace_checks import check_statistics
+from dpinfer.inference.information.coupling import coupling_pvalue
+from dpinfer.inference.information.gram import GramTrace, gram_posterior
+from dpinfer.inference.information.rows import full_hessian_posterior, row_regressions
+from dpinfer.inference.information.under_model import InformationTrace, information_posterior
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.scales.tied import FisherRun
+from dpinfer.inference.trace.burn_in import BurnIn
+from dpinfer.inference.trace.checks import check_statistics
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.release import Release
 
@@ -57,7 +57,7 @@ def features_coupled(release: Release, model: LinearRegression) -> float:
     Notes
     -----
     From a tenth of the steps on: earlier ones are clipped more than the model expects at the optimum, later ones move
-    little.  See :func:`dpinfer.inference.coupling.coupling_pvalue`.
+    little.  See :func:`dpinfer.inference.information.coupling.coupling_pvalue`.
     """
     declared = np.diag(model.design_moments)
     if np.any(np.abs(model.design_moments - np.diag(declared)) > 1e-9 * np.sqrt(np.outer(declared, declared))):
@@ -163,7 +163,7 @@ def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
 
     Notes
     -----
-    See :func:`dpinfer.inference.information.information_posterior`.  The information is expected to be N times that of
+    See :func:`dpinfer.inference.information.under_model.information_posterior`.  The information is expected to be N times that of
     one record under the public moments of the features, its curvature that at the prior's weights.
     """
     release = analysis.release
@@ -235,7 +235,7 @@ def gram_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
 
     Notes
     -----
-    See :func:`dpinfer.inference.gram.gram_posterior`.
+    See :func:`dpinfer.inference.information.gram.gram_posterior`.
     """
     release = analysis.release
     model = cast(LinearRegression, analysis.model)

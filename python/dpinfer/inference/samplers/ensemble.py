@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
-from dpinfer.inference.collapsed import CollapsedProblems, Nodes
+from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
 __all__ = ["emcee_nodes", "nodes_from_draws"]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from dpinfer.accounting import Guarantee
 
 if TYPE_CHECKING:
-    from dpinfer.inference.posterior import Posterior
+    from dpinfer.inference.posterior.posterior import Posterior
 
 __all__ = ["PosteriorSummary", "VarianceDecomposition", "summarise"]
 

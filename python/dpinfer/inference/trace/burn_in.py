@@ -8,7 +8,7 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer._validate import check_integer, check_interval
-from dpinfer.inference.statistics import TraceStatistics, merge_segments, segment_statistics
+from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments, segment_statistics
 
 __all__ = ["MIN_STEPS", "BurnIn", "choose_burn_in", "parse_burn_in"]
 

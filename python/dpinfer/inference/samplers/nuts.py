@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import BackendUnavailableError, NumericalError
-from dpinfer.inference.collapsed import CollapsedProblems, Nodes
-from dpinfer.inference.mcmc import nodes_from_draws
+from dpinfer.inference.samplers.ensemble import nodes_from_draws
+from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
 __all__ = ["nuts_nodes"]

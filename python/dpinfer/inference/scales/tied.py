@@ -7,10 +7,10 @@ import numpy.typing as npt
 from scipy import interpolate
 
 from dpinfer.errors import NumericalError
-from dpinfer.inference.collapsed import CollapsedProblems, Nodes, SideRegression, collapsed_nodes
-from dpinfer.inference.priors import CoordinatePriors
-from dpinfer.inference.statistics import TraceStatistics, segment_statistics
-from dpinfer.inference.variance import VarianceSlope, with_variance_prior
+from dpinfer.inference.scales.noise_variance import VarianceSlope, with_variance_prior
+from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes, SideRegression, collapsed_nodes
+from dpinfer.inference.trace.priors import CoordinatePriors
+from dpinfer.inference.trace.statistics import TraceStatistics, segment_statistics
 from dpinfer.models import (
     ExpectedGradients,
     InformedModel,

@@ -8,17 +8,17 @@ import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
 from dpinfer.inference.analysis import Analysis
-from dpinfer.inference.burn_in import BurnIn, choose_burn_in
-from dpinfer.inference.collapsed import CollapsedProblems, Nodes, SideRegression, collapsed_nodes, solved_nodes
-from dpinfer.inference.full_fit import coupling_findings
-from dpinfer.inference.laplace import laplace_posterior
-from dpinfer.inference.mixture import NormalMixtures
-from dpinfer.inference.posterior import Posterior
-from dpinfer.inference.priors import coordinate_priors, optimum_under_model
-from dpinfer.inference.statistics import TraceStatistics
-from dpinfer.inference.theta import IndependentTheta
-from dpinfer.inference.tied import FisherRun, TiedTrace, fisher_tied_nodes, pooled_slope_score, raw_scale_sums
-from dpinfer.inference.trace_checks import check_statistics
+from dpinfer.inference.information.posteriors import coupling_findings
+from dpinfer.inference.posterior.mixture import NormalMixtures
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.posterior.theta import IndependentTheta
+from dpinfer.inference.scales.tied import FisherRun, TiedTrace, fisher_tied_nodes, pooled_slope_score, raw_scale_sums
+from dpinfer.inference.trace.burn_in import BurnIn, choose_burn_in
+from dpinfer.inference.trace.checks import check_statistics
+from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes, SideRegression, collapsed_nodes, solved_nodes
+from dpinfer.inference.trace.laplace import laplace_posterior
+from dpinfer.inference.trace.priors import coordinate_priors, optimum_under_model
+from dpinfer.inference.trace.statistics import TraceStatistics
 
 __all__ = ["coordinate_posterior", "fisher_tied_posterior", "plug_in_posterior"]
 
@@ -201,11 +201,11 @@ def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordina
             "check_convergence": bool(request.check_convergence),
         }
         if request.method == "emcee":
-            from dpinfer.inference.mcmc import emcee_nodes
+            from dpinfer.inference.samplers.ensemble import emcee_nodes
 
             nodes, times = emcee_nodes(problems, names, **options)
             return _Solved(nodes, added={"autocorrelation": times})
-        from dpinfer.inference.nuts import nuts_nodes
+        from dpinfer.inference.samplers.nuts import nuts_nodes
 
         nodes, rhat = nuts_nodes(
             problems, *analysis.steps(first), names, sample_rate=analysis.release.sample_rate, **options

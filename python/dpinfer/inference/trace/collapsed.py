@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
-from dpinfer.inference.priors import CoordinatePriors
-from dpinfer.inference.statistics import TraceStatistics
+from dpinfer.inference.trace.priors import CoordinatePriors
+from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
 __all__ = ["CollapsedProblems", "Nodes", "SideRegression", "collapsed_nodes", "solved_nodes"]

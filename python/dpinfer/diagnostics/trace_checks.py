@@ -3,7 +3,7 @@
 import numpy as np
 
 from dpinfer._validate import check_integer, check_interval
-from dpinfer.inference.scales.tied import TiedTrace
+from dpinfer.inference.scales.fisher import TiedTrace
 from dpinfer.inference.trace.burn_in import choose_burn_in
 from dpinfer.inference.trace.checks import FALSE_POSITIVE_RATE, TraceCheck, check_statistics
 from dpinfer.inference.trace.stationary import effective_sample_size

@@ -22,15 +22,14 @@ from dpinfer.inference.information.posteriors import (
 )
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts
+from dpinfer.inference.scales.posteriors import fisher_burn_in, fisher_tied_posterior, tied_coordinates
 from dpinfer.inference.sites.posterior import site_posterior
 from dpinfer.inference.trace.burn_in import MIN_STEPS, choose_burn_in
-from dpinfer.inference.trace.by_coordinate import coordinate_posterior, fisher_tied_posterior, plug_in_posterior
-from dpinfer.models import LinearRegression, Model
+from dpinfer.inference.trace.by_coordinate import Coordinates, coordinate_posterior, plug_in_posterior
+from dpinfer.models import LinearRegression
 from dpinfer.release import Release, SiteRelease
 
-__all__ = ["fisher_burn_in", "noise_aware_posterior"]
-
-_FISHER_BURN_IN, _FISHER_VARIANCE_BURN_IN = 0.35, 0.5
+__all__ = ["noise_aware_posterior"]
 
 _FAILURES = (ArithmeticError, np.linalg.LinAlgError)
 
@@ -65,12 +64,13 @@ def noise_aware_posterior(
         parameter.  Both with ``method="exact"`` only.
     burn_in : "auto", float in [0, 1), or int
         First step used: found by a trend test (false-positive rate 0.01), a share of the steps, or a number of steps.
-        For the tied posterior of a Fisher-scaled run "auto" is :func:`fisher_burn_in`, for a full Hessian under its
-        model 0.15 (linear regression 0.1, and half of the steps for its noise variance).
+        For the tied posterior of a Fisher-scaled run "auto" is
+        :func:`dpinfer.inference.scales.posteriors.fisher_burn_in`, for a full Hessian under its model 0.15 (linear
+        regression 0.1, and half of the steps for its noise variance).
         For "averaged", "auto" uses the last half at most.
     prior : {"auto", "weak", "model", "empirical"} or TracePrior
-        See :func:`dpinfer.inference.trace.priors.coordinate_priors`.  With ``hessian="full"``: "model" is the model's prior
-        of the weights and a Wishart prior of the information around what public knowledge expects
+        See :func:`dpinfer.inference.trace.priors.coordinate_priors`.  With ``hessian="full"``: "model" is the model's
+        prior of the weights and a Wishart prior of the information around what public knowledge expects
         (:attr:`GeneralizedLinearModel.feature_moments`), "weak" has flat priors on the rows of the Hessian and needs
         about as many effective observations as coordinates.  "auto" (default) is "model" for the full Hessian of a
         regression that has it, else "weak".
@@ -249,16 +249,10 @@ def _attempt(analysis: Analysis, *, rescue: bool = False) -> Posterior:
     elif request.hessian == "tied" and facts.fisher_scaled:
         posterior = fisher_tied_posterior(analysis, start)
     else:
-        posterior = coordinate_posterior(analysis, start, rescue=rescue)
+        tied = request.hessian == "tied"
+        coordinates = tied_coordinates(analysis, start) if tied else Coordinates.of(analysis.release, start)
+        posterior = coordinate_posterior(analysis, start, coordinates, rescue=rescue)
     marginals = posterior.distribution.marginals
     if not np.all(np.isfinite(marginals.mean) & np.isfinite(marginals.variance) & (marginals.variance > 0.0)):
         raise NumericalError("the trace leads to no proper posterior of some parameter")
     return posterior
-
-
-def fisher_burn_in(model: Model | None) -> float:
-    """Return the share of the steps that the tied posterior of a Fisher-scaled run leaves out by default.
-
-    Longer with a noise variance, at first inflated by the weights' distance: docs/coverage.md.
-    """
-    return _FISHER_VARIANCE_BURN_IN if isinstance(model, LinearRegression) else _FISHER_BURN_IN

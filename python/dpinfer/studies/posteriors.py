@@ -8,7 +8,8 @@ import numpy.typing as npt
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.theta import IndependentTheta
-from dpinfer.inference.scales.tied import FisherRun, fisher_tied_nodes
+from dpinfer.inference.scales.fisher import FisherRun
+from dpinfer.inference.scales.tied import fisher_tied_nodes
 from dpinfer.inference.trace.collapsed import CollapsedProblems, collapsed_nodes
 from dpinfer.inference.trace.laplace import laplace_posterior
 from dpinfer.inference.trace.priors import coordinate_priors

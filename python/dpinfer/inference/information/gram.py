@@ -15,8 +15,8 @@ from dpinfer.inference.information.under_model import (
     weights_given_information,
 )
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.scales.fisher import FisherRun
 from dpinfer.inference.scales.noise_variance import VarianceSlope
-from dpinfer.inference.scales.tied import FisherRun
 from dpinfer.models import LinearRegression, dispersion_clipping
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 from dpinfer.release import Release

@@ -11,7 +11,7 @@ from dpinfer.inference.information.gram import GramTrace, gram_posterior
 from dpinfer.inference.information.rows import full_hessian_posterior, row_regressions
 from dpinfer.inference.information.under_model import InformationTrace, information_posterior
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.scales.tied import FisherRun
+from dpinfer.inference.scales.fisher import FisherRun
 from dpinfer.inference.trace.burn_in import BurnIn
 from dpinfer.inference.trace.checks import check_statistics
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
@@ -163,8 +163,8 @@ def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
 
     Notes
     -----
-    See :func:`dpinfer.inference.information.under_model.information_posterior`.  The information is expected to be N times that of
-    one record under the public moments of the features, its curvature that at the prior's weights.
+    See :func:`dpinfer.inference.information.under_model.information_posterior`.  The information is expected to be N
+    times that of one record under the public moments of the features, its curvature that at the prior's weights.
     """
     release = analysis.release
     model = cast(GeneralizedLinearModel, analysis.model)

@@ -1,4 +1,4 @@
-"""Posteriors with independent coordinates: plug-in ones, and those of diagonal and tied Hessians."""
+"""Posteriors with independent coordinates: the plug-in ones, and one regression per coordinate."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,19 +8,18 @@ import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
 from dpinfer.inference.analysis import Analysis
-from dpinfer.inference.information.posteriors import coupling_findings
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import IndependentTheta
-from dpinfer.inference.scales.tied import FisherRun, TiedTrace, fisher_tied_nodes, pooled_slope_score, raw_scale_sums
 from dpinfer.inference.trace.burn_in import BurnIn, choose_burn_in
 from dpinfer.inference.trace.checks import check_statistics
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes, SideRegression, collapsed_nodes, solved_nodes
 from dpinfer.inference.trace.laplace import laplace_posterior
 from dpinfer.inference.trace.priors import coordinate_priors, optimum_under_model
 from dpinfer.inference.trace.statistics import TraceStatistics
+from dpinfer.release import Release
 
-__all__ = ["coordinate_posterior", "fisher_tied_posterior", "plug_in_posterior"]
+__all__ = ["Coordinates", "coordinate_posterior", "plug_in_posterior"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -65,14 +64,15 @@ def plug_in_posterior(analysis: Analysis) -> Posterior:
 
 
 @dataclass(frozen=True)
-class _Coordinates:
-    """The regressions of k coordinates: all of the trace's, or the locations with the raw scales as a side regression.
+class Coordinates:
+    """The regressions of k coordinates, all of the trace's or the locations alone.
 
     Parameters
     ----------
     names : tuple of k str
     statistics : TraceStatistics
     side : SideRegression or None
+        That of the raw scales, where it shares the slope of the locations.
     score : (k,) array
         How well the Hessian is identified.
     coupled : bool
@@ -86,16 +86,11 @@ class _Coordinates:
     coupled: bool
 
     @classmethod
-    def of(cls, analysis: Analysis, start: BurnIn) -> "_Coordinates":
-        release, statistics = analysis.release, start.statistics
-        n, rate = release.n_params, release.sample_rate
-        if analysis.request.hessian != "tied":
-            aligned = release.gradient == "aligned"
-            return cls(release.gradient_names, statistics, None, statistics.slope_score, aligned)
-        statistics = statistics.take(slice(0, n))
-        positions, gradients, noise = analysis.steps(start.start)
-        side = raw_scale_sums(positions[:, n:], gradients[:, n:], noise[..., n:], rate).regression()
-        return cls(release.gradient_names[:n], statistics, side, pooled_slope_score(side, statistics, rate), True)
+    def of(cls, release: Release, start: BurnIn) -> "Coordinates":
+        """Return all coordinates of a trace, from a step on."""
+        statistics = start.statistics
+        aligned = release.gradient == "aligned"
+        return cls(release.gradient_names, statistics, None, statistics.slope_score, aligned)
 
     def problems(self, analysis: Analysis) -> CollapsedProblems:
         """State the problems of the coordinates under the prior that was asked for."""
@@ -118,8 +113,10 @@ class _Coordinates:
         )
 
 
-def coordinate_posterior(analysis: Analysis, start: BurnIn, *, rescue: bool = False) -> Posterior:
-    """Return the posterior with independent coordinates of a diagonal or tied Hessian.
+def coordinate_posterior(
+    analysis: Analysis, start: BurnIn, coordinates: Coordinates, *, rescue: bool = False
+) -> Posterior:
+    """Return the posterior of independent coordinates: a diagonal Hessian.
 
     **Privacy.** Post-processing of a Release.
 
@@ -128,6 +125,7 @@ def coordinate_posterior(analysis: Analysis, start: BurnIn, *, rescue: bool = Fa
     analysis : Analysis
     start : BurnIn
         Which steps are used.
+    coordinates : Coordinates
     rescue : bool
         Give parameters whose coordinates the trace model fails their prior under the model, instead of raising.
 
@@ -141,7 +139,6 @@ def coordinate_posterior(analysis: Analysis, start: BurnIn, *, rescue: bool = Fa
         If a coordinate does not move or its quadrature fails, and `rescue` is off or the model is not known.
     """
     release = analysis.release
-    coordinates = _Coordinates.of(analysis, start)
     if rescue:
         solved = _rescued(analysis, coordinates)
     else:
@@ -189,7 +186,7 @@ class _Solved:
     added: dict[str, Any] = field(default_factory=dict)
 
 
-def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordinates: _Coordinates) -> _Solved:
+def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordinates: Coordinates) -> _Solved:
     """Run the method that was asked for."""
     request, names = analysis.request, coordinates.names
     if request.method in ("emcee", "nuts"):
@@ -219,7 +216,7 @@ def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordina
 
 
 @np.errstate(all="ignore")
-def _rescued(analysis: Analysis, coordinates: _Coordinates) -> _Solved:
+def _rescued(analysis: Analysis, coordinates: Coordinates) -> _Solved:
     """Integrate what can be integrated; a parameter whose coordinates fail has its prior under the model."""
     problems = coordinates.problems(analysis)
     posed = coordinates.statistics.moving & np.all(np.isfinite(problems.table), axis=1)
@@ -255,69 +252,4 @@ def _rescued(analysis: Analysis, coordinates: _Coordinates) -> _Solved:
         nodes,
         (np.where(failed, np.nan, hessian), np.where(failed, np.nan, np.sqrt(hessian_variance))),
         {"prior_only": failed[:n]},
-    )
-
-
-def fisher_tied_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
-    """Return the tied posterior of a Fisher-scaled run.
-
-    **Privacy.** Post-processing of a Release.
-
-    Parameters
-    ----------
-    analysis : Analysis
-    start : BurnIn
-        Which steps are used.
-
-    Returns
-    -------
-    Posterior
-
-    Raises
-    ------
-    ValueError
-        If the release lacks settings that a Fisher-scaled run has.
-    NumericalError
-        If a coordinate does not move or its quadrature fails.
-    """
-    release, request, model = analysis.release, analysis.request, analysis.model
-    if model is None:
-        raise ValueError("release must hold its model, n_records, grad_scale and max_grad_norm: it is Fisher-scaled")
-    run = FisherRun.from_release(release, model)
-    names = release.gradient_names[: release.n_params]
-    trace = TiedTrace.from_release(release, model, start.start, n_threads=request.threads)
-    trace.statistics.check_moving(names)
-    optimum = None
-    if request.prior == "model":
-        optimum = optimum_under_model(model, run.n_records, with_scales=False)
-    nodes = fisher_tied_nodes(
-        trace, run, names, extra_noise=bool(request.extra_noise), optimum=optimum, n_threads=request.threads
-    )
-    mean, variance = nodes.moments(nodes.mean, nodes.variance)
-    hessian_mean, hessian_variance = nodes.moments(nodes.hessian)
-    share = np.asarray(run.expected(mean[None, :]).clipped_share)[0]
-    score = trace.slope_score(release.sample_rate)
-    verdict = check_statistics(trace.statistics, start.linearity_pvalue, names, slope_score=score).verdict
-    coupling, finding = coupling_findings(analysis)
-    return analysis.posterior(
-        burn_in=start.start,
-        optimum_names=names,
-        optimum_mean=mean,
-        optimum_stddev=np.sqrt(variance),
-        hessian_mean=hessian_mean,
-        hessian_stddev=np.sqrt(hessian_variance),
-        distribution=IndependentTheta.from_nodes(
-            nodes, family=release.family, width=release.n_params, hessian_is_precision=True
-        ),
-        diagnostics={
-            "noise_ratio": trace.statistics.noise_ratio,
-            "slope_score": score,
-            "linearity_pvalue": start.linearity_pvalue,
-            "n_steps_used": trace.statistics.count,
-            "effective_weight": trace.statistics.weight,
-            "burn_in_holds": start.holds,
-            "verdict": verdict + finding,
-            "expected_clipped_share": float(share),
-            **coupling,
-        },
     )

@@ -10,6 +10,7 @@ __all__ = [
     "BudgetExceededError",
     "CheckpointError",
     "DpinferError",
+    "FallbackWarning",
     "InsecureReleaseError",
     "LedgerError",
     "LedgerFormatError",
@@ -87,3 +88,7 @@ class PrivacyLeakWarning(UserWarning):
 
 class WeakGuaranteeWarning(UserWarning):
     """What was asked for is allowed, and protects hardly anybody or is hardly what was meant."""
+
+
+class FallbackWarning(UserWarning):
+    """A posterior could not be computed in the way that was asked for, and was computed in another, which is named."""

@@ -30,8 +30,8 @@ from scipy import special
 import dpinfer as dpi
 from adult_selection import synthetic_records
 from dpinfer.errors import NumericalError
-from dpinfer.inference.full_fit import MODEL_BURN_IN
-from dpinfer.inference.information import InformationTrace, weights_given_information
+from dpinfer.inference.information.posteriors import MODEL_BURN_IN
+from dpinfer.inference.information.under_model import InformationTrace, weights_given_information
 from dpinfer.mechanism import FisherScaling
 from dpinfer.testing import InsecureRNG
 

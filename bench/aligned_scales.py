@@ -22,11 +22,12 @@ import numpy as np
 from scipy import special
 
 import dpinfer as dpi
-from dpinfer.inference.fit import fisher_burn_in
-from dpinfer.inference.mixture import NormalMixtures
-from dpinfer.inference.statistics import TraceStatistics
-from dpinfer.inference.theta import IndependentTheta
-from dpinfer.inference.tied import WHOLE_TRACE, FisherRun, TiedTrace, fisher_tied_nodes
+from dpinfer.inference.posterior.mixture import NormalMixtures
+from dpinfer.inference.posterior.theta import IndependentTheta
+from dpinfer.inference.scales.fisher import WHOLE_TRACE, FisherRun, TiedTrace
+from dpinfer.inference.scales.posteriors import fisher_burn_in
+from dpinfer.inference.scales.tied import fisher_tied_nodes
+from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.mechanism import largest_natural_rate
 from dpinfer.models import default_max_grad_norm
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse

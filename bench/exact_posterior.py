@@ -17,11 +17,11 @@ import numpy.typing as npt
 from scipy import stats
 
 from dpinfer.inference import noise_aware_posterior
-from dpinfer.inference.burn_in import choose_burn_in
-from dpinfer.inference.collapsed import CollapsedProblems, Nodes, collapsed_nodes
-from dpinfer.inference.mcmc import emcee_nodes
-from dpinfer.inference.nuts import nuts_nodes
-from dpinfer.inference.priors import coordinate_priors
+from dpinfer.inference.samplers.ensemble import emcee_nodes
+from dpinfer.inference.samplers.nuts import nuts_nodes
+from dpinfer.inference.trace.burn_in import choose_burn_in
+from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes, collapsed_nodes
+from dpinfer.inference.trace.priors import coordinate_priors
 from dpinfer.models.bijectors import softplus, softplus_inverse
 from dpinfer.release import Release, release_from_arrays
 

@@ -33,11 +33,11 @@ from functools import cache, lru_cache
 import numpy as np
 
 from dpinfer.accounting import plan_privacy
-from dpinfer.inference.collapsed import CollapsedProblems, collapsed_nodes
-from dpinfer.inference.mixture import NormalMixtures
-from dpinfer.inference.priors import coordinate_priors
+from dpinfer.inference.posterior.mixture import NormalMixtures
+from dpinfer.inference.posterior.theta import IndependentTheta
 from dpinfer.inference.tarp import tarp_counts
-from dpinfer.inference.theta import IndependentTheta
+from dpinfer.inference.trace.collapsed import CollapsedProblems, collapsed_nodes
+from dpinfer.inference.trace.priors import coordinate_priors
 from dpinfer.models.bijectors import softplus
 from dpinfer.studies import find_study
 from dpinfer.studies.posteriors import each

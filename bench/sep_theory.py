@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 import dpinfer as dpi
-from dpinfer.inference.kl import clipped_divergence, divergence_bound, expected_divergence
+from dpinfer.inference.sites.divergence import clipped_divergence, divergence_bound, expected_divergence
 
 DELTA, CLIP, DIMENSION = 1e-5, 1.0, 4
 

@@ -10,6 +10,7 @@ __all__ = [
     "BudgetExceededError",
     "CheckpointError",
     "DpinferError",
+    "FallbackWarning",
     "InsecureReleaseError",
     "LedgerError",
     "LedgerFormatError",
@@ -19,6 +20,7 @@ __all__ = [
     "ReleaseFormatError",
     "SchemaError",
     "StudyFormatError",
+    "UnfoundedEpsilonError",
     "UnsupportedEventError",
     "WeakGuaranteeWarning",
 ]
@@ -30,6 +32,10 @@ class DpinferError(Exception):
 
 class UnsupportedEventError(DpinferError, ValueError):
     """The accountant has no valid bound for this event under this adjacency relation."""
+
+
+class UnfoundedEpsilonError(DpinferError, ValueError):
+    """A stated epsilon does not follow from what was done with the records."""
 
 
 class BudgetExceededError(DpinferError, ValueError):
@@ -82,3 +88,7 @@ class PrivacyLeakWarning(UserWarning):
 
 class WeakGuaranteeWarning(UserWarning):
     """What was asked for is allowed, and protects hardly anybody or is hardly what was meant."""
+
+
+class FallbackWarning(UserWarning):
+    """A posterior could not be computed in the way that was asked for, and was computed in another, which is named."""

@@ -3,7 +3,7 @@
 **Privacy.** Nothing here reads a record.
 """
 
-from dpinfer.inference.stationary import (
+from dpinfer.inference.trace.stationary import (
     autocorrelation,
     covariance,
     effective_sample_size,
@@ -12,7 +12,7 @@ from dpinfer.inference.stationary import (
     spectral_radius,
     trace_autocorrelation,
 )
-from dpinfer.inference.trace_theory import (
+from dpinfer.inference.trace.theory import (
     gradient_norm_bound,
     hessian_stddev,
     hessian_stddev_bound,

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 import dpinfer as dpi
-from dpinfer.accounting import GaussianEvent, PrivacyPlan, charge_run, event_from_dict
+from dpinfer.accounting import GaussianEvent, PrivacyPlan, charge_run, event_from_dict, run_event
 from dpinfer.accounting import _ledger_file as ledger_file
 from dpinfer.accounting.ledger import read_state
 from dpinfer.errors import CheckpointError, LedgerError, RecordError, ReleaseFormatError, SchemaError, StudyFormatError
 from dpinfer.mechanism import RunCheckpoint
 from dpinfer.mechanism import checkpoint as run_checkpoint
 from dpinfer.models import model_from_dict
-from dpinfer.release import Release
+from dpinfer.release import Part, Release
 from dpinfer.studies import CoverageResult
 from dpinfer.studies.checkpoint import Checkpoint
 from dpinfer.studies.run_statistics import RunStatistics
@@ -136,7 +136,8 @@ class ReleaseFile(_ZipTarget):
         release = a_release()
         full = release.replace(
             grad_scale=np.ones((6, 2)), learning_rate=np.full(2, 0.1),
-            n_records=50, max_grad_norm=1.0, noise_multiplier=2.0,
+            n_records=50, max_grad_norm=1.0, noise_multiplier=2.0, event=run_event(2.0, 0.5, 6),
+            other_parts=(Part("counts", GaussianEvent(9.0), "add_remove"),), leaks=("bounds were read",),
             model_spec=dpi.models.LogisticRegression(1).to_dict(), positions=release.params + 1.0,
         )  # fmt: skip
         rng = np.random.default_rng(1)

@@ -18,8 +18,17 @@ from dpinfer.accounting.pld import pld_delta, pld_epsilon
 from dpinfer.accounting.prv import PRVError, prv_epsilon
 from dpinfer.accounting.rdp import rdp_epsilon
 from dpinfer.accounting.sampler_slack import LARGEST_EPSILON, RESERVED_SHARES, reserve_suffices, total_variation_slack
+from dpinfer.errors import UnfoundedEpsilonError
 
-__all__ = ["ACCOUNTANTS", "AccountantName", "account", "certify", "check_stated_epsilon", "delta_for"]
+__all__ = [
+    "ACCOUNTANTS",
+    "STATED_TOLERANCE",
+    "AccountantName",
+    "account",
+    "certify",
+    "check_stated_epsilon",
+    "delta_for",
+]
 
 AccountantName: TypeAlias = Literal["pld", "prv", "rdp"]
 ACCOUNTANTS: tuple[AccountantName, ...] = ("pld", "prv", "rdp")
@@ -108,6 +117,8 @@ def certify(event: Event, *, delta: float, adjacency: Adjacency | str, accountan
 
 # What two machines' arithmetic may differ by.
 _SAME = 1e-9
+# How far a stated epsilon may lie above what the accountant certifies: what a later accountant may gain.
+STATED_TOLERANCE = 0.01
 # How far "prv", whose own error is about one per cent, may lie above "pld" without being asked again: it takes seconds.
 _PRV_BAND = 1.2
 
@@ -140,17 +151,19 @@ def check_stated_epsilon(
 
     Raises
     ------
-    ValueError
+    UnfoundedEpsilonError
         If it does not follow.
     """
     if delta == 0.0:
         certified = math.inf
     else:
         certified = certify(event, delta=delta, adjacency=adjacency, accountant="pld").epsilon
-        if accountant != "pld" and not (accountant == "prv" and certified <= epsilon <= _PRV_BAND * certified):
+        if accountant == "prv" and certified <= epsilon <= _PRV_BAND * certified < math.inf:
+            return epsilon
+        if accountant != "pld":
             certified = certify(event, delta=delta, adjacency=adjacency, accountant=accountant).epsilon
     if epsilon < certified * (1.0 - _SAME) or epsilon > certified * (1.0 + tolerance) + _SAME:
-        raise ValueError(
+        raise UnfoundedEpsilonError(
             f"{name} must follow from the events: the accountant {accountant!r} certifies {certified:.6g} at "
             f"delta={delta:g}, got {epsilon:.6g}"
         )

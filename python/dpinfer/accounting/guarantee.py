@@ -1,16 +1,16 @@
 """A privacy guarantee in words, and in the other terms that people ask for."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._validate import check_interval
+from dpinfer._validate import check_choice, check_interval
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
-from dpinfer.accounting.events import Event, check_event
+from dpinfer.accounting.events import Event, check_event, event_from_dict
 
 __all__ = ["NEIGHBOURS", "NOT_PRIVATE", "Guarantee", "guarantee_in_words", "rounded_up"]
 
@@ -95,10 +95,13 @@ class Guarantee(str):
     event : Event
         Everything that was done with the records, composed.
     epsilon : float
-        Certified for `event` at `delta` under `adjacency`.
+        Certified for `event` at `delta` under `adjacency`.  The attribute of this name is infinite where nothing is
+        promised; `certified_epsilon` is what was given.
     delta : float
         In [0, 1).
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+    accountant : {"pld", "prv", "rdp"}
+        Which certified it.
     secure : bool
         Whether the noise came from a secure generator.
     leaks : sequence of str
@@ -120,8 +123,10 @@ class Guarantee(str):
 
     event: Event
     epsilon: float
+    certified_epsilon: float
     delta: float
     adjacency: Adjacency
+    accountant: str
     secure: bool
     leaks: tuple[str, ...]
     released: str
@@ -133,6 +138,7 @@ class Guarantee(str):
         epsilon: float,
         delta: float,
         adjacency: Adjacency | str,
+        accountant: str = "pld",
         secure: bool = True,
         leaks: Sequence[str] = (),
         released: str = "the whole trace",
@@ -143,12 +149,65 @@ class Guarantee(str):
         self = super().__new__(cls, words)
         self.event = check_event("event", event)
         self.secure, self.leaks, self.released = bool(secure), tuple(leaks), released
-        self.delta, self.adjacency = float(delta), relation
-        self.epsilon = float(epsilon) if self.holds else math.inf
+        self.delta, self.adjacency, self.accountant = float(delta), relation, accountant
+        self.certified_epsilon = float(epsilon)
+        self.epsilon = self.certified_epsilon if self.holds else math.inf
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.event, {name: getattr(self, name) for name in _FIELDS})
+        values = {name: getattr(self, name) for name in _FIELDS} | {"epsilon": self.certified_epsilon}
+        return _rebuild, (type(self), self.event, values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data for :meth:`from_dict`, with an infinite epsilon as None."""
+        return {
+            "event": self.event.to_dict(),
+            "epsilon": self.certified_epsilon if math.isfinite(self.certified_epsilon) else None,
+            "delta": self.delta,
+            "adjacency": self.adjacency.value,
+            "accountant": self.accountant,
+            "secure": self.secure,
+            "leaks": list(self.leaks),
+            "released": self.released,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Guarantee":
+        """Rebuild a guarantee from what :meth:`to_dict` returned, if its epsilon follows from its event.
+
+        **Privacy.** Reads no records.
+
+        Parameters
+        ----------
+        data : mapping
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a field is missing, unknown, of a wrong type or outside its interval.
+        UnfoundedEpsilonError
+            If the epsilon is not what the accountant certifies.
+        """
+        from dpinfer.accounting.accountant import ACCOUNTANTS, STATED_TOLERANCE, check_stated_epsilon
+
+        if not isinstance(data, Mapping) or set(data) != {"event", *_FIELDS}:
+            raise ValueError(f"a guarantee must have exactly the fields {sorted(('event', *_FIELDS))}")
+        values = dict(data)
+        event, leaks = event_from_dict(values.pop("event")), values.pop("leaks")
+        if not isinstance(values["secure"], bool) or not isinstance(values["released"], str):
+            raise TypeError("secure must be a bool and released text")
+        if not isinstance(leaks, (list, tuple)) or not all(isinstance(text, str) for text in leaks):
+            raise TypeError("leaks must be a list of texts")
+        check_choice("accountant", values["accountant"], ACCOUNTANTS)
+        terms = {
+            "delta": check_interval("delta", values.pop("delta"), 0.0, 1.0, low_open=False),
+            "adjacency": as_adjacency(values.pop("adjacency")),
+            "accountant": values.pop("accountant"),
+        }
+        stated = values.pop("epsilon")
+        stated = math.inf if stated is None else check_interval("epsilon", stated, 0.0, low_open=False)
+        epsilon = check_stated_epsilon("epsilon", stated, event, **terms, tolerance=STATED_TOLERANCE)
+        return cls(event, epsilon=epsilon, leaks=leaks, **terms, **values)
 
     @property
     def holds(self) -> bool:
@@ -239,7 +298,7 @@ class Guarantee(str):
         return f"In other terms: {'; '.join(f'{name}: {text}' for name, text in rows)}." if rows else ""
 
 
-_FIELDS = ("epsilon", "delta", "adjacency", "secure", "leaks", "released")
+_FIELDS = ("epsilon", "delta", "adjacency", "accountant", "secure", "leaks", "released")
 
 
 def _rebuild(kind: type[Guarantee], event: Event, values: dict[str, Any]) -> Guarantee:

@@ -130,6 +130,7 @@ class PrivacyPlan:
             epsilon=self.epsilon,
             delta=self.delta,
             adjacency=self.adjacency,
+            accountant=self.accountant,
             released="all that the run releases",
         )
 

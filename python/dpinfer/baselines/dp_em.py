@@ -31,7 +31,7 @@ STATISTICS = ("published", "centred")
 _START_STREAM = 2**40
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class EMRelease(Guaranteed):
     """Means and counts of every step of DP-EM, all computed from noisy statistics.
 

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.inference import Posterior, noise_aware_posterior
-from dpinfer.inference.mixture import NormalMixtures
-from dpinfer.inference.theta import IndependentTheta
+from dpinfer.inference.posterior.mixture import NormalMixtures
+from dpinfer.inference.posterior.theta import IndependentTheta
 from dpinfer.mechanism import RandomSource, run_dpvi
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.models import GeneralizedLinearModel

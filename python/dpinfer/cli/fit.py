@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpinfer.accounting import Composed, GaussianEvent, LedgerAccount, PrivacyLedger, PrivacyPlan, plan_privacy
+from dpinfer.accounting import LedgerAccount, PrivacyLedger, PrivacyPlan, plan_privacy
 from dpinfer.cli.arguments import add_posterior_arguments, integer, interval
 from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
 from dpinfer.cli.output import OutputFolder
@@ -176,8 +176,7 @@ def account_of(args: argparse.Namespace, plan: PrivacyPlan, shares: SharesPlan |
         account = PrivacyLedger(args.ledger).dataset(args.dataset)
         # An interrupted run is charged already; the mechanism checks that it is.
         if args.checkpoint is None or not args.checkpoint.exists():
-            counts = () if shares is None else (GaussianEvent(shares.noise_multiplier),)
-            account.check(Composed((*counts, plan.event)) if counts else plan.event, adjacency=plan.adjacency)
+            account.check(plan.event if shares is None else shares.event, adjacency=plan.adjacency)
     return account
 
 

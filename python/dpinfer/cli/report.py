@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import dpinfer
+from dpinfer.accounting.guarantee import rounded_up
 from dpinfer.cli.pictures import Picture
 from dpinfer.cli.summary import SummaryRow
 from dpinfer.diagnostics import CalibrationCurve
@@ -124,10 +125,12 @@ def _guarantee(content: ReportContent) -> str:
             "the test file without noise."
         )
     if promised:
+        page = "this page" if content.calibration is None else "this page, its calibration apart"
         factor = math.exp(min(guarantee.epsilon, 50.0))
         lines.append(
             "In words: whether or not one person's record is in the data, the probability of anything that can be "
-            f"concluded from this page, or from the release behind it, changes by a factor of at most {factor:.3g}, "
+            f"concluded from {page}, or from the release behind it, changes by a factor of at most "
+            f"{rounded_up(factor, 3)}, "
             f"up to a probability of {release.delta:g}. This holds whatever else the reader knows."
         )
     ledger = release.settings.get("ledger")

@@ -4,8 +4,16 @@
 """
 
 from dpinfer.inference.fit import noise_aware_posterior
-from dpinfer.inference.network import network_posterior
-from dpinfer.inference.posterior import Posterior
-from dpinfer.inference.priors import TracePrior
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.request import PosteriorRequest, ReleaseFacts
+from dpinfer.inference.sites.network import network_posterior
+from dpinfer.inference.trace.priors import TracePrior
 
-__all__ = ["Posterior", "TracePrior", "network_posterior", "noise_aware_posterior"]
+__all__ = [
+    "Posterior",
+    "PosteriorRequest",
+    "ReleaseFacts",
+    "TracePrior",
+    "network_posterior",
+    "noise_aware_posterior",
+]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.fit import fisher_burn_in
-from dpinfer.inference.tied import VARIANCE_TOLERANCE, WHOLE_TRACE
+from dpinfer.inference.scales.fisher import VARIANCE_TOLERANCE, WHOLE_TRACE
+from dpinfer.inference.scales.posteriors import fisher_burn_in
 from dpinfer.models import LinearRegression, Model, expected_gradients
 from dpinfer.planning.recursion import inflated_noise, window_moments
 from dpinfer.recipes import FisherScaling, natural_scaling

@@ -13,7 +13,7 @@ from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan, plan_privacy
 from dpinfer.accounting.cautions import caution_of_delta
-from dpinfer.inference.full_fit import has_model_hessian
+from dpinfer.inference.request import has_model_hessian
 from dpinfer.models import (
     InformedModel,
     LinearRegression,

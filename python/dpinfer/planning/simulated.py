@@ -185,7 +185,7 @@ def predict_simulated(
         for place, (index, release) in enumerate(releases):
             report(len(predictions) * len(releases) + place, len(posteriors) * len(releases))
             try:
-                posterior = noise_aware_posterior(release, **arguments)
+                posterior = noise_aware_posterior(release, fallback=False, **arguments)
                 low, high = posterior.quantile(_TAILS, space="unconstrained")
             except NumericalError:
                 continue

@@ -20,6 +20,7 @@ from dpinfer.recipes.scaling import (
     largest_natural_rate,
     steady_rate,
 )
+from dpinfer.release import Release
 
 __all__ = [
     "RECIPES",
@@ -75,7 +76,7 @@ class GradientSettings:
     @property
     def fisher(self) -> bool:
         """Whether gradients are preconditioned by the expected information at the released iterate."""
-        return self.tolerance is not None
+        return self.raw_ratio is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entries of a release's settings, as JSON values; the release has a field for `gradient`."""
@@ -91,12 +92,21 @@ class GradientSettings:
         }
 
     @classmethod
+    def of_release(cls, release: Release) -> "GradientSettings":
+        """Return the settings that a release says it was made by."""
+        return cls.from_dict(release.settings, release.gradient)
+
+    @classmethod
     def from_dict(cls, settings: Mapping[str, Any], gradient: str) -> "GradientSettings":
         """Read the entries of a release's settings; those of a release from elsewhere are the defaults of "plain"."""
         fisher = settings.get("scaling") == "fisher"
 
+        if fisher and not {"raw_ratio", "tolerance"} <= set(settings):
+            raise ValueError("settings must hold raw_ratio and tolerance: they say that the scaling is 'fisher'")
+
         def number(name: str) -> float | None:
-            return float(settings[name]) if fisher and settings.get(name) is not None else None
+            value = settings.get(name)
+            return float(value) if fisher and value is not None else None
 
         return cls(
             recipe=str(settings.get("recipe", "plain")),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpinfer.accounting import Adjacency, event_from_dict
-from dpinfer.errors import ReleaseFormatError
+from dpinfer.errors import ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.parts import part_from_dict
@@ -68,6 +68,8 @@ _NETWORK_SCALARS = (
     "accountant",
     "secure",
 )
+# Characters; a run's event has about a hundred, and accounting takes time for each.
+_LONGEST_EVENTS = 20_000
 _UNCOUNTED_SHARES = (
     "an older version wrote it and did not count the shares of categories that may have been released with it"
 )
@@ -213,6 +215,8 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | Networ
         arrays: dict[str, Any] = {
             name: unpack_array(members[f"{name}.npy"]) for name in _KINDS[kind][1] if f"{name}.npy" in members
         }
+        if len(json.dumps([header["event"], header["other_parts"]])) > _LONGEST_EVENTS:
+            raise ReleaseFormatError("the release has more private parts than can be accounted for when it is loaded")
         epsilon = header.pop("certified_epsilon")
         common: dict[str, Any] = {
             "names": tuple(header.pop("names")),
@@ -228,5 +232,7 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | Networ
         return release
     except ReleaseFormatError:
         raise
+    except UnfoundedEpsilonError as error:
+        raise ReleaseFormatError(f"the release states what its parts do not bear out: {error}") from error
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         raise ReleaseFormatError(f"the file is not a readable dpinfer release ({type(error).__name__})") from error

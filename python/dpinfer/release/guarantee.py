@@ -27,8 +27,6 @@ __all__ = [
 
 # The default of `certified_epsilon`, which is a number in every release that there is.
 DERIVED: float = None  # type: ignore[assignment]
-# How far a stated epsilon may lie above what the accountant certifies: what a later accountant may gain.
-_TOLERANCE = 0.01
 
 
 def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
@@ -67,16 +65,16 @@ class Guaranteed:
     adjacency: Adjacency
     delta: float
     certified_epsilon: float
-    accountant: str
     secure: bool
-    other_parts: tuple[Part, ...]
-    leaks: tuple[str, ...]
+    accountant: str = "pld"
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
     _part_name: ClassVar[str] = "trace"
     _released: ClassVar[str] = "the whole trace"
 
     def _check_guarantee(self) -> None:
         """Check the fields that say what was done with the records, and derive the epsilon of all parts."""
-        from dpinfer.accounting.accountant import ACCOUNTANTS, certify, check_stated_epsilon
+        from dpinfer.accounting.accountant import ACCOUNTANTS, STATED_TOLERANCE, certify, check_stated_epsilon
 
         put = object.__setattr__
         if not isinstance(self.secure, (bool, np.bool_)):
@@ -97,7 +95,9 @@ class Guaranteed:
                 raise ValueError(f"certified_epsilon must be at least 0, got {stated}")
             if any(isinstance(part.event, NonPrivateEvent) for part in self.parts) and math.isfinite(stated):
                 raise ValueError("certified_epsilon must be infinite for an event that claims no guarantee")
-            epsilon = check_stated_epsilon("certified_epsilon", stated, self.joint_event, **terms, tolerance=_TOLERANCE)
+            epsilon = check_stated_epsilon(
+                "certified_epsilon", stated, self.joint_event, **terms, tolerance=STATED_TOLERANCE
+            )
         put(self, "certified_epsilon", epsilon)
 
     @property
@@ -132,10 +132,15 @@ class Guaranteed:
             epsilon=self.certified_epsilon,
             delta=self.delta,
             adjacency=self.adjacency,
+            accountant=self.accountant,
             secure=self.secure,
             leaks=self.leaks,
-            released=f"{self._released} together with {before}" if before else self._released,
+            released=self._released + self._taken_as_public() + (f" together with {before}" if before else ""),
         )
+
+    def _taken_as_public(self) -> str:
+        """Return what the release holds that only a caller can know to be public, as a clause; empty for nothing."""
+        return ""
 
     def _values(self) -> dict[str, Any]:
         return {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
@@ -214,6 +219,11 @@ class PublishedTrace(Guaranteed):
         super()._check_guarantee()
         object.__setattr__(self, "model_spec", MappingProxyType(dict(self.model_spec)))
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
+
+    def _taken_as_public(self) -> str:
+        """Return a clause about known moments of the features that no part accounts for."""
+        known = self.model_spec.get("feature_moments_known") is True and not self.other_parts
+        return " (given its model's feature moments, taken as public)" if known else ""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""

@@ -6,12 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
-from dpinfer.inference.collapsed import CollapsedProblems, collapsed_nodes
-from dpinfer.inference.laplace import laplace_posterior
-from dpinfer.inference.mixture import NormalMixtures
-from dpinfer.inference.priors import coordinate_priors
-from dpinfer.inference.theta import IndependentTheta
-from dpinfer.inference.tied import FisherRun, fisher_tied_nodes
+from dpinfer.inference.posterior.mixture import NormalMixtures
+from dpinfer.inference.posterior.theta import IndependentTheta
+from dpinfer.inference.scales.fisher import FisherRun
+from dpinfer.inference.scales.tied import fisher_tied_nodes
+from dpinfer.inference.trace.collapsed import CollapsedProblems, collapsed_nodes
+from dpinfer.inference.trace.laplace import laplace_posterior
+from dpinfer.inference.trace.priors import coordinate_priors
 from dpinfer.studies.random_streams import run_generator
 from dpinfer.studies.simulation import RunData, RunReleases
 from dpinfer.studies.study import ChunkResult

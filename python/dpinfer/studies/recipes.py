@@ -11,9 +11,9 @@ import numpy.typing as npt
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan, plan_privacy
 from dpinfer.baselines import RegressionPrior
-from dpinfer.inference.fit import fisher_burn_in
-from dpinfer.inference.theta import IndependentTheta
-from dpinfer.inference.tied import FisherRun
+from dpinfer.inference.posterior.theta import IndependentTheta
+from dpinfer.inference.scales.fisher import FisherRun
+from dpinfer.inference.scales.posteriors import fisher_burn_in
 from dpinfer.models import (
     BetaBernoulli,
     BetaBinomial,

@@ -15,13 +15,14 @@ from dpinfer.accounting import (
     Adjacency,
     Composed,
     GaussianEvent,
+    Guarantee,
     LedgerAccount,
     PrivacyPlan,
     as_adjacency,
     calibrate_noise_multiplier,
     run_event,
 )
-from dpinfer.accounting.accountant import AccountantName, certify
+from dpinfer.accounting.accountant import AccountantName, certify, check_stated_epsilon
 from dpinfer.accounting.calibration import MAX_NOISE_MULTIPLIER
 from dpinfer.errors import SchemaError
 from dpinfer.mechanism import RandomSource
@@ -61,6 +62,11 @@ class SharesPlan:
     epsilon, delta : float
         Certified for the two together.
     adjacency : Adjacency
+
+    Raises
+    ------
+    ValueError
+        If `epsilon` is less than what the run's accountant certifies.
     """
 
     noise_multiplier: float
@@ -68,6 +74,27 @@ class SharesPlan:
     epsilon: float
     delta: float
     adjacency: Adjacency
+
+    def __post_init__(self) -> None:
+        terms: dict[str, Any] = {"delta": self.delta, "adjacency": self.adjacency, "accountant": self.run.accountant}
+        check_stated_epsilon("epsilon", self.epsilon, self.event, **terms)
+
+    @property
+    def event(self) -> Composed:
+        """The privacy event of both."""
+        return Composed((GaussianEvent(self.noise_multiplier), self.run.event))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the two together promise: a sentence that also answers in other terms."""
+        return Guarantee(
+            self.event,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            adjacency=self.adjacency,
+            accountant=self.run.accountant,
+            released="the shares of the categories and all that the run releases",
+        )
 
 
 def plan_with_shares(

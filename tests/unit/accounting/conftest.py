@@ -8,6 +8,7 @@ import pytest
 from tests.reference.ledger_runs import DELTA
 
 import dpinfer as dpi
+from dpinfer.accounting import accountant
 
 
 @pytest.fixture
@@ -19,6 +20,14 @@ def tmp_path(tmp_path):
         return
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def forgetful():
+    """The accountants' answers are kept: a test that puts another accountant in must neither find nor leave any."""
+    accountant._certify.cache_clear()
+    yield
+    accountant._certify.cache_clear()
 
 
 @pytest.fixture

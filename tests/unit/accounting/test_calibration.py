@@ -106,6 +106,7 @@ def test_prv_is_calibrated_to_its_upper_end(monkeypatch):
     assert least < found < 1.05 * least
 
 
+@pytest.mark.usefixtures("forgetful")
 def test_a_fallback_during_calibration_is_visible(monkeypatch):
     def fail(steps, delta):
         raise prv_module.PRVError("no")

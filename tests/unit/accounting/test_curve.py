@@ -6,7 +6,7 @@ import pickle
 import mpmath
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import beta, norm
 from tests.reference.accounting_oracles import ONE_STEP, gaussian_delta, two_step_delta
 
 import dpinfer as dpi
@@ -82,6 +82,31 @@ def test_one_sampled_step_against_forty_digits(shift, rate):
         assert np.all(true_positive <= bound + 1e-15)
         best = np.maximum(best, np.interp(noise, noise, true_positive / bound))
     assert np.median(best) > 0.99
+
+
+@pytest.mark.statistical
+def test_no_simulated_attack_beats_the_bound():
+    """Neyman and Pearson's attack on 12 steps, with exact bounds on its rates: false positives 6e-6.
+
+    Power twin: the bound of a run with noise larger by a tenth is beaten.
+    """
+    rate, noise, steps, n = 0.3, 1.2, 12, 200_000
+    rng = np.random.default_rng(1)
+
+    def losses(shift):
+        draws = rng.normal(size=(n, steps)) + shift
+        return np.log1p(rate * np.expm1(draws / noise - 0.5 / noise**2)).sum(axis=1)
+
+    out, inside = losses(0.0), losses((rng.random((n, steps)) < rate) / noise)
+    half = n // 2
+    true, larger = (privacy_curve(run_event(scale * noise, rate, steps)) for scale in (1.0, 1.1))
+    for level in (0.01, 0.05, 0.2):
+        threshold = np.quantile(out[:half], 1.0 - level)
+        wrong, right = np.sum(out[half:] > threshold), np.sum(inside > threshold)
+        false_positive = beta.ppf(1.0 - 1e-6, wrong + 1, half - wrong)
+        true_positive = beta.ppf(1e-6, right, n - right + 1)
+        assert true_positive <= float(true.true_positive_rate(false_positive))
+        assert true_positive > float(larger.true_positive_rate(false_positive))
 
 
 @pytest.mark.parametrize("direction", ["remove", "add"])

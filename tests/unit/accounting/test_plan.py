@@ -83,6 +83,7 @@ def test_from_noise_multiplier(plan):
     assert rdp.epsilon > plan.epsilon
 
 
+@pytest.mark.usefixtures("forgetful")
 def test_a_fallback_is_kept_in_the_plan(monkeypatch):
     def fail(steps, delta):
         raise prv_module.PRVError("no")

@@ -6,7 +6,7 @@ from scipy import stats
 from tests.reference import inference_oracles as oracle
 
 from dpinfer.inference import noise_aware_posterior
-from dpinfer.inference.burn_in import FALSE_POSITIVE_RATE, choose_burn_in
+from dpinfer.inference.trace.burn_in import FALSE_POSITIVE_RATE, choose_burn_in
 
 RATE = 0.1
 

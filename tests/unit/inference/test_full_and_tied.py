@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 from tests.reference import inference_oracles as oracle
 
-from dpinfer.errors import NumericalError
+from dpinfer.errors import FallbackWarning, NumericalError
 from dpinfer.inference import noise_aware_posterior
-from dpinfer.inference.full_hessian import row_regressions
+from dpinfer.inference.information.rows import row_regressions
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.release import release_from_arrays
 
@@ -95,17 +95,22 @@ def test_hopeless_hessian_raises_with_advice(rng):
     x = rng.normal(size=(40, 6))
     release = oracle.point_release(x, -5.0 * x + rng.normal(size=(40, 6)), 1.0)
     with pytest.raises(NumericalError, match="hessian='diagonal'"):
-        noise_aware_posterior(release, hessian="full", burn_in=0)
+        noise_aware_posterior(release, hessian="full", burn_in=0, fallback=False)
+    with pytest.warns(FallbackWarning, match="hessian='full'.*hessian='diagonal'"):
+        posterior = noise_aware_posterior(release, hessian="full", burn_in=0)
+    assert posterior.hessian == "diagonal"
+    assert posterior.stddev.tobytes() == noise_aware_posterior(release, burn_in=0).stddev.tobytes()
+    assert "failed" in posterior.summary().warnings[0]
 
 
 def test_too_few_steps_or_collinear_positions_are_refused(rng):
     x = rng.normal(size=(6, 5))
     with pytest.raises(NumericalError, match="at least 7 steps"):
-        noise_aware_posterior(oracle.point_release(x, x, 1.0), hessian="full", burn_in=0)
+        noise_aware_posterior(oracle.point_release(x, x, 1.0), hessian="full", burn_in=0, fallback=False)
     x = rng.normal(size=(50, 2))
     x = np.column_stack([x, x[:, 0]])
     with pytest.raises(NumericalError, match="collinear"):
-        noise_aware_posterior(oracle.point_release(x, x, 1.0), hessian="full", burn_in=0)
+        noise_aware_posterior(oracle.point_release(x, x, 1.0), hessian="full", burn_in=0, fallback=False)
 
 
 def tied_trace(rng, steps, h, optimum, tau, start_u=None):

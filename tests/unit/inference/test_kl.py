@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from dpinfer.inference.kl import clipped_divergence, divergence_bound, expected_divergence, gaussian_divergence
+from dpinfer.inference.sites.divergence import (
+    clipped_divergence,
+    divergence_bound,
+    expected_divergence,
+    gaussian_divergence,
+)
 
 
 def gaussian(d, seed):

@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 from tests.reference import inference_oracles as oracle
 
-from dpinfer.errors import BackendUnavailableError, NumericalError
+from dpinfer.errors import BackendUnavailableError, FallbackWarning, NumericalError
 from dpinfer.inference import TracePrior, noise_aware_posterior
-from dpinfer.inference.collapsed import CollapsedProblems
-from dpinfer.inference.priors import coordinate_priors
+from dpinfer.inference.trace.collapsed import CollapsedProblems
+from dpinfer.inference.trace.priors import coordinate_priors
 from dpinfer.models.bijectors import softplus
 from dpinfer.release import Release, release_from_arrays
 
@@ -52,7 +52,10 @@ def test_emcee_is_reproducible_and_refuses_a_short_chain(release):
     again = noise_aware_posterior(release, method="emcee", n_samples=60, n_warmup=10, check_convergence=False, seed=4)
     assert first.optimum_mean.tobytes() == again.optimum_mean.tobytes()
     with pytest.raises(NumericalError, match="raise n_samples"):
-        noise_aware_posterior(release, method="emcee", n_samples=60, n_warmup=10)
+        noise_aware_posterior(release, method="emcee", n_samples=60, n_warmup=10, fallback=False)
+    with pytest.warns(FallbackWarning, match="method='emcee'.*method='exact'"):
+        posterior = noise_aware_posterior(release, method="emcee", n_samples=60, n_warmup=10)
+    assert posterior.stddev.tobytes() == noise_aware_posterior(release).stddev.tobytes()
 
 
 def test_plain_emcee_on_the_python_density_agrees(release):
@@ -60,7 +63,7 @@ def test_plain_emcee_on_the_python_density_agrees(release):
     exact = noise_aware_posterior(release, burn_in=0)
     x, g, tau = release.positions[:, :1], release.noisy_gradients[:, :1], release.noise_stddev[:1]
     one = noise_aware_posterior(oracle.point_release(x, g, tau, RATE), burn_in=0)
-    from dpinfer.inference.burn_in import choose_burn_in
+    from dpinfer.inference.trace.burn_in import choose_burn_in
 
     statistics = choose_burn_in(0, np.ascontiguousarray(x), np.ascontiguousarray(g), tau).statistics
     problems = CollapsedProblems.build(statistics, coordinate_priors("weak", statistics, RATE), RATE, extra_noise=True)

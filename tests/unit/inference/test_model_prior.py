@@ -6,7 +6,7 @@ from scipy import stats
 from tests.reference import inference_oracles as oracle
 
 from dpinfer.inference import noise_aware_posterior
-from dpinfer.inference.priors import optimum_under_model
+from dpinfer.inference.trace.priors import optimum_under_model
 from dpinfer.models import LinearRegression, LogisticRegression
 from dpinfer.models.bijectors import softplus, softplus_inverse
 from dpinfer.release import Release

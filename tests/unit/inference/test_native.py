@@ -6,7 +6,7 @@ from mpmath import mp, mpf
 from tests.reference import inference_oracles as oracle
 
 from dpinfer.inference import _native
-from dpinfer.inference.statistics import merge_segments
+from dpinfer.inference.trace.statistics import merge_segments
 
 LENGTHS = (1, 2, 3, 7, 63, 64, 65, 255, 256, 257, 1000)
 

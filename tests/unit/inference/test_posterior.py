@@ -10,7 +10,7 @@ from tests.reference import inference_oracles as oracle
 
 from dpinfer.errors import BackendUnavailableError
 from dpinfer.inference import Posterior, TracePrior, noise_aware_posterior
-from dpinfer.inference.mixture import NormalMixtures, ThetaMarginals, gauss_rule
+from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals, gauss_rule
 from dpinfer.models import LinearRegression, LogisticRegression, Model, PoissonRegression
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.release import release_from_arrays
@@ -195,7 +195,7 @@ def test_predictions_of_a_classifier(posterior, rng):
 def test_predictions_do_not_depend_on_the_chunks(posterior, rng, monkeypatch):
     points = rng.normal(size=(37, 1))
     whole = posterior.predict_mean(points)
-    monkeypatch.setattr("dpinfer.inference.prediction._CHUNK_CELLS", 10_000)
+    monkeypatch.setattr("dpinfer.inference.posterior.prediction._CHUNK_CELLS", 10_000)
     np.testing.assert_allclose(posterior.predict_mean(points), whole, rtol=1e-13)
 
 

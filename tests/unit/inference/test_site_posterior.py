@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.inference.sites import site_burn_in
+from dpinfer.inference.sites.posterior import site_burn_in
 from dpinfer.release.site_trace import svec
 
 D, STEPS = 2, 60

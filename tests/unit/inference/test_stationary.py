@@ -6,7 +6,7 @@ from scipy import linalg, stats
 
 import dpinfer as dpi
 from dpinfer.inference import _native
-from dpinfer.inference.stationary import _OK
+from dpinfer.inference.trace.stationary import _OK
 
 KAPPA = 0.3
 WIDTHS = (1, 2, 3, 7, 8, 24, 31, 32, 33, 63, 64, 65)

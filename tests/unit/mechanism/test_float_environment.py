@@ -16,8 +16,13 @@ from dpinfer.accounting import (
     GaussianEvent,
     PoissonSampled,
     SelfComposed,
+    accountant,
     calibrate_noise_multiplier,
+    curve,
     delta_for,
+    gaussian_dp_mu,
+    privacy_curve,
+    zcdp_rho,
 )  # fmt: skip
 from dpinfer.accounting.renyi_filter import RenyiFilter
 from dpinfer.inference._native import tarp_counts
@@ -159,12 +164,21 @@ EVENT = SelfComposed(PoissonSampled(0.01, GaussianEvent(2.0)), 10)
 
 
 def bounds():
+    # Answers are kept; here each is to be computed anew.
+    for kept in (accountant._certify, curve._curve):
+        kept.cache_clear()
+    points = privacy_curve(EVENT)
     filtered = RenyiFilter(1.0, 1e-5).bound(EVENT, Adjacency.ADD_REMOVE)
     return (
         *(dpi.account(EVENT, delta=1e-5, accountant=name).epsilon for name in ("pld", "rdp")),
         dpi.account(GaussianEvent(3.0), delta=1e-5).epsilon,
         delta_for(GaussianEvent(3.0), epsilon=1.0),
         filtered.epsilon,
+        points.deltas.tobytes(),
+        points.delta([0.1, 0.2]).tobytes(),
+        points.true_positive_rate([0.01, 0.3]).tobytes(),
+        gaussian_dp_mu(EVENT, slack=1e-5),
+        zcdp_rho(EVENT),
         calibrate_noise_multiplier(GaussianEvent, target_epsilon=1.0, target_delta=1e-5),
     )
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.accounting import Composed, GaussianEvent, NonPrivateEvent, account, run_event
-from dpinfer.errors import InsecureReleaseError, ReleaseFormatError
+from dpinfer.accounting import Composed, GaussianEvent, Guarantee, NonPrivateEvent, account, accountant, run_event
+from dpinfer.accounting.prv import prv_epsilon
+from dpinfer.errors import InsecureReleaseError, ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.release import NetworkRelease, Part, Release, SiteRelease, load_release
 
@@ -137,14 +138,14 @@ def test_parts_under_another_relation_do_not_compose(release):
 @pytest.mark.parametrize("factor", [0.0, 0.5, 0.9999, 1.02, 3.0, math.inf])
 def test_an_epsilon_that_does_not_follow_is_refused(release, tmp_path, factor):
     wrong = release.epsilon * factor if factor else 0.0
-    with pytest.raises(ValueError, match="certified_epsilon must follow"):
+    with pytest.raises(UnfoundedEpsilonError, match="certified_epsilon must follow"):
         dataclasses.replace(release, certified_epsilon=wrong)
-    with pytest.raises(ValueError, match="certified_epsilon must follow"):
+    with pytest.raises(UnfoundedEpsilonError, match="certified_epsilon must follow"):
         release.replace(certified_epsilon=wrong)
     path = tmp_path / "r"
     release.save(path)
     rewrite(path, lambda document: document["release"].update(certified_epsilon=None if factor > 9 else wrong))
-    with pytest.raises(ReleaseFormatError):
+    with pytest.raises(ReleaseFormatError, match="certified_epsilon must follow from the events"):
         load_release(path)
 
 
@@ -162,7 +163,7 @@ def test_a_file_that_loses_a_part_is_refused(release, tmp_path):
     path = tmp_path / "r"
     release.with_parts(COUNTS).save(path)
     rewrite(path, lambda document: document["release"].update(other_parts=[]))
-    with pytest.raises(ReleaseFormatError):
+    with pytest.raises(ReleaseFormatError, match="certified_epsilon must follow from the events"):
         load_release(path)
 
 
@@ -172,6 +173,24 @@ def test_what_epsilon_follows_from_may_change_and_epsilon_with_it(release):
     assert release.replace(accountant="rdp").epsilon == account(RUN, delta=DELTA, accountant="rdp").epsilon
     assert release.replace(event=NonPrivateEvent()).epsilon == math.inf
     assert release.replace(delta=0.0).epsilon == math.inf
+
+
+def test_loading_does_not_wait_for_the_slow_accountant(tmp_path, monkeypatch):
+    path = tmp_path / "r"
+    release = gradient_trace(accountant="prv")
+    assert release.epsilon == account(RUN, delta=DELTA, accountant="prv").epsilon > gradient_trace().epsilon
+    release.save(path)
+    asked = []
+    accountant._certify.cache_clear()
+    monkeypatch.setattr(accountant, "prv_epsilon", lambda steps, delta: asked.append(1) or prv_epsilon(steps, delta))
+    assert load_release(path).epsilon == release.epsilon
+    assert asked == []
+    # What is below the certified bound, or far above it, is computed again, and refused.
+    for factor in (0.5, 1.5):
+        rewrite(path, lambda document, factor=factor: document["release"].update(certified_epsilon=0.53 * factor))
+        with pytest.raises(ReleaseFormatError, match="'prv' certifies"):
+            load_release(path)
+    assert asked
 
 
 def test_the_event_is_the_traces_own():
@@ -223,6 +242,31 @@ def test_nothing_is_promised_where_something_leaks_or_noise_is_seeded(release):
         _ = both.epsilon
 
 
+def test_a_guarantee_survives_copies_and_plain_data(release):
+    for made in (release, release.with_parts(COUNTS), release.with_leaks(LEAK), release.replace(secure=False)):
+        guarantee = made.guarantee
+        data = json.loads(json.dumps(guarantee.to_dict()))
+        for again in (copy.deepcopy(guarantee), pickle.loads(pickle.dumps(guarantee)), Guarantee.from_dict(data)):
+            assert again == guarantee
+            assert vars(again) == vars(guarantee)
+    data = release.guarantee.to_dict()
+    for change in ({"epsilon": 0.1}, {"epsilon": None}, {"event": GaussianEvent(1.0).to_dict()}):
+        with pytest.raises(UnfoundedEpsilonError):
+            Guarantee.from_dict(data | change)
+    bad = (
+        {"more": 1},
+        {"leaks": "x"},
+        {"secure": 1},
+        {"delta": 2.0},
+        {"adjacency": "x"},
+        {"accountant": "x"},
+        {"event": 3},
+    )
+    for change in (*bad, {"epsilon": "1"}, {"released": None}):
+        with pytest.raises((TypeError, ValueError)):
+            Guarantee.from_dict(data | change)
+
+
 def test_what_is_computed_from_a_release_states_the_same():
     release = gradient_trace().with_parts(COUNTS).with_leaks(LEAK)
     posterior = noise_aware_posterior(release, method="averaged", burn_in=5)
@@ -231,6 +275,16 @@ def test_what_is_computed_from_a_release_states_the_same():
     assert posterior.guarantee.leaks == (LEAK,)
     clean = noise_aware_posterior(gradient_trace(), method="averaged", burn_in=5)
     assert "membership attack with 1% false positives: at most" in str(clean.summary())
+
+
+def test_moments_that_no_part_accounts_for_are_named():
+    model = dpi.models.LogisticRegression(
+        1, feature_names=("age",), feature_moments=np.eye(2), feature_moments_known=True
+    )
+    release = gradient_trace(names=("age", "intercept"), model_spec=model.to_dict())
+    assert "the whole trace (given its model's feature moments, taken as public) and for" in release.guarantee
+    assert "taken as public" not in release.with_parts(COUNTS).guarantee
+    assert "taken as public" not in gradient_trace().guarantee
 
 
 def test_files_of_the_first_version_are_read(tmp_path):
@@ -254,6 +308,15 @@ def test_files_of_the_first_version_are_read(tmp_path):
     gradient_trace(names=("age", "intercept"), model_spec=model.to_dict()).save(path)
     rewrite(path, age)
     assert "did not count the shares" in load_release(path).guarantee
+
+
+def test_a_file_cannot_make_loading_account_for_ever(tmp_path):
+    path = tmp_path / "r"
+    gradient_trace().save(path)
+    many = [Part("counts", run_event(1.0 + 1e-6 * n, 0.1, 7), "add_remove").to_dict() for n in range(200)]
+    rewrite(path, lambda document: document["release"].update(other_parts=many))
+    with pytest.raises(ReleaseFormatError, match="more private parts than"):
+        load_release(path)
 
 
 def test_damaged_parts_are_refused(tmp_path):

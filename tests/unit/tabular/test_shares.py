@@ -1,5 +1,6 @@
 """Released shares: exact counts, one record's influence, the noise's law, one budget with the run, the ledger."""
 
+import dataclasses
 import math
 import pickle
 
@@ -101,7 +102,10 @@ def test_the_two_meet_one_target_together():
     plan = plan_with_shares(**target, budget_share=0.1)
     counts = GaussianEvent(plan.noise_multiplier)
     bound = dpi.account(Composed((counts, plan.run.event)), delta=1e-5)
-    assert bound.epsilon == plan.epsilon
+    assert bound.epsilon == plan.epsilon == plan.guarantee.epsilon
+    assert plan.event == Composed((counts, plan.run.event))
+    with pytest.raises(ValueError, match="epsilon must follow"):
+        dataclasses.replace(plan, epsilon=plan.run.epsilon)
     assert 0.999 * 0.7 < plan.epsilon <= 0.7
     assert plan.run.epsilon < plan.epsilon
     alone = dpi.plan_privacy(**target)

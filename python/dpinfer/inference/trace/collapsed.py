@@ -1,17 +1,18 @@
 """The collapsed posterior of each coordinate: its dimensionless statement, its log density, its quadrature nodes."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
-from dpinfer.inference.priors import CoordinatePriors
-from dpinfer.inference.statistics import TraceStatistics
+from dpinfer.inference.trace.priors import CoordinatePriors
+from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
-__all__ = ["CollapsedProblems", "Nodes", "SideRegression", "collapsed_nodes"]
+__all__ = ["CollapsedProblems", "Nodes", "SideRegression", "collapsed_nodes", "solved_nodes"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -36,6 +37,43 @@ class SideRegression:
     slope: FloatArray
     precision: FloatArray
     residual: FloatArray
+
+
+class ProblemColumns(NamedTuple):
+    """The dimensionless numbers of k problems, (k,) each, in the order of the kernel's ``CollapsedProblem``.
+
+    Parameters
+    ----------
+    n_steps, slope_score, residual, mean_score : arrays
+        n, the least-squares slope in standard errors, the residual sum in tau**2, the mean gradient in its error.
+    optimum_offset, optimum_scale : arrays
+        Mean position less the prior's location, and the prior's scale, in spreads D.
+    hessian_unit : array
+        se / kappa.
+    wide_scale, wide_power, raw_loc, raw_scale : arrays
+        The prior of beta; see :class:`dpinfer.inference.trace.priors.CoordinatePriors`.
+    extra_noise : array
+        0: nu = 1.
+    side_count, side_score, side_precision, side_residual : arrays
+        The side regression of beta; count 0 where there is none.
+    """
+
+    n_steps: FloatArray
+    slope_score: FloatArray
+    residual: FloatArray
+    mean_score: FloatArray
+    optimum_offset: FloatArray
+    optimum_scale: FloatArray
+    hessian_unit: FloatArray
+    wide_scale: FloatArray
+    wide_power: FloatArray
+    raw_loc: FloatArray
+    raw_scale: FloatArray
+    extra_noise: FloatArray
+    side_count: FloatArray
+    side_score: FloatArray
+    side_precision: FloatArray
+    side_residual: FloatArray
 
 
 @dataclass(frozen=True)
@@ -81,35 +119,47 @@ class CollapsedProblems:
         side : SideRegression, optional
         """
         unit = statistics.slope_stderr / sample_rate
-        width = unit.shape[0]
-        table = np.zeros((width, 16))
-        table[:, 0] = statistics.count
-        table[:, 1] = statistics.slope_score
-        table[:, 2] = statistics.residual
-        table[:, 3] = statistics.mean_score
-        table[:, 4] = (statistics.position_mean - priors.optimum_loc) / statistics.spread
-        table[:, 5] = priors.optimum_scale / statistics.spread
-        table[:, 6] = unit
-        table[:, 7] = priors.wide_scale / unit
-        table[:, 8] = priors.wide_power
-        table[:, 9] = priors.raw_loc
-        table[:, 10] = priors.raw_scale
-        table[:, 11] = float(extra_noise)
-        if side is not None:
-            table[:, 12] = side.count
-            table[:, 13] = side.slope / unit
-            table[:, 14] = side.precision * unit**2
-            table[:, 15] = side.residual
+        zero = np.zeros_like(unit)
+        columns = ProblemColumns(
+            n_steps=zero + statistics.count,
+            slope_score=statistics.slope_score,
+            residual=statistics.residual,
+            mean_score=statistics.mean_score,
+            optimum_offset=(statistics.position_mean - priors.optimum_loc) / statistics.spread,
+            optimum_scale=priors.optimum_scale / statistics.spread,
+            hessian_unit=unit,
+            wide_scale=priors.wide_scale / unit,
+            wide_power=priors.wide_power,
+            raw_loc=priors.raw_loc,
+            raw_scale=priors.raw_scale,
+            extra_noise=zero + float(extra_noise),
+            side_count=zero if side is None else zero + side.count,
+            side_score=zero if side is None else side.slope / unit,
+            side_precision=zero if side is None else side.precision * unit**2,
+            side_residual=zero if side is None else side.residual,
+        )
+        table = np.stack(columns, axis=1)
         return cls(table, statistics.position_mean, statistics.spread, unit)
+
+    @property
+    def columns(self) -> ProblemColumns:
+        """The columns of the table."""
+        return ProblemColumns(*self.table.T)
 
     @property
     def extra_noise(self) -> bool:
         """Whether nu is unknown."""
-        return bool(self.table[0, 11] > 0.0)
+        return bool(self.columns.extra_noise[0] > 0.0)
 
     def log_prior_slope(self, beta: FloatArray) -> FloatArray:
         """Return the log prior density of beta, up to a constant; beta (..., k)."""
-        wide_scale, power, raw_loc, raw_scale = (self.table[:, field] for field in range(7, 11))
+        columns = self.columns
+        wide_scale, power, raw_loc, raw_scale = (
+            columns.wide_scale,
+            columns.wide_power,
+            columns.raw_loc,
+            columns.raw_scale,
+        )
         hessian = self.hessian_unit * beta
         with np.errstate(divide="ignore", invalid="ignore"):
             wide = (power - 1.0) * np.log(beta) - 0.5 * (beta / np.where(wide_scale > 0.0, wide_scale, 1.0)) ** 2
@@ -124,7 +174,7 @@ class CollapsedProblems:
         The Jacobians of both variables and the half-Cauchy prior of omega / tau = sinh(w) are in it; the optimum is
         integrated out.
         """
-        count, score, residual, mean_score, offset, scale = (self.table[:, field] for field in range(6))
+        count, score, residual, mean_score, offset, scale, *_ = self.columns
         beta = softplus(y)
         log_cosh = np.logaddexp(w, -np.asarray(w)) - np.log(2.0)
         nu = np.exp(2.0 * log_cosh)
@@ -135,7 +185,7 @@ class CollapsedProblems:
 
     def joint_log_density(self, delta: FloatArray, beta: FloatArray, nu: FloatArray) -> FloatArray:
         """Return log p(trace, delta, beta, nu), density in (delta, beta, omega), up to a constant; all (..., k)."""
-        count, score, residual, mean_score, offset, scale = (self.table[:, field] for field in range(6))
+        count, score, residual, mean_score, offset, scale, *_ = self.columns
         fit = (residual + (beta - score) ** 2 + (mean_score + beta * delta) ** 2) / nu
         prior = ((delta + offset) / scale) ** 2
         noise = (0.5 * count + 1.0) * np.log(nu) if self.extra_noise else 0.0
@@ -143,7 +193,7 @@ class CollapsedProblems:
 
     def optimum_given(self, beta: FloatArray, nu: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean and variance of the optimum given (beta, nu), in its own units; beta and nu (..., k)."""
-        mean_score, offset, scale = self.table[:, 3], self.table[:, 4], self.table[:, 5]
+        _, _, _, mean_score, offset, scale, *_ = self.columns
         variance = 1.0 / (beta**2 / nu + scale**-2.0)
         mean = -(beta * mean_score / nu + offset * scale**-2.0) * variance
         return self.position_mean + self.spread * mean, self.spread**2 * variance
@@ -181,6 +231,40 @@ class Nodes:
         """Repeat (k,) values at the nodes."""
         return np.repeat(per_coordinate, np.diff(self.offsets))
 
+    def replaced(
+        self,
+        where: npt.NDArray[np.bool_],
+        *,
+        hessian: FloatArray | float,
+        inflation: FloatArray | float,
+        mean: FloatArray,
+        variance: FloatArray,
+    ) -> "Nodes":
+        """Return nodes in which some coordinates have a single node.
+
+        Parameters
+        ----------
+        where : (k,) bool array
+        hessian, inflation, mean, variance : arrays, one entry for each such coordinate
+        """
+        old = ~np.repeat(where, np.diff(self.offsets))
+        sizes = np.where(where, 1, np.diff(self.offsets))
+        fresh = np.repeat(where, sizes)
+
+        def column(values: FloatArray, new: FloatArray | float) -> FloatArray:
+            result = np.empty(fresh.size)
+            result[fresh], result[~fresh] = new, values[old]
+            return result
+
+        return Nodes(
+            np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+            column(self.hessian, hessian),
+            column(self.inflation, inflation),
+            column(self.weight, 1.0),
+            column(self.mean, mean),
+            column(self.variance, variance),
+        )
+
 
 def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_threads: int = 0) -> Nodes:
     """Integrate the collapsed posteriors by quadrature.
@@ -208,19 +292,39 @@ def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_th
     -----
     The trapezoid rule for analytic functions: Trefethen and Weideman (2014), SIAM Review 56, 385-458.
     """
-    offsets, cells, converged = _native.collapsed_posteriors(problems.table, n_threads)
-    if not np.all(converged):
-        name = names[int(np.argmin(converged))]
+    nodes, solved = solved_nodes(problems, n_threads=n_threads)
+    if not np.all(solved):
+        name = names[int(np.argmin(solved))]
         raise NumericalError(
             f"the quadrature over the Hessian of {name!r} did not converge: its prior and its trace contradict each "
             "other beyond what double precision resolves"
         )
+    return nodes
+
+
+def solved_nodes(problems: CollapsedProblems, *, n_threads: int = 0) -> tuple[Nodes, npt.NDArray[np.bool_]]:
+    """Integrate the collapsed posteriors, and say for which coordinates that worked.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    problems : CollapsedProblems
+    n_threads : int
+
+    Returns
+    -------
+    nodes : Nodes
+        Of no use for coordinates that are not solved.
+    solved : (k,) bool array
+    """
+    offsets, cells, converged = _native.collapsed_posteriors(problems.table, n_threads)
     nodes = Nodes(offsets, *cells)
     sizes = np.diff(offsets)
     unit, mean, spread = (
         np.repeat(values, sizes) for values in (problems.hessian_unit, problems.position_mean, problems.spread)
     )
-    return Nodes(
+    moved = Nodes(
         offsets,
         unit * nodes.hessian,
         nodes.inflation,
@@ -228,3 +332,4 @@ def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_th
         mean + spread * nodes.mean,
         spread**2 * nodes.variance,
     )
+    return moved, converged

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import BackendUnavailableError, NumericalError
-from dpinfer.inference.collapsed import CollapsedProblems, Nodes
-from dpinfer.inference.mcmc import nodes_from_draws
+from dpinfer.inference.samplers.ensemble import nodes_from_draws
+from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
 __all__ = ["nuts_nodes"]
@@ -85,17 +85,18 @@ def nuts_nodes(
             "method='nuts' needs NumPyro: install the extra with pip install 'dpinfer[nuts]', or use method='exact'"
         ) from error
     k = problems.spread.shape[0]
-    table = problems.table
-    score, offset, scale = table[:, 1], table[:, 4], table[:, 5]
-    wide_scale, power, raw_loc, raw_scale = (table[:, field] for field in range(7, 11))
+    columns = problems.columns
+    score, offset, scale = columns.slope_score, columns.optimum_offset, columns.optimum_scale
     unit = problems.hessian_unit
 
     def log_prior(beta: Any) -> Any:
         hessian = unit * beta
         large = hessian > 35.0
         raw = jnp.where(large, hessian, jnp.log(jnp.expm1(jnp.where(large, 1.0, hessian))))
-        normal = -0.5 * ((raw - raw_loc) / raw_scale) ** 2 - jnp.log(-jnp.expm1(-hessian))
-        wide = (power - 1.0) * jnp.log(beta) - 0.5 * (beta / np.where(wide_scale > 0.0, wide_scale, 1.0)) ** 2
+        normal = -0.5 * ((raw - columns.raw_loc) / columns.raw_scale) ** 2 - jnp.log(-jnp.expm1(-hessian))
+        wide_scale = columns.wide_scale
+        wide = (columns.wide_power - 1.0) * jnp.log(beta)
+        wide = wide - 0.5 * (beta / np.where(wide_scale > 0.0, wide_scale, 1.0)) ** 2
         return jnp.where(wide_scale > 0.0, wide, normal)
 
     def model(x: Any, g: Any, tau: Any) -> None:
@@ -113,11 +114,11 @@ def nuts_nodes(
     enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
     likely = np.where(score > 0.0, 0.5 * (score + np.hypot(score, 2.0)), 2.0 / (np.hypot(score, 2.0) - score))
     initial = {
-        "delta": -table[:, 3] * likely / (likely**2 + scale**-2.0),
+        "delta": -columns.mean_score * likely / (likely**2 + scale**-2.0),
         "y": softplus_inverse(likely),
     }
     if problems.extra_noise:
-        initial["omega"] = np.sqrt(np.maximum(table[:, 2] / table[:, 0] - 1.0, 0.0)) + table[:, 0] ** -0.25
+        initial["omega"] = np.sqrt(np.maximum(columns.residual / columns.n_steps - 1.0, 0.0)) + columns.n_steps**-0.25
     with enable_x64(True):
         kernel = NUTS(model, init_strategy=numpyro.infer.init_to_value(values=initial))
         sampler = MCMC(kernel, num_warmup=n_warmup, num_samples=n_samples, progress_bar=progress)

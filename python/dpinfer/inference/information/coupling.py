@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from dpinfer.inference.information import InformationTrace
+from dpinfer.inference.information.under_model import InformationTrace
 
 __all__ = ["coupling_pvalue"]
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from dpinfer.accounting import Guarantee
 
 if TYPE_CHECKING:
-    from dpinfer.inference.posterior import Posterior
+    from dpinfer.inference.posterior.posterior import Posterior
 
 __all__ = ["PosteriorSummary", "VarianceDecomposition", "summarise"]
 
@@ -141,7 +141,11 @@ def _flags(posterior: "Posterior") -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return a flag per parameter and warnings about the whole."""
     n, diagnostics = posterior.n_params, posterior.diagnostics
     marks: list[list[str]] = [[] for _ in range(n)]
-    warnings = []
+    warnings: list[str] = []
+    if "fallback" in diagnostics:
+        warnings.append(diagnostics["fallback"])
+    if "prior_only" in diagnostics:
+        _mark(marks, diagnostics["prior_only"], "prior only")
     score = diagnostics.get("slope_score")
     ratio = diagnostics.get("noise_ratio")
     pvalue = diagnostics.get("linearity_pvalue")

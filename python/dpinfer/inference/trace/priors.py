@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array
-from dpinfer.inference.statistics import TraceStatistics
+from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.models import Model
 from dpinfer.models.bijectors import softplus_inverse
 

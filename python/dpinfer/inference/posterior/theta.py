@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.collapsed import Nodes
-from dpinfer.inference.mixture import NormalMixtures, ThetaMarginals
+from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals
+from dpinfer.inference.trace.collapsed import Nodes
 from dpinfer.models.bijectors import softplus
 
 __all__ = ["DrawnTheta", "IndependentTheta", "ThetaDistribution", "VarianceParts"]

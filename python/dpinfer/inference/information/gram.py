@@ -8,15 +8,15 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer.errors import NumericalError
-from dpinfer.inference.information import (
+from dpinfer.inference.information.under_model import (
     InformationTrace,
     information_draws,
     information_mode,
     weights_given_information,
 )
-from dpinfer.inference.theta import DrawnTheta, VarianceParts
-from dpinfer.inference.tied import FisherRun
-from dpinfer.inference.variance import VarianceSlope
+from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.scales.fisher import FisherRun
+from dpinfer.inference.scales.noise_variance import VarianceSlope
 from dpinfer.models import LinearRegression, dispersion_clipping
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 from dpinfer.release import Release
@@ -198,7 +198,7 @@ def gram_posterior(
     trace : GramTrace
     model : LinearRegression
     n_draws, n_warmup, seed, check_convergence, report
-        As in :func:`dpinfer.inference.information.information_draws`.
+        As in :func:`dpinfer.inference.information.under_model.information_draws`.
 
     Returns
     -------

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Guarantee
-from dpinfer.inference.mixture import gauss_hermite
-from dpinfer.inference.parameter_space import ParameterSpace
-from dpinfer.inference.prediction import predictive_mean, require_classifier, require_glm
-from dpinfer.inference.summary import PosteriorSummary, VarianceDecomposition, summarise
-from dpinfer.inference.theta import ThetaDistribution
+from dpinfer.inference.posterior.mixture import gauss_hermite
+from dpinfer.inference.posterior.parameter_space import ParameterSpace
+from dpinfer.inference.posterior.prediction import predictive_mean, require_classifier, require_glm
+from dpinfer.inference.posterior.summary import PosteriorSummary, VarianceDecomposition, summarise
+from dpinfer.inference.posterior.theta import ThetaDistribution
 from dpinfer.models import Model
 
 __all__ = ["Posterior"]
@@ -325,7 +325,7 @@ class Posterior:
         BackendUnavailableError
             If ArviZ is not installed (the extra ``dpinfer[arviz]``).
         """
-        from dpinfer.inference.arviz_export import to_arviz
+        from dpinfer.inference.posterior.arviz_export import to_arviz
 
         return to_arviz(self, n_samples=n_samples, n_chains=n_chains, seed=seed)
 

@@ -8,9 +8,9 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer._validate import check_integer, check_interval
-from dpinfer.inference.statistics import TraceStatistics, merge_segments, segment_statistics
+from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments, segment_statistics
 
-__all__ = ["BurnIn", "choose_burn_in"]
+__all__ = ["MIN_STEPS", "BurnIn", "choose_burn_in", "parse_burn_in"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -19,7 +19,7 @@ FALSE_POSITIVE_RATE = 0.01
 _BLOCKS = 64
 _FEWEST_BLOCKS = 16
 _CANDIDATES = (0, 1, 2, 4, 8, 16, 24, 32)
-_MIN_STEPS = 2
+MIN_STEPS = 2
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def choose_burn_in(
     """
     steps = positions.shape[0]
     watched = positions.shape[1] if watched is None else watched
-    start = _parse(burn_in, steps)
+    start = parse_burn_in(burn_in, steps)
     used = steps - (start or 0)
     blocks = min(_BLOCKS, used // 2) if used >= _FEWEST_BLOCKS else 1
     boundaries = np.linspace(start or 0, steps, blocks + 1).astype(np.int64)
@@ -123,20 +123,34 @@ def choose_burn_in(
     return result(half, special.chdtrc(blocks - half, later))
 
 
-def _parse(burn_in: str | float | int, steps: int) -> int | None:
-    """Return the number of steps asked for, or None for "auto"."""
+def parse_burn_in(burn_in: str | float | int, steps: int | None, *, least: int = MIN_STEPS) -> int | None:
+    """Return the number of steps left out, or None for "auto".
+
+    Parameters
+    ----------
+    burn_in : "auto", float in [0, 1), or int
+    steps : int or None
+        T; None when it is not known yet: then only `burn_in` itself is checked.
+    least : int
+        Steps that must remain.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `burn_in` is none of these or leaves too few steps.
+    """
     start: int | None
     if isinstance(burn_in, str):
         if burn_in != "auto":
             raise ValueError(f"burn_in must be 'auto', a share of the steps or a number of steps, got {burn_in!r}")
         start = None
     elif isinstance(burn_in, (float, np.floating)):
-        start = math.floor(check_interval("burn_in", burn_in, 0.0, 1.0, low_open=False) * steps)
+        start = math.floor(check_interval("burn_in", burn_in, 0.0, 1.0, low_open=False) * (steps or 0))
     else:
         start = check_integer("burn_in", burn_in, 0)
-    if steps - (start or 0) < _MIN_STEPS:
+    if steps is not None and steps - (start or 0) < least:
         raise ValueError(
-            f"burn_in must leave at least {_MIN_STEPS} of the release's {steps} steps, got {burn_in!r}; "
+            f"burn_in must leave at least {least} of the release's {steps} steps, got {burn_in!r}; "
             "a trace model needs more"
         )
     return start

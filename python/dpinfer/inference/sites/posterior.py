@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_integer, check_interval
-from dpinfer.inference.posterior import Posterior
-from dpinfer.inference.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.models import Model, model_from_dict
 from dpinfer.release import SiteRelease
 from dpinfer.release.site_trace import smat

@@ -1,20 +1,21 @@
 """From a release to a posterior with a full Hessian: under flat priors of its rows, or under the model's own prior."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.burn_in import BurnIn
-from dpinfer.inference.coupling import coupling_pvalue
-from dpinfer.inference.full_hessian import full_hessian_posterior, row_regressions
-from dpinfer.inference.gram import GramTrace, gram_posterior
-from dpinfer.inference.information import InformationTrace, information_posterior
-from dpinfer.inference.posterior import Posterior
-from dpinfer.inference.tied import FisherRun
-from dpinfer.inference.trace_checks import check_statistics
-from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model
+from dpinfer.inference.analysis import Analysis
+from dpinfer.inference.information.coupling import coupling_pvalue
+from dpinfer.inference.information.gram import GramTrace, gram_posterior
+from dpinfer.inference.information.rows import full_hessian_posterior, row_regressions
+from dpinfer.inference.information.under_model import InformationTrace, information_posterior
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.scales.fisher import FisherRun
+from dpinfer.inference.trace.burn_in import BurnIn
+from dpinfer.inference.trace.checks import check_statistics
+from dpinfer.models import GeneralizedLinearModel, LinearRegression
+from dpinfer.recipes import GradientSettings
 from dpinfer.release import Release
 
 __all__ = [
@@ -25,9 +26,7 @@ __all__ = [
     "features_coupled",
     "flat_full_posterior",
     "gram_full_posterior",
-    "has_model_hessian",
     "model_full_posterior",
-    "suits_model_hessian",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -38,34 +37,11 @@ COUPLING_LEVEL = 0.01
 
 _FLAT_DRAWS = 1000
 _MODEL_DRAWS, _MODEL_WARMUP = 200, 100
-_LARGEST_MODEL = 200
-
-
-def has_model_hessian(model: Model | None) -> bool:
-    """Return whether the model says what to expect of its full Hessian, and is small enough for it."""
-    return isinstance(model, GeneralizedLinearModel) and not model.has_dispersion and model.n_params <= _LARGEST_MODEL
-
-
-def suits_model_hessian(release: Release, model: Model | None) -> bool:
-    """Return whether the release has a full Hessian under its model.
-
-    See :func:`model_full_posterior`, and :func:`gram_full_posterior` for linear regression.
-    """
-    if not isinstance(model, GeneralizedLinearModel) or model.n_params > _LARGEST_MODEL:
-        return False
-    if release.n_records is None or release.gradient != "reparameterised":
-        return False
-    if not isinstance(model, LinearRegression):
-        return has_model_hessian(model) and release.noise_stddev.ndim == 1
-    noise = np.atleast_2d(release.noise_stddev)[:, : model.n_coef]
-    return release.family == "mean_field" and bool(
-        np.allclose(noise * noise[0, 0], noise[:, :1] * noise[0], rtol=1e-9, atol=0.0)
-    )
 
 
 def _fisher_run(release: Release, model: LinearRegression) -> FisherRun | None:
     """Return the settings of a Fisher-scaled release, None for another."""
-    return FisherRun.from_release(release, model) if release.settings.get("scaling") == "fisher" else None
+    return FisherRun.from_release(release, model) if GradientSettings.of_release(release).fisher else None
 
 
 def features_coupled(release: Release, model: LinearRegression) -> float:
@@ -76,13 +52,13 @@ def features_coupled(release: Release, model: LinearRegression) -> float:
     Parameters
     ----------
     release : Release
-        For which :func:`suits_model_hessian` holds.
+        Whose facts say that it has a full Hessian under its model.
     model : LinearRegression
 
     Notes
     -----
     From a tenth of the steps on: earlier ones are clipped more than the model expects at the optimum, later ones move
-    little.  See :func:`dpinfer.inference.coupling.coupling_pvalue`.
+    little.  See :func:`dpinfer.inference.information.coupling.coupling_pvalue`.
     """
     declared = np.diag(model.design_moments)
     if np.any(np.abs(model.design_moments - np.diag(declared)) > 1e-9 * np.sqrt(np.outer(declared, declared))):
@@ -92,20 +68,19 @@ def features_coupled(release: Release, model: LinearRegression) -> float:
     return coupling_pvalue(trace.at(trace.variance.residual), trace.clip_slope * trace.n_records * declared)
 
 
-def coupling_findings(release: Release, model: Model | None) -> tuple[dict[str, float], str]:
+def coupling_findings(analysis: Analysis) -> tuple[dict[str, float], str]:
     """Return ``coupling_pvalue`` for the diagnostics of a diagonal posterior, and what to add to its verdict.
 
     **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------
-    release : Release
-    model : Model or None
-        Other than of linear regression: nothing is found.
+    analysis : Analysis
+        Of a model other than linear regression: nothing is found.
     """
-    if not isinstance(model, LinearRegression) or not suits_model_hessian(release, model):
+    if not isinstance(analysis.model, LinearRegression) or not analysis.facts.has_model_hessian:
         return {}, ""
-    pvalue = features_coupled(release, model)
+    pvalue = features_coupled(analysis.release, analysis.model)
     finding = (
         " Features are correlated, as declared or as the trace shows: intervals with a diagonal Hessian do not hold; "
         "use hessian='full'."
@@ -113,32 +88,16 @@ def coupling_findings(release: Release, model: Model | None) -> tuple[dict[str, 
     return {"coupling_pvalue": pvalue}, finding if pvalue < COUPLING_LEVEL else ""
 
 
-def flat_full_posterior(
-    release: Release,
-    start: BurnIn,
-    *,
-    extra_noise: bool,
-    seed: int,
-    n_threads: int,
-    common: dict[str, Any],
-    n_samples: int = _FLAT_DRAWS,
-) -> Posterior:
+def flat_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     """Regress every gradient coordinate on all positions, with flat priors, and draw from the result.
 
     **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------
-    release : Release
+    analysis : Analysis
     start : BurnIn
         Which steps are used.
-    extra_noise : bool
-    seed : int
-    n_threads : int
-    common : dict
-        Fields of the :class:`Posterior` that the caller knows.
-    n_samples : int
-        Draws of the Hessian.
 
     Returns
     -------
@@ -149,22 +108,20 @@ def flat_full_posterior(
     NumericalError
         If the trace does not identify a full Hessian.
     """
-    positions, gradients = release.positions[start.start :], release.noisy_gradients[start.start :]
-    noise = release.noise_stddev if release.noise_stddev.ndim == 1 else release.noise_stddev[start.start :]
-    rows = row_regressions(positions, gradients, noise, n_threads=n_threads)
+    release, request = analysis.release, analysis.request
+    rows = row_regressions(*analysis.steps(start.start), n_threads=request.threads)
     result = full_hessian_posterior(
         rows,
         sample_rate=release.sample_rate,
         n_params=release.n_params,
         family=release.family,
         aligned=release.gradient == "aligned",
-        extra_noise=extra_noise,
-        n_draws=n_samples,
-        seed=seed,
+        extra_noise=bool(request.extra_noise),
+        n_draws=_FLAT_DRAWS if request.n_samples is None else request.n_samples,
+        seed=request.seed,
     )
     score = np.diag(rows.coefficients) / (rows.stddev * np.sqrt(_inverse_gram_diagonal(rows.factor)))
-    return Posterior(
-        **common,
+    return analysis.posterior(
         burn_in=start.start,
         optimum_names=release.gradient_names,
         optimum_mean=result.optimum_mean,
@@ -175,7 +132,7 @@ def flat_full_posterior(
         diagnostics={
             "noise_ratio": result.noise_ratio,
             "slope_score": score,
-            "n_steps_used": positions.shape[0],
+            "n_steps_used": release.n_steps - start.start,
             "effective_weight": rows.stddev**2 / rows.intercept_variance,
             "burn_in_holds": start.holds,
             "verdict": check_statistics(start.statistics, start.linearity_pvalue, release.gradient_names).verdict,
@@ -184,35 +141,17 @@ def flat_full_posterior(
     )
 
 
-def model_full_posterior(
-    release: Release,
-    start: BurnIn,
-    *,
-    seed: int,
-    check_convergence: bool,
-    report: Callable[[int, int], object],
-    common: dict[str, Any],
-    n_samples: int = _MODEL_DRAWS,
-    n_warmup: int = _MODEL_WARMUP,
-) -> Posterior:
+def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     """Integrate over the information matrix of a generalised linear model, given the trace and the model's priors.
 
     **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------
-    release : Release
-        For which :func:`suits_model_hessian` holds.
+    analysis : Analysis
+        Whose facts say that it has a full Hessian under its model.
     start : BurnIn
         Which steps are used.
-    seed : int
-    check_convergence : bool
-    report : callable
-        Gets (done, total).
-    common : dict
-        Fields of the :class:`Posterior` that the caller knows.
-    n_samples, n_warmup : int
-        Kept and dropped draws of the information matrix.
 
     Returns
     -------
@@ -225,10 +164,11 @@ def model_full_posterior(
 
     Notes
     -----
-    See :func:`dpinfer.inference.information.information_posterior`.  The information is expected to be N times that of
-    one record under the public moments of the features, its curvature that at the prior's weights.
+    See :func:`dpinfer.inference.information.under_model.information_posterior`.  The information is expected to be N
+    times that of one record under the public moments of the features, its curvature that at the prior's weights.
     """
-    model: GeneralizedLinearModel = common["model"]
+    release = analysis.release
+    model = cast(GeneralizedLinearModel, analysis.model)
     n, steps = release.n_params, slice(start.start, None)
     positions, gradients = release.positions[steps, :n], release.noisy_gradients[steps, :n]
     variance = model.prior_scale**2
@@ -244,19 +184,14 @@ def model_full_posterior(
         float(release.n_records or 0) * model.expected_information(),
         prior_variance=variance,
         moments_known=model.feature_moments_known,
-        n_draws=n_samples,
-        n_warmup=n_warmup,
-        seed=seed,
-        check_convergence=check_convergence,
-        report=report,
+        **_sampling(analysis),
     )
     names = release.gradient_names[:n]
     fitted = release.sample_rate * (positions - trace.position_mean) @ result.hessian_mean
     residual = gradients - gradients.mean(axis=0) - fitted
     diagonal = np.diag(result.hessian_mean)
     checked = start.statistics.take(slice(0, n))
-    return Posterior(
-        **common,
+    return analysis.posterior(
         burn_in=start.start,
         optimum_names=names,
         optimum_mean=result.optimum_mean,
@@ -277,30 +212,18 @@ def model_full_posterior(
     )
 
 
-def gram_full_posterior(
-    release: Release,
-    start: BurnIn,
-    *,
-    seed: int,
-    check_convergence: bool,
-    report: Callable[[int, int], object],
-    common: dict[str, Any],
-    n_samples: int = _MODEL_DRAWS,
-    n_warmup: int = _MODEL_WARMUP,
-) -> Posterior:
+def gram_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     """Integrate over the Gram matrix of the features of a linear regression, given the trace and the model's priors.
 
     **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------
-    release : Release
-        For which :func:`suits_model_hessian` holds.
+    analysis : Analysis
+        Whose facts say that it has a full Hessian under its model.
     start : BurnIn
         Which steps are used for the weights; the noise variance, at first inflated by the weights' distance, takes none
         of the first half.
-    seed, check_convergence, report, common, n_samples, n_warmup
-        As in :func:`model_full_posterior`.
 
     Returns
     -------
@@ -313,9 +236,10 @@ def gram_full_posterior(
 
     Notes
     -----
-    See :func:`dpinfer.inference.gram.gram_posterior`.
+    See :func:`dpinfer.inference.information.gram.gram_posterior`.
     """
-    model: LinearRegression = common["model"]
+    release = analysis.release
+    model = cast(LinearRegression, analysis.model)
     n = release.n_params
     run = _fisher_run(release, model)
     variance_start = max(start.start, int(_VARIANCE_BURN_IN * release.n_steps))
@@ -323,11 +247,7 @@ def gram_full_posterior(
     result = gram_posterior(
         trace,
         model,
-        n_draws=n_samples,
-        n_warmup=n_warmup,
-        seed=seed,
-        check_convergence=check_convergence,
-        report=report,
+        **_sampling(analysis),
     )
     names = release.gradient_names[:n]
     checked = start.statistics.take(slice(0, n))
@@ -335,8 +255,7 @@ def gram_full_posterior(
     if run is not None:
         centre = result.optimum_mean[None, :]
         added["expected_clipped_share"] = float(np.asarray(run.expected(centre).clipped_share)[0])
-    return Posterior(
-        **common,
+    return analysis.posterior(
         burn_in=start.start,
         optimum_names=names,
         optimum_mean=result.optimum_mean,
@@ -357,6 +276,18 @@ def gram_full_posterior(
             **added,
         },
     )
+
+
+def _sampling(analysis: Analysis) -> dict[str, Any]:
+    """Return the settings of the draws of the information matrix."""
+    request = analysis.request
+    return {
+        "n_draws": _MODEL_DRAWS if request.n_samples is None else request.n_samples,
+        "n_warmup": _MODEL_WARMUP if request.n_warmup is None else request.n_warmup,
+        "seed": request.seed,
+        "check_convergence": bool(request.check_convergence),
+        "report": analysis.report,
+    }
 
 
 def _inverse_gram_diagonal(factor: FloatArray) -> FloatArray:

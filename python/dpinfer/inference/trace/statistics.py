@@ -88,15 +88,20 @@ class TraceStatistics:
             ),
         )
 
+    @property
+    def moving(self) -> npt.NDArray[np.bool_]:
+        """Coordinates that move, (k,): of the others no slope can be learnt."""
+        return np.asarray(self.spread > 1e-12 * np.abs(self.position_mean))
+
     def check_moving(self, names: tuple[str, ...]) -> None:
-        """Raise when a coordinate never moves, for then no slope can be learnt from it.
+        """Raise when a coordinate never moves.
 
         Raises
         ------
         NumericalError
             Naming the first such coordinate.
         """
-        still = ~(self.spread > 1e-12 * np.abs(self.position_mean))
+        still = ~self.moving
         if np.any(still):
             name = names[int(np.argmax(still))]
             raise NumericalError(

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
-from dpinfer.inference.collapsed import CollapsedProblems, Nodes
-from dpinfer.inference.mixture import gauss_hermite
+from dpinfer.inference.posterior.mixture import gauss_hermite
+from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 
 __all__ = ["LaplacePosterior", "laplace_posterior"]

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from dpinfer.inference.statistics import TraceStatistics
+from dpinfer.inference.trace.statistics import TraceStatistics
 
 __all__ = ["FALSE_POSITIVE_RATE", "TraceCheck", "check_statistics"]
 
@@ -171,7 +171,7 @@ def check_statistics(
     statistics : TraceStatistics
         Of k coordinates.
     linearity_pvalue : (m,) array, m <= k
-        From :func:`dpinfer.inference.burn_in.choose_burn_in`.
+        From :func:`dpinfer.inference.trace.burn_in.choose_burn_in`.
     names : tuple of k str
     slope_score : (k,) array, optional
         Where more than these gradients tell the Hessian; that of `statistics` by default.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.collapsed import Nodes
+from dpinfer.inference.trace.collapsed import Nodes
 from dpinfer.models import DispersionClipping, LinearRegression
 from dpinfer.models.bijectors import softplus_inverse
 
@@ -90,14 +90,10 @@ def with_variance_prior(
     runs = stretch.shape[0]
     ends = nodes.offsets.reshape(-1)[1:].reshape(runs, n)
     low_prior, high_prior = model.variance_prior_quantile([_TAIL, 1.0 - _TAIL])
-    keep = np.ones(nodes.weight.shape[0], dtype=bool)
-    first_of_last = np.empty(runs, dtype=np.int64)
     replaced = {name: np.empty(runs) for name in ("hessian", "inflation", "mean", "variance")}
     for row in range(runs):
         begin, end = (int(ends[row, -2]) if n > 1 else int(nodes.offsets[row * n])), int(ends[row, -1])
         own = slice(begin, end)
-        first_of_last[row] = begin
-        keep[begin + 1 : end] = False
         weight = nodes.weight[own]
         mean = nodes.mean[own] * stretch[row] - excess[row]
         variance = nodes.variance[own] * stretch[row] ** 2 + excess_variance[row]
@@ -118,11 +114,4 @@ def with_variance_prior(
         replaced["variance"][row] = float(density @ np.square(rho - centre))
         replaced["hessian"][row] = float(weight @ nodes.hessian[own])
         replaced["inflation"][row] = float(weight @ nodes.inflation[own])
-    fields = {name: getattr(nodes, name).copy() for name in ("hessian", "inflation", "weight", "mean", "variance")}
-    fields["weight"][first_of_last] = 1.0
-    for name, values in replaced.items():
-        fields[name][first_of_last] = values
-    counts = np.diff(nodes.offsets)
-    counts[n - 1 :: n] = 1
-    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    return Nodes(offsets, *(fields[name][keep] for name in ("hessian", "inflation", "weight", "mean", "variance")))
+    return nodes.replaced(np.arange(runs * n) % n == n - 1, **replaced)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
-from dpinfer.inference.collapsed import CollapsedProblems, Nodes
+from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
 __all__ = ["emcee_nodes", "nodes_from_draws"]
@@ -166,15 +166,16 @@ def emcee_nodes(
     k = problems.spread.shape[0]
     dims = 2 if problems.extra_noise else 1
     rng = np.random.default_rng(seed)
-    score = problems.table[:, 1]
+    columns = problems.columns
+    score = columns.slope_score
     start = np.empty((n_walkers, k, dims))
     # The mode of the slope under a flat prior proportional to it: positive whatever the sign of the estimate.
     likely = 0.5 * (score + np.hypot(score, 2.0))
     likely = np.where(score > 0.0, likely, 2.0 / (np.hypot(score, 2.0) - score))
     start[..., 0] = softplus_inverse(likely) + 0.5 * rng.standard_normal((n_walkers, k))
     if dims == 2:
-        ratio = np.maximum(1.0, problems.table[:, 2] / problems.table[:, 0])
-        jitter = 0.3 * problems.table[:, 0] ** -0.25 * np.abs(rng.standard_normal((n_walkers, k)))
+        ratio = np.maximum(1.0, columns.residual / columns.n_steps)
+        jitter = 0.3 * columns.n_steps**-0.25 * np.abs(rng.standard_normal((n_walkers, k)))
         start[..., 1] = np.arccosh(np.sqrt(ratio)) + jitter
     move = CoordinatewiseMove(problems, (k, dims), seed)
     sampler = emcee.EnsembleSampler(

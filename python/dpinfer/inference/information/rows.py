@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
 from dpinfer.inference import _native
-from dpinfer.inference.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.models.bijectors import softplus
 
 __all__ = ["FullPosterior", "RowRegressions", "full_hessian_posterior", "row_regressions"]

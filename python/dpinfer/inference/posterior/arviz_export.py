@@ -6,7 +6,7 @@ from dpinfer._validate import check_integer
 from dpinfer.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
-    from dpinfer.inference.posterior import Posterior
+    from dpinfer.inference.posterior.posterior import Posterior
 
 __all__ = ["to_arviz"]
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from scipy import optimize
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
-from dpinfer.inference.stationary import TIMES, covariance, max_learning_rate
+from dpinfer.inference.trace.stationary import TIMES, covariance, max_learning_rate
 
 __all__ = [
     "gradient_norm_bound",

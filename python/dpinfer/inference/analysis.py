@@ -1,0 +1,63 @@
+"""One release, its public facts and what is asked of it: what every kind of posterior starts from."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.request import PosteriorRequest, ReleaseFacts
+from dpinfer.models import Model
+from dpinfer.release import Release
+
+__all__ = ["Analysis"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A gradient trace and the settings of its posterior, "auto" resolved.
+
+    Parameters
+    ----------
+    release : Release
+    facts : ReleaseFacts
+        Of that release.
+    request : PosteriorRequest
+    """
+
+    release: Release
+    facts: ReleaseFacts
+    request: PosteriorRequest
+
+    @property
+    def model(self) -> Model | None:
+        """The model, if it is known."""
+        return self.facts.model
+
+    @property
+    def report(self) -> ProgressCallback:
+        """What is told how many draws of the information are done."""
+        return resolve_progress(bool(self.request.progress), "draws of the information")
+
+    def steps(self, first: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return positions, gradients and noise from a step on."""
+        release = self.release
+        noise = release.noise_stddev if release.noise_stddev.ndim == 1 else release.noise_stddev[first:]
+        return release.positions[first:], release.noisy_gradients[first:], noise
+
+    def posterior(self, **results: Any) -> Posterior:
+        """Return the posterior with these results; everything else follows from the release and the request."""
+        release, request = self.release, self.request
+        return Posterior(
+            names=release.names,
+            method=request.method,
+            hessian=request.hessian,
+            prior=request.prior_name,
+            model=self.model,
+            guarantee=release.guarantee,
+            **results,
+        )

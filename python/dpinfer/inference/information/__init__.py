@@ -1,0 +1,1 @@
+"""Weights under a full information matrix."""

@@ -1,0 +1,1 @@
+"""Posterior objects: what every method returns."""

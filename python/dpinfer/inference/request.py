@@ -1,0 +1,361 @@
+"""What is asked of a posterior, and the check that it can be had: from public facts alone, before anything is spent."""
+
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import TypedDict
+
+import numpy as np
+
+from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer.errors import BackendUnavailableError
+from dpinfer.inference.trace.burn_in import parse_burn_in
+from dpinfer.inference.trace.priors import PRIORS, TracePrior
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, model_from_dict
+from dpinfer.recipes import GradientSettings
+from dpinfer.release import Release, SiteRelease
+
+__all__ = ["HESSIANS", "METHODS", "PosteriorOptions", "PosteriorRequest", "ReleaseFacts"]
+
+METHODS = ("exact", "laplace", "emcee", "nuts", "naive", "averaged")
+SITE_METHODS = ("exact", "naive", "averaged")
+PLUG_INS = ("naive", "averaged")
+HESSIANS = ("auto", "diagonal", "full", "tied")
+NOISES = ("constant", "proportional", "varying")
+
+_SAMPLERS = ("emcee", "nuts")
+_LARGEST_MODEL = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseFacts:
+    """The public facts of a gradient trace that decide which posteriors it has: known before the run, too.
+
+    **Privacy.** Public; holds no records.
+
+    Parameters
+    ----------
+    model : Model or None
+    n_params, n_steps : int
+    n_records : int or None
+        The public number of records.
+    family : {"mean_field", "point"}
+    gradient : {"reparameterised", "aligned"}
+    fisher_scaled : bool
+        Whether the run scaled gradients by the model's expected information (recipes "tied" and "steady").
+    noise : {"constant", "proportional", "varying"}
+        Whether the noise is the same at every step; "proportional": the same for all weights up to a factor of the
+        step.
+    """
+
+    model: Model | None
+    n_params: int
+    n_steps: int
+    n_records: int | None
+    family: str = "mean_field"
+    gradient: str = "reparameterised"
+    fisher_scaled: bool = False
+    noise: str = "constant"
+
+    @classmethod
+    def of(cls, release: Release, model: Model | None = None) -> "ReleaseFacts":
+        """Return the facts of a release.
+
+        Parameters
+        ----------
+        release : Release
+        model : Model, optional
+            In place of the one that ``release.model_spec`` describes.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `model` is not one of the release's parameters.
+        """
+        model = model_of(release, model)
+        noise = "constant" if release.noise_stddev.ndim == 1 else "varying"
+        if isinstance(model, LinearRegression):
+            stddev = np.atleast_2d(release.noise_stddev)[:, : model.n_coef]
+            if np.allclose(stddev * stddev[0, 0], stddev[:, :1] * stddev[0], rtol=1e-9, atol=0.0):
+                noise = "proportional"
+        return cls(
+            model=model,
+            n_params=release.n_params,
+            n_steps=release.n_steps,
+            n_records=release.n_records,
+            family=release.family,
+            gradient=release.gradient,
+            fisher_scaled=GradientSettings.of_release(release).fisher,
+            noise=noise,
+        )
+
+    @classmethod
+    def planned(
+        cls,
+        model: Model,
+        *,
+        n_steps: int,
+        n_records: int,
+        fisher_scaled: bool,
+        gradient: str = "reparameterised",
+    ) -> "ReleaseFacts":
+        """Return the facts of the release that :func:`dpinfer.run_dpvi` will make, preconditioners that change apart.
+
+        Parameters
+        ----------
+        model : Model
+        n_steps, n_records : int
+        fisher_scaled : bool
+            Whether the recipe is "tied" or "steady".
+        gradient : {"reparameterised", "aligned"}
+        """
+        linear = isinstance(model, LinearRegression)
+        return cls(
+            model=model,
+            n_params=model.n_params,
+            n_steps=n_steps,
+            n_records=n_records,
+            gradient=gradient,
+            fisher_scaled=fisher_scaled,
+            noise="proportional" if linear else "varying" if fisher_scaled else "constant",
+        )
+
+    @property
+    def has_model_hessian(self) -> bool:
+        """Whether a full Hessian can be inferred under the model's own prior."""
+        model = self.model
+        if not isinstance(model, GeneralizedLinearModel) or model.n_params > _LARGEST_MODEL:
+            return False
+        if self.n_records is None or self.gradient != "reparameterised":
+            return False
+        if isinstance(model, LinearRegression):
+            return self.family == "mean_field" and self.noise != "varying"
+        return has_model_hessian(model) and self.noise == "constant"
+
+    def width(self, hessian: str) -> int:
+        """Return the number of coordinates that have a prior of their own."""
+        alone = self.family == "point" or self.gradient == "aligned" or hessian == "tied"
+        return self.n_params if alone else 2 * self.n_params
+
+
+class PosteriorOptions(TypedDict, total=False):
+    """Fields of a :class:`PosteriorRequest` as keyword arguments."""
+
+    method: str
+    hessian: str
+    burn_in: str | float | int
+    prior: str | TracePrior
+    extra_noise: bool
+    level: float
+    model: Model | None
+    n_samples: int | None
+    n_warmup: int | None
+    seed: int
+    progress: bool
+    check_convergence: bool
+    fallback: bool
+    n_threads: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PosteriorRequest:
+    """The settings of a posterior, checked one by one when made, and together by :meth:`check`.
+
+    **Privacy.** Public; holds no records.
+
+    Parameters
+    ----------
+    method, hessian, burn_in, prior, extra_noise, model, n_samples, n_warmup, seed, progress, check_convergence, \
+fallback, n_threads
+        As in :func:`dpinfer.noise_aware_posterior`.
+    level : float in (0, 1)
+        Of the credible intervals that are shown.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is wrong by itself.
+
+    Examples
+    --------
+    >>> request = PosteriorRequest(method="laplace", hessian="full")
+    >>> from dpinfer.models import LogisticRegression
+    >>> facts = ReleaseFacts.planned(LogisticRegression(2), n_steps=100, n_records=500, fisher_scaled=False)
+    >>> request.check(facts)
+    Traceback (most recent call last):
+        ...
+    ValueError: method must be 'exact' with hessian='full', got 'laplace'
+    """
+
+    method: str = "exact"
+    hessian: str = "auto"
+    burn_in: str | float | int = "auto"
+    prior: str | TracePrior = "auto"
+    extra_noise: bool = True
+    level: float = 0.9
+    model: Model | None = None
+    n_samples: int | None = None
+    n_warmup: int | None = None
+    seed: int = 0
+    progress: bool = False
+    check_convergence: bool = True
+    fallback: bool = True
+    n_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, METHODS)
+        check_choice("hessian", self.hessian, HESSIANS)
+        if isinstance(self.prior, str):
+            check_choice("prior", self.prior, ("auto", *PRIORS))
+        elif not isinstance(self.prior, TracePrior):
+            raise TypeError(f"prior must be a string or a TracePrior, got {type(self.prior).__name__}")
+        parse_burn_in(self.burn_in, None)
+        for name in ("extra_noise", "progress", "check_convergence", "fallback"):
+            flag = getattr(self, name)
+            if not isinstance(flag, (bool, np.bool_)):
+                raise TypeError(f"{name} must be a bool, got {type(flag).__name__}")
+        check_interval("level", self.level, 0.0, 1.0)
+        if self.model is not None and not isinstance(self.model, Model):
+            raise TypeError(f"model must be a Model, got {type(self.model).__name__}")
+        for name, least in (("n_samples", 1), ("n_warmup", 0), ("n_threads", 1)):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name), least)
+        check_integer("seed", self.seed, 0)
+
+    @property
+    def prior_name(self) -> str:
+        """What the posterior calls the prior."""
+        return self.prior if isinstance(self.prior, str) else "own"
+
+    @property
+    def threads(self) -> int:
+        """The number of threads as kernels take it: 0 for all."""
+        return self.n_threads or 0
+
+    def check(self, release: ReleaseFacts | Release | SiteRelease) -> None:
+        """Refuse what will fail for this release, or for the one that a planned run will make.
+
+        **Privacy.** Reads public facts alone: call it before anything is spent.
+
+        Parameters
+        ----------
+        release : ReleaseFacts, Release or SiteRelease
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the settings do not fit each other or the release; the message names the argument.
+        BackendUnavailableError
+            If the method needs a package that is not installed.
+        """
+        if isinstance(release, SiteRelease):
+            self._check_sites(release)
+            return
+        facts = release if isinstance(release, ReleaseFacts) else ReleaseFacts.of(release, self.model)
+        if self.method == "nuts" and find_spec("numpyro") is None:
+            raise BackendUnavailableError(
+                "method='nuts' needs NumPyro: install the extra with pip install 'dpinfer[nuts]', or use method='exact'"
+            )
+        asked = self.resolve(facts)
+        asked._check_combination(facts)
+        if not self.left_to_trace(facts):
+            asked._check_sampling()
+        if self.method != "naive":
+            parse_burn_in(self.burn_in, facts.n_steps)
+        if self.method in PLUG_INS:
+            return
+        if isinstance(self.prior, TracePrior):
+            self.prior.broadcast(facts.width(asked.hessian))
+        if asked.hessian == "diagonal" and asked.prior == "model" and (facts.model is None or facts.n_records is None):
+            raise ValueError("prior 'model' needs a release with a model and a public n_records")
+
+    def left_to_trace(self, facts: ReleaseFacts) -> bool:
+        """Return whether "tied" or "full" is for the trace to say: a Fisher-scaled linear regression.
+
+        Parameters
+        ----------
+        facts : ReleaseFacts
+        """
+        free = self.hessian == "auto" and self.method == "exact" and self.prior in ("auto", "model")
+        return free and facts.fisher_scaled and facts.has_model_hessian and isinstance(facts.model, LinearRegression)
+
+    def resolve(self, facts: ReleaseFacts) -> "PosteriorRequest":
+        """Return the request with "auto" replaced for the Hessian and the prior, as far as public facts tell.
+
+        What is left to the trace is "tied" here.
+
+        Parameters
+        ----------
+        facts : ReleaseFacts
+        """
+        hessian, prior = self.hessian, self.prior
+        if hessian == "auto":
+            tied = self.method == "exact" and facts.fisher_scaled
+            full = self.method == "exact" and facts.has_model_hessian and prior in ("auto", "model")
+            full = full and not isinstance(facts.model, LinearRegression)
+            hessian = "tied" if tied else "full" if full else "diagonal"
+        if prior == "auto":
+            prior = "model" if hessian == "full" and facts.has_model_hessian else "weak"
+        return replace(self, hessian=hessian, prior=prior)
+
+    def _check_sites(self, release: SiteRelease) -> None:
+        check_choice("method", self.method, SITE_METHODS)
+        given = {
+            "hessian": self.hessian != "auto",
+            "prior": self.prior != "auto",
+            "n_warmup": self.n_warmup is not None,
+        }
+        for name, changed in given.items():
+            if changed:
+                raise ValueError(f"{name} must be left at its default for the trace of DP-SEP")
+        if self.n_samples is not None and self.method != "exact":
+            raise ValueError(f"n_samples must not be given with method={self.method!r}: it does not sample")
+        parse_burn_in(self.burn_in, release.n_steps, least=1)
+        model_of(release, self.model)
+
+    def _check_combination(self, facts: ReleaseFacts) -> None:
+        hessian, prior = self.hessian, self.prior
+        if hessian != "diagonal" and self.method != "exact":
+            raise ValueError(f"method must be 'exact' with hessian={hessian!r}, got {self.method!r}")
+        if hessian == "full" and prior == "model" and not facts.has_model_hessian:
+            raise ValueError(
+                "prior must be 'weak' with hessian='full' unless the release names a generalised linear model and "
+                "n_records, and has reparameterised gradients with constant noise (linear regression: the same for all "
+                "weights up to a factor of the step)"
+            )
+        if hessian == "full" and prior not in ("weak", "model"):
+            raise ValueError("prior must be 'model' or 'weak' with hessian='full'")
+        if hessian != "tied":
+            return
+        if facts.family != "mean_field" or not (facts.gradient == "reparameterised" or facts.fisher_scaled):
+            raise ValueError(
+                "hessian='tied' needs a release with family 'mean_field' and, without Fisher scaling, gradient "
+                f"'reparameterised', got {facts.family!r} and {facts.gradient!r}"
+            )
+        if facts.fisher_scaled and prior not in ("weak", "model"):
+            raise ValueError("prior must be 'weak' or 'model' for the tied posterior of a Fisher-scaled run")
+
+    def _check_sampling(self) -> None:
+        samples = self.method in _SAMPLERS or (self.hessian == "full" and self.prior == "model")
+        if self.n_samples is not None and not samples and self.hessian != "full":
+            raise ValueError(
+                f"n_samples must not be given with method={self.method!r} and hessian={self.hessian!r}: "
+                "it does not sample"
+            )
+        if self.n_warmup is not None and not samples:
+            raise ValueError(f"n_warmup must not be given with method={self.method!r}: it has no warm-up")
+
+
+def has_model_hessian(model: Model | None) -> bool:
+    """Return whether the model says what to expect of its full Hessian, and is small enough for it."""
+    return isinstance(model, GeneralizedLinearModel) and not model.has_dispersion and model.n_params <= _LARGEST_MODEL
+
+
+def model_of(release: Release | SiteRelease, model: Model | None) -> Model | None:
+    """Return the model that was given, or else the release's own, checked."""
+    if model is None and release.model_spec:
+        model = model_from_dict(dict(release.model_spec))
+    if model is not None and not isinstance(model, Model):
+        raise TypeError(f"model must be a Model, got {type(model).__name__}")
+    if model is not None and model.n_params != release.n_params:
+        raise ValueError(f"model must have {release.n_params} parameters like the release, got {model.n_params}")
+    return model

@@ -1,0 +1,1 @@
+"""Samplers: Hamiltonian Monte Carlo, ensembles, NUTS."""

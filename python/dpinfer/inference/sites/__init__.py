@@ -1,0 +1,1 @@
+"""Posteriors from the sites of DP-SEP."""

@@ -1,0 +1,255 @@
+"""Posteriors with independent coordinates: the plug-in ones, and one regression per coordinate."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.errors import NumericalError
+from dpinfer.inference.analysis import Analysis
+from dpinfer.inference.posterior.mixture import NormalMixtures
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.posterior.theta import IndependentTheta
+from dpinfer.inference.trace.burn_in import BurnIn, choose_burn_in
+from dpinfer.inference.trace.checks import check_statistics
+from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes, SideRegression, collapsed_nodes, solved_nodes
+from dpinfer.inference.trace.laplace import laplace_posterior
+from dpinfer.inference.trace.priors import coordinate_priors, optimum_under_model
+from dpinfer.inference.trace.statistics import TraceStatistics
+from dpinfer.release import Release
+
+__all__ = ["Coordinates", "coordinate_posterior", "plug_in_posterior"]
+
+FloatArray = npt.NDArray[np.float64]
+
+# Where softplus is 0 to double precision: a q that adds nothing to the location.
+_NO_SCALE = -700.0
+
+
+def plug_in_posterior(analysis: Analysis) -> Posterior:
+    """Return q at the last iterate ("naive") or at the mean of the iterates ("averaged").
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    analysis : Analysis
+    """
+    release, request = analysis.release, analysis.request
+    n = release.n_params
+    first = release.n_steps
+    params = release.final_params
+    if request.method == "averaged":
+        chosen = choose_burn_in(request.burn_in, *analysis.steps(0), n_threads=request.threads)
+        first = max(chosen.start, release.n_steps // 2) if isinstance(request.burn_in, str) else chosen.start
+        params = release.params[first:].mean(axis=0)
+    zero = np.zeros(n)
+    scale = NormalMixtures.single(params[n:], zero) if release.family == "mean_field" else None
+    theta = IndependentTheta(NormalMixtures.single(params[:n].copy(), zero), np.ones(n), zero, scale)
+    names = release.names
+    if release.family == "mean_field":
+        names = tuple(f"loc[{name}]" for name in names) + tuple(f"raw_scale[{name}]" for name in names)
+    unknown = np.full(params.shape[0], np.nan)
+    return analysis.posterior(
+        burn_in=first,
+        optimum_names=names,
+        optimum_mean=params.copy(),
+        optimum_stddev=np.zeros_like(params),
+        hessian_mean=unknown,
+        hessian_stddev=unknown.copy(),
+        distribution=theta,
+        diagnostics={"n_steps_used": release.n_steps - first},
+    )
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """The regressions of k coordinates, all of the trace's or the locations alone.
+
+    Parameters
+    ----------
+    names : tuple of k str
+    statistics : TraceStatistics
+    side : SideRegression or None
+        That of the raw scales, where it shares the slope of the locations.
+    score : (k,) array
+        How well the Hessian is identified.
+    coupled : bool
+        Whether the Hessian is also the precision of theta given the optimum.
+    """
+
+    names: tuple[str, ...]
+    statistics: TraceStatistics
+    side: SideRegression | None
+    score: FloatArray
+    coupled: bool
+
+    @classmethod
+    def of(cls, release: Release, start: BurnIn) -> "Coordinates":
+        """Return all coordinates of a trace, from a step on."""
+        statistics = start.statistics
+        aligned = release.gradient == "aligned"
+        return cls(release.gradient_names, statistics, None, statistics.slope_score, aligned)
+
+    def problems(self, analysis: Analysis) -> CollapsedProblems:
+        """State the problems of the coordinates under the prior that was asked for."""
+        release, request, model = analysis.release, analysis.request, analysis.model
+        largest = None if self.side is None else np.abs(self.side.slope) + 1.0 / np.sqrt(self.side.precision)
+        optimum = None
+        if request.prior == "model" and model is not None and release.n_records is not None:
+            with_scales = not self.coupled and release.family == "mean_field"
+            optimum = optimum_under_model(model, release.n_records, with_scales=with_scales)
+        priors = coordinate_priors(
+            request.prior,
+            self.statistics,
+            release.sample_rate,
+            precision=self.coupled,
+            largest=largest,
+            optimum=optimum,
+        )
+        return CollapsedProblems.build(
+            self.statistics, priors, release.sample_rate, extra_noise=bool(request.extra_noise), side=self.side
+        )
+
+
+def coordinate_posterior(
+    analysis: Analysis, start: BurnIn, coordinates: Coordinates, *, rescue: bool = False
+) -> Posterior:
+    """Return the posterior of independent coordinates: a diagonal Hessian.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    analysis : Analysis
+    start : BurnIn
+        Which steps are used.
+    coordinates : Coordinates
+    rescue : bool
+        Give parameters whose coordinates the trace model fails their prior under the model, instead of raising.
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    NumericalError
+        If a coordinate does not move or its quadrature fails, and `rescue` is off or the model is not known.
+    """
+    release = analysis.release
+    if rescue:
+        solved = _rescued(analysis, coordinates)
+    else:
+        coordinates.statistics.check_moving(coordinates.names)
+        solved = _solve(analysis, start.start, coordinates.problems(analysis), coordinates)
+    nodes, statistics = solved.nodes, coordinates.statistics
+    optimum_mean, optimum_variance = nodes.moments(nodes.mean, nodes.variance)
+    if solved.hessian is None:
+        hessian_mean, hessian_variance = nodes.moments(nodes.hessian)
+        hessian_stddev = np.sqrt(hessian_variance)
+    else:
+        hessian_mean, hessian_stddev = solved.hessian
+    verdict = check_statistics(
+        statistics, start.linearity_pvalue, coordinates.names, slope_score=coordinates.score
+    ).verdict
+    return analysis.posterior(
+        burn_in=start.start,
+        optimum_names=coordinates.names,
+        optimum_mean=optimum_mean,
+        optimum_stddev=np.sqrt(optimum_variance),
+        hessian_mean=hessian_mean,
+        hessian_stddev=hessian_stddev,
+        distribution=IndependentTheta.from_nodes(
+            nodes, family=release.family, width=release.n_params, hessian_is_precision=coordinates.coupled
+        ),
+        diagnostics={
+            "noise_ratio": statistics.noise_ratio,
+            "slope_score": coordinates.score,
+            "linearity_pvalue": start.linearity_pvalue,
+            "n_steps_used": statistics.count,
+            "effective_weight": statistics.weight,
+            "burn_in_holds": start.holds,
+            "verdict": verdict,
+            **solved.added,
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """What a method gives: nodes, the Hessian's moments where they are not those of the nodes, and diagnostics."""
+
+    nodes: Nodes
+    hessian: tuple[FloatArray, FloatArray] | None = None
+    added: dict[str, Any] = field(default_factory=dict)
+
+
+def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordinates: Coordinates) -> _Solved:
+    """Run the method that was asked for."""
+    request, names = analysis.request, coordinates.names
+    if request.method in ("emcee", "nuts"):
+        given = {"n_samples": request.n_samples, "n_warmup": request.n_warmup}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        options |= {
+            "seed": request.seed,
+            "progress": bool(request.progress),
+            "check_convergence": bool(request.check_convergence),
+        }
+        if request.method == "emcee":
+            from dpinfer.inference.samplers.ensemble import emcee_nodes
+
+            nodes, times = emcee_nodes(problems, names, **options)
+            return _Solved(nodes, added={"autocorrelation": times})
+        from dpinfer.inference.samplers.nuts import nuts_nodes
+
+        nodes, rhat = nuts_nodes(
+            problems, *analysis.steps(first), names, sample_rate=analysis.release.sample_rate, **options
+        )
+        return _Solved(nodes, added={"rhat": rhat})
+    nodes = collapsed_nodes(problems, names, n_threads=request.threads)
+    if request.method == "laplace":
+        approximation = laplace_posterior(problems, nodes, names)
+        return _Solved(approximation.nodes(coupled=coordinates.coupled), approximation.hessian_moments())
+    return _Solved(nodes)
+
+
+@np.errstate(all="ignore")
+def _rescued(analysis: Analysis, coordinates: Coordinates) -> _Solved:
+    """Integrate what can be integrated; a parameter whose coordinates fail has its prior under the model."""
+    problems = coordinates.problems(analysis)
+    posed = coordinates.statistics.moving & np.all(np.isfinite(problems.table), axis=1)
+    if np.any(posed):
+        # What cannot be posed is solved like another coordinate, and thrown away.
+        table = np.where(posed[:, None], problems.table, problems.table[int(np.argmax(posed))])
+        nodes, converged = solved_nodes(replace(problems, table=table), n_threads=analysis.request.threads)
+        mean, variance = nodes.moments(nodes.mean, nodes.variance)
+        proper = posed & converged & np.isfinite(mean) & np.isfinite(variance) & (variance > 0.0)
+        if coordinates.coupled:
+            proper &= np.isfinite(nodes.expectation(1.0 / nodes.hessian))
+    else:
+        nodes = Nodes(np.arange(posed.size + 1, dtype=np.int64), *np.ones((5, posed.size)))
+        proper = posed
+    if np.all(proper):
+        return _Solved(nodes)
+    release, model = analysis.release, analysis.model
+    if model is None:
+        coordinates.statistics.check_moving(coordinates.names)
+        name = coordinates.names[int(np.argmin(proper))]
+        raise NumericalError(f"the trace says nothing about {name!r}, and without a model it has no prior")
+    n, failed = release.n_params, ~proper
+    centre, spread = model.prior_moments()
+    if failed.size > n:
+        # q adds its own variance to the location's: none where the location already has the whole prior.
+        lost = failed[:n]
+        centre, spread = optimum_under_model(model, int(release.n_records or 1), with_scales=True)
+        centre[n:], spread[n:] = np.where(lost, _NO_SCALE, centre[n:]), np.where(lost, 0.0, spread[n:])
+        failed = np.concatenate((lost, lost | failed[n:]))
+    nodes = nodes.replaced(failed, hessian=np.inf, inflation=1.0, mean=centre[failed], variance=spread[failed] ** 2)
+    hessian, hessian_variance = nodes.moments(nodes.hessian)
+    return _Solved(
+        nodes,
+        (np.where(failed, np.nan, hessian), np.where(failed, np.nan, np.sqrt(hessian_variance))),
+        {"prior_only": failed[:n]},
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._records import as_record_array
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, as_adjacency
 from dpinfer.baselines.lattice_sums import LatticeSum, check_source
@@ -123,7 +124,7 @@ def release_regression_statistics(
     >>> release.noisy_statistics.size, release.settings["n_features"]
     (18, 2)
     """
-    features, response = np.asarray(X), np.asarray(y)
+    features, response = as_record_array("X", X), as_record_array("y", y)
     for name, array in (("X", features), ("y", response)):
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._records import as_record_array
 from dpinfer.errors import RecordError
 from dpinfer.models import BayesianNeuralNetwork
 
@@ -29,7 +30,7 @@ def check_network_records(model: BayesianNeuralNetwork, X: Any, y: Any) -> tuple
     RecordError
         If shapes disagree, there is no record, or a value is not finite.
     """
-    features, response = np.asarray(X), np.asarray(y)
+    features, response = as_record_array("X", X), as_record_array("y", y)
     for name, array in (("X", features), ("y", response)):
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._records import as_record_array
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.records import check_records
@@ -91,7 +92,7 @@ def check_site_records(model: SiteModel, X: Any, y: Any) -> SiteRecords:
         return SiteRecords(np.ascontiguousarray(features, dtype=np.float64), response)
     if y is not None:
         raise TypeError("y must be None for GaussianMixture, whose records are X")
-    records = np.asarray(X)
+    records = as_record_array("X", X)
     if records.dtype.kind not in "fiub":
         raise TypeError(f"X must be an array of real numbers, got dtype {records.dtype}")
     if records.ndim != 2 or records.shape[1] != model.n_features:

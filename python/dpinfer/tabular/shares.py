@@ -34,7 +34,7 @@ from dpinfer.release.guarantee import DERIVED, Guaranteed
 from dpinfer.release.parts import check_parts
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn
 from dpinfer.tabular.schema import Schema
-from dpinfer.tabular.table import Table
+from dpinfer.tabular.table import Table, UnreadTable
 
 __all__ = ["SharesPlan", "SharesRelease", "plan_with_shares", "release_shares"]
 
@@ -234,7 +234,7 @@ class SharesRelease(Guaranteed):
 
 
 def release_shares(
-    table: Table,
+    table: Table | UnreadTable,
     *,
     noise_multiplier: float,
     delta: float,
@@ -256,8 +256,8 @@ def release_shares(
 
     Parameters
     ----------
-    table : Table
-        The records, all of those that the run reads.
+    table : Table or UnreadTable
+        The records, all of those that the run reads; an unread table is read when the ledger is charged.
     noise_multiplier : float
         Noise over sensitivity, in (0, 1e6]: ``SharesPlan.noise_multiplier``.
     delta : float
@@ -298,9 +298,9 @@ def release_shares(
     >>> abs(shares[0] - 0.75) < 0.05
     True
     """
-    if not isinstance(table, Table):
+    if not isinstance(table, (Table, UnreadTable)):
         raise TypeError(f"table must be a Table, got {type(table).__name__}")
-    if table.X.ndim != 2 or table.X.shape[1] != len(table.feature_names):
+    if isinstance(table, Table) and (table.X.ndim != 2 or table.X.shape[1] != len(table.feature_names)):
         raise ValueError(f"table.X must have {len(table.feature_names)} columns, those that its schema declares")
     multiplier = check_interval("noise_multiplier", noise_multiplier, 0.0, MAX_NOISE_MULTIPLIER, high_open=False)
     event = GaussianEvent(multiplier)
@@ -318,9 +318,10 @@ def release_shares(
     with charge_run(
         ledger, event, adjacency=relation, mechanism="release_shares", secure=source.secure, delta=delta
     ) as charge:
+        records = table.read() if isinstance(table, UnreadTable) else table
         charge.begin()
         counts, stddev = noisy_counts(
-            _labels(table, columns), len(columns), noise_multiplier=event.noise_multiplier, key=source.take_key()
+            _labels(records, columns), len(columns), noise_multiplier=event.noise_multiplier, key=source.take_key()
         )
         named = {column.name: count for (column, _), count in zip(columns, counts, strict=True)}
         leaks = table.schema.leaks if source.secure else (*table.schema.leaks, _INSECURE)

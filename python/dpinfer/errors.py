@@ -18,6 +18,7 @@ __all__ = [
     "PrivacyLeakWarning",
     "RecordError",
     "ReleaseFormatError",
+    "RepeatedSpendingWarning",
     "SchemaError",
     "StudyFormatError",
     "UnfoundedEpsilonError",
@@ -84,6 +85,10 @@ class StudyFormatError(DpinferError, ValueError):
 
 class PrivacyLeakWarning(UserWarning):
     """Something computed from private records without noise is about to become visible."""
+
+
+class RepeatedSpendingWarning(UserWarning):
+    """A privacy budget is spent once more, where it looks like part of one computation."""
 
 
 class WeakGuaranteeWarning(UserWarning):

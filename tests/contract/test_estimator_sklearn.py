@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.errors import PrivacyLeakWarning
+from dpinfer.accounting import Composed
+from dpinfer.errors import PrivacyLeakWarning, RepeatedSpendingWarning
 from dpinfer.testing import InsecureRNG
 
 checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="needs the extra dpinfer[sklearn]")
@@ -53,5 +54,30 @@ def test_clone_and_model_selection():
     )
     assert is_classifier(model)
     assert clone(model).get_params() == model.get_params()
-    scores = cross_val_score(make_pipeline(FunctionTransformer(), model), X, y, cv=2)
-    assert scores.shape == (2,)
+    pipeline = make_pipeline(FunctionTransformer(), model)
+    with pytest.warns(RepeatedSpendingWarning, match="number 2") as caught:
+        scores = cross_val_score(pipeline, X, y, cv=3)
+    assert scores.shape == (3,)
+    # Said once, with what was spent; the pipeline's clones count with its estimator.
+    assert len(caught) == 1
+    assert "Without ledger= nothing adds up" in str(caught[0].message)
+    one = dpi.plan_privacy(target_epsilon=20.0, target_delta=1e-5, sample_rate=0.5, n_steps=300)
+    assert model.spent().epsilon == dpi.account(Composed((one.event,) * 3), delta=1e-5).epsilon
+    assert model.spent().epsilon > 1.5 * one.epsilon
+
+
+def test_grid_search_charges_each_fit(tmp_path):
+    from sklearn.model_selection import GridSearchCV
+
+    account = dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("people")
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(300, 2))
+    model = dpi.BayesianLogisticRegression(
+        n_records=300, classes=(0, 1), data_bounds=(-1, 1), n_steps=20, hessian="diagonal", ledger=account
+    )
+    search = GridSearchCV(model, {"prior_scale": [0.5, 1.0]}, cv=2)
+    with pytest.warns(RepeatedSpendingWarning, match="data set 'people' is at"):
+        search.fit(X, (X[:, 0] > 0).astype(int))
+    # Two candidates on two folds, and the best one on all records.
+    assert [item.status for item in account.runs()] == ["finished"] * 5
+    assert search.best_estimator_.spent().epsilon == pytest.approx(account.spent(1e-5).epsilon, rel=1e-9)

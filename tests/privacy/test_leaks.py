@@ -16,6 +16,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.cli.main import main
+from dpinfer.errors import RecordError
 from dpinfer.mechanism import RunCheckpoint
 from dpinfer.tabular import Schema, read_table
 
@@ -331,7 +332,8 @@ def test_refusals_of_files(tmp_path, capsys, case, missing):
         except Exception as error:
             assert_clean("the error", told(error))
     argv = ["fit", path, "--schema", tmp_path / "in" / "schema.toml", "--out", tmp_path / "out", *QUICK]
-    if case == "number out of bounds" or (missing == "drop" and case in ("word for a number", "null")):
+    left_out = ("word for a number", "null", "ragged row", "quotes")
+    if case == "number out of bounds" or (missing == "drop" and case in left_out):
         return
     assert call(argv) != 0
     assert_clean("the command", "".join(capsys.readouterr()))
@@ -395,6 +397,57 @@ def test_what_the_command_leaves(tmp_path, capsys, monkeypatch, caplog):
     def fail(*arguments, **options):
         raise ValueError(f"unforeseen: {WORD} {NUMBERS[0]}")
 
-    monkeypatch.setattr("dpinfer.cli.fit.read_table", fail)
-    assert call([*argv[:2], *argv[2:6], *QUICK]) == 1
+    monkeypatch.setattr("dpinfer.cli.pipeline.run_dpvi", fail)
+    assert call([*argv[:2], *argv[2:6], "--overwrite", *QUICK]) == 1
     assert_clean("the command", "".join(capsys.readouterr()))
+
+
+class Hostile:
+    """Records whose conversion fails with a text, a file's name and a cause that quote them."""
+
+    shape = (120, 3)
+
+    def __init__(self, error):
+        self.error = error
+
+    def __array__(self, dtype=None, copy=None):
+        try:
+            raise KeyError(WORD)
+        except KeyError as cause:
+            raise self.error from cause
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError(WORD), TypeError(WORD), RuntimeError(WORD), OSError(5, WORD, WORD), AttributeError(WORD)]
+)
+def test_errors_of_foreign_arrays_do_not_pass(plan, records, error):
+    for data in ((Hostile(error), records[1]), (records[0], Hostile(error))):
+        with pytest.raises((RecordError, OSError)) as caught:
+            dpi.run_dpvi(dpi.models.LogisticRegression(3), *data, plan=plan, n_records=120, max_grad_norm=1.0)
+        assert_clean("the error", told(caught.value))
+        with pytest.raises((RecordError, OSError)) as caught:
+            estimator().fit(*data)
+        assert_clean("the error", told(caught.value))
+
+
+@pytest.mark.parametrize(
+    "X", [[[1.0, 2.0, 3.0]] * 119 + [[1.0]], [[1.0, 2.0, 10**400]] * 120, [[1.0, WORD, 2.0]] * 120]
+)
+def test_records_that_are_no_table_are_refused_without_a_count(plan, records, X):
+    for refused in (
+        lambda: dpi.run_dpvi(
+            dpi.models.LogisticRegression(3), X, records[1], plan=plan, n_records=500, max_grad_norm=1.0
+        ),
+        lambda: estimator().fit(X, records[1]),
+    ):
+        with pytest.raises((RecordError, TypeError)) as caught:
+            refused()
+        assert "119" not in told(caught.value).replace("test_leaks", "").split("Error: ")[-1]
+        assert "120" not in str(caught.value)
+        assert_clean("the error", str(caught.value))
+
+
+def estimator():
+    return dpi.BayesianLogisticRegression(
+        n_records=500, classes=(0, 1), data_bounds=(-3.0, 3.0), n_steps=20, epsilon=1.0, n_threads=1
+    )

@@ -21,9 +21,26 @@ from dpinfer.accounting.ledger import (
     run_of_token,
     timestamp,
 )
-from dpinfer.errors import InsecureReleaseError, LedgerError
+from dpinfer.errors import BackendUnavailableError, CheckpointError, InsecureReleaseError, LedgerError
 
-__all__ = ["Charge", "charge_run"]
+__all__ = ["REFUSED_AND_CHARGED", "Charge", "charge_run"]
+
+REFUSED_AND_CHARGED = (
+    "The records had been looked at, and the run stays charged, although nothing was drawn: that it was refused tells "
+    "something about them. refund_refused=True of PrivacyLedger.dataset (dpinfer fit --refund-refused) takes such "
+    "charges back, which no guarantee covers."
+)
+
+# What stops a run for reasons outside its records: the user, the disk, another process, the installation.
+_NOT_ABOUT_RECORDS = (
+    KeyboardInterrupt,
+    SystemExit,
+    GeneratorExit,
+    OSError,
+    LedgerError,
+    CheckpointError,
+    BackendUnavailableError,
+)
 
 
 @dataclass
@@ -107,8 +124,10 @@ def charge_run(
     """Charge a run to a ledger before its records are touched: what every private mechanism runs inside of.
 
     **Privacy.** Reads no records.  The charge is on the disk when the block is entered.  If the block raises before
-    :meth:`Charge.begin`, nothing was drawn and a cancellation is appended; afterwards nothing can undo the charge, and
-    a process that dies at any point leaves it counted.
+    :meth:`Charge.begin`, nothing was drawn.  A cancellation is appended if it was interrupted or the system refused
+    something; whatever else it raises may depend on the records, and stays charged unless the account has
+    `refund_refused`.  After :meth:`Charge.begin` nothing can undo the charge, and a process that dies at any point
+    leaves it counted.
 
     Parameters
     ----------
@@ -154,7 +173,10 @@ def charge_run(
         with standard_arithmetic():
             yield charge
     except BaseException as error:
-        charge._cancel(error)
+        if ledger is None or ledger.refund_refused or isinstance(error, _NOT_ABOUT_RECORDS):
+            charge._cancel(error)
+        elif charge.token is not None:
+            error.add_note(REFUSED_AND_CHARGED)
         raise
     charge._finish()
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import secrets
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.events import Composed, Event, check_event, event_from_dict
 from dpinfer.accounting.renyi_filter import RenyiFilter
-from dpinfer.errors import BudgetExceededError, LedgerError, LedgerFormatError
+from dpinfer.errors import BudgetExceededError, LedgerError, LedgerFormatError, PrivacyLeakWarning
 
 __all__ = [
     "DatasetState",
@@ -248,17 +249,23 @@ class PrivacyLedger:
             )
         return LedgerAccount(self.path, name)
 
-    def dataset(self, name: str) -> "LedgerAccount":
+    def dataset(self, name: str, *, refund_refused: bool = False) -> "LedgerAccount":
         """Return the account of a data set.
 
-        **Privacy.** Reads no records.
+        **Privacy.** Reads no records.  `refund_refused` lets what the ledger counts depend on the records: see
+        :class:`LedgerAccount`.
+
+        Parameters
+        ----------
+        name : str
+        refund_refused : bool
 
         Raises
         ------
         ValueError
             If the ledger has no data set of that name.
         """
-        account = LedgerAccount(self.path, name)
+        account = LedgerAccount(self.path, name, refund_refused)
         account.runs()
         return account
 
@@ -278,21 +285,40 @@ class LedgerAccount:
     path : path-like
         The ledger's file.
     dataset : str
+    refund_refused : bool
+        A run whose records are refused has drawn nothing, but that they are refused tells something about them, which
+        no noise covers: its charge stays.  True takes it back, with a warning: then the guarantee holds only for data
+        sets that are not refused, and what the ledger counts tells whether they are.
 
     Raises
     ------
     TypeError, ValueError
         If an argument is of the wrong kind.
+
+    Warns
+    -----
+    PrivacyLeakWarning
+        If `refund_refused` is set.
     """
 
     path: Path
     dataset: str
+    refund_refused: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, (str, os.PathLike)):
             raise TypeError(f"path must be a path, got {type(self.path).__name__}")
         object.__setattr__(self, "path", Path(self.path))
         _check_name(self.dataset)
+        if not isinstance(self.refund_refused, bool):
+            raise TypeError(f"refund_refused must be a bool, got {type(self.refund_refused).__name__}")
+        if self.refund_refused:
+            warnings.warn(
+                "refund_refused takes back the charge of runs whose records are refused: that they were refused tells "
+                "something about the records, and no guarantee covers it",
+                PrivacyLeakWarning,
+                stacklevel=3,
+            )
 
     @property
     def budget(self) -> tuple[float, float] | None:

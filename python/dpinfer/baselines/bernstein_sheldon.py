@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._records import as_record_array
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.baselines.families import (
@@ -140,7 +141,7 @@ def release_statistics(
 
 def _contributions(family: ConjugateFamily, X: npt.ArrayLike, n_records: int, relation: Adjacency) -> FloatArray:
     """Return what each record that is there contributes, (rows, s)."""
-    records = np.asarray(X)
+    records = as_record_array("X", X)
     rows = records.shape[0] if records.ndim else 0
     if rows and records.dtype.kind in "fiub":
         records, _ = without_null_records(relation, records, None)

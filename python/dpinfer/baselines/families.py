@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._records import as_record_array
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.baselines.truncated_normal import truncated_normal
 from dpinfer.errors import RecordError
@@ -396,7 +397,7 @@ def conjugate_family(model: Any, *, bounds: tuple[float, float] | None = None) -
 
 
 def _column(X: npt.ArrayLike) -> FloatArray:
-    values = np.asarray(X)
+    values = as_record_array("X", X)
     if values.dtype.kind not in "fiub":
         raise TypeError(f"X must be an array of real numbers, got dtype {values.dtype}")
     if values.ndim == 2 and values.shape[1] == 1:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._records import as_record_array
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.baselines.lattice_sums import LatticeSum, pure_terms
@@ -167,7 +168,7 @@ def _check(
     X: npt.ArrayLike, y: npt.ArrayLike, bound: FloatArray, n_records: int, relation: Adjacency
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], FloatArray]:
     """Return the records that are there, and a bound for each column."""
-    features, response = np.asarray(X), np.asarray(y)
+    features, response = as_record_array("X", X), as_record_array("y", y)
     for name, array in (("X", features), ("y", response)):
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")

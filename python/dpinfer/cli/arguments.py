@@ -5,7 +5,10 @@ import math
 from collections.abc import Callable
 from typing import Never
 
-__all__ = ["OneLineParser", "add_posterior_arguments", "integer", "interval", "share_or_steps"]
+from dpinfer._sinks import printable
+from dpinfer.inference import PosteriorRequest
+
+__all__ = ["OneLineParser", "add_posterior_arguments", "integer", "interval", "posterior_request", "share_or_steps"]
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -13,7 +16,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> Never:
         """Exit with status 2 and one line on standard error."""
-        self.exit(2, f"{self.prog}: error: {message} (see '{self.prog} --help')\n")
+        self.exit(2, f"{self.prog}: error: {printable(message)} (see '{self.prog} --help')\n")
 
 
 def interval(low: float, high: float, *, high_open: bool = True) -> Callable[[str], float]:
@@ -32,16 +35,17 @@ def interval(low: float, high: float, *, high_open: bool = True) -> Callable[[st
     return convert
 
 
-def integer(minimum: int) -> Callable[[str], int]:
-    """Return an argument type: a whole number of at least `minimum`."""
+def integer(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
+    """Return an argument type: a whole number of at least `minimum`, and at most `maximum`."""
+    bound = f"at least {minimum}" + (f" and at most {maximum:g}" if math.isfinite(maximum) else "")
 
     def convert(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
             value = minimum - 1
-        if value < minimum:
-            raise argparse.ArgumentTypeError(f"must be a whole number of at least {minimum}, got {text!r}")
+        if not minimum <= value <= maximum:
+            raise argparse.ArgumentTypeError(f"must be a whole number of {bound}, got {text!r}")
         return value
 
     return convert
@@ -93,4 +97,11 @@ def add_posterior_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--level", type=interval(0, 1), default=0.9, help="credibility of the intervals (default: %(default)s)"
+    )
+
+
+def posterior_request(args: argparse.Namespace) -> PosteriorRequest:
+    """Return what the options of :func:`add_posterior_arguments` ask for."""
+    return PosteriorRequest(
+        method=args.method, hessian=args.hessian, prior=args.prior, burn_in=args.burn_in, level=args.level
     )

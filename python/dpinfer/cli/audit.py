@@ -10,7 +10,7 @@ from dpinfer import plots
 from dpinfer.auditing import audit
 from dpinfer.cli.arguments import integer, interval
 from dpinfer.cli.errors import EXIT_DONE, EXIT_FAILED, public_arguments
-from dpinfer.cli.output import OutputFolder
+from dpinfer.cli.output import files_text, output_folder
 from dpinfer.cli.pictures import draw_picture
 
 __all__ = ["add_parser", "run"]
@@ -39,8 +39,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Audit, print and, with ``--out``, write."""
-    folder = None if args.out is None else OutputFolder(args.out, need_bytes=_PICTURE_BYTES)
-    try:
+    with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder:
         with public_arguments():
             result = audit(args.runs, noise_multiplier=args.noise_multiplier, progress=True)
         files = []
@@ -48,15 +47,10 @@ def run(args: argparse.Namespace) -> int:
             files.append(folder.write("audit.json", json.dumps(result.to_dict(), indent=1) + "\n"))
             picture = draw_picture(lambda ax: plots.audit(result, ax=ax), (6.4, 8.0), "")
             files.append(folder.write("audit.png", picture[1]))
-    except BaseException:
-        if folder is not None:
-            folder.discard_if_empty()
-        raise
     sys.stdout.write(f"{result}\n")
     if args.checks:
         for check in result.checks:
             mark = "ok    " if check.passed else "FAILED"
             sys.stdout.write(f"  {mark} {check.kind}: {check.name}: {check.detail}\n")
-    if files:
-        sys.stdout.write("\nfiles:\n" + "".join(f"  {path}\n" for path in files))
+    sys.stdout.write(files_text(files))
     return EXIT_DONE if result.passed else EXIT_FAILED

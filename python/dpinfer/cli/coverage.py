@@ -9,7 +9,7 @@ from typing import Any
 from dpinfer import plots
 from dpinfer.cli.arguments import integer, interval
 from dpinfer.cli.errors import EXIT_DONE, public_arguments
-from dpinfer.cli.output import OutputFolder
+from dpinfer.cli.output import OutputFolder, files_text, output_folder
 from dpinfer.cli.pictures import draw_picture
 from dpinfer.studies import STUDY_NAMES, CoverageResult, coverage_study
 
@@ -45,8 +45,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compute, print and, with ``--out``, write."""
-    folder = None if args.out is None else OutputFolder(args.out, need_bytes=_PICTURE_BYTES)
-    try:
+    with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder:
         with public_arguments():
             result = coverage_study(
                 args.study,
@@ -60,13 +59,8 @@ def run(args: argparse.Namespace) -> int:
                 progress=True,
             )
         files = [] if folder is None else _write(result, folder)
-    except BaseException:
-        if folder is not None:
-            folder.discard_if_empty()
-        raise
     sys.stdout.write(f"{result}\n")
-    if files:
-        sys.stdout.write("\nfiles:\n" + "".join(f"  {path}\n" for path in files))
+    sys.stdout.write(files_text(files))
     return EXIT_DONE
 
 

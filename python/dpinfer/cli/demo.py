@@ -11,15 +11,17 @@ from dpinfer.cli.errors import EXIT_DONE
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pipeline import (
     FitRequest,
-    PosteriorRequest,
+    after_spending,
     analyse,
     automatic_max_grad_norm,
     release_bytes,
     spend,
+    tell_failures,
 )
 from dpinfer.cli.simulated import N_RECORDS, SCHEMA_TOML, TRUE_PARAMETERS, simulate
 from dpinfer.cli.summary import to_text, verdict_text
-from dpinfer.tabular import Schema, read_table
+from dpinfer.inference import PosteriorRequest
+from dpinfer.tabular import Schema, UnreadTable
 
 __all__ = ["add_parser", "run"]
 
@@ -48,8 +50,7 @@ def run(args: argparse.Namespace) -> int:
     path = Path(tempfile.mkdtemp(prefix="dpinfer-demo-")) if args.out is None else args.out
     plan = plan_privacy(target_epsilon=_EPSILON, target_delta=_DELTA, sample_rate=_SAMPLE_RATE, n_steps=_N_STEPS)
     schema = Schema.from_toml(SCHEMA_TOML)
-    folder = OutputFolder(path, need_bytes=release_bytes(plan, schema), release_name="census.release")
-    try:
+    with OutputFolder(path, need_bytes=release_bytes(plan, schema), release_name="census.release") as folder:
         records = folder.write("census.csv", simulate())
         schema_path = folder.write("census.toml", SCHEMA_TOML)
         test_path = folder.write("census-test.csv", simulate(_N_TEST, _TEST_SEED))
@@ -60,25 +61,23 @@ def run(args: argparse.Namespace) -> int:
             f"needs a noise multiplier of {plan.noise_multiplier:.4g}\n"
         )
         schema = Schema.load(schema_path)
-        table, test = read_table(records, schema), read_table(test_path, schema)
-        norm = automatic_max_grad_norm(schema, "default")
-        release = spend(
-            table, FitRequest(plan=plan, n_records=N_RECORDS, max_grad_norm=norm, n_threads=_N_THREADS), folder
-        )
+        norm = automatic_max_grad_norm(schema, FitRequest.recipe)
+        request = FitRequest(plan=plan, n_records=N_RECORDS, max_grad_norm=norm, n_threads=_N_THREADS)
+        release = spend(UnreadTable(records, schema), schema, request, folder)
         write(f"3. private run -> {folder.release_path}\n   {release.guarantee}\n")
-        results = analyse(
-            release,
-            PosteriorRequest(level=_LEVEL),
-            folder=folder,
-            title="Demonstration: income of simulated people",
-            release_name=folder.release_path.name,
-            about="The records are simulated, so the truth is known and shown; nothing here is about a real person.",
-            test=test,
-            reference=TRUE_PARAMETERS,
-        )
-    except BaseException:
-        folder.discard_if_empty()
-        raise
+        with after_spending(folder):
+            results = analyse(
+                release,
+                PosteriorRequest(level=_LEVEL),
+                folder=folder,
+                title="Demonstration: income of simulated people",
+                release_name=folder.release_path.name,
+                about="The records are simulated, so the truth is known and shown; nothing here is about a real "
+                "person.",
+                test=UnreadTable(test_path, schema),
+                reference=TRUE_PARAMETERS,
+            )
+    tell_failures(results)
     rows = results.rows
     posterior = results.posterior
     write(f"4. noise-aware posterior ({posterior.method})\n\n{to_text(rows, level=_LEVEL)}\n")

@@ -7,27 +7,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dpinfer._sinks import printable, terminal_text
 from dpinfer.accounting import LedgerAccount, PrivacyLedger, PrivacyPlan, plan_privacy
-from dpinfer.cli.arguments import add_posterior_arguments, integer, interval
-from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
-from dpinfer.cli.output import OutputFolder
+from dpinfer.cli.arguments import add_posterior_arguments, integer, interval, posterior_request
+from dpinfer.cli.errors import EXIT_DONE, CommandError, UsageError, public_arguments
+from dpinfer.cli.output import OutputFolder, files_text
 from dpinfer.cli.pipeline import (
     FitRequest,
-    PosteriorRequest,
+    after_spending,
     analyse,
     automatic_max_grad_norm,
-    explain_failed_analysis,
+    check_request,
     release_bytes,
     spend,
+    tell_failures,
 )
 from dpinfer.cli.summary import as_comment, guarantee_text, to_text, verdict_text
-from dpinfer.errors import DpinferError, PrivacyLeakWarning, SchemaError
+from dpinfer.errors import PrivacyLeakWarning, SchemaError
+from dpinfer.estimators.checks import RECIPES, SCALES
+from dpinfer.inference import PosteriorRequest
 from dpinfer.tabular import (
     Schema,
     SharesPlan,
-    Table,
+    UnreadTable,
     plan_with_shares,
-    read_table,
     release_shares,
     schema_from_data,
 )
@@ -78,19 +81,25 @@ def add_parser(verbs: Any) -> None:
     )
     group.add_argument(
         "--max-grad-norm",
-        type=interval(0, float("inf")),
+        type=interval(*SCALES),
         metavar="C",
         help="clipping norm; by default a typical norm of a record, guessed from the schema alone",
     )
-    group.add_argument("--prior-scale", type=interval(0, float("inf")), default=1.0, help="default: %(default)s")
-    group.add_argument("--recipe", choices=("plain", "paper", "tied"), default="plain", help="default: %(default)s")
+    group.add_argument("--prior-scale", type=interval(*SCALES), default=1.0, help="default: %(default)s")
+    group.add_argument("--recipe", choices=RECIPES, default="plain", help="default: %(default)s")
     group.add_argument("--accountant", choices=("pld", "prv", "rdp"), default="pld", help="default: %(default)s")
-    group.add_argument("--threads", type=integer(1), metavar="K", help="by default all cores")
+    group.add_argument("--threads", type=integer(1, 4096), metavar="K", help="by default all cores")
     group = parser.add_argument_group("privacy ledger")
     group.add_argument(
         "--ledger", type=Path, metavar="LEDGER", help="charge the run to this file, before the records are read"
     )
     group.add_argument("--dataset", metavar="NAME", help="the ledger's name for these records (see 'dpinfer ledger')")
+    group.add_argument(
+        "--refund-refused",
+        action="store_true",
+        help="take the charge back if the records are refused; that they were tells something about them, and no "
+        "guarantee covers it",
+    )
     parser.add_argument(
         "--checkpoint",
         type=Path,
@@ -103,20 +112,8 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check everything that can be checked, then spend the privacy budget, then analyse."""
-    if args.schema is None and not args.bounds_from_data:
-        raise UsageError(
-            "a schema with public bounds is needed: give --schema, or --bounds-from-data to take them from the private "
-            "records, which leaks them"
-        )
-    if args.schema is not None and args.bounds_from_data:
-        raise UsageError("give either --schema or --bounds-from-data, not both")
-    if args.bounds_from_data and args.target is None:
-        raise UsageError("--bounds-from-data needs --target")
-    if args.shares_budget is not None and args.checkpoint is not None:
-        raise UsageError(
-            "give either --shares-budget or --checkpoint, not both: a run taken up again would count twice"
-        )
+    """Check everything that is public, then charge, then read the records, then save, then analyse."""
+    check_options(args)
     # A missing file shows before the accountant starts to work.
     for path in (args.file, args.test, args.schema):
         if path is not None:
@@ -133,21 +130,56 @@ def run(args: argparse.Namespace) -> int:
             schema = schema_from_data(args.file, target=args.target)
         notes += [str(item.message) for item in caught]
     check_target(schema, args.target)
-    table = read_table(args.file, schema)
-    test = None if args.test is None else read_table(args.test, schema)
-    n_records = args.n_records
-    if n_records is None:
-        n_records = len(table.X)
-        notes.append(COUNT_FROM_DATA)
-    for note in notes:
-        sys.stderr.write(f"dpinfer: warning: {note}\n")
-    folder = OutputFolder(args.out, need_bytes=release_bytes(plan, schema), overwrite=args.overwrite)
-    try:
-        write_results(args, plan, shares, account, table, test, n_records, notes, folder)
-    except BaseException:
-        folder.discard_if_empty()
-        raise
+    table = UnreadTable(args.file, schema)
+    test = None if args.test is None else UnreadTable(args.test, schema)
+    request = FitRequest(
+        plan=plan,
+        n_records=args.n_records or 1,
+        max_grad_norm=args.max_grad_norm or automatic_max_grad_norm(schema, args.recipe),
+        prior_scale=args.prior_scale,
+        recipe=args.recipe,
+        n_threads=args.threads,
+        ledger=account,
+        checkpoint=args.checkpoint,
+    )
+    with public_arguments():
+        asked = posterior_request(args)
+        check_request(schema, request, asked)
+    with OutputFolder(args.out, need_bytes=release_bytes(plan, schema), overwrite=args.overwrite) as folder:
+        if args.n_records is None:
+            # No ledger: nothing is charged, and everything that follows says that the number leaks.
+            request = replace(request, n_records=len(table.read().X), leaks=(_COUNT_LEAK,))
+            notes.append(COUNT_FROM_DATA)
+        for note in notes:
+            sys.stderr.write(f"dpinfer: warning: {note}\n")
+        write_results(table, shares, request, asked, test, notes, folder)
     return EXIT_DONE
+
+
+def check_options(args: argparse.Namespace) -> None:
+    """Refuse options that exclude or need each other; no file is opened."""
+    if args.schema is None and not args.bounds_from_data:
+        raise UsageError(
+            "a schema with public bounds is needed: give --schema, or --bounds-from-data to take them from the private "
+            "records, which leaks them"
+        )
+    if args.schema is not None and args.bounds_from_data:
+        raise UsageError("give either --schema or --bounds-from-data, not both")
+    if args.bounds_from_data and args.target is None:
+        raise UsageError("--bounds-from-data needs --target")
+    if args.shares_budget is not None and args.checkpoint is not None:
+        raise UsageError(
+            "give either --shares-budget or --checkpoint, not both: a run taken up again would count twice"
+        )
+    if (args.ledger is None) != (args.dataset is None):
+        raise UsageError("give --ledger and --dataset together")
+    if args.refund_refused and args.ledger is None:
+        raise UsageError("--refund-refused needs --ledger")
+    if args.ledger is not None and (args.schema is None or args.n_records is None):
+        raise UsageError(
+            "--ledger needs --schema and --n-records: what is read from the records instead is read before the charge, "
+            "and no ledger counts it"
+        )
 
 
 def plan_of(args: argparse.Namespace) -> tuple[PrivacyPlan, SharesPlan | None]:
@@ -168,12 +200,10 @@ def plan_of(args: argparse.Namespace) -> tuple[PrivacyPlan, SharesPlan | None]:
 
 def account_of(args: argparse.Namespace, plan: PrivacyPlan, shares: SharesPlan | None) -> LedgerAccount | None:
     """Return the ledger's account that the arguments name, if its budget still covers the plan; no data is read."""
-    if (args.ledger is None) != (args.dataset is None):
-        raise UsageError("give --ledger and --dataset together")
     if args.ledger is None:
         return None
     with public_arguments():
-        account = PrivacyLedger(args.ledger).dataset(args.dataset)
+        account = PrivacyLedger(args.ledger).dataset(args.dataset, refund_refused=args.refund_refused)
         # An interrupted run is charged already; the mechanism checks that it is.
         if args.checkpoint is None or not args.checkpoint.exists():
             account.check(plan.event if shares is None else shares.event, adjacency=plan.adjacency)
@@ -189,61 +219,47 @@ def check_target(schema: Schema, target: str | None) -> None:
 
 
 def write_results(
-    args: argparse.Namespace,
-    plan: PrivacyPlan,
+    table: UnreadTable,
     shares: SharesPlan | None,
-    account: LedgerAccount | None,
-    table: Table,
-    test: Table | None,
-    n_records: int,
+    request: FitRequest,
+    asked: PosteriorRequest,
+    test: UnreadTable | None,
     notes: list[str],
     folder: OutputFolder,
 ) -> None:
     """Run the mechanisms, save their releases at once, then analyse them."""
-    max_grad_norm = args.max_grad_norm or automatic_max_grad_norm(table.schema, args.recipe)
+    schema, plan = table.schema, request.plan
     if shares is not None:
         counts = release_shares(
-            table, noise_multiplier=shares.noise_multiplier, delta=plan.delta, adjacency=plan.adjacency, ledger=account
+            table,
+            noise_multiplier=shares.noise_multiplier,
+            delta=plan.delta,
+            adjacency=plan.adjacency,
+            ledger=request.ledger,
         )
-        table = replace(table, schema=counts.schema)
+        schema = counts.schema
         # It has been paid for, whatever becomes of the run.
-        folder.write("schema.toml", as_comment(counts.guarantee) + table.schema.to_toml())
-    schema = table.schema
-    request = FitRequest(
-        plan=plan,
-        n_records=n_records,
-        max_grad_norm=max_grad_norm,
-        prior_scale=args.prior_scale,
-        recipe=args.recipe,
-        n_threads=args.threads,
-        ledger=account,
-        checkpoint=args.checkpoint,
-        leaks=() if args.n_records is not None else (_COUNT_LEAK,),
-    )
-    release = spend(table, request, folder)
-    schema_path = folder.write("schema.toml", as_comment(release.guarantee) + schema.to_toml())
-    asked = PosteriorRequest(
-        method=args.method, hessian=args.hessian, prior=args.prior, burn_in=args.burn_in, level=args.level
-    )
-    target = schema.target.name if schema.target is not None else ""
-    try:
+        try:
+            folder.write("schema.toml", as_comment(counts.guarantee) + schema.to_toml())
+        except CommandError as error:
+            # The release of the run holds what was counted.
+            sys.stderr.write(f"dpinfer: warning: {printable(error)}\n")
+    release = spend(table, schema, request, folder)
+    with after_spending(folder):
+        schema_path = folder.write("schema.toml", as_comment(release.guarantee) + schema.to_toml())
         results = analyse(
             release,
             asked,
             folder=folder,
-            title=f"Private fit of {target}",
+            title=f"Private fit of {'' if schema.target is None else schema.target.name}",
             release_name=folder.release_path.name,
             notes=notes,
             test=test,
         )
-    except DpinferError as error:
-        raise explain_failed_analysis(error, folder) from error
-    except KeyboardInterrupt:
-        sys.stderr.write(f"dpinfer: the release is saved and paid for: {folder.release_path}\n")
-        raise
-    write = sys.stdout.write
-    write(f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=args.level)}\n")
-    write(f"{verdict_text(results.posterior)}\n")
+    tell_failures(results)
+    told = f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=asked.level)}\n"
+    told += f"{verdict_text(results.posterior)}\n"
     if results.calibration is not None:
-        write(f"{results.calibration}\n(computed from the test labels without noise)\n\n")
-    write("files:\n" + "".join(f"  {path}\n" for path in (folder.release_path, schema_path, *results.files)))
+        told += f"{results.calibration}\n(computed from the test labels without noise)\n"
+    files = files_text((folder.release_path, schema_path, *results.files))
+    sys.stdout.write(terminal_text(told) + files)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dpinfer._sinks import printable
 from dpinfer.accounting import LedgerAccount, PrivacyLedger, account
 from dpinfer.cli.arguments import interval
 from dpinfer.cli.errors import EXIT_DONE, EXIT_FAILED, UsageError, public_arguments
@@ -112,7 +113,8 @@ _STATUS = {"finished": "finished", "started": "not finished, counted", "cancelle
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    shown = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown
     ]

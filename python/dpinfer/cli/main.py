@@ -1,5 +1,6 @@
 """Entry point of the ``dpinfer`` command."""
 
+import io
 import os
 import sys
 import traceback
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 import dpinfer
+from dpinfer._sinks import printable
 from dpinfer.cli import account, audit, coverage, demo, fit, ledger, plan, posterior
 from dpinfer.cli.arguments import OneLineParser
 from dpinfer.cli.errors import (
@@ -59,6 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         0 done, 1 could not finish, 2 bad arguments or data, 3 budget refused, 130 interrupted.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal's encoding lacks must not end a command that has spent.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     args = build_parser().parse_args(argv)
     try:
         with warnings.catch_warnings():
@@ -90,23 +96,25 @@ def _show_warning(
 ) -> None:
     """Show a warning in one line; only dpinfer's own, since another's text could quote a record."""
     if category.__module__.startswith("dpinfer."):
-        sys.stderr.write(f"dpinfer: warning: {' '.join(str(message).split())}\n")
+        sys.stderr.write(f"dpinfer: warning: {printable(' '.join(str(message).split()))}\n")
 
 
 def _describe(error: Exception) -> tuple[str, int]:
+    # What was added to it on the way, such as that the run stays charged.
+    text = " ".join([str(error), *getattr(error, "__notes__", [])])
     if isinstance(error, BudgetExceededError):
-        return f"budget refused: {error}", EXIT_BUDGET
+        return f"budget refused: {text}", EXIT_BUDGET
     busy_or_full = isinstance(error, LedgerError) and not isinstance(error, LedgerFormatError)
     if busy_or_full or isinstance(error, (CommandError, NumericalError)):
-        return f"error: {error}", EXIT_FAILED
+        return f"error: {text}", EXIT_FAILED
     if isinstance(error, DpinferError):
-        return f"error: {error}", EXIT_USAGE
+        return f"error: {text}", EXIT_USAGE
     if isinstance(error, OSError) and error.filename is not None:
         return f"error: cannot open {os.fspath(error.filename)!r}: {reason(error)}", EXIT_USAGE
     return f"error: unexpected {type(error).__name__} (its text is withheld: it could quote a record)", EXIT_FAILED
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write("dpinfer: " + " ".join(message.split()) + "\n")
+    sys.stderr.write("dpinfer: " + printable(" ".join(message.split())) + "\n")
     sys.stderr.flush()
     return code

@@ -3,19 +3,26 @@
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Self
 
+from dpinfer._sinks import printable
 from dpinfer.cli.errors import CommandError, UsageError
+from dpinfer.mechanism._file_lock import exclusive
 from dpinfer.release.files import write_atomically
 
-__all__ = ["OutputFolder"]
+__all__ = ["OutputFolder", "files_text", "output_folder", "reason"]
 
 _RESERVE_BYTES = 4 * 2**20
 _BLOCK = bytes(2**20)
+_LOCK_NAME = ".dpinfer.lock"
 
 
 class OutputFolder:
-    """A folder to write results into.
+    """A folder to write results into, for one command at a time.
+
+    A context manager: on the way out it lets others in, and removes folders that it made and that stayed empty.
 
     **Privacy.** Writes what it is given; callers give it releases and post-processing only.
 
@@ -33,7 +40,7 @@ class OutputFolder:
     Raises
     ------
     UsageError
-        If the folder cannot be made or written to, or holds a release already.
+        If the folder cannot be made or written to, is in use by another command, or holds a release already.
     """
 
     def __init__(
@@ -47,6 +54,7 @@ class OutputFolder:
         self.path = Path(path)
         self.release_path = self.path / release_name
         self._made: list[Path] = []
+        self._lock = contextlib.ExitStack()
         try:
             for folder in reversed((self.path, *self.path.parents)):
                 if not folder.exists():
@@ -54,18 +62,29 @@ class OutputFolder:
                     self._made.append(folder)
             if not self.path.is_dir():
                 raise NotADirectoryError(20, "it is not a folder", str(self.path))
+            if not self._lock.enter_context(exclusive(self.path / _LOCK_NAME)):
+                raise UsageError(
+                    f"the output folder {str(self.path)!r} is in use by another dpinfer command, whose results must "
+                    "not be mixed with these: wait for it, or choose another folder"
+                )
+            if not overwrite and self.release_path.exists():
+                raise UsageError(
+                    f"{str(self.release_path)!r} exists and its privacy cost has been paid; "
+                    "choose another folder, or say --overwrite to lose it"
+                )
             _try_to_write(self.path, need_bytes + _RESERVE_BYTES)
         except BaseException as error:
-            self.discard_if_empty()
+            self.close()
             if isinstance(error, OSError):
                 text = f"cannot write to the output folder {str(self.path)!r}: {reason(error)}"
                 raise UsageError(text) from error
             raise
-        if not overwrite and self.release_path.exists():
-            raise UsageError(
-                f"{str(self.release_path)!r} exists and its privacy cost has been paid; "
-                "choose another folder, or say --overwrite to lose it"
-            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def write(self, name: str, content: bytes | str) -> Path:
         """Write one file, whole or not at all, and return its path.
@@ -87,11 +106,25 @@ class OutputFolder:
             raise CommandError(f"cannot write {str(path)!r}: {reason(error)}") from error
         return path
 
-    def discard_if_empty(self) -> None:
-        """Remove the folders that this object made, as far as they are empty."""
+    def close(self) -> None:
+        """Let other commands in, and remove the folders that this object made, as far as they are empty."""
+        self._lock.close()
         for folder in reversed(self._made):
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+def output_folder(
+    path: Path | None, *, need_bytes: int
+) -> contextlib.AbstractContextManager[OutputFolder] | contextlib.AbstractContextManager[None]:
+    """Return the folder that ``--out`` names, to be entered; nothing where it is not given."""
+    return contextlib.nullcontext() if path is None else OutputFolder(path, need_bytes=need_bytes)
+
+
+def files_text(paths: Iterable[Path]) -> str:
+    """Return lines that name the files, for the terminal; nothing where there are none."""
+    lines = [f"  {printable(path)}\n" for path in paths]
+    return "\nfiles:\n" + "".join(lines) if lines else ""
 
 
 def reason(error: OSError) -> str:

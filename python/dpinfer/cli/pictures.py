@@ -2,6 +2,7 @@
 
 import io
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ def draw_all(
     level: float,
     reference: Mapping[str, float] | None = None,
     calibration: CalibrationCurve | None = None,
+    failures: list[str] | None = None,
 ) -> dict[str, Picture]:
     """Return the pictures that this fit allows, as ``name: (media type, content, what it shows)``.
 
@@ -42,6 +44,9 @@ def draw_all(
         Values to mark in the picture of the intervals.
     calibration : CalibrationCurve, optional
 
+    failures : list of str, optional
+        Gets a line for each picture that could not be drawn: a fit that was paid for does not end for one.
+
     Returns
     -------
     dict
@@ -49,8 +54,8 @@ def draw_all(
         ``gradients-noisy``, ``calibration`` and ``calibration-error``.
     """
     n_rows = min(_MAXIMUM_ROWS, len(posterior.names))
-    pictures = {
-        "posterior": draw_picture(
+    plans: dict[str, tuple[Callable[[Axes], Axes], tuple[float, float], str]] = {
+        "posterior": (
             lambda ax: plots.posterior(
                 posterior, max_parameters=_MAXIMUM_ROWS, level=level, reference=reference, ax=ax
             ),
@@ -59,33 +64,44 @@ def draw_all(
         )
     }
     if math.isfinite(release.guarantee.epsilon):
-        pictures["trade-off"] = draw_picture(
+        plans["trade-off"] = (
             lambda ax: plots.trade_off(release.guarantee, ax=ax),
             (3.8, 3.6),
             "What is left to an attack that knows all other records: the least share of records that it misses",
         )
     chosen = _contrasting(posterior)
     names = [posterior.names[index] for index in dict.fromkeys((*chosen.values(), *range(len(posterior.names))))][:6]
-    pictures["trace"] = draw_picture(
+    plans["trace"] = (
         lambda ax: plots.trace(release, posterior, parameters=names, ax=ax),
         (7.4, 3.4),
         "Locations over the steps; dotted lines are the estimated optima",
     )
     for kind, index in chosen.items():
-        pictures[f"gradients-{kind}"] = draw_picture(
+        plans[f"gradients-{kind}"] = (
             _gradient_drawer(release, posterior, index),
             (5.2, 4.2),
             f"Noisy gradients of {posterior.names[index]} and the fitted line",
         )
     if calibration is not None:
-        pictures["calibration"] = draw_picture(
-            lambda ax: plots.calibration(calibration, ax=ax), (4.6, 4.4), "Calibration on the test records"
+        plans["calibration"] = (
+            lambda ax: plots.calibration(calibration, ax=ax),
+            (4.6, 4.4),
+            "Calibration on the test records",
         )
-        pictures["calibration-error"] = draw_picture(
+        plans["calibration-error"] = (
             lambda ax: plots.calibration_error(calibration, ax=ax),
             (4.6, 4.4),
             "Observed share minus predicted probability; the band is two standard errors",
         )
+    pictures = {}
+    for name, (draw, size, caption) in plans.items():
+        try:
+            pictures[name] = draw_picture(draw, size, caption)
+        except Exception as error:
+            # Pictures show releases, and the text of a renderer's error what is in them: nothing private.
+            if failures is None:
+                raise
+            failures.append(f"The picture {name!r} could not be drawn ({type(error).__name__}: {error}).")
     return pictures
 
 
@@ -124,7 +140,10 @@ def draw_picture(draw: "Callable[[Axes], Axes]", size: tuple[float, float], capt
 
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    draw(figure.subplots())
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=130, metadata={"Software": None})
+    with warnings.catch_warnings():
+        # Characters that the font lacks are drawn as boxes.
+        warnings.simplefilter("ignore")
+        draw(figure.subplots())
+        figure.savefig(content, format="png", dpi=130, metadata={"Software": None})
     return "image/png", content.getvalue(), caption

@@ -1,29 +1,45 @@
 """What ``fit`` and ``demo`` share: from a table and a plan to a folder of results."""
 
+import contextlib
+import shlex
+import sys
+import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from dpinfer._sinks import printable
+from dpinfer._validate import check_choice
 from dpinfer.accounting import Composed, LedgerAccount, PrivacyPlan, account
 from dpinfer.cli.errors import CommandError
-from dpinfer.cli.output import OutputFolder
+from dpinfer.cli.output import OutputFolder, reason
 from dpinfer.cli.pictures import draw_all
 from dpinfer.cli.report import ReportContent, render
 from dpinfer.cli.summary import SummaryRow, summarise, to_csv
 from dpinfer.diagnostics import CalibrationCurve, calibration_curve
-from dpinfer.errors import DpinferError
-from dpinfer.inference import Posterior, noise_aware_posterior
+from dpinfer.errors import DpinferError, FallbackWarning
+from dpinfer.estimators.checks import FISHER_RECIPES, RECIPES, check_fit
+from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import RunCheckpoint, run_dpvi
 from dpinfer.models import LogisticRegression
 from dpinfer.release import Release
-from dpinfer.release.parts import check_parts
-from dpinfer.tabular import Schema, Table
+from dpinfer.release.parts import Part, check_parts
+from dpinfer.tabular import Schema, UnreadTable
 
-__all__ = ["FitRequest", "PosteriorRequest", "Results", "analyse", "automatic_max_grad_norm", "release_bytes", "spend"]
+__all__ = [
+    "FitRequest",
+    "Results",
+    "after_spending",
+    "analyse",
+    "automatic_max_grad_norm",
+    "check_request",
+    "release_bytes",
+    "spend",
+    "tell_failures",
+]
 
 _CALIBRATION_BINS = 10
 
@@ -44,17 +60,6 @@ class FitRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PosteriorRequest:
-    """The settings of the post-processing."""
-
-    method: str = "exact"
-    hessian: str = "auto"
-    prior: str = "auto"
-    burn_in: str | float | int = "auto"
-    level: float = 0.9
-
-
-@dataclass(frozen=True, kw_only=True)
 class Results:
     """What an analysis gives back to its verb."""
 
@@ -62,13 +67,14 @@ class Results:
     rows: list[SummaryRow]
     calibration: CalibrationCurve | None
     files: list[Path] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
 
 def automatic_max_grad_norm(schema: Schema, recipe: str) -> float:
     """Return a clipping norm from the schema alone: a public guess of the root mean square norm of (x, 1).
 
-    With the recipe "tied", twice that, because its preconditioner is about 2 for a logistic model (I**(-1/2) with an
-    information I of 1/4 for each unit of x squared).
+    With the recipes "tied" and "steady", twice that, because their preconditioner is about 2 for a logistic model
+    (I**(-1/2) with an information I of 1/4 for each unit of x squared).
 
     **Privacy.** Reads the schema only.
 
@@ -78,7 +84,7 @@ def automatic_max_grad_norm(schema: Schema, recipe: str) -> float:
     norm, and not at the largest that the schema admits, keeps the noise small and touches only unusual records.
     """
     norm = float(np.hypot(schema.typical_row_norm, 1.0))
-    return 2.0 * norm if recipe == "tied" else norm
+    return 2.0 * norm if check_choice("recipe", recipe, RECIPES) in FISHER_RECIPES else norm
 
 
 def release_bytes(plan: PrivacyPlan, schema: Schema) -> int:
@@ -86,29 +92,55 @@ def release_bytes(plan: PrivacyPlan, schema: Schema) -> int:
     return 2 * 2 * (len(schema.feature_names) + 1) * plan.n_steps * 8
 
 
-def spend(table: Table, request: FitRequest, folder: OutputFolder) -> Release:
+def model_of(schema: Schema, request: FitRequest) -> LogisticRegression:
+    """Return the model of a table with this schema."""
+    return LogisticRegression(
+        n_features=len(schema.feature_names),
+        prior_scale=request.prior_scale,
+        fit_intercept=True,
+        feature_names=schema.feature_names,
+        feature_moments=schema.feature_moments,
+        feature_moments_known=schema.shares_known,
+    )
+
+
+def check_request(schema: Schema, request: FitRequest, asked: PosteriorRequest) -> None:
+    """Refuse what would fail after the budget is spent, from what is public: see :func:`check_fit`.
+
+    **Privacy.** Reads the schema only.
+    """
+    _earlier_parts(schema, request)
+    check_fit(
+        model_of(schema, request),
+        request.plan,
+        asked,
+        n_records=request.n_records,
+        recipe=request.recipe,
+        max_grad_norm=request.max_grad_norm,
+    )
+
+
+def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: OutputFolder) -> Release:
     """Run the private mechanism and save its release: the one step that costs privacy.
 
-    **Privacy.** Reads the records, through :func:`dpinfer.run_dpvi`; add/remove or the plan's adjacency.
+    **Privacy.** Reads the records, through :func:`dpinfer.run_dpvi` and when the ledger is charged; add/remove or the
+    plan's adjacency.
+
+    Parameters
+    ----------
+    table : UnreadTable
+    schema : Schema
+        The table's, with the shares of categories where they have been released.
+    request : FitRequest
+    folder : OutputFolder
 
     Raises
     ------
     CommandError
-        If the release cannot be saved after all; its cost has been paid then.
+        If the release cannot be saved in `folder`; its cost has been paid then, and it is kept elsewhere if possible.
     """
-    model = LogisticRegression(
-        n_features=len(table.feature_names),
-        prior_scale=request.prior_scale,
-        fit_intercept=True,
-        feature_names=table.feature_names,
-        feature_moments=table.schema.feature_moments,
-        feature_moments_known=table.schema.shares_known,
-    )
-    if table.y is None:
-        raise TypeError("table must have a target")
-    # What the schema holds of earlier releases must compose with this one: found out before anything is spent.
-    before = check_parts("the schema's parts", table.schema.parts, request.plan.adjacency)
-    account(Composed((*(part.event for part in before), request.plan.event)), **_terms(request.plan))
+    model = model_of(schema, request)
+    before = _earlier_parts(schema, request)
     checkpoint = None if request.checkpoint is None else RunCheckpoint(request.checkpoint)
     release = run_dpvi(
         model,
@@ -123,22 +155,63 @@ def spend(table: Table, request: FitRequest, folder: OutputFolder) -> Release:
         ledger=request.ledger,
         checkpoint=checkpoint,
     )
-    release = release.with_parts(*before).with_leaks(*table.schema.leaks, *request.leaks)
-    lost = "its result is lost" if checkpoint is None else "the same command will give its result again"
-    try:
-        release.save(folder.release_path)
-    except OSError as error:
-        raise CommandError(
-            f"cannot save {str(folder.release_path)!r}: {error.strerror or type(error).__name__}; "
-            f"the privacy cost of this run has been paid, and {lost}"
-        ) from error
+    release = release.with_parts(*before).with_leaks(*schema.leaks, *request.leaks)
+    _save(release, folder.release_path, again=checkpoint is not None)
     if checkpoint is not None:
-        checkpoint.discard()
+        try:
+            checkpoint.discard()
+        except OSError as error:
+            place = printable(checkpoint.path)
+            sys.stderr.write(f"dpinfer: warning: cannot remove {place} ({reason(error)}): remove it, it is SECRET\n")
     return release
 
 
-def _terms(plan: PrivacyPlan) -> dict[str, Any]:
-    return {"delta": plan.delta, "adjacency": plan.adjacency, "accountant": plan.accountant}
+def _earlier_parts(schema: Schema, request: FitRequest) -> tuple[Part, ...]:
+    """Return what the schema holds of earlier releases, which must compose with the run that is planned."""
+    plan = request.plan
+    before = check_parts("the schema's parts", schema.parts, plan.adjacency)
+    if before:
+        event = Composed((*(part.event for part in before), plan.event))
+        account(event, delta=plan.delta, adjacency=plan.adjacency, accountant=plan.accountant)
+    return before
+
+
+def _save(release: Release, path: Path, *, again: bool) -> None:
+    """Save what has been paid for: where it belongs, or else anywhere."""
+    try:
+        try:
+            release.save(path)
+        except KeyboardInterrupt:
+            release.save(path)
+            sys.stderr.write(f"dpinfer: {_saved(path)}\n")
+            raise
+        return
+    except OSError as error:
+        problem = reason(error)
+    kept = None if again else _save_elsewhere(release, path.name)
+    if kept is not None:
+        rest = f"the release is saved as {str(kept)!r}: go on with 'dpinfer posterior {shlex.quote(str(kept))}'"
+    else:
+        rest = "the same command will give its result again" if again else "its result is lost"
+    raise CommandError(f"cannot save {str(path)!r}: {problem}; the privacy cost of this run has been paid, and {rest}")
+
+
+def _saved(path: Path) -> str:
+    place = shlex.quote(printable(path))
+    return f"the release is saved and paid for: go on with 'dpinfer posterior {place} --out DIR'"
+
+
+def _save_elsewhere(release: Release, name: str) -> Path | None:
+    for place in (Path.cwd, Path.home, lambda: Path(tempfile.gettempdir())):
+        with contextlib.suppress(OSError, RuntimeError):
+            path = Path(tempfile.mkdtemp(prefix="dpinfer-", dir=place())) / name
+            try:
+                release.save(path)
+            except OSError:
+                path.parent.rmdir()
+                raise
+            return path
+    return None
 
 
 def analyse(
@@ -150,32 +223,37 @@ def analyse(
     release_name: str,
     about: str = "",
     notes: Sequence[str] = (),
-    test: Table | None = None,
+    test: UnreadTable | None = None,
     reference: Mapping[str, float] | None = None,
 ) -> Results:
     """Compute the posterior of a release and, given a folder, write the table, the pictures and the report.
+
+    A calibration that cannot be computed, a picture that cannot be drawn and a posterior that took the place of another
+    are told among the warnings of the report and in ``failures`` of the result, and the rest goes on.
 
     **Privacy.** Post-processing of a Release; `test`, if given, is read and its calibration shown without noise.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        posterior = noise_aware_posterior(
-            release,
-            method=request.method,
-            hessian=request.hessian,
-            prior=request.prior,
-            burn_in=request.burn_in,
-        )
+        posterior = noise_aware_posterior(release, request)
         rows = summarise(posterior, level=request.level, reference=reference)
-    calibration = None
-    if test is not None and test.y is not None:
-        probability = posterior.predict_proba(test.X)[:, 1]
-        calibration = calibration_curve(probability, test.y, n_bins=min(_CALIBRATION_BINS, len(test.y)))
+    calibration, failures = (None, []) if test is None else _calibration(posterior, test)
+    failures += [str(item.message) for item in caught if issubclass(item.category, FallbackWarning)]
     files: list[Path] = []
     if folder is not None:
+        # First: a table of numbers, which nothing about names or fonts can stop.
+        files.append(folder.write("posterior.csv", to_csv(rows, guarantee=release.guarantee)))
         messages = [str(item.message) for item in caught if issubclass(item.category, UserWarning)]
+        messages = [message for message in messages if message not in failures]
         messages += posterior.summary().warnings
-        pictures = draw_all(release, posterior, level=request.level, reference=reference, calibration=calibration)
+        pictures = draw_all(
+            release,
+            posterior,
+            level=request.level,
+            reference=reference,
+            calibration=calibration,
+            failures=failures,
+        )
         content = ReportContent(
             title=title,
             release_name=release_name,
@@ -183,19 +261,53 @@ def analyse(
             posterior=posterior,
             rows=rows,
             level=request.level,
-            warnings=[*notes, *messages],
+            warnings=[*notes, *failures, *messages],
             calibration=calibration,
             pictures=pictures,
             about=about,
         )
-        files.append(folder.write("posterior.csv", to_csv(rows, guarantee=release.guarantee)))
         files += [folder.write(f"{name}.png", picture[1]) for name, picture in pictures.items()]
         files.append(folder.write("report.html", render(content)))
-    return Results(posterior=posterior, rows=rows, calibration=calibration, files=files)
+    return Results(posterior=posterior, rows=rows, calibration=calibration, files=files, failures=failures)
 
 
-def explain_failed_analysis(error: DpinferError, folder: OutputFolder) -> CommandError:
-    """Return the error that says the release is safe although its analysis failed."""
-    return CommandError(
-        f"{error} (the release is saved and paid for: try again with 'dpinfer posterior {folder.release_path}')"
-    )
+def _calibration(posterior: Posterior, test: UnreadTable) -> tuple[CalibrationCurve | None, list[str]]:
+    """Return the calibration on test records, or why there is none: they are read when the release is safe."""
+    try:
+        table = test.read()
+        if table.y is None:
+            return None, []
+        probability = posterior.predict_proba(table.X)[:, 1]
+        return calibration_curve(probability, table.y, n_bins=min(_CALIBRATION_BINS, len(table.y))), []
+    except DpinferError as error:
+        problem = str(error)
+    except OSError as error:
+        problem = reason(error)
+    except Exception as error:
+        problem = f"unexpected {type(error).__name__}, whose text is withheld: it could quote a record"
+    again = "'dpinfer posterior RELEASE --test FILE --schema SCHEMA.toml' computes it from the release"
+    return None, [f"No calibration on the test records was computed ({problem}); {again}."]
+
+
+def tell_failures(results: Results) -> None:
+    """Say on standard error what of an analysis is missing, or other than what was asked for."""
+    for failure in results.failures:
+        sys.stderr.write(f"dpinfer: warning: {printable(failure)}\n")
+
+
+@contextlib.contextmanager
+def after_spending(folder: OutputFolder) -> Iterator[None]:
+    """Say of every failure in the block that the release is safe, and which command goes on from it.
+
+    The block post-processes a release, whose numbers and names are public: the text of any error is shown.
+    """
+    again = _saved(folder.release_path)
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write(f"dpinfer: {again}\n")
+        raise
+    except DpinferError as error:
+        raise CommandError(f"{error} ({again})") from error
+    except Exception as error:
+        raise CommandError(f"the analysis failed with {type(error).__name__}: {error} ({again})") from error

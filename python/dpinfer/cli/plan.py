@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from dpinfer import plots
+from dpinfer._sinks import terminal_text
 from dpinfer.cli.arguments import integer, interval
 from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
-from dpinfer.cli.output import OutputFolder
+from dpinfer.cli.output import output_folder
 from dpinfer.cli.pictures import draw_picture
 from dpinfer.models import (
     BetaBernoulli,
@@ -113,11 +114,10 @@ def run(args: argparse.Namespace) -> int:
         "seed": args.seed,
         "progress": True,
     }
-    folder = None if args.out is None else OutputFolder(args.out, need_bytes=_PICTURE_BYTES)
-    try:
+    with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder:
         with public_arguments():
             plan = plan_inference(model, n_records=args.n_records, target_epsilon=args.epsilon, **options)
-            sys.stdout.write((json.dumps(plan.to_dict(), indent=1) if args.json else str(plan)) + "\n")
+            sys.stdout.write(terminal_text(json.dumps(plan.to_dict(), indent=1) if args.json else str(plan)) + "\n")
             if folder is None:
                 return EXIT_DONE
             epsilons = sorted({*_EPSILONS, args.epsilon})
@@ -129,10 +129,6 @@ def run(args: argparse.Namespace) -> int:
         folder.write("plan.json", json.dumps(plan.to_dict(), indent=1) + "\n")
         folder.write("widening.txt", f"{grid}\n")
         folder.write("widening.png", draw_picture(lambda ax: plots.widening(grid, ax=ax), (6.4, 4.2), "")[1])
-    except BaseException:
-        if folder is not None:
-            folder.discard_if_empty()
-        raise
     return EXIT_DONE
 
 

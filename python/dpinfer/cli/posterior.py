@@ -5,13 +5,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dpinfer.cli.arguments import add_posterior_arguments
-from dpinfer.cli.errors import EXIT_DONE, public_arguments
-from dpinfer.cli.output import OutputFolder
-from dpinfer.cli.pipeline import PosteriorRequest, analyse
+from dpinfer._sinks import terminal_text
+from dpinfer.cli.arguments import add_posterior_arguments, posterior_request
+from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
+from dpinfer.cli.output import files_text, output_folder
+from dpinfer.cli.pipeline import analyse, tell_failures
 from dpinfer.cli.summary import guarantee_text, to_text, verdict_text
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.release import Release, load_release
+from dpinfer.tabular import Schema, UnreadTable
 
 __all__ = ["add_parser", "run"]
 
@@ -23,9 +25,13 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "posterior",
         help="the noise-aware posterior of a saved release",
-        description="Compute the noise-aware posterior of a saved release; no records are read, no privacy is spent.",
+        description="Compute the noise-aware posterior of a saved release; no privacy is spent.",
     )
     parser.add_argument("release", type=Path, metavar="RELEASE", help="a file that 'dpinfer fit' or Release.save wrote")
+    parser.add_argument(
+        "--test", type=Path, metavar="FILE", help="records to check the calibration on, without noise; needs --schema"
+    )
+    parser.add_argument("--schema", type=Path, metavar="SCHEMA.toml", help="the schema of --test, as in 'dpinfer fit'")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the table, the pictures and the report")
     add_posterior_arguments(parser)
     parser.set_defaults(run=run)
@@ -36,20 +42,28 @@ def run(args: argparse.Namespace) -> int:
     release = load_release(args.release)
     if not isinstance(release, Release):
         raise ReleaseFormatError("RELEASE must be a gradient trace: for site traces use noise_aware_posterior")
-    folder = None if args.out is None else OutputFolder(args.out, need_bytes=_PICTURE_BYTES)
-    request = PosteriorRequest(
-        method=args.method, hessian=args.hessian, prior=args.prior, burn_in=args.burn_in, level=args.level
-    )
-    try:
-        with public_arguments():
-            name = args.release.name
-            results = analyse(release, request, folder=folder, title=f"Posterior from {name}", release_name=name)
-    except BaseException:
-        if folder is not None:
-            folder.discard_if_empty()
-        raise
-    sys.stdout.write(f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=args.level)}\n")
-    sys.stdout.write(verdict_text(results.posterior))
-    if results.files:
-        sys.stdout.write("\nfiles:\n" + "".join(f"  {path}\n" for path in results.files))
+    test = _test(args, release)
+    with public_arguments():
+        request = posterior_request(args)
+        request.check(release)
+    name = args.release.name
+    with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder, public_arguments():
+        results = analyse(release, request, folder=folder, title=f"Posterior from {name}", release_name=name, test=test)
+    tell_failures(results)
+    told = f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=args.level)}\n"
+    told += verdict_text(results.posterior)
+    if results.calibration is not None:
+        told += f"\n{results.calibration}\n(computed from the test labels without noise)\n"
+    sys.stdout.write(terminal_text(told) + files_text(results.files))
     return EXIT_DONE
+
+
+def _test(args: argparse.Namespace, release: Release) -> UnreadTable | None:
+    if (args.test is None) != (args.schema is None):
+        raise UsageError("give --test and --schema together")
+    if args.test is None:
+        return None
+    schema = Schema.load(args.schema)
+    if schema.target is None or (*schema.feature_names, "intercept") != release.names:
+        raise UsageError("--schema must be that of the release: its features are others, or it has no target")
+    return UnreadTable(args.test, schema)

@@ -1,7 +1,7 @@
 """A fit as one self-contained HTML page: no script, no font, no picture from anywhere else."""
 
 import base64
-import html
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import dpinfer
+from dpinfer._sinks import html_text as _text
 from dpinfer.accounting.guarantee import rounded_up
 from dpinfer.cli.pictures import Picture
 from dpinfer.cli.summary import SummaryRow
@@ -100,10 +101,6 @@ def render(content: ReportContent) -> str:
         "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n"
         f"<title>{_text(content.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value), quote=True)
 
 
 def _headline(content: ReportContent) -> str:
@@ -271,7 +268,7 @@ def _settings(content: ReportContent) -> str:
 def _reuse(release_name: str) -> str:
     code = (
         "import dpinfer as dpi\n\n"
-        f'release = dpi.load_release("{release_name}")\n'
+        f"release = dpi.load_release({json.dumps(release_name)})\n"
         'posterior = dpi.noise_aware_posterior(release, method="exact")\n'
         "posterior.summary()"
     )

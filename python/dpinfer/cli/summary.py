@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpinfer._sinks import csv_cell, printable, shortened
 from dpinfer.accounting import Guarantee
 from dpinfer.inference import Posterior
 
@@ -77,15 +78,16 @@ def summarise(posterior: Posterior, *, level: float, reference: Mapping[str, flo
 
 def to_text(rows: list[SummaryRow], *, level: float) -> str:
     """Return the rows as a table of fixed-width columns."""
-    width = max(len("parameter"), *(len(row.name) for row in rows))
+    names = [shortened(printable(row.name)) for row in rows]
+    width = max(len("parameter"), *map(len, names))
     with_reference = any(row.reference is not None for row in rows)
     head = f"{'parameter':<{width}} {'mean':>8} {'sd':>7}  {f'{level:.0%} interval':>18} {'privacy':>8} {'approx.':>8}"
     lines = [head + ("     true" if with_reference else "")]
     lines.append("-" * len(lines[0]))
-    for row in rows:
+    for name, row in zip(names, rows, strict=True):
         bounds = f"[{row.low:.3f}, {row.high:.3f}]"
         shares = f"{row.privacy:8.0%} {row.approximation:8.0%}"
-        line = f"{row.name:<{width}} {row.mean:8.3f} {row.stddev:7.3f}  {bounds:>18} {shares}"
+        line = f"{name:<{width}} {row.mean:8.3f} {row.stddev:7.3f}  {bounds:>18} {shares}"
         if row.reference is not None:
             line += f" {row.reference:8.3f}{'' if row.covers else ' *'}"
         lines.append(f"{line}  {row.flag}".rstrip())
@@ -106,16 +108,19 @@ def guarantee_text(guarantee: Guarantee) -> str:
 
 def as_comment(text: str) -> str:
     """Return one line of comment, as CSV readers and TOML know it, of a text of any lines."""
-    return f"# {' '.join(text.split())}\n"
+    return f"# {printable(' '.join(text.split()))}\n"
 
 
 def to_csv(rows: list[SummaryRow], *, guarantee: str) -> str:
-    """Return the rows as a CSV file with a header, and a first line of comment that states the guarantee."""
+    """Return the rows as a CSV file with a header, and a first line of comment that states the guarantee.
+
+    A name that a spreadsheet would compute begins with a quote.
+    """
     text = io.StringIO()
     text.write(as_comment(guarantee))
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["parameter", "mean", "stddev", "low", "high", "privacy_share", "approximation_share"])
     for row in rows:
         values = (row.mean, row.stddev, row.low, row.high, row.privacy, row.approximation)
-        writer.writerow([row.name, *(repr(value) for value in values)])
+        writer.writerow([csv_cell(row.name), *(repr(value) for value in values)])
     return text.getvalue()

@@ -1,6 +1,6 @@
 """Bayesian logistic regression under differential privacy."""
 
-import importlib.util
+import copy
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -10,19 +10,29 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_interval
-from dpinfer.accounting import AccountantName, Adjacency, LedgerAccount, PrivacyPlan, as_adjacency, plan_privacy
-from dpinfer.errors import BackendUnavailableError, PrivacyLeakWarning
+from dpinfer.accounting import (
+    AccountantName,
+    Adjacency,
+    LedgerAccount,
+    PrivacyBound,
+    PrivacyPlan,
+    as_adjacency,
+    plan_privacy,
+)
+from dpinfer.errors import PrivacyLeakWarning
+from dpinfer.estimators.checks import FISHER_RECIPES, check_fit
 from dpinfer.estimators.protocol import Estimator, not_fitted_error
 from dpinfer.estimators.records import (
+    PendingRecords,
     as_bounds,
     as_features,
     as_labels,
-    binary_targets,
-    check_enough,
     feature_names,
+    public_columns,
     typical_norm,
 )
-from dpinfer.inference import Posterior, noise_aware_posterior
+from dpinfer.estimators.spending import Spending
+from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import RandomSource, run_dpvi
 from dpinfer.models import LogisticRegression
 from dpinfer.release import Release
@@ -30,9 +40,6 @@ from dpinfer.release import Release
 __all__ = ["BayesianLogisticRegression"]
 
 FloatArray = npt.NDArray[np.float64]
-
-_METHODS = ("exact", "laplace", "emcee", "nuts", "naive", "averaged")
-_HESSIANS = ("auto", "diagonal", "full", "tied")
 
 
 class BayesianLogisticRegression(Estimator):
@@ -56,10 +63,10 @@ class BayesianLogisticRegression(Estimator):
         At least 1.
     max_grad_norm : "auto" or float
         Clipping norm.  "auto" takes the root mean square norm of (x, 1) for x uniform on `data_bounds`, which are
-        public (with the recipe "tied" twice that: its preconditioner is about 2); without them it is an error.
+        public (twice that for "tied" and "steady", whose preconditioner is about 2); without them it is an error.
     grad_scale, learning_rate, loss, expectation, recipe
-        As in :func:`dpinfer.run_dpvi`; None leaves the choice to the recipe.  The recipe "tied" has steps of its own,
-        which replace the "heuristic" learning rate.
+        As in :func:`dpinfer.run_dpvi`; None leaves the choice to the recipe.  "tied" and "steady" have steps of their
+        own, which replace the "heuristic" learning rate.
     n_records : int, optional
         A public number of records.  None takes ``len(X)``, which then becomes public, with a warning.
     classes : pair of labels, optional
@@ -82,7 +89,8 @@ class BayesianLogisticRegression(Estimator):
         None: the operating system's generator.  ``functools.partial(dpinfer.testing.InsecureRNG, seed)`` gives
         reproducible fits that are NOT PRIVATE; a callable can be cloned and pickled, a source cannot.
     ledger : LedgerAccount, optional
-        The data set's account in a :class:`dpinfer.PrivacyLedger`, which every ``fit`` is charged to; clones share it.
+        The data set's account in a :class:`dpinfer.PrivacyLedger`, which every ``fit`` is charged to, before it looks
+        at a record; clones share it.  It needs `n_records`, `classes`, and an X with a shape.
 
     Attributes
     ----------
@@ -127,6 +135,7 @@ class BayesianLogisticRegression(Estimator):
     posterior_: Posterior
     privacy_: PrivacyPlan
     release_: Release
+    _spending: Spending
 
     def __init__(
         self,
@@ -186,8 +195,9 @@ class BayesianLogisticRegression(Estimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Run the private mechanism on the records and compute the posterior from what it released.
 
-        **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call spends the budget again.
-        Arguments and records are checked before anything is spent, and no message quotes a record.
+        **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call spends the budget again, and
+        so does each fit of a clone.  Arguments are checked, then the ledger is charged, then the records are looked at;
+        if they are refused the ledger keeps the charge (see :class:`dpinfer.LedgerAccount`), and no message quotes one.
 
         Parameters
         ----------
@@ -207,20 +217,32 @@ class BayesianLogisticRegression(Estimator):
             If the ledger cannot be read or written; nothing was spent.
         RecordError
             If the records cannot be used.
+        BackendUnavailableError
+            If the posterior needs a package that is not installed; nothing was spent.
+        NumericalError
+            If the posterior cannot be computed after all: the release is kept as ``release_``, and is the error's
+            ``release``.
 
         Warns
         -----
         PrivacyLeakWarning
             If `n_records` or `classes` is not given.
+        FallbackWarning
+            If the posterior asked for fails for numerical reasons, and a simpler one is computed in its place.
+        RepeatedSpendingWarning
+            Once, when an estimator and its clones spend for the second time.
         """
-        names = feature_names(X)
-        features = as_features(X)
-        check_enough(len(features))
-        target, classes = binary_targets(as_labels(y, len(features)), self.classes)
-        n_features = features.shape[1]
-        bounds = as_bounds(self.data_bounds, n_features)
+        spending = self._family()
+        names, n_features = feature_names(X), public_columns(X)
+        self._refuse_reading_before_a_charge(n_features)
+        records = PendingRecords(X, y, self.classes)
+        if n_features is None:
+            n_features = records.features.shape[1]
+        n_records = len(records.features) if self.n_records is None else self.n_records
+        bounds = records.bounds = as_bounds(self.data_bounds, n_features)
+        classes = records.classes
         norm = self._clipping_norm(bounds)
-        self._check_method()
+        request = self._posterior_request()
         model = LogisticRegression(
             n_features=n_features,
             prior_scale=self.prior_scale,
@@ -238,17 +260,28 @@ class BayesianLogisticRegression(Estimator):
             adjacency=relation,
             accountant=self.accountant,
         )
+        fisher = self.recipe in FISHER_RECIPES
+        check_fit(
+            model,
+            plan,
+            request,
+            n_records=n_records,
+            recipe="plain" if self.recipe is None else self.recipe,
+            max_grad_norm=norm,
+            learning_rate=self.learning_rate if self.grad_scale is None else None,
+        )
         source = self.random_source() if callable(self.random_source) else self.random_source
         self._warn_of_leaks()
+        spending.warn_of(plan, self.ledger)
         release = run_dpvi(
             model,
-            features if bounds is None else np.clip(features, bounds[:, 0], bounds[:, 1]),
-            target,
+            records.X,
+            records.y,
             plan=plan,
-            n_records=len(features) if self.n_records is None else self.n_records,
+            n_records=n_records,
             max_grad_norm=norm,
             grad_scale=self.grad_scale,
-            learning_rate=None if self.recipe == "tied" and self.learning_rate == "heuristic" else self.learning_rate,
+            learning_rate=None if fisher and self.learning_rate == "heuristic" else self.learning_rate,
             loss=self.loss,
             expectation=self.expectation,
             recipe=self.recipe,
@@ -258,20 +291,64 @@ class BayesianLogisticRegression(Estimator):
             ledger=self.ledger,
         )
         # Set before the posterior: what has been paid for must survive a failure of the post-processing.
+        self._forget_fit()
         self.release_ = release = release.with_leaks(*self._leaks(plan))
+        spending.add(plan)
         self.privacy_ = plan
         self.classes_ = classes
         self.n_features_in_ = n_features
         self._bounds = bounds
         if names is not None:
             self.feature_names_in_ = names
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        self.posterior_ = self._posterior_of(release)
-        mean = np.asarray(self.posterior_.mean)
+        try:
+            posterior = noise_aware_posterior(release, request)
+        except BaseException as error:
+            # The estimator may be a clone that nobody keeps.
+            error.release = release  # type: ignore[attr-defined]
+            error.add_note(
+                "The private run is done and paid for: its release is release_ of the estimator and 'release' of this "
+                "error; save it, and go on with dpinfer.noise_aware_posterior(release, ...)."
+            )
+            raise
+        mean = np.asarray(posterior.mean)
         self.coef_ = mean[None, :n_features].copy()
         self.intercept_ = mean[n_features:].copy() if self.fit_intercept else np.zeros(1)
+        self.posterior_ = posterior
         return self
+
+    def spent(self) -> PrivacyBound:
+        """Return the guarantee of all fits of this estimator and its clones together, in this process.
+
+        Cross-validation and grid search fit clones, on overlapping parts of the records.
+
+        **Privacy.** Reads no records.  Only a ledger counts across estimators and processes.
+
+        Returns
+        -------
+        PrivacyBound
+
+        Raises
+        ------
+        ValueError
+            If nothing was fitted.
+        """
+        return self._family().total()
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted copy, whose fits are counted with those of this estimator."""
+        copied = type(self)(**{name: copy.deepcopy(value) for name, value in self.get_params().items()})
+        copied._spending = self._family()
+        return copied
+
+    def _family(self) -> Spending:
+        if not hasattr(self, "_spending"):
+            self._spending = Spending()
+        return self._spending
+
+    def _forget_fit(self) -> None:
+        """Drop what an earlier fit set: half of it would be of another release."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the posterior predictive probability of each class, averaged over the weights.
@@ -331,10 +408,8 @@ class BayesianLogisticRegression(Estimator):
         weights = None if sample_weight is None else check_float_array("sample_weight", sample_weight, (len(right),))
         return float(np.average(right, weights=weights))
 
-    def _posterior_of(self, release: Release) -> Posterior:
-        return noise_aware_posterior(
-            release, method=self.method, hessian=self.hessian, burn_in=self.burn_in, prior=self.prior
-        )
+    def _posterior_request(self) -> PosteriorRequest:
+        return PosteriorRequest(method=self.method, hessian=self.hessian, burn_in=self.burn_in, prior=self.prior)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle keeps: the release as plain data; the posterior is computed from it again."""
@@ -355,7 +430,7 @@ class BayesianLogisticRegression(Estimator):
         if values is not None:
             self.release_ = Release(**values)
         if fitted:
-            self.posterior_ = self._posterior_of(self.release_)
+            self.posterior_ = noise_aware_posterior(self.release_, self._posterior_request())
 
     def _points(self, X: Any) -> FloatArray:
         if not self.__sklearn_is_fitted__():
@@ -384,16 +459,7 @@ class BayesianLogisticRegression(Estimator):
                 "and taking it from the records would leak them"
             )
         norm = typical_norm(bounds, fit_intercept=bool(self.fit_intercept))
-        return 2.0 * norm if self.recipe == "tied" else norm
-
-    def _check_method(self) -> None:
-        """Refuse what the post-processing would refuse, before the budget is spent."""
-        check_choice("method", self.method, _METHODS)
-        check_choice("hessian", self.hessian, _HESSIANS)
-        if self.hessian == "full" and self.method != "exact":
-            raise ValueError(f"hessian must be 'diagonal' or 'tied' for method {self.method!r}, got 'full'")
-        if self.method == "nuts" and importlib.util.find_spec("numpyro") is None:
-            raise BackendUnavailableError("method 'nuts' needs NumPyro: pip install 'dpinfer[nuts]'")
+        return 2.0 * norm if self.recipe in FISHER_RECIPES else norm
 
     def _leaks(self, plan: PrivacyPlan) -> list[str]:
         """Return what the release says for ever of what was read from the records without noise."""
@@ -402,6 +468,19 @@ class BayesianLogisticRegression(Estimator):
         if self.n_records is None and plan.adjacency is Adjacency.ADD_REMOVE:
             leaks.append("the number of records was read from the private records")
         return leaks
+
+    def _refuse_reading_before_a_charge(self, n_features: int | None) -> None:
+        """Refuse a ledger where something would be read from the records before it is charged."""
+        if self.ledger is None:
+            return
+        missing = [name for name in ("n_records", "classes") if getattr(self, name) is None]
+        if missing:
+            raise ValueError(
+                f"{' and '.join(missing)} must be given with ledger: read from the records it would leak, which no "
+                "ledger counts"
+            )
+        if n_features is None:
+            raise TypeError("X must have a two-dimensional shape with ledger (an array or a data frame, not lists)")
 
     def _warn_of_leaks(self) -> None:
         read = [name for name in ("n_records", "classes") if getattr(self, name) is None]

@@ -3,36 +3,49 @@
 import contextlib
 import warnings
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._records import DeferredArray, as_record_array
 from dpinfer._validate import check_float_array
 from dpinfer.errors import RecordError
 
 __all__ = [
+    "PendingRecords",
     "as_bounds",
     "as_features",
     "as_labels",
     "binary_targets",
     "check_enough",
     "feature_names",
+    "public_columns",
     "typical_norm",
 ]
 
 FloatArray = npt.NDArray[np.float64]
 
 _MINIMUM_RECORDS = 2
+_LARGEST_BOUND = 1e100
+_NO_COLUMNS = "X must have a column: 0 feature(s) (shape=(, 0)) while a minimum of 1 is required."
 
 
 def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
     """Return the column names of a data frame, if all are strings."""
-    columns = getattr(X, "columns", None)
+    columns = _public_attribute(X, "columns")
     if columns is None:
         return None
     names = list(columns)
     return np.array(names, dtype=object) if names and all(isinstance(name, str) for name in names) else None
+
+
+def _public_attribute(X: Any, name: str) -> Any:
+    """Return what a table says of itself; None where it says nothing, or fails to."""
+    with contextlib.suppress(Exception):
+        return getattr(X, name, None)
+    return None
 
 
 def as_features(X: Any) -> FloatArray:
@@ -43,9 +56,8 @@ def as_features(X: Any) -> FloatArray:
     TypeError, RecordError
         If it is not a table of finite real numbers; no value is quoted.
     """
-    if hasattr(X, "toarray") and hasattr(X, "nnz"):
-        raise TypeError("X must be dense: sparse input is not supported")
-    array = np.asarray(X)
+    _refuse_sparse(X)
+    array = as_record_array("X", X)
     if array.dtype.kind == "c":
         raise RecordError("X must be real: Complex data not supported")
     if array.ndim != 2:
@@ -54,7 +66,8 @@ def as_features(X: Any) -> FloatArray:
     if array.shape[0] == 0:
         raise RecordError("X must hold at least one record: found array with 0 sample(s)")
     if array.shape[1] == 0:
-        raise RecordError(f"X must have a column: 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
+        # The words that scikit-learn expects, without the number of records.
+        raise RecordError(_NO_COLUMNS)
     if array.dtype.kind not in "fiub":
         array = _converted(array)
     result = np.ascontiguousarray(array, dtype=np.float64)
@@ -63,15 +76,89 @@ def as_features(X: Any) -> FloatArray:
     return result
 
 
+class _NotNumbersError(RecordError, TypeError):
+    """What scikit-learn expects to be a TypeError."""
+
+
+def _refuse_sparse(X: Any) -> None:
+    if _public_attribute(X, "toarray") is not None and _public_attribute(X, "nnz") is not None:
+        raise TypeError("X must be dense: sparse input is not supported")
+
+
 def _converted(array: npt.NDArray[Any]) -> FloatArray:
-    """Convert strings and objects to numbers; NumPy's own error would quote the value."""
+    """Convert strings and objects to numbers; the error of whatever is in there would quote the value."""
     try:
         return array.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except Exception as error:
         wrong_type = isinstance(error, TypeError)
     if wrong_type:
-        raise TypeError("X must hold numbers: every argument must be a string or a real number")
+        raise _NotNumbersError("X must hold numbers: every argument must be a string or a real number")
     raise RecordError("X must hold numbers: at least one entry is not")
+
+
+def public_columns(X: Any) -> int | None:
+    """Return the number of columns that X says it has; None where that takes a look at a record.
+
+    **Privacy.** A table's shape but for its length is public; no record is read.
+
+    Raises
+    ------
+    TypeError, RecordError
+        If X is sparse, or has no columns.
+    """
+    _refuse_sparse(X)
+    shape = _public_attribute(X, "shape")
+    if not isinstance(shape, tuple) or len(shape) != 2 or not isinstance(shape[1], int):
+        return None
+    if shape[1] == 0:
+        raise RecordError(_NO_COLUMNS)
+    return shape[1]
+
+
+class PendingRecords:
+    """X and y of a fit, looked at when a private run is charged for it and makes arrays of them.
+
+    **Privacy.** Making one reads no record; every attribute but `X` and `y` does.
+
+    Parameters
+    ----------
+    features : array-like, (N, n_features)
+    labels : array-like, (N,)
+    classes : pair of labels or None
+        Public; None takes those in `labels`.
+    """
+
+    def __init__(self, features: Any, labels: Any, classes: Sequence[Any] | None) -> None:
+        self._features, self._labels, self._given = features, labels, classes
+        self.bounds: FloatArray | None = None
+        self.X = DeferredArray(lambda: self._clipped())
+        self.y = DeferredArray(lambda: self.targets)
+
+    @cached_property
+    def features(self) -> FloatArray:
+        """The checked features, not clipped."""
+        features = as_features(self._features)
+        check_enough(len(features))
+        return features
+
+    @cached_property
+    def _encoded(self) -> tuple[FloatArray, npt.NDArray[Any]]:
+        return binary_targets(as_labels(self._labels, len(self.features)), self._given)
+
+    @property
+    def targets(self) -> FloatArray:
+        """The labels as 0 and 1."""
+        return self._encoded[0]
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        """(negative, positive): public only where they were given."""
+        return self._encoded[1] if self._given is None else as_classes(self._given)
+
+    def _clipped(self) -> FloatArray:
+        if self.bounds is None:
+            return self.features
+        return np.clip(self.features, self.bounds[:, 0], self.bounds[:, 1])
 
 
 def as_labels(y: Any, n_records: int) -> npt.NDArray[Any]:
@@ -84,7 +171,7 @@ def as_labels(y: Any, n_records: int) -> npt.NDArray[Any]:
     """
     if y is None:
         raise RecordError("y must be given: this estimator requires y to be passed, but the target y is None")
-    labels = np.asarray(y)
+    labels = as_record_array("y", y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         _warn_of_column_vector()
         labels = labels[:, 0]
@@ -122,22 +209,46 @@ def binary_targets(
         If there are not exactly two classes, or a label is in neither.
     """
     if classes is not None:
-        given = np.asarray(classes)
-        if given.shape != (2,) or given[0] == given[1]:
-            raise ValueError(f"classes must hold two distinct labels (negative, positive), got shape {given.shape}")
-        known = given
+        known = as_classes(classes)
     else:
         if labels.dtype.kind == "f" and not np.all(labels == np.round(labels)):
             raise RecordError("Unknown label type: y must hold class labels, not a continuous response")
-        known = np.unique(labels)
+        known = _distinct(labels)
     if known.shape[0] != 2:
         if known.shape[0] < 2:
             raise RecordError("y must hold two classes, and holds one class only; name both with classes=(no, yes)")
         raise RecordError("Only binary classification is supported. The type of the target is multiclass.")
-    positive = labels == known[1]
-    if not np.all(positive | (labels == known[0])):
+    positive, negative = (_equal(labels, label) for label in (known[1], known[0]))
+    if not np.all(positive | negative):
         raise RecordError("y must hold only the two labels in classes; at least one entry is another")
     return positive.astype(np.float64), known
+
+
+def as_classes(classes: Any) -> npt.NDArray[Any]:
+    """Return the public pair (negative, positive) as an array.
+
+    Raises
+    ------
+    ValueError
+        If they are not two distinct labels.
+    """
+    given = np.asarray(classes)
+    if given.shape != (2,) or given[0] == given[1]:
+        raise ValueError(f"classes must hold two distinct labels (negative, positive), got shape {given.shape}")
+    return given
+
+
+def _distinct(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    with contextlib.suppress(Exception):
+        return np.unique(labels)
+    raise RecordError("y must hold labels that can be compared, all of one type; give classes=(no, yes)")
+
+
+def _equal(labels: npt.NDArray[Any], label: Any) -> npt.NDArray[np.bool_]:
+    """Return where the labels are `label`; what cannot be compared is not."""
+    with contextlib.suppress(Exception):
+        return np.broadcast_to(np.asarray(labels == label, dtype=bool), labels.shape)
+    raise RecordError("y must hold labels that can be compared with those in classes")
 
 
 def check_enough(n_rows: int) -> None:
@@ -165,6 +276,11 @@ def as_bounds(data_bounds: Any, n_features: int) -> FloatArray | None:
         raise ValueError(f"data_bounds must be (low, high) or have shape ({n_features}, 2), got {bounds.shape}")
     if not np.all(bounds[:, 0] < bounds[:, 1]):
         raise ValueError("data_bounds must have low < high for every feature")
+    if np.max(np.abs(bounds)) > _LARGEST_BOUND or np.min(bounds[:, 1] - bounds[:, 0]) < 1.0 / _LARGEST_BOUND:
+        raise ValueError(
+            f"data_bounds must be at most {_LARGEST_BOUND:g} in size and at least {1.0 / _LARGEST_BOUND:g} apart: "
+            "scale the columns to about unit size"
+        )
     return bounds
 
 

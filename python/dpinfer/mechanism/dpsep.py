@@ -84,7 +84,7 @@ def run_dp_sep(
     in q is the noise of the sum times the step actually made: for one record per step gamma / N times sigma C, where
     sigma C is twice the published 2 C sigma / 2 (docs/derivations/dp-sep.md).  The release is (epsilon,
     delta)-differentially private with the plan's numbers.  Bad records are refused before the first step, in which
-    case nothing is spent; once it has started, the mechanism never raises because of a record, and a record whose
+    case nothing is drawn; once it has started, the mechanism never raises because of a record, and a record whose
     tilted moments are not valid contributes the shared site.
 
     Parameters

@@ -68,7 +68,7 @@ def run_dpvi(
 
     **Privacy.** Reads the records.  Adjacency: that of `plan` (add/remove one record).  The L2 sensitivity of each sum
     is at most C (docs/derivations/dpvi-mechanism.md); the release is (epsilon, delta)-differentially private with the
-    plan's numbers.  Bad records are refused before the first step, in which case nothing is spent; once it has started,
+    plan's numbers.  Bad records are refused before the first step, in which case nothing is drawn; once it has started,
     the mechanism never raises because of a record, and a record with a non-finite gradient contributes zero.
 
     Parameters
@@ -127,7 +127,7 @@ def run_dpvi(
         that are marked NOT PRIVATE.
     ledger : LedgerAccount, optional
         The data set's account in a :class:`dpinfer.PrivacyLedger`.  The run is charged there, on the disk, before its
-        records are looked at, and stays counted if it dies; a charge is cancelled only when the records are refused.
+        records are looked at, and stays counted if it dies, or if they are refused: see :class:`dpinfer.LedgerAccount`.
     checkpoint : path-like or RunCheckpoint, optional
         Save the state of the run there from time to time, and go on from it: the same call after a crash gives the
         release that one call would have given, bit for bit, for one charge.  The file is SECRET (it holds the key of

@@ -161,7 +161,7 @@ def run_network_dp_sep(
     is at most C = ``settings.max_site_norm`` whatever a record holds (docs/derivations/dp-sep-network.md); the noise is
     that of the sum itself, so no convention about damping can lower it.  The release is (epsilon,
     delta)-differentially private with the plan's numbers.  Bad records are refused before the first step, in which
-    case nothing is spent; once it has started, the mechanism never raises because of a record, and a record whose
+    case nothing is drawn; once it has started, the mechanism never raises because of a record, and a record whose
     contribution is not finite contributes zero.  The noise precision's statistic is a coordinate of the same vector;
     the weights' prior precision is fixed.
 

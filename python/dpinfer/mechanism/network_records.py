@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._records import as_record_array
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.null_records import without_null_records
@@ -33,7 +34,7 @@ def check_network_records(
     RecordError
         If shapes disagree, there is no record, or a value is not finite.
     """
-    features, response = np.asarray(X), np.asarray(y)
+    features, response = as_record_array("X", X), as_record_array("y", y)
     for name, array in (("X", features), ("y", response)):
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")

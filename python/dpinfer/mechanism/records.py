@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._records import as_record_array
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.null_records import without_null_records
@@ -35,8 +36,8 @@ def check_records(
     RecordError
         If shapes disagree, there is no record, a value is not finite, or a response is outside the model's range.
     """
-    features = np.asarray(X)
-    response = np.asarray(y)
+    features = as_record_array("X", X)
+    response = as_record_array("y", y)
     for name, array in (("X", features), ("y", response)):
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
@@ -85,7 +86,7 @@ def check_conjugate_records(
     RecordError
         If the shape is wrong, there is no record, or a value is not finite or outside the model's range.
     """
-    records = np.asarray(X)
+    records = as_record_array("X", X)
     if records.dtype.kind not in "fiub":
         raise TypeError(f"X must be an array of real numbers, got dtype {records.dtype}")
     if records.ndim == 2 and records.shape[1] == 1:
@@ -119,7 +120,7 @@ def check_points(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
     RecordError
         If the shape is wrong, there is no record, or a value is not finite.
     """
-    records = np.asarray(X)
+    records = as_record_array("X", X)
     if records.dtype.kind not in "fiub":
         raise TypeError(f"X must be an array of real numbers, got dtype {records.dtype}")
     if records.ndim != 2 or records.shape[1] != model.n_features:

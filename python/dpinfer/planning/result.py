@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._sinks import printable, shortened
 from dpinfer.accounting import PrivacyPlan
 from dpinfer.planning.fisher import Prediction
 
@@ -133,13 +134,14 @@ class InferencePlan:
             low = " (too low: correlated features, beyond a diagonal Hessian)"
             low = low if self.posterior and prediction.coverage90 < _LOW else ""
             lines.append(f"  expected coverage of the 90% intervals: {prediction.coverage90:.2f}{low}")
-        width = max(9, *(len(name) for name in self.names[:_MOST_ROWS]))
+        names = [shortened(printable(name)) for name in self.names]
+        width = max(9, *map(len, names[:_MOST_ROWS]))
         lines += [
             "",
             f"{'parameter':<{width}}  {'90% width':>10}  {'no privacy':>10}  {'wider by':>8}  {'mixing time':>11}",
         ]
         rows = zip(
-            self.names,
+            names,
             prediction.width90,
             prediction.reference_width90,
             self.widening,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpinfer._sinks import picture_label
 from dpinfer.diagnostics import CalibrationCurve
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def calibration(curves: Curves, *, ax: "Axes | None" = None) -> "Axes":
             markersize=4.0,
             linewidth=1.2,
             elinewidth=0.8,
-            label=f"{name} (RMSE {curve.rmse:.3f})" if name else f"RMSE {curve.rmse:.3f}",
+            label=f"{picture_label(name)} (RMSE {curve.rmse:.3f})" if name else f"RMSE {curve.rmse:.3f}",
         )
     ax.set_xlim(-0.02, 1.02)
     ax.set_ylim(-0.02, 1.02)
@@ -88,7 +89,14 @@ def calibration_error(curves: Curves, *, ax: "Axes | None" = None) -> "Axes":
     band = 2.0 * first.standard_error
     ax.fill_between(first.predicted, -band, band, color=FAINT, alpha=0.5, linewidth=0, zorder=0)
     for name, curve in named.items():
-        ax.plot(curve.predicted, curve.error, "o-", markersize=4.0, linewidth=1.2, label=name or None)
+        ax.plot(
+            curve.predicted,
+            curve.error,
+            "o-",
+            markersize=4.0,
+            linewidth=1.2,
+            label=picture_label(name) if name else None,
+        )
     largest = max(float(np.max(np.abs(curve.error))) for curve in named.values())
     limit = 1.2 * max(largest, float(np.max(band)), 0.02)
     ax.set_xlim(-0.02, 1.02)

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._sinks import picture_label
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def posterior(
     ax.plot(mean[rows], places, "o", color=INK, markersize=3.0, label="mean")
     if truth is not None:
         ax.plot(truth[rows], places, "x", color=ACCENT, markersize=6.0, markeredgewidth=1.6, label="reference")
-    ax.set_yticks(places, [names[row] for row in rows], fontsize=8)
+    ax.set_yticks(places, [picture_label(names[row]) for row in rows], fontsize=8)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_xlabel("parameter value")
     if len(rows) < len(names) and parameters is None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpinfer._sinks import picture_label
 from dpinfer._validate import check_interval
 from dpinfer.diagnostics.ranks import SbcResult
 
@@ -129,7 +130,7 @@ def _labels(result: SbcResult, names: tuple[str, ...] | None) -> tuple[str, ...]
         return tuple(f"dimension {index}" for index in range(result.n_dims))
     if len(names) != result.n_dims:
         raise ValueError(f"names must have {result.n_dims} elements, got {len(names)}")
-    return tuple(names)
+    return tuple(picture_label(name) for name in names)
 
 
 def _colour(index: int) -> str:

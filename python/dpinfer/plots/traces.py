@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpinfer._sinks import picture_label
 from dpinfer._validate import check_integer
 from dpinfer.release import Release
 
@@ -70,7 +71,9 @@ def trace(
         if standardise:
             late = values[release.n_steps // 2 :]
             values = (values - late.mean()) / (late.std() or 1.0)
-        (line,) = ax.plot(steps[::stride], values[::stride], linewidth=0.8, label=release.gradient_names[column])
+        (line,) = ax.plot(
+            steps[::stride], values[::stride], linewidth=0.8, label=picture_label(release.gradient_names[column])
+        )
         if posterior is not None and not standardise and column < len(posterior.optimum_mean):
             ax.axhline(float(posterior.optimum_mean[column]), color=line.get_color(), linewidth=0.8, linestyle=":")
     if posterior is not None and posterior.burn_in > 0:
@@ -165,7 +168,7 @@ def gradient_fit(
     ax.axvline(float(optimum[column]), color=ACCENT, linewidth=1.2, linestyle="--", label=r"$\phi^*$")
     span = max(3.0 * tau, 1.5 * float(np.max(np.abs(line))))
     ax.set_ylim(-span, span)
-    ax.set_xlabel(f"position of {name}")
+    ax.set_xlabel(f"position of {picture_label(name)}")
     ax.set_ylabel("noisy gradient")
     tidy(ax, grid="both")
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, 1.26))

@@ -16,7 +16,7 @@ from dpinfer.tabular.columns import (
 from dpinfer.tabular.from_data import BOUNDS_FROM_DATA, schema_from_data
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.shares import SharesPlan, SharesRelease, plan_with_shares, release_shares
-from dpinfer.tabular.table import Table, read_table
+from dpinfer.tabular.table import Table, UnreadTable, read_table
 
 __all__ = [
     "BOUNDS_FROM_DATA",
@@ -30,6 +30,7 @@ __all__ = [
     "SharesRelease",
     "Table",
     "TargetColumn",
+    "UnreadTable",
     "plan_with_shares",
     "read_table",
     "release_shares",

@@ -5,13 +5,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, ClassVar
 
 import numpy as np
 
-from dpinfer._validate import check_real
 from dpinfer.errors import SchemaError
+from dpinfer.tabular.declarations import check_encodable, check_number, check_shares, check_strings, unknown_key
 
 __all__ = [
     "BinaryColumn",
@@ -25,8 +24,8 @@ __all__ = [
 
 MISSING_POLICIES = ("drop", "refuse")
 SCALINGS = ("standard", "unit", "none")
-# Published shares are rounded.
-_SHARES_OFF = 0.01
+# Squares of scaled values, and sums of many of them, must stay far from overflow.
+_LARGEST_SCALED = 1e100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +51,12 @@ class Column:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise SchemaError("a column must have a name that is a non-empty string")
+        check_encodable("a column's name", self.name)
         if self.missing is not None and self.missing not in self._policies():
             listed = ", ".join(repr(policy) for policy in self._policies())
             raise SchemaError(f"{self._key('missing')} must be one of {listed}, got {self.missing!r}")
         object.__setattr__(
-            self, "missing_values", _strings(self._key("missing_values"), self.missing_values, minimum=0)
+            self, "missing_values", check_strings(self._key("missing_values"), self.missing_values, minimum=0)
         )
 
     def _policies(self) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ class ContinuousColumn(Column):
         values = self.bounds
         if isinstance(values, str) or not isinstance(values, Sequence) or len(values) != 2:
             raise SchemaError(f"{self._key('bounds')} must be two numbers [low, high]")
-        low, high = (_number(self._key("bounds"), value) for value in values)
+        low, high = (check_number(self._key("bounds"), value) for value in values)
         if not low < high:
             raise SchemaError(f"{self._key('bounds')} must have low < high, got [{low:g}, {high:g}]")
         put(self, "bounds", (low, high))
@@ -150,10 +150,25 @@ class ContinuousColumn(Column):
         if self.mean is not None and self.sd is not None:
             if self.scaling != "standard":
                 raise SchemaError(f"{self._key('mean')} is used only with scaling = 'standard', got {self.scaling!r}")
-            put(self, "mean", _number(self._key("mean"), self.mean))
-            put(self, "sd", _number(self._key("sd"), self.sd))
+            put(self, "mean", check_number(self._key("mean"), self.mean))
+            put(self, "sd", check_number(self._key("sd"), self.sd))
             if not self.sd > 0.0:
                 raise SchemaError(f"{self._key('sd')} must be positive, got {self.sd:g}")
+        self._check_scale()
+
+    def _check_scale(self) -> None:
+        """Refuse bounds and constants whose scaled values are no ordinary numbers."""
+        with np.errstate(all="ignore"):
+            offset, scale = (np.float64(value) for value in self.offset_and_scale)
+            low, high = ((np.array(self.bounds) - offset) / scale).tolist()
+        normal = scale >= np.finfo(np.float64).tiny and high - low >= 1.0 / _LARGEST_SCALED
+        if not (normal and max(-low, high) <= _LARGEST_SCALED):
+            keys = f"{self._key('mean')} and {self._key('sd')}" if self.sd is not None else self._key("bounds")
+            raise SchemaError(
+                f"{keys} must give scaled bounds that are distinct and at most {_LARGEST_SCALED:g} in size: this width "
+                f"or sd is lost in the precision of numbers (bounds [{self.bounds[0]:g}, {self.bounds[1]:g}], scaling "
+                f"{self.scaling!r})"
+            )
 
     @property
     def offset_and_scale(self) -> tuple[float, float]:
@@ -230,9 +245,9 @@ class CategoricalColumn(Column):
     shares: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        categories = _strings(self._key("categories"), self.categories, minimum=1)
+        categories = check_strings(self._key("categories"), self.categories, minimum=1)
         if self.other is not None:
-            (other,) = _strings(self._key("other"), (self.other,), minimum=1)
+            (other,) = check_strings(self._key("other"), (self.other,), minimum=1)
             object.__setattr__(self, "other", other)
             if other not in categories:
                 categories = (*categories, other)
@@ -243,7 +258,7 @@ class CategoricalColumn(Column):
         if self.reference is not None and self.reference not in categories:
             raise SchemaError(f"{self._key('reference')} must be one of the categories, got {self.reference!r}")
         if self.shares is not None:
-            object.__setattr__(self, "shares", _shares(self._key("shares"), self.shares, len(categories)))
+            object.__setattr__(self, "shares", check_shares(self._key("shares"), self.shares, len(categories)))
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -319,11 +334,11 @@ class BinaryColumn(Column):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.shares is not None:
-            object.__setattr__(self, "shares", _shares(self._key("shares"), self.shares, 2))
+            object.__setattr__(self, "shares", check_shares(self._key("shares"), self.shares, 2))
         for key in ("positive", "negative"):
             value = getattr(self, key)
             object.__setattr__(
-                self, key, _strings(self._key(key), (value,) if isinstance(value, str) else value, minimum=1)
+                self, key, check_strings(self._key(key), (value,) if isinstance(value, str) else value, minimum=1)
             )
         if set(self.positive) & set(self.negative):
             raise SchemaError(f"{self._key('positive')} and {self._key('negative')} must not share a value")
@@ -450,39 +465,3 @@ def column_from_dict(name: str, values: Any) -> Column:
         if key not in given:
             raise SchemaError(f"columns.{name}.{key} is required for a {kind} column")
     return column(name=name, **given)
-
-
-def unknown_key(full: str, key: str, allowed: Sequence[str], where: str) -> str:
-    """Return the message for a key that a schema must not have."""
-    close = get_close_matches(key, allowed, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; {where} takes {', '.join(allowed)}"
-    return f"unknown key {full}{hint}"
-
-
-def _strings(key: str, value: Any, *, minimum: int) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(item, str) for item in value):
-        raise SchemaError(f"{key} must be a list of strings")
-    items = tuple(item.strip() for item in value)
-    if len(items) < minimum:
-        raise SchemaError(f"{key} must hold at least {minimum} string, got {len(items)}")
-    if len(set(items)) != len(items):
-        raise SchemaError(f"{key} must hold distinct strings")
-    return items
-
-
-def _shares(key: str, value: Any, size: int) -> tuple[float, ...]:
-    if isinstance(value, str) or not isinstance(value, (Sequence, np.ndarray)) or len(value) != size:
-        raise SchemaError(f"{key} must be a list of {size} numbers, one for each category")
-    shares = tuple(_number(key, item) for item in value)
-    total = sum(shares)
-    if min(shares) <= 0.0 or abs(total - 1.0) > _SHARES_OFF:
-        raise SchemaError(f"{key} must be positive and sum to 1, got a smallest of {min(shares):g} and a sum {total:g}")
-    # What was written by to_dict comes back to the bit.
-    return shares if abs(total - 1.0) < 1e-12 else tuple(share / total for share in shares)
-
-
-def _number(key: str, value: Any) -> float:
-    try:
-        return check_real(key, value)
-    except (TypeError, ValueError) as error:
-        raise SchemaError(str(error)) from error

@@ -74,7 +74,7 @@ def schema_from_data(
 def _distinct(raw: RawColumn) -> set[str]:
     if isinstance(raw, np.ndarray):
         return {"" if np.isnan(value) else f"{value:.17g}" for value in np.unique(raw).tolist()}
-    return {text.strip() for text in set(raw)}
+    return {"" if text is None else text.strip() for text in set(raw)}
 
 
 def _feature(name: str, present: set[str]) -> Column:

@@ -1,6 +1,5 @@
 """Table schemas: what is publicly known about each column, written down before the records are read."""
 
-import json
 import os
 import re
 import tomllib
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._sinks import toml_string
 from dpinfer.errors import SchemaError
 from dpinfer.release.parts import Part, check_leaks, check_parts, part_from_dict
 from dpinfer.tabular.columns import (
@@ -22,8 +22,8 @@ from dpinfer.tabular.columns import (
     Column,
     TargetColumn,
     column_from_dict,
-    unknown_key,
 )
+from dpinfer.tabular.declarations import unknown_key
 
 __all__ = ["Schema"]
 
@@ -41,8 +41,9 @@ class Schema:
 
     Dropping a record with a missing value depends on that record alone, so neighbouring tables stay neighbours under
     add/remove adjacency and the guarantee holds; how many records were dropped is private and is never reported.  The
-    policy "refuse" and an undeclared category without `other` stop before anything is spent, but that it stopped is
-    visible to whoever runs it; declare `other` where that matters.
+    policy "refuse" and an undeclared category without `other` stop before anything is drawn, but that it stopped tells
+    something about the records, which no noise covers: with a ledger the run stays charged.  Declare `other`, and leave
+    `missing` at "drop", and no record can stop it.
 
     Parameters
     ----------
@@ -329,8 +330,7 @@ class Schema:
 
 def _toml(value: Any) -> str:
     if isinstance(value, str):
-        # JSON strings are TOML basic strings but for DEL, which TOML wants escaped.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return toml_string(value)
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
     if isinstance(value, Mapping):

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._records import as_record_array
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import (
     Adjacency,
@@ -35,7 +36,7 @@ from dpinfer.release.guarantee import DERIVED, Guaranteed
 from dpinfer.release.parts import check_parts
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn
 from dpinfer.tabular.schema import Schema
-from dpinfer.tabular.table import Table
+from dpinfer.tabular.table import Table, UnreadTable
 
 __all__ = ["SharesPlan", "SharesRelease", "plan_with_shares", "release_shares"]
 
@@ -235,7 +236,7 @@ class SharesRelease(Guaranteed):
 
 
 def release_shares(
-    table: Table,
+    table: Table | UnreadTable,
     *,
     noise_multiplier: float,
     delta: float,
@@ -257,8 +258,8 @@ def release_shares(
 
     Parameters
     ----------
-    table : Table
-        The records, all of those that the run reads.
+    table : Table or UnreadTable
+        The records, all of those that the run reads; an unread table is read when the ledger is charged.
     noise_multiplier : float
         Noise over sensitivity, in (0, 1e6]: ``SharesPlan.noise_multiplier``.
     delta : float
@@ -299,7 +300,7 @@ def release_shares(
     >>> abs(shares[0] - 0.75) < 0.05
     True
     """
-    if not isinstance(table, Table):
+    if not isinstance(table, (Table, UnreadTable)):
         raise TypeError(f"table must be a Table, got {type(table).__name__}")
     multiplier = check_interval("noise_multiplier", noise_multiplier, 0.0, MAX_NOISE_MULTIPLIER, high_open=False)
     event = GaussianEvent(multiplier)
@@ -335,9 +336,9 @@ def release_shares(
     )
 
 
-def _load(table: Table, relation: Adjacency) -> FloatArray:
+def _load(table: Table | UnreadTable, relation: Adjacency) -> FloatArray:
     """Return the features of the records that are there."""
-    features = np.asarray(table.X)
+    features = as_record_array("table.X", (table.read() if isinstance(table, UnreadTable) else table).X)
     if features.ndim != 2 or features.shape[1] != len(table.feature_names):
         raise ValueError(f"table.X must have {len(table.feature_names)} columns, those that its schema declares")
     features, _ = without_null_records(relation, features, None)

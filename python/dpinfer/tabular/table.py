@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._records import DeferredArray
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.tabular.columns import (
     BinaryColumn,
@@ -16,10 +17,10 @@ from dpinfer.tabular.columns import (
     IgnoredColumn,
     TargetColumn,
 )
-from dpinfer.tabular.reading import RawColumn, read_chunks
+from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
 from dpinfer.tabular.schema import Schema
 
-__all__ = ["Table", "read_table"]
+__all__ = ["Table", "UnreadTable", "read_table"]
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -57,18 +58,73 @@ class Table:
         return f"Table({len(self.feature_names)} features, {name}; private records, not shown)"
 
 
-def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
-    """Read a file of records and encode it by a public schema.
+class UnreadTable:
+    """A file of records that nobody has looked at but for its header.
 
-    **Privacy.** Reads records and returns them encoded; spends nothing and publishes nothing.  Every step acts on one
-    record alone (dropping, clamping, encoding), so a mechanism's guarantee for the encoded table holds for the file,
-    under add/remove adjacency.  No statistic of the records is used, and none is reported: a value outside its bounds
-    is clamped silently.
+    Private functions take its `X` and `y` in place of arrays, or it in place of a :class:`Table`, and read it when they
+    are charged: whether its records can be read is then nothing that was learned for free.
+
+    **Privacy.** Making one reads the header alone, which is public.  `X`, `y` and :meth:`read` read the records.
 
     Parameters
     ----------
     path : path-like
-        CSV with a header line (``.gz``: gzipped), or ``.parquet`` with the extra ``dpinfer[parquet]``.
+    schema : Schema
+
+    Raises
+    ------
+    OSError, RecordError, SchemaError, BackendUnavailableError
+        If the file is missing, or has not the schema's columns, or cannot be read here; see :func:`read_table`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], schema: Schema) -> None:
+        self._path, self.schema = path, _check_schema(schema)
+        self._table: Table | None = None
+        # Array-likes: they are read when they are made arrays.
+        self.X = DeferredArray(lambda: self.read().X)
+        self.y = None if schema.target is None else DeferredArray(self._target)
+        check_header(path, [column.name for column in schema.columns], delimiter=schema.delimiter)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the columns of X."""
+        return self.schema.feature_names
+
+    def read(self) -> Table:
+        """Return the table, read at the first call.
+
+        **Privacy.** Reads the records: see :func:`read_table`.
+        """
+        if self._table is None:
+            self._table = read_table(self._path, self.schema)
+        return self._table
+
+    def _target(self) -> FloatArray:
+        target = self.read().y
+        if target is None:
+            raise SchemaError("the schema must declare one column of kind 'target'")
+        return target
+
+    def __repr__(self) -> str:
+        return f"UnreadTable({len(self.feature_names)} features; private records, not shown)"
+
+
+def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
+    """Read a file of records and encode it by a public schema.
+
+    **Privacy.** Reads records and returns them encoded; spends nothing and publishes nothing.  Every step acts on one
+    record alone (splitting, dropping, clamping, encoding), so a mechanism's guarantee for the encoded table holds for
+    the file, under add/remove adjacency of its lines.  No statistic of the records is used, and none is reported: a
+    value outside its bounds is clamped silently, and so is a line left out that is no record.  Whether the table is
+    refused can depend on a record: see :class:`Schema`.
+
+    Parameters
+    ----------
+    path : path-like
+        CSV in UTF-8 with a header line (``.gz``: gzipped), or ``.parquet`` with the extra ``dpinfer[parquet]``.  A
+        line that is no record (a quote inside a field or not closed on its line, another number of fields than the
+        header, not UTF-8, longer than 1 MiB) is left out, or refuses the table where a missing value does; a quoted
+        line break is such a line.
     schema : Schema
         Declares every column of the file.
 
@@ -85,17 +141,18 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
         If the file's columns are not the schema's, or a value is in no declared category; the column is named, the
         value is not.
     RecordError
-        If the file is not a well-formed table, holds a missing value where the policy is "refuse", or fewer than two
-        records.
+        If the file is not a table, lacks a value (or a line is no record) where the policy is "refuse", or holds fewer
+        than two records.
     BackendUnavailableError
         If pyarrow is needed and absent.
     """
-    if not isinstance(schema, Schema):
-        raise TypeError(f"schema must be a Schema, got {type(schema).__name__}")
+    _check_schema(schema)
     parts: list[FloatArray] = []
     targets: list[FloatArray] = []
     names = [column.name for column in schema.columns]
-    for chunk in read_chunks(path, names, delimiter=schema.delimiter):
+    # A line that is no record lacks every value.
+    refuse = "refuse" in (schema.missing, *(column.missing for column in schema.columns))
+    for chunk in read_chunks(path, names, delimiter=schema.delimiter, refuse_malformed=refuse):
         X, y = _encode(chunk, schema)
         parts.append(X)
         if y is not None:
@@ -107,6 +164,12 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
         y=None if schema.target is None else np.concatenate(targets),
         schema=schema,
     )
+
+
+def _check_schema(schema: Schema) -> Schema:
+    if not isinstance(schema, Schema):
+        raise TypeError(f"schema must be a Schema, got {type(schema).__name__}")
+    return schema
 
 
 def _encode(chunk: Mapping[str, RawColumn], schema: Schema) -> tuple[FloatArray, FloatArray | None]:
@@ -169,15 +232,15 @@ def _numbers(raw: RawColumn, markers: frozenset[str]) -> FloatArray:
     values = np.fromiter((_number(text) for text in raw), dtype=np.float64, count=len(raw))
     numeric_markers = [text for text in markers if not np.isnan(_number(text))]
     if numeric_markers:
-        absent = np.fromiter((text.strip() in markers for text in raw), dtype=bool, count=len(raw))
+        absent = np.fromiter((text is None or text.strip() in markers for text in raw), dtype=bool, count=len(raw))
         values[absent] = np.nan
     return values
 
 
-def _number(text: str) -> float:
+def _number(text: str | None) -> float:
     # Python's float() also reads "1_000"; no data file means that.
     try:
-        return float("nan") if "_" in text else float(text)
+        return float("nan") if text is None or "_" in text else float(text)
     except ValueError:
         return float("nan")
 
@@ -193,15 +256,15 @@ def _codes(raw: RawColumn, column: Column, markers: frozenset[str]) -> npt.NDArr
     elif isinstance(column, BinaryColumn):
         known = dict.fromkeys(column.negative, 0) | dict.fromkeys(column.positive, 1)
     known |= dict.fromkeys(markers - known.keys(), _MISSING)
-    texts: Sequence[str] = [_text(value) for value in raw.tolist()] if isinstance(raw, np.ndarray) else raw
-    codes = {text: known.get(text.strip(), fallback) for text in set(texts)}
+    texts: Sequence[str | None] = [_text(value) for value in raw.tolist()] if isinstance(raw, np.ndarray) else raw
+    codes = {text: _MISSING if text is None else known.get(text.strip(), fallback) for text in set(texts)}
     return np.fromiter((codes[text] for text in texts), dtype=np.intp, count=len(texts))
 
 
-def _text(value: float) -> str:
-    """Return a number of a Parquet column as it would stand in a CSV file."""
+def _text(value: float) -> str | None:
+    """Return a number of a Parquet column as it would stand in a CSV file; None for no number."""
     if np.isnan(value):
-        return ""
+        return None
     return str(int(value)) if value.is_integer() else repr(value)
 
 

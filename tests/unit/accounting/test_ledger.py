@@ -9,8 +9,18 @@ from tests.reference.ledger_runs import DELTA, EVENT, charging, run, statuses
 import dpinfer as dpi
 from dpinfer.accounting import Composed, GaussianEvent, NonPrivateEvent, SelfComposed
 from dpinfer.accounting import _ledger_file as storage
+from dpinfer.accounting.charging import REFUSED_AND_CHARGED
 from dpinfer.accounting.ledger import run_of_token
-from dpinfer.errors import BudgetExceededError, InsecureReleaseError, LedgerError, LedgerFormatError
+from dpinfer.errors import (
+    BudgetExceededError,
+    CheckpointError,
+    InsecureReleaseError,
+    LedgerError,
+    LedgerFormatError,
+    PrivacyLeakWarning,
+    RecordError,
+    SchemaError,
+)
 
 
 def test_a_new_ledger(ledger, tmp_path):
@@ -105,13 +115,32 @@ def test_a_run_is_on_the_disk_while_it_runs(account):
     assert account.status("0" * 64) is None
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_a_run_that_drew_nothing_is_cancelled(account, error):
+def refunding(account):
+    with pytest.warns(PrivacyLeakWarning, match="no guarantee covers it"):
+        return dpi.PrivacyLedger(account.path).dataset(account.dataset, refund_refused=True)
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt, SystemExit, CheckpointError])
+def test_a_run_that_was_stopped_from_outside_and_drew_nothing_is_cancelled(account, error):
     with pytest.raises(error), charging(account):
-        raise error("records")
+        raise error("disk")
     assert statuses(account) == ["cancelled"]
     assert account.spent().epsilon == 0.0
     assert [entry.kind for entry in dpi.PrivacyLedger(account.path).entries()][-2:] == ["charge", "cancel"]
+
+
+@pytest.mark.parametrize("error", [RecordError, SchemaError, ValueError, MemoryError])
+def test_a_run_whose_records_may_have_been_refused_stays_charged_unless_the_account_refunds(account, error):
+    with pytest.raises(error) as caught, charging(account):
+        raise error("records")
+    assert statuses(account) == ["started"]
+    assert caught.value.__notes__ == [REFUSED_AND_CHARGED]
+    with pytest.raises(error) as caught, charging(refunding(account)):
+        raise error("records")
+    assert statuses(account) == ["started", "cancelled"]
+    assert not hasattr(caught.value, "__notes__")
+    with pytest.raises(TypeError, match="refund_refused"):
+        dpi.PrivacyLedger(account.path).dataset(account.dataset, refund_refused=1)
 
 
 def fail_after_begin(account, error, **options):
@@ -141,8 +170,8 @@ def test_nobody_else_can_cancel(account):
 
 def test_a_cancelled_run_frees_its_share(account):
     for _ in range(4):
-        with pytest.raises(ValueError, match="records"), charging(account):
-            raise ValueError("records")
+        with pytest.raises(OSError, match="disk"), charging(account):
+            raise OSError("disk")
     run(account)
     assert statuses(account) == ["cancelled"] * 4 + ["finished"]
 
@@ -154,9 +183,9 @@ def test_a_charge_that_cannot_be_cancelled_stays_and_says_so(account, monkeypatc
     def fail():
         with charging(account):
             monkeypatch.setattr(storage.EntryFile, "appending", full)
-            raise ValueError("records")
+            raise OSError("disk")
 
-    with pytest.raises(ValueError, match="records") as caught:
+    with pytest.raises(OSError, match="disk") as caught:
         fail()
     assert "still counts this run" in caught.value.__notes__[0]
     assert statuses(account) == ["started"]
@@ -194,8 +223,8 @@ def test_a_run_can_be_taken_up_again_without_a_second_charge(account):
     for wrong in ({"run": "0" * 64}, {"run": run_id, "event": GaussianEvent(9.0)}):
         with pytest.raises(LedgerError, match="ledger must hold the run"), charging(account, **wrong):
             pass
-    with pytest.raises(ValueError, match="records"), charging(account, token=bytes(32)):
-        raise ValueError("records")
+    with pytest.raises(OSError, match="disk"), charging(account, token=bytes(32)):
+        raise OSError("disk")
     with pytest.raises(LedgerError, match="ledger must hold the run"), charging(account, token=bytes(32)):
         pass
 

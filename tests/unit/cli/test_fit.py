@@ -14,106 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.reference.cli_fits import HEADER, SCHEMA, SECRET, arguments, call, refused, rows
 
 import dpinfer as dpi
-from dpinfer.cli import fit, pipeline
+from dpinfer.cli import pipeline
 from dpinfer.cli.main import main
-
-SECRET = "Zx77-SECRET-Qw"
-SCHEMA = """\
-[columns.id]
-kind = "ignore"
-[columns.age]
-kind = "continuous"
-bounds = [0, 100]
-[columns.level]
-kind = "continuous"
-bounds = [0, 1]
-scaling = "none"
-[columns.job]
-kind = "categorical"
-categories = ["clerk", "<b>cook</b>"]
-[columns.rich]
-kind = "target"
-positive = "yes"
-negative = "no"
-"""
-HEADER = "id,age,level,job,rich\n"
-QUICK = [
-    "--epsilon",
-    "1",
-    "--delta",
-    "1e-5",
-    "--steps",
-    "60",
-    "--sample-rate",
-    "0.5",
-    "--burn-in",
-    "0.2",
-    "--threads",
-    "1",
-]
-
-
-def rows(count=300):
-    rng = np.random.default_rng(4)
-    age = rng.uniform(0, 100, count)
-    rich = rng.uniform(size=count) < age / 100
-    jobs = rng.choice(["clerk", "<b>cook</b>"], count)
-    return [
-        f"{SECRET}{i},{a:.4f},0.5,{j},{'yes' if r else 'no'}\n"
-        for i, (a, j, r) in enumerate(zip(age, jobs, rich, strict=True))
-    ]
-
-
-@pytest.fixture
-def place(tmp_path):
-    (tmp_path / "people.csv").write_text(HEADER + "".join(rows()))
-    (tmp_path / "schema.toml").write_text(SCHEMA)
-    return tmp_path
-
-
-def arguments(place, *more, schema=True, file="people.csv", n_records=True):
-    result = ["fit", str(place / file), "--out", str(place / "out"), *QUICK]
-    result += ["--schema", str(place / "schema.toml")] if schema else []
-    result += ["--n-records", "300"] if n_records else []
-    return [*result, *more]
-
-
-def call(argv):
-    """Return the exit code, whichever way the command ends."""
-    try:
-        return main(argv)
-    except SystemExit as error:
-        return error.code
-
-
-@pytest.fixture
-def unspent(monkeypatch):
-    """Fail the test if the private mechanism starts."""
-
-    def refuse(*args, **kwargs):
-        raise AssertionError("the mechanism started")
-
-    monkeypatch.setattr(pipeline, "run_dpvi", refuse)
-
-
-@pytest.fixture
-def plain(monkeypatch):
-    """Leave the pictures out, where a test is about something else: drawing takes most of the time."""
-    monkeypatch.setattr(pipeline, "draw_all", lambda *args, **kwargs: {})
-
-
-def refused(place, capsys, argv, code=2):
-    """Run a command that must be refused; return its one line."""
-    assert call(argv) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert len(err.splitlines()) == 1, err
-    assert SECRET not in err
-    assert "Traceback" not in err
-    assert not (place / "out").exists()
-    return err
 
 
 class Links(HTMLParser):
@@ -178,31 +83,43 @@ def test_no_record_in_anything_that_is_written_or_said(place, capsys):
         assert first.encode() not in content
 
 
-BAD_FILES = {
+BAD_HEADERS = {
     "no header": "".join(rows(5)),
     "missing column": f"id,age,level,job\n{SECRET},1,1,clerk\n",
     "extra column": f"id,age,level,job,rich,{SECRET}\n1,1,1,clerk,yes,2\n",
+    "empty": "",
+    "open quote": '"' + HEADER + "".join(rows(5)),
+}
+BAD_FILES = {
     "unknown category": HEADER + f"1,1,1,{SECRET},yes\n" + "".join(rows()),
     "unknown label": HEADER + f"1,1,1,clerk,{SECRET}\n" + "".join(rows()),
-    "ragged row": HEADER + f"{SECRET},1\n" + "".join(rows()),
+    "ragged rows": HEADER + f"{SECRET},1\n" * 5,
     "zero rows": HEADER,
     "one row": HEADER + rows(1)[0],
-    "empty": "",
     "not text": (HEADER + SECRET).encode() + b"\xff,1,1,clerk,yes\n",
 }
 
 
-@pytest.mark.usefixtures("unspent")
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("case", BAD_FILES)
-def test_bad_records_are_refused_before_anything_is_spent(place, capsys, case):
+def test_bad_records_are_refused_before_anything_is_drawn(place, capsys, case):
     body = BAD_FILES[case]
     (place / "bad.csv").write_bytes(body if isinstance(body, bytes) else body.encode())
     refused(place, capsys, arguments(place, file="bad.csv"))
+    with pytest.raises(AssertionError, match="drew"):
+        pipeline.run_dpvi(
+            dpi.models.GammaExponential(),
+            np.ones(3),
+            plan=dpi.plan_privacy(target_epsilon=1, target_delta=1e-5, sample_rate=0.5, n_steps=2),
+            n_records=3,
+        )
 
 
 @pytest.mark.usefixtures("unspent")
-def test_bad_test_file_is_refused_before_anything_is_spent(place, capsys):
-    (place / "bad.csv").write_text(BAD_FILES["unknown category"])
+@pytest.mark.parametrize("case", BAD_HEADERS)
+def test_a_header_is_public_and_checked_before_anything_is_spent(place, capsys, case):
+    (place / "bad.csv").write_text(BAD_HEADERS[case])
+    assert "header" in refused(place, capsys, arguments(place, file="bad.csv")).replace("the file has", "header")
     refused(place, capsys, arguments(place, "--test", str(place / "bad.csv")))
 
 
@@ -255,6 +172,33 @@ def test_bad_schema(place, capsys):
 def test_bad_arguments_are_refused(place, capsys, option, value):
     err = refused(place, capsys, arguments(place, option, value))
     assert option in err
+
+
+@pytest.mark.usefixtures("unspent")
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--method", "laplace", "--hessian", "full"], "hessian"),
+        (["--method", "emcee", "--hessian", "tied"], "hessian"),
+        (["--hessian", "full", "--prior", "empirical"], "prior"),
+        (["--recipe", "tied", "--hessian", "tied", "--prior", "empirical"], "prior"),
+        (["--burn-in", "59"], "burn_in"),
+        (["--burn-in", "1000"], "burn_in"),
+        (["--burn-in", "0.99"], "burn_in"),
+        (["--steps", "1"], "burn_in"),
+        (["--prior-scale", "1e-6"], "prior_scale must be at least"),
+        (["--max-grad-norm", "1e-9"], "diverge"),
+        (["--bounds-from-data"], "not both"),
+    ],
+)
+def test_combinations_that_would_fail_later_are_refused_before_anything_is_spent(place, capsys, more, words):
+    assert words in refused(place, capsys, arguments(place, *more))
+
+
+@pytest.mark.usefixtures("unspent")
+def test_a_missing_package_is_found_out_before_anything_is_spent(place, capsys, monkeypatch):
+    monkeypatch.setattr("dpinfer.inference.request.find_spec", lambda name: None)
+    assert "dpinfer[nuts]" in refused(place, capsys, arguments(place, "--method", "nuts"))
 
 
 @pytest.mark.usefixtures("unspent")
@@ -324,16 +268,6 @@ def test_file_size_limit_is_noticed_before_anything_is_spent(place):
     assert not (place / "out").exists()
 
 
-def test_disk_that_fills_up_during_the_run(place, capsys, monkeypatch):
-    def full(handle):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("dpinfer.release.files.os.fsync", full)
-    err = refused(place, capsys, arguments(place), code=1)
-    assert "No space left" in err
-    assert "has been paid" in err
-
-
 @pytest.mark.usefixtures("unspent")
 def test_output_that_is_not_a_folder(place, capsys):
     (place / "plain").write_text("")
@@ -386,35 +320,11 @@ def test_real_interrupt(place):
     assert not (place / "out").exists()
 
 
-def test_failed_analysis_keeps_the_release(place, capsys, monkeypatch):
-    def fail(*args, **kwargs):
-        raise dpi.errors.NumericalError("it did not converge")
-
-    monkeypatch.setattr(pipeline, "noise_aware_posterior", fail)
-    assert call(arguments(place)) == 1
-    err = capsys.readouterr().err
-    assert "did not converge" in err
-    assert "dpinfer posterior" in err
-    assert dpi.load_release(place / "out" / "fit.release").n_steps == 60
-
-
-def test_interrupted_analysis_keeps_the_release(place, capsys, monkeypatch):
-    def interrupt(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(pipeline, "noise_aware_posterior", interrupt)
-    assert call(arguments(place)) == 130
-    err = capsys.readouterr().err
-    assert "fit.release" in err
-    assert "interrupted" in err
-    assert dpi.load_release(place / "out" / "fit.release").n_steps == 60
-
-
 def test_unforeseen_error_does_not_show_its_text(place, capsys, monkeypatch):
-    def fail(path, schema):
+    def fail(*args, **kwargs):
         raise ValueError(f"could not convert {SECRET}")
 
-    monkeypatch.setattr(fit, "read_table", fail)
+    monkeypatch.setattr(pipeline, "run_dpvi", fail)
     assert "ValueError" in refused(place, capsys, arguments(place), code=1)
     assert call(["--traceback", *arguments(place)]) == 1
     assert "could not convert" in capsys.readouterr().err

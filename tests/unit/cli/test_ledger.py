@@ -7,6 +7,7 @@ import dpinfer as dpi
 from dpinfer.accounting import GaussianEvent, charge_run
 from dpinfer.cli import pipeline
 from dpinfer.cli.main import main
+from dpinfer.tabular import table
 
 SECRET = "Zx77-SECRET-Qw"
 SCHEMA = """\
@@ -78,11 +79,89 @@ def test_the_budget_is_looked_at_before_the_records(place, capsys):
     assert SECRET not in "".join(capsys.readouterr())
 
 
-def test_bad_records_charge_nothing(place, capsys):
-    before = (place / "spent").read_bytes()
+def statuses(place):
+    return [item.status for item in dpi.PrivacyLedger(place / "spent").dataset("people").runs()]
+
+
+def test_a_refusal_that_depends_on_records_stays_charged(place, capsys):
     assert fit(place, "out", file="bad.csv") == 2
-    assert SECRET not in "".join(capsys.readouterr())
+    out, err = capsys.readouterr()
+    assert SECRET not in out + err
+    assert "stays charged" in err
+    assert "--refund-refused" in err
+    assert statuses(place) == ["started"]
+    assert not (place / "out").exists()
+    # What the refusal told is not to be had again for nothing.
+    assert fit(place, "out") == 3
+
+
+def test_a_refusal_is_refunded_when_asked_with_a_warning(place, capsys):
+    assert fit(place, "out", "--refund-refused", file="bad.csv") == 2
+    out, err = capsys.readouterr()
+    assert SECRET not in out + err
+    assert "warning: refund_refused takes back the charge" in err
+    assert "stays charged" not in err
+    assert statuses(place) == ["cancelled"]
+    assert fit(place, "out") == 0
+
+
+def test_the_records_are_read_when_the_charge_is_on_the_disk(place, monkeypatch):
+    seen = []
+    real = table.read_table
+
+    def watched(*arguments):
+        seen.append(statuses(place))
+        return real(*arguments)
+
+    monkeypatch.setattr(table, "read_table", watched)
+    assert fit(place, "out") == 0
+    assert seen == [["started"]]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--max-grad-norm", "1e31"], "--max-grad-norm"),
+        (["--prior-scale", "1e200"], "--prior-scale"),
+        (["--threads", "5000"], "--threads"),
+        (["--refund-refused", "--dataset", "cencus"], "dataset"),
+    ],
+)
+def test_public_arguments_are_refused_uncharged(place, capsys, more, words):
+    before = (place / "spent").read_bytes()
+    assert fit(place, "out", *more) == 2
     assert (place / "spent").read_bytes() == before
+    assert not (place / "out").exists()
+    assert words in capsys.readouterr().err
+
+
+def test_what_is_read_from_records_needs_no_ledger(place, capsys):
+    argv = ["fit", place / "people.csv", "--out", place / "out", "--epsilon", 1, "--delta", 1e-5]
+    charged = ["--ledger", place / "spent", "--dataset", "people"]
+    assert call(*argv, *charged, "--schema", place / "schema.toml") == 2
+    assert call(*argv, *charged, "--bounds-from-data", "--target", "rich", "--n-records", 200) == 2
+    assert capsys.readouterr().err.count("--ledger needs --schema and --n-records") == 2
+    assert call(*argv, "--schema", place / "schema.toml", "--refund-refused") == 2
+    assert "--refund-refused needs --ledger" in capsys.readouterr().err
+
+
+def test_two_fits_into_one_folder_at_once(place, capsys, monkeypatch):
+    """The second is refused before it spends; the first is not disturbed."""
+    codes = []
+    real = pipeline.run_dpvi
+
+    def and_another(*args, **kwargs):
+        codes.append(fit(place, "out", "--overwrite", dataset="others"))
+        return real(*args, **kwargs)
+
+    account = dpi.PrivacyLedger(place / "spent").add_dataset("others")
+    monkeypatch.setattr(pipeline, "run_dpvi", and_another)
+    assert fit(place, "out") == 0
+    assert codes == [2]
+    assert "in use by another dpinfer command" in capsys.readouterr().err
+    assert account.runs() == ()
+    assert (place / "out" / "fit.release").exists()
+    assert not list((place / "out").glob(".*"))
 
 
 def test_arguments(place, capsys):

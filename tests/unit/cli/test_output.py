@@ -8,31 +8,28 @@ from dpinfer.errors import BudgetExceededError
 
 
 def test_folders_that_stay_empty_are_removed(tmp_path):
-    folder = OutputFolder(tmp_path / "a" / "b")
-    assert (tmp_path / "a" / "b").is_dir()
-    folder.discard_if_empty()
+    with OutputFolder(tmp_path / "a" / "b"):
+        assert (tmp_path / "a" / "b").is_dir()
     assert not (tmp_path / "a").exists()
     assert tmp_path.exists()
 
 
 def test_folders_with_something_in_them_stay(tmp_path):
-    folder = OutputFolder(tmp_path / "a")
-    folder.write("x.txt", "text")
-    folder.discard_if_empty()
+    with OutputFolder(tmp_path / "a") as folder:
+        folder.write("x.txt", "text")
     assert (tmp_path / "a" / "x.txt").read_text() == "text"
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["x.txt"]
 
 
 def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    folder = OutputFolder(tmp_path)
-    folder.write("x.txt", "old")
-
     def fail(handle):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dpinfer.release.files.os.fsync", fail)
-    with pytest.raises(CommandError, match="No space left"):
-        folder.write("x.txt", "new")
+    with OutputFolder(tmp_path) as folder:
+        folder.write("x.txt", "old")
+        monkeypatch.setattr("dpinfer.release.files.os.fsync", fail)
+        with pytest.raises(CommandError, match="No space left"):
+            folder.write("x.txt", "new")
     assert (tmp_path / "x.txt").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["x.txt"]
 
@@ -49,8 +46,26 @@ def test_interrupted_check_leaves_nothing(tmp_path, monkeypatch):
 
 def test_check_without_fallocate(tmp_path, monkeypatch):
     monkeypatch.delattr("dpinfer.cli.output.os.posix_fallocate", raising=False)
-    OutputFolder(tmp_path / "a", need_bytes=3)
+    (tmp_path / "a").mkdir()
+    with OutputFolder(tmp_path / "a", need_bytes=3):
+        pass
     assert not list((tmp_path / "a").iterdir())
+
+
+def test_one_command_at_a_time(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    with OutputFolder(tmp_path / "a") as first:
+        for name in ("a", "link"):
+            with pytest.raises(UsageError, match="in use by another"):
+                OutputFolder(tmp_path / name)
+        first.write("x.txt", "text")
+    with OutputFolder(tmp_path / "link") as second:
+        assert [path.name for path in second.path.iterdir() if not path.name.startswith(".")] == ["x.txt"]
+    # A lock file that a killed command left behind holds nobody up.
+    (tmp_path / "a" / ".dpinfer.lock").write_text("")
+    with OutputFolder(tmp_path / "a"):
+        pass
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["x.txt"]
 
 
 def test_public_arguments():

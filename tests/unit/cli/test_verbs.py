@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
+from dpinfer.cli import demo as demo_verb
+from dpinfer.cli import pipeline
 from dpinfer.cli.main import main
 from dpinfer.cli.simulated import N_RECORDS, SCHEMA_TOML, TRUE_PARAMETERS, simulate
 from dpinfer.release import release_from_arrays
@@ -159,3 +161,50 @@ def test_score_of_the_simulation_is_zero_at_the_truth(tmp_path):
     truth = np.array(list(TRUE_PARAMETERS.values()))
     assert largest(truth) < critical
     assert largest(truth + 0.2 * (np.arange(len(truth)) == 1)) > critical
+
+
+@pytest.mark.parametrize("accountant", ["pld", "prv", "rdp"])
+@pytest.mark.parametrize("adjacency", ["add_remove", "zero_out", "replace_one"])
+def test_every_relation_and_accountant_is_accounted(capsys, accountant, adjacency):
+    argv = ["account", "--noise-multiplier", "5", "--sample-rate", "1", "--steps", "10", "--delta", "1e-5"]
+    assert call([*argv, "--accountant", accountant, "--adjacency", adjacency]) == 0
+    assert "epsilon <= " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("--method", method) for method in ("exact", "laplace", "naive", "averaged")),
+        *(("--hessian", hessian) for hessian in ("auto", "diagonal", "tied")),
+        *(("--prior", prior) for prior in ("auto", "weak")),
+    ],
+)
+def test_every_offered_value_gives_a_posterior_of_a_release(tmp_path, capsys, option, value):
+    rng = np.random.default_rng(0)
+    positions = np.hstack([rng.normal(size=(400, 2)), np.full((400, 2), -1.0) + 0.1 * rng.normal(size=(400, 2))])
+    gradients = 3.0 * (positions - 0.5) + rng.normal(size=(400, 4))
+    release_from_arrays(positions, gradients, noise_stddev=1.0, sample_rate=1.0).save(tmp_path / "x.release")
+    assert call(["posterior", str(tmp_path / "x.release"), "--burn-in", "0", option, value]) == 0
+    assert "theta[1]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("model", ["linear", "gamma-exponential", "beta-bernoulli", "dirichlet-categorical"])
+def test_every_model_is_planned(capsys, model):
+    argv = ["plan", "--model", model, "--n-records", "2000", "--epsilon", "1", "--delta", "1e-5", "--steps", "100"]
+    argv += ["--sample-rate", "0.1", "--simulations", "1", *(["--n-features", "2"] if model == "linear" else [])]
+    assert call(argv) == 0
+    capsys.readouterr()
+
+
+def test_the_demonstration_runs_with_a_recipe_that_exists(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo_verb, "_N_STEPS", 60)
+    monkeypatch.setattr(demo_verb, "_LEVEL", 0.8)
+    monkeypatch.setattr(pipeline, "draw_all", lambda *args, **kwargs: {})
+    assert call(["demo", "--out", str(tmp_path / "out")]) == 0
+    assert "true values lie inside their 80% intervals" in capsys.readouterr().out
+    release = dpi.load_release(tmp_path / "out" / "census.release")
+    assert release.settings["recipe"] == "plain"
+    schema = dpi.tabular.Schema.from_toml(SCHEMA_TOML)
+    with pytest.raises(ValueError, match="recipe must be one of"):
+        pipeline.automatic_max_grad_norm(schema, "default")
+    assert release.max_grad_norm == pipeline.automatic_max_grad_norm(schema, "plain")

@@ -7,9 +7,18 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.errors import BudgetExceededError, PrivacyLeakWarning, RecordError
+from dpinfer.accounting import Composed
+from dpinfer.errors import (
+    BudgetExceededError,
+    FallbackWarning,
+    PrivacyLeakWarning,
+    RecordError,
+    RepeatedSpendingWarning,
+)
 from dpinfer.estimators import logistic
+from dpinfer.estimators.checks import RECIPES
 from dpinfer.estimators.records import typical_norm
+from dpinfer.mechanism import private_run
 from dpinfer.testing import InsecureRNG
 
 SECRET = 987654.321
@@ -47,6 +56,16 @@ def unspent(monkeypatch):
         raise AssertionError("the mechanism started")
 
     monkeypatch.setattr(logistic, "run_dpvi", refuse)
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Fail the test if the private mechanism gets as far as drawing."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("the mechanism drew")
+
+    monkeypatch.setattr(private_run.PrivateRun, "begin", refuse)
 
 
 def test_attributes(fitted, records):
@@ -151,11 +170,11 @@ def corrupted(X, change):
     return X
 
 
-@pytest.mark.usefixtures("unspent")
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "change", ["nan", "inf", "text", "one row", "zero rows", "one dimension", "no columns", "complex"]
 )
-def test_bad_records_are_refused_unspent_and_unquoted(records, change):
+def test_bad_records_are_refused_undrawn_and_unquoted(records, change):
     X, y = records
     X = X.copy()
     X[0, 0] = SECRET
@@ -168,7 +187,7 @@ def test_bad_records_are_refused_unspent_and_unquoted(records, change):
     assert "7" not in str(error)
 
 
-@pytest.mark.usefixtures("unspent")
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("labels", "word"),
     [
@@ -178,7 +197,7 @@ def test_bad_records_are_refused_unspent_and_unquoted(records, change):
         (lambda y: np.column_stack([y, y]), "one-dimensional"),
     ],
 )
-def test_bad_labels_are_refused_unspent(records, labels, word):
+def test_bad_labels_are_refused_undrawn(records, labels, word):
     X, y = records
     with pytest.raises(RecordError, match=word) as caught:
         make().fit(X, labels(y))
@@ -216,11 +235,26 @@ def test_label_sets_read_from_the_data(records):
         ({"data_bounds": (1.0, 1.0)}, ValueError, "data_bounds"),
         ({"data_bounds": [[0, 1]] * 2}, ValueError, "data_bounds"),
         ({"data_bounds": (0.0, np.inf)}, ValueError, "data_bounds"),
+        ({"data_bounds": (0.0, 5e-324)}, ValueError, "data_bounds"),
+        ({"data_bounds": (-1e200, 1e200)}, ValueError, "data_bounds"),
+        ({"prior_scale": 1e-31}, ValueError, "prior_scale"),
+        ({"prior_scale": 1e200}, ValueError, "prior_scale"),
+        ({"prior_scale": 1e-6}, ValueError, "prior_scale must be at least"),
+        ({"max_grad_norm": 1e-20}, ValueError, "steps would diverge"),
+        ({"max_grad_norm": 1e31}, ValueError, "max_grad_norm"),
+        ({"recipe": "magic"}, ValueError, "recipe"),
         ({"classes": ("a",)}, ValueError, "classes"),
         ({"classes": ("a", "a")}, ValueError, "classes"),
         ({"method": "magic"}, ValueError, "method"),
         ({"hessian": "round"}, ValueError, "hessian"),
         ({"method": "laplace", "hessian": "full"}, ValueError, "hessian"),
+        ({"prior": "magic"}, ValueError, "prior"),
+        ({"prior": 3}, TypeError, "prior"),
+        ({"prior": "empirical", "hessian": "full"}, ValueError, "prior"),
+        ({"burn_in": "soon"}, ValueError, "burn_in"),
+        ({"burn_in": 1.5}, ValueError, "burn_in"),
+        ({"burn_in": 999}, ValueError, "burn_in"),
+        ({"n_steps": 1}, ValueError, "burn_in"),
         ({"epsilon": 1e-9, "n_steps": 10**6}, BudgetExceededError, None),
     ],
 )
@@ -268,7 +302,9 @@ def test_column_names(records):
     assert model.release_.names == ("a", "b", "c", "intercept")
     with pytest.raises(ValueError, match="feature names"):
         model.predict(Frame(X, ["a", "c", "b"]))
-    assert not hasattr(model.fit(X, y), "feature_names_in_")
+    with pytest.warns(RepeatedSpendingWarning):
+        model.fit(X, y)
+    assert not hasattr(model, "feature_names_in_")
 
 
 def test_parameters():
@@ -310,3 +346,147 @@ def test_without_scikit_learn(records, monkeypatch):
     with pytest.warns(UserWarning, match="column-vector"):
         model.fit(X, y[:, None])
     assert model.predict(X[:2]).shape == (2,)
+
+
+def test_all_recipes_run_and_have_steps_of_their_own(records):
+    X, y = records
+    norms = {}
+    for recipe in RECIPES:
+        model = make(recipe=recipe, n_steps=40).fit(X, y)
+        assert model.release_.settings["recipe"] == recipe
+        norms[recipe] = model.release_.max_grad_norm
+    assert norms["steady"] == norms["tied"] == 2.0 * norms["plain"] == 2.0 * norms["paper"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"method": method} for method in ("exact", "laplace", "emcee", "naive", "averaged")),
+        *({"hessian": hessian} for hessian in ("auto", "diagonal", "full", "tied")),
+        *({"prior": prior} for prior in ("auto", "weak", "model")),
+        {"prior": "model", "hessian": "full"},
+        {"prior": "empirical", "hessian": "diagonal"},
+        *({"burn_in": burn_in} for burn_in in ("auto", 0, 0.5, 20)),
+        *({"accountant": accountant} for accountant in ("pld", "rdp")),
+        *({"loss": loss} for loss in ("split", "per_example")),
+        *({"expectation": expectation} for expectation in ("quadrature", "monte_carlo")),
+        {"fit_intercept": False},
+        {"learning_rate": 0.01, "grad_scale": 1.0},
+        # The least that is stable is 0.054.
+        {"prior_scale": 0.056},
+        {"prior_scale": 1e30},
+    ],
+)
+def test_every_accepted_value_gives_a_posterior(records, settings):
+    quick = {"method": "exact", "hessian": "diagonal", "n_steps": 60, "sample_rate": 0.5}
+    model = make(**{**quick, **settings}).fit(*records)
+    assert np.isfinite(model.coef_).all()
+    assert np.isfinite(model.predict_proba(records[0][:5])).all()
+
+
+class Watched:
+    """Records that tell when they are looked at; their shape is public."""
+
+    def __init__(self, values, look):
+        self.values, self.shape, self.look = values, values.shape, look
+
+    def __array__(self, dtype=None, copy=None):
+        self.look()
+        return self.values
+
+
+@pytest.fixture
+def account(tmp_path):
+    return dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("people")
+
+
+def test_the_ledger_is_charged_before_the_records_are_looked_at(records, account):
+    seen = []
+    watched = [Watched(array, lambda: seen.append([item.status for item in account.runs()])) for array in records]
+    make(ledger=account, random_source=None, n_steps=20).fit(*watched)
+    assert len(seen) == 2
+    assert all(status == ["started"] for status in seen)
+
+
+@pytest.mark.parametrize("change", ["nan", "text", "label"])
+def test_a_refusal_that_depends_on_records_stays_charged(records, account, change):
+    X, y = records
+    bad = (X, np.where(np.arange(len(y)) == 3, "SECRET", y)) if change == "label" else (corrupted(X, change), y)
+    with pytest.raises(RecordError) as caught:
+        make(ledger=account, random_source=None).fit(*bad)
+    assert "stays charged" in caught.value.__notes__[0]
+    assert "SECRET" not in repr(caught.value)
+    assert [item.status for item in account.runs()] == ["started"]
+    with pytest.warns(PrivacyLeakWarning, match="refund_refused"):
+        refunding = dpi.PrivacyLedger(account.path).dataset("people", refund_refused=True)
+    with pytest.raises(RecordError):
+        make(ledger=refunding, random_source=None).fit(*bad)
+    assert [item.status for item in account.runs()] == ["started", "cancelled"]
+
+
+def test_public_refusals_are_not_charged(records, account):
+    X, y = records
+    for settings, word in (
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"data_bounds": [[0, 1]] * 2}, "data_bounds"),
+        ({"classes": ("a", "a")}, "classes"),
+        ({"classes": None}, "classes must be given with ledger"),
+        ({"n_records": None}, "n_records must be given with ledger"),
+        ({"n_threads": 0}, "n_threads"),
+        ({"recipe": "tied", "learning_rate": 0.1}, "recipe"),
+        ({"method": "laplace", "hessian": "full"}, "hessian"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            make(ledger=account, random_source=None, **settings).fit(X, y)
+    with pytest.raises(TypeError, match="X must have a two-dimensional shape"):
+        make(ledger=account, random_source=None).fit(X.tolist(), y)
+    assert account.runs() == ()
+
+
+def test_a_posterior_that_fails_falls_back_with_a_warning(records):
+    with pytest.warns(FallbackWarning, match="hessian='full', prior='weak'.*computed instead"):
+        model = make(hessian="full", prior="weak", n_steps=20).fit(*records)
+    assert model.posterior_.hessian == "diagonal"
+    assert np.isfinite(model.coef_).all()
+
+
+def test_what_was_paid_for_survives_any_failure_after_it(records, monkeypatch):
+    for failure in (ValueError, KeyboardInterrupt, MemoryError):
+
+        def fail(*args, error=failure, **kwargs):
+            raise error("no")
+
+        model = make(n_steps=20).fit(*records)
+        monkeypatch.setattr(logistic, "noise_aware_posterior", fail)
+        with pytest.warns(RepeatedSpendingWarning), pytest.raises(failure) as caught:
+            model.fit(*records)
+        monkeypatch.undo()
+        assert caught.value.release is model.release_
+        assert "release_ of the estimator" in caught.value.__notes__[0]
+        # Nothing of the fit before is left beside the new release.
+        assert not hasattr(model, "coef_")
+        with pytest.raises(ValueError, match="not fitted"):
+            model.predict(records[0])
+
+
+def test_repeated_fits_are_told_once_with_their_total(records):
+    model = make(n_steps=20, hessian="diagonal")
+    with pytest.raises(ValueError, match="nothing has been spent"):
+        model.spent()
+    model.fit(*records)
+    assert model.spent().epsilon == model.privacy_.epsilon
+    clone = model.__sklearn_clone__()
+    assert repr(clone) == repr(model)
+    assert not hasattr(clone, "release_")
+    with pytest.warns(RepeatedSpendingWarning, match="number 2") as caught:
+        clone.fit(*records)
+    together = dpi.account(Composed((model.privacy_.event,) * 2), delta=1e-5).epsilon
+    assert f"epsilon <= {together:.4g} at delta = 1e-05" in str(caught[0].message)
+    assert model.spent().epsilon == clone.spent().epsilon == together
+    model.fit(*records)
+    assert model.spent().epsilon > together
+    # Another estimator is another family; a copy in another process cannot be counted, and says so.
+    make(n_steps=20, hessian="diagonal").fit(*records)
+    sent = pickle.loads(pickle.dumps(clone))
+    with pytest.warns(RepeatedSpendingWarning, match="another process"):
+        sent.fit(*records)

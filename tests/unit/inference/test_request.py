@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 
 import dpinfer as dpi
@@ -165,6 +165,7 @@ def test_one_step_and_a_sampler_that_is_not_there_are_refused_before_the_run(mon
     st.sampled_from(["auto", "full", "diagonal"]),
     st.integers(0, 1000),
 )
+@example("bernoulli", "tied", "aligned", "random", 1, 1.0, 20, "auto", 0)  # a coordinate without a single node
 def test_every_valid_release_has_a_proper_posterior(name, recipe, gradient, kind, n, epsilon, steps, hessian, seed):
     try:
         release = run(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.errors import BudgetExceededError, CheckpointError, LedgerError, RecordError
+from dpinfer.errors import BudgetExceededError, CheckpointError, LedgerError, PrivacyLeakWarning, RecordError
 from dpinfer.mechanism import FisherScaling, OSRandomSource, RunCheckpoint, dpvi, private_run
 from dpinfer.mechanism import checkpoint as module
 from dpinfer.testing import InsecureRNG
@@ -216,6 +216,8 @@ def test_killed_between_any_two_steps_there_is_one_charge(plan, records, path, a
 
 def test_a_cancelled_run_is_not_gone_on_with(plan, records, path, account, monkeypatch):
     bad = (records[0], records[1] + 0.5)
+    with pytest.warns(PrivacyLeakWarning):
+        account = dpi.PrivacyLedger(account.path).dataset(account.dataset, refund_refused=True)
     with monkeypatch.context() as patch:
         patch.setattr(RunCheckpoint, "discard", lambda self: None)
         with pytest.raises(RecordError):
@@ -231,7 +233,7 @@ def test_refused_runs_leave_no_file(plan, records, path, account):
     with pytest.raises(RecordError):
         secure(plan, (records[0], records[1] + 0.5), account, checkpoint=path)
     assert not path.exists()
-    secure(plan, records, account)
+    # The refused run stays charged.
     with pytest.raises(BudgetExceededError):
         secure(plan, records, account, checkpoint=path)
     with pytest.raises(dpi.errors.InsecureReleaseError):

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 import dpinfer as dpi
-from dpinfer.errors import CheckpointError, LedgerError, RecordError
+from dpinfer.errors import CheckpointError, LedgerError, PrivacyLeakWarning, RecordError
 from dpinfer.mechanism import OSRandomSource, RunCheckpoint, dpvi
 from dpinfer.mechanism import checkpoint as module
 
@@ -158,8 +158,10 @@ def test_a_copy_that_cancels_before_stops_the_run(plan, records, path, unbound, 
 
     def overtaken(record):
         monkeypatch.setattr(dpi.mechanism.private_run, "binding", begin)
+        with pytest.warns(PrivacyLeakWarning):
+            refunding = dpi.PrivacyLedger(account.path).dataset(account.dataset, refund_refused=True)
         with pytest.raises(RecordError):
-            run(plan, (records[0], records[1] + 0.5), ledger=account, checkpoint=unbound)
+            run(plan, (records[0], records[1] + 0.5), ledger=refunding, checkpoint=unbound)
         return begin(record)
 
     monkeypatch.setattr(dpi.mechanism.private_run, "binding", overtaken)

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.errors import BudgetExceededError, InsecureReleaseError, RecordError
+from dpinfer.errors import (
+    BudgetExceededError,
+    InsecureReleaseError,
+    PrivacyLeakWarning,
+    RecordError,
+    RepeatedSpendingWarning,
+)
 from dpinfer.mechanism import dpvi
 from dpinfer.mechanism.random_source import OSRandomSource
 
@@ -83,7 +89,11 @@ def test_a_refused_budget_touches_neither_records_nor_randomness(account, plan, 
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, SECRET])
-def test_bad_records_are_cancelled_and_not_quoted(account, plan, records, value):
+@pytest.mark.parametrize("refund", [False, True])
+def test_bad_records_stay_charged_unless_refunded_and_are_not_quoted(account, plan, records, value, refund):
+    if refund:
+        with pytest.warns(PrivacyLeakWarning, match="refund_refused"):
+            account = dpi.PrivacyLedger(account.path).dataset(account.dataset, refund_refused=True)
     X, y = records
     if value == SECRET:
         y = y.copy()
@@ -91,12 +101,52 @@ def test_bad_records_are_cancelled_and_not_quoted(account, plan, records, value)
     else:
         X = X.copy()
         X[3, 1] = value
-    with pytest.raises(RecordError):
+    with pytest.raises(RecordError) as caught:
         run(account, plan, (X, y))
-    assert [item.status for item in account.runs()] == ["cancelled"]
-    assert account.remaining() == 1.0
     assert str(SECRET).encode() not in account.path.read_bytes()
-    run(account, plan, records)
+    if refund:
+        assert not hasattr(caught.value, "__notes__")
+        assert [item.status for item in account.runs()] == ["cancelled"]
+        assert account.remaining() == 1.0
+        run(account, plan, records)
+    else:
+        assert "stays charged" in caught.value.__notes__[0]
+        assert [item.status for item in account.runs()] == ["started"]
+        with pytest.raises(BudgetExceededError):
+            run(account, plan, records)
+
+
+class Watched:
+    """Records that tell when they are looked at."""
+
+    def __init__(self, values, look):
+        self.values, self.look = values, look
+
+    def __array__(self, dtype=None, copy=None):
+        self.look()
+        return self.values
+
+
+def test_the_charge_is_on_the_disk_when_records_are_looked_at(account, plan, records):
+    seen = []
+
+    def look():
+        seen.append([item.status for item in account.runs()])
+
+    run(account, plan, [Watched(array, look) for array in records])
+    assert len(seen) >= 2
+    assert all(status == ["started"] for status in seen)
+
+
+def test_what_stops_a_run_from_outside_is_not_charged(account, plan, records):
+    for error in (KeyboardInterrupt, OSError(5, "no such device")):
+
+        def stop(error=error):
+            raise error
+
+        with pytest.raises((KeyboardInterrupt, OSError)):
+            run(account, plan, [Watched(array, stop) for array in records])
+    assert [item.status for item in account.runs()] == ["cancelled", "cancelled"]
 
 
 def test_bad_arguments_never_reach_the_ledger(account, plan, records):
@@ -129,10 +179,8 @@ def test_a_run_that_is_stopped_stays_counted(account, plan, records):
 
 
 def test_conjugate_models_are_charged_too(account, plan, rng):
-    with pytest.raises(RecordError):
-        run(account, plan, (np.array([-1.0]),), model=dpi.models.GammaExponential())
     run(account, plan, (rng.exponential(size=60),), model=dpi.models.GammaExponential())
-    assert [item.status for item in account.runs()] == ["cancelled", "finished"]
+    assert [item.status for item in account.runs()] == ["finished"]
 
 
 def test_the_estimator_charges_every_fit(account, records):
@@ -141,7 +189,7 @@ def test_the_estimator_charges_every_fit(account, records):
     )
     model.fit(*records)
     assert model.release_.settings["ledger"]["dataset"] == "people"
-    with pytest.raises(BudgetExceededError):
+    with pytest.warns(RepeatedSpendingWarning, match="data set 'people' is at 0.8"), pytest.raises(BudgetExceededError):
         model.fit(*records)
     sklearn = pytest.importorskip("sklearn.base", reason="the estimator works without scikit-learn")
     assert sklearn.clone(model).ledger == account
@@ -168,12 +216,12 @@ def test_runs_of_dp_sep_are_charged_before_their_records_are_looked_at(name, acc
 
 
 @pytest.mark.parametrize("name", SITE_MODELS)
-def test_bad_records_of_dp_sep_spend_nothing(name, account, plan, records):
+def test_bad_records_of_dp_sep_stay_charged(name, account, plan, records):
     with pytest.raises(RecordError):
         dpi.run_dp_sep(
             SITE_MODELS[name](), np.full((60, 2), np.nan), records[1], plan=plan, n_records=60, ledger=account
         )
-    assert account.spent().epsilon == 0.0
+    assert [item.status for item in account.runs()] == ["started"]
     with pytest.raises(InsecureReleaseError):
         dpi.run_dp_sep(
             SITE_MODELS[name](),

@@ -194,3 +194,35 @@ def test_bad_files(tmp_path):
 
 def test_ignored_column_reads_nothing():
     assert IgnoredColumn(name="x").feature_names == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"bounds": [0, 5e-324]}, r"columns\.age\.bounds must give scaled bounds"),
+        ({"bounds": [0, 5e-324], "scaling": "none"}, r"columns\.age\.bounds"),
+        ({"bounds": [0, 1e-310], "scaling": "standard"}, r"columns\.age\.bounds"),
+        ({"bounds": [-1.7e308, 1.7e308]}, r"columns\.age\.bounds"),
+        ({"bounds": [-1e200, 1e200], "scaling": "none"}, r"columns\.age\.bounds"),
+        ({"scaling": "standard", "mean": 0.0, "sd": 1e-310}, r"columns\.age\.mean and columns\.age\.sd"),
+        ({"scaling": "standard", "mean": 0.0, "sd": 1e-200}, r"columns\.age\.sd"),
+        ({"scaling": "standard", "mean": 1e300, "sd": 1.0}, r"columns\.age\.sd"),
+        ({"scaling": "standard", "mean": 0.0, "sd": 1e300}, r"columns\.age\.sd"),
+        ({"bounds": [1e17, 1e17 + 1], "scaling": "unit"}, r"columns\.age\.bounds must have low < high"),
+    ],
+)
+def test_a_scale_that_is_lost_in_the_precision_of_numbers_is_refused(settings, words):
+    with pytest.raises(SchemaError, match=words):
+        Schema.from_dict(with_column("age", **settings))
+
+
+def test_extreme_scales_that_work_are_taken():
+    for bounds in ([0, 1e-90], [-1e90, 1e90], [1e6, 1e6 + 1e-6]):
+        made = Schema.from_dict(with_column("age", bounds=bounds))
+        assert np.isfinite([made.max_row_norm, made.typical_row_norm, *made.feature_moments.ravel()]).all()
+
+
+def test_text_that_no_file_can_hold_is_refused():
+    for document in ({"columns": {"a\ud800": {"kind": "ignore"}}}, with_column("job", categories=["a", "\udfff"])):
+        with pytest.raises(SchemaError, match="surrogate"):
+            Schema.from_dict(document)

@@ -11,7 +11,7 @@ from scipy import integrate, stats
 import dpinfer as dpi
 from dpinfer.accounting import Composed, GaussianEvent
 from dpinfer.errors import BudgetExceededError, InsecureReleaseError, SchemaError
-from dpinfer.tabular import Schema, Table, plan_with_shares, release_shares
+from dpinfer.tabular import Schema, Table, UnreadTable, plan_with_shares, release_shares
 from dpinfer.tabular.shares import _counted, _labels, _shares
 from dpinfer.testing import InsecureRNG
 
@@ -201,3 +201,17 @@ def test_wrong_arguments(rng):
     numbers = Schema.from_dict({"columns": {"age": {"kind": "continuous", "bounds": [0, 1]}}})
     with pytest.raises(SchemaError, match="nothing to count"):
         release_shares(Table(np.zeros((3, 1)), None, numbers), **SILENT)
+
+
+def test_an_unread_table_is_read_when_it_is_charged_and_a_refusal_stays_charged(tmp_path):
+    account = dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("people")
+    path = tmp_path / "people.csv"
+    lines = ["age,job,sex,home,rich", *["5,a,f,own,y", "6,b,m,rent,n"] * 20]
+    path.write_text("\n".join(lines))
+    release = release_shares(UnreadTable(path, SCHEMA), ledger=account, **SILENT)
+    np.testing.assert_array_equal(release.noisy_counts["sex"], [20, 20])
+    path.write_text("\n".join([*lines, "5,never declared,f,own,y"]))
+    with pytest.raises(SchemaError, match="'job'") as caught:
+        release_shares(UnreadTable(path, SCHEMA), ledger=account, **SILENT)
+    assert "stays charged" in caught.value.__notes__[0]
+    assert [run.status for run in account.runs()] == ["finished", "started"]

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from dpinfer.errors import PrivacyLeakWarning, RecordError, SchemaError
-from dpinfer.tabular import Schema, read_table, schema_from_data
+from dpinfer.tabular import Schema, UnreadTable, read_table, schema_from_data
+from dpinfer.tabular import table as module
+from dpinfer.tabular.reading import check_header
 
 SECRET = "Zx77-SECRET-Qw"
 SCHEMA = {
@@ -151,15 +153,15 @@ BAD_FILES = {
     "extra column": (f"id,age,job,rich,{SECRET}\n1,2,cook,no,3\n", SchemaError, "1 column that"),
     "repeated column": (f"id,age,job,rich,rich\n{SECRET},2,cook,no,no\n", RecordError, "alike"),
     "nameless column": (f"id,age,job,rich,\n{SECRET},2,cook,no,1\n", RecordError, "header"),
-    "ragged row": (HEADER + f"{SECRET},25,clerk\n2,50,cook,no\n", RecordError, "as many fields"),
-    "long row": (HEADER + f"1,25,clerk,yes,{SECRET}\n2,50,cook,no\n", RecordError, "as many fields"),
+    "ragged rows": (HEADER + f"{SECRET},25,clerk\n2,50,cook,no\n", RecordError, "at least 2"),
     "unknown target": (HEADER + f"1,25,clerk,{SECRET}\n2,50,cook,no\n", SchemaError, "'rich'"),
     "zero rows": (HEADER, RecordError, "at least 2"),
     "one row": (HEADER + f"{SECRET},25,clerk,yes\n", RecordError, "at least 2"),
     "all rows dropped": (HEADER + f"{SECRET},?,clerk,yes\n{SECRET},?,cook,no\n", RecordError, "at least 2"),
     "empty file": ("", RecordError, "header"),
-    "not text": (HEADER.encode() + SECRET.encode() + b"\xff\xfe,1,cook,no\n", RecordError, "UTF-8"),
-    "huge field": (HEADER + f"{SECRET}{'x' * 200_000},1,cook,no\n2,3,cook,no\n", RecordError, "CSV"),
+    "not text": (HEADER.encode() + SECRET.encode() + b"\xff\xfe,1,cook,no\n", RecordError, "at least 2"),
+    "header not text": (SECRET.encode() + b"\xff\xfe,1,cook,no\n", RecordError, "header"),
+    "two-byte characters": ((HEADER + f"{SECRET},25,clerk,yes\n").encode("utf-16"), RecordError, "header"),
 }
 
 
@@ -172,6 +174,68 @@ def test_bad_file_is_refused_without_showing_it(tmp_path, case):
     assert SECRET not in said
     assert "25" not in str(caught.value)
     assert "xff" not in said
+
+
+# Each is one line that is no record.
+MALFORMED = {
+    "few fields": f"{SECRET},25,clerk".encode(),
+    "many fields": f"1,25,clerk,yes,{SECRET}".encode(),
+    "open quote": f'{SECRET},25,"clerk,yes'.encode(),
+    "open quote at the end": f'{SECRET},25,clerk,"'.encode(),
+    "quote inside a field": f'{SECRET},25,cl"erk,yes'.encode(),
+    "text after a quote": f'{SECRET},25,"clerk"s,yes'.encode(),
+    "lone carriage return": f"{SECRET},25,clerk,yes\r1,25,clerk,yes".encode(),
+    "not UTF-8": f"{SECRET}\xff,25,clerk,yes".encode("latin-1"),
+    "NUL": f"{SECRET}\0,25,clerk,yes".encode(),
+    "too long": f"{SECRET}{'x' * 2**20},25,clerk,yes".encode(),
+    "only a space": b" ",
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_line_that_is_no_record_is_left_out_or_refuses(tmp_path, case, place, end):
+    lines = [b"1,20,clerk,yes", b"2,60,cook,no"]
+    lines.insert(place, MALFORMED[case])
+    path = write(tmp_path, HEADER.strip().encode() + end + end.join(lines) + (b"" if place == 2 else end))
+    table = read_table(path, schema())
+    np.testing.assert_array_equal(table.X, [[0.2, 1, 0], [0.6, 0, 1]])
+    np.testing.assert_array_equal(table.y, [1, 0])
+    for strict in (schema(table={"missing": "refuse"}), schema(id={"missing": "refuse"})):
+        with pytest.raises(RecordError, match="at least one line is no record") as caught:
+            read_table(path, strict)
+        assert SECRET[:4] not in everything_said(caught.value)
+
+
+def test_a_quote_swallows_no_other_line(tmp_path):
+    """The fault that strict quoting is for: an open quote, and one that closes it a thousand lines later."""
+    good = "".join(f"{i},{i % 100},cook,no\n" for i in range(1000))
+    path = write(tmp_path, f'{HEADER}"1,20,clerk,yes\n{good}2",30,clerk,yes\n')
+    assert read_table(path, schema()).X.shape == (1000, 3)
+
+
+def test_quoted_fields(tmp_path):
+    rows = '"a ""b"", c",20,clerk,yes\n 1 , "30" ,"cook", "no" \n"",40,"clerk",yes\n'
+    np.testing.assert_array_equal(read_table(write(tmp_path, HEADER + rows), schema()).X[:, 0], [0.2, 0.3, 0.4])
+    made = schema(table={"delimiter": " "})
+    body = HEADER.replace(",", " ") + '"a b"  20 clerk yes \n  b   30  "cook"   no\n'
+    np.testing.assert_array_equal(read_table(write(tmp_path, body), made).X[:, 0], [0.2, 0.3])
+
+
+def test_a_line_of_quotes_is_read_in_linear_time(tmp_path):
+    path = write(tmp_path, HEADER + '"' * 1_000_001 + "\n" + "1,20,cook,no\n2,30,cook,no\n")
+    assert read_table(path, schema()).X.shape == (2, 3)
+
+
+def test_the_header_is_checked_without_the_records(tmp_path):
+    names = list(SCHEMA["columns"])
+    check_header(write(tmp_path, HEADER.encode() + b"\xff\n"), names, delimiter=",")
+    check_header(write(tmp_path, HEADER), None, delimiter=",")
+    for body in ("", "id,age\n", f"{SECRET},25,clerk,yes\n", '"id,age,job,rich\n'):
+        with pytest.raises((RecordError, SchemaError), match="header") as caught:
+            check_header(write(tmp_path, body), names, delimiter=",")
+        assert SECRET not in everything_said(caught.value)
 
 
 def test_gzip_errors_do_not_show_bytes(tmp_path):
@@ -239,10 +303,16 @@ def test_parquet_agrees_with_csv(tmp_path):
     parquet.write_table(pyarrow.table(values), path)
     table = read_table(path, schema())
     np.testing.assert_array_equal(table.X, [[0.25, 1, 0], [0.605, 0, 1], [1.0, 1, 0]])
+    # A value that Python cannot read is missing, and changes no other record.
+    bytes_of = [b"clerk", b"\xff" + SECRET.encode(), b"cook", b"clerk"]
+    text = pyarrow.array(bytes_of, pyarrow.binary()).view(pyarrow.string())
+    parquet.write_table(pyarrow.table(values | {"job": text}), path)
+    np.testing.assert_array_equal(read_table(path, schema()).X, table.X)
     path.write_bytes(SECRET.encode() * 9)
-    with pytest.raises(RecordError, match="Parquet") as caught:
-        read_table(path, schema())
-    assert SECRET not in everything_said(caught.value)
+    for read in (lambda: read_table(path, schema()), lambda: check_header(path, None, delimiter=",")):
+        with pytest.raises(RecordError, match="Parquet") as caught:
+            read()
+        assert SECRET not in everything_said(caught.value)
 
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
@@ -284,3 +354,27 @@ def test_adult(data_folder):
     assert np.all(train.X[:, binary].sum(axis=1) == 6)
     low, high = made.feature_bounds.T
     assert np.all((low <= train.X) & (high >= train.X))
+
+
+def test_an_unread_table_looks_at_the_header_alone_until_it_is_read(tmp_path, monkeypatch):
+    body = HEADER + "1,20,clerk,yes\n2,30,cook,no\n"
+    path = write(tmp_path, body)
+    read = []
+    real = module.read_table
+    monkeypatch.setattr(module, "read_table", lambda *arguments: read.append(1) or real(*arguments))
+    table = UnreadTable(path, schema())
+    assert "2" not in repr(table).replace("2 features", "")
+    assert not read
+    np.testing.assert_array_equal(np.asarray(table.X), real(path, schema()).X)
+    np.testing.assert_array_equal(np.asarray(table.y, dtype=np.float32), [1, 0])
+    assert table.read() is table.read()
+    assert len(read) == 1
+    with pytest.raises(SchemaError, match="header"):
+        UnreadTable(write(tmp_path, "id,age\n"), schema())
+    with pytest.raises(TypeError, match="schema"):
+        UnreadTable(path, SCHEMA)
+    # What cannot be read is found out later.
+    refused = UnreadTable(write(tmp_path, HEADER + f"1,20,{SECRET},yes\n" * 2), schema())
+    with pytest.raises(SchemaError, match="'job'") as caught:
+        np.asarray(refused.X)
+    assert SECRET not in everything_said(caught.value)

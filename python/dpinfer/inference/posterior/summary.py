@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._sinks import printable
 from dpinfer.accounting import Guarantee
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class VarianceDecomposition:
         return np.divide(parts, total, out=np.zeros_like(parts), where=total > 0.0)
 
     def __repr__(self) -> str:
-        rows = zip(self.names, *(100.0 * self.shares), strict=True)
+        rows = zip(map(printable, self.names), *(100.0 * self.shares), strict=True)
         lines = [f"{name:>20.20s} {data:6.1f}% {privacy:6.1f}% {rest:6.1f}%" for name, data, privacy, rest in rows]
         return "\n".join([f"{'variance from':>20s} {'data':>7s} {'privacy':>7s} {'approx.':>7s}", *lines])
 
@@ -94,11 +95,12 @@ class PosteriorSummary:
     verdict: str = ""
 
     def __str__(self) -> str:
-        width = min(30, max(len(name) for name in (*self.names, "parameter")))
+        names = [printable(name) for name in self.names]
+        width = min(30, max(len(name) for name in (*names, "parameter")))
         head = f"{'parameter':<{width}s} {'mean':>11s} {'sd':>10s} {'5%':>11s} {'95%':>11s} {'privacy':>8s}"
         lines = [head]
         for row in zip(
-            self.names, self.mean, self.stddev, self.lower, self.upper, self.privacy_share, self.flags, strict=True
+            names, self.mean, self.stddev, self.lower, self.upper, self.privacy_share, self.flags, strict=True
         ):
             name, mean, stddev, lower, upper, share, flag = row
             line = f"{name[:width]:<{width}s} {mean:11.4g} {stddev:10.3g} {lower:11.4g} {upper:11.4g} {share:8.1%}"

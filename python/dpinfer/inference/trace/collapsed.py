@@ -319,8 +319,14 @@ def solved_nodes(problems: CollapsedProblems, *, n_threads: int = 0) -> tuple[No
     solved : (k,) bool array
     """
     offsets, cells, converged = _native.collapsed_posteriors(problems.table, n_threads)
-    nodes = Nodes(offsets, *cells)
     sizes = np.diff(offsets)
+    if not sizes.all():
+        # Where the rule kept no node there is one that says so: a sum over nothing would take its neighbour's.
+        empty = offsets[:-1][sizes == 0]
+        cells = [np.insert(values, empty, np.nan) for values in cells]
+        sizes = np.maximum(sizes, 1)
+        offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    nodes = Nodes(offsets, *cells)
     unit, mean, spread = (
         np.repeat(values, sizes) for values in (problems.hessian_unit, problems.position_mean, problems.spread)
     )

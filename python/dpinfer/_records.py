@@ -1,0 +1,60 @@
+"""Records on their way to a mechanism: when they are looked at, and what is said when they cannot be."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.errors import DpinferError, RecordError
+
+__all__ = ["DeferredArray", "as_record_array"]
+
+
+class DeferredArray:
+    """Records that are read when NumPy makes an array of them, which private functions do when they are charged.
+
+    **Privacy.** Reads no record until then.
+
+    Parameters
+    ----------
+    load : callable
+        Returns the array.
+    """
+
+    def __init__(self, load: Callable[[], npt.NDArray[Any]]) -> None:
+        self._load = load
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        array = self._load()
+        return array if dtype is None else array.astype(dtype)
+
+
+def as_record_array(name: str, value: Any) -> npt.NDArray[Any]:
+    """Return what is to hold records as an array, whatever it is; for what is in it see the mechanism's own checks.
+
+    **Privacy.** Reads records.  NumPy's error for ragged lists tells how many rows there are, and a foreign
+    ``__array__`` raises what it likes: neither text passes, nor does the error travel along.
+
+    Raises
+    ------
+    RecordError
+        If it cannot be made an array.
+    OSError
+        If the system refused to read it.
+    """
+    try:
+        return np.asarray(value)
+    except DpinferError:
+        raise
+    except OSError as error:
+        number = error.errno
+    except Exception:
+        number = None
+    if number is not None:
+        raise OSError(number, os.strerror(number))
+    raise RecordError(
+        f"{name} must be an array or what NumPy can make one of, with rows of equal length, and is not (the reason is "
+        "withheld: it could quote a record)"
+    )

@@ -1,0 +1,99 @@
+"""Names that users choose, on their way out: one function for each place where a text can do more than be read.
+
+Names of columns, categories, targets and data sets come from files of others.  In a terminal they could move the cursor
+or reorder the line, in a picture start a formula, in a spreadsheet run one, in a page be markup.
+"""
+
+import html
+import json
+import re
+import unicodedata
+from collections.abc import Iterable
+
+__all__ = [
+    "csv_cell",
+    "html_text",
+    "picture_label",
+    "printable",
+    "shortened",
+    "terminal_text",
+    "toml_string",
+    "variable_names",
+]
+
+_LONGEST_LABEL = 60
+# What spreadsheets take for a formula, also in the full width of East Asian keyboards.
+_FORMULA = "=+-@|＝＋－＠"
+# Names of dimensions and coordinates of the containers that ArviZ makes.
+_TAKEN = ("chain", "draw", "sample")
+
+
+def printable(text: object) -> str:
+    """Return `text` on one line, with characters that a reader cannot see written as escapes.
+
+    Those are controls (an escape sequence begins with one), marks that change the direction of writing, line and
+    paragraph separators, and halves of surrogate pairs.
+    """
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in str(text)
+    )
+
+
+def terminal_text(text: str) -> str:
+    """Return lines for a terminal: the line feeds stay, every line is :func:`printable`."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def shortened(text: str, length: int = _LONGEST_LABEL) -> str:
+    """Return `text`, or its beginning and an ellipsis where it is longer than `length`."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def picture_label(text: object) -> str:
+    """Return a label that matplotlib shows as it is: no formula between dollars, no hidden legend entry."""
+    label = shortened(printable(text)).replace("$", r"\$")
+    return f" {label}" if label.startswith("_") else label
+
+
+def csv_cell(text: object) -> str:
+    """Return a cell of text that no spreadsheet takes for a formula: one that looks like it begins with a quote."""
+    cell = printable(text)
+    return f"'{cell}" if cell.lstrip().startswith(tuple(_FORMULA)) else cell
+
+
+def html_text(text: object) -> str:
+    """Return text that is no markup, for the content of an element or a quoted attribute."""
+    return html.escape(terminal_text(str(text)), quote=True)
+
+
+def toml_string(text: str) -> str:
+    """Return a TOML basic string that reads back as `text` and shows what is in it."""
+    # JSON strings are TOML basic strings but for what TOML, or an editor, does not show.
+    return "".join(
+        character if character.isprintable() else _toml_escape(character)
+        for character in json.dumps(text, ensure_ascii=False)
+    )
+
+
+def _toml_escape(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def variable_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return distinct names for variables of ArviZ's containers and the files that they are saved to.
+
+    A slash would make a group, and some names are taken by dimensions.
+    """
+    made: list[str] = []
+    for name in names:
+        # netCDF compares names in normal form and wants no space at the end.
+        base = unicodedata.normalize("NFC", printable(name)).replace("/", "∕").strip() or "parameter"
+        base = f"{base}_" if base in _TAKEN or re.fullmatch(r"\.+", base) else base
+        chosen, count = base, 1
+        while chosen in made:
+            count += 1
+            chosen = f"{base}_{count}"
+        made.append(chosen)
+    return tuple(made)

@@ -1,0 +1,87 @@
+"""What an estimator and its clones have spent: cross-validation and grid search fit many."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Self
+
+from dpinfer.accounting import Composed, LedgerAccount, PrivacyBound, PrivacyPlan, account
+from dpinfer.errors import RepeatedSpendingWarning
+
+__all__ = ["Spending"]
+
+
+class Spending:
+    """The plans of all fits of an estimator and its clones, in this process.
+
+    **Privacy.** Public plans.  Copies share it; a pickle carries what was spent so far, and no more comes back from
+    another process.
+    """
+
+    def __init__(self, plans: Sequence[PrivacyPlan] = (), *, elsewhere: bool = False) -> None:
+        self._plans, self._elsewhere, self._told = list(plans), elsewhere, False
+
+    def total(self) -> PrivacyBound:
+        """Return the guarantee of all fits together, if all are of the same records.
+
+        Raises
+        ------
+        ValueError
+            If nothing was fitted, or under several adjacency relations.
+        """
+        if not self._plans:
+            raise ValueError("spent needs a fit: nothing has been spent yet")
+        if len({plan.adjacency for plan in self._plans}) > 1:
+            raise ValueError("spent needs fits under one adjacency: those under several do not add up")
+        delta = max(plan.delta for plan in self._plans)
+        events = [plan.event for plan in self._plans]
+        event = events[0] if len(events) == 1 else Composed(tuple(events))
+        return account(event, delta=delta, adjacency=self._plans[0].adjacency)
+
+    def add(self, plan: PrivacyPlan) -> None:
+        """Count a fit."""
+        self._plans.append(plan)
+
+    def warn_of(self, plan: PrivacyPlan, ledger: LedgerAccount | None) -> None:
+        """Say, once, that the fit that is about to run is not the only one.
+
+        Warns
+        -----
+        RepeatedSpendingWarning
+            At the second fit, or at the first of a copy that came from elsewhere.
+        """
+        alike = [earlier for earlier in self._plans if earlier.adjacency is plan.adjacency]
+        if self._told or not (alike or self._elsewhere):
+            return
+        self._told = True
+        text = (
+            "this fit spends the budget by itself, and so does every fit of an estimator's clones, as cross-validation "
+            "and grid search make them: "
+        )
+        together = Spending([*alike, plan]).total()
+        if self._elsewhere:
+            text += "this is a copy from another process or file, and fits there are not counted here"
+        else:
+            text += (
+                f"with this one, number {len(alike) + 1}, they are together at epsilon <= {together.epsilon:.4g} "
+                f"at delta = {together.delta:g} if all are of the same records, and each further one adds to it; see "
+                "spent()"
+            )
+        if ledger is None:
+            text += ". Without ledger= nothing adds up the fits of several estimators and processes"
+        else:
+            before = ledger.spent(together.delta).epsilon
+            text += f". The ledger counts them all: before this fit, data set {ledger.dataset!r} is at {before:.4g}"
+        warnings.warn(text, RepeatedSpendingWarning, stacklevel=3)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _elsewhere, (tuple(self._plans),)
+
+
+def _elsewhere(plans: tuple[PrivacyPlan, ...]) -> Spending:
+    return Spending(plans, elsewhere=True)

@@ -1,0 +1,1 @@
+"""Every private mechanism on small simulated records with a fixed key, and the bits that it released."""

@@ -1,0 +1,48 @@
+"""What every mechanism releases with a fixed key is, bit for bit, what it released before."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dpinfer.testing import InsecureRNG
+from tests.golden import cases
+
+CASES = cases.make_cases()
+SUMS = cases.make_sums()
+STORED = json.loads(cases.STORED.read_text(encoding="utf-8"))
+SAME_LIBRARIES = cases.elementary_functions() == STORED["elementary functions"]
+
+
+def test_every_case_is_stored():
+    assert set(STORED["releases"]) == set(CASES)
+    assert set(STORED["sums"]) == set(SUMS)
+
+
+@pytest.mark.parametrize(("name", "n_threads"), [(name, 1 + i % 3) for i, name in enumerate(SUMS)])
+def test_sum(name, n_threads):
+    assert cases.digest(SUMS[name](n_threads))["hash"] == STORED["sums"][name]
+
+
+@pytest.mark.parametrize(("name", "n_threads"), [(name, 1 + i % 3) for i, name in enumerate(CASES)])
+def test_release(name, n_threads):
+    """By the byte where elementary functions have the stored bits, else to 1e-9 of the numbers' size."""
+    found, stored = cases.digest(CASES[name](n_threads)), STORED["releases"][name]
+    assert set(found["probes"]) == set(stored["probes"])
+    for array, (probe, size) in stored["probes"].items():
+        assert abs(found["probes"][array][0] - probe) <= 1e-9 * size, array
+        assert found["probes"][array][1] == pytest.approx(size, rel=1e-9), array
+    if SAME_LIBRARIES:
+        assert found["hash"] == stored["hash"]
+
+
+def test_the_smallest_change_is_seen():
+    """The power twin: another key, and one number that is off by one unit in the last place."""
+    arrays = CASES["logistic, quadrature, fisher, split"](1)
+    stored = STORED["releases"]["logistic, quadrature, fisher, split"]
+    changed = {name: array.copy() for name, array in arrays.items()}
+    changed["params"][1, 1] = np.nextafter(changed["params"][1, 1], np.inf)
+    assert cases.digest(changed)["hash"] != cases.digest(arrays)["hash"]
+    changed["params"][1, 1] += 1e-6
+    assert abs(cases.digest(changed)["probes"]["params"][0] - stored["probes"]["params"][0]) > 1e-9
+    assert InsecureRNG(2).take_key() != InsecureRNG(3).take_key()

@@ -4,9 +4,9 @@
 
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"
-#include "mechanism/lattice.hpp"
 #include "mechanism/poisson_sample.hpp"
 #include "mechanism/rounded_gaussian.hpp"
+#include "mechanism/sum/lattice.hpp"
 
 namespace py = pybind11;
 using namespace dpinfer;

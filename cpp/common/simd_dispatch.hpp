@@ -22,15 +22,56 @@ inline bool simd_variant_runs_here(const char* name) {
   return std::strcmp(name, "portable") == 0;
 }
 
-// The widest variant that runs here, or the one that the environment variable DPINFER_SIMD names; nullptr when that one
-// is not there.  `named` maps a name to a table or to nullptr.
+// The copies of one table; DPINFER_SIMD_COPIES makes it.
 template <typename Table>
-const Table* best_simd_table(const Table* (*named)(const char*)) {
-  if (const char* wanted = std::getenv("DPINFER_SIMD"); wanted != nullptr && *wanted != '\0') return named(wanted);
-  for (const char* name : {"avx512", "avx2"}) {
-    if (const Table* table = named(name)) return table;
+struct SimdCopies {
+  const Table* portable;
+  const Table* avx2;  // nullptr where it was not compiled, as for the next
+  const Table* avx512;
+
+  // The copy of a variant, or nullptr when this build or this processor does not have it.
+  const Table* named(const char* name) const {
+    if (!simd_variant_runs_here(name)) return nullptr;
+    if (std::strcmp(name, "avx2") == 0) return avx2;
+    if (std::strcmp(name, "avx512") == 0) return avx512;
+    return portable;
   }
-  return named("portable");
-}
+
+  // The widest variant that runs here, or the one that the environment variable DPINFER_SIMD names; nullptr when that
+  // one is not there.
+  const Table* best() const {
+    if (const char* wanted = std::getenv("DPINFER_SIMD"); wanted != nullptr && *wanted != '\0') return named(wanted);
+    for (const char* name : {"avx512", "avx2"}) {
+      if (const Table* table = named(name)) return table;
+    }
+    return portable;
+  }
+};
 
 }  // namespace dpinfer
+
+// In the global namespace of a source file: declares every variant's `name`, a constant of type Table, and defines
+// dpinfer::<name>Copies.
+#if defined(DPINFER_HAVE_X86_VARIANTS)
+#define DPINFER_SIMD_COPIES(Table, name)                                                        \
+  namespace dpinfer::portable {                                                                 \
+  extern const Table name;                                                                      \
+  }                                                                                             \
+  namespace dpinfer::avx2 {                                                                     \
+  extern const Table name;                                                                      \
+  }                                                                                             \
+  namespace dpinfer::avx512 {                                                                   \
+  extern const Table name;                                                                      \
+  }                                                                                             \
+  namespace dpinfer {                                                                           \
+  static constexpr SimdCopies<Table> name##Copies{&portable::name, &avx2::name, &avx512::name}; \
+  }
+#else
+#define DPINFER_SIMD_COPIES(Table, name)                                              \
+  namespace dpinfer::portable {                                                       \
+  extern const Table name;                                                            \
+  }                                                                                   \
+  namespace dpinfer {                                                                 \
+  static constexpr SimdCopies<Table> name##Copies{&portable::name, nullptr, nullptr}; \
+  }
+#endif

@@ -4,52 +4,28 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <new>
 
 #include "common/aligned.hpp"
 #include "common/simd_dispatch.hpp"
 #include "inference/stationary_batch.hpp"
 
-namespace dpinfer {
+DPINFER_SIMD_COPIES(dpinfer::inference::InverseKernels, kInverseKernels)
+DPINFER_SIMD_COPIES(dpinfer::inference::LyapunovKernels, kLyapunovKernels)
 
-namespace portable {
-extern const inference::InverseKernels kInverseKernels;
-extern const inference::LyapunovKernels kLyapunovKernels;
-}  // namespace portable
-#if defined(DPINFER_HAVE_X86_VARIANTS)
-namespace avx2 {
-extern const inference::InverseKernels kInverseKernels;
-extern const inference::LyapunovKernels kLyapunovKernels;
-}  // namespace avx2
-namespace avx512 {
-extern const inference::InverseKernels kInverseKernels;
-extern const inference::LyapunovKernels kLyapunovKernels;
-}  // namespace avx512
-#endif
-
-namespace inference {
+namespace dpinfer::inference {
 
 namespace {
 
-constexpr StationaryKernels kPortable = {&portable::kInverseKernels, &portable::kLyapunovKernels};
-#if defined(DPINFER_HAVE_X86_VARIANTS)
-constexpr StationaryKernels kAvx2 = {&avx2::kInverseKernels, &avx2::kLyapunovKernels};
-constexpr StationaryKernels kAvx512 = {&avx512::kInverseKernels, &avx512::kLyapunovKernels};
-#endif
+constexpr StationaryKernels kPortable{kInverseKernelsCopies.portable, kLyapunovKernelsCopies.portable};
+constexpr StationaryKernels kAvx2{kInverseKernelsCopies.avx2, kLyapunovKernelsCopies.avx2};
+constexpr StationaryKernels kAvx512{kInverseKernelsCopies.avx512, kLyapunovKernelsCopies.avx512};
+constexpr SimdCopies<StationaryKernels> kStationaryCopies{&kPortable, &kAvx2, &kAvx512};
 
 }  // namespace
 
-const StationaryKernels* stationary_kernels(const char* name) {
-  if (!simd_variant_runs_here(name)) return nullptr;
-#if defined(DPINFER_HAVE_X86_VARIANTS)
-  if (std::strcmp(name, "avx2") == 0) return &kAvx2;
-  if (std::strcmp(name, "avx512") == 0) return &kAvx512;
-#endif
-  return &kPortable;
-}
-
-const StationaryKernels* stationary_kernels() { return best_simd_table<StationaryKernels>(&stationary_kernels); }
+const StationaryKernels* stationary_kernels(const char* name) { return kStationaryCopies.named(name); }
+const StationaryKernels* stationary_kernels() { return kStationaryCopies.best(); }
 
 namespace {
 
@@ -228,6 +204,4 @@ StationaryStatus solve_by_doubling(const StationaryKernels& kernels, const Stati
   return solve_groups<LyapunovSolver>(kernels, batch, threads, out, status, symmetric);
 }
 
-}  // namespace inference
-
-}  // namespace dpinfer
+}  // namespace dpinfer::inference

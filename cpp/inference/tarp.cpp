@@ -3,39 +3,18 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "common/aligned.hpp"
 #include "common/parallel.hpp"
 #include "common/simd_dispatch.hpp"
 
-namespace dpinfer {
+DPINFER_SIMD_COPIES(dpinfer::inference::TarpKernels, kTarpKernels)
 
-namespace portable {
-extern const inference::TarpKernels kTarpKernels;
-}
-#if defined(DPINFER_HAVE_X86_VARIANTS)
-namespace avx2 {
-extern const inference::TarpKernels kTarpKernels;
-}
-namespace avx512 {
-extern const inference::TarpKernels kTarpKernels;
-}
-#endif
+namespace dpinfer::inference {
 
-namespace inference {
-
-const TarpKernels* tarp_kernels(const char* name) {
-  if (!simd_variant_runs_here(name)) return nullptr;
-#if defined(DPINFER_HAVE_X86_VARIANTS)
-  if (std::strcmp(name, "avx2") == 0) return &avx2::kTarpKernels;
-  if (std::strcmp(name, "avx512") == 0) return &avx512::kTarpKernels;
-#endif
-  return &portable::kTarpKernels;
-}
-
-const TarpKernels* tarp_kernels() { return best_simd_table<TarpKernels>(&tarp_kernels); }
+const TarpKernels* tarp_kernels(const char* name) { return kTarpKernelsCopies.named(name); }
+const TarpKernels* tarp_kernels() { return kTarpKernelsCopies.best(); }
 
 namespace {
 
@@ -145,5 +124,4 @@ TarpStatus draw_moments(const TarpKernels& kernels, const TarpView& view, int th
   return finite ? TarpStatus::kOk : TarpStatus::kNotFinite;
 }
 
-}  // namespace inference
-}  // namespace dpinfer
+}  // namespace dpinfer::inference

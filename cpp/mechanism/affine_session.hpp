@@ -7,9 +7,9 @@
 
 #include "common/aligned.hpp"
 #include "mechanism/chacha20.hpp"
-#include "mechanism/kernel_table.hpp"
-#include "mechanism/lattice.hpp"
 #include "mechanism/poisson_sample.hpp"
+#include "mechanism/simd/kernel_table.hpp"
+#include "mechanism/sum/lattice.hpp"
 
 namespace dpinfer {
 

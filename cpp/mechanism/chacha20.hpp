@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "mechanism/kernel_table.hpp"
+#include "mechanism/simd/kernel_table.hpp"
 
 namespace dpinfer {
 

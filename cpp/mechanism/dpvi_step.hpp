@@ -6,8 +6,8 @@
 
 #include "common/aligned.hpp"
 #include "mechanism/chacha20.hpp"
-#include "mechanism/kernel_table.hpp"
 #include "mechanism/poisson_sample.hpp"
+#include "mechanism/simd/kernel_table.hpp"
 
 namespace dpinfer {
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "mechanism/chacha20.hpp"
-#include "mechanism/lattice.hpp"
 #include "mechanism/poisson_sample.hpp"
+#include "mechanism/sum/lattice.hpp"
 
 namespace dpinfer::mutants {
 

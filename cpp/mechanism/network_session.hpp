@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/aligned.hpp"
-#include "mechanism/network_kernels.hpp"
 #include "mechanism/record_sum.hpp"
+#include "mechanism/simd/network_kernels.hpp"
 
 namespace dpinfer {
 

@@ -11,7 +11,7 @@
 
 #include "common/aligned.hpp"
 #include "mechanism/dpvi_step.hpp"
-#include "mechanism/lattice.hpp"
+#include "mechanism/sum/lattice.hpp"
 
 namespace dpinfer {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "mechanism/chacha20.hpp"
-#include "mechanism/lattice.hpp"
 #include "mechanism/record_sum.hpp"
 #include "mechanism/site_kernels.hpp"
+#include "mechanism/sum/lattice.hpp"
 
 namespace dpinfer {
 

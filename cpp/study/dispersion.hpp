@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "mechanism/kernel_table.hpp"
+#include "mechanism/simd/kernel_table.hpp"
 
 namespace dpinfer::study {
 

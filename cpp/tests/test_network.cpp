@@ -6,7 +6,7 @@
 
 #include "check.hpp"
 #include "common/aligned.hpp"
-#include "mechanism/network_kernels.hpp"
+#include "mechanism/simd/network_kernels.hpp"
 
 namespace {
 

@@ -1,6 +1,18 @@
 // Box-Muller on 53-bit uniforms, eight pairs at a time, and its rounding to integers with a certificate.
 //
 // docs/derivations/noise.md proves the error bound that the certificate uses.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "common/simd.hpp"
+#include "common/simd_transpose.hpp"
+#include "common/special.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 struct NormalPairs {
   Vec cosine, sine;  // r cos(2 pi t), r sin(2 pi t)
@@ -100,3 +112,6 @@ void round_normals(const std::uint64_t* words, std::size_t n_pairs, double stdde
     unsure[i / 64] |= (low | high << kLanes) << (i % 64);
   }
 }
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

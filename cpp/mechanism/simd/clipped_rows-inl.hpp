@@ -1,4 +1,15 @@
 // Sums of clipped, rounded gradients of any number of rows: one row per lane where rows are short, else row by row.
+#pragma once
+
+#include <cstdint>
+
+#include "mechanism/simd/factored_rows-inl.hpp"
+#include "mechanism/simd/kernel_table.hpp"
+#include "mechanism/simd/narrow_rows-inl.hpp"
+#include "mechanism/simd/wide_rows-inl.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 void clipped_rows(const GradientTask& task, const std::int64_t* rows, int count, int available, double* scratch,
                   std::uint64_t* sums) {
@@ -20,3 +31,6 @@ void clipped_rows(const GradientTask& task, const std::int64_t* rows, int count,
     add(task, rows + i, here, rows + i + here, left < kRowGroup ? left : kRowGroup, scratch, sums);
   }
 }
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

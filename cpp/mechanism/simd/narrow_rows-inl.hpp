@@ -5,6 +5,21 @@
 // row needs once (expectations, clipping factors), rounding and adding.  In each, the groups are independent of each
 // other, so that no chain of additions, and no square root, is waited for.  What a lane computes does not depend on the
 // others.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "common/simd.hpp"
+#include "common/special.hpp"
+#include "mechanism/simd/clipping-inl.hpp"
+#include "mechanism/simd/kernel_table.hpp"
+#include "mechanism/simd/record_rows-inl.hpp"
+#include "mechanism/simd/slopes-inl.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 inline constexpr int kChunkGroups = kNarrowChunk / kLanes;
 
@@ -113,7 +128,7 @@ DPINFER_NOINLINE void narrow_factors(const GradientTask& task, int g, double* co
     store_with_square(dispersion.raw, target + kNarrowChunk, raw_square);
   }
   const Vec norm = square_root(loc_square + raw_square);
-  const Vec clip = clipping_factor(task, norm);
+  const Vec clip = clipping_factor(norm, task.clip_norm);
   store(chunk.loc_factor + g * kLanes, slopes.first * clip);
   store(chunk.raw_factor + g * kLanes, slopes.second * clip);
   store(chunk.factor + g * kLanes, clip);
@@ -190,3 +205,6 @@ void narrow_rows(const GradientTask& task, const std::int64_t* rows, int count, 
     }
   }
 }
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

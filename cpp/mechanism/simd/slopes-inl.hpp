@@ -1,7 +1,12 @@
 // Expected slopes of the log-likelihood in the linear predictor, for eight rows at a time.
+#pragma once
 
-// Norms above this, which are infinite or NaN (a square of 1.4e154 overflows), take a record out of the sum.
-inline constexpr double kFinite = 1e300;
+#include "common/simd.hpp"
+#include "common/special.hpp"
+#include "mechanism/simd/kernel_table.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 // E f' and E f'' over the linear predictors of eight rows, negated: the loss is minimised.
 struct Slopes {
@@ -97,7 +102,5 @@ DPINFER_INLINE DispersionGradients dispersion_gradients(const GradientTask& task
           raw * splat(task.dispersion_raw_scale) + splat(task.dispersion_raw_offset)};
 }
 
-DPINFER_INLINE Vec clipping_factor(const GradientTask& task, const Vec& norm) {
-  const Vec bound = splat(task.clip_norm);
-  return select_less(bound, norm, bound / norm, splat(1.0));
-}
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

@@ -1,4 +1,15 @@
 // Gradients that are affine in a record's sufficient statistics, eight records in the eight lanes, clipped and rounded.
+#pragma once
+
+#include <cstdint>
+
+#include "common/simd.hpp"
+#include "common/special.hpp"
+#include "mechanism/simd/clipping-inl.hpp"
+#include "mechanism/simd/kernel_table.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 // Adds the integer contributions of `count` <= kRowGroup records to `sums` (task.length numbers, two's complement).
 // statistics: kRowGroup records, statistic by statistic (n_statistics x kRowGroup); lanes beyond `count` are ignored.
@@ -19,12 +30,11 @@ void affine_rows(const AffineTask& task, const double* statistics, int count, st
   for (int r = 0; r < kRowGroup; ++r) {
     norms[r] = square_root(norms[r]);
     // NaN, infinite or not there: contributes zero.
-    live[r] = r < count && norms[r] <= 1e300 ? 1.0 : 0.0;
+    live[r] = r < count && norms[r] <= kFinite ? 1.0 : 0.0;
     if (live[r] == 0.0) norms[r] = 0.0;
   }
   const Vec norm = load(norms);
-  const Vec bound = splat(task.clip_norm);
-  const Vec factor = select_less(bound, norm, bound / norm, splat(1.0));
+  const Vec factor = clipping_factor(norm, task.clip_norm);
   const Vec alive = load(live);
   const Vec magic = splat(kRoundMagic);
   for (int j = 0; j < task.length; ++j) {
@@ -37,3 +47,6 @@ void affine_rows(const AffineTask& task, const double* statistics, int count, st
     sums[j] += total;
   }
 }
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

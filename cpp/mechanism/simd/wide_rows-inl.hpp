@@ -1,13 +1,20 @@
 // Clipped gradients of rows with many weights: each row is worked on along its weights, eight rows share the
 // expectations.
+#pragma once
 
-DPINFER_INLINE double square_root(double x) {
-#if defined(__GNUC__)
-  return __builtin_sqrt(x);
-#else
-  return std::sqrt(x);
-#endif
-}
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "common/simd.hpp"
+#include "common/special.hpp"
+#include "mechanism/simd/clipping-inl.hpp"
+#include "mechanism/simd/kernel_table.hpp"
+#include "mechanism/simd/record_rows-inl.hpp"
+#include "mechanism/simd/slopes-inl.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 // Clips the preconditioned gradients (in lattice steps) of up to eight rows, rounds them to integers and adds them to
 // the sums.  `squares` are the squared norms, summed from the very numbers in `gradients`, so that the bound needs no
@@ -24,8 +31,7 @@ void clip_and_add(const GradientTask& task, int count, double* gradients, const 
     }
   }
   const Vec norm = load(norms);
-  const Vec bound = splat(task.clip_norm);
-  const Vec factor = select_less(bound, norm, bound / norm, splat(1.0));
+  const Vec factor = clipping_factor(norm, task.clip_norm);
   double factors[kRowGroup];
   store(factors, factor);
   bool clipped = false;
@@ -100,7 +106,7 @@ DPINFER_INLINE void set_dispersion(const GradientTask& task, int count, const Di
   }
 }
 
-// Quadrature with offsets (without them: factored_rows.inc).
+// Quadrature with offsets (without them: factored_rows-inl.hpp).
 void quadrature_rows(const GradientTask& task, int count, const double* x, const double* y, double* gradients,
                      double* squares) {
   const int pad = task.n_pad;
@@ -286,3 +292,6 @@ void wide_group(const GradientTask& task, const std::int64_t* rows, int count, c
   }
   clip_and_add(task, count, gradients, squares, sums);
 }
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

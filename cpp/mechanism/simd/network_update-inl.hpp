@@ -1,4 +1,13 @@
 // One record worked into q, without noise: ADF, SEP and EP differ in what is removed from q first and how far it moves.
+#pragma once
+
+#include "common/simd.hpp"
+#include "common/special.hpp"
+#include "mechanism/simd/network_contribution-inl.hpp"
+#include "mechanism/simd/network_kernels.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 // log of the normal density of a residual, up to a constant.
 DPINFER_INLINE double log_normal(double residual, double variance) {
@@ -111,3 +120,6 @@ void update(const NetworkPass& pass, const double* x, double y, double* site, do
     site[2 * length + 1] = own_rate + pass.step * (tilted[1] - cavity_rate - own_rate);
   }
 }
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

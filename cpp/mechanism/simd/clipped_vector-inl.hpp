@@ -1,5 +1,15 @@
 // One record's contribution, whatever computed it: clipped, rounded and added to the sums, or, without privacy, only
 // clipped and added.
+#pragma once
+
+#include <cstdint>
+
+#include "common/simd.hpp"
+#include "common/special.hpp"
+#include "mechanism/simd/clipping-inl.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 // values: `length` doubles, a multiple of eight, zero beyond the contribution; overwritten.  inverse_step is a power of
 // two, so that only overflow (the contribution is then zero) and underflow below every lattice step can change a value.
@@ -30,3 +40,6 @@ void plain_vector(const double* values, int length, double max_norm, double* sum
   const Vec factor = splat(norm > max_norm ? max_norm / norm : 1.0);
   for (int j = 0; j < length; j += kLanes) store(sums + j, fused(factor, load(values + j), load(sums + j)));
 }
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

@@ -1,4 +1,15 @@
 // Reading the private rows: into float64, padded, or eight rows feature by feature.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/simd.hpp"
+#include "common/simd_transpose.hpp"
+#include "mechanism/simd/kernel_table.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 // The last vector of a row, which may be partial: which bits of it are features, and where the constant is.
 struct RowTail {
@@ -84,3 +95,6 @@ DPINFER_NOINLINE void read_columns(const Scalar* features, std::int64_t n_rows, 
     for (int j = 0; j < 4; ++j) store(x + (first + j) * kLanes, columns[j]);
   }
 }
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

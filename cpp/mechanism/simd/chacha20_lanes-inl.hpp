@@ -1,4 +1,14 @@
 // ChaCha20 (RFC 8439), several blocks at a time: lane i of a vector works on block counter + i.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "common/simd.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 #if defined(__GNUC__) && defined(__AVX512F__)
 constexpr int kBlockLanes = 16;
@@ -111,3 +121,6 @@ void chacha20_blocks(const std::uint32_t key[8], const std::uint32_t nonce[3], s
     }
   }
 }
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

@@ -1,4 +1,14 @@
 // Moments of the output of the network, and the derivatives of a function of them, for one record.
+#pragma once
+
+#include <cstddef>
+
+#include "common/simd.hpp"
+#include "common/special.hpp"
+#include "mechanism/simd/network_kernels.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 // Where each hidden unit's numbers stand in the scratch memory: rows of shape.pad.
 struct HiddenRows {
@@ -123,3 +133,6 @@ DPINFER_INLINE void backward(const NetworkTask& task, double mean_slope, double 
     store(rows.curvature + h, fused(to_mean, to_mean, splat(0.0) - (to_spread + to_spread)));
   }
 }
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

@@ -1,6 +1,22 @@
 // Clipped gradients of rows with many weights and no offsets: each row is worked on along its weights, eight rows share
 // the expectations.  Loc's gradient is x_j loc_scale[j] times a factor that a row's coordinates share (raw likewise):
 // one pass finds the sums of squares together with the predictors, and the second multiplies, rounds and adds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "common/simd.hpp"
+#include "common/special.hpp"
+#include "mechanism/simd/clipping-inl.hpp"
+#include "mechanism/simd/kernel_table.hpp"
+#include "mechanism/simd/record_rows-inl.hpp"
+#include "mechanism/simd/slopes-inl.hpp"
+#include "mechanism/simd/wide_rows-inl.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 // What the first pass finds for each of eight rows, still spread over the lanes.
 struct RowSums {
@@ -105,7 +121,7 @@ DPINFER_INLINE void factored_factors(const GradientTask& task, const RowSums& fo
     set_dispersion(task, count, dispersion, coordinates, ignored);
   }
   const Vec norm = square_root(squares);
-  const Vec clip = clipping_factor(task, norm);
+  const Vec clip = clipping_factor(norm, task.clip_norm);
   store(factors.loc, loc_factor * clip);
   store(factors.raw, slopes.second * clip);
   store(factors.clip, clip);
@@ -144,3 +160,6 @@ void factored_group(const GradientTask& task, const std::int64_t* rows, int coun
     add_scaled_rows<0>(task, count, scratch, factors, sums);
   }
 }
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

@@ -1,4 +1,14 @@
 // Sets of rows as bits: from bytes and a threshold, and to lists.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "common/simd.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 // Eight flags of 0 or 1 as bits: the multiplication moves the bit of byte k to bit 56 + k.
 [[maybe_unused]] DPINFER_INLINE std::uint64_t pack_flags(const std::uint8_t* flags) {
@@ -66,3 +76,6 @@ int list_rows(const std::uint64_t* masks, int n, std::int64_t first, std::int64_
   }
   return count;
 }
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

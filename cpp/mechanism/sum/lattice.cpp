@@ -1,4 +1,4 @@
-#include "mechanism/lattice.hpp"
+#include "mechanism/sum/lattice.hpp"
 
 #include <cmath>
 

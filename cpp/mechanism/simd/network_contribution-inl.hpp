@@ -1,4 +1,14 @@
 // What one record contributes to a private sum: its sites centred at the cavity's mean, or its gradients.
+#pragma once
+
+#include <cstddef>
+
+#include "common/simd.hpp"
+#include "mechanism/simd/network_kernels.hpp"
+#include "mechanism/simd/network_moments-inl.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
 
 // Where a contribution's numbers go: row j of the first block at j * stride, the second block after `second` numbers.
 // Padded rows have stride = count = pad.
@@ -180,3 +190,6 @@ void contribution(const NetworkTask& task, const double* x, double y, double* sc
     clip_sites(2 * task.shape.n_params(), task.site_norm, out);
   }
 }
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

@@ -1,0 +1,16 @@
+#include "common/simd_dispatch.hpp"
+#include "mechanism/simd/kernel_table.hpp"
+#include "mechanism/simd/network_kernels.hpp"
+
+DPINFER_SIMD_COPIES(dpinfer::KernelTable, kTable)
+DPINFER_SIMD_COPIES(dpinfer::NetworkKernelTable, kNetworkTable)
+
+namespace dpinfer {
+
+const KernelTable* kernel_table(const char* name) { return kTableCopies.named(name); }
+const KernelTable* kernel_table() { return kTableCopies.best(); }
+
+const NetworkKernelTable* network_kernel_table(const char* name) { return kNetworkTableCopies.named(name); }
+const NetworkKernelTable* network_kernel_table() { return kNetworkTableCopies.best(); }
+
+}  // namespace dpinfer

@@ -3,6 +3,8 @@
 
 void bind_affine_session(pybind11::module_& module);
 void bind_network(pybind11::module_& module);
+void bind_partial_sum(pybind11::module_& module);
+void bind_regression_rows(pybind11::module_& module);
 void bind_site_session(pybind11::module_& module);
 void bind_step_session(pybind11::module_& module);
 void bind_random_source(pybind11::module_& module);
@@ -17,6 +19,8 @@ PYBIND11_MODULE(_native, module) {
   bind_affine_session(module);
   bind_network(module);
   bind_site_session(module);
+  bind_partial_sum(module);
+  bind_regression_rows(module);
 #if defined(DPINFER_MUTANTS)
   bind_mutants(module);
 #endif

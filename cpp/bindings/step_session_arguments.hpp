@@ -7,6 +7,7 @@
 
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"
+#include "bindings/records_arguments.hpp"
 #include "mechanism/step_session.hpp"
 
 namespace dpinfer::bindings {
@@ -29,42 +30,14 @@ struct PySession {
   }
 };
 
-inline const void* features_data(const py::array& features) {
-  if (py::isinstance<Array<float>>(features)) {
-    return aligned_data("features", py::reinterpret_borrow<Array<float>>(features));
-  }
-  if (py::isinstance<Array<double>>(features)) {
-    return aligned_data("features", py::reinterpret_borrow<Array<double>>(features));
-  }
-  throw py::type_error("features must be a C-contiguous float64 or float32 array");
-}
-
-inline Likelihood likelihood_from_name(const std::string& name) {
-  if (name == "logistic") return Likelihood::logistic;
-  if (name == "probit") return Likelihood::probit;
-  if (name == "gaussian") return Likelihood::gaussian;
-  if (name == "poisson") return Likelihood::poisson;
-  throw py::value_error("likelihood must be one of 'logistic', 'probit', 'gaussian', 'poisson'");
-}
-
 inline std::unique_ptr<PySession> make_session(const py::array& features, const Array<double>& response,
                                                const std::string& likelihood, bool intercept, bool aligned,
                                                double sample_rate, double max_grad_norm, const py::bytes& key,
                                                int n_threads) {
-  const void* const rows = features_data(features);
-  const bool is_float32 = py::isinstance<Array<float>>(features);
-  if (features.ndim() != 2 || response.ndim() != 1 || features.shape(0) != response.shape(0)) {
-    throw py::value_error("features must be (n, p) and response (n,)");
-  }
-  if (features.shape(1) < 1 || features.shape(1) >= kMaxLatticeDimension / 2 - 2) {
-    throw py::value_error("features must have between 1 and 2**19 - 3 columns");
-  }
+  const Records records = regression_records(features, response, intercept);
   if (!(sample_rate > 0.0 && sample_rate <= 1.0)) throw py::value_error("sample_rate must be in (0, 1]");
   if (!(max_grad_norm >= 1e-30 && max_grad_norm <= 1e30))
     throw py::value_error("max_grad_norm must be in [1e-30, 1e30]");
-  const Records records{
-      rows,     aligned_data("response", response), features.shape(0), static_cast<int>(features.shape(1)), is_float32,
-      intercept};
   return std::make_unique<PySession>(
       PySession{features, response,
                 StepSession(kernels(), records, likelihood_from_name(likelihood), aligned, sample_rate, max_grad_norm,

@@ -4,30 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace dpinfer {
+#include "mechanism/simd/records.hpp"
+#include "mechanism/simd/regression_task.hpp"
 
-// Rows are processed in groups of this many, one per vector lane, wherever a row needs scalars (the expectations).
-inline constexpr int kRowGroup = 8;
+namespace dpinfer {
 
 // Up to this many weights, quadrature works on one row per lane, in chunks of so many rows; with more, a chunk no
 // longer stays in the fastest cache.
 inline constexpr int kMaxNarrowCoef = 24;
 inline constexpr int kNarrowChunk = 32;
 
-enum class Likelihood { logistic, probit, gaussian, poisson };
-
 // How the expectation under q is taken: Gauss-Hermite (or closed form) in the linear predictor, or shared draws.
 enum class Expectation { quadrature, draws };
-
-// The private rows, as the caller holds them: row-major, contiguous, never copied as a whole.
-struct Records {
-  const void* features;  // float64 or float32, n_rows x n_features
-  const double* response;
-  std::int64_t n_rows;
-  int n_features;
-  bool is_float32;
-  bool has_intercept;  // a constant 1 is appended to each row as it is read
-};
 
 // E_q of functions of the Gaussian noise variance and their derivatives in its (loc, raw_scale); see
 // dpinfer.models.glm.DispersionMoments.
@@ -134,6 +122,9 @@ struct KernelTable {
   // Scales one record's contribution to lattice steps, clips it to `clip_norm` steps, rounds it and adds it to `sums`;
   // one that is not finite adds zero.  `values` is overwritten; `length` is a multiple of eight.
   void (*clipped_vector)(double* values, int length, double inverse_step, double clip_norm, std::uint64_t* sums);
+  // Adds the clipped, rounded scores or matrices of rows[0 ... count); see RegressionTask.
+  void (*regression_rows)(const RegressionTask& task, const std::int64_t* rows, int count, double* scratch,
+                          std::uint64_t* sums);
   // Without privacy: adds a contribution clipped to `max_norm` (infinity for none); one that is not finite adds zero.
   void (*plain_vector)(const double* values, int length, double max_norm, double* sums);
 };

@@ -178,3 +178,95 @@ def binary_sites(
     key: bytes,
     n_threads: int,
 ) -> SiteSession: ...
+
+class PartialSum:
+    """An exact lattice sum made in parts, in any order; noise is drawn once, for the whole.
+
+    A record's contribution is clipped to max_norm and rounded to integers k, multiples of lattice_step, with
+    ``|k| <= max_norm / lattice_step`` exactly; one that is not finite adds zero.  `integers` is private.
+    """
+
+    def __init__(self, *, length: int, max_norm: float) -> None: ...
+    # A block (n, length) of contributions computed elsewhere, a record a row.
+    def add_contributions(
+        self, contributions: npt.NDArray[np.float64] | npt.NDArray[np.float32], n_threads: int = 1
+    ) -> None: ...
+    # The integers of another part of the same sum.
+    def merge(self, integers: npt.NDArray[np.int64]) -> None: ...
+    # What is released, in units of the contributions: noise of standard deviation noise_multiplier * max_norm from
+    # the stream (noise, step) of the key.  The exact sum stays as it is.
+    def noisy_sum(self, key: bytes, step: int, noise_multiplier: float) -> npt.NDArray[np.float64]: ...
+    @property
+    def integers(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def max_norm(self) -> float: ...
+    @property
+    def lattice_step(self) -> float: ...
+
+class Residuals:
+    """How the residual r = y - E[y | eta] of a record enters: psi = clip(r, -bound, bound) - centre(eta).
+
+    eta = loc'x with loc (n_coef,); bound may be inf.  E[y | eta] is sigmoid(eta), Phi(eta), eta or exp(eta) for the link
+    "logistic", "probit", "gaussian" or "poisson".  centre and slope are public functions of eta, tabulated at first_node
+    + spacing * (0, 1, ...), linear in between and constant beyond; empty arrays: the centre is 0, and the slope is
+    dE[y | eta]/deta where abs(r) <= bound, else 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        link: str,
+        loc: npt.NDArray[np.float64],
+        bound: float,
+        centre: npt.NDArray[np.float64],
+        slope: npt.NDArray[np.float64],
+        first_node: float,
+        spacing: float,
+    ) -> None: ...
+
+class RegressionRows:
+    """Passes over the records of a regression in coordinates z = transform x, (m, n_coef) times (n_coef,).
+
+    Every record has the Mallows weight w = min(1, bound**2 / |z|**2).  Each method adds to a PartialSum of the stated
+    length, whose max_norm a record never exceeds, whatever the other arguments are: they say what is computed, the sum
+    what it may cost.  Matrices are added as their upper triangles, row by row, off-diagonal entries times sqrt(2), so
+    that a record's norm is the Frobenius norm.  An intercept is a constant 1 behind the features.
+    """
+
+    def __init__(
+        self,
+        *,
+        features: npt.NDArray[np.float64] | npt.NDArray[np.float32],
+        response: npt.NDArray[np.float64],
+        intercept: bool,
+        first_row: int = 0,  # where these rows begin in the whole, for sampling: a multiple of 1024
+        n_threads: int = 1,  # 0: as many as OpenMP uses
+    ) -> None: ...
+    # From here on, passes are over a Poisson sample, that of (key, step); over all rows until then.
+    def sample(self, key: bytes, step: int, sample_rate: float) -> None: ...
+    # w z z', m (m + 1) / 2 numbers; at most bound**2.
+    def add_second_moments(self, sum: PartialSum, *, transform: npt.NDArray[np.float64], bound: float) -> None: ...
+    # (w psi z, scale_weight min(|r| / scale_unit, 1)), m + 1 numbers; m without a scale_weight.  At most
+    # hypot(bound * max|psi|, scale_weight).
+    def add_scores(
+        self,
+        sum: PartialSum,
+        residuals: Residuals,
+        *,
+        transform: npt.NDArray[np.float64],
+        bound: float,
+        scale_weight: float = 0.0,
+        scale_unit: float = 1.0,
+    ) -> None: ...
+    # w slope z z', m (m + 1) / 2 numbers; at most bound**2 max|slope|.
+    def add_curvature(
+        self, sum: PartialSum, residuals: Residuals, *, transform: npt.NDArray[np.float64], bound: float
+    ) -> None: ...
+    # w**2 psi**2 z z', m (m + 1) / 2 numbers; at most bound**2 max psi**2.
+    def add_score_products(
+        self, sum: PartialSum, residuals: Residuals, *, transform: npt.NDArray[np.float64], bound: float
+    ) -> None: ...
+    @property
+    def n_coef(self) -> int: ...

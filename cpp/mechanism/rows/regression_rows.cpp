@@ -1,0 +1,43 @@
+#include "mechanism/rows/regression_rows.hpp"
+
+#include <cstddef>
+
+namespace dpinfer {
+
+RegressionKernel::RegressionKernel(const KernelTable& kernels, const Records& records, const RegressionPass& pass,
+                                   const Lattice& lattice)
+    : kernels_(kernels),
+      task_{.records = records,
+            .output = pass.output,
+            .link = pass.link,
+            .n_coef = records.n_features + (records.has_intercept ? 1 : 0),
+            .n_directions = pass.n_directions,
+            .transform = pass.transform.data(),
+            .loc = pass.loc.data(),
+            .square_bound = pass.bound * pass.bound,
+            .residual_bound = pass.residual_bound,
+            .scale_weight = pass.scale_weight,
+            .scale_unit = pass.scale_unit,
+            .centre = pass.table.centre.data(),
+            .slope = pass.table.slope.data(),
+            .n_nodes = static_cast<int>(pass.table.centre.size()),
+            .first_node = pass.table.first_node,
+            .nodes_per_unit = 1.0 / pass.table.spacing,
+            .unit = 1.0 / lattice.step,
+            .clip_norm = lattice.clip_norm / lattice.step} {}
+
+void RegressionKernel::collect(const std::uint64_t* sums, std::uint64_t* total) const noexcept {
+  const int m = task_.n_directions;
+  if (task_.is_matrix()) {
+    for (int i = 0; i < m; ++i) {
+      const std::uint64_t* row = sums + task_.triangle_offset(i);
+      for (int j = i; j < m; ++j) *total++ += row[j - i / kRowGroup * kRowGroup];
+    }
+    return;
+  }
+  for (int k = 0; k < m; ++k) total[k] += sums[k];
+  if (task_.scale_weight == 0.0) return;
+  for (int lane = 0; lane < kRowGroup; ++lane) total[m] += sums[task_.padded_directions() + lane];
+}
+
+}  // namespace dpinfer

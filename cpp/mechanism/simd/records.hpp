@@ -1,0 +1,23 @@
+// The private rows of a regression, and the likelihoods of their responses.
+#pragma once
+
+#include <cstdint>
+
+namespace dpinfer {
+
+// Rows are processed in groups of this many, one per vector lane, wherever a row needs scalars (the expectations).
+inline constexpr int kRowGroup = 8;
+
+enum class Likelihood { logistic, probit, gaussian, poisson };
+
+// As the caller holds them: row-major, contiguous, never copied as a whole.
+struct Records {
+  const void* features;  // float64 or float32, n_rows x n_features
+  const double* response;
+  std::int64_t n_rows;
+  int n_features;
+  bool is_float32;
+  bool has_intercept;  // a constant 1 is appended to each row as it is read
+};
+
+}  // namespace dpinfer

@@ -1,0 +1,288 @@
+// Scores and matrices of regressions in whitened coordinates, eight records at a time.
+//
+// A record's whitened features, its norm, weight and residual are found in a lane of their own; what they multiply is
+// then rounded and added along the directions.  The matrix of a record is a number times z z', so that its norm is
+// known before any of its entries is made: one pass over the triangle rounds and adds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "common/simd.hpp"
+#include "common/simd_transpose.hpp"
+#include "common/special.hpp"
+#include "mechanism/simd/clipping-inl.hpp"
+#include "mechanism/simd/record_rows-inl.hpp"
+#include "mechanism/simd/regression_task.hpp"
+#include "mechanism/simd/slopes-inl.hpp"
+
+namespace dpinfer::DPINFER_SIMD_VARIANT {
+namespace {
+
+inline constexpr double kRootOfTwo = 1.4142135623730950488;
+// What multiplies z or z z' is at most this: beyond, a record takes no part (lattice.md needs some bound).
+inline constexpr double kLargestFactor = 1e150;
+
+// Eight records: their numbers, one per lane, and where their whitened features stand.
+struct RegressionGroup {
+  Vec response;
+  Vec predictor;
+  Vec square;     // |z|^2
+  double* lanes;  // padded_directions vectors, one record per lane
+  double* rows;   // eight rows of padded_directions
+};
+
+// Directions k ... k + kCount - 1 of eight records.
+template <int kCount>
+DPINFER_INLINE void whiten(const RegressionTask& task, const double* x, int k, Vec* z) {
+  const int n = task.n_coef;
+  const double* const row = task.transform + static_cast<std::ptrdiff_t>(k) * n;
+  for (int i = 0; i < kCount; ++i) z[i] = splat(0.0);
+  for (int j = 0; j < n; ++j) {
+    const Vec feature = load(x + j * kLanes);
+    for (int i = 0; i < kCount; ++i) z[i] = fused(splat(row[static_cast<std::ptrdiff_t>(i) * n + j]), feature, z[i]);
+  }
+}
+
+DPINFER_NOINLINE void whitened_group(const RegressionTask& task, const double* x, RegressionGroup& group) {
+  const int m = task.n_directions;
+  const int pad = task.padded_directions();
+  Vec square = splat(0.0);
+  for (int k = 0; k < m; k += kLanes) {
+    const int here = m - k < kLanes ? m - k : kLanes;
+    Vec z[kLanes];
+    int i = 0;
+    for (; i + 4 <= here; i += 4) whiten<4>(task, x, k + i, z + i);
+    for (; i < here; ++i) whiten<1>(task, x, k + i, z + i);
+    for (; i < kLanes; ++i) z[i] = splat(0.0);
+    for (i = 0; i < kLanes; ++i) {
+      square = fused(z[i], z[i], square);
+      store(group.lanes + (k + i) * kLanes, z[i]);
+    }
+    store_transposed(group.rows + k, static_cast<std::size_t>(pad), z);
+  }
+  group.square = square;
+}
+
+// The value at eta of a function that is linear between the nodes of an even grid.
+DPINFER_NOINLINE Vec tabulated(const RegressionTask& task, const double* values, const Vec& eta) {
+  double place[kLanes];
+  store(place, (eta - splat(task.first_node)) * splat(task.nodes_per_unit));
+  const double last = task.n_nodes - 1;
+  for (double& at : place) {
+    if (!(at > 0.0)) {
+      at = values[0];
+    } else if (at >= last) {
+      at = values[task.n_nodes - 1];
+    } else {
+      const int node = static_cast<int>(at);
+      const double share = at - node;
+      at = (1.0 - share) * values[node] + share * values[node + 1];
+    }
+  }
+  return load(place);
+}
+
+// The distribution function of the standard normal, and its density.
+DPINFER_INLINE void normal_cdf(const Vec& x, Vec& below, Vec& density) {
+  const Vec magnitude = minimum(absolute(x), splat(37.0)) * splat(0.70710678118654752440);
+  const Vec gauss = exp(splat(0.0) - magnitude * magnitude);
+  const Vec tail = splat(0.5) * gauss * erfcx(magnitude);
+  below = select_less(x, splat(0.0), tail, splat(1.0) - tail);
+  density = splat(0.39894228040143267794) * gauss;
+}
+
+// The residual of eight records, and the slope of their mean in the linear predictor.
+DPINFER_INLINE void residuals(const RegressionTask& task, const RegressionGroup& group, Vec& residual, Vec& slope) {
+  const Vec& eta = group.predictor;
+  switch (task.link) {
+    case Likelihood::logistic: {
+      const Vec p = sigmoid(eta);
+      residual = group.response - p;
+      slope = p * (splat(1.0) - p);
+      return;
+    }
+    case Likelihood::probit: {
+      Vec p;
+      normal_cdf(eta, p, slope);
+      residual = group.response - p;
+      return;
+    }
+    case Likelihood::gaussian:
+      residual = group.response - eta;
+      slope = splat(1.0);
+      return;
+    case Likelihood::poisson:
+      break;
+  }
+  slope = poisson_rate(eta);
+  residual = group.response - slope;
+}
+
+// What a record contributes is `factor` times z or z z', and `extra`.
+struct RegressionFactors {
+  Vec factor;
+  Vec extra;
+  Vec size;  // finite where everything that they were made from is
+};
+
+DPINFER_NOINLINE RegressionFactors regression_factors(const RegressionTask& task, const RegressionGroup& group) {
+  const Vec bound = splat(task.square_bound);
+  const Vec weight = select_less(bound, group.square, bound / group.square, splat(1.0));
+  if (task.output == RegressionOutput::moments) return {weight, splat(0.0), group.square};
+  Vec residual;
+  Vec slope;
+  residuals(task, group, residual, slope);
+  const Vec size = absolute(residual);
+  const Vec cut = splat(task.residual_bound);
+  const bool has_table = task.n_nodes > 0;
+  if (task.output == RegressionOutput::curvature) {
+    const Vec inside = select_less(cut, size, splat(0.0), slope);
+    return {weight * (has_table ? tabulated(task, task.slope, group.predictor) : inside), splat(0.0), size};
+  }
+  Vec psi = maximum(minimum(residual, cut), splat(0.0) - cut);
+  if (has_table) psi = psi - tabulated(task, task.centre, group.predictor);
+  if (task.output == RegressionOutput::squares) return {weight * weight * psi * psi, splat(0.0), size};
+  const Vec share = minimum(size / splat(task.scale_unit), splat(1.0));
+  return {weight * psi, task.scale_weight != 0.0 ? share * splat(task.scale_weight) : splat(0.0), size};
+}
+
+// Holds eight records inside the ball: in lattice steps, with a norm of at most task.clip_norm.  Records that are not
+// there, or not finite, are left out.
+DPINFER_NOINLINE void bound_records(const RegressionTask& task, int count, const RegressionGroup& group,
+                                    RegressionFactors& found) {
+  const Vec factor = found.factor * splat(task.unit);
+  const Vec extra = found.extra * splat(task.unit);
+  Vec norm = absolute(factor) * group.square;
+  if (!task.is_matrix()) norm = square_root(fused(extra, extra, factor * factor * group.square));
+  const Vec clip = clipping_factor(norm, task.clip_norm);
+  // One of these is infinite or not a number where anything is.
+  const Vec looked_at[] = {norm, group.square, found.size, absolute(factor) * splat(kFinite / kLargestFactor)};
+  double factors[kLanes];
+  double extras[kLanes];
+  store(factors, factor * clip);
+  store(extras, extra * clip);
+  const int pad = task.padded_directions();
+  for (int r = 0; r < kLanes; ++r) {
+    bool alive = r < count;
+    for (const Vec& numbers : looked_at) {
+      double values[kLanes];
+      store(values, numbers);
+      alive = alive && values[r] <= kFinite;
+    }
+    if (alive) continue;
+    factors[r] = extras[r] = 0.0;
+    for (int k = 0; k < pad; ++k)
+      group.lanes[k * kLanes + r] = group.rows[static_cast<std::ptrdiff_t>(r) * pad + k] = 0.0;
+  }
+  found.factor = load(factors);
+  found.extra = load(extras);
+}
+
+// Adds round(factor z) of `count` records, and the scale's coordinate in eight sums.
+void add_scores(const RegressionTask& task, int count, const RegressionGroup& group, const RegressionFactors& found,
+                std::uint64_t* sums) {
+  const int pad = task.padded_directions();
+  const Vec magic = splat(kRoundMagic);
+  const Bits surplus = as_bits(magic);
+  double factors[kLanes];
+  store(factors, found.factor);
+  for (int k = 0; k < pad; k += kLanes) {
+    Bits sum = load(sums + k);
+    for (int r = 0; r < count; ++r) {
+      const Vec z = load(group.rows + static_cast<std::ptrdiff_t>(r) * pad + k);
+      sum = sum + (as_bits(fused(z, splat(factors[r]), magic)) - surplus);
+    }
+    store(sums + k, sum);
+  }
+  store(sums + pad, load(sums + pad) + (as_bits(found.extra + magic) - surplus));
+}
+
+// Adds the triangle of round(factor z z').  kCount: records, or 0 for `count`.
+template <int kCount>
+DPINFER_NOINLINE void add_triangles(const RegressionTask& task, int count, const RegressionGroup& group,
+                                    const RegressionFactors& found, std::uint64_t* sums) {
+  const int n = kCount > 0 ? kCount : count;
+  const int m = task.n_directions;
+  const int pad = task.padded_directions();
+  const double* const rows = group.rows;
+  const Vec magic = splat(kRoundMagic);
+  std::uint64_t magic_bits;
+  std::memcpy(&magic_bits, &kRoundMagic, sizeof magic_bits);
+  // Adding the magic number rounds, and leaves its own bits in the integer: `n` times, taken off again.
+  const Bits surplus = splat_bits(magic_bits * static_cast<std::uint64_t>(n));
+  // Row i's vector with the diagonal: nothing before it, 1 on it, the root of 2 behind it.
+  double steps[2 * kLanes];
+  for (int lane = 0; lane < 2 * kLanes; ++lane) steps[lane] = lane < kLanes ? 0.0 : kRootOfTwo;
+  steps[kLanes] = 1.0;
+  for (int i = 0; i < m; ++i) {
+    const Vec diagonal = load(steps + kLanes - i % kLanes);
+    const Vec scaled = load(group.lanes + i * kLanes) * found.factor;
+    double on[kLanes];
+    double off[kLanes];
+    store(on, scaled);
+    store(off, scaled * splat(kRootOfTwo));
+    int j = i / kLanes * kLanes;
+    Bits sum = load(sums) - surplus;
+    for (int r = 0; r < n; ++r) {
+      const Vec z = load(rows + static_cast<std::ptrdiff_t>(r) * pad + j);
+      sum = sum + as_bits(fused(splat(on[r]) * diagonal, z, magic));
+    }
+    store(sums, sum);
+    for (j += kLanes, sums += kLanes; j < pad; j += kLanes, sums += kLanes) {
+      sum = load(sums) - surplus;
+      for (int r = 0; r < n; ++r) {
+        const Vec z = load(rows + static_cast<std::ptrdiff_t>(r) * pad + j);
+        sum = sum + as_bits(fused(splat(off[r]), z, magic));
+      }
+      store(sums, sum);
+    }
+  }
+}
+
+void regression_group(const RegressionTask& task, const std::int64_t* rows, int count, double* scratch,
+                      std::uint64_t* sums) {
+  const Records& records = task.records;
+  double* const x = scratch;
+  RegressionGroup group{};
+  group.lanes = x + kLanes * ((task.n_coef + kLanes - 1) / kLanes * kLanes);
+  group.rows = group.lanes + kLanes * task.padded_directions();
+  // The last group is filled up with rows that are left out again.
+  std::int64_t listed[kLanes];
+  double response[kLanes];
+  for (int r = 0; r < kLanes; ++r) {
+    listed[r] = rows[r < count ? r : count - 1];
+    response[r] = task.output == RegressionOutput::moments ? 0.0 : records.response[listed[r]];
+  }
+  if (records.is_float32) {
+    read_columns(static_cast<const float*>(records.features), records.n_rows, records.n_features, listed, x);
+  } else {
+    read_columns(static_cast<const double*>(records.features), records.n_rows, records.n_features, listed, x);
+  }
+  if (records.has_intercept) store(x + records.n_features * kLanes, splat(1.0));
+  whitened_group(task, x, group);
+  group.response = load(response);
+  Vec eta = splat(0.0);
+  for (int j = 0; j < task.n_coef; ++j) eta = fused(load(x + j * kLanes), splat(task.loc[j]), eta);
+  group.predictor = eta;
+  RegressionFactors found = regression_factors(task, group);
+  bound_records(task, count, group, found);
+  if (!task.is_matrix()) {
+    add_scores(task, count, group, found, sums);
+  } else if (count == kLanes) {
+    add_triangles<kLanes>(task, count, group, found, sums);
+  } else {
+    add_triangles<0>(task, count, group, found, sums);
+  }
+}
+
+void regression_rows(const RegressionTask& task, const std::int64_t* rows, int count, double* scratch,
+                     std::uint64_t* sums) {
+  for (int i = 0; i < count; i += kLanes) {
+    regression_group(task, rows + i, count - i < kLanes ? count - i : kLanes, scratch, sums);
+  }
+}
+
+}  // namespace
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

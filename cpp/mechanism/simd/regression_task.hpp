@@ -1,0 +1,71 @@
+// The public inputs of a pass over the records of a regression with few parameters: second moments, weighted scores and
+// curvatures, each in whitened coordinates z = transform x.
+#pragma once
+
+#include <cstdint>
+
+#include "mechanism/simd/records.hpp"
+
+namespace dpinfer {
+
+// What a record contributes, before it is held inside its ball.  w = min(1, square_bound / |z|^2) is its Mallows
+// weight; eta = loc'x its linear predictor, r = y - E[y | eta] its residual, psi = the residual cut off at
+// +-residual_bound, less what the centre table says it is on average, and slope = -E[d psi / d eta].
+enum class RegressionOutput {
+  moments,    // w z z'
+  curvature,  // w slope z z'
+  squares,    // w^2 psi^2 z z'
+  scores      // (w psi z, scale_weight * min(|r| / scale_unit, 1)); the latter only where scale_weight is not 0
+};
+
+// Matrices are released as their upper triangle, row by row, off-diagonal entries times sqrt(2): a record's vector then
+// has the Frobenius norm of its matrix.
+struct RegressionTask {
+  Records records;
+  RegressionOutput output;
+  Likelihood link;
+  int n_coef;               // of x, with the intercept
+  int n_directions;         // of z
+  const double* transform;  // n_directions x n_coef
+  const double* loc;        // n_coef
+  double square_bound;      // B^2, or infinity: the weights are then 1
+  double residual_bound;    // c, or infinity
+  double scale_weight;
+  double scale_unit;
+
+  // Functions of eta on an even grid, between whose nodes they are linear, and beyond which constant; n_nodes = 0 for
+  // none.  Without them the centre is 0, and the slope that of the uncut residual where it is within its bound.
+  const double* centre;
+  const double* slope;
+  int n_nodes;
+  double first_node;
+  double nodes_per_unit;
+
+  double unit;       // one over the lattice step
+  double clip_norm;  // in lattice steps, a little below the norm that a record may have: see lattice.hpp
+
+  // Whether a record contributes a matrix.
+  bool is_matrix() const { return output != RegressionOutput::scores; }
+  int padded_directions() const { return (n_directions + kRowGroup - 1) / kRowGroup * kRowGroup; }
+  int released_length() const {
+    if (is_matrix()) return n_directions * (n_directions + 1) / 2;
+    return n_directions + (scale_weight != 0.0 ? 1 : 0);
+  }
+  // Sums: whole vectors of each row of the triangle, from the one that holds the diagonal on; or the padded score and
+  // eight sums, to be added up, of the scale's coordinate.
+  int triangle_offset(int row) const {
+    const int full = row / kRowGroup;  // whole groups of rows before: each is a vector shorter than the one before it
+    const int vectors = padded_directions() / kRowGroup;
+    return kRowGroup * (kRowGroup * (full * vectors - full * (full - 1) / 2) + row % kRowGroup * (vectors - full));
+  }
+  int sums_length() const {
+    return is_matrix() ? triangle_offset(padded_directions()) : padded_directions() + kRowGroup;
+  }
+  // Eight rows of x and of z, one row per lane; z row by row.
+  int scratch_length() const {
+    const int features = (n_coef + kRowGroup - 1) / kRowGroup * kRowGroup;
+    return kRowGroup * (features + 2 * padded_directions());
+  }
+};
+
+}  // namespace dpinfer

@@ -6,7 +6,7 @@
 
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"
-#include "mechanism/affine_session.hpp"
+#include "mechanism/rows/affine_session.hpp"
 
 namespace dpinfer::bindings {
 

@@ -33,14 +33,14 @@ void bind_regression_rows(py::module_& module) {
       .def(py::init(&make_regression_rows), py::kw_only(), py::arg("features").noconvert(),
            py::arg("response").noconvert(), py::arg("intercept"), py::arg("first_row") = 0, py::arg("n_threads") = 1)
       .def("sample", &sample_rows, py::arg("key"), py::arg("step"), py::arg("sample_rate"))
-      .def("add_second_moments", &add_second_moments, py::arg("sum"), py::kw_only(), py::arg("transform").noconvert(),
+      .def("add_second_moments", &add_second_moments, py::arg("total"), py::kw_only(), py::arg("transform").noconvert(),
            py::arg("bound"))
-      .def("add_scores", &add_scores, py::arg("sum"), py::arg("residuals"), py::kw_only(),
+      .def("add_scores", &add_scores, py::arg("total"), py::arg("residuals"), py::kw_only(),
            py::arg("transform").noconvert(), py::arg("bound"), py::arg("scale_weight") = 0.0,
            py::arg("scale_unit") = 1.0)
-      .def("add_curvature", &add_matrix<RegressionOutput::curvature>, py::arg("sum"), py::arg("residuals"),
+      .def("add_curvature", &add_matrix<RegressionOutput::curvature>, py::arg("total"), py::arg("residuals"),
            py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
-      .def("add_score_products", &add_matrix<RegressionOutput::squares>, py::arg("sum"), py::arg("residuals"),
+      .def("add_score_products", &add_matrix<RegressionOutput::squares>, py::arg("total"), py::arg("residuals"),
            py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
       .def_property_readonly("n_coef", &PyRegressionRows::n_coef);
 }

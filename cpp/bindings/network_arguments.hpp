@@ -8,7 +8,7 @@
 
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"
-#include "mechanism/network_session.hpp"
+#include "mechanism/rows/network_session.hpp"
 
 namespace dpinfer::bindings {
 

@@ -10,7 +10,7 @@
 
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"
-#include "mechanism/site_session.hpp"
+#include "mechanism/rows/site_session.hpp"
 
 namespace dpinfer::bindings {
 

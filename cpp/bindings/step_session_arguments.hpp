@@ -8,7 +8,7 @@
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"
 #include "bindings/records_arguments.hpp"
-#include "mechanism/step_session.hpp"
+#include "mechanism/rows/step_session.hpp"
 
 namespace dpinfer::bindings {
 

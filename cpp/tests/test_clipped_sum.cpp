@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "mechanism/step_session.hpp"
+#include "mechanism/rows/step_session.hpp"
 
 using namespace dpinfer;
 

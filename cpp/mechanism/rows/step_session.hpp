@@ -3,11 +3,10 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "common/aligned.hpp"
-#include "mechanism/dpvi_step.hpp"
-#include "mechanism/sum/lattice.hpp"
+#include "mechanism/rows/glm_rows.hpp"
+#include "mechanism/sum/private_sum.hpp"
 
 namespace dpinfer {
 
@@ -22,9 +21,9 @@ class StepSession {
   int n_coef() const { return task_.n_coef; }
   bool has_dispersion() const { return task_.has_dispersion; }
   bool has_raw() const { return task_.has_raw; }
-  int released_length() const { return dpinfer::released_length(task_); }
-  double effective_rate() const { return request_.threshold.effective_rate(); }
-  double lattice_step() const { return lattice_.step; }
+  int released_length() const { return GlmRows(sum_.kernels(), task_).length(); }
+  double effective_rate() const { return threshold_.effective_rate(); }
+  double lattice_step() const { return sum_.lattice().step; }
 
   // Multipliers and offsets of the preconditioned gradient in released order; see GradientTask.  Length
   // released_length() each.
@@ -43,15 +42,11 @@ class StepSession {
  private:
   void pad_rows(std::span<const double> source, int n_rows, AlignedVector<double>& target) const;
 
-  const KernelTable& kernels_;
+  PrivateSum sum_;
+  SampleThreshold threshold_;
   GradientTask task_{};
-  SumRequest request_{};
-  Lattice lattice_{};
-  double noise_unit_;  // max_grad_norm in lattice steps
   AlignedVector<double> loc_scale_, loc_offset_, raw_scale_, raw_offset_;
   AlignedVector<double> loc_, variance_, nodes_, weights_, draws_, standard_, dispersion_;
-  SumWorkspace workspace_;
-  std::vector<std::int64_t> noisy_;
 };
 
 }  // namespace dpinfer

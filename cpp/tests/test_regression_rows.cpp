@@ -77,7 +77,8 @@ std::vector<Kind> kinds() {
        {RegressionOutput::moments, RegressionOutput::curvature, RegressionOutput::squares, RegressionOutput::scores}) {
     for (const Likelihood link :
          {Likelihood::logistic, Likelihood::probit, Likelihood::gaussian, Likelihood::poisson}) {
-      for (const bool has_table : {false, true}) all.push_back({output, link, has_table});
+      all.push_back({output, link, false});
+      if (link == Likelihood::poisson) all.push_back({output, link, true});
     }
   }
   return all;
@@ -88,7 +89,7 @@ std::vector<Kind> kinds() {
 int main() {
   const KernelTable& portable = *kernel_table("portable");
   const double inf = std::numeric_limits<double>::infinity();
-  for (const int n_features : {1, 6, 7, 8, 23, 24}) {
+  for (const int n_features : {1, 7, 8, 23}) {
     const Data data(n_features == 7 ? 1100 : 43, n_features, 1.0);
     for (const Kind& kind : kinds()) {
       const Sum reference = sum_of(portable, data, kind, 1.7, 1);

@@ -21,12 +21,12 @@ class StepSession {
   int n_coef() const { return task_.n_coef; }
   bool has_dispersion() const { return task_.has_dispersion; }
   bool has_raw() const { return task_.has_raw; }
-  int released_length() const { return GlmRows(sum_.kernels(), task_).length(); }
+  int length() const { return GlmRows(sum_.kernels(), task_).length(); }
   double effective_rate() const { return threshold_.effective_rate(); }
   double lattice_step() const { return sum_.lattice().step; }
 
   // Multipliers and offsets of the preconditioned gradient in released order; see GradientTask.  Length
-  // released_length() each.
+  // length() each.
   void set_scales(std::span<const double> scale, std::span<const double> offset);
   // loc, variance: n_coef; nodes, weights: any length; moments: five numbers (see DispersionMoments) or empty.
   void set_quadrature(std::span<const double> loc, std::span<const double> variance, std::span<const double> nodes,
@@ -35,7 +35,7 @@ class StepSession {
   void set_draws(int n_draws, std::span<const double> draws, std::span<const double> standard,
                  std::span<const double> dispersion);
 
-  // Both write released_length() numbers.
+  // Both write length() numbers.
   void clipped_sum(std::uint64_t step, std::span<std::int64_t> sum);
   void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> sum);
 

@@ -7,6 +7,13 @@ import numpy as np
 import pytest
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_xdist_auto_num_workers(config):
+    """The whole suite, or a folder of it, runs on every core; named files and tests in the process that was started."""
+    named = [argument for argument in config.args if not Path(argument.partition("::")[0]).is_dir()]
+    return 0 if named else None
+
+
 @pytest.fixture(scope="session")
 def data_dir():
     """The folder of the public data sets; tests that need it are skipped where it is absent."""

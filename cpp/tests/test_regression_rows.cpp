@@ -19,8 +19,8 @@ struct Data {
   int n_features;
   std::vector<double> x, y, transform, loc, centre, slope;
 
-  Data(int n_rows, int n_features_, double size) : n_features(n_features_) {
-    std::mt19937 engine(4);
+  Data(int n_rows, int n_features_, double size, std::uint32_t seed = 4) : n_features(n_features_) {
+    std::mt19937 engine(seed);
     std::normal_distribution<double> normal;
     for (int i = 0; i < n_rows * n_features; ++i) x.push_back(size * normal(engine));
     for (int i = 0; i < n_rows; ++i) y.push_back(normal(engine) > 0.0 ? 1.0 : 0.0);

@@ -7,11 +7,24 @@ import numpy as np
 import pytest
 
 
+def _whole(config):
+    """Whether the suite, or a folder of it, was asked for, not files or tests by name."""
+    return all(Path(argument.partition("::")[0]).is_dir() for argument in config.args)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_xdist_auto_num_workers(config):
-    """The whole suite, or a folder of it, runs on every core; named files and tests in the process that was started."""
-    named = [argument for argument in config.args if not Path(argument.partition("::")[0]).is_dir()]
-    return 0 if named else None
+    """The suite runs on every core; what is asked for by name runs in the process that was started."""
+    return None if _whole(config) else 0
+
+
+def pytest_collection_modifyitems(config, items):
+    """The suite leaves slow tests to ``pytest -m slow``; what is asked for by name always runs."""
+    if config.option.markexpr or config.option.keyword or not _whole(config):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if item not in slow]
 
 
 @pytest.fixture(scope="session")

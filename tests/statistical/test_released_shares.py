@@ -28,6 +28,7 @@ def model_of(schema):
     )
 
 
+@pytest.mark.slow
 def test_scores_are_standard_with_released_shares_and_are_not_where_equal_ones_are_believed():
     """Squared z-scores against chi-square at false-positive rate 1e-6."""
     plan = plan_with_shares(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=2500)

@@ -1,6 +1,7 @@
 """The posterior that is told released shares of categories: z-scores of all weights, rotated to be independent."""
 
 import numpy as np
+import pytest
 from scipy import stats
 
 import dpinfer as dpi

@@ -21,7 +21,7 @@ import dpinfer as dpi
 from dpinfer.accounting import Adjacency
 from dpinfer.auditing import audit, audit_one_run, replay_audit
 from dpinfer.cli.replay import all_scenarios
-from dpinfer.mechanism import network_sessions, sessions, site_sessions
+from dpinfer.mechanism.sums import gradients, network, sites
 from dpinfer.testing import InsecureRNG
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,13 +81,13 @@ def one_run_mutants(module, seed):
 @contextlib.contextmanager
 def kernels_of(module):
     """Put the library's sessions around the kernels of the module of mutants; no switch is on in the end."""
-    library = sessions._native
-    sessions._native = site_sessions._native = network_sessions._native = module
+    library = gradients._native
+    gradients._native = sites._native = network._native = module
     try:
         yield
     finally:
         module.activate_mutant("none")
-        sessions._native = site_sessions._native = network_sessions._native = library
+        gradients._native = sites._native = network._native = library
 
 
 def row(name, result):

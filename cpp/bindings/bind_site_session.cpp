@@ -22,6 +22,7 @@ void bind_site_session(py::module_& module) {
         name,
         [sum](Self& self, std::uint64_t step, double noise_multiplier) {
           check_state(self);
+          check_rows(self);
           check_noise(noise_multiplier);
           return filled<double>(self.session.length(),
                                 [&](Doubles out) { (self.session.*sum)(step, noise_multiplier, out); });
@@ -88,7 +89,11 @@ void bind_site_session(py::module_& module) {
           },
           StandardArithmetic(), py::arg("epoch"))
       .def(
-          "uniform_row", [](const Self& self, std::uint64_t step) { return self.session.uniform(step); },
+          "uniform_row",
+          [](const Self& self, std::uint64_t step) {
+            check_rows(self);
+            return self.session.uniform(step);
+          },
           StandardArithmetic(), py::arg("step"))
       .def_property_readonly("length", [](const Self& self) { return self.session.length(); })
       .def_property_readonly("lattice_step", [](const Self& self) { return self.session.lattice_step(); });

@@ -27,12 +27,17 @@ struct PySiteSession {
 inline std::unique_ptr<PySiteSession> site_session(std::vector<Array<double>> kept, std::unique_ptr<SiteKernel> sites,
                                                    std::int64_t n_rows, double max_site_norm, const py::bytes& key,
                                                    int n_threads) {
-  if (n_rows < 1 || n_rows > (std::int64_t{1} << 31)) throw py::value_error("records must be 1 to 2**31");
+  // None are left where all are null records: what a Poisson sample of them sums to is noise.
+  if (n_rows > (std::int64_t{1} << 31)) throw py::value_error("records must be at most 2**31");
   if (sites->length() > kMaxLatticeDimension) throw py::value_error("a site must have at most 2**20 coordinates");
   check_norm("max_site_norm", max_site_norm);
   if (n_threads < 0) throw py::value_error("n_threads must be at least 0");
   return std::make_unique<PySiteSession>(PySiteSession{
       std::move(kept), SiteSession(kernels(), std::move(sites), n_rows, max_site_norm, random_key(key), n_threads)});
+}
+
+inline void check_rows(const PySiteSession& self) {
+  if (self.kept.front().shape(0) < 1) throw py::value_error("records must be at least 1 where one is drawn");
 }
 
 inline std::unique_ptr<PySiteSession> mixture_sites(const std::string& contribution, const Array<double>& points,

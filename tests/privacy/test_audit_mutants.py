@@ -11,7 +11,8 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.auditing import audit, audit_one_run
-from dpinfer.mechanism import _native, network_sessions, sessions, site_sessions
+from dpinfer.mechanism import _native
+from dpinfer.mechanism.sums import gradients, network, sites
 from dpinfer.testing import InsecureRNG
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +59,7 @@ def mutants():
 @pytest.fixture
 def with_mutants(mutants, monkeypatch):
     """The library's sessions around the kernels of the module of mutants."""
-    for module in (sessions, site_sessions, network_sessions):
+    for module in (gradients, sites, network):
         monkeypatch.setattr(module, "_native", mutants)
     return mutants
 

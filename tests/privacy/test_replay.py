@@ -113,7 +113,7 @@ def test_whatever_says_that_it_reads_records_is_replayed():
         if inspect.isfunction(value)
         and any(text in (value.__doc__ or "") for text in ("Reads the records", "Reads records"))
         and {"X", "table", "path", "records"} & set(parameters(value))
-        and not name.startswith(("dpinfer.mechanism.records", "dpinfer.mechanism.site_sessions"))
+        and not name.startswith(("dpinfer.mechanism.records", "dpinfer.mechanism.sums.sites"))
     }
     assert readers - READ_WITHOUT_PRIVACY.keys() <= replayed()
     assert readers >= {"dpinfer.mechanism.dpvi.run_dpvi", *READ_WITHOUT_PRIVACY}

@@ -160,8 +160,8 @@ def natural_parameters(release):
 
 
 def state(session, release, step):
-    from dpinfer.mechanism.site_sessions import set_cavity
     from dpinfer.mechanism.site_state import SiteIterate, SitePrior, floored
+    from dpinfer.mechanism.sums.sites import set_cavity
 
     precision = dpi.release.site_trace.smat(release.precision[step], 2)
     used = floored(precision, release.floor[step], isotropic=False)

@@ -1,12 +1,13 @@
 """Reduce an event tree to the multiset of one-step loss laws an accountant has to compose.
 
-Every covered step is one of three, all built from a unit-variance Gaussian at 0 and one at ``shift`` (the sensitivity
-divided by the noise's standard deviation), mixed with probability ``rate``.
+Every covered step but the pure ones is one of three, all built from a unit-variance Gaussian at 0 and one at ``shift``
+(the sensitivity divided by the noise's standard deviation), mixed with probability ``rate``.
 """
 
 import enum
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpinfer.accounting.adjacency import Adjacency
@@ -16,16 +17,18 @@ from dpinfer.accounting.events import (
     GaussianEvent,
     NonPrivateEvent,
     PoissonSampled,
+    PureEvent,
     SampledWithoutReplacement,
     SelfComposed,
 )
 from dpinfer.errors import UnsupportedEventError
 
-__all__ = ["Step", "StepKind", "reduce_event"]
+__all__ = ["Step", "StepKind", "reduce_event", "split_pure"]
 
 _COVERED = (
     "Covered are: GaussianEvent under every adjacency; PoissonSampled(GaussianEvent) under add_remove and zero_out; "
-    "SampledWithoutReplacement(GaussianEvent) under replace_one and zero_out; and compositions of these"
+    "SampledWithoutReplacement(GaussianEvent) under replace_one and zero_out; PureEvent under its own relation; and "
+    "compositions of these"
 )
 
 # Shifts and rates are rounded up by more than the rounding error of computing them: a larger one dominates.
@@ -39,6 +42,7 @@ class StepKind(enum.Enum):
     GAUSSIAN = "gaussian"
     POISSON = "poisson"
     SUBSET = "subset"
+    PURE = "pure"
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,11 @@ class Step:
     Parameters
     ----------
     kind : StepKind
-        Plain Gaussian, Poisson-sampled Gaussian, or a Gaussian on a subset drawn without replacement.
+        Plain Gaussian, Poisson-sampled Gaussian, a Gaussian on a subset drawn without replacement, or a pure guarantee.
     shift : float
-        L2 sensitivity divided by the noise's standard deviation, positive.
+        L2 sensitivity divided by the noise's standard deviation, positive; epsilon, where the kind is PURE.
     rate : float
-        Probability with which one record takes part, in (0, 1]; 1 exactly when the kind is GAUSSIAN.
+        Probability with which one record takes part, in (0, 1]; 1 exactly when the kind is GAUSSIAN or PURE.
     """
 
     kind: StepKind
@@ -70,7 +74,8 @@ def reduce_event(event: Event, adjacency: Adjacency) -> dict[Step, int] | None:
 
     A part that is repeated more often than floating-point numbers go counts as not private.
 
-    All plain Gaussians become one step of count 1, exactly: their losses are Gaussian and squared shifts add.
+    All plain Gaussians become one step of count 1, exactly: their losses are Gaussian and squared shifts add.  So do
+    all pure guarantees, whose epsilons add.
 
     Raises
     ------
@@ -87,7 +92,22 @@ def reduce_event(event: Event, adjacency: Adjacency) -> dict[Step, int] | None:
         # hypot of every shift would overflow no earlier than the answer does, and loses no small term.
         shift = math.hypot(*(step.shift * math.sqrt(counts.pop(step)) for step in gaussians))
         counts[Step(StepKind.GAUSSIAN, shift * _ROUND_UP, 1.0)] = 1
+    pure = [step for step in counts if step.kind is StepKind.PURE]
+    if pure:
+        number = sum(counts[step] for step in pure)
+        total = math.fsum(step.shift * counts.pop(step) for step in pure)
+        counts[Step(StepKind.PURE, total if number == 1 else total * _ROUND_UP, 1.0)] = 1
     return dict(counts)
+
+
+def split_pure(steps: Mapping[Step, int]) -> tuple[dict[Step, int], float]:
+    """Return the steps without pure guarantees, and the sum of those, which adds to the epsilon of the rest.
+
+    Whatever the order of the steps, the loss of the pure ones is at most their sum e, so that the hockey-stick
+    divergence of all at epsilon + e is at most that of the rest at epsilon.
+    """
+    rest = {step: count for step, count in steps.items() if step.kind is not StepKind.PURE}
+    return rest, math.fsum(step.shift * count for step, count in steps.items() if step.kind is StepKind.PURE)
 
 
 def _collect(event: Event, adjacency: Adjacency, count: int, counts: Counter[Step]) -> bool:
@@ -99,6 +119,13 @@ def _collect(event: Event, adjacency: Adjacency, count: int, counts: Counter[Ste
         return all(private)
     if isinstance(event, SelfComposed):
         return _collect(event.event, adjacency, count * event.count, counts)
+    if isinstance(event, PureEvent):
+        if event.adjacency != adjacency.value:
+            raise UnsupportedEventError(
+                f"a PureEvent under {event.adjacency!r} is not covered under {adjacency.value!r}. {_COVERED}"
+            )
+        counts[Step(StepKind.PURE, event.epsilon, 1.0)] += count
+        return True
     if not isinstance(event, GaussianEvent) and isinstance(event.event, NonPrivateEvent):
         return False
     counts[_step(event, adjacency)] += count

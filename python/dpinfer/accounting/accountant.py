@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_choice, check_interval
-from dpinfer.accounting._steps import Step, reduce_event
+from dpinfer.accounting._steps import Step, reduce_event, split_pure
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.events import Event, check_event
@@ -195,9 +195,12 @@ def _certify(event: Event, delta: float, relation: Adjacency, accountant: str) -
 
 
 def _certify_exact(steps: Mapping[Step, int], delta: float, relation: Adjacency, accountant: str) -> PrivacyBound:
-    """Certify a composition whose noise is exactly Gaussian."""
+    """Certify a composition whose noise is exactly Gaussian or Laplace."""
     lower, fallback, note = None, None, ""
-    if accountant == "rdp":
+    steps, pure = split_pure(steps)
+    if not steps:
+        epsilon = estimate = 0.0
+    elif accountant == "rdp":
         epsilon = estimate = rdp_epsilon(steps, delta)
     elif accountant == "prv":
         try:
@@ -211,6 +214,10 @@ def _certify_exact(steps: Mapping[Step, int], delta: float, relation: Adjacency,
         epsilon = estimate = pld_epsilon(steps, delta)
     if math.isinf(epsilon) and not note:
         note = "no finite epsilon could be certified"
+    if steps and pure:
+        epsilon, estimate = (value + pure * (1.0 + 1e-15) for value in (epsilon, estimate))
+    elif pure:
+        epsilon = estimate = pure
     return PrivacyBound(
         epsilon=epsilon,
         delta=delta,
@@ -261,8 +268,22 @@ def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adja
     steps = reduce_event(event, as_adjacency(adjacency))
     if steps is None:
         return 1.0
-    # No delta of a Gaussian is 0, however far it is below the range of the arithmetic.
-    delta = max(pld_delta(steps, epsilon), sys.float_info.min)
+    steps, pure = split_pure(steps)
+    delta = _delta(steps, pure, epsilon)
+    if steps:
+        # No delta of a Gaussian is 0, however far it is below the range of the arithmetic.
+        delta = max(delta, sys.float_info.min)
     if epsilon > LARGEST_EPSILON:
         return delta
     return min(1.0, delta + total_variation_slack(event) * (1.0 + math.exp(epsilon)))
+
+
+def _delta(steps: Mapping[Step, int], pure: float, epsilon: float) -> float:
+    """Return delta at `epsilon` of `steps` composed with pure guarantees that add up to `pure`."""
+    if not pure:
+        return pld_delta(steps, epsilon)
+    if epsilon >= pure:
+        return pld_delta(steps, max(0.0, (epsilon - pure) * (1.0 - 1e-15))) if steps else 0.0
+    # Randomised response has the largest divergence of all pure mechanisms (Kairouz, Oh and Viswanath, 2015).
+    own = min(1.0, -math.expm1(epsilon - pure) / (1.0 + math.exp(-pure)) * (1.0 + 1e-12))
+    return min(1.0, own + pld_delta(steps, 0.0)) if steps else own

@@ -16,7 +16,8 @@ class Adjacency(enum.Enum):
     ADD_REMOVE
         One record is present in one data set and absent from the other; the number of records is private.
     ZERO_OUT
-        One record is replaced with a null record whose contribution is zero; the number of records is public.
+        One record is replaced with a null record, a row that holds NaN and nothing else, whose contribution is zero;
+        the number of records is public.  A row of zeros is not null: docs/derivations/dpvi-mechanism.md.
     REPLACE_ONE
         One record is replaced with any other; the number of records is public.
 

@@ -5,17 +5,17 @@ G_mu the trade-off curve of N(0, 1) against N(mu, 1).  Proofs: docs/derivations/
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_float_array, check_interval
-from dpinfer.accounting._steps import Step, StepKind, reduce_event
+from dpinfer.accounting._steps import Step, StepKind, reduce_event, split_pure
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.events import Event, check_event
 from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon
@@ -236,17 +236,43 @@ def _curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
     nothing = PrivacyCurve(np.array([0.0, 1.0]), np.ones(2), adjacency)
     if steps is None:
         return nothing
-    largest = gaussian_epsilon(min(_plain_shift(steps), 1e4), _LEAST_DELTA)
-    gaussian = _only_gaussian(steps)
-    if gaussian is not None:
-        epsilons = _spaced(min(largest, LARGEST_EPSILON))
-        deltas = np.array([gaussian_delta(gaussian.shift, epsilon) for epsilon in epsilons.tolist()])
+    steps, pure = split_pure(steps)
+    reach = min(gaussian_epsilon(min(_plain_mu(steps), 1e4), _LEAST_DELTA) if steps else 0.0, LARGEST_EPSILON)
+    if pure:
+        epsilons = _spaced(min(reach + pure, LARGEST_EPSILON))
+        shifted = np.unique(np.concatenate(([0.0], np.abs(epsilons - pure), epsilons + pure)))
+        deltas = _with_pure(epsilons, pure, shifted, _deltas(steps, lambda top: shifted)[1])
     else:
-        reach = min(largest, LARGEST_EPSILON)
-        epsilons, deltas = pld_deltas(steps, lambda top: _spaced(min(top, reach)), _LEAST_DELTA)
+        epsilons, deltas = _deltas(steps, lambda top: _spaced(min(top, reach)))
     deltas = deltas + total_variation_slack(event) * (1.0 + np.exp(epsilons))
     deltas = np.minimum.accumulate(np.clip(np.where(np.isfinite(deltas), deltas, 1.0), 0.0, 1.0))
     return PrivacyCurve(epsilons, deltas, adjacency)
+
+
+def _deltas(steps: Mapping[Step, int], points: Callable[[float], FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """Return epsilons and deltas of steps without pure guarantees."""
+    gaussian = _only_gaussian(steps)
+    if steps and gaussian is None:
+        return pld_deltas(steps, points, _LEAST_DELTA)
+    epsilons = points(LARGEST_EPSILON)
+    if gaussian is None:
+        return epsilons, np.zeros(epsilons.size)
+    return epsilons, np.array([gaussian_delta(gaussian.shift, epsilon) for epsilon in epsilons.tolist()])
+
+
+def _with_pure(epsilons: FloatArray, pure: float, at: FloatArray, deltas: FloatArray) -> FloatArray:
+    """Return deltas of a composition with a pure guarantee, whose loss is that of randomised response, +-pure.
+
+    Below 0, delta(-x) = 1 - e**-x (1 - delta(x)) of the reverse order, and `deltas` hold for both.
+    """
+    own = dict(zip(at.tolist(), deltas.tolist(), strict=True))
+    share = 1.0 / (1.0 + math.exp(-pure))
+    total = []
+    for epsilon in epsilons.tolist():
+        gap = abs(epsilon - pure)
+        less = own[gap] if epsilon >= pure else 1.0 - math.exp(-gap) * (1.0 - own[gap])
+        total.append(min(1.0, (share * less + (1.0 - share) * own[epsilon + pure]) * (1.0 + 1e-12) + 1e-15))
+    return np.array(total)
 
 
 def _spaced(top: float) -> FloatArray:
@@ -258,8 +284,25 @@ def _only_gaussian(steps: Mapping[Step, int]) -> Step | None:
     return next((step for step in steps if len(steps) == 1 and step.kind is StepKind.GAUSSIAN), None)
 
 
+def _plain_mu(steps: Mapping[Step, int]) -> float:
+    """Return a mu of Gaussian differential privacy of the composition when every record takes part in every step.
+
+    A pure guarantee e has that at which G_mu meets its trade-off curve in the corner (Dong, Roth and Su 2022, section
+    2.2): the curve is straight on either side, and G_mu convex.
+    """
+    shifts = (
+        -2.0 * float(ndtri(1.0 / (1.0 + math.exp(min(step.shift, 700.0))))) * (1.0 + 1e-12)
+        if step.kind is StepKind.PURE
+        else step.shift
+        for step in steps
+    )
+    return math.hypot(*(shift * math.sqrt(count) for shift, count in zip(shifts, steps.values(), strict=True))) * (
+        1.0 + 1e-14
+    )
+
+
 def _plain_shift(steps: Mapping[Step, int]) -> float:
-    """Return mu of the composition when every record takes part in every step."""
+    """Return the root of 2 rho of the composition when every record takes part in every step; a pure e has e**2 / 2."""
     return math.hypot(*(step.shift * math.sqrt(count) for step, count in steps.items())) * (1.0 + 1e-14)
 
 
@@ -311,7 +354,7 @@ def gaussian_dp_mu(event: Event, *, slack: float, adjacency: Adjacency | str = A
     steps = reduce_event(event, relation)
     if steps is None:
         return math.inf
-    plain = _plain_shift(steps)
+    plain = _plain_mu(steps)
     if not _plain_holds(event, plain, slack):
         return _curve(event, relation).mu(slack)
     return plain if _only_gaussian(steps) is not None else min(plain, _curve(event, relation).mu(slack))

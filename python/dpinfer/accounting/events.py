@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
 from dpinfer._validate import check_integer, check_interval
+from dpinfer.accounting.adjacency import as_adjacency
 
 __all__ = [
     "Composed",
@@ -17,6 +18,7 @@ __all__ = [
     "GaussianEvent",
     "NonPrivateEvent",
     "PoissonSampled",
+    "PureEvent",
     "SampledWithoutReplacement",
     "SelfComposed",
     "check_event",
@@ -81,6 +83,45 @@ class NonPrivateEvent:
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain data for :func:`event_from_dict`."""
         return {"type": self.type_name}
+
+
+@dataclass(frozen=True)
+class PureEvent:
+    """A release that is epsilon-differentially private with delta = 0, whatever its noise: Laplace noise on sums.
+
+    **Privacy.** Describes a mechanism; reads no records.  Pure guarantees under two relations are not multiples of each
+    other, so the event names its own, and accountants refuse it under another.
+
+    Parameters
+    ----------
+    epsilon : float
+        In (0, inf).
+    adjacency : {"add_remove", "zero_out", "replace_one"}
+        The relation that `epsilon` is stated under.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is not of its type or outside its interval.
+
+    Examples
+    --------
+    >>> PureEvent(0.5, "add_remove").to_dict()
+    {'type': 'pure', 'epsilon': 0.5, 'adjacency': 'add_remove'}
+    """
+
+    type_name: ClassVar[str] = "pure"
+    epsilon: float
+    adjacency: str
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        object.__setattr__(self, "epsilon", check_interval("epsilon", self.epsilon, 0.0))
+        object.__setattr__(self, "adjacency", as_adjacency(self.adjacency).value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as plain data for :func:`event_from_dict`."""
+        return {"type": self.type_name, "epsilon": self.epsilon, "adjacency": self.adjacency}
 
 
 @dataclass(frozen=True)
@@ -254,12 +295,13 @@ class Composed:
 
 
 Event: TypeAlias = (
-    GaussianEvent | NonPrivateEvent | PoissonSampled | SampledWithoutReplacement | SelfComposed | Composed
+    GaussianEvent | NonPrivateEvent | PureEvent | PoissonSampled | SampledWithoutReplacement | SelfComposed | Composed
 )
 
 _EVENT_TYPES: tuple[type[Event], ...] = (
     GaussianEvent,
     NonPrivateEvent,
+    PureEvent,
     PoissonSampled,
     SampledWithoutReplacement,
     SelfComposed,

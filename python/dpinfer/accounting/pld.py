@@ -11,6 +11,7 @@ from dpinfer.accounting._scout import Layout, plan_layout
 from dpinfer.accounting._steps import Step, StepKind
 from dpinfer.accounting._tilted import ComposedLaw, compose
 from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon
+from dpinfer.errors import UnsupportedEventError
 
 __all__ = ["pld_delta", "pld_deltas", "pld_epsilon"]
 
@@ -30,6 +31,11 @@ _ANCHORS = (1e-2, 1e-5, 1e-8)
 
 def _only_gaussian(steps: Mapping[Step, int]) -> Step | None:
     return next((step for step in steps if len(steps) == 1 and step.kind is StepKind.GAUSSIAN), None)
+
+
+def _without_pure(steps: Mapping[Step, int]) -> None:
+    if any(step.kind is StepKind.PURE for step in steps):
+        raise UnsupportedEventError("pure guarantees have no law on the grid: split them off with split_pure")
 
 
 def _in_range(steps: Mapping[Step, int]) -> bool:
@@ -91,6 +97,7 @@ def pld_epsilon(steps: Mapping[Step, int], delta: float, directions: tuple[Direc
     Connect-the-dots discretisation of Doroshenko, Ghazi, Kamath, Kumar and Manurangsi (2022); composition by a tilted
     FFT with every error added to delta.  A composition of plain Gaussians is evaluated in closed form.
     """
+    _without_pure(steps)
     gaussian = _only_gaussian(steps)
     if gaussian is not None:
         return gaussian_epsilon(gaussian.shift, delta)
@@ -137,6 +144,7 @@ def pld_delta(steps: Mapping[Step, int], epsilon: float, directions: tuple[Direc
     As for :func:`pld_epsilon`.  How much of the tails may be cut depends on the answer, so a small answer is computed
     again with a smaller cut.
     """
+    _without_pure(steps)
     gaussian = _only_gaussian(steps)
     if gaussian is not None:
         return gaussian_delta(gaussian.shift, epsilon)
@@ -187,6 +195,7 @@ def pld_deltas(
     As for :func:`pld_epsilon`.  A law is accurate about the loss that its tilt was chosen for, and bounds delta at
     every other, so that the least of a few laws' bounds is taken at each point.
     """
+    _without_pure(steps)
     trivial = _total_variation(steps)
     laws: list[tuple[float, list[ComposedLaw]]] = []
     top = 0.0

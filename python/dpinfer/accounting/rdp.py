@@ -130,6 +130,9 @@ def _refine(bound: Callable[[float], float], integers: list[int], best: int) -> 
 
 def _divergence(step: Step) -> Callable[[float], float]:
     """Return an upper bound on the Rényi divergence of one step as a function of the order."""
+    if step.kind is StepKind.PURE:
+        # Bun and Steinke (2016), Proposition 3.3.
+        return lambda order: min(step.shift, 0.5 * step.shift * step.shift * order * (1.0 + 4.0 * _UNIT))
     if step.kind is StepKind.GAUSSIAN:
         return lambda order: 0.5 * step.shift * step.shift * order * (1.0 + 4.0 * _UNIT)
     cumulant = _poisson_cumulant if step.kind is StepKind.POISSON else _subset_cumulant

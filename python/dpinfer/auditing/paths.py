@@ -12,11 +12,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.mechanism.network_sessions import open_network_session
-from dpinfer.mechanism.sessions import ConjugateSession, GlmSession, GradientSession, SessionSettings
-from dpinfer.mechanism.site_sessions import SiteModel, SiteRecords, open_session, set_cavity, site_prior
-from dpinfer.mechanism.site_settings import expected_precision
 from dpinfer.mechanism.site_state import SiteIterate
+from dpinfer.mechanism.sums.gradients import ConjugateSession, GlmSession, GradientSession, SessionSettings
+from dpinfer.mechanism.sums.network import open_network_session
+from dpinfer.mechanism.sums.sites import SiteRecords, open_session, set_cavity, site_prior
 from dpinfer.models import (
     BetaBinomial,
     ConjugateModel,
@@ -28,6 +27,7 @@ from dpinfer.models import (
     LogisticRegression,
     PoissonRegression,
     ProbitRegression,
+    SiteModel,
 )
 
 __all__ = ["AuditPath", "Opened", "audit_paths", "draw_paths", "sampling_paths"]
@@ -162,7 +162,7 @@ def _sites(
     iterate = SiteIterate(
         site_prior(model),
         site_prior(model).loc,
-        expected_precision(model, 100),
+        model.expected_site_precision(100),
         n_records=100,
         centred=True,
         isotropic=False,

@@ -4,17 +4,15 @@
 """
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer.accounting import Adjacency, PrivacyPlan
-from dpinfer.auditing.replay_scenario import PURE, Mechanisms, Neighbour, Place, Scenario
+from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario, stated_by
 from dpinfer.baselines import (
     BinomialFamily,
     release_regression_statistics,
@@ -77,7 +75,12 @@ def neighbours(
     records: Records, other: Records, far: Records, adjacency: Adjacency, refused: tuple[Records, ...] = ()
 ) -> Iterator[Neighbour]:
     """Yield data sets with one record more, fewer, or another one; `other`, `far` and `refused` are single records."""
-    if adjacency is Adjacency.ADD_REMOVE:
+    if adjacency is Adjacency.ZERO_OUT:
+        null = tuple(np.full_like(part[:1], np.nan) for part in records)
+        yield Neighbour("the last record blank", _append(tuple(part[:-1] for part in records), null))
+        yield Neighbour("the first record blank", _append(null, tuple(part[1:] for part in records)), aligned=False)
+        changed = partial(_put, records)
+    elif adjacency is Adjacency.ADD_REMOVE:
         yield Neighbour("a record more", _append(records, other))
         yield Neighbour("a record far out more", _append(records, far))
         yield Neighbour("a record more that is there already", _append(records, tuple(part[:1] for part in records)))
@@ -193,6 +196,7 @@ def _dpvi_scenarios() -> Iterator[Scenario]:
     yield _dpvi("logistic, paper", logistic, recipe="paper", **norm)
     yield _dpvi("logistic, aligned", logistic, gradient="aligned", **norm)
     yield _dpvi("logistic, replaced", logistic, adjacency=Adjacency.REPLACE_ONE, rate=1.0, **norm)
+    yield _dpvi("logistic, blanked", logistic, adjacency=Adjacency.ZERO_OUT, ledger=True, **norm)
     yield _dpvi("logistic, ledger and checkpoint", logistic, ledger=True, checkpoint=True, **norm)
     yield _dpvi("logistic, interrupted", logistic, ledger=True, checkpoint=True, interrupted=True, **norm)
     yield _dpvi("logistic, aligned and tied", logistic, recipe="tied", gradient="aligned", max_grad_norm="auto")
@@ -278,41 +282,44 @@ def _site_scenarios() -> Iterator[Scenario]:
 def _other_scenarios() -> Iterator[Scenario]:
     plan = public_plan()
     network, mixture, logistic = BayesianNeuralNetwork(2, 3), GaussianMixture(2, 2), LogisticRegression(2)
-    common: dict[str, Any] = {"plan": plan, "n_records": N_RECORDS, "n_threads": 1}
+
+    def common(place: Place) -> dict[str, Any]:
+        checkpoint = RunCheckpoint(place.folder / CHECKPOINT, interval=0.0)
+        charged = {"ledger": place.account, "checkpoint": checkpoint, "progress": place.progress}
+        return {"plan": plan, "n_records": N_RECORDS, "n_threads": 1, **charged}
 
     def network_vi(records: Records, place: Place) -> Any:
         settings = NetworkVISettings(1e-2, 20.0, 1.0, 0.1)
         watched = [place.watched(part) for part in records]
-        return run_network_vi(
-            network, *watched, settings=settings, max_grad_norm=0.5, progress=place.progress, **common
-        )
+        return run_network_vi(network, *watched, settings=settings, max_grad_norm=0.5, **common(place))
 
     def dp_em(records: Records, place: Place) -> Any:
-        return run_dp_em(mixture, place.watched(records[0]), max_site_norm=0.5, progress=place.progress, **common)
+        return run_dp_em(mixture, place.watched(records[0]), max_site_norm=0.5, **common(place))
 
     def dpvim(records: Records, place: Place) -> Any:
         watched = [place.watched(part) for part in records]
-        return run_dpvim(logistic, *watched, max_grad_norm=0.8, burn_in=0, progress=place.progress, **common)
+        return run_dpvim(logistic, *watched, max_grad_norm=0.8, burn_in=0, **common(place))
 
     for entry, run, data, stated in (
-        ("dpinfer.mechanism.run_network_vi", network_vi, _network_records(), lambda result, folder: plan.event),
-        ("dpinfer.baselines.run_dp_em", dp_em, _points(), lambda result, folder: result.event),
+        ("dpinfer.mechanism.run_network_vi", network_vi, _network_records(), stated_by),
+        ("dpinfer.baselines.run_dp_em", dp_em, _points(), stated_by),
         ("dpinfer.baselines.run_dpvim", dpvim, _regression(logistic), lambda result, folder: result[0].event),
     ):
         records, other, far, refused = data
         found = tuple(neighbours(records, other, far, Adjacency.ADD_REMOVE, refused))
         name = entry.rsplit(".", 1)[1]
-        yield Scenario(name, entry, run, records, found, stated=stated)
-
-
-def _pure(result: Any, folder: Path) -> Mechanisms:
-    return Counter({PURE: result.certified_epsilon})
+        yield Scenario(name, entry, run, records, found, ledger=True, skipped=_SECRET, stated=stated)
 
 
 def _statistics(adjacency: Adjacency) -> Iterator[Scenario]:
     def binomial(records: Records, place: Place) -> Any:
         return release_statistics(
-            BinomialFamily(5), place.watched(records[0]), epsilon=0.8, n_records=N_RECORDS, adjacency=adjacency
+            BinomialFamily(5),
+            place.watched(records[0]),
+            epsilon=0.8,
+            n_records=N_RECORDS,
+            adjacency=adjacency,
+            ledger=place.account,
         )
 
     def regression(records: Records, place: Place) -> Any:
@@ -323,6 +330,7 @@ def _statistics(adjacency: Adjacency) -> Iterator[Scenario]:
             feature_bound=1.5,
             response_bound=2.0,
             adjacency=adjacency,
+            ledger=place.account,
         )
 
     linear = _regression(LinearRegression(2))
@@ -340,7 +348,7 @@ def _statistics(adjacency: Adjacency) -> Iterator[Scenario]:
             records,
             found,
             adjacency,
-            stated=_pure,
+            ledger=True,
         )
 
 
@@ -352,4 +360,5 @@ def library_scenarios() -> tuple[Scenario, ...]:
         *_other_scenarios(),
         *_statistics(Adjacency.ADD_REMOVE),
         *_statistics(Adjacency.REPLACE_ONE),
+        *_statistics(Adjacency.ZERO_OUT),
     )

@@ -17,6 +17,7 @@ from dpinfer.accounting import (
     GaussianEvent,
     LedgerAccount,
     PoissonSampled,
+    PureEvent,
     SampledWithoutReplacement,
     SelfComposed,
 )
@@ -212,8 +213,8 @@ def mechanisms_of_event(event: Any, count: int = 1, sampling: tuple[Any, ...] = 
     elif isinstance(event, Composed):
         for part in event.events:
             found += mechanisms_of_event(part, count, sampling)
-    elif getattr(event, "type_name", "") == "pure":
-        found[PURE] += event.epsilon * count
+    elif isinstance(event, PureEvent):
+        found[PURE] += event.epsilon * count  # type: ignore[assignment]
     else:
         raise TypeError(f"event must be of a kind that the replay knows, got {type(event).__name__}")
     return found

@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._records import as_record_array
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.accounting import Adjacency, as_adjacency
+from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.baselines.families import (
     BinomialFamily,
     CategoricalFamily,
@@ -16,10 +17,12 @@ from dpinfer.baselines.families import (
     conjugate_family,
 )
 from dpinfer.baselines.laplace_mixture import draw_noise_variance, draw_prior_noise_variance
-from dpinfer.baselines.lattice_sums import LatticeSum, check_source
+from dpinfer.baselines.lattice_sums import LatticeSum, pure_terms
 from dpinfer.baselines.statistic_release import StatisticRelease
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import RandomSource
+from dpinfer.mechanism.null_records import without_null_records
+from dpinfer.mechanism.run import RunControl, run_once
 
 __all__ = ["bernstein_sheldon_posterior", "gibbs_posterior", "release_statistics"]
 
@@ -37,6 +40,7 @@ def release_statistics(
     bounds: tuple[float, float] | None = None,
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     random_source: RandomSource | None = None,
+    ledger: LedgerAccount | None = None,
 ) -> StatisticRelease:
     """Release the sufficient statistic of a conjugate model with Laplace noise.
 
@@ -53,7 +57,8 @@ def release_statistics(
     Gamma-Exponential      bounds[1]               bounds[1]
     =====================  ======================  ==========================
 
-    The proofs are in docs/derivations/baselines.md.  Bad records are refused before any noise is drawn.
+    The proofs are in docs/derivations/baselines.md.  Bad records are refused before any noise is drawn.  Under zero_out
+    a blanked record is NaN, and contributes nothing.
 
     Parameters
     ----------
@@ -73,6 +78,8 @@ def release_statistics(
     random_source : RandomSource, optional
         The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
         that are marked NOT PRIVATE.
+    ledger : LedgerAccount, optional
+        ``PrivacyLedger(path).account(data_set)``: charged before the records are looked at, or refused.
 
     Returns
     -------
@@ -84,6 +91,8 @@ def release_statistics(
         If an argument is wrong.
     RecordError
         If the records cannot be used.
+    BudgetExceededError
+        If the ledger's budget would be exceeded; nothing was spent.
 
     Notes
     -----
@@ -101,25 +110,45 @@ def release_statistics(
     epsilon = check_interval("epsilon", epsilon, 0.0)
     n_records = check_integer("n_records", n_records, 1, 2**31)
     relation = as_adjacency(adjacency)
-    source = check_source(random_source)
+    control = RunControl.checked(random_source=random_source, ledger=ledger)
     replace = relation is Adjacency.REPLACE_ONE
     high = family.high
     lattice = LatticeSum(np.zeros_like(high), high, replace=replace, n_nonzero=family.n_nonzero)
-    values = family.contributions(X)
-    if relation is not Adjacency.ADD_REMOVE and values.shape[0] != n_records:
-        raise RecordError(f"X must have n_records rows under {relation.value!r} adjacency")
-    chunks = (values[start : start + _CHUNK] for start in range(0, values.shape[0], _CHUNK))
+
+    def draw(values: FloatArray, key: bytes) -> FloatArray:
+        chunks = (values[start : start + _CHUNK] for start in range(0, values.shape[0], _CHUNK))
+        return lattice.release(chunks, epsilon=epsilon, key=key)
+
+    noisy, said = run_once(
+        pure_terms(epsilon, relation),
+        "bernstein_sheldon",
+        control,
+        lambda: _contributions(family, X, n_records, relation),
+        draw,
+    )
     return StatisticRelease(
         method="bernstein_sheldon",
         names=family.names,
-        noisy_statistics=lattice.release(chunks, epsilon=epsilon, key=source.take_key()),
+        noisy_statistics=noisy,
         laplace_scale=np.full(high.size, lattice.scale(epsilon)),
         n_records=n_records,
         certified_epsilon=epsilon,
         adjacency=relation,
-        secure=source.secure,
-        settings=family.settings(),
+        secure=control.source.secure,
+        settings=said | family.settings(),
     )
+
+
+def _contributions(family: ConjugateFamily, X: npt.ArrayLike, n_records: int, relation: Adjacency) -> FloatArray:
+    """Return what each record that is there contributes, (rows, s)."""
+    records = as_record_array("X", X)
+    rows = records.shape[0] if records.ndim else 0
+    if rows and records.dtype.kind in "fiub":
+        records, _ = without_null_records(relation, records, None)
+    values = np.empty((0, family.high.size)) if rows and not records.shape[0] else family.contributions(records)
+    if relation is not Adjacency.ADD_REMOVE and rows != n_records:
+        raise RecordError(f"X must have n_records rows under {relation.value!r} adjacency")
+    return values
 
 
 def gibbs_posterior(
@@ -253,6 +282,7 @@ def bernstein_sheldon_posterior(
 
 
 def _family_from_settings(settings: dict[str, Any]) -> ConjugateFamily:
+    settings = {name: value for name, value in settings.items() if name not in ("mechanism", "version", "ledger")}
     kind = settings.pop("family")
     if kind == "binomial":
         return BinomialFamily(**settings)

@@ -3,20 +3,25 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._progress import ProgressCallback, resolve_progress
-from dpinfer._validate import check_choice, check_integer, check_interval
-from dpinfer.accounting import Adjacency, Event, PrivacyPlan
-from dpinfer.baselines.lattice_sums import check_source
-from dpinfer.mechanism import RandomSource, site_sessions
+from dpinfer._progress import ProgressCallback
+from dpinfer._validate import check_choice, check_interval
+from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan
+from dpinfer.mechanism import RandomSource
+from dpinfer.mechanism.private_run import CheckpointArgument
+from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.site_settings import start_loc
 from dpinfer.mechanism.site_state import Cavity
+from dpinfer.mechanism.sums import sites as site_sums
+from dpinfer.mechanism.sums.sources import Records
 from dpinfer.models import GaussianMixture
-from dpinfer.release.guarantee import guarantee_in_words, stated_epsilon
+from dpinfer.release.guarantee import DERIVED, Guaranteed
+from dpinfer.release.parts import Part
 
 __all__ = ["EMRelease", "run_dp_em"]
 
@@ -26,8 +31,8 @@ STATISTICS = ("published", "centred")
 _START_STREAM = 2**40
 
 
-@dataclass(frozen=True, eq=False)
-class EMRelease:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EMRelease(Guaranteed):
     """Means and counts of every step of DP-EM, all computed from noisy statistics.
 
     **Privacy.** Safe to publish: only noisy statistics and public settings are in it.
@@ -41,9 +46,14 @@ class EMRelease:
     model : GaussianMixture
     event : Event
     adjacency : Adjacency
-    delta, certified_epsilon : float
+    delta : float
+    accountant : {"pld", "prv", "rdp"}
     secure : bool
     settings : mapping
+    certified_epsilon : float, optional
+        Of all parts together; derived where it is not given, and refused where it does not follow.
+    other_parts, leaks : tuple
+        As of every release: :class:`dpinfer.Release`.
     """
 
     loc: FloatArray
@@ -52,24 +62,22 @@ class EMRelease:
     event: Event
     adjacency: Adjacency
     delta: float
-    certified_epsilon: float
+    accountant: str
     secure: bool
     settings: Mapping[str, Any]
+    certified_epsilon: float = DERIVED
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
+    _part_name: ClassVar[str] = "DP-EM trace"
 
     def __post_init__(self) -> None:
+        self._check_guarantee()
         self.loc.flags.writeable = False
         self.counts.flags.writeable = False
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
 
-    @property
-    def epsilon(self) -> float:
-        """The certified epsilon at `delta`; see :attr:`dpinfer.Release.epsilon`."""
-        return stated_epsilon(self.certified_epsilon, secure=self.secure)
-
-    @property
-    def guarantee(self) -> str:
-        """The privacy guarantee in words."""
-        return guarantee_in_words(self.certified_epsilon, self.delta, self.adjacency, secure=self.secure)
+    def _values(self) -> dict[str, Any]:
+        return super()._values() | {"settings": dict(self.settings)}
 
     def moments(self, average: float = 0.0) -> tuple[FloatArray, FloatArray]:
         """Return mean (J, d) and Laplace covariance (J, d, d) of the means, averaged over a last share of the steps.
@@ -101,6 +109,8 @@ def run_dp_em(
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
+    ledger: LedgerAccount | None = None,
+    checkpoint: CheckpointArgument = None,
 ) -> EMRelease:
     """Run differentially private EM for the means of a mixture with known weights and covariances.
 
@@ -128,7 +138,7 @@ def run_dp_em(
         Of each M-step.
     start : (J, d) array, optional
         By default normal draws near the prior's mean.
-    n_threads, progress, random_source
+    n_threads, progress, random_source, ledger, checkpoint
         As for :func:`dpinfer.run_dp_sep`.
 
     Returns
@@ -140,7 +150,11 @@ def run_dp_em(
     TypeError, ValueError
         If an argument is wrong.
     RecordError
-        If the records cannot be used.
+        If the records cannot be used, or are not those of the interrupted run.
+    BudgetExceededError
+        If the data set's budget would be exceeded; nothing was spent.
+    CheckpointError
+        If `checkpoint` is of a run with other settings, is in use, or is not a checkpoint.
 
     Notes
     -----
@@ -150,54 +164,101 @@ def run_dp_em(
     """
     if not isinstance(model, GaussianMixture):
         raise TypeError(f"model must be a GaussianMixture, got {type(model).__name__}")
-    if not isinstance(plan, PrivacyPlan):
-        raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
-    if plan.sampling != "poisson":
-        raise ValueError(f"plan must be for Poisson sampling, got {plan.sampling!r}")
-    n_records = check_integer("n_records", n_records, 1)
-    norm = check_interval("max_site_norm", max_site_norm, 1e-30, 1e30)
-    check_choice("statistics", statistics, STATISTICS)
-    weight = check_interval("count_weight", count_weight, 0.0)
-    damping = check_interval("damping", damping, 0.0, 1.0, high_open=False)
-    threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1, 4096)
-    source = check_source(random_source)
-    report = resolve_progress(progress, "private steps")
-    if start is not None:
-        start_loc(model, start, np.zeros)
-    records = site_sessions.check_site_records(model, X, None)
-    key = source.take_key()
-    session = site_sessions.open_moment_session(model, records, max_site_norm=norm, key=key, n_threads=threads)
-    loc = start_loc(model, start, lambda size: site_sessions.public_normals(key, _START_STREAM, size))
-    blocks, d = loc.shape
-    steps, rate = plan.n_steps, plan.sample_rate
-    inverse = np.linalg.inv(model.covariances)
-    prior = np.eye(d) / model.prior_scale**2
-    least = 1.0 + plan.noise_multiplier * norm / (rate * weight)
-    locs, counts = np.empty((steps + 1, blocks, d)), np.empty((steps, blocks))
-    zero = np.zeros((blocks, d, d))
-    neutral = np.zeros(blocks * (d + 1))
-    for step in range(steps):
-        locs[step] = loc
-        centre = loc if statistics == "centred" else np.zeros_like(loc)
-        site_sessions.set_cavity(session, Cavity(loc, zero, neutral, np.ascontiguousarray(centre)), weight)
-        noisy = session.poisson_sum(step, rate, plan.noise_multiplier) / rate
-        counts[step] = np.maximum(noisy[blocks * d :] / weight, least)
-        # Relative to c: the count of c's own share is the floored one, so that what is left out is not divided by.
-        linear = noisy[: blocks * d].reshape(blocks, d)
-        total = prior + counts[step][:, None, None] * inverse
-        gradient = (inverse @ linear[..., None])[..., 0] + (prior @ (model.prior_means - centre)[..., None])[..., 0]
-        target = centre + np.linalg.solve(total, gradient[..., None])[..., 0]
-        loc = np.asarray((1.0 - damping) * loc + damping * target)
-        report(step + 1, steps)
-    locs[steps] = loc
-    return EMRelease(
-        locs,
-        counts,
+    n_records = check_plan(plan, n_records)
+    run = _ExpectationMaximisation(
         model,
-        plan.event,
-        plan.adjacency,
-        plan.delta,
-        plan.epsilon,
-        source.secure,
-        {"mechanism": "dp_em", "statistics": statistics, "max_site_norm": norm, "n_records": n_records},
+        plan,
+        n_records=n_records,
+        max_site_norm=check_interval("max_site_norm", max_site_norm, 1e-30, 1e30),
+        centred=check_choice("statistics", statistics, STATISTICS) == "centred",
+        count_weight=check_interval("count_weight", count_weight, 0.0),
+        damping=check_interval("damping", damping, 0.0, 1.0, high_open=False),
+        start=None if start is None else start_loc(model, start, np.zeros),
     )
+    control = RunControl.checked(
+        random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
+    )
+    said = run_steps(run, plan, control, lambda: site_sums.check_site_records(model, X, None, plan.adjacency).arrays)
+    return EMRelease(
+        loc=np.concatenate((run.kept["loc"], run.state["next"][None])),
+        counts=run.kept["counts"],
+        model=model,
+        settings=said | {"statistics": statistics, "max_site_norm": run.max_site_norm, "n_records": run.n_records},
+        **guarantee_fields(plan, control),
+    )
+
+
+class _ExpectationMaximisation(Algorithm[Records]):
+    """E-steps on noisy sums of expected statistics, M-steps on what they release."""
+
+    mechanism = "dp_em"
+
+    def __init__(
+        self,
+        model: GaussianMixture,
+        plan: PrivacyPlan,
+        *,
+        n_records: int,
+        max_site_norm: float,
+        centred: bool,
+        count_weight: float,
+        damping: float,
+        start: FloatArray | None,
+    ) -> None:
+        self._model, self._plan, self._start = model, plan, start
+        self.n_records, self.max_site_norm = n_records, max_site_norm
+        self._centred, self._weight, self._damping = centred, count_weight, damping
+        self._inverse = np.linalg.inv(model.covariances)
+        self._prior = np.eye(model.n_features) / model.prior_scale**2
+        self._least = 1.0 + plan.noise_multiplier * max_site_norm / (plan.sample_rate * count_weight)
+
+    def description(self) -> Mapping[str, Any]:
+        """Return every public setting."""
+        return {
+            "model": self._model.to_dict(),
+            "n_records": self.n_records,
+            "max_site_norm": self.max_site_norm,
+            "centred": self._centred,
+            "count_weight": self._weight,
+            "damping": self._damping,
+            "start": None if self._start is None else hash_numbers(self._start),
+        }
+
+    def start(self, records: Records, control: RunControl, key: bytes) -> None:
+        """Open the session, and draw where the means start."""
+        self._session = site_sums.open_moment_session(
+            self._model, records[0], max_site_norm=self.max_site_norm, key=key, n_threads=control.n_threads
+        )
+        loc = start_loc(self._model, self._start, lambda size: site_sums.public_normals(key, _START_STREAM, size))
+        self.state = {"next": loc}
+        steps = self._plan.n_steps
+        self.kept = {"loc": np.empty((steps, *loc.shape)), "counts": np.empty((steps, loc.shape[0]))}
+
+    @property
+    def _centre(self) -> FloatArray:
+        loc = self.state["next"]
+        return loc if self._centred else np.zeros_like(loc)
+
+    def query(self, step: int) -> FloatArray:
+        """Return the noisy sum of clipped expected statistics."""
+        loc = self.state["next"]
+        blocks, d = loc.shape
+        cavity = Cavity(loc, np.zeros((blocks, d, d)), np.zeros(blocks * (d + 1)), np.ascontiguousarray(self._centre))
+        site_sums.set_cavity(self._session, cavity, self._weight)
+        return self._session.poisson_sum(step, self._plan.sample_rate, self._plan.noise_multiplier)
+
+    def update(self, step: int, noisy: FloatArray) -> None:
+        """Move the means by the M-step."""
+        loc, centre, prior = self.state["next"], self._centre, self._prior
+        blocks, d = loc.shape
+        sums = noisy / self._plan.sample_rate
+        self.kept["loc"][step] = loc
+        counts = np.maximum(sums[blocks * d :] / self._weight, self._least)
+        self.kept["counts"][step] = counts
+        # Relative to c: the count of c's own share is the floored one, so that what is left out is not divided by.
+        linear = sums[: blocks * d].reshape(blocks, d)
+        total = prior + counts[:, None, None] * self._inverse
+        gradient = (self._inverse @ linear[..., None])[..., 0]
+        gradient = gradient + (prior @ (self._model.prior_means - centre)[..., None])[..., 0]
+        target = centre + np.linalg.solve(total, gradient[..., None])[..., 0]
+        self.state = {"next": np.asarray((1.0 - self._damping) * loc + self._damping * target)}

@@ -6,13 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback
-from dpinfer.accounting import PrivacyPlan
+from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.inference import Posterior, noise_aware_posterior
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.theta import IndependentTheta
 from dpinfer.mechanism import RandomSource, run_dpvi
-from dpinfer.mechanism.scaling import GradScale, LearningRate
+from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.models import GeneralizedLinearModel
+from dpinfer.recipes import GradScale, LearningRate
 from dpinfer.release import Release
 
 __all__ = ["run_dpvim"]
@@ -35,6 +36,8 @@ def run_dpvim(
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
+    ledger: LedgerAccount | None = None,
+    checkpoint: CheckpointArgument = None,
 ) -> tuple[Release, Posterior]:
     """Run DPVI with aligned gradients and return its release and q around the average of the converged iterates.
 
@@ -51,7 +54,7 @@ def run_dpvim(
         The *public* number of records.
     max_grad_norm : float
         Clipping norm C.
-    grad_scale, learning_rate, loss, start, n_threads, progress, random_source
+    grad_scale, learning_rate, loss, start, n_threads, progress, random_source, ledger, checkpoint
         As in :func:`dpinfer.run_dpvi`.
     burn_in : "auto", float in [0, 1), or int
         First iterate averaged; "auto" is found by a trend test and averages the last half at most.
@@ -106,6 +109,8 @@ def run_dpvim(
         n_threads=n_threads,
         progress=progress,
         random_source=random_source,
+        ledger=ledger,
+        checkpoint=checkpoint,
     )
     posterior = noise_aware_posterior(release, method="averaged", burn_in=burn_in)
     if not noise_aware:

@@ -10,24 +10,23 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.mechanism import OSRandomSource, RandomSource
+from dpinfer.accounting import Adjacency, PureEvent
 from dpinfer.mechanism.discrete_laplace import laplace_mechanism
+from dpinfer.mechanism.private_run import ReleaseTerms
 
-__all__ = ["LatticeSum", "check_source"]
+__all__ = ["LatticeSum", "pure_terms"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 _LATTICE_BITS = 30
+# Where a ledger without a budget reports what was spent; a pure guarantee has none of its own.
+_REPORTED_DELTA = 1e-6
 
 
-def check_source(source: RandomSource | None) -> RandomSource:
-    """Return the source, the operating system's by default."""
-    if source is None:
-        return OSRandomSource()
-    if not isinstance(source, RandomSource):
-        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
-    return source
+def pure_terms(epsilon: float, adjacency: Adjacency) -> ReleaseTerms:
+    """Return what a pure release is charged for."""
+    return ReleaseTerms(PureEvent(epsilon, adjacency.value), adjacency, _REPORTED_DELTA)
 
 
 class LatticeSum:

@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from dpinfer._records import as_record_array
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.accounting import Adjacency, as_adjacency
-from dpinfer.baselines.lattice_sums import LatticeSum, check_source
+from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
+from dpinfer.baselines.lattice_sums import LatticeSum, pure_terms
 from dpinfer.baselines.statistic_release import StatisticRelease
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import RandomSource
+from dpinfer.mechanism.null_records import without_null_records
+from dpinfer.mechanism.run import RunControl, run_once
 
 __all__ = ["moment_indices", "release_regression_statistics", "statistic_indices"]
 
@@ -62,6 +64,7 @@ def release_regression_statistics(
     moment_share: float = 0.5,
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     random_source: RandomSource | None = None,
+    ledger: LedgerAccount | None = None,
 ) -> StatisticRelease:
     """Release the sufficient statistics of linear regression, and moments of the features, with Laplace noise.
 
@@ -78,7 +81,8 @@ def release_regression_statistics(
 
     for S, and the sum over unique index sets of the products of bounds for the moments.  Under replace-one the upper
     bound is twice that for entries of either sign and once for squares.  The proof is in docs/derivations/baselines.md.
-    Clipping is each record's own; bad records are refused before any noise is drawn.
+    Clipping is each record's own; bad records are refused before any noise is drawn.  Under zero_out a blanked record
+    is a row of NaN, response included, and contributes nothing.
 
     Parameters
     ----------
@@ -98,6 +102,8 @@ def release_regression_statistics(
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
     random_source : RandomSource, optional
         The operating system's generator by default.
+    ledger : LedgerAccount, optional
+        ``PrivacyLedger(path).account(data_set)``: charged before the records are looked at, or refused.
 
     Returns
     -------
@@ -109,7 +115,9 @@ def release_regression_statistics(
     TypeError, ValueError
         If an argument is wrong.
     RecordError
-        If the records cannot be used.
+        If the records cannot be used, or `feature_bound` is not for as many columns.
+    BudgetExceededError
+        If the ledger's budget would be exceeded; nothing was spent.
 
     Notes
     -----
@@ -124,36 +132,74 @@ def release_regression_statistics(
     >>> release.noisy_statistics.size, release.settings["n_features"]
     (18, 2)
     """
+    epsilon = check_interval("epsilon", epsilon, 0.0)
+    n_records = check_integer("n_records", n_records, 1, 2**31)
+    share = check_interval("moment_share", moment_share, 0.0, 1.0, low_open=False)
+    bound = check_float_array("feature_bound", feature_bound)
+    if np.ndim(feature_bound) == 0:
+        bound = bound.reshape(())
+    if bound.ndim > 1 or not np.all(bound > 0.0):
+        raise ValueError("feature_bound must be a positive number, or one for each column")
+    response_bound = check_interval("response_bound", response_bound, 0.0)
+    relation = as_adjacency(adjacency)
+    control = RunControl.checked(random_source=random_source, ledger=ledger)
+    (noisy, scales, bound), said = run_once(
+        pure_terms(epsilon, relation),
+        "gibbs_ss_noisy",
+        control,
+        lambda: _check(X, y, bound, n_records, relation),
+        lambda records, key: _draw(*records, (response_bound, epsilon, share), relation, key),
+    )
+    n_features = bound.size
+    return StatisticRelease(
+        method="gibbs_ss_noisy",
+        names=_names(n_features, share > 0.0),
+        noisy_statistics=noisy,
+        laplace_scale=scales,
+        n_records=n_records,
+        certified_epsilon=epsilon,
+        adjacency=relation,
+        secure=control.source.secure,
+        settings=said | _settings(n_features, bound, response_bound, share),
+    )
+
+
+def _check(
+    X: npt.ArrayLike, y: npt.ArrayLike, bound: FloatArray, n_records: int, relation: Adjacency
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], FloatArray]:
+    """Return the records that are there, and a bound for each column."""
     features, response = as_record_array("X", X), as_record_array("y", y)
     for name, array in (("X", features), ("y", response)):
         if array.dtype.kind not in "fiub":
             raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
     if features.ndim != 2 or features.shape[1] < 1:
         raise RecordError("X must be two-dimensional with at least one column")
-    n_features = features.shape[1]
-    epsilon = check_interval("epsilon", epsilon, 0.0)
-    n_records = check_integer("n_records", n_records, 1, 2**31)
-    share = check_interval("moment_share", moment_share, 0.0, 1.0, low_open=False)
-    bound = np.asarray(feature_bound)
-    if bound.ndim == 0:
-        bound = np.full(n_features, check_interval("feature_bound", bound.item(), 0.0))
-    bound = check_float_array("feature_bound", bound, (n_features,))
-    if not np.all(bound > 0.0):
-        raise ValueError("feature_bound must be positive")
-    response_bound = check_interval("response_bound", response_bound, 0.0)
-    relation = as_adjacency(adjacency)
-    source = check_source(random_source)
+    if bound.ndim == 1 and bound.size != features.shape[1]:
+        raise RecordError(f"X must have as many columns as feature_bound, {bound.size}, got {features.shape[1]}")
     if response.ndim != 1 or response.shape[0] != features.shape[0]:
         raise RecordError("y must be one-dimensional with as many entries as X has rows")
     if features.shape[0] == 0:
         raise RecordError("X must have at least one row, got none")
     if relation is not Adjacency.ADD_REMOVE and features.shape[0] != n_records:
         raise RecordError(f"X must have n_records rows under {relation.value!r} adjacency")
+    features, response = without_null_records(relation, features, response)
     if not (np.all(np.isfinite(features)) and np.all(np.isfinite(response))):
         raise RecordError("X and y must be finite: they hold a NaN or an infinity")
+    return features, response, np.broadcast_to(bound, features.shape[1]).copy()
+
+
+def _draw(
+    features: npt.NDArray[Any],
+    response: npt.NDArray[Any],
+    bound: FloatArray,
+    public: tuple[float, float, float],
+    relation: Adjacency,
+    key: bytes,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the noisy statistics, their Laplace scales and the bounds; `public`: response bound, epsilon, share."""
+    response_bound, epsilon, share = public
+    n_features = bound.size
     limits = np.concatenate((bound, [1.0, response_bound]))
-    replace = relation is Adjacency.REPLACE_ONE
-    key = source.take_key()
     noisy: list[FloatArray] = []
     scales: list[FloatArray] = []
     blocks: list[tuple[tuple[tuple[int, ...], ...], float]] = [(statistic_indices(n_features), epsilon)]
@@ -164,21 +210,11 @@ def release_regression_statistics(
         blocks.append((moment_indices(n_features), second))
     for stream, (indices, part) in enumerate(blocks):
         factors = np.array(indices)
-        lattice = _lattice(factors, limits, n_features, replace)
+        lattice = _lattice(factors, limits, n_features, relation is Adjacency.REPLACE_ONE)
         products = _products(features, response, factors, limits)
         noisy.append(lattice.release(products, epsilon=part, key=key, stream=stream))
         scales.append(np.full(len(indices), lattice.scale(part)))
-    return StatisticRelease(
-        method="gibbs_ss_noisy",
-        names=_names(n_features, share > 0.0),
-        noisy_statistics=np.concatenate(noisy),
-        laplace_scale=np.concatenate(scales),
-        n_records=n_records,
-        certified_epsilon=epsilon,
-        adjacency=relation,
-        secure=source.secure,
-        settings=_settings(n_features, bound, response_bound, share),
-    )
+    return np.concatenate(noisy), np.concatenate(scales), bound
 
 
 def _lattice(factors: IntArray, limits: FloatArray, n_features: int, replace: bool) -> LatticeSum:

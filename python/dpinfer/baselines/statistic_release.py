@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.accounting import Adjacency, as_adjacency
+from dpinfer.accounting import Adjacency, PureEvent, as_adjacency
 from dpinfer.release.guarantee import pure_guarantee_in_words, stated_epsilon
 
 __all__ = ["StatisticRelease"]
@@ -74,6 +74,16 @@ class StatisticRelease:
         put(self, "certified_epsilon", check_interval("certified_epsilon", self.certified_epsilon, 0.0))
         put(self, "adjacency", as_adjacency(self.adjacency))
         put(self, "settings", MappingProxyType(dict(self.settings)))
+
+    @property
+    def event(self) -> PureEvent:
+        """What was done with the records, as a ledger counts it."""
+        return PureEvent(self.certified_epsilon, self.adjacency.value)
+
+    @property
+    def delta(self) -> float:
+        """0: the guarantee is pure."""
+        return 0.0
 
     @property
     def epsilon(self) -> float:

@@ -8,6 +8,7 @@ from dpinfer.inference.trace.burn_in import choose_burn_in
 from dpinfer.inference.trace.checks import FALSE_POSITIVE_RATE, TraceCheck, check_statistics
 from dpinfer.inference.trace.stationary import effective_sample_size
 from dpinfer.models import model_from_dict
+from dpinfer.recipes import GradientSettings
 from dpinfer.release import Release
 
 __all__ = ["TraceCheck", "check_trace"]
@@ -72,7 +73,7 @@ def check_trace(
     threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1)
     positions, gradients, noise = release.positions, release.noisy_gradients, release.noise_stddev
     names = release.gradient_names
-    fisher = release.settings.get("scaling") == "fisher" and release.grad_scale is not None and release.model_spec
+    fisher = GradientSettings.of_release(release).fisher and release.grad_scale is not None and release.model_spec
     watched = release.n_params if fisher else None  # raw_scale is not linear, and the posterior takes that into account
     start = choose_burn_in(burn_in, positions, gradients, noise, watched=watched, n_threads=threads)
     statistics, score = start.statistics, None

@@ -10,7 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_interval
-from dpinfer.accounting import AccountantName, Adjacency, LedgerAccount, PrivacyBound, PrivacyPlan, plan_privacy
+from dpinfer.accounting import (
+    AccountantName,
+    Adjacency,
+    LedgerAccount,
+    PrivacyBound,
+    PrivacyPlan,
+    as_adjacency,
+    plan_privacy,
+)
 from dpinfer.errors import PrivacyLeakWarning
 from dpinfer.estimators.checks import FISHER_RECIPES, check_fit
 from dpinfer.estimators.protocol import Estimator, not_fitted_error
@@ -72,7 +80,8 @@ class BayesianLogisticRegression(Estimator):
     method, hessian, burn_in, prior
         As in :func:`dpinfer.noise_aware_posterior`.
     accountant : {"pld", "prv", "rdp"}
-    adjacency : {"add_remove", "zero_out", "replace_one"}
+    adjacency : {"add_remove", "replace_one"}
+        "zero_out" is refused: labels cannot be blank, so that no caller has a null record.
     n_threads : int, optional
         All cores by default; the result does not depend on it.
     progress : bool
@@ -240,12 +249,15 @@ class BayesianLogisticRegression(Estimator):
             fit_intercept=self.fit_intercept,
             feature_names=None if names is None else list(names),
         )
+        relation = as_adjacency(self.adjacency)
+        if relation is Adjacency.ZERO_OUT:
+            raise ValueError("adjacency must be 'add_remove' or 'replace_one', got 'zero_out': a label cannot be blank")
         plan = plan_privacy(
             target_epsilon=self.epsilon,
             target_delta=self.delta,
             sample_rate=self.sample_rate,
             n_steps=self.n_steps,
-            adjacency=self.adjacency,
+            adjacency=relation,
             accountant=self.accountant,
         )
         fisher = self.recipe in FISHER_RECIPES

@@ -11,6 +11,7 @@ from dpinfer.errors import BackendUnavailableError
 from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.inference.trace.priors import PRIORS, TracePrior
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, model_from_dict
+from dpinfer.recipes import GradientSettings
 from dpinfer.release import Release, SiteRelease
 
 __all__ = ["HESSIANS", "METHODS", "PosteriorOptions", "PosteriorRequest", "ReleaseFacts"]
@@ -83,7 +84,7 @@ class ReleaseFacts:
             n_records=release.n_records,
             family=release.family,
             gradient=release.gradient,
-            fisher_scaled=release.settings.get("scaling") == "fisher",
+            fisher_scaled=GradientSettings.of_release(release).fisher,
             noise=noise,
         )
 

@@ -17,8 +17,9 @@ from dpinfer.mechanism.network_dpsep import NetworkSettings, network_plan_argume
 from dpinfer.mechanism.network_sep import run_network_sep
 from dpinfer.mechanism.network_vi import NetworkVISettings, run_network_vi
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
-from dpinfer.mechanism.scaling import FisherScaling, largest_natural_rate, steady_rate
 from dpinfer.mechanism.sep import SEPResult, run_sep
+from dpinfer.mechanism.sums import RowSource
+from dpinfer.recipes import FisherScaling, largest_natural_rate, steady_rate
 
 __all__ = [
     "FisherScaling",
@@ -26,6 +27,7 @@ __all__ = [
     "NetworkVISettings",
     "OSRandomSource",
     "RandomSource",
+    "RowSource",
     "RunCheckpoint",
     "SEPResult",
     "largest_natural_rate",

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,7 @@ class RunCheckpoint:
         return f"RunCheckpoint({str(self.path)!r})"
 
 
-def tag_of_records(key: bytes, records: Sequence[npt.NDArray[Any]]) -> bytes:
+def tag_of_records(key: bytes, records: Iterable[npt.NDArray[Any]]) -> bytes:
     """Return a keyed hash of the records, as the kernels read them: types, shapes and bytes.
 
     **Privacy.** Reads the records.  To whoever does not have `key` the tag is a random number; whoever has it can test
@@ -270,7 +270,7 @@ def _secret(text: str) -> bytes:
     return value
 
 
-def begun(record: RunRecord, key: bytes, records: Sequence[npt.NDArray[Any]]) -> RunRecord:
+def begun(record: RunRecord, key: bytes, records: Iterable[npt.NDArray[Any]]) -> RunRecord:
     """Return the record of a run that is about to draw: its key bound to its records, and no longer to be cancelled.
 
     **Privacy.** Reads the records.

@@ -1,27 +1,31 @@
 """DP-SEP: stochastic expectation propagation on private sums of sites, releasing the whole noisy trace."""
 
 import math
-import os
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
-from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_choice, check_integer, check_interval
-from dpinfer._version import __version__
-from dpinfer.accounting import LedgerAccount, PrivacyPlan
-from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
-from dpinfer.mechanism import _native
+from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism.network_dpsep import run_network_dp_sep
-from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run, refuse_fork
-from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
-from dpinfer.mechanism.run_state import hash_numbers, restore, snapshot
-from dpinfer.mechanism.site_sessions import (
-    SiteModel,
+from dpinfer.mechanism.private_run import CheckpointArgument
+from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.run_state import hash_numbers
+from dpinfer.mechanism.site_settings import (
+    Damping,
+    damping_rates,
+    start_loc,
+    typical_site_norm,
+)
+from dpinfer.mechanism.site_state import SiteIterate
+from dpinfer.mechanism.sums.sites import (
+    SiteRecords,
     check_site_model,
     check_site_records,
     open_session,
@@ -29,15 +33,8 @@ from dpinfer.mechanism.site_sessions import (
     set_cavity,
     site_prior,
 )
-from dpinfer.mechanism.site_settings import (
-    Damping,
-    damping_rates,
-    expected_precision,
-    start_loc,
-    typical_site_norm,
-)
-from dpinfer.mechanism.site_state import SiteIterate
-from dpinfer.models import BayesianNeuralNetwork, GaussianMixture
+from dpinfer.mechanism.sums.sources import Records
+from dpinfer.models import BayesianNeuralNetwork, SiteModel
 from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.release.site_trace import SITES, smat, svec
 
@@ -92,8 +89,9 @@ def run_dp_sep(
 
     Parameters
     ----------
-    model : GaussianMixture, ProbitRegression, LogisticRegression or BayesianNeuralNetwork
-        For a network :func:`dpinfer.mechanism.run_network_dp_sep` is called; only what it shares may be given.
+    model : GaussianMixture, regression with binary responses, or BayesianNeuralNetwork
+        A regression may have a link of your own (docs/own-models.md).  For a network
+        :func:`dpinfer.mechanism.run_network_dp_sep` is called; only what it shares may be given.
     X : (N, n_features) array
         Records, or features; float64, C-contiguous arrays are not copied.
     y : (N,) array, optional
@@ -204,10 +202,7 @@ def run_dp_sep(
             checkpoint=checkpoint,
         )
     check_site_model(model)
-    if not isinstance(plan, PrivacyPlan):
-        raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
-    n_records = check_integer("n_records", n_records, 1)
-    caution_of_delta(plan.delta, n_records)
+    n_records = check_plan(plan, n_records, sampling=None)
     if (
         sampling is not None
         and check_choice("sampling", sampling, ("poisson", "uniform", "permutation")) != plan.sampling
@@ -215,175 +210,216 @@ def run_dp_sep(
         raise ValueError(f"sampling must be the plan's, {plan.sampling!r}, got {sampling!r}")
     if plan.n_records is not None and plan.n_records != n_records:
         raise ValueError(f"n_records must be the plan's, {plan.n_records}, got {n_records}")
-    check_choice("sites", sites, SITES)
-    centred = sites == "centred"
-    mixture = isinstance(model, GaussianMixture)
-    if block_weight is None:
-        block_weight = 1.0 if not centred else _MIXTURE_WEIGHT if mixture else _REGRESSION_WEIGHT
-    block_weight = check_interval("block_weight", block_weight, 0.0)
-    if isotropic is None:
-        isotropic = isinstance(model, GaussianMixture) and model.isotropic
-    elif not isinstance(isotropic, (bool, np.bool_)):
-        raise TypeError(f"isotropic must be a bool, got {type(isotropic).__name__}")
-    floor = check_interval("floor", floor, 0.0, low_open=False)
-    radius = math.inf if trust_radius is None else check_interval("trust_radius", trust_radius, 0.0)
-    if trust_radius is not None and not centred:
-        raise ValueError("trust_radius must not be given with natural sites")
+    if plan.sampling != "poisson" and model.site_sum == "evidence":
+        raise ValueError(f"plan must be for Poisson sampling for {type(model).__name__}, got {plan.sampling!r}")
+    if plan.sampling != "poisson" and plan.adjacency is Adjacency.ZERO_OUT:
+        # A null record would have to keep its place in the order, and no kernel has one that contributes nothing.
+        raise ValueError(f"plan must be for 'replace_one' adjacency with sampling={plan.sampling!r}, got 'zero_out'")
+    settings = _site_settings(
+        model, sites, block_weight=block_weight, isotropic=isotropic, floor=floor, trust_radius=trust_radius,
+        max_site_norm=max_site_norm, n_nodes=n_nodes,
+    )  # fmt: skip
     rates = damping_rates(model, damping, plan)
-    norm = _site_norm(model, max_site_norm, block_weight, centred=centred)
     if isinstance(annealing, str):
         check_choice("annealing", annealing, ("auto",))
-        annealing = _ANNEALING if mixture and start is None else None
+        annealing = _ANNEALING if model.exchangeable_blocks and start is None else None
     temperatures = _temperatures(model, annealing, plan.n_steps)
-    n_nodes = check_integer("n_nodes", n_nodes, 1, 200)
-    threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1, 4096)
-    source = OSRandomSource() if random_source is None else random_source
-    if not isinstance(source, RandomSource):
-        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
-    report = resolve_progress(progress, "private steps")
+    control = RunControl.checked(
+        random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
+    )
     public_start = None if start is None else start_loc(model, start, np.zeros)
+    run = _Sites(model, plan, settings, n_records, rates, temperatures, public_start)
+    said = run_steps(run, plan, control, lambda: _load(model, X, y, plan, n_records))
     prior = site_prior(model)
-
-    def description() -> dict[str, Any]:
-        return {
-            "version": __version__,
-            "model": model.to_dict(),
-            "plan": plan.to_dict(),
-            "n_records": n_records,
-            "sites": sites,
-            "max_site_norm": norm,
-            "block_weight": block_weight,
-            "isotropic": bool(isotropic),
-            "floor": floor,
-            "trust_radius": trust_radius,
-            "n_nodes": n_nodes,
-            "damping": hash_numbers(rates),
-            "annealing": hash_numbers(temperatures),
-            "start": None if public_start is None else hash_numbers(public_start),
-        }
-
-    with private_run(
-        plan,
-        mechanism="dp_sep",
-        source=source,
-        ledger=ledger,
-        checkpoint=checkpoint,
-        description=description,
-    ) as private:
-        # From here on the records are read; nothing is drawn before private.begin().
-        records = check_site_records(model, X, y)
-        caution_of_count(plan.adjacency, n_records, len(records.features), stacklevel=4)
-        if plan.n_records is not None and records.features.shape[0] != n_records:
-            # Public here: neighbours have the same number of records.
-            raise ValueError(f"X must have n_records = {n_records} rows with sampling={plan.sampling!r}")
-        key = private.key
-        iterate = SiteIterate(
-            prior,
-            start_loc(model, start, lambda size: public_normals(key, _START_STREAM, size)),
-            expected_precision(model, n_records),
-            n_records=n_records,
-            centred=centred,
-            isotropic=bool(isotropic),
-            block_weight=block_weight,
-            trust_radius=radius,
-        )
-
-        def session_at(temperature: float) -> _native.SiteSession:
-            return open_session(
-                model,
-                records,
-                max_site_norm=norm,
-                key=key,
-                n_threads=threads,
-                n_nodes=n_nodes,
-                temperature=temperature,
-            )
-
-        deviation = plan.noise_multiplier * norm / (plan.sample_rate * block_weight)
-        floors = _floors(prior.precision, floor, rates, deviation)
-        done, saved = private.begin(records.arrays)
-        trace = _trace(
-            iterate, session_at, plan, rates, floors, temperatures, block_weight, report, private, done, saved
-        )
     return SiteRelease(
-        **trace,
+        **run.trace(),
         damping=rates,
-        floor=floors,
+        floor=run.floors,
         prior_loc=prior.loc,
         prior_scale=prior.scale,
-        noise_stddev=plan.noise_multiplier * norm,
-        block_weight=block_weight,
+        noise_stddev=plan.noise_multiplier * settings.max_site_norm,
+        block_weight=settings.block_weight,
         sample_rate=plan.sample_rate,
         n_records=n_records,
         names=model.names,
         sites=sites,
         sampling=plan.sampling,
-        isotropic=bool(isotropic),
-        max_site_norm=norm,
+        isotropic=settings.isotropic,
+        max_site_norm=settings.max_site_norm,
         noise_multiplier=plan.noise_multiplier,
-        event=plan.event,
-        adjacency=plan.adjacency,
-        delta=plan.delta,
-        accountant=plan.accountant,
-        secure=source.secure,
         model_spec=model.to_dict(),
-        settings={
-            "mechanism": "dp_sep",
-            "version": __version__,
-            "n_nodes": n_nodes,
+        settings=said
+        | {
+            "n_nodes": settings.n_nodes,
             "trust_radius": trust_radius,
             "annealing": None if annealing is None else [float(value) for value in annealing],
-            **({"ledger": private.ledger_settings} if private.ledger_settings else {}),
         },
+        **guarantee_fields(plan, control),
     )
 
 
-def _trace(
-    iterate: SiteIterate,
-    session_at: Callable[[float], _native.SiteSession],
-    plan: PrivacyPlan,
-    rates: FloatArray,
-    floors: FloatArray,
-    temperatures: FloatArray,
-    block_weight: float,
-    report: ProgressCallback,
-    private: PrivateRun,
-    done: int,
-    saved: Mapping[str, FloatArray],
-) -> dict[str, Any]:
-    """Run the steps that are not `done`, and return the arrays of the release."""
-    steps, sigma = plan.n_steps, plan.noise_multiplier
-    blocks, d = iterate.loc.shape
-    locs = np.empty((steps + 1, blocks, d))
-    precisions = np.empty((steps + 1, blocks, d * (d + 1) // 2))
-    sums = np.empty((steps, blocks * (d + d * (d + 1) // 2)))
-    kept = {"loc": locs[:steps], "precision": precisions[:steps], "sums": sums}
-    iterate.state = restore(kept, iterate.state, done, saved)
-    process = os.getpid()
-    # After the last step no session is needed; a release whose caller died before saving it is made again.
-    warmth = temperatures[min(done, steps - 1)]
-    session = session_at(warmth)
-    used = iterate.used(floors[done])
-    for step in range(done, steps):
-        refuse_fork(process)
-        if temperatures[step] != warmth:
-            session, warmth = session_at(temperatures[step]), temperatures[step]
-        locs[step], precisions[step] = iterate.loc, svec(iterate.precision)
-        set_cavity(session, iterate.cavity(used), block_weight)
-        if plan.sampling == "poisson":
-            sums[step] = session.poisson_sum(step, plan.sample_rate, sigma)
-        elif plan.sampling == "uniform":
-            sums[step] = session.uniform_sum(step, sigma)
-        else:
-            sums[step] = session.permuted_sum(step, sigma)
-        linear = sums[step, : blocks * d].reshape(blocks, d) / plan.sample_rate
-        precision = smat(sums[step, blocks * d :].reshape(blocks, -1), d) / (plan.sample_rate * block_weight)
-        used = iterate.move(linear, precision, rates[step], floors[step + 1])
-        made = step + 1
-        private.save(made, partial(snapshot, kept, iterate.state, made), last=made == steps)
-        report(made, steps)
-    locs[steps], precisions[steps] = iterate.loc, svec(iterate.precision)
-    return {"loc": locs, "precision": precisions, "noisy_sums": sums}
+@dataclass(frozen=True)
+class _SiteSettings:
+    """Public settings of the sites, resolved."""
+
+    sites: str
+    block_weight: float
+    isotropic: bool
+    floor: float
+    trust_radius: float | None
+    max_site_norm: float
+    n_nodes: int
+
+
+def _site_settings(
+    model: SiteModel,
+    sites: str,
+    *,
+    block_weight: float | None,
+    isotropic: bool | None,
+    floor: float,
+    trust_radius: float | None,
+    max_site_norm: float | str,
+    n_nodes: int,
+) -> _SiteSettings:
+    check_choice("sites", sites, SITES)
+    centred = sites == "centred"
+    if block_weight is None:
+        block_weight = 1.0 if not centred else _MIXTURE_WEIGHT if model.exchangeable_blocks else _REGRESSION_WEIGHT
+    block_weight = check_interval("block_weight", block_weight, 0.0)
+    if isotropic is None:
+        isotropic = model.isotropic
+    elif not isinstance(isotropic, (bool, np.bool_)):
+        raise TypeError(f"isotropic must be a bool, got {type(isotropic).__name__}")
+    if trust_radius is not None:
+        trust_radius = check_interval("trust_radius", trust_radius, 0.0)
+        if not centred:
+            raise ValueError("trust_radius must not be given with natural sites")
+    return _SiteSettings(
+        sites=sites,
+        block_weight=block_weight,
+        isotropic=bool(isotropic),
+        floor=check_interval("floor", floor, 0.0, low_open=False),
+        trust_radius=trust_radius,
+        max_site_norm=_site_norm(model, max_site_norm, block_weight, centred=centred),
+        n_nodes=check_integer("n_nodes", n_nodes, 1, 200),
+    )
+
+
+def _load(model: SiteModel, X: Any, y: Any, plan: PrivacyPlan, n_records: int) -> tuple[FloatArray, ...]:
+    records = check_site_records(model, X, y, plan.adjacency)
+    if plan.n_records is not None and records.features.shape[0] != n_records:
+        # Public here: neighbours have the same number of records.
+        raise ValueError(f"X must have n_records = {n_records} rows with sampling={plan.sampling!r}")
+    return records.arrays
+
+
+class _Sites(Algorithm[Records]):
+    """Sites of a mixture or a regression: the public arithmetic around their noisy sums."""
+
+    mechanism = "dp_sep"
+
+    def __init__(
+        self,
+        model: SiteModel,
+        plan: PrivacyPlan,
+        settings: _SiteSettings,
+        n_records: int,
+        rates: FloatArray,
+        temperatures: FloatArray,
+        start: FloatArray | None,
+    ) -> None:
+        self._model, self._plan, self._settings, self.n_records = model, plan, settings, n_records
+        self._rates, self._temperatures, self._start = rates, temperatures, start
+        deviation = plan.noise_multiplier * settings.max_site_norm / (plan.sample_rate * settings.block_weight)
+        self._used: FloatArray | None = None
+        self.floors = _floors(site_prior(model).precision, settings.floor, rates, deviation)
+
+    @property
+    def state(self) -> dict[str, FloatArray]:
+        """What the next step starts from."""
+        return self._iterate.state
+
+    @state.setter
+    def state(self, values: Mapping[str, FloatArray]) -> None:
+        self._iterate.state = values
+        self._used = None
+
+    def description(self) -> Mapping[str, Any]:
+        """Return every public setting."""
+        return {
+            "model": self._model.to_dict(),
+            "n_records": self.n_records,
+            **asdict(self._settings),
+            "damping": hash_numbers(self._rates),
+            "annealing": hash_numbers(self._temperatures),
+            "start": None if self._start is None else hash_numbers(self._start),
+        }
+
+    def start(self, records: Records, control: RunControl, key: bytes) -> None:
+        """Draw where q starts; sessions are opened at the first step of a temperature."""
+        settings = self._settings
+        self._iterate = SiteIterate(
+            site_prior(self._model),
+            start_loc(self._model, self._start, lambda size: public_normals(key, _START_STREAM, size)),
+            self._model.expected_site_precision(self.n_records),
+            n_records=self.n_records,
+            centred=settings.sites == "centred",
+            isotropic=settings.isotropic,
+            block_weight=settings.block_weight,
+            trust_radius=math.inf if settings.trust_radius is None else settings.trust_radius,
+        )
+        self._records = SiteRecords(records[0], records[1] if len(records) > 1 else None)
+        self._key, self._n_threads, self._warmth = key, control.n_threads, math.nan
+        steps = self._plan.n_steps
+        blocks, d = self._iterate.loc.shape
+        triangle = d * (d + 1) // 2
+        self.kept = {
+            "loc": np.empty((steps, blocks, d)),
+            "precision": np.empty((steps, blocks, triangle)),
+            "sums": np.empty((steps, blocks * (d + triangle))),
+        }
+
+    def query(self, step: int) -> FloatArray:
+        """Return the noisy sum of sites."""
+        if self._temperatures[step] != self._warmth:
+            self._warmth = float(self._temperatures[step])
+            self._session = open_session(
+                self._model,
+                self._records,
+                max_site_norm=self._settings.max_site_norm,
+                key=self._key,
+                n_threads=self._n_threads,
+                n_nodes=self._settings.n_nodes,
+                temperature=self._warmth,
+            )
+        used = self._iterate.used(self.floors[step]) if self._used is None else self._used
+        set_cavity(self._session, self._iterate.cavity(used), self._settings.block_weight)
+        sigma = self._plan.noise_multiplier
+        if self._plan.sampling == "poisson":
+            return self._session.poisson_sum(step, self._plan.sample_rate, sigma)
+        if self._plan.sampling == "uniform":
+            return self._session.uniform_sum(step, sigma)
+        return self._session.permuted_sum(step, sigma)
+
+    def update(self, step: int, noisy: FloatArray) -> None:
+        """Move q by the sites that the sum estimates."""
+        iterate, rate = self._iterate, self._plan.sample_rate
+        blocks, d = iterate.loc.shape
+        self.kept["loc"][step], self.kept["precision"][step] = iterate.loc, svec(iterate.precision)
+        self.kept["sums"][step] = noisy
+        linear = noisy[: blocks * d].reshape(blocks, d) / rate
+        precision = smat(noisy[blocks * d :].reshape(blocks, -1), d) / (rate * self._settings.block_weight)
+        self._used = iterate.move(linear, precision, self._rates[step], self.floors[step + 1])
+
+    def trace(self) -> dict[str, Any]:
+        """Return the arrays of the release, q after the last step included."""
+        last = svec(self._iterate.precision)[None]
+        return {
+            "loc": np.concatenate((self.kept["loc"], self._iterate.loc[None])),
+            "precision": np.concatenate((self.kept["precision"], last)),
+            "noisy_sums": self.kept["sums"],
+        }
 
 
 def _floors(prior: float, deviations: float, rates: FloatArray, stddev: float) -> FloatArray:
@@ -402,7 +438,7 @@ def _site_norm(model: SiteModel, value: float | str, block_weight: float, *, cen
         check_choice("max_site_norm", value, ("auto",))
         if not centred:
             raise ValueError("max_site_norm must be a number with natural sites, got 'auto'")
-        quantile = _MIXTURE_QUANTILE if isinstance(model, GaussianMixture) else _REGRESSION_QUANTILE
+        quantile = _MIXTURE_QUANTILE if model.exchangeable_blocks else _REGRESSION_QUANTILE
         return typical_site_norm(model, block_weight, quantile)
     return check_interval("max_site_norm", value, 1e-30, 1e30, low_open=False, high_open=False)
 
@@ -410,7 +446,7 @@ def _site_norm(model: SiteModel, value: float | str, block_weight: float, *, cen
 def _temperatures(model: SiteModel, annealing: Any, steps: int) -> FloatArray:
     if annealing is None:
         return np.ones(steps)
-    if not isinstance(model, GaussianMixture):
+    if not model.exchangeable_blocks:
         raise ValueError("annealing must be None unless the model is a mixture")
     if not isinstance(annealing, tuple) or len(annealing) != 2:
         raise TypeError("annealing must be a pair (temperature, share)")

@@ -1,27 +1,24 @@
 """DP-SEP for a network: private sums of centred sites of every weight, releasing the whole trace."""
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
-from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer._version import __version__
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
-from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
-from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_records import check_network_records
-from dpinfer.mechanism.network_sessions import open_network_session
-from dpinfer.mechanism.private_run import CheckpointArgument, PrivateRun, private_run, refuse_fork
-from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
-from dpinfer.mechanism.run_state import hash_numbers, restore, snapshot
+from dpinfer.mechanism.private_run import CheckpointArgument
+from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.run_state import hash_numbers
+from dpinfer.mechanism.sums.network import open_network_session
+from dpinfer.mechanism.sums.sources import Records
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease
 
@@ -228,110 +225,95 @@ def run_network_dp_sep(
     """
     if not isinstance(model, BayesianNeuralNetwork):
         raise TypeError(f"model must be a BayesianNeuralNetwork, got {type(model).__name__}")
-    if not isinstance(plan, PrivacyPlan):
-        raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
-    if plan.sampling != "poisson":
-        raise ValueError(f"plan must have sampling='poisson', got {plan.sampling!r}")
-    n_records = check_integer("n_records", n_records, 1)
-    caution_of_delta(plan.delta, n_records)
+    n_records = check_plan(plan, n_records)
     if settings is None:
         settings = NetworkSettings.rule(n_records, min(plan.epsilon, 10.0))
     elif not isinstance(settings, NetworkSettings):
         raise TypeError(f"settings must be a NetworkSettings, got {type(settings).__name__}")
     seed = check_integer("start_seed", start_seed, 0)
-    threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1, 4096)
-    source = OSRandomSource() if random_source is None else random_source
-    if not isinstance(source, RandomSource):
-        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
-    report = resolve_progress(progress, "private steps")
+    control = RunControl.checked(
+        random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
+    )
     if start is None:
         loc = model.start_loc(seed, hidden=settings.hidden_start, output=settings.output_start)
     else:
         loc = check_float_array("start", start, (model.n_params,)).copy()
-    norm = settings.max_site_norm
-
-    def description() -> dict[str, Any]:
-        return {
-            "version": __version__,
-            "model": model.to_dict(),
-            "plan": plan.to_dict(),
-            "n_records": n_records,
-            "settings": asdict(settings),
-            "start": hash_numbers(loc),
-        }
-
-    with private_run(
-        plan,
-        mechanism="dp_sep",
-        source=source,
-        ledger=ledger,
-        checkpoint=checkpoint,
-        description=description,
-    ) as private:
-        # From here on the records are read; nothing is drawn before private.begin().
-        features, response = check_network_records(model, X, y)
-        caution_of_count(plan.adjacency, n_records, len(features), stacklevel=4)
-        session = open_network_session(
-            features,
-            response,
-            n_hidden=model.n_hidden,
-            scales=(model.hidden_scale, model.output_scale),
-            sample_rate=plan.sample_rate,
-            max_norm=norm,
-            key=private.key,
-            n_threads=threads,
-        )
-        run = _Run(model, plan, settings, session, n_records=n_records)
-        trace = run.trace(loc, report, private, *private.begin((features, response)))
+    run = _NetworkSites(model, plan, settings, loc, n_records)
+    said = run_steps(run, plan, control, lambda: check_network_records(model, X, y, plan.adjacency))
     return NetworkRelease(
-        **trace,
-        noise_stddev=plan.noise_multiplier * norm,
+        **run.trace(),
+        noise_stddev=plan.noise_multiplier * settings.max_site_norm,
         sample_rate=plan.sample_rate,
         n_records=n_records,
         prior_precision=model.prior_precision,
         names=model.names,
-        max_site_norm=norm,
+        max_site_norm=settings.max_site_norm,
         noise_multiplier=plan.noise_multiplier,
-        event=plan.event,
-        adjacency=plan.adjacency,
-        delta=plan.delta,
-        accountant=plan.accountant,
-        secure=source.secure,
         model_spec=model.to_dict(),
-        settings={
-            "mechanism": "dp_sep",
-            "version": __version__,
+        settings=said
+        | {
             "block_weight": settings.block_weight,
             "movement": list(settings.movement),
             "floor": settings.floor,
             "start_seed": None if start is not None else seed,
-            **({"ledger": private.ledger_settings} if private.ledger_settings else {}),
         },
+        **guarantee_fields(plan, control),
     )
 
 
-class _Run:
-    """The public arithmetic around the noisy sums."""
+class _NetworkSites(Algorithm[Records]):
+    """Centred sites of all weights: the public arithmetic around their noisy sums."""
+
+    mechanism = "dp_sep"
 
     def __init__(
         self,
         model: BayesianNeuralNetwork,
         plan: PrivacyPlan,
         settings: NetworkSettings,
-        session: _native.NetworkSession,
-        *,
+        loc: FloatArray,
         n_records: int,
     ) -> None:
-        self._model, self._plan, self._session = model, plan, session
-        self._settings, self._n_records = settings, n_records
+        self._model, self._plan, self._settings, self.n_records = model, plan, settings, n_records
+        self._start = loc
         self._rates = settings.rates(plan.n_steps)
         norm = settings.max_site_norm
         self._site_norm = norm * math.sqrt(1.0 - _NOISE_NORM**2)
         self._noise_norm = norm * _NOISE_NORM
         self._sum_stddev = plan.noise_multiplier * norm / plan.sample_rate
-        self._process = os.getpid()
+        n, steps = model.n_params, plan.n_steps
+        self.kept = {
+            "loc": np.empty((steps, n)),
+            "precision": np.empty((steps, n)),
+            "noise": np.empty(steps),
+            "floor": np.empty(steps),
+            "sums": np.empty((steps, 2 * n + 1)),
+            "weights": np.empty((steps, 3)),
+        }
+        self.state = _state(loc, np.full(n, self._floor(_START_NOISE, self._rates[0], 0.0)), _START_NOISE, 0.0)
 
-    def weights(self, noise: float) -> tuple[float, float, float]:
+    def description(self) -> Mapping[str, Any]:
+        """Return every public setting."""
+        return {
+            "model": self._model.to_dict(),
+            "n_records": self.n_records,
+            "settings": asdict(self._settings),
+            "start": hash_numbers(self._start),
+        }
+
+    def start(self, records: Records, control: RunControl, key: bytes) -> None:
+        """Open the session."""
+        self._session = open_network_session(
+            *records,
+            n_hidden=self._model.n_hidden,
+            scales=(self._model.hidden_scale, self._model.output_scale),
+            sample_rate=self._plan.sample_rate,
+            max_norm=self._settings.max_site_norm,
+            key=key,
+            n_threads=control.n_threads,
+        )
+
+    def _weights(self, noise: float) -> tuple[float, float, float]:
         """Return what the linear terms, precisions and noise statistic of a contribution are multiplied by."""
         return (
             math.sqrt(noise),
@@ -339,77 +321,61 @@ class _Run:
             _NOISE_WEIGHT * self._settings.max_site_norm / noise,
         )
 
-    def floor(self, noise: float, rate: float, accumulated: float) -> float:
+    def _floor(self, noise: float, rate: float, accumulated: float) -> float:
         """Return the least precision used: prior plus deviations of its noise, stationary at `rate` or accumulated."""
         stationary = self._sum_stddev / (self._settings.block_weight * noise) * math.sqrt(0.5 * rate)
         return self._model.prior_precision + self._settings.floor * max(stationary, math.sqrt(accumulated))
 
-    def trace(
-        self,
-        loc: FloatArray,
-        report: ProgressCallback,
-        private: PrivateRun,
-        done: int,
-        saved: Mapping[str, FloatArray],
-    ) -> dict[str, Any]:
-        """Run the steps that are not `done`, and return the arrays of the release."""
-        model, plan, session = self._model, self._plan, self._session
-        n, steps, rate = model.n_params, plan.n_steps, plan.sample_rate
-        prior = model.prior_precision
-        locs, precisions = np.empty((steps + 1, n)), np.empty((steps + 1, n))
-        noises, floors = np.empty(steps + 1), np.empty(steps + 1)
-        sums, all_weights = np.empty((steps, 2 * n + 1)), np.empty((steps, 3))
-        shape = model.noise_shape + 0.5 * self._n_records
-        noise, accumulated = _START_NOISE, 0.0
-        precision = np.full(n, self.floor(noise, self._rates[0], 0.0))
-        kept = {
-            "loc": locs[:steps],
-            "precision": precisions[:steps],
-            "noise": noises[:steps],
-            "floor": floors[:steps],
-            "sums": sums,
-            "weights": all_weights,
-        }
-        state = restore(kept, _state(loc, precision, noise, accumulated), done, saved)
-        loc, precision = state["next_loc"], state["next_precision"]
-        noise, accumulated = (float(value) for value in state["next_scalars"])
-        for step in range(done, steps):
-            r = self._rates[step]
-            refuse_fork(self._process)
-            floor = self.floor(noise, r, accumulated)
-            locs[step], precisions[step], noises[step], floors[step] = loc, precision, noise, floor
-            used = np.maximum(precision, floor)
-            weights = self.weights(noise)
-            all_weights[step] = weights
-            # The cavity is q without one of the N shared sites; its mean is that of q up to terms of order 1 / N.
-            cavity = used - (used - prior) / self._n_records
-            session.set_sites(loc, 1.0 / cavity, noise, *weights, self._site_norm, self._noise_norm)
-            sums[step] = session.noisy_sum(step, plan.noise_multiplier)
-            linear = sums[step, :n] / (rate * weights[0])
-            site_precision = sums[step, n:-1] / (rate * weights[1])
-            residuals = sums[step, -1] / (rate * weights[2])
-            loc = loc + r * (linear - prior * loc) / used
-            precision = (1.0 - r) * precision + r * (prior + site_precision)
-            accumulated = (1.0 - r) ** 2 * accumulated + (r * self._sum_stddev / weights[1]) ** 2
-            slow = max(r, _LEAST_NOISE_RATE)
-            moved = (1.0 - slow) * noise + slow * (model.noise_rate + residuals) / (shape - 1.0)
-            noise = max(min(max(moved, _NOISE_FALL * noise), _NOISE_RISE * noise), _LEAST_NOISE)
-            made = step + 1
-            state = _state(loc, precision, noise, accumulated)
-            private.save(made, partial(snapshot, kept, state, made), last=made == steps)
-            report(made, steps)
-        locs[steps], precisions[steps], noises[steps] = loc, precision, noise
-        floors[steps] = prior + self._settings.floor * math.sqrt(accumulated)
+    def query(self, step: int) -> FloatArray:
+        """Return the noisy sum of sites."""
+        loc, precision, noise, accumulated = _unpacked(self.state)
+        used = np.maximum(precision, self._floor(noise, self._rates[step], accumulated))
+        # The cavity is q without one of the N shared sites; its mean is that of q up to terms of order 1 / N.
+        cavity = used - (used - self._model.prior_precision) / self.n_records
+        weights = self._weights(noise)
+        self._session.set_sites(loc, 1.0 / cavity, noise, *weights, self._site_norm, self._noise_norm)
+        return self._session.noisy_sum(step, self._plan.noise_multiplier)
+
+    def update(self, step: int, noisy: FloatArray) -> None:
+        """Move q and the noise variance."""
+        loc, precision, noise, accumulated = _unpacked(self.state)
+        model, n, rate, r = self._model, self._model.n_params, self._plan.sample_rate, self._rates[step]
+        prior, weights = model.prior_precision, self._weights(noise)
+        floor = self._floor(noise, r, accumulated)
+        now: dict[str, Any] = {"loc": loc, "precision": precision, "noise": noise, "floor": floor, "weights": weights}
+        for name, value in (now | {"sums": noisy}).items():
+            self.kept[name][step] = value
+        linear = noisy[:n] / (rate * weights[0])
+        site_precision = noisy[n:-1] / (rate * weights[1])
+        residuals = noisy[-1] / (rate * weights[2])
+        loc = loc + r * (linear - prior * loc) / np.maximum(precision, floor)
+        precision = (1.0 - r) * precision + r * (prior + site_precision)
+        accumulated = (1.0 - r) ** 2 * accumulated + (r * self._sum_stddev / weights[1]) ** 2
+        slow = max(r, _LEAST_NOISE_RATE)
+        shape = model.noise_shape + 0.5 * self.n_records
+        moved = (1.0 - slow) * noise + slow * (model.noise_rate + residuals) / (shape - 1.0)
+        noise = max(min(max(moved, _NOISE_FALL * noise), _NOISE_RISE * noise), _LEAST_NOISE)
+        self.state = _state(loc, precision, noise, accumulated)
+
+    def trace(self) -> dict[str, Any]:
+        """Return the arrays of the release, q after the last step included."""
+        loc, precision, noise, accumulated = _unpacked(self.state)
+        floor = self._model.prior_precision + self._settings.floor * math.sqrt(accumulated)
         return {
-            "loc": locs,
-            "precision": precisions,
-            "noise_variance": noises,
-            "noisy_sums": sums,
-            "weights": all_weights,
+            "loc": np.concatenate((self.kept["loc"], loc[None])),
+            "precision": np.concatenate((self.kept["precision"], precision[None])),
+            "noise_variance": np.append(self.kept["noise"], noise),
+            "noisy_sums": self.kept["sums"],
+            "weights": self.kept["weights"],
             "damping": self._rates,
-            "floor": floors,
+            "floor": np.append(self.kept["floor"], floor),
         }
 
 
-def _state(loc: FloatArray, precision: FloatArray, noise: float, accumulated: float) -> dict[str, Any]:
+def _state(loc: FloatArray, precision: FloatArray, noise: float, accumulated: float) -> dict[str, FloatArray]:
     return {"next_loc": loc, "next_precision": precision, "next_scalars": np.array([noise, accumulated])}
+
+
+def _unpacked(state: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray, float, float]:
+    noise, accumulated = (float(value) for value in state["next_scalars"])
+    return state["next_loc"], state["next_precision"], noise, accumulated

@@ -6,7 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._records import as_record_array
+from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
+from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.models import BayesianNeuralNetwork
 
 __all__ = ["check_network_records"]
@@ -16,8 +18,10 @@ FloatArray = npt.NDArray[np.float64]
 _MAX_RECORDS = 2**31
 
 
-def check_network_records(model: BayesianNeuralNetwork, X: Any, y: Any) -> tuple[FloatArray, FloatArray]:
-    """Return (X, y), standardised by the model's public scales, as the kernels read them.
+def check_network_records(
+    model: BayesianNeuralNetwork, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
+) -> tuple[FloatArray, FloatArray]:
+    """Return (X, y), standardised by the model's public scales, as the kernels read them, without null records.
 
     Without scales in the model, C-contiguous float64 records are not copied.
 
@@ -41,6 +45,7 @@ def check_network_records(model: BayesianNeuralNetwork, X: Any, y: Any) -> tuple
         raise RecordError("y must be one-dimensional with as many entries as X has rows")
     if not 0 < features.shape[0] <= _MAX_RECORDS:
         raise RecordError(f"X must have between 1 and {_MAX_RECORDS} rows")
+    features, response = without_null_records(adjacency, features, response)
     # Overflow is no matter, and no warning: a contribution that is not finite is zero.
     with np.errstate(all="ignore"):
         # A sum is finite where all its terms are, save for overflow; looking at each number would copy the records.

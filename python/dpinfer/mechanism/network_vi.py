@@ -1,21 +1,24 @@
 """Mean-field variational inference for a network, without privacy or by noisy clipped gradients."""
 
 import math
-import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
-from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_integer, check_interval
-from dpinfer.accounting import PrivacyPlan
+from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_records import check_network_records
-from dpinfer.mechanism.network_sessions import open_network_session
-from dpinfer.mechanism.private_run import refuse_fork
-from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
+from dpinfer.mechanism.private_run import CheckpointArgument
+from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
+from dpinfer.mechanism.sums.network import open_network_session
+from dpinfer.mechanism.sums.sources import Records
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.models.bijectors import sigmoid, softplus
 
@@ -71,6 +74,8 @@ def run_network_vi(
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
+    ledger: LedgerAccount | None = None,
+    checkpoint: CheckpointArgument = None,
 ) -> NetworkWeights:
     """Fit a mean-field Gaussian to a network's weights by Adam on the evidence lower bound, privately or not.
 
@@ -100,18 +105,27 @@ def run_network_vi(
     progress : bool or callable
     random_source : RandomSource, optional
         With a plan; the operating system's generator by default.
+    ledger : LedgerAccount, optional
+        With a plan: the run is charged to it before the records are looked at, or refused.
+    checkpoint : path-like or RunCheckpoint, optional
+        With a plan: a file from which an interrupted run goes on, as in :func:`dpinfer.run_dpvi`.  SECRET while it
+        exists.
 
     Returns
     -------
     NetworkWeights
-        In the model's scaling of weights.
+        In the model's scaling of weights, with the guarantee; without a plan it claims none.
 
     Raises
     ------
     TypeError, ValueError
         If an argument is wrong.
     RecordError
-        If the records cannot be used.
+        If the records cannot be used, or are not those of the interrupted run.
+    BudgetExceededError
+        If the data set's budget would be exceeded; nothing was spent.
+    CheckpointError
+        If `checkpoint` is of a run with other settings, is in use, or is not a checkpoint.
 
     Notes
     -----
@@ -132,53 +146,64 @@ def run_network_vi(
         raise TypeError(f"model must be a BayesianNeuralNetwork, got {type(model).__name__}")
     if not isinstance(settings, NetworkVISettings):
         raise TypeError(f"settings must be a NetworkVISettings, got {type(settings).__name__}")
+    n_epochs, batch_size = check_integer("n_epochs", n_epochs, 1), check_integer("batch_size", batch_size, 1)
+    seed = check_integer("seed", seed, 0)
+    control = RunControl.checked(
+        random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
+    )
     if plan is not None:
-        if not isinstance(plan, PrivacyPlan):
-            raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
-        if plan.sampling != "poisson":
-            raise ValueError(f"plan must have sampling='poisson', got {plan.sampling!r}")
         if n_records is None or max_grad_norm is None:
             raise ValueError("n_records and max_grad_norm must be given with a plan")
-        n_records = check_integer("n_records", n_records, 1)
-        max_grad_norm = check_interval("max_grad_norm", max_grad_norm, 1e-30, 1e30)
-    elif n_records is not None or max_grad_norm is not None or random_source is not None:
-        raise ValueError("n_records, max_grad_norm and random_source must not be given without a plan")
-    n_epochs, batch_size = check_integer("n_epochs", n_epochs, 1), check_integer("batch_size", batch_size, 1)
-    rng = np.random.default_rng(check_integer("seed", seed, 0))
-    threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1, 4096)
-    report = resolve_progress(progress, "steps")
-    source = OSRandomSource() if random_source is None else random_source
-    if not isinstance(source, RandomSource):
-        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
+        total = check_plan(plan, n_records)
+        norm = check_interval("max_grad_norm", max_grad_norm, 1e-30, 1e30)
+        ascent = _PrivateAscent(model, settings, total, seed, plan, norm)
+        run_steps(ascent, plan, control, lambda: check_network_records(model, X, y, plan.adjacency))
+        return ascent.weights(**guarantee_fields(plan, control))
+    only_private = {
+        "n_records": n_records,
+        "max_grad_norm": max_grad_norm,
+        "random_source": random_source,
+        "ledger": ledger,
+        "checkpoint": checkpoint,
+    }
+    for name, value in only_private.items():
+        if value is not None:
+            raise ValueError(f"{name} must not be given without a plan")
+    return _run_without_privacy(model, X, y, settings, (n_epochs, batch_size, seed), control)
+
+
+def _run_without_privacy(
+    model: BayesianNeuralNetwork,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike,
+    settings: NetworkVISettings,
+    passes: tuple[int, int, int],
+    control: RunControl,
+) -> NetworkWeights:
+    """Run on exact minibatches; `passes` are the number of epochs, the batch size and the seed."""
+    n_epochs, batch_size, seed = passes
     features, response = check_network_records(model, X, y)
-    total = features.shape[0] if n_records is None else n_records
+    total = features.shape[0]
+    rng = np.random.default_rng(seed)
+    ascent = _Ascent(model, settings, total, rng)
     session = open_network_session(
         features,
         response,
         n_hidden=model.n_hidden,
         scales=(1.0, 1.0),
-        sample_rate=1.0 if plan is None else plan.sample_rate,
-        max_norm=1.0 if max_grad_norm is None else max_grad_norm,
-        key=source.take_key() if plan is not None else bytes(32),
-        n_threads=threads,
+        sample_rate=1.0,
+        max_norm=1.0,
+        key=bytes(32),
+        n_threads=control.n_threads,
     )
-    ascent = _Ascent(model, settings, total, rng)
-    if plan is not None:
-        process = os.getpid()
-        for step in range(plan.n_steps):
-            refuse_fork(process)
-            ascent.prepare(session)
-            ascent.move(session.noisy_sum(step, plan.noise_multiplier) / plan.sample_rate)
-            report(step + 1, plan.n_steps)
-        return ascent.weights(private=source.secure)
     per_epoch = max(1, total // batch_size)
     for epoch in range(n_epochs):
         order = rng.permutation(total)
         for rows in np.array_split(order, per_epoch):
             ascent.prepare(session)
             ascent.move(session.plain_sum(np.ascontiguousarray(rows), math.inf) * (total / rows.size))
-        report(epoch + 1, n_epochs)
-    return ascent.weights(private=False)
+        control.report(epoch + 1, n_epochs)
+    return ascent.weights()
 
 
 class _Ascent:
@@ -196,6 +221,17 @@ class _Ascent:
         self._params = np.concatenate((loc, np.full(n, _START_RAW_SCALE)))
         self._first, self._second, self._step = np.zeros(2 * n), np.zeros(2 * n), 0
         self._ones = np.ones(n)
+
+    @property
+    def state(self) -> dict[str, FloatArray]:
+        """Parameters, and Adam's moments and number of steps."""
+        made = np.array([float(self._step)])
+        return {"params": self._params, "first": self._first, "second": self._second, "made": made}
+
+    @state.setter
+    def state(self, values: Mapping[str, FloatArray]) -> None:
+        self._params, self._first, self._second = (values[name] for name in ("params", "first", "second"))
+        self._step = int(values["made"][0])
 
     def prepare(self, session: _native.NetworkSession) -> None:
         """Give the session the gradient at the current parameters."""
@@ -224,11 +260,75 @@ class _Ascent:
         second = self._second / (1.0 - _SECOND_DECAY**self._step)
         self._params = self._params + settings.learning_rate * first / (np.sqrt(second) + _SMALL)
 
-    def weights(self, *, private: bool) -> NetworkWeights:
-        """Return q in the model's scaling."""
+    def weights(self, **guarantee: Any) -> NetworkWeights:
+        """Return q in the model's scaling, with the fields that say what it guarantees."""
         n = self._model.n_params
         unit = np.full(n, 1.0 / self._model.output_scale)
         unit[: self._layer] = 1.0 / self._model.hidden_scale
         variance = softplus(self._params[n:]) ** 2 * unit**2
         noise = 1.0 / self._settings.noise_precision
-        return NetworkWeights(self._model, self._params[:n] * unit, variance, noise, private=private)
+        return NetworkWeights(self._model, self._params[:n] * unit, variance, noise, **guarantee)
+
+
+class _PrivateAscent(Algorithm[Records]):
+    """The ascent on noisy sums of clipped gradients."""
+
+    mechanism = "network_vi"
+
+    def __init__(
+        self,
+        model: BayesianNeuralNetwork,
+        settings: NetworkVISettings,
+        total: int,
+        seed: int,
+        plan: PrivacyPlan,
+        max_grad_norm: float,
+    ) -> None:
+        self._model, self._settings, self._plan, self._norm = model, settings, plan, max_grad_norm
+        self.n_records, self._seed = total, seed
+        self._ascent = _Ascent(model, settings, total, np.random.default_rng(seed))
+        self.kept = {}
+
+    @property
+    def state(self) -> dict[str, FloatArray]:
+        """Parameters, and Adam's moments and number of steps."""
+        return self._ascent.state
+
+    @state.setter
+    def state(self, values: Mapping[str, FloatArray]) -> None:
+        self._ascent.state = values
+
+    def description(self) -> Mapping[str, Any]:
+        """Return every public setting."""
+        return {
+            "model": self._model.to_dict(),
+            "n_records": self.n_records,
+            "settings": asdict(self._settings),
+            "max_grad_norm": self._norm,
+            "seed": self._seed,
+        }
+
+    def start(self, records: Records, control: RunControl, key: bytes) -> None:
+        """Open the session."""
+        self._session = open_network_session(
+            *records,
+            n_hidden=self._model.n_hidden,
+            scales=(1.0, 1.0),
+            sample_rate=self._plan.sample_rate,
+            max_norm=self._norm,
+            key=key,
+            n_threads=control.n_threads,
+        )
+
+    def query(self, step: int) -> FloatArray:
+        """Return the noisy sum of clipped gradients."""
+        self._ascent.prepare(self._session)
+        return self._session.noisy_sum(step, self._plan.noise_multiplier)
+
+    def update(self, step: int, noisy: FloatArray) -> None:
+        """Take a step of Adam; nothing of it is released."""
+        self._ascent.move(noisy / self._plan.sample_rate)
+
+    def weights(self, **guarantee: Any) -> NetworkWeights:
+        """Return the last iterate."""
+        return self._ascent.weights(**guarantee)

@@ -7,37 +7,51 @@ import contextlib
 import hmac
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.accounting import Charge, LedgerAccount, PrivacyPlan, charge_run
+from dpinfer.accounting import Adjacency, Charge, Event, LedgerAccount, charge_run
 from dpinfer.accounting.ledger import check_account, new_cancel_token, run_of_token
 from dpinfer.errors import CheckpointError, LedgerError, RecordError
 from dpinfer.mechanism.checkpoint import RunCheckpoint, RunRecord, begun, binding, tag_of_records
 from dpinfer.mechanism.random_source import RandomSource
 
-__all__ = ["CheckpointArgument", "PrivateRun", "private_run", "refuse_fork"]
+__all__ = ["CheckpointArgument", "PrivacyTerms", "PrivateRun", "ReleaseTerms", "private_run"]
 
 FloatArray = npt.NDArray[np.float64]
 CheckpointArgument = str | os.PathLike[str] | RunCheckpoint | None
 
 
-def refuse_fork(process: int) -> None:
-    """Refuse to draw in another process than `process`, the number of the one that began the run.
+class PrivacyTerms(Protocol):
+    """What a run is charged for: a :class:`dpinfer.PrivacyPlan`, or a :class:`ReleaseTerms`."""
 
-    **Privacy.** The child of a fork has the run's key: what it drew would be the parent's noise once more.
+    @property
+    def event(self) -> Event:
+        """All that the run does."""
+        ...
 
-    Raises
-    ------
-    RuntimeError
-        If this is another process.
-    """
-    if os.getpid() != process:
-        raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
+    @property
+    def adjacency(self) -> Adjacency:
+        """The relation its guarantee is stated under."""
+        ...
+
+    @property
+    def delta(self) -> float:
+        """Where epsilon is reported if the data set has no budget."""
+        ...
+
+
+@dataclass(frozen=True)
+class ReleaseTerms:
+    """What a single release is charged for."""
+
+    event: Event
+    adjacency: Adjacency
+    delta: float
 
 
 class PrivateRun:
@@ -68,11 +82,32 @@ class PrivateRun:
     ) -> None:
         self._charge, self._record, self._source = charge, record, source
         self._checkpoint, self._keeps = checkpoint, keeps
+        self._process = os.getpid()
         self.begun = False
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is another process than the one that was charged."""
+        return os.getpid() != self._process
+
+    def refuse_fork(self) -> None:
+        """Refuse to draw in another process than the one that was charged.
+
+        **Privacy.** The child of a fork has the run's key: what it drew would be the parent's noise once more.  Before
+        the key is taken it would be a second release for one charge.
+
+        Raises
+        ------
+        RuntimeError
+            If this is another process.
+        """
+        if self.forked:
+            raise RuntimeError("a private run cannot continue in a forked process: its noise would be drawn twice")
 
     @property
     def key(self) -> bytes:
         """The run's key; that of a new run is taken when it is first asked for, after the records are checked."""
+        self.refuse_fork()
         if not self._record.key:
             self._record = replace(self._record, key=self._source.take_key())
         return self._record.key
@@ -82,14 +117,14 @@ class PrivateRun:
         """What the release says of its charge; empty without a ledger."""
         return self._charge.settings
 
-    def begin(self, records: Sequence[npt.NDArray[Any]]) -> tuple[int, Mapping[str, FloatArray]]:
+    def begin(self, records: Iterable[npt.NDArray[Any]]) -> tuple[int, Mapping[str, FloatArray]]:
         """Bind the run to its records, which must be called before the first draw; return where to go on.
 
         **Privacy.** Reads the records.  From here on the charge stays, whatever happens.
 
         Parameters
         ----------
-        records : sequence of array
+        records : iterable of array
             The records as the kernels read them.
 
         Returns
@@ -103,11 +138,14 @@ class PrivateRun:
         ------
         RecordError
             If the run is resumed with other records.
+        RuntimeError
+            If this is another process than the one that was charged.
         LedgerError
             If the run has begun from another copy of the checkpoint, or the ledger cannot be written.
         OSError
             If the checkpoint cannot be written; nothing was drawn.
         """
+        self.refuse_fork()
         if self._checkpoint is None:
             self._charge.begin()
         else:
@@ -116,7 +154,7 @@ class PrivateRun:
         self.begun = True
         return self._record.step, self._record.arrays
 
-    def _bind(self, checkpoint: RunCheckpoint, records: Sequence[npt.NDArray[Any]]) -> None:
+    def _bind(self, checkpoint: RunCheckpoint, records: Iterable[npt.NDArray[Any]]) -> None:
         if self._record.tag is None:
             self._record = begun(self._record, self.key, records)
             checkpoint.save(self._record)
@@ -126,8 +164,8 @@ class PrivateRun:
                 "noise; remove the checkpoint to begin a new run"
             )
 
-    def save(self, step: int, arrays: Callable[[], Mapping[str, FloatArray]], *, last: bool) -> None:
-        """Save the state after `step` steps, if it is time, or if it is the last and the file or a ledger stays.
+    def save(self, step: int, arrays: Callable[[], Mapping[str, FloatArray]], *, last: bool, now: bool = False) -> None:
+        """Save the state after `step` steps: when it is time, `now`, or at the last if the file or a ledger stays.
 
         Raises
         ------
@@ -135,7 +173,7 @@ class PrivateRun:
             If the checkpoint cannot be written; the one before stays.
         """
         # A ledger says that the run has finished: then only a file that holds all of it may be read again.
-        needed = last and (self._keeps or bool(self._charge.settings))
+        needed = now or (last and (self._keeps or bool(self._charge.settings)))
         if self._checkpoint is not None and (self._checkpoint.due or needed):
             self._record = replace(self._record, step=step, complete=last, arrays=arrays())
             self._checkpoint.save(self._record)
@@ -143,13 +181,13 @@ class PrivateRun:
 
 @contextlib.contextmanager
 def private_run(
-    plan: PrivacyPlan,
+    terms: PrivacyTerms,
     *,
     mechanism: str,
     source: RandomSource,
     ledger: LedgerAccount | None,
-    checkpoint: CheckpointArgument,
-    description: Callable[[], Mapping[str, Any]],
+    checkpoint: CheckpointArgument = None,
+    description: Callable[[], Mapping[str, Any]] = dict,
 ) -> Iterator[PrivateRun]:
     """Charge a run, give it its key, and take it up again where a checkpoint says so.
 
@@ -158,14 +196,14 @@ def private_run(
 
     Parameters
     ----------
-    plan : PrivacyPlan
-        Whose event is charged.
+    terms : PrivacyTerms
+        Whose event is charged: a plan, or those of a single release.
     mechanism, ledger
         As in :func:`dpinfer.accounting.charge_run`.
     source : RandomSource
     checkpoint : path-like, RunCheckpoint or None
     description : callable
-        Returns every public setting that the output depends on, as JSON values.
+        Returns every public setting that the output depends on, as JSON values; asked for with a checkpoint only.
 
     Yields
     ------
@@ -185,18 +223,18 @@ def private_run(
     with contextlib.nullcontext() if place is None else place.held():
         keeps = isinstance(checkpoint, RunCheckpoint)
         record = resumed = None
-        terms: Mapping[str, Any] = {}
+        described: Mapping[str, Any] = {}
         if place is not None:
             dataset = None if ledger is None else ledger.dataset
             settings = {"mechanism": mechanism, "secure": source.secure, "dataset": dataset, **description()}
-            terms = json.loads(json.dumps(settings, allow_nan=False))
-            record = resumed = _resumed_record(place, terms, ledger)
+            described = json.loads(json.dumps(settings, allow_nan=False))
+            record = resumed = _resumed_record(place, described, ledger)
         if record is None:
             if ledger is not None and place is not None:
                 # A refused run makes no file.
-                ledger.check(plan.event, adjacency=plan.adjacency)
+                ledger.check(terms.event, adjacency=terms.adjacency)
             token = new_cancel_token()
-            record = RunRecord(description=terms, key=b"", tag_key=b"", token=token, run=run_of_token(token))
+            record = RunRecord(description=described, key=b"", tag_key=b"", token=token, run=run_of_token(token))
             if place is not None and ledger is not None:
                 # So that a charge whose process died is found again; without a ledger there is nothing to find.
                 place.save(record)
@@ -204,19 +242,25 @@ def private_run(
         try:
             with charge_run(
                 ledger,
-                plan.event,
-                adjacency=plan.adjacency,
+                terms.event,
+                adjacency=terms.adjacency,
                 mechanism=mechanism,
                 secure=source.secure,
-                delta=plan.delta,
+                delta=terms.delta,
                 token=record.token,
                 run=record.run,
             ) as charge:
                 run = PrivateRun(charge, record, source, place, keeps=keeps)
-                yield run
+                try:
+                    yield run
+                except BaseException:
+                    if run.forked:
+                        # What the child of a fork does not draw, its parent may: the charge is the parent's.
+                        charge.begin()
+                    raise
         except BaseException as error:
             # A ledger that could not be opened or written may still hold the charge: the file is what finds it again.
-            unused = resumed is None if run is None else not run.begun
+            unused = resumed is None if run is None else not (run.begun or run.forked)
             if place is not None and record.token is not None and unused and not isinstance(error, LedgerError):
                 place.discard()
             raise
@@ -224,14 +268,16 @@ def private_run(
             place.discard()
 
 
-def _resumed_record(place: RunCheckpoint, terms: Mapping[str, Any], ledger: LedgerAccount | None) -> RunRecord | None:
+def _resumed_record(
+    place: RunCheckpoint, described: Mapping[str, Any], ledger: LedgerAccount | None
+) -> RunRecord | None:
     """Return the state of the run that `place` holds, or None where there is none that can go on."""
     if not place.exists():
         return None
     record = place.load()
-    if record.description != terms:
+    if record.description != described:
         there = record.description
-        differing = sorted(key for key in there.keys() | terms.keys() if there.get(key) != terms.get(key))
+        differing = sorted(key for key in there.keys() | described.keys() if there.get(key) != described.get(key))
         raise CheckpointError(
             f"checkpoint must be a new file or one of this run, got {str(place.path)!r}: it differs in "
             f"{', '.join(differing)}"

@@ -6,10 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._records import as_record_array
+from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
-from dpinfer.models import ConjugateModel, GeneralizedLinearModel
+from dpinfer.mechanism.null_records import without_null_records
+from dpinfer.mechanism.sums.sources import Records, RowSource
+from dpinfer.models import ConjugateModel
 
-__all__ = ["check_conjugate_records", "check_records"]
+__all__ = ["check_arguments", "check_conjugate_records", "check_points", "check_records", "load_records", "load_source"]
 
 Features = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 
@@ -17,8 +20,12 @@ _MAX_RECORDS = 2**31
 _CHUNK = 4096
 
 
-def check_records(model: GeneralizedLinearModel, X: Any, y: Any) -> tuple[Features, npt.NDArray[np.float64]]:
+def check_records(
+    model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
+) -> tuple[Features, npt.NDArray[np.float64]]:
     """Return (X, y) as the kernels read them, without a copy when X is C-contiguous float64 or float32.
+
+    Under ``zero_out`` null records, NaN in every number, are taken out.
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
@@ -44,6 +51,7 @@ def check_records(model: GeneralizedLinearModel, X: Any, y: Any) -> tuple[Featur
         raise RecordError("X must have at least one row, got none")
     if features.shape[0] > _MAX_RECORDS:
         raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
+    features, response = without_null_records(adjacency, features, response)
     features = _readable(features, np.float32 if features.dtype == np.float32 else np.float64)
     response = _readable(response, np.float64)
     for start in range(0, features.shape[0], _CHUNK):
@@ -51,11 +59,9 @@ def check_records(model: GeneralizedLinearModel, X: Any, y: Any) -> tuple[Featur
             raise RecordError("X must be finite: it holds a NaN or an infinity")
     if not np.all(np.isfinite(response)):
         raise RecordError("y must be finite: it holds a NaN or an infinity")
-    if model.likelihood in ("logistic", "probit"):
-        if not np.all((response == 0.0) | (response == 1.0)):
-            raise RecordError(f"y must hold 0 and 1 only for {type(model).__name__}")
-    elif model.likelihood == "poisson" and not np.all((response >= 0.0) & (response == np.floor(response))):
-        raise RecordError("y must hold counts (integers of at least 0) for PoissonRegression")
+    required = model.invalid_records(response)
+    if required is not None:
+        raise RecordError(f"y must hold {required} for {type(model).__name__}")
     return features, response
 
 
@@ -64,8 +70,12 @@ def _readable(array: npt.NDArray[Any], kind: type[np.floating[Any]]) -> Any:
     return np.require(array, dtype=kind, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
-def check_conjugate_records(model: ConjugateModel, X: Any) -> npt.NDArray[np.float64]:
+def check_conjugate_records(
+    model: ConjugateModel, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
+) -> npt.NDArray[np.float64]:
     """Return the records of a conjugate model as (N,) float64.
+
+    Under ``zero_out`` null records, NaN, are taken out.
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
@@ -88,6 +98,7 @@ def check_conjugate_records(model: ConjugateModel, X: Any) -> npt.NDArray[np.flo
         raise RecordError("X must have at least one row, got none")
     if records.shape[0] > _MAX_RECORDS:
         raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
+    records, _ = without_null_records(adjacency, records, None)
     values: npt.NDArray[np.float64] = _readable(records, np.float64)
     if not np.all(np.isfinite(values)):
         raise RecordError("X must be finite: it holds a NaN or an infinity")
@@ -95,3 +106,68 @@ def check_conjugate_records(model: ConjugateModel, X: Any) -> npt.NDArray[np.flo
     if required is not None:
         raise RecordError(f"X must hold {required} for {type(model).__name__}")
     return values
+
+
+def check_points(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> npt.NDArray[np.float64]:
+    """Return rows of numbers without a response, (N, n_features) float64, without null records.
+
+    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
+
+    Raises
+    ------
+    TypeError
+        If the array does not hold real numbers.
+    RecordError
+        If the shape is wrong, there is no record, or a value is not finite.
+    """
+    records = as_record_array("X", X)
+    if records.dtype.kind not in "fiub":
+        raise TypeError(f"X must be an array of real numbers, got dtype {records.dtype}")
+    if records.ndim != 2 or records.shape[1] != model.n_features:
+        # Not the number of rows: it is private under add/remove adjacency.
+        columns = f"{records.shape[1]} columns" if records.ndim == 2 else f"{records.ndim} dimensions"
+        raise RecordError(f"X must be two-dimensional with {model.n_features} columns, got {columns}")
+    if records.shape[0] == 0:
+        raise RecordError("X must have at least one row, got none")
+    if records.shape[0] > _MAX_RECORDS:
+        raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
+    records, _ = without_null_records(adjacency, records, None)
+    points: npt.NDArray[np.float64] = _readable(records, np.float64)
+    if not np.all(np.isfinite(points)):
+        raise RecordError("X must be finite: it holds a NaN or an infinity")
+    return points
+
+
+def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Records:
+    """Return the records of any model as the kernels read them: features and responses, numbers, or rows alone.
+
+    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
+
+    Raises
+    ------
+    TypeError
+        If `y` is missing or superfluous, or an array does not hold real numbers.
+    RecordError
+        If the records cannot be used.
+    """
+    check_arguments(model, y)
+    if model.record_form == "regression":
+        return check_records(model, X, y, adjacency)
+    check = check_conjugate_records if model.record_form == "values" else check_points
+    return (check(model, X, adjacency),)
+
+
+def check_arguments(model: Any, y: Any) -> None:
+    """Refuse a response where the model has none, and none where it has one, before records are looked at."""
+    name = type(model).__name__
+    if model.record_form == "regression" and y is None:
+        raise TypeError(f"y must be given for {name}")
+    if model.record_form != "regression" and y is not None:
+        raise TypeError(f"y must be None for {name}, whose records are X")
+
+
+def load_source(model: Any, X: Any, y: Any, adjacency: Adjacency) -> Records | RowSource:
+    """Return records in memory, or a checked source of rows where `X` is one."""
+    if not isinstance(X, RowSource):
+        return load_records(model, X, y, adjacency)
+    return X.checked(lambda features, response: load_records(model, features, response, adjacency))

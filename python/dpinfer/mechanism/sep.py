@@ -13,17 +13,16 @@ from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_sep import run_network_sep
-from dpinfer.mechanism.site_sessions import (
-    SiteModel,
+from dpinfer.mechanism.site_settings import start_loc
+from dpinfer.mechanism.site_state import Cavity, SiteIterate, SitePrior
+from dpinfer.mechanism.sums.sites import (
     check_site_model,
     check_site_records,
     open_session,
     set_cavity,
     site_prior,
 )
-from dpinfer.mechanism.site_settings import expected_precision, start_loc
-from dpinfer.mechanism.site_state import Cavity, SiteIterate, SitePrior
-from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
+from dpinfer.models import BayesianNeuralNetwork, NetworkWeights, SiteModel
 from dpinfer.release.site_trace import smat, svec
 
 __all__ = ["SEPResult", "run_sep"]
@@ -198,14 +197,23 @@ def run_sep(
         return SEPResult(method, model.names, loc, precision, 1, True)
     if method == "ep":
         passes = _expectation_propagation(
-            session, prior, loc, expected_precision(model, count), rng, count, n_iterations, damping, tolerance, report
+            session,
+            prior,
+            loc,
+            model.expected_site_precision(count),
+            rng,
+            count,
+            n_iterations,
+            damping,
+            tolerance,
+            report,
         )
         return SEPResult(method, model.names, *passes)
     clipped = max_site_norm is not None
     iterate = SiteIterate(
         prior,
         loc,
-        expected_precision(model, count),
+        model.expected_site_precision(count),
         n_records=count,
         centred=not clipped,
         isotropic=False,

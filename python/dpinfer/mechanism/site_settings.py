@@ -11,17 +11,16 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan
-from dpinfer.mechanism.site_sessions import SiteModel, block_shape, site_prior
-from dpinfer.models import GaussianMixture
+from dpinfer.mechanism.sums.sites import site_prior
+from dpinfer.models import SiteModel
 
-__all__ = ["Damping", "damping_rates", "expected_precision", "start_loc", "typical_site_norm"]
+__all__ = ["Damping", "damping_rates", "start_loc", "typical_site_norm"]
 
 FloatArray = npt.NDArray[np.float64]
 Damping: TypeAlias = float | str | npt.ArrayLike | Callable[[int], float]
 
 _REFERENCE_SEED = 20_230
-_REFERENCE_THETAS = 64
-_REFERENCE_RECORDS = 256
+_REFERENCE_RECORDS = 64 * 256
 # Rates add up to so much by default: less and the mean has not arrived when the steps count, more and its excursions
 # are wide enough to bend the drift (docs/dp-sep.md).
 _AUTO_TOTAL_MIXTURE, _AUTO_TOTAL_REGRESSION = 8.0, 11.0
@@ -36,7 +35,7 @@ def typical_site_norm(model: SiteModel, block_weight: float, quantile: float = 0
 
     Parameters
     ----------
-    model : GaussianMixture, ProbitRegression or LogisticRegression
+    model : SiteModel
     block_weight : float
         Weight of the precisions in a contribution, positive.
     quantile : float in (0, 1)
@@ -53,29 +52,7 @@ def typical_site_norm(model: SiteModel, block_weight: float, quantile: float = 0
     """
     check_interval("quantile", quantile, 0.0, 1.0)
     rng = np.random.default_rng(_REFERENCE_SEED)
-    if isinstance(model, GaussianMixture):
-        inverse = np.linalg.inv(model.covariances)
-        labels = rng.choice(model.n_components, _REFERENCE_THETAS * _REFERENCE_RECORDS, p=np.exp(model.log_weights))
-        whitened = rng.standard_normal((labels.size, model.n_features))
-        linear = np.einsum("nij,nj->ni", np.linalg.cholesky(inverse)[labels], whitened)
-        precision = np.sum(inverse**2, axis=(1, 2))[labels]
-        return float(np.quantile(np.sqrt(np.sum(linear**2, axis=1) + block_weight**2 * precision), quantile))
-    norms = []
-    for theta in model.sample_prior(_REFERENCE_THETAS, rng):
-        records, _ = model.reference_records(theta, _REFERENCE_RECORDS, rng)
-        first, second = model.record_derivatives(records, theta)
-        norms.append(np.sum(first**2, axis=1) + (block_weight * np.sum(second, axis=1)) ** 2)
-    return float(np.sqrt(np.quantile(np.concatenate(norms), quantile)))
-
-
-def expected_precision(model: SiteModel, n_records: int) -> FloatArray:
-    """Return the posterior precision that the model expects before any record is seen, (J, d, d)."""
-    _, d = block_shape(model)
-    prior = site_prior(model).precision * np.eye(d)
-    if isinstance(model, GaussianMixture):
-        share = np.exp(model.log_weights)[:, None, None]
-        return np.asarray(prior + n_records * share * np.linalg.inv(model.covariances))
-    return np.asarray((prior + n_records * np.diag(model.information(np.zeros(d))))[None])
+    return model.typical_site_norm(block_weight, quantile, _REFERENCE_RECORDS, rng)
 
 
 def start_loc(model: SiteModel, start: npt.ArrayLike | None, draws: Callable[[int], FloatArray]) -> FloatArray:
@@ -84,16 +61,15 @@ def start_loc(model: SiteModel, start: npt.ArrayLike | None, draws: Callable[[in
     For a mixture the prior's mean is a symmetric point, which no update would leave: components start around it, at a
     public 0.6 of their standard deviation.
     """
-    blocks, d = block_shape(model)
     prior = site_prior(model)
+    blocks, d = prior.loc.shape
     if start is not None:
         given = check_float_array("start", start)
         if given.shape not in ((blocks, d), (blocks * d,)):
             raise ValueError(f"start must have shape ({blocks}, {d}), got {given.shape}")
         return given.reshape(blocks, d).copy()
-    if isinstance(model, GaussianMixture):
-        variance = np.mean(np.diagonal(model.covariances, axis1=1, axis2=2))
-        return np.asarray(prior.loc + _START_SPREAD * np.sqrt(variance) * draws(blocks * d).reshape(blocks, d))
+    if model.exchangeable_blocks:
+        return np.asarray(prior.loc + _START_SPREAD * model.block_scale * draws(blocks * d).reshape(blocks, d))
     return prior.loc.copy()
 
 
@@ -105,7 +81,7 @@ def damping_rates(model: SiteModel, damping: Damping, plan: PrivacyPlan) -> Floa
         check_choice("damping", damping, ("auto",))
         if single is not None:
             return np.full(steps, 1.0 / single)
-        total = _AUTO_TOTAL_MIXTURE if isinstance(model, GaussianMixture) else _AUTO_TOTAL_REGRESSION
+        total = _AUTO_TOTAL_MIXTURE if model.exchangeable_blocks else _AUTO_TOTAL_REGRESSION
         return np.full(steps, min(_AUTO_MOST, total / steps))
     if callable(damping):
         damping = [damping(step) for step in range(steps)]

@@ -26,9 +26,11 @@ from dpinfer.models.glm import (
     PoissonRegression,
     ProbitRegression,
 )
+from dpinfer.models.gradient_model import GradientModel
 from dpinfer.models.linear_regression import LinearRegression
 from dpinfer.models.normal_inverse_gamma import NormalInverseGamma
-from dpinfer.models.registry import model_from_dict
+from dpinfer.models.registry import model_from_dict, register_model
+from dpinfer.models.site_model import SiteModel
 
 __all__ = [
     "BayesianNeuralNetwork",
@@ -44,6 +46,7 @@ __all__ = [
     "GammaOnSoftplus",
     "GaussianMixture",
     "GeneralizedLinearModel",
+    "GradientModel",
     "InformedModel",
     "LinearRegression",
     "LogisticRegression",
@@ -52,9 +55,11 @@ __all__ = [
     "NormalInverseGamma",
     "PoissonRegression",
     "ProbitRegression",
+    "SiteModel",
     "default_max_grad_norm",
     "dispersion_clipping",
     "expected_gradients",
     "model_from_dict",
     "prior_predictive_norm",
+    "register_model",
 ]

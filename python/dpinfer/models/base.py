@@ -1,7 +1,7 @@
 """What every model offers to the mechanism (gradients of its prior) and to the posterior (its parameter space)."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,47 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Model(ABC):
-    """A Bayesian model with n parameters theta on an unconstrained space.
+    """A Bayesian model with n parameters theta on an unconstrained space, and what it offers the mechanism.
 
     **Privacy.** Public; holds no records.
+
+    Attributes
+    ----------
+    record_form : {"regression", "values", "points"}
+        What a record is: a row of X with a response in y, a number in X, or a row of X alone.
+    gradient_sum : str or None
+        What sums its records' gradients: "numpy", unless a compiled kernel does; None where :func:`dpinfer.run_dpvi`
+        does not take the model.
+    site_sum : str or None
+        What sums its records' sites in :func:`dpinfer.run_dp_sep`; None where there are none.
+    exchangeable_blocks : bool
+        Whether q's blocks are interchangeable, so that runs must start apart and may be annealed.
+    has_quadrature : bool
+        Whether expectations of a record's gradient under q are known without draws.
+    natural_steps : bool
+        Whether "tied" is the recipe of :func:`dpinfer.run_dpvi` by default.
+    published_raw_scale : float
+        Preconditioner of raw_scale in NA-DPVI's experiments: the default where there is no other.
     """
+
+    record_form: ClassVar[str] = "regression"
+    gradient_sum: ClassVar[str | None] = None
+    site_sum: ClassVar[str | None] = None
+    exchangeable_blocks: ClassVar[bool] = False
+    has_quadrature: ClassVar[bool] = False
+    natural_steps: ClassVar[bool] = False
+    published_raw_scale: ClassVar[float] = 550.0
+
+    def check_points(self, n_nodes: int) -> None:
+        """Refuse a quadrature with so many nodes in each parameter if it is too large; by default none is."""
+        return
+
+    def invalid_records(self, values: FloatArray) -> str | None:
+        """Return what responses, or records that are numbers, must be when `values` (N,), all finite, are not; or None.
+
+        What it returns is public and must not depend on which values are wrong.
+        """
+        return None
 
     @property
     @abstractmethod

@@ -1,17 +1,20 @@
 """Regression by a Bayesian neural network with one hidden ReLU layer, and its Gaussian approximations."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
 from dpinfer.models.base import FloatArray, Model
 from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.release.guarantee import DERIVED, Guaranteed
+from dpinfer.release.parts import Part
 
 __all__ = ["BayesianNeuralNetwork", "NetworkWeights", "output_moments"]
 
@@ -224,7 +227,7 @@ def output_moments(
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkWeights:
+class NetworkWeights(Guaranteed):
     """Independent Gaussians over a network's weights, with a noise variance: an approximate posterior that predicts.
 
     **Privacy.** As private as where it comes from: post-processing of a release, or, from
@@ -238,15 +241,33 @@ class NetworkWeights:
         At least 0.
     noise_variance : float
         Of a standardised response about f, positive.
-    private : bool
-        Whether it was computed from a release alone.
+    event : Event
+        What was done with the records; by default no guarantee is claimed.
+    adjacency : Adjacency
+    delta : float
+    certified_epsilon : float, optional
+        Of all parts together; derived where it is not given, and refused where it does not follow.
+    accountant : {"pld", "prv", "rdp"}
+    secure : bool
+        False when a seeded generator drew the noise: then `epsilon` raises.
+    other_parts, leaks : tuple
+        As of every release: :class:`dpinfer.Release`.
     """
 
     model: BayesianNeuralNetwork
     loc: FloatArray
     variance: FloatArray
     noise_variance: float
-    private: bool = False
+    event: Event = field(default_factory=NonPrivateEvent)
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    delta: float = 0.0
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
+    secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
+    _part_name: ClassVar[str] = "weights"
+    _released: ClassVar[str] = "the weights' distribution"
 
     def __post_init__(self) -> None:
         n = self.model.n_params
@@ -256,13 +277,22 @@ class NetworkWeights:
             object.__setattr__(self, name, array)
         if not np.all(self.variance >= 0.0):
             raise ValueError("variance must be at least 0")
+        self._check_guarantee()
         noise = check_interval("noise_variance", self.noise_variance, 0.0)
         object.__setattr__(self, "noise_variance", noise)
+
+    @property
+    def private(self) -> bool:
+        """Whether it was computed from noisy sums alone, and the noise was secure."""
+        return self.secure and not self.leaks and not isinstance(self.event, NonPrivateEvent)
 
     @property
     def safe_to_publish(self) -> bool:
         """Whether it may be published: whether it is post-processing of a release."""
         return self.private
+
+    def __repr__(self) -> str:
+        return f"NetworkWeights({self.loc.size} weights)\n  {self.guarantee}"
 
     def predict(self, X: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Return the predictive mean and variance (noise included) of the response at X (m, d); two (m,) arrays.

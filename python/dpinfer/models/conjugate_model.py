@@ -1,6 +1,7 @@
 """What conjugate models share: expectations of gradients that are affine in a record's sufficient statistics."""
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,12 @@ class ConjugateModel(Model):
     -----
     Constrained parameters are n in number: a categorical model's last probability is left out.
     """
+
+    record_form: ClassVar[str] = "values"
+    gradient_sum: ClassVar[str | None] = "affine"
+    has_quadrature: ClassVar[bool] = True
+    natural_steps: ClassVar[bool] = True
+    published_raw_scale: ClassVar[float] = 100.0
 
     @property
     @abstractmethod

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,10 @@ class GaussianMixture(Model):
     >>> GaussianMixture(2, 2, covariance=0.25).names
     ('mean[0, 0]', 'mean[0, 1]', 'mean[1, 0]', 'mean[1, 1]')
     """
+
+    record_form: ClassVar[str] = "points"
+    site_sum: ClassVar[str | None] = "mixture"
+    exchangeable_blocks: ClassVar[bool] = True
 
     n_components: int
     n_features: int
@@ -104,6 +108,32 @@ class GaussianMixture(Model):
         if self.weights is None:
             return np.full(self.n_components, -np.log(self.n_components))
         return np.asarray(np.log(np.asarray(self.weights, dtype=np.float64)))
+
+    @property
+    def site_prior_loc(self) -> FloatArray:
+        """Prior mean of the J blocks of q, (J, d)."""
+        return self.prior_means
+
+    @property
+    def block_scale(self) -> float:
+        """Root of the components' mean variance."""
+        return float(np.sqrt(np.mean(np.diagonal(self.covariances, axis1=1, axis2=2))))
+
+    def expected_site_precision(self, n_records: int) -> FloatArray:
+        """Return the posterior precision of every block that the model expects before any record is seen, (J, d, d)."""
+        share = np.exp(self.log_weights)[:, None, None]
+        prior = np.eye(self.n_features) / self.prior_scale**2
+        return np.asarray(prior + n_records * share * np.linalg.inv(self.covariances))
+
+    def typical_site_norm(self, block_weight: float, quantile: float, size: int, rng: np.random.Generator) -> float:
+        """Return a quantile of the norm of centred contributions of `size` records that the model expects."""
+        inverse = np.linalg.inv(self.covariances)
+        labels = rng.choice(self.n_components, size, p=np.exp(self.log_weights))
+        whitened = rng.standard_normal((labels.size, self.n_features))
+        linear = np.einsum("nij,nj->ni", np.linalg.cholesky(inverse)[labels], whitened)
+        precision = np.sum(inverse**2, axis=(1, 2))[labels]
+        norms = np.sqrt(np.sum(linear**2, axis=1) + block_weight**2 * precision)
+        return float(np.quantile(norms, quantile))
 
     @cached_property
     def prior_means(self) -> FloatArray:

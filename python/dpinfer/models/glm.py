@@ -10,8 +10,9 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.models.base import FloatArray, Model
-from dpinfer.models.bijectors import log_sigmoid, sigmoid, softplus
+from dpinfer.models.base import FloatArray
+from dpinfer.models.bijectors import log_sigmoid, sigmoid
+from dpinfer.models.normal_prior import NormalPriorModel
 
 __all__ = [
     "GeneralizedLinearModel",
@@ -20,15 +21,31 @@ __all__ = [
     "ProbitRegression",
 ]
 
-_START_RAW_SCALE = -6.0
 _LARGEST_LOG_RATE = 40.0
+# Parameters drawn from the prior where records are, too.
+_REFERENCE_THETAS = 64
+
+
+def _by_row(design: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return design @ weights, each row's in the same order of operations whatever the others are: no BLAS."""
+    return np.asarray(np.sum(design * weights, axis=1))
 
 
 @dataclass(frozen=True)
-class GeneralizedLinearModel(Model):
+class GeneralizedLinearModel(NormalPriorModel):
     """Base of the generalised linear models; weights have independent N(0, prior_scale**2) priors.
 
+    A link of your own is a subclass with :meth:`loss_slopes`, :meth:`expected_curvature`, :meth:`inverse_link` and
+    :meth:`log_density`, and `response`: see docs/own-models.md.
+
     **Privacy.** Public; holds no records.
+
+    Attributes
+    ----------
+    response : {"binary", "count", "real"}
+        What responses are: 0 or 1, integers of at least 0, or any numbers.
+    likelihood : str
+        The compiled kernels' name of the link, where they have it.
 
     Parameters
     ----------
@@ -63,6 +80,15 @@ class GeneralizedLinearModel(Model):
 
     likelihood: ClassVar[str]
     has_dispersion: ClassVar[bool] = False
+    response: ClassVar[str] = "real"
+    gradient_sum: ClassVar[str | None] = "numpy"
+    has_quadrature: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.response == "binary" and cls.site_sum is None:
+            # Sites of any binary likelihood follow from its evidence.
+            cls.site_sum = "evidence"
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -120,30 +146,6 @@ class GeneralizedLinearModel(Model):
         extra = ("intercept",) * self.fit_intercept + ("noise_variance",) * self.has_dispersion
         return (*weights, *extra)
 
-    def log_prior(self, theta: npt.ArrayLike) -> FloatArray:
-        """Return the log prior density, (...,) for (..., n)."""
-        values = check_float_array("theta", theta, finite=False)
-        scaled = values / self.prior_scale
-        constant = 0.5 * np.log(2.0 * np.pi) + np.log(self.prior_scale)
-        return np.asarray(-0.5 * np.sum(scaled**2, axis=-1) - self.n_params * constant)
-
-    def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
-        """Return the gradient of the log prior at one theta (n,)."""
-        return -theta / self.prior_scale**2
-
-    def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the gradient of E_q[log prior] in loc and raw_scale, in closed form."""
-        variance = self.prior_scale**2
-        return -loc / variance, -softplus(raw_scale) * sigmoid(raw_scale) / variance
-
-    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
-        """Return the prior's mean and standard deviation of each parameter, two (n,) arrays."""
-        return np.zeros(self.n_params), np.full(self.n_params, self.prior_scale)
-
-    def default_start(self) -> tuple[FloatArray, FloatArray]:
-        """Return loc = 0 and raw_scale = -6, the paper's start for Adult."""
-        return np.zeros(self.n_params), np.full(self.n_params, _START_RAW_SCALE)
-
     @cached_property
     def second_moments(self) -> FloatArray:
         """Public E[x_j**2] of every weight's feature, the constant's included, shape (n_coef,)."""
@@ -161,7 +163,7 @@ class GeneralizedLinearModel(Model):
     def expected_information(self) -> FloatArray:
         """Return what one record is expected to say about the weights, (n_coef, n_coef), at weights from the prior."""
         spread = self.prior_scale**2 * np.trace(self.design_moments)
-        curvature = self._expected_curvature(np.zeros(self.n_params), np.asarray(spread))
+        curvature = self.expected_curvature(np.zeros(self.n_params), np.asarray(spread))
         return np.asarray(curvature * self.design_moments)
 
     def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
@@ -171,7 +173,36 @@ class GeneralizedLinearModel(Model):
         predictor's.
         """
         spread = self.predictor_variance(loc, scale)
-        return np.asarray(self._expected_curvature(loc, spread)[..., None] * self.second_moments)
+        return np.asarray(self.expected_curvature(loc, spread)[..., None] * self.second_moments)
+
+    @property
+    def site_prior_loc(self) -> FloatArray:
+        """Prior mean of q's one block, (1, n_coef)."""
+        return np.zeros((1, self.n_coef))
+
+    @property
+    def block_scale(self) -> float:
+        """Nothing is drawn around the prior's mean: there is one block."""
+        return 0.0
+
+    @property
+    def isotropic(self) -> bool:
+        """Whether precisions are multiples of the identity: they are not."""
+        return False
+
+    def expected_site_precision(self, n_records: int) -> FloatArray:
+        """Return the posterior precision that the model expects before any record is seen, (1, n_coef, n_coef)."""
+        prior = np.eye(self.n_coef) / self.prior_scale**2
+        return np.asarray((prior + n_records * np.diag(self.information(np.zeros(self.n_coef))))[None])
+
+    def typical_site_norm(self, block_weight: float, quantile: float, size: int, rng: np.random.Generator) -> float:
+        """Return a quantile of the norm of centred contributions of `size` records that the model expects."""
+        norms = []
+        for theta in self.sample_prior(_REFERENCE_THETAS, rng):
+            records, _ = self.reference_records(theta, size // _REFERENCE_THETAS, rng)
+            first, second = self.record_derivatives(records, theta)
+            norms.append(np.sum(first**2, axis=1) + (block_weight * np.sum(second, axis=1)) ** 2)
+        return float(np.sqrt(np.quantile(np.concatenate(norms), quantile)))
 
     def predictor_variance(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
         """Return E[(x' w)**2] under the public second moments, (...,) for loc (..., n)."""
@@ -201,7 +232,7 @@ class GeneralizedLinearModel(Model):
         Features are normal, with the public moments.
         """
         design = self.reference_design(size, rng)
-        records = (design, self._draw_response(design @ loc[: self.n_coef], self.constrain(loc), rng))
+        records = (design, self.draw_response(design @ loc[: self.n_coef], self.constrain(loc), rng))
         return records, np.full(size, 1.0 / size)
 
     def record_derivatives(
@@ -209,16 +240,57 @@ class GeneralizedLinearModel(Model):
     ) -> tuple[FloatArray, FloatArray]:
         """Return both derivatives of -log p(record | theta) in each parameter at loc, two (records, n) arrays."""
         design, response = records
-        first, second = self._loss_slopes(design @ loc[: self.n_coef], response, loc)
+        first, second = self.loss_slopes(design @ loc[: self.n_coef], response, loc)
         return design * first[:, None], np.square(design) * second[:, None]
 
-    def _expected_curvature(self, loc: FloatArray, spread: FloatArray) -> FloatArray:
-        """Return E[-f''] for a linear predictor of variance `spread`, to about 10% at moderate sizes."""
-        raise TypeError(f"{type(self).__name__} has no expected information")
+    def record_gradients(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> FloatArray:
+        """Return the gradients of -log p(record | theta) in theta, (B, n): each row computed by itself."""
+        design = self._design(features)
+        return design * self.loss_slopes(_by_row(design, theta), response, theta)[0][:, None]
 
-    def _loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return -f'(eta) and -f''(eta)."""
-        raise TypeError(f"{type(self).__name__} has no likelihood slopes")
+    def expected_record_gradients(
+        self, features: FloatArray, response: FloatArray, q: tuple[FloatArray, FloatArray], rule: tuple[FloatArray, ...]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return E_q of the gradients of -log p(record | theta), and of its Hessian's diagonals, two (B, n) arrays.
+
+        Parameters
+        ----------
+        features, response : (B, n_features), (B,) float64
+        q : (loc, scale), each (n,)
+        rule : (nodes, weights), each (m,)
+            E f(Z) = sum(weights * f(nodes)), Z standard normal: for the linear predictor, which is normal under q.
+        """
+        (loc, scale), (nodes, weights) = q, rule
+        design = self._design(features)
+        spread = np.sqrt(_by_row(np.square(design), np.square(scale)))
+        first, second = np.zeros((2, design.shape[0]))
+        for node, weight in zip(nodes, weights, strict=True):
+            slopes = self.loss_slopes(_by_row(design, loc) + spread * node, response, loc)
+            first, second = first + weight * slopes[0], second + weight * slopes[1]
+        return design * first[:, None], np.square(design) * second[:, None]
+
+    def _design(self, features: FloatArray) -> FloatArray:
+        """Return the features with the constant's column, where there is one, (B, n_coef)."""
+        return np.hstack((features, np.ones((features.shape[0], 1)))) if self.fit_intercept else features
+
+    def invalid_records(self, values: FloatArray) -> str | None:
+        """Return what responses must be when some of `values` are not that."""
+        if self.response == "binary" and not np.all((values == 0.0) | (values == 1.0)):
+            return "0 and 1 only"
+        if self.response == "count" and not np.all((values >= 0.0) & (values == np.floor(values))):
+            return "counts (integers of at least 0)"
+        return None
+
+    def expected_curvature(self, loc: FloatArray, spread: FloatArray) -> FloatArray:
+        """Return E[-f''] for a linear predictor of variance `spread`, to about 10% at moderate sizes.
+
+        f(eta) = log p(y | eta); the expectation is over eta ~ N(0, spread) and the response given it.
+        """
+        raise TypeError(f"{type(self).__name__} must define expected_curvature: it has no expected information")
+
+    def loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return -f'(eta) and -f''(eta), f(eta) = log p(response | eta), elementwise; `loc` holds all parameters."""
+        raise TypeError(f"{type(self).__name__} must define loss_slopes")
 
     def linear_predictor(self, theta: npt.ArrayLike, X: npt.ArrayLike) -> FloatArray:
         """Return eta = X w + intercept, shape (..., n_points) for theta (..., n) and X (n_points, n_features)."""
@@ -231,11 +303,7 @@ class GeneralizedLinearModel(Model):
 
     def predict_mean(self, theta: npt.ArrayLike, X: npt.ArrayLike) -> FloatArray:
         """Return E[y | theta, x] for unconstrained theta (..., n): shape (..., n_points)."""
-        return self._inverse_link(self.linear_predictor(theta, X))
-
-    def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
-        """Draw constrained parameters from the prior, (size, n)."""
-        return np.random.default_rng(rng).normal(0.0, self.prior_scale, (check_integer("size", size, 0), self.n_params))
+        return self.inverse_link(self.linear_predictor(theta, X))
 
     def simulate_features(
         self, n_records: int, rng: np.random.Generator | int, second_moments: npt.ArrayLike = 1.0
@@ -259,17 +327,23 @@ class GeneralizedLinearModel(Model):
     def simulate(self, params: npt.ArrayLike, X: npt.ArrayLike, rng: np.random.Generator | int) -> FloatArray:
         """Draw responses (n_points,) given constrained parameters (n,) and features (n_points, n_features)."""
         values = check_float_array("params", params, (self.n_params,))
-        return self._draw_response(self.linear_predictor(values, X), values, np.random.default_rng(rng))
+        return self.draw_response(self.linear_predictor(values, X), values, np.random.default_rng(rng))
 
-    def _draw_response(self, eta: FloatArray, params: FloatArray, generator: np.random.Generator) -> FloatArray:
-        return (generator.random(eta.shape) < self._inverse_link(eta)).astype(np.float64)
+    def draw_response(self, eta: FloatArray, params: FloatArray, generator: np.random.Generator) -> FloatArray:
+        """Draw responses given the linear predictor and constrained parameters; zeros and ones unless overridden."""
+        return (generator.random(eta.shape) < self.inverse_link(eta)).astype(np.float64)
 
-    def _inverse_link(self, eta: FloatArray) -> FloatArray:
-        raise TypeError(f"{type(self).__name__} defines no inverse link")
+    def inverse_link(self, eta: FloatArray) -> FloatArray:
+        """Return E[y | eta], elementwise."""
+        raise TypeError(f"{type(self).__name__} must define inverse_link")
+
+    def log_density(self, eta: FloatArray, response: FloatArray) -> FloatArray:
+        """Return log p(response | eta), elementwise, for a model without a noise variance."""
+        raise TypeError(f"{type(self).__name__} must define log_density")
 
     def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         """Return log p(y_i | theta, x_i), shape (..., n_points)."""
-        raise TypeError(f"{type(self).__name__} defines no log likelihood")
+        return self.log_density(self.linear_predictor(theta, X), np.asarray(y, dtype=np.float64))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON values."""
@@ -297,21 +371,26 @@ class LogisticRegression(GeneralizedLinearModel):
     """
 
     likelihood: ClassVar[str] = "logistic"
+    response: ClassVar[str] = "binary"
+    gradient_sum: ClassVar[str | None] = "glm"
+    site_sum: ClassVar[str | None] = "binary"
 
-    def _expected_curvature(self, loc: FloatArray, spread: FloatArray) -> FloatArray:
+    def expected_curvature(self, loc: FloatArray, spread: FloatArray) -> FloatArray:
+        """Return E[-f''] for a linear predictor of variance `spread`."""
         return np.asarray(0.25 / np.sqrt(1.0 + np.pi * spread / 8.0))
 
-    def _loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return -f'(eta) and -f''(eta)."""
         probability = sigmoid(eta)
         return probability - response, probability * sigmoid(-eta)
 
-    def _inverse_link(self, eta: FloatArray) -> FloatArray:
+    def inverse_link(self, eta: FloatArray) -> FloatArray:
+        """Return E[y | eta]."""
         return sigmoid(eta)
 
-    def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
-        """Return log p(y_i | theta, x_i) for y in {0, 1}, shape (..., n_points)."""
-        sign = 2.0 * np.asarray(y, dtype=np.float64) - 1.0
-        return log_sigmoid(sign * self.linear_predictor(theta, X))
+    def log_density(self, eta: FloatArray, response: FloatArray) -> FloatArray:
+        """Return log p(response | eta) for responses 0 and 1."""
+        return log_sigmoid((2.0 * response - 1.0) * eta)
 
 
 @dataclass(frozen=True)
@@ -319,23 +398,28 @@ class ProbitRegression(GeneralizedLinearModel):
     """Bernoulli responses with the probit link: P(y = 1) = Phi(x' w)."""
 
     likelihood: ClassVar[str] = "probit"
+    response: ClassVar[str] = "binary"
+    gradient_sum: ClassVar[str | None] = "glm"
+    site_sum: ClassVar[str | None] = "binary"
 
-    def _expected_curvature(self, loc: FloatArray, spread: FloatArray) -> FloatArray:
+    def expected_curvature(self, loc: FloatArray, spread: FloatArray) -> FloatArray:
+        """Return E[-f''] for a linear predictor of variance `spread`."""
         return np.asarray(2.0 / (np.pi * np.sqrt(1.0 + spread)))
 
-    def _loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return -f'(eta) and -f''(eta)."""
         sign = 2.0 * response - 1.0
         t = sign * eta
         ratio = np.exp(-0.5 * t**2 - 0.5 * np.log(2.0 * np.pi) - special.log_ndtr(t))
         return -sign * ratio, ratio * (t + ratio)
 
-    def _inverse_link(self, eta: FloatArray) -> FloatArray:
+    def inverse_link(self, eta: FloatArray) -> FloatArray:
+        """Return E[y | eta]."""
         return np.asarray(special.ndtr(eta))
 
-    def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
-        """Return log p(y_i | theta, x_i) for y in {0, 1}, shape (..., n_points)."""
-        sign = 2.0 * np.asarray(y, dtype=np.float64) - 1.0
-        return np.asarray(special.log_ndtr(sign * self.linear_predictor(theta, X)))
+    def log_density(self, eta: FloatArray, response: FloatArray) -> FloatArray:
+        """Return log p(response | eta) for responses 0 and 1."""
+        return np.asarray(special.log_ndtr((2.0 * response - 1.0) * eta))
 
 
 @dataclass(frozen=True)
@@ -343,24 +427,28 @@ class PoissonRegression(GeneralizedLinearModel):
     """Poisson counts with the log link: E[y] = exp(x' w)."""
 
     likelihood: ClassVar[str] = "poisson"
+    response: ClassVar[str] = "count"
+    gradient_sum: ClassVar[str | None] = "glm"
 
-    def _expected_curvature(self, loc: FloatArray, spread: FloatArray) -> FloatArray:
+    def expected_curvature(self, loc: FloatArray, spread: FloatArray) -> FloatArray:
+        """Return E[-f''] for a linear predictor of variance `spread`."""
         return np.asarray(np.minimum(np.exp(np.minimum(0.5 * spread, 20.0)), 1e6))
 
-    def _loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def loss_slopes(self, eta: FloatArray, response: FloatArray, loc: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return -f'(eta) and -f''(eta)."""
         rate = np.exp(np.minimum(eta, 138.0))
         return rate - response, rate
 
-    def _inverse_link(self, eta: FloatArray) -> FloatArray:
+    def inverse_link(self, eta: FloatArray) -> FloatArray:
+        """Return E[y | eta]."""
         return np.asarray(np.exp(eta))
 
-    def _draw_response(self, eta: FloatArray, params: FloatArray, generator: np.random.Generator) -> FloatArray:
+    def draw_response(self, eta: FloatArray, params: FloatArray, generator: np.random.Generator) -> FloatArray:
+        """Draw responses given the linear predictor."""
         if eta.size and eta.max() > _LARGEST_LOG_RATE:
             raise ValueError(f"params must keep the linear predictor at most {_LARGEST_LOG_RATE:g}")
         return generator.poisson(np.exp(eta)).astype(np.float64)
 
-    def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
-        """Return log p(y_i | theta, x_i) for counts y, shape (..., n_points)."""
-        counts = np.asarray(y, dtype=np.float64)
-        eta = self.linear_predictor(theta, X)
-        return np.asarray(counts * eta - np.exp(eta) - special.gammaln(counts + 1.0))
+    def log_density(self, eta: FloatArray, response: FloatArray) -> FloatArray:
+        """Return log p(response | eta) for counts."""
+        return np.asarray(response * eta - np.exp(eta) - special.gammaln(response + 1.0))

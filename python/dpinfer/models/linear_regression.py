@@ -61,6 +61,8 @@ class LinearRegression(GeneralizedLinearModel):
     variance_rate: float = 0.5
 
     likelihood: ClassVar[str] = "gaussian"
+    gradient_sum: ClassVar[str | None] = "glm"
+    natural_steps: ClassVar[bool] = True
     pivotal: ClassVar[bool] = True  # scaled by the information, gradients have the same distribution at every theta
     has_dispersion: ClassVar[bool] = True
 
@@ -250,7 +252,8 @@ class LinearRegression(GeneralizedLinearModel):
             loc, precision, self.variance_shape + 0.5 * points.shape[0], self.variance_rate + 0.5 * excess
         )
 
-    def _draw_response(self, eta: FloatArray, params: FloatArray, generator: np.random.Generator) -> FloatArray:
+    def draw_response(self, eta: FloatArray, params: FloatArray, generator: np.random.Generator) -> FloatArray:
+        """Draw responses given the linear predictor."""
         variance = check_interval("params[-1]", params[-1], 0.0, low_open=False)
         return np.asarray(eta + np.sqrt(variance) * generator.standard_normal(eta.shape))
 
@@ -259,7 +262,8 @@ class LinearRegression(GeneralizedLinearModel):
         loc = np.append(np.ones(self.n_coef), -4.0)
         return loc, np.full(self.n_params, _START_RAW_SCALE)
 
-    def _inverse_link(self, eta: FloatArray) -> FloatArray:
+    def inverse_link(self, eta: FloatArray) -> FloatArray:
+        """Return E[y | eta]."""
         return eta
 
     def log_likelihood(self, theta: npt.ArrayLike, X: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:

@@ -1,7 +1,7 @@
 """From the plain data in a release back to a model."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from dpinfer.models.base import Model
 from dpinfer.models.bayesian_neural_network import BayesianNeuralNetwork
@@ -10,7 +10,7 @@ from dpinfer.models.gaussian_mixture import GaussianMixture
 from dpinfer.models.glm import LogisticRegression, PoissonRegression, ProbitRegression
 from dpinfer.models.linear_regression import LinearRegression
 
-__all__ = ["model_from_dict"]
+__all__ = ["model_from_dict", "register_model"]
 
 _KINDS: dict[str, type[Model]] = {
     kind.__name__: kind
@@ -27,6 +27,42 @@ _KINDS: dict[str, type[Model]] = {
         ProbitRegression,
     )
 }
+
+
+_Kind = TypeVar("_Kind", bound=type[Model])
+
+
+def register_model(kind: _Kind) -> _Kind:
+    """Make a model of your own known by its class name, so that its releases can be loaded; a class decorator.
+
+    Parameters
+    ----------
+    kind : type
+        Its constructor takes what ``to_dict`` returns, less "kind".
+
+    Raises
+    ------
+    TypeError
+        If it is not a subclass of Model.
+    ValueError
+        If the library has a model of that name.
+
+    Examples
+    --------
+    >>> from dpinfer.models import LogisticRegression
+    >>> @register_model
+    ... class MyRegression(LogisticRegression):
+    ...     pass
+    >>> type(model_from_dict(MyRegression(2).to_dict())).__name__
+    'MyRegression'
+    """
+    if not isinstance(kind, type) or not issubclass(kind, Model):
+        raise TypeError(f"kind must be a subclass of Model, got {kind!r}")
+    known = _KINDS.get(kind.__name__)
+    if known is not None and known.__module__.startswith("dpinfer."):
+        raise ValueError(f"kind must have another name: {kind.__name__!r} is the library's")
+    _KINDS[kind.__name__] = kind
+    return kind
 
 
 def model_from_dict(spec: Mapping[str, Any]) -> Model:

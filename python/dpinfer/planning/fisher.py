@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from dpinfer.inference.scales.fisher import VARIANCE_TOLERANCE, WHOLE_TRACE
 from dpinfer.inference.scales.posteriors import fisher_burn_in
-from dpinfer.mechanism import FisherScaling, largest_natural_rate
 from dpinfer.models import LinearRegression, Model, expected_gradients
 from dpinfer.planning.recursion import inflated_noise, window_moments
+from dpinfer.recipes import FisherScaling, natural_scaling
 
 __all__ = ["Prediction", "predict_tied"]
 
@@ -103,10 +103,7 @@ def predict_tied(
     In units of 1 / sqrt(N I) all parameters follow ``x' = x - r_t (c x + q eta)``, ``q = sigma C / (kappa sqrt(N))``;
     docs/derivations/planner.md.
     """
-    natural = largest_natural_rate(
-        n_steps, model.n_params, noise_multiplier * max_grad_norm / (sample_rate * n_records)
-    )
-    scaling = FisherScaling(model, n_records, sample_rate, n_steps, largest_rate=natural)
+    scaling = natural_scaling(model, n_records, sample_rate, n_steps, noise_multiplier * max_grad_norm)
     rates = np.array([scaling.rate(step) for step in range(n_steps)])
     first = math.floor(fisher_burn_in(model) * n_steps)
     subsampling = (1.0 - sample_rate) * sample_rate * n_records / (noise_multiplier * max_grad_norm) ** 2

@@ -14,9 +14,7 @@ from dpinfer._validate import check_choice, check_float_array, check_integer, ch
 from dpinfer.accounting import PrivacyPlan, plan_privacy
 from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.inference.request import has_model_hessian
-from dpinfer.mechanism import FisherScaling
 from dpinfer.models import (
-    ConjugateModel,
     InformedModel,
     LinearRegression,
     LogisticRegression,
@@ -28,6 +26,7 @@ from dpinfer.planning.features import PILOT_RECORDS, pilot_design
 from dpinfer.planning.fisher import Prediction, predict_tied
 from dpinfer.planning.result import InferencePlan, PlanGrid
 from dpinfer.planning.simulated import PlainRun, predict_simulated
+from dpinfer.recipes import FisherScaling, default_recipe
 
 __all__ = ["plan_inference", "widening_grid"]
 
@@ -43,7 +42,6 @@ _PRIORS = ("weak", "model")
 _LARGEST_CONTRACTION = 0.5
 _LEAST_COVERAGE = 0.88
 _COVERAGE_SLACK = 0.03
-_RAW_SCALE = {"glm": 550.0, "conjugate": 100.0}
 _CLIP_QUANTILE = 0.985
 _SEED = 20_261_121
 _TRIAL = {"n_samples": 60, "n_warmup": 40, "check_convergence": False}
@@ -154,7 +152,7 @@ def plan_inference(
     caution_of_delta(target_delta, n_records)
     check_choice("recipe", recipe, RECIPES)
     if recipe == "auto":
-        recipe = "tied" if isinstance(model, (ConjugateModel, LinearRegression)) else "plain"
+        recipe = default_recipe(model)
     n_simulations = check_integer("n_simulations", n_simulations, 1, 1000)
     seed = check_integer("seed", seed, 0)
     if learning_rate_factor is not None:
@@ -316,7 +314,7 @@ def _clipping_norm(model: Model, recipe: str, features: FloatArray | None) -> fl
         if features is None:
             records, weights = informed.reference_records(theta, PILOT_RECORDS, rng)
         else:
-            response = informed._draw_response(features @ theta[: features.shape[1]], informed.constrain(theta), rng)
+            response = informed.draw_response(features @ theta[: features.shape[1]], informed.constrain(theta), rng)
             records, weights = (features, response), np.full(features.shape[0], 1.0 / features.shape[0])
         norm = np.linalg.norm(informed.record_derivatives(records, theta)[0], axis=1)
         norms.append(np.quantile(norm, _CLIP_QUANTILE, weights=weights, method="inverted_cdf"))
@@ -391,7 +389,7 @@ def _drift(
             scale_up=n_records / features.shape[0],
             prior_precision=model.prior_scale**-2.0,
             max_grad_norm=max_grad_norm,
-            raw_grad_scale=_RAW_SCALE["glm"],
+            raw_grad_scale=model.published_raw_scale,
         )
     if information is None:
         about = np.maximum(informed.information(theta), 1e-12)
@@ -422,8 +420,7 @@ def _simulated(
 ) -> _Choice:
     """Return the run and its prediction, with the best of several learning rates and priors where none is given."""
     n = model.n_params
-    raw = _RAW_SCALE["conjugate" if isinstance(model, ConjugateModel) else "glm"]
-    grad_scale = np.repeat([1.0, raw], n)
+    grad_scale = np.repeat([1.0, model.published_raw_scale], n)
     heuristic = grad_scale / (privacy.noise_multiplier * max_grad_norm * math.sqrt(privacy.n_steps))
     factors: tuple[float, ...] = (1.0 if factor is None else factor,)
     if recipe == "plain" and factor is None:

@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_integer, check_interval
-from dpinfer.accounting import plan_privacy
+from dpinfer.accounting import PrivacyPlan, plan_privacy
 from dpinfer.baselines import RegressionPrior
 from dpinfer.inference.posterior.theta import IndependentTheta
 from dpinfer.inference.scales.fisher import FisherRun
 from dpinfer.inference.scales.posteriors import fisher_burn_in
-from dpinfer.mechanism import FisherScaling, largest_natural_rate
 from dpinfer.models import (
     BetaBernoulli,
     BetaBinomial,
@@ -25,6 +24,7 @@ from dpinfer.models import (
     LogisticRegression,
     default_max_grad_norm,
 )
+from dpinfer.recipes import FisherScaling, GradientArguments, choose_gradient_run, default_recipe, natural_scaling
 from dpinfer.studies.baseline_runs import (
     SimulatedConjugate,
     SimulatedRegression,
@@ -32,7 +32,15 @@ from dpinfer.studies.baseline_runs import (
     gibbs_ss_noisy_chunk,
 )
 from dpinfer.studies.posteriors import by_coordinate, chunk_result, each, plug_in, tied
-from dpinfer.studies.simulation import RunData, RunReleases, Settings, StudyModel, simulate_data, simulate_releases
+from dpinfer.studies.simulation import (
+    N_NODES,
+    RunData,
+    RunReleases,
+    Settings,
+    StudyModel,
+    simulate_data,
+    simulate_releases,
+)
 from dpinfer.studies.study import ChunkResult
 
 __all__ = ["SimulationStudy", "find"]
@@ -43,16 +51,8 @@ DELTA = 1e-5
 METHODS = ("exact", "laplace", "naive", "averaged", "dpvim", "bernstein-sheldon", "gibbs-ss-noisy")
 RECIPES = ("tied", "aligned", "plain", "paper", "dpvim")
 _FISHER_RECIPES = ("tied", "aligned")
-_MECHANISM_OPTIONS = {
-    "n_steps",
-    "sample_rate",
-    "max_grad_norm",
-    "raw_ratio",
-    "excursion",
-    "largest_rate",
-    "decay",
-    "tolerance",
-}
+_SCALING_OPTIONS = ("excursion", "largest_rate", "decay", "tolerance")
+_MECHANISM_OPTIONS = {"n_steps", "sample_rate", "max_grad_norm", "raw_ratio", *_SCALING_OPTIONS}
 _OPTIONS = _MECHANISM_OPTIONS | {
     "n_records",
     "burn_in",
@@ -66,9 +66,8 @@ _AVERAGED_BURN_IN = 0.5
 
 
 @cache
-def _noise_multiplier(epsilon: float, sample_rate: float, n_steps: int) -> float:
-    plan = plan_privacy(target_epsilon=epsilon, target_delta=DELTA, sample_rate=sample_rate, n_steps=n_steps)
-    return plan.noise_multiplier
+def _plan(epsilon: float, sample_rate: float, n_steps: int) -> PrivacyPlan:
+    return plan_privacy(target_epsilon=epsilon, target_delta=DELTA, sample_rate=sample_rate, n_steps=n_steps)
 
 
 @dataclass(frozen=True)
@@ -159,8 +158,7 @@ class SimulationStudy:
         n_records = check_integer("n_records", options.get("n_records", 5000), 1)
         if method in ("bernstein-sheldon", "gibbs-ss-noisy"):
             return self._baseline(first, count, method, epsilon, seed, n_records, n_draws, n_threads, options)
-        default = "plain" if isinstance(self.model, LogisticRegression) else "tied"
-        default = "dpvim" if method == "dpvim" else default
+        default = "dpvim" if method == "dpvim" else default_recipe(self.model)
         recipe = check_choice("recipe", default if recipe is None else recipe, RECIPES)
         if method == "laplace" and recipe in _FISHER_RECIPES:
             raise ValueError(
@@ -218,68 +216,53 @@ class SimulationStudy:
     ) -> tuple[Settings, FisherRun | None]:
         rate = check_interval("sample_rate", options.get("sample_rate", 0.1), 0.0, 1.0, high_open=False)
         steps = check_integer("n_steps", options.get("n_steps", 2500 if recipe in _FISHER_RECIPES else 10_000), 2)
-        noise = _noise_multiplier(epsilon, rate, steps)
-        n = model.n_params
-        if recipe in _FISHER_RECIPES:
-            aligned = recipe == "aligned"
-            ratio = check_interval("raw_ratio", options.get("raw_ratio", FisherScaling.raw_ratio), 0.0)
-            ratio = 0.0 if aligned else ratio
-            norm = options.get("max_grad_norm", self.default_max_grad_norm(ratio))
-            norm = check_interval("max_grad_norm", norm, 0.0)
-            natural = largest_natural_rate(steps, n, noise * norm / (rate * n_records))
-            scaling = FisherScaling(
-                model,
-                n_records,
-                rate,
-                steps,
-                raw_ratio=ratio or FisherScaling.raw_ratio,
-                largest_rate=options.get("largest_rate", natural),
-                decay=options.get("decay", FisherScaling.decay),
-                tolerance=options.get("tolerance", FisherScaling.tolerance),
-                excursion=options.get("excursion", FisherScaling.excursion),
-            )
-            settings = Settings(
-                n_steps=steps,
-                n_records=n_records,
-                sample_rate=rate,
-                noise_multiplier=noise,
-                max_grad_norm=norm,
-                kind="aligned" if aligned else "quadrature",
-                n_draws=1,
-                per_example=False,
-                fisher=True,
-                raw_ratio=ratio,
-                excursion=scaling.excursion,
-                grad_scale=np.ones(2 * n),
-                learning_rate=np.ones(2 * n),
-                schedule=np.array([scaling.rate(step) for step in range(steps)]),
-                start=scaling.start(),
-            )
-            fisher = FisherRun(model, n_records, rate, noise, settings.max_grad_norm, ratio, scaling.tolerance)
-            return settings, fisher
-        paper = self.published
+        plan = _plan(epsilon, rate, steps)
+        tied = recipe in _FISHER_RECIPES
+        asked = self._tied(model, recipe, plan, n_records, options) if tied else self._published(recipe, plan, options)
+        run = choose_gradient_run(model, plan, n_records, asked)
+        chosen = run.settings
+        if chosen.raw_ratio is None or chosen.tolerance is None:
+            return Settings.of(run), None
+        noise, norm = plan.noise_multiplier, run.max_grad_norm
+        return Settings.of(run), FisherRun(model, n_records, rate, noise, norm, chosen.raw_ratio, chosen.tolerance)
+
+    def _tied(
+        self, model: StudyModel, recipe: str, plan: PrivacyPlan, n_records: int, options: dict[str, Any]
+    ) -> GradientArguments:
+        """Return the library's own settings, less what the options change."""
+        aligned = recipe == "aligned"
+        ratio = check_interval("raw_ratio", options.get("raw_ratio", FisherScaling.raw_ratio), 0.0)
+        norm = options.get("max_grad_norm", self.default_max_grad_norm(0.0 if aligned else ratio))
+        norm = check_interval("max_grad_norm", norm, 0.0)
+        given = {name: options[name] for name in _SCALING_OPTIONS if name in options}
+        scaling = natural_scaling(
+            model,
+            n_records,
+            plan.sample_rate,
+            plan.n_steps,
+            plan.noise_multiplier * norm,
+            **({"raw_ratio": ratio} | given),
+        )
+        gradient = "aligned" if aligned else "reparameterised"
+        return GradientArguments(max_grad_norm=norm, grad_scale=scaling, gradient=gradient, n_nodes=N_NODES)
+
+    def _published(self, recipe: str, plan: PrivacyPlan, options: dict[str, Any]) -> GradientArguments:
+        """Return the settings of the NA-DPVI paper."""
+        paper, n = self.published, self.published_model.n_params
         norm = check_interval("max_grad_norm", options.get("max_grad_norm", paper.max_grad_norm), 0.0)
         # Aligned gradients have no raw_scale gradient to precondition: it is derived from that of loc.
         grad_scale = np.repeat([1.0, 1.0 if recipe == "dpvim" else paper.raw_grad_scale], n)
         factors = np.concatenate((np.resize(paper.loc_rate, n), np.full(n, paper.raw_rate)))
-        settings = Settings(
-            n_steps=steps,
-            n_records=n_records,
-            sample_rate=rate,
-            noise_multiplier=noise,
+        return GradientArguments(
+            recipe="paper" if recipe == "paper" else "plain",
             max_grad_norm=norm,
-            kind={"paper": "draws", "plain": "quadrature", "dpvim": "aligned"}[recipe],
-            n_draws=10,
-            per_example=recipe != "plain",
-            fisher=False,
-            raw_ratio=1.0,
-            excursion=1.0,
             grad_scale=grad_scale,
-            learning_rate=factors * grad_scale / (np.sqrt(steps * 2 * n) * noise * norm),
-            schedule=np.ones(steps),
-            start=np.concatenate((np.resize(paper.loc, n), np.full(n, paper.raw_scale))),
+            learning_rate=factors * grad_scale / (np.sqrt(plan.n_steps * 2 * n) * plan.noise_multiplier * norm),
+            loss="split" if recipe == "plain" else "per_example",
+            gradient="aligned" if recipe == "dpvim" else "reparameterised",
+            n_nodes=N_NODES,
+            start=(np.resize(paper.loc, n), np.full(n, paper.raw_scale)),
         )
-        return settings, None
 
     def _baseline(
         self,

@@ -17,17 +17,19 @@ from dpinfer.models import (
     LinearRegression,
 )
 from dpinfer.models.bijectors import softplus, softplus_inverse
+from dpinfer.recipes import GradientRun
 from dpinfer.studies import _native
 from dpinfer.studies.random_streams import run_generator
 
-__all__ = ["N_BLOCKS", "RunData", "RunReleases", "Settings", "simulate_data", "simulate_releases"]
+__all__ = ["N_BLOCKS", "N_NODES", "RunData", "RunReleases", "Settings", "simulate_data", "simulate_releases"]
 
 FloatArray = npt.NDArray[np.float64]
 StudyModel = ConjugateModel | GeneralizedLinearModel
 
 N_BLOCKS = 100
 _DATA, _KEYS = 0, 1
-_NODES = 16
+# Of the Gauss-Hermite rules of a study.
+N_NODES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +79,39 @@ class Settings:
     learning_rate: FloatArray
     schedule: FloatArray
     start: FloatArray
+
+    @classmethod
+    def of(cls, run: GradientRun) -> "Settings":
+        """Return the settings of a run as the engine takes them: the same recipe that :func:`dpinfer.run_dpvi` runs by.
+
+        Raises
+        ------
+        ValueError
+            If the preconditioner or the rates are functions of the caller's, which the engine cannot call.
+        """
+        if run.own_functions:
+            raise ValueError("grad_scale and learning_rate must not be functions in a study")
+        chosen, plan, fisher = run.settings, run.plan, run.fisher
+        ones = np.ones(2 * run.model.n_params)
+        beta = ones if fisher is not None else run.policy.grad_scale(0, run.start)
+        kinds = {"quadrature": "quadrature", "monte_carlo": "draws"}
+        return cls(
+            n_steps=plan.n_steps,
+            n_records=run.n_records,
+            sample_rate=plan.sample_rate,
+            noise_multiplier=plan.noise_multiplier,
+            max_grad_norm=run.max_grad_norm,
+            kind="aligned" if chosen.gradient == "aligned" else kinds[chosen.expectation],
+            n_draws=chosen.n_draws,
+            per_example=chosen.loss == "per_example",
+            fisher=fisher is not None,
+            raw_ratio=1.0 if chosen.raw_ratio is None else chosen.raw_ratio,
+            excursion=1.0 if fisher is None else fisher.excursion,
+            grad_scale=beta,
+            learning_rate=ones if fisher is not None else run.policy.learning_rate(0, run.start, beta),
+            schedule=np.array([1.0 if fisher is None else fisher.rate(step) for step in range(plan.n_steps)]),
+            start=run.start,
+        )
 
     @property
     def boundaries(self) -> npt.NDArray[np.int64]:
@@ -240,17 +275,43 @@ def simulate_releases(
     -------
     RunReleases
     """
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-    count = data.truth.shape[0]
+    keys = [run_generator(seed, _KEYS, first + row).bytes(32) for row in range(data.truth.shape[0])]
+    runs = engine_runs(model, data, settings, keys, n_threads=n_threads)
+    return RunReleases(
+        settings,
+        runs["blocks"],
+        runs["side"],
+        runs["path"],
+        runs["reference"],
+        runs["final_params"],
+        runs["finite"],
+    )
+
+
+def engine_runs(
+    model: StudyModel,
+    data: RunData,
+    settings: Settings,
+    keys: list[bytes],
+    *,
+    n_threads: int,
+    keep_trace: bool = False,
+) -> dict[str, Any]:
+    """Run the compiled mechanism on every run's records, each with its key, and return what the engine does.
+
+    **Privacy.** Simulated records; whoever knows the keys knows the noise.
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(N_NODES)
     arguments: dict[str, Any] = {
         "settings": dict(vars(settings)),
         "boundaries": settings.boundaries,
         "nodes": nodes,
         "weights": weights / weights.sum(),
-        "keys": [run_generator(seed, _KEYS, first + row).bytes(32) for row in range(count)],
+        "keys": keys,
         "n_threads": n_threads,
-        "keep_trace": False,
+        "keep_trace": keep_trace,
     }
+    runs: dict[str, Any]
     if isinstance(model, GeneralizedLinearModel):
         runs = _native.simulate_glm(
             likelihood=model.likelihood,
@@ -263,25 +324,17 @@ def simulate_releases(
             second_moments=model.second_moments,
             **arguments,
         )
-    else:
-        family, prior, trials = _family(model)
-        runs = _native.simulate_conjugate(
-            family=family,
-            prior=prior,
-            n_trials=trials,
-            statistics=data.statistics,
-            counts=data.counts,
-            **arguments,
-        )
-    return RunReleases(
-        settings,
-        runs["blocks"],
-        runs["side"],
-        runs["path"],
-        runs["reference"],
-        runs["final_params"],
-        runs["finite"],
+        return runs
+    family, prior, trials = _family(model)
+    runs = _native.simulate_conjugate(
+        family=family,
+        prior=prior,
+        n_trials=trials,
+        statistics=data.statistics,
+        counts=data.counts,
+        **arguments,
     )
+    return runs
 
 
 def _family(model: ConjugateModel) -> tuple[str, FloatArray, float]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._records import as_record_array
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import (
     Adjacency,
@@ -20,15 +21,16 @@ from dpinfer.accounting import (
     PrivacyPlan,
     as_adjacency,
     calibrate_noise_multiplier,
-    charge_run,
     run_event,
 )
 from dpinfer.accounting.accountant import AccountantName, certify, check_stated_epsilon
 from dpinfer.accounting.calibration import MAX_NOISE_MULTIPLIER
-from dpinfer.accounting.ledger import check_account
 from dpinfer.errors import SchemaError
-from dpinfer.mechanism import OSRandomSource, RandomSource
+from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.counts import noisy_counts
+from dpinfer.mechanism.null_records import without_null_records
+from dpinfer.mechanism.private_run import ReleaseTerms
+from dpinfer.mechanism.run import RunControl, run_once
 from dpinfer.release import Part
 from dpinfer.release.guarantee import DERIVED, Guaranteed
 from dpinfer.release.parts import check_parts
@@ -300,45 +302,47 @@ def release_shares(
     """
     if not isinstance(table, (Table, UnreadTable)):
         raise TypeError(f"table must be a Table, got {type(table).__name__}")
-    if isinstance(table, Table) and (table.X.ndim != 2 or table.X.shape[1] != len(table.feature_names)):
-        raise ValueError(f"table.X must have {len(table.feature_names)} columns, those that its schema declares")
     multiplier = check_interval("noise_multiplier", noise_multiplier, 0.0, MAX_NOISE_MULTIPLIER, high_open=False)
     event = GaussianEvent(multiplier)
     relation = as_adjacency(adjacency)
     delta = check_interval("delta", delta, 0.0, 1.0)
-    if ledger is not None:
-        check_account(ledger)
-    source = OSRandomSource() if random_source is None else random_source
-    if not isinstance(source, RandomSource):
-        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
     check_parts("table.schema.parts", table.schema.parts, relation)
+    control = RunControl.checked(random_source=random_source, ledger=ledger)
     columns = _counted(table.schema)
     if not columns:
         raise SchemaError("table must have a categorical or binary column: there is nothing to count")
-    with charge_run(
-        ledger, event, adjacency=relation, mechanism="release_shares", secure=source.secure, delta=delta
-    ) as charge:
-        records = table.read() if isinstance(table, UnreadTable) else table
-        charge.begin()
-        counts, stddev = noisy_counts(
-            _labels(records, columns), len(columns), noise_multiplier=event.noise_multiplier, key=source.take_key()
-        )
-        named = {column.name: count for (column, _), count in zip(columns, counts, strict=True)}
-        leaks = table.schema.leaks if source.secure else (*table.schema.leaks, _INSECURE)
-        shared = table.schema.with_shares({name: _shares(count, stddev) for name, count in named.items()})
-        own = Part(SharesRelease._part_name, event, relation)
-        return SharesRelease(
-            schema=replace(shared, leaks=leaks, parts=(*shared.parts, own)),
-            noisy_counts=named,
-            count_stddev=stddev,
-            event=event,
-            delta=delta,
-            adjacency=relation,
-            secure=source.secure,
-            other_parts=table.schema.parts,
-            leaks=leaks,
-            settings={"ledger": charge.settings} if charge.settings else {},
-        )
+
+    def draw(features: FloatArray, key: bytes) -> tuple[list[npt.NDArray[np.int64]], float]:
+        labels = _labels(features, columns)
+        return noisy_counts(labels, len(columns), noise_multiplier=event.noise_multiplier, key=key)
+
+    terms = ReleaseTerms(event, relation, delta)
+    (counts, stddev), said = run_once(terms, "release_shares", control, lambda: _load(table, relation), draw)
+    named = {column.name: count for (column, _), count in zip(columns, counts, strict=True)}
+    leaks = table.schema.leaks if control.source.secure else (*table.schema.leaks, _INSECURE)
+    shared = table.schema.with_shares({name: _shares(count, stddev) for name, count in named.items()})
+    own = Part(SharesRelease._part_name, event, relation)
+    return SharesRelease(
+        schema=replace(shared, leaks=leaks, parts=(*shared.parts, own)),
+        noisy_counts=named,
+        count_stddev=stddev,
+        event=event,
+        delta=delta,
+        adjacency=relation,
+        secure=control.source.secure,
+        other_parts=table.schema.parts,
+        leaks=leaks,
+        settings=said,
+    )
+
+
+def _load(table: Table | UnreadTable, relation: Adjacency) -> FloatArray:
+    """Return the features of the records that are there."""
+    features = as_record_array("table.X", (table.read() if isinstance(table, UnreadTable) else table).X)
+    if features.ndim != 2 or features.shape[1] != len(table.feature_names):
+        raise ValueError(f"table.X must have {len(table.feature_names)} columns, those that its schema declares")
+    features, _ = without_null_records(relation, features, None)
+    return features
 
 
 def _counted(schema: Schema) -> list[tuple[BinaryColumn | CategoricalColumn, slice]]:
@@ -353,11 +357,11 @@ def _counted(schema: Schema) -> list[tuple[BinaryColumn | CategoricalColumn, sli
 
 
 def _labels(
-    table: Table, columns: list[tuple[BinaryColumn | CategoricalColumn, slice]]
+    features: FloatArray, columns: list[tuple[BinaryColumn | CategoricalColumn, slice]]
 ) -> Iterator[tuple[npt.NDArray[np.intp], int]]:
     """Yield the category of each record that has one: one at most, whatever is in X."""
     for column, own in columns:
-        marked = table.X[:, own] > 0.5
+        marked = features[:, own] > 0.5
         # What a record without any indicator has: "negative", the reference, or nothing.
         if isinstance(column, BinaryColumn):
             places, rest = [0], 1

@@ -9,6 +9,7 @@ from dpinfer.accounting import (
     GaussianEvent,
     NonPrivateEvent,
     PoissonSampled,
+    PureEvent,
     SampledWithoutReplacement,
     SelfComposed,
     event_from_dict,
@@ -18,6 +19,7 @@ GAUSSIAN = GaussianEvent(2.0)
 EVENTS = [
     GAUSSIAN,
     NonPrivateEvent(),
+    PureEvent(0.5, "replace_one"),
     PoissonSampled(0.25, GAUSSIAN),
     SampledWithoutReplacement(100, 7, GAUSSIAN),
     SelfComposed(PoissonSampled(0.25, GAUSSIAN), 12),

@@ -99,10 +99,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(plan, records, pa
 def test_nothing_is_computed_twice(plan, records, path, monkeypatch):
     with pytest.raises(Stopped):
         run(plan, records, checkpoint=every_step(path), progress=stop_after(11))
-    steps, step = [], dpvi._Run._step
-    monkeypatch.setattr(
-        dpvi._Run, "_step", lambda self, number, *rest: steps.append(number) or step(self, number, *rest)
-    )
+    steps, query = [], dpvi._Gradients.query
+    monkeypatch.setattr(dpvi._Gradients, "query", lambda self, step: steps.append(step) or query(self, step))
     run(plan, records, checkpoint=path)
     assert steps == list(range(11, STEPS))
 
@@ -190,13 +188,13 @@ def test_killed_between_any_two_steps_there_is_one_charge(plan, records, path, a
         if point == "token saved":
             patch.setattr(private_run, "charge_run", kill)
         elif point == "charged":
-            patch.setattr(dpvi, "check_records", kill)
+            patch.setattr(dpvi, "load_source", kill)
         elif point == "records checked":
-            patch.setattr(dpvi, "_session", kill)
+            patch.setattr(dpvi._Gradients, "start", kill)
         elif point == "bound":
             patch.setattr("dpinfer.accounting.charging.Charge.begin", kill)
         elif point == "begun":
-            patch.setattr(dpvi._Run, "trace", kill)
+            patch.setattr(dpvi._Gradients, "query", kill)
         else:
             patch.setattr("dpinfer.accounting.charging.Charge._finish", kill)
         patch.setattr("dpinfer.accounting.charging.Charge._cancel", lambda self, error: None)
@@ -341,7 +339,7 @@ def test_another_plan_or_version_is_refused(plan, records, path, monkeypatch):
     more = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.3, n_steps=STEPS + 1)
     with pytest.raises(CheckpointError, match="plan"):
         run(more, records, checkpoint=path)
-    monkeypatch.setattr(dpvi, "__version__", "999")
+    monkeypatch.setattr("dpinfer.mechanism.run.__version__", "999")
     with pytest.raises(CheckpointError, match="differs in version"):
         run(plan, records, checkpoint=path)
 

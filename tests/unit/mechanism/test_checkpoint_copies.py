@@ -81,7 +81,7 @@ def stop_after(count):
 @pytest.fixture
 def unbound(plan, records, path, copy, account, monkeypatch):
     """A run that died before it was bound to its records, and a copy of its checkpoint."""
-    kill_at(monkeypatch, dpvi, "check_records", lambda: run(plan, records, ledger=account, checkpoint=path))
+    kill_at(monkeypatch, dpvi, "load_source", lambda: run(plan, records, ledger=account, checkpoint=path))
     shutil.copy(path, copy)
     return copy
 
@@ -123,10 +123,10 @@ def test_and_when_both_are_about_to_begin(plan, records, changed, path, unbound,
         return begin(record)
 
     monkeypatch.setattr(dpi.mechanism.private_run, "binding", overtaken)
-    monkeypatch.setattr(dpvi._Run, "trace", watched := Watched(dpvi._Run.trace))
+    monkeypatch.setattr(dpvi._Gradients, "query", watched := Watched(dpvi._Gradients.query))
     with pytest.raises(LedgerError, match="and is a copy"):
         run(plan, records, ledger=account, checkpoint=path)
-    assert watched.calls == 1
+    assert watched.calls == STEPS
     assert [item.status for item in account.runs()] == ["finished"]
 
 
@@ -236,8 +236,8 @@ def test_a_folder_restored_from_a_backup_has_another_key(plan, records, changed,
 
 
 def test_without_a_ledger_there_is_no_file_before_the_records_are_bound(plan, records, path, monkeypatch):
-    kill_at(monkeypatch, dpvi, "check_records", lambda: run(plan, records, checkpoint=path))
-    kill_at(monkeypatch, dpvi, "_session", lambda: run(plan, records, checkpoint=path))
+    kill_at(monkeypatch, dpvi, "load_source", lambda: run(plan, records, checkpoint=path))
+    kill_at(monkeypatch, dpvi, "open_gradients", lambda: run(plan, records, checkpoint=path))
     assert not path.exists()
     saved = []
 
@@ -283,14 +283,14 @@ def test_a_copy_of_a_bound_file_is_the_same_function(plan, records, changed, pat
 def test_two_new_runs_from_one_name_have_two_keys(plan, records, changed, path, monkeypatch):
     """Locks fail on some network file systems: that keys differ does not rest on them."""
     monkeypatch.setattr(RunCheckpoint, "held", lambda self: contextlib.nullcontext())
-    check, save, saved = dpvi.check_records, RunCheckpoint.save, []
+    check, save, saved = dpvi.load_source, RunCheckpoint.save, []
 
     def meanwhile(*arguments):
-        monkeypatch.setattr(dpvi, "check_records", check)
+        monkeypatch.setattr(dpvi, "load_source", check)
         run(plan, changed, checkpoint=path)
         return check(*arguments)
 
-    monkeypatch.setattr(dpvi, "check_records", meanwhile)
+    monkeypatch.setattr(dpvi, "load_source", meanwhile)
     monkeypatch.setattr(RunCheckpoint, "save", lambda self, record: saved.append(record) or save(self, record))
     run(plan, records, checkpoint=path)
     assert len({record.tag for record in saved}) == len({record.key for record in saved}) == 2

@@ -9,8 +9,9 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.errors import CheckpointError
-from dpinfer.mechanism import network_sessions, run_network_vi, sessions, site_sessions
+from dpinfer.mechanism import run_network_vi
 from dpinfer.mechanism.network_vi import NetworkVISettings
+from dpinfer.mechanism.sums import gradients, network, sites
 from dpinfer.testing import InsecureRNG
 
 pytestmark = [
@@ -68,7 +69,7 @@ class Watched:
 def draws(monkeypatch):
     """Names of the sums drawn, by whichever mechanism."""
     drawn = []
-    for module in (sessions, site_sessions, network_sessions):
+    for module in (gradients, sites, network):
         native = module._native
         kinds = {name: getattr(native, name) for name in dir(native)}
         for name in ("StepSession", "AffineSession", "NetworkSession", "binary_sites", "mixture_sites"):

@@ -58,20 +58,20 @@ def test_a_run_is_charged_and_its_release_says_where(account, plan, records, tmp
 
 def test_the_charge_is_there_before_the_records_are_looked_at(account, plan, records, monkeypatch):
     seen = []
-    check, begin = dpvi.check_records, dpvi._Run.trace
+    check, query = dpvi.load_source, dpvi._Gradients.query
 
     def looking(*arguments):
         seen.append([item.status for item in account.runs()])
         return check(*arguments)
 
-    def drawing(self, *arguments):
+    def drawing(self, step):
         seen.append("draw")
-        return begin(self, *arguments)
+        return query(self, step)
 
-    monkeypatch.setattr(dpvi, "check_records", looking)
-    monkeypatch.setattr(dpvi._Run, "trace", drawing)
+    monkeypatch.setattr(dpvi, "load_source", looking)
+    monkeypatch.setattr(dpvi._Gradients, "query", drawing)
     run(account, plan, records)
-    assert seen == [["started"], "draw"]
+    assert seen == [["started"], *["draw"] * plan.n_steps]
 
 
 def test_a_refused_budget_touches_neither_records_nor_randomness(account, plan, records, monkeypatch):
@@ -80,7 +80,7 @@ def test_a_refused_budget_touches_neither_records_nor_randomness(account, plan, 
     def touched(*arguments):
         raise AssertionError("touched")
 
-    monkeypatch.setattr(dpvi, "check_records", touched)
+    monkeypatch.setattr(dpvi, "load_source", touched)
     monkeypatch.setattr(OSRandomSource, "take_key", touched)
     before = account.path.read_bytes()
     with pytest.raises(BudgetExceededError, match="its budget is 1"):

@@ -9,7 +9,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.mechanism import OSRandomSource, _native
-from dpinfer.mechanism.sessions import SessionSettings
+from dpinfer.mechanism.sums.gradients import SessionSettings
 from dpinfer.testing import InsecureRNG
 
 KEY = bytes(range(32))

@@ -5,7 +5,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.errors import InsecureReleaseError, RecordError
-from dpinfer.mechanism.site_settings import expected_precision, typical_site_norm
+from dpinfer.mechanism.site_settings import typical_site_norm
 from dpinfer.mechanism.site_state import floored
 from dpinfer.release.site_trace import smat, svec
 from dpinfer.testing import InsecureRNG
@@ -35,7 +35,7 @@ def test_the_trace_follows_from_the_released_sums(points, sites, isotropic):
     release = run(points, sites=sites, isotropic=isotropic, max_site_norm=4.0, damping=0.4, floor=1.5, block_weight=0.5)
     prior = np.eye(2) / 4.0
     loc, raw = TRUTH.copy(), smat(release.precision[0], 2)
-    np.testing.assert_array_equal(raw, expected_precision(MODEL, 400))
+    np.testing.assert_array_equal(raw, MODEL.expected_site_precision(400))
     eta = (raw @ loc[..., None])[..., 0]
     variance = 0.0
     for step in range(release.n_steps):

@@ -163,13 +163,11 @@ def test_killed_between_any_two_steps_there_is_one_charge(data, path, account, m
         elif point == "charged":
             patch.setattr(module, "check_network_records" if network else "check_site_records", kill)
         elif point == "records checked":
-            patch.setattr(module, "_Run" if network else "SiteIterate", kill)
+            patch.setattr(module._NetworkSites if network else module._Sites, "start", kill)
         elif point == "bound":
             patch.setattr("dpinfer.accounting.charging.Charge.begin", kill)
-        elif point == "begun" and network:
-            patch.setattr(network_dpsep._Run, "trace", kill)
         elif point == "begun":
-            patch.setattr(dpsep, "_trace", kill)
+            patch.setattr(module._NetworkSites if network else module._Sites, "query", kill)
         else:
             patch.setattr("dpinfer.accounting.charging.Charge._finish", kill)
         # Nothing that runs after the kill may tidy up.
@@ -293,7 +291,7 @@ def test_other_settings_of_a_network_are_refused(data, path, change, told):
 def test_another_version_is_refused(data, path, monkeypatch, variant):
     with pytest.raises(Stopped):
         run(data, checkpoint=every_step(path), progress=stop_after(4), **VARIANTS[variant])
-    monkeypatch.setattr(network_dpsep if variant == "network" else dpsep, "__version__", "999")
+    monkeypatch.setattr("dpinfer.mechanism.run.__version__", "999")
     with pytest.raises(CheckpointError, match="differs in version"):
         run(data, checkpoint=path, **VARIANTS[variant])
 

@@ -15,6 +15,7 @@ from dpinfer.inference.scales.fisher import FisherRun
 from dpinfer.inference.trace.burn_in import BurnIn
 from dpinfer.inference.trace.checks import check_statistics
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
+from dpinfer.recipes import GradientSettings
 from dpinfer.release import Release
 
 __all__ = [
@@ -40,7 +41,7 @@ _MODEL_DRAWS, _MODEL_WARMUP = 200, 100
 
 def _fisher_run(release: Release, model: LinearRegression) -> FisherRun | None:
     """Return the settings of a Fisher-scaled release, None for another."""
-    return FisherRun.from_release(release, model) if release.settings.get("scaling") == "fisher" else None
+    return FisherRun.from_release(release, model) if GradientSettings.of_release(release).fisher else None
 
 
 def features_coupled(release: Release, model: LinearRegression) -> float:

@@ -299,7 +299,7 @@ class Posterior:
             As for :meth:`predict_mean`.
         """
         mean = self.predict_mean(X, n_draws=n_draws)
-        return (mean > 0.5).astype(np.int64) if require_glm(self.model).likelihood in ("logistic", "probit") else mean
+        return (mean > 0.5).astype(np.int64) if require_glm(self.model).response == "binary" else mean
 
     def summary(self) -> PosteriorSummary:
         """Return a table of the parameters: mean, standard deviation, 5% and 95% quantiles, privacy share, flags.

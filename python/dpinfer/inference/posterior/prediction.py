@@ -39,7 +39,7 @@ def require_classifier(model: Model | None) -> GeneralizedLinearModel:
         If it does not.
     """
     glm = require_glm(model)
-    if glm.likelihood not in ("logistic", "probit"):
+    if glm.response != "binary":
         raise ValueError(f"predict_proba needs a classifier, got {type(glm).__name__}; use predict_mean")
     return glm
 

@@ -10,6 +10,7 @@ from dpinfer.inference.scales.side import SideSums, pooled_slope_score, raw_scal
 from dpinfer.inference.trace.statistics import TraceStatistics, segment_statistics
 from dpinfer.models import ExpectedGradients, LinearRegression, Model, expected_gradients
 from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.recipes import GradientSettings
 from dpinfer.release import Release
 
 __all__ = ["VARIANCE_TOLERANCE", "WHOLE_TRACE", "FisherRun", "TiedTrace"]
@@ -151,14 +152,17 @@ class FisherRun:
             raise ValueError(
                 "release must hold its model, n_records, grad_scale and max_grad_norm: it is Fisher-scaled"
             )
+        settings = GradientSettings.of_release(release)
+        if settings.raw_ratio is None or settings.tolerance is None:
+            raise ValueError("release must hold raw_ratio and tolerance in its settings: it is Fisher-scaled")
         return cls(
             model=model,
             n_records=release.n_records,
             sample_rate=release.sample_rate,
             noise_multiplier=float(release.noise_multiplier or 0.0),
             max_grad_norm=release.max_grad_norm,
-            raw_ratio=float(release.settings["raw_ratio"]),
-            tolerance=float(release.settings["tolerance"]),
+            raw_ratio=settings.raw_ratio,
+            tolerance=settings.tolerance,
         )
 
     def expected(self, positions: FloatArray, ratio: FloatArray | None = None) -> ExpectedGradients:

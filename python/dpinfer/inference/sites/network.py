@@ -45,4 +45,17 @@ def network_posterior(release: NetworkRelease, *, average: float = 0.0) -> Netwo
     loc = release.loc[-count:].mean(axis=0)
     precision = np.maximum(release.precision[-count:], release.floor[-count:, None]).mean(axis=0)
     noise = float(release.noise_variance[-count:].mean())
-    return NetworkWeights(model, loc, 1.0 / precision, noise, private=release.secure)
+    return NetworkWeights(
+        model,
+        loc,
+        1.0 / precision,
+        noise,
+        event=release.event,
+        adjacency=release.adjacency,
+        delta=release.delta,
+        certified_epsilon=release.certified_epsilon,
+        accountant=release.accountant,
+        secure=release.secure,
+        other_parts=release.other_parts,
+        leaks=release.leaks,
+    )

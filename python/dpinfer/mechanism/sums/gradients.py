@@ -3,17 +3,19 @@
 **Privacy.** Sessions hold the records.  Only ``noisy_sum`` reads them, and what it returns carries its noise.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism import _native
-from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression
+from dpinfer.mechanism.sums.registry import find_sum, sums
+from dpinfer.mechanism.sums.sources import Records, RowSource
+from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model
 from dpinfer.models.bijectors import sigmoid, softplus
 
-__all__ = ["ConjugateSession", "GlmSession", "GradientSession", "SessionSettings"]
+__all__ = ["ConjugateSession", "GlmSession", "GradientSession", "SessionSettings", "open_gradients"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -192,3 +194,67 @@ class ConjugateSession:
         """Return the noisy sum of clipped ``beta * gradient + offset``."""
         self._native.set_map(beta[:, None] * self._matrix, beta * self._offset + offset)
         return self._native.noisy_sum(step, noise_multiplier)
+
+
+def open_gradients(
+    model: Model, records: Records | RowSource, settings: SessionSettings, backend: str = "cpu"
+) -> GradientSession:
+    """Return a session over checked records, in memory or read anew for every step.
+
+    **Privacy.** The session reads the records.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If the backend has no sum for the model.
+    """
+    session: GradientSession = (
+        StreamedSession(model, records, settings, backend)
+        if isinstance(records, RowSource)
+        else find_sum("gradients", model.gradient_sum, backend)(model, records, settings)
+    )
+    return session
+
+
+@sums("gradients", "glm")
+def _open_glm(model: GeneralizedLinearModel, records: Records, settings: SessionSettings) -> GlmSession:
+    return GlmSession(model, records[0], records[1], settings)
+
+
+@sums("gradients", "affine")
+def _open_affine(model: ConjugateModel, records: Records, settings: SessionSettings) -> ConjugateSession:
+    return ConjugateSession(model, records[0], settings)
+
+
+class StreamedSession:
+    """Records that are read anew for every step, a block at a time: only a step's sample is held.
+
+    **Privacy.** Each step's sample is that of the records in memory, and so is its sum: integer addition does not
+    depend on where the rows come from.  See :class:`GradientSession`.
+
+    Parameters
+    ----------
+    model : Model
+    source : RowSource
+        Checked.
+    settings : SessionSettings
+    backend : str
+    """
+
+    def __init__(self, model: Model, source: RowSource, settings: SessionSettings, backend: str) -> None:
+        self._model, self._source, self._settings = model, source, settings
+        self._open = find_sum("gradients", model.gradient_sum, backend)
+
+    def prepare(self, loc: FloatArray, raw_scale: FloatArray, draws: FloatArray | None) -> FloatArray:
+        """Note the step's state, and return the prior's gradient: what a session without records says."""
+        self._state = (loc, raw_scale, draws)
+        session: GradientSession = self._open(self._model, self._source.empty, self._settings)
+        return session.prepare(*self._state)
+
+    def noisy_sum(self, step: int, beta: FloatArray, offset: FloatArray, noise_multiplier: float) -> FloatArray:
+        """Return the noisy sum over the step's sample, all of which is summed."""
+        settings = self._settings
+        rows = _native.poisson_sample(settings.key, step, settings.sample_rate, self._source.n_rows)
+        session: GradientSession = self._open(self._model, self._source.take(rows), replace(settings, sample_rate=1.0))
+        session.prepare(*self._state)
+        return session.noisy_sum(step, beta, offset, noise_multiplier)

@@ -1,0 +1,250 @@
+"""The one loop of a private run: an algorithm starts, asks for noisy sums, moves by them, and is released.
+
+What is the same for every mechanism is here: common arguments, charge, records, key, forks, checkpoint, progress,
+interrupts.  What differs is public arithmetic around a sum, and is the algorithm's.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._float_environment import standard_arithmetic
+from dpinfer._progress import ProgressCallback, resolve_progress
+from dpinfer._validate import check_integer
+from dpinfer._version import __version__
+from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
+from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
+from dpinfer.mechanism.private_run import CheckpointArgument, PrivacyTerms, PrivateRun, private_run
+from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
+from dpinfer.mechanism.run_state import restore, snapshot
+from dpinfer.mechanism.sums.sources import RowSource
+
+__all__ = ["Algorithm", "RunControl", "check_plan", "check_source", "guarantee_fields", "run_once", "run_steps"]
+
+FloatArray = npt.NDArray[np.float64]
+Loaded = TypeVar("Loaded")
+
+_MAX_THREADS = 4096
+
+
+def check_source(source: RandomSource | None) -> RandomSource:
+    """Return the source of the run's key, the operating system's by default."""
+    if source is None:
+        return OSRandomSource()
+    if not isinstance(source, RandomSource):
+        raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
+    return source
+
+
+def check_plan(plan: PrivacyPlan, n_records: int, *, sampling: str | None = "poisson") -> int:
+    """Check a run's plan, for this sampling (None accepts any), and its public number of records, which is returned."""
+    if not isinstance(plan, PrivacyPlan):
+        raise TypeError(f"plan must be a PrivacyPlan, got {type(plan).__name__}")
+    if sampling is not None and plan.sampling != sampling:
+        name = sampling.capitalize()
+        raise ValueError(f"plan must be for {name} sampling (sampling={sampling!r}), got {plan.sampling!r}")
+    n_records = check_integer("n_records", n_records, 1)
+    caution_of_delta(plan.delta, n_records, stacklevel=4)
+    return n_records
+
+
+@dataclass(frozen=True, eq=False)
+class RunControl:
+    """What every private entry point is told alike: who pays, where randomness comes from, where its state is kept.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    source : RandomSource
+    ledger : LedgerAccount or None
+    checkpoint : path-like, RunCheckpoint or None
+    report : callable
+        Gets (done, total).
+    n_threads : int
+        0: all cores.
+    """
+
+    source: RandomSource
+    ledger: LedgerAccount | None
+    checkpoint: CheckpointArgument
+    report: ProgressCallback
+    n_threads: int
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        random_source: RandomSource | None = None,
+        ledger: LedgerAccount | None = None,
+        checkpoint: CheckpointArgument = None,
+        progress: bool | ProgressCallback = False,
+        n_threads: int | None = None,
+    ) -> "RunControl":
+        """Return the control of a run from the arguments of its public function."""
+        return cls(
+            source=check_source(random_source),
+            ledger=ledger,
+            checkpoint=checkpoint,
+            report=resolve_progress(progress, "private steps"),
+            n_threads=0 if n_threads is None else check_integer("n_threads", n_threads, 1, _MAX_THREADS),
+        )
+
+
+class Algorithm(ABC, Generic[Loaded]):
+    """The public arithmetic of a private run of many steps.
+
+    **Privacy.** Only :meth:`query` reads the records after :meth:`start`, and what it returns carries its noise; all
+    else is a function of what it returned and of public numbers.
+
+    Attributes
+    ----------
+    mechanism : str
+        As the ledger and the release name it.
+    n_records : int
+        The public number of records.
+    kept : dict from name to array
+        The trace: arrays with a row for each step, or one row for all, filled by :meth:`update`.
+    state : dict from name to array
+        Whatever the next step starts from: never changed in place, only replaced.
+    """
+
+    mechanism: str
+    n_records: int
+    kept: dict[str, FloatArray]
+    state: dict[str, FloatArray]
+
+    @abstractmethod
+    def description(self) -> Mapping[str, Any]:
+        """Return every public setting that the release depends on, as JSON values."""
+
+    @abstractmethod
+    def start(self, records: Loaded, control: RunControl, key: bytes) -> None:
+        """Open what sums the records, and set `state` and `kept`."""
+
+    @abstractmethod
+    def query(self, step: int) -> FloatArray:
+        """Return the noisy sum of a step at the present state: the private query."""
+
+    @abstractmethod
+    def update(self, step: int, noisy: FloatArray) -> None:
+        """Move by a noisy sum, and keep what is released of the step."""
+
+
+@standard_arithmetic()
+def run_steps(
+    algorithm: Algorithm[Loaded], plan: PrivacyPlan, control: RunControl, load: Callable[[], Loaded]
+) -> dict[str, Any]:
+    """Charge a run, load its records, and make all its steps; return what the release says of its charge.
+
+    **Privacy.** `load` reads the records, and is called when the charge is on the disk.  Nothing is drawn before they
+    are bound to the run: docs/derivations/checkpoint.md.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        Its `kept` and `state` hold the run when this returns.
+    plan : PrivacyPlan
+    control : RunControl
+    load : callable
+        Returns the checked records, as the kernels read them: arrays, or a :class:`RowSource`.
+
+    Returns
+    -------
+    dict
+        For the settings of a release: its mechanism, version, accountant, and entry in the ledger.
+    """
+    with private_run(
+        plan,
+        mechanism=algorithm.mechanism,
+        source=control.source,
+        ledger=control.ledger,
+        checkpoint=control.checkpoint,
+        description=lambda: {"version": __version__, "plan": plan.to_dict(), **algorithm.description()},
+    ) as private:
+        # From here on the records are read; nothing is drawn before private.begin().
+        records = load()
+        if plan.adjacency is Adjacency.REPLACE_ONE:
+            # Under zero_out the rows that are left are private, as null records are not among them.
+            n_rows = records.n_rows if isinstance(records, RowSource) else len(next(iter(_arrays(records))))
+            caution_of_count(plan.adjacency, algorithm.n_records, n_rows, stacklevel=4)
+        algorithm.start(records, control, private.key)
+        done, saved = private.begin(_arrays(records))
+        algorithm.state = restore(algorithm.kept, algorithm.state, done, saved)
+        _make_steps(algorithm, done, plan.n_steps, private, control.report)
+    return _settings(algorithm.mechanism, private)
+
+
+def _arrays(records: Any) -> Iterable[npt.NDArray[Any]]:
+    """Return everything that the kernels read, for a checkpoint to know it again."""
+    return (array for block in records for array in block) if isinstance(records, RowSource) else records
+
+
+def _make_steps(
+    algorithm: Algorithm[Any], done: int, n_steps: int, private: PrivateRun, report: ProgressCallback
+) -> None:
+    state = algorithm.state
+    for step in range(done, n_steps):
+        made = step
+        try:
+            private.refuse_fork()
+            algorithm.update(step, algorithm.query(step))
+            made, state = step + 1, algorithm.state
+            private.save(made, partial(snapshot, algorithm.kept, state, made), last=made == n_steps)
+            report(made, n_steps)
+        except KeyboardInterrupt:
+            # The steps that were made are not made again; a step that was not finished is, with the same noise.
+            if not private.forked:
+                private.save(made, partial(snapshot, algorithm.kept, state, made), last=made == n_steps, now=True)
+            raise
+
+
+@standard_arithmetic()
+def run_once(
+    terms: PrivacyTerms,
+    mechanism: str,
+    control: RunControl,
+    load: Callable[[], Loaded],
+    query: Callable[[Loaded, bytes], Any],
+) -> tuple[Any, dict[str, Any]]:
+    """Charge a single release, load its records, and draw it; return it, and what it says of its charge.
+
+    **Privacy.** `load` reads the records, and is called when the charge is on the disk; `query` sums them and adds
+    noise under the key that it is given.
+
+    Parameters
+    ----------
+    terms : PrivacyTerms
+    mechanism : str
+    control : RunControl
+    load : callable
+        Returns the checked records.
+    query : callable
+        Gets them and the key.
+    """
+    with private_run(terms, mechanism=mechanism, source=control.source, ledger=control.ledger) as private:
+        records = load()
+        private.begin(())
+        result = query(records, private.key)
+    return result, _settings(mechanism, private)
+
+
+def guarantee_fields(plan: PrivacyPlan, control: RunControl) -> dict[str, Any]:
+    """Return the fields in which a release says what it guarantees."""
+    return {
+        "event": plan.event,
+        "adjacency": plan.adjacency,
+        "delta": plan.delta,
+        "accountant": plan.accountant,
+        "secure": control.source.secure,
+    }
+
+
+def _settings(mechanism: str, private: PrivateRun) -> dict[str, Any]:
+    charged = {"ledger": private.ledger_settings} if private.ledger_settings else {}
+    return {"mechanism": mechanism, "version": __version__, **charged}

@@ -1,0 +1,23 @@
+"""What sums the records of a model: compiled kernels, NumPy code, and where rows come from.
+
+A model says which kind sums it (``gradient_sum``, ``site_sum``); a registry holds what opens a session of that kind on
+a backend.  A new kernel, source or backend registers here and edits nothing else.
+
+**Privacy.** Sessions hold the records.  Only sums with noise leave the mechanism.
+"""
+
+from dpinfer.mechanism.sums import numpy_sums
+from dpinfer.mechanism.sums.gradients import GradientSession, SessionSettings, open_gradients
+from dpinfer.mechanism.sums.registry import find_sum, sums
+from dpinfer.mechanism.sums.sources import Records, RowSource
+
+__all__ = [
+    "GradientSession",
+    "Records",
+    "RowSource",
+    "SessionSettings",
+    "find_sum",
+    "numpy_sums",
+    "open_gradients",
+    "sums",
+]

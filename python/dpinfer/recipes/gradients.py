@@ -1,0 +1,325 @@
+"""Settings of runs of DPVI: the recipes, what they fill in, and how a release says what it was made by."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer.accounting import PrivacyPlan
+from dpinfer.models import GeneralizedLinearModel, GradientModel, Model, default_max_grad_norm
+from dpinfer.models.gradient_model import check_row_gradients
+from dpinfer.recipes.scaling import (
+    FisherScaling,
+    GradScale,
+    LearningRate,
+    StepPolicy,
+    largest_natural_rate,
+    steady_rate,
+)
+from dpinfer.release import Release
+
+__all__ = [
+    "RECIPES",
+    "GradientArguments",
+    "GradientRun",
+    "GradientSettings",
+    "choose_gradient_run",
+    "default_recipe",
+    "natural_scaling",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+# What a recipe fills in where nothing is given; "tied" and "steady" have Fisher scaling, too.
+RECIPES: dict[str, tuple[str, str]] = {
+    "paper": ("per_example", "monte_carlo"),
+    "plain": ("split", "quadrature"),
+    "tied": ("split", "quadrature"),
+    "steady": ("split", "quadrature"),
+}
+_FISHER_RECIPES = ("tied", "steady")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientSettings:
+    """What a step of DPVI sums and releases.
+
+    **Privacy.** Public.
+
+    Parameters
+    ----------
+    recipe : str
+    loss : {"split", "per_example"}
+    expectation : {"quadrature", "monte_carlo"}
+    gradient : {"reparameterised", "aligned"}
+    n_draws, n_nodes : int
+    raw_ratio, tolerance : float, optional
+        Of Fisher scaling; None with another preconditioner.
+    excursion : float, optional
+        Of Fisher scaling with aligned gradients.
+    """
+
+    recipe: str
+    loss: str
+    expectation: str
+    gradient: str
+    n_draws: int
+    n_nodes: int
+    raw_ratio: float | None = None
+    tolerance: float | None = None
+    excursion: float | None = None
+
+    @property
+    def fisher(self) -> bool:
+        """Whether gradients are preconditioned by the expected information at the released iterate."""
+        return self.raw_ratio is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entries of a release's settings, as JSON values; the release has a field for `gradient`."""
+        optional = {"raw_ratio": self.raw_ratio, "tolerance": self.tolerance, "excursion": self.excursion}
+        return {
+            "recipe": self.recipe,
+            "scaling": "fisher" if self.fisher else "given",
+            **{name: value for name, value in optional.items() if value is not None},
+            "loss": self.loss,
+            "expectation": self.expectation,
+            "n_draws": self.n_draws,
+            "n_nodes": self.n_nodes,
+        }
+
+    @classmethod
+    def of_release(cls, release: Release) -> "GradientSettings":
+        """Return the settings that a release says it was made by."""
+        return cls.from_dict(release.settings, release.gradient)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any], gradient: str) -> "GradientSettings":
+        """Read the entries of a release's settings; those of a release from elsewhere are the defaults of "plain"."""
+        fisher = settings.get("scaling") == "fisher"
+
+        if fisher and not {"raw_ratio", "tolerance"} <= set(settings):
+            raise ValueError("settings must hold raw_ratio and tolerance: they say that the scaling is 'fisher'")
+
+        def number(name: str) -> float | None:
+            value = settings.get(name)
+            return float(value) if fisher and value is not None else None
+
+        return cls(
+            recipe=str(settings.get("recipe", "plain")),
+            loss=str(settings.get("loss", "split")),
+            expectation=str(settings.get("expectation", "quadrature")),
+            gradient=gradient,
+            n_draws=int(settings.get("n_draws", 1)),
+            n_nodes=int(settings.get("n_nodes", 10)),
+            raw_ratio=number("raw_ratio"),
+            tolerance=number("tolerance"),
+            excursion=number("excursion"),
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GradientArguments:
+    """What the caller of :func:`dpinfer.run_dpvi` asks for; None leaves it to the recipe."""
+
+    max_grad_norm: float | str = "auto"
+    grad_scale: GradScale | FisherScaling | None = None
+    learning_rate: LearningRate | None = None
+    loss: str | None = None
+    expectation: str | None = None
+    gradient: str | None = None
+    recipe: str | None = None
+    n_draws: int = 10
+    n_nodes: int = 10
+    start: tuple[npt.ArrayLike, npt.ArrayLike] | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GradientRun:
+    """Everything public that a run of DPVI depends on.
+
+    **Privacy.** Public; holds no records.
+
+    Parameters
+    ----------
+    model : Model
+    plan : PrivacyPlan
+    n_records : int
+    max_grad_norm : float
+    settings : GradientSettings
+    fisher : FisherScaling or None
+    policy : StepPolicy
+    start : (2 n,) float64
+    own_functions : bool
+        Whether the preconditioner or the rates are functions of the caller's, which nothing can compare.
+    """
+
+    model: Model
+    plan: PrivacyPlan
+    n_records: int
+    max_grad_norm: float
+    settings: GradientSettings
+    fisher: FisherScaling | None
+    policy: StepPolicy
+    start: FloatArray
+    own_functions: bool
+
+    @property
+    def pointwise(self) -> FisherScaling | None:
+        """The Fisher scaling of aligned gradients, taken at the sampled points."""
+        return self.fisher if self.settings.gradient == "aligned" else None
+
+
+def default_recipe(model: Model) -> str:
+    """Return the recipe of a model where nothing is asked for: "tied" for those whose natural steps are well tried."""
+    return "tied" if model.natural_steps else "plain"
+
+
+def natural_scaling(
+    model: Model,
+    n_records: int,
+    sample_rate: float,
+    n_steps: int,
+    noise: float,
+    *,
+    recipe: str = "tied",
+    **options: Any,
+) -> FisherScaling:
+    """Return the Fisher scaling of a run: natural steps as large as its noise allows.
+
+    **Privacy.** Public numbers only.
+
+    Parameters
+    ----------
+    model : Model
+    n_records : int
+    sample_rate : float
+    n_steps : int
+    noise : float
+        Standard deviation of each sum's noise, sigma C.
+    recipe : {"tied", "steady"}
+        Whether steps may shrink without end.
+    **options
+        Fields of :class:`FisherScaling` that are not to be its defaults.
+    """
+    relative = noise / (sample_rate * n_records)
+    rates = {
+        "largest_rate": largest_natural_rate(n_steps, model.n_params, relative),
+        "smallest_rate": steady_rate(model.n_params, relative) if recipe == "steady" else 0.0,
+    }
+    return FisherScaling(model, n_records, sample_rate, n_steps, **(rates | options))
+
+
+def choose_gradient_run(model: Model, plan: PrivacyPlan, n_records: int, asked: GradientArguments) -> GradientRun:
+    """Return the run that was asked for, with what the recipe fills in, checked.
+
+    **Privacy.** Reads no records.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong, or does not fit the others.
+    """
+    grad_scale: Any = asked.grad_scale
+    learning_rate = asked.learning_rate
+    given = grad_scale if isinstance(grad_scale, FisherScaling) else None
+    recipe = check_choice("recipe", _recipe(model, asked), RECIPES)
+    gradient = "reparameterised" if asked.gradient is None else asked.gradient
+    check_choice("gradient", gradient, ("reparameterised", "aligned"))
+    scaled = given is not None or recipe in _FISHER_RECIPES
+    if scaled and given is None and (grad_scale is not None or learning_rate is not None):
+        raise ValueError(f"recipe {recipe!r} must not be given with grad_scale or learning_rate: it has its own")
+    if scaled and learning_rate is not None:
+        raise ValueError("learning_rate must not be given with Fisher scaling")
+    if given is not None and (given.model != model or given.n_records != n_records or given.n_steps != plan.n_steps):
+        raise ValueError("grad_scale must be a FisherScaling of the same model, n_records and n_steps")
+    raw_ratio = FisherScaling.raw_ratio if given is None else given.raw_ratio
+    raw_ratio = 0.0 if gradient == "aligned" else raw_ratio
+    norm = _max_grad_norm(model, asked.max_grad_norm, raw_ratio if scaled else None)
+    fisher = given
+    if scaled and given is None:
+        noise = plan.noise_multiplier * norm
+        fisher = natural_scaling(model, n_records, plan.sample_rate, plan.n_steps, noise, recipe=recipe)
+    settings = _settings(model, asked, recipe, gradient, fisher, raw_ratio)
+    if fisher is not None and gradient == "aligned":
+        grad_scale, learning_rate = fisher.point_grad_scale, fisher.point_learning_rate
+    elif fisher is not None:
+        grad_scale, learning_rate = fisher.grad_scale, fisher.learning_rate
+    policy = StepPolicy(
+        (1.0, model.published_raw_scale) if grad_scale is None else grad_scale,
+        "heuristic" if learning_rate is None else learning_rate,
+        n_params=model.n_params,
+        heuristic_rate=1.0 / (plan.noise_multiplier * norm * math.sqrt(plan.n_steps)),
+    )
+    if isinstance(model, (GeneralizedLinearModel, GradientModel)) and model.gradient_sum == "numpy":
+        check_row_gradients(model)
+    return GradientRun(
+        model=model,
+        plan=plan,
+        n_records=n_records,
+        max_grad_norm=norm,
+        settings=settings,
+        fisher=fisher,
+        policy=policy,
+        start=fisher.start() if asked.start is None and fisher is not None else _start(model, asked.start),
+        own_functions=fisher is None and (callable(grad_scale) or callable(learning_rate)),
+    )
+
+
+def _recipe(model: Model, asked: GradientArguments) -> str:
+    if asked.recipe is not None:
+        return asked.recipe
+    if isinstance(asked.grad_scale, FisherScaling):
+        return "tied"
+    own = asked.grad_scale is not None or asked.learning_rate is not None or asked.gradient == "aligned"
+    return "plain" if own else default_recipe(model)
+
+
+def _settings(
+    model: Model, asked: GradientArguments, recipe: str, gradient: str, fisher: FisherScaling | None, raw_ratio: float
+) -> GradientSettings:
+    loss, expectation = RECIPES[recipe]
+    expectation = expectation if model.has_quadrature else "monte_carlo"
+    expectation = expectation if asked.expectation is None else asked.expectation
+    settings = GradientSettings(
+        recipe=recipe,
+        loss=check_choice("loss", loss if asked.loss is None else asked.loss, ("split", "per_example")),
+        expectation=check_choice("expectation", expectation, ("quadrature", "monte_carlo")),
+        gradient=gradient,
+        n_draws=check_integer("n_draws", asked.n_draws, 1, 10_000),
+        n_nodes=check_integer("n_nodes", asked.n_nodes, 1, 200),
+        raw_ratio=None if fisher is None else raw_ratio,
+        tolerance=None if fisher is None else fisher.tolerance,
+        excursion=None if fisher is None or gradient != "aligned" else fisher.excursion,
+    )
+    if settings.expectation == "quadrature" and gradient == "reparameterised":
+        if not model.has_quadrature:
+            raise ValueError(f"expectation must be 'monte_carlo' for {type(model).__name__}, got 'quadrature'")
+        model.check_points(settings.n_nodes)
+    return settings
+
+
+def _max_grad_norm(model: Model, value: float | str, raw_ratio: float | None) -> float:
+    if isinstance(value, str):
+        check_choice("max_grad_norm", value, ("auto",))
+        if raw_ratio is None:
+            raise ValueError("max_grad_norm must be a number without Fisher scaling, got 'auto'")
+        return default_max_grad_norm(model, raw_ratio)
+    return check_interval("max_grad_norm", value, 1e-30, 1e30, low_open=False, high_open=False)
+
+
+def _start(model: Model, start: tuple[npt.ArrayLike, npt.ArrayLike] | None) -> FloatArray:
+    if start is None:
+        return np.concatenate(model.default_start())
+    if not isinstance(start, tuple) or len(start) != 2:
+        raise TypeError("start must be a pair (loc, raw_scale)")
+    parts = []
+    for name, value in zip(("start[0]", "start[1]"), start, strict=True):
+        array = np.asarray(value)
+        if array.ndim == 0:
+            array = np.full(model.n_params, check_float_array(name, array))
+        parts.append(check_float_array(name, array, (model.n_params,)))
+    return np.concatenate(parts)

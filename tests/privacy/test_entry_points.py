@@ -1,0 +1,289 @@
+"""Every public function that adds noise runs inside one guard: charged first, refused to forks, and says what it is."""
+
+import importlib
+import inspect
+import os
+import pkgutil
+
+import numpy as np
+import pytest
+
+import dpinfer as dpi
+from dpinfer import baselines
+from dpinfer.accounting import account as certified
+from dpinfer.errors import BudgetExceededError, InsecureReleaseError
+from dpinfer.mechanism import NetworkVISettings, run_network_dp_sep, run_network_vi
+from dpinfer.tabular import Schema, Table, release_shares
+from dpinfer.testing import InsecureRNG
+
+N = 24
+NETWORK = dpi.models.BayesianNeuralNetwork(2, 3)
+MIXTURE = dpi.models.GaussianMixture(2, 2, covariance=0.25, prior_scale=2.0)
+SCHEMA = Schema.from_dict({"columns": {"pet": {"kind": "categorical", "categories": ["cat", "dog"]}}})
+PLAN = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.5, n_steps=4)
+RUN = {"plan": PLAN, "n_records": N}
+PURE = {"epsilon": 1.0, "n_records": N}
+
+
+def features(watch):
+    return watch(np.linspace(-1.0, 1.0, 2 * N).reshape(N, 2))
+
+
+def labels(watch):
+    return watch(np.arange(N) % 2.0)
+
+
+def dpvi(watch, **options):
+    model = dpi.models.LogisticRegression(2)
+    return dpi.run_dpvi(model, features(watch), labels(watch), max_grad_norm=1.0, **RUN, **options)
+
+
+def conjugate_dpvi(watch, **options):
+    return dpi.run_dpvi(dpi.models.BetaBernoulli(), labels(watch), **RUN, **options)
+
+
+def dp_sep(watch, **options):
+    return dpi.run_dp_sep(dpi.models.ProbitRegression(2), features(watch), labels(watch), **RUN, **options)
+
+
+def mixture_dp_sep(watch, **options):
+    return dpi.run_dp_sep(MIXTURE, features(watch), **RUN, **options)
+
+
+def network_dp_sep(watch, **options):
+    return run_network_dp_sep(NETWORK, features(watch), labels(watch), **RUN, **options)
+
+
+def network_vi(watch, **options):
+    settings = NetworkVISettings(1e-2, 10.0, 1.0, 0.1)
+    return run_network_vi(
+        NETWORK, features(watch), labels(watch), settings=settings, max_grad_norm=1.0, **RUN, **options
+    )
+
+
+def dp_em(watch, **options):
+    return baselines.run_dp_em(MIXTURE, features(watch), max_site_norm=1.0, **RUN, **options)
+
+
+def dpvim(watch, **options):
+    model = dpi.models.LogisticRegression(2)
+    return baselines.run_dpvim(model, features(watch), labels(watch), max_grad_norm=1.0, **RUN, **options)[0]
+
+
+def statistics(watch, **options):
+    return baselines.release_statistics(baselines.BinomialFamily(), labels(watch), **PURE, **options)
+
+
+def regression_statistics(watch, **options):
+    return baselines.release_regression_statistics(
+        features(watch), labels(watch), feature_bound=1.0, response_bound=1.0, **PURE, **options
+    )
+
+
+def shares(watch, **options):
+    table = Table(watch(np.eye(2)[np.arange(N) % 2]), None, SCHEMA)
+    return release_shares(table, noise_multiplier=5.0, delta=1e-5, **options)
+
+
+CASES = {
+    dpvi: dpi.run_dpvi,
+    conjugate_dpvi: dpi.run_dpvi,
+    dp_sep: dpi.run_dp_sep,
+    mixture_dp_sep: dpi.run_dp_sep,
+    network_dp_sep: run_network_dp_sep,
+    network_vi: run_network_vi,
+    dp_em: baselines.run_dp_em,
+    dpvim: baselines.run_dpvim,
+    statistics: baselines.release_statistics,
+    regression_statistics: baselines.release_regression_statistics,
+    shares: release_shares,
+}
+LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim)
+# It hands its records to run_dpvi, after checks of its own: tests/unit/estimators.
+HANDS_ON = {dpi.BayesianLogisticRegression}
+# They run mechanisms on records that they make up.
+AUDITS = {dpi.diagnostics.audit, dpi.diagnostics.audit_one_run}
+
+
+class Watched:
+    """Records that can only be looked at as an array, and that note each look."""
+
+    def __init__(self, values, look):
+        self._values, self._look = values, look
+
+    def __array__(self, dtype=None, copy=None):
+        self._look()
+        return np.asarray(self._values, dtype=dtype)
+
+
+@pytest.fixture
+def account(tmp_path):
+    ledger = dpi.PrivacyLedger.create(tmp_path / "spent.ledger")
+    return ledger.add_dataset("people", budget=(1.5, 1e-5))
+
+
+def statuses(account):
+    return [run.status for run in account.runs()]
+
+
+def looks_of(entry, account, **options):
+    """Run an entry; return what the ledger said at each look at the records, and the result."""
+    seen = []
+    result = entry(lambda values: Watched(values, lambda: seen.append(statuses(account))), **options)
+    return seen, result
+
+
+def public_entry_points():
+    """Return every public callable of the package that takes a source of randomness: what draws private noise."""
+    found = set()
+    for item in pkgutil.walk_packages(dpi.__path__, "dpinfer."):
+        if item.name.rpartition(".")[2].startswith("_") or not item.ispkg:
+            continue
+        package = importlib.import_module(item.name)
+        for name in getattr(package, "__all__", ()):
+            value = getattr(package, name)
+            if not callable(value):
+                continue
+            try:
+                parameters = inspect.signature(value).parameters
+            except (TypeError, ValueError):
+                continue
+            if "random_source" in parameters:
+                found.add(value)
+    return found
+
+
+def test_every_private_entry_point_is_covered_here_and_takes_a_ledger():
+    found = public_entry_points() - AUDITS
+    assert found == set(CASES.values()) | HANDS_ON
+    for entry in found:
+        assert "ledger" in inspect.signature(entry).parameters, entry.__name__
+    for entry in {CASES[case] for case in LONG}:
+        assert "checkpoint" in inspect.signature(entry).parameters, entry.__name__
+
+
+@pytest.mark.parametrize("entry", CASES, ids=lambda entry: entry.__name__)
+def test_the_charge_is_on_the_disk_before_a_record_is_looked_at(entry, account):
+    seen, result = looks_of(entry, account, ledger=account)
+    assert seen
+    assert all(look == ["started"] for look in seen)
+    (run,) = account.runs()
+    assert (run.status, run.event) == ("finished", result.event)
+
+
+def test_looking_first_would_be_seen(account):
+    """The power twin: an entry that looks at the records before it hands them on."""
+
+    def hasty(watch, **options):
+        return dpvi(lambda values: np.asarray(watch(values)), **options)
+
+    seen, _ = looks_of(hasty, account, ledger=account)
+    assert seen == [[], []]
+
+
+@pytest.mark.parametrize("entry", CASES, ids=lambda entry: entry.__name__)
+def test_the_result_says_what_it_guarantees(entry):
+    result = entry(np.asarray)
+    assert "differentially private" in result.guarantee
+    delta = result.delta or 1e-9
+    assert result.epsilon >= certified(result.event, delta=delta, adjacency=result.adjacency).epsilon * (1 - 1e-9)
+    seeded = entry(np.asarray, random_source=InsecureRNG(1))
+    assert "NOT PRIVATE" in seeded.guarantee
+    with pytest.raises(InsecureReleaseError):
+        _ = seeded.epsilon
+
+
+@pytest.mark.parametrize("entry", CASES, ids=lambda entry: entry.__name__)
+def test_refused_runs_touch_neither_records_nor_ledger(entry, account):
+    seen = []
+
+    def watch(values):
+        return Watched(values, lambda: seen.append("look"))
+
+    with pytest.raises(InsecureReleaseError, match="NOT PRIVATE"):
+        entry(watch, ledger=account, random_source=InsecureRNG(1))
+    small = dpi.PrivacyLedger(account.path).add_dataset("spent", budget=(1e-3, 1e-5))
+    with pytest.raises(BudgetExceededError):
+        entry(watch, ledger=small)
+    assert seen == []
+    assert statuses(small) == []
+    assert statuses(account) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("entry", CASES, ids=lambda entry: entry.__name__)
+def test_the_child_of_a_fork_draws_nothing_and_cancels_nothing(entry, account):
+    """The records fork when they are looked at: the child has the run, and would release a second time."""
+    reader, writer = os.pipe()
+    child = None
+
+    def fork():
+        nonlocal child
+        if child is None:
+            child = os.fork()
+            if child:
+                os.close(writer)
+                os.waitpid(child, 0)
+
+    try:
+        entry(lambda values: Watched(values, fork), ledger=account)
+        told = "released"
+    except RuntimeError as error:
+        told = str(error)
+    except BaseException as error:
+        told = repr(error)
+    finally:
+        if child == 0:
+            os.write(writer, told.encode())
+            os._exit(0)
+    with os.fdopen(reader, "rb") as pipe:
+        assert "forked process" in pipe.read().decode()
+    assert told == "released"
+    assert statuses(account) == ["finished"]
+
+
+class Stopped(Exception):  # noqa: N818
+    pass
+
+
+@pytest.mark.parametrize("entry", [network_vi, dp_em, dpvim], ids=lambda entry: entry.__name__)
+def test_long_runs_are_resumed_bit_for_bit_for_one_charge(entry, account, tmp_path):
+    """The other long runs: tests/unit/mechanism/test_checkpoint.py and test_sep_checkpoint.py."""
+
+    def stop(done, total):
+        if done == 2:
+            raise Stopped
+
+    def arrays(result):
+        return [value.tobytes() for value in vars(result).values() if isinstance(value, np.ndarray)]
+
+    whole = arrays(entry(np.asarray, random_source=InsecureRNG(3)))
+    place = dpi.mechanism.RunCheckpoint(tmp_path / "run", interval=0.0)
+    with pytest.raises(Stopped):
+        entry(np.asarray, random_source=InsecureRNG(3), checkpoint=place, progress=stop)
+    assert place.load().step == 2
+    assert arrays(entry(np.asarray, random_source=InsecureRNG(9), checkpoint=tmp_path / "run")) == whole
+    assert not place.exists()
+    with pytest.raises(Stopped):
+        entry(np.asarray, ledger=account, checkpoint=place, progress=stop)
+    entry(np.asarray, ledger=account, checkpoint=place)
+    assert statuses(account) == ["finished"]
+    place.discard()
+
+
+@pytest.mark.parametrize("entry", LONG, ids=lambda entry: entry.__name__)
+def test_an_interrupt_loses_no_step_that_was_made(entry, tmp_path):
+    """Ctrl-C saves what was made, however long the interval; without it the file would hold step 0."""
+    place = dpi.mechanism.RunCheckpoint(tmp_path / "run", interval=1e9)
+
+    def interrupt(done, total):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        entry(np.asarray, random_source=InsecureRNG(3), checkpoint=place, progress=interrupt)
+    assert place.load().step == 3
+    made = []
+    entry(np.asarray, random_source=InsecureRNG(3), checkpoint=place, progress=lambda done, total: made.append(done))
+    assert made == [4]

@@ -10,9 +10,11 @@ nox.options.sessions = ["tests", "lint", "types", "layers", "doctests", "cpp"]
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the Python test suite against an installed package."""
+    """Run the Python test suite against an installed package, slow studies included."""
     session.install(".[test]")
     session.run("pytest", *session.posargs)
+    if not session.posargs:
+        session.run("pytest", "-m", "slow", "tests")
 
 
 @nox.session

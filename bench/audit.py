@@ -3,7 +3,9 @@
 Answer first: the correct build passes.  The table of mutants needs the test-only module (CONTRIBUTING.md); without it
 that part is left out and said so.  A bug is found when any check fails at a false-positive rate of 1e-3 for the whole.
 
-    python bench/audit.py [--runs 100000] [--mutant-runs 20000] [--seed 1] [--mutants PATH] [--one-run]
+The record-and-replay audit comes last, with its own mutants, which are put around the sums and need no module.
+
+    python bench/audit.py [--runs 100000] [--mutant-runs 20000] [--seed 1] [--mutants PATH] [--one-run] [--replay]
 """
 
 import argparse
@@ -17,10 +19,12 @@ import numpy as np
 
 import dpinfer as dpi
 from dpinfer.accounting import Adjacency
-from dpinfer.auditing import audit, audit_one_run
+from dpinfer.auditing import audit, audit_one_run, replay_audit
+from dpinfer.cli.replay import all_scenarios
 from dpinfer.mechanism.sums import gradients, network, sites
 from dpinfer.testing import InsecureRNG
 
+ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("neighbours", "sampling", "noise", "distinguishing")
 WHOLE_RUNS = ("dpvi", "dp_sep", "dp_sep_network")
 
@@ -120,6 +124,27 @@ def mutants(module, runs, seed):
     return ok and not result.passed
 
 
+def replay():
+    """Replay every private call on neighbours; then the bugs around the sums, each by the check that must see it."""
+    sys.path.insert(0, str(ROOT))
+    from tests.reference.replay_mutants import MUTANTS, scenario_of
+
+    start = time.perf_counter()
+    result = replay_audit(all_scenarios())
+    print(f"\n{result}\n  {time.perf_counter() - start:.0f} s\n")
+    ok = result.passed
+    print("| bug around the sums | shown by | kinds of findings |\n|---|---|---|")
+    for name, mutant in MUTANTS.items():
+        scenario = scenario_of(mutant)
+        with mutant.installed():
+            found = replay_audit([scenario])
+        kinds = sorted({finding.partition(":")[0] for check in found.failures for finding in check.findings})
+        ok = ok and mutant.finding in kinds
+        told = ", ".join(f"**{kind}**" if kind == mutant.finding else kind for kind in kinds)
+        print(f"| {name.replace('_', ' ')} | {scenario.name} | {told or 'NONE'} |", flush=True)
+    return ok
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=100_000)
@@ -127,9 +152,11 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mutants", type=Path, help="the test-only module (default: the newest under build/)")
     parser.add_argument("--one-run", action="store_true", help="only the audits of whole runs")
+    parser.add_argument("--replay", action="store_true", help="only the record-and-replay audit and its mutants")
     args = parser.parse_args()
-    root = Path(__file__).resolve().parents[1]
-    built = sorted(root.glob("build/*/mutants/_native*"), key=lambda path: path.stat().st_mtime)
+    if args.replay:
+        return 0 if replay() else 1
+    built = sorted(ROOT.glob("build/*/mutants/_native*"), key=lambda path: path.stat().st_mtime)
     path = args.mutants or (built[-1] if built else None)
     ok = args.one_run or correct_build(args.runs, args.seed)
     ok = one_run(args.seed) and ok
@@ -139,6 +166,7 @@ def main():
         module = load(path)
         ok = one_run_mutants(module, args.seed) and ok
         ok = (args.one_run or mutants(module, args.mutant_runs, args.seed)) and ok
+    ok = (args.one_run or replay()) and ok
     print("\nas it should be" if ok else "\nNOT as it should be")
     return 0 if ok else 1
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 # How the inputs are shared out: by what a target may meet, and by what an input costs.
 SHARES = {
     "ReleaseFile": 4, "StudyFile": 1, "StudyRuns": 1, "StudyManifest": 5, "SchemaFile": 8, "SchemaDocument": 10,
-    "TableFile": 8, "GzipTableFile": 4, "LedgerFile": 5, "LedgerRows": 10, "RunCheckpointFile": 12,
+    "TableFile": 6, "GzipTableFile": 3, "TableLines": 6, "LedgerFile": 5, "LedgerRows": 10, "RunCheckpointFile": 12,
     "PlainDocuments": 14,
     "StepSession": 5, "AffineSession": 4, "RandomNumbers": 4, "Inference": 4, "Study": 1,
     "SiteSession": 4, "NetworkSession": 3, "NetworkPasses": 3,

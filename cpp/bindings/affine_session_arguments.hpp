@@ -6,7 +6,8 @@
 
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"
-#include "mechanism/affine_session.hpp"
+#include "bindings/sum_arguments.hpp"
+#include "mechanism/rows/affine_session.hpp"
 
 namespace dpinfer::bindings {
 
@@ -28,9 +29,8 @@ inline std::unique_ptr<PyAffineSession> make_affine_session(const Array<double>&
   if (length < 1 || length > kMaxAffineLength) {
     throw py::value_error("length must be in [1, " + std::to_string(kMaxAffineLength) + "]");
   }
-  if (!(sample_rate > 0.0 && sample_rate <= 1.0)) throw py::value_error("sample_rate must be in (0, 1]");
-  if (!(max_grad_norm >= 1e-30 && max_grad_norm <= 1e30))
-    throw py::value_error("max_grad_norm must be in [1e-30, 1e30]");
+  check_rate(sample_rate);
+  check_norm("max_grad_norm", max_grad_norm);
   return std::make_unique<PyAffineSession>(
       PyAffineSession{statistics, AffineSession(kernels(), flat("statistics", statistics, statistics.size()),
                                                 statistics.shape(0), static_cast<int>(statistics.shape(1)), length,
@@ -42,24 +42,6 @@ inline void set_map(PyAffineSession& self, const Array<double>& matrix, const Ar
   if (matrix.ndim() != 2 || matrix.shape(0) != length) throw py::value_error("matrix must be (length, s)");
   self.session.set_map(flat("matrix", matrix, py::ssize_t{length} * self.session.n_statistics()),
                        flat("offset", offset, length));
-}
-
-inline py::array_t<std::int64_t> affine_clipped_sum(PyAffineSession& self, std::uint64_t step) {
-  py::array_t<std::int64_t> sum(self.session.length());
-  const std::span<std::int64_t> out(sum.mutable_data(), static_cast<std::size_t>(sum.size()));
-  py::gil_scoped_release unlocked;
-  self.session.clipped_sum(step, out);
-  return sum;
-}
-
-inline py::array_t<double> affine_noisy_sum(PyAffineSession& self, std::uint64_t step, double noise_multiplier) {
-  if (!(noise_multiplier > 0.0 && noise_multiplier <= 1e7))
-    throw py::value_error("noise_multiplier must be in (0, 1e7]");
-  py::array_t<double> sum(self.session.length());
-  const std::span<double> out(sum.mutable_data(), static_cast<std::size_t>(sum.size()));
-  py::gil_scoped_release unlocked;
-  self.session.noisy_sum(step, noise_multiplier, out);
-  return sum;
 }
 
 }  // namespace dpinfer::bindings

@@ -4,7 +4,8 @@ namespace py = pybind11;
 using namespace dpinfer::bindings;
 
 void bind_network(py::module_& module) {
-  py::class_<PyNetworkSession>(module, "NetworkSession", py::module_local())
+  py::class_<PyNetworkSession> session(module, "NetworkSession", py::module_local());
+  session
       .def(py::init(&make_network_session), StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),
            py::arg("response").noconvert(), py::arg("n_hidden"), py::arg("hidden_scale"), py::arg("output_scale"),
            py::arg("sample_rate"), py::arg("max_norm"), py::arg("key"), py::arg("n_threads"))
@@ -14,13 +15,9 @@ void bind_network(py::module_& module) {
       .def("set_gradients", &network_set_gradients, StandardArithmetic(), py::arg("mean").noconvert(),
            py::arg("variance").noconvert(), py::arg("noise_variance"), py::arg("mean_scale").noconvert(),
            py::arg("variance_scale").noconvert(), py::arg("noise_weight"))
-      .def("clipped_sum", &network_clipped_sum, StandardArithmetic(), py::arg("step"))
-      .def("noisy_sum", &network_noisy_sum, StandardArithmetic(), py::arg("step"), py::arg("noise_multiplier"))
       .def("plain_sum", &network_plain_sum, StandardArithmetic(), py::arg("rows").noconvert(), py::arg("max_norm"))
-      .def_property_readonly("length", [](const PyNetworkSession& self) { return self.session.length(); })
-      .def_property_readonly("effective_rate",
-                             [](const PyNetworkSession& self) { return self.session.effective_rate(); })
-      .def_property_readonly("lattice_step", [](const PyNetworkSession& self) { return self.session.lattice_step(); });
+      .def_property_readonly("length", [](const PyNetworkSession& self) { return self.session.length(); });
+  define_sums(session);
 
   py::class_<PyNetworkPasses>(module, "NetworkPasses", py::module_local())
       .def(py::init(&make_network_passes), StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),

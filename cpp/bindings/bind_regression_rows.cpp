@@ -6,15 +6,17 @@ using namespace dpinfer::bindings;
 
 void bind_partial_sum(py::module_& module) {
   py::class_<PartialSum>(module, "PartialSum", py::module_local())
-      .def(py::init(&make_partial_sum), py::kw_only(), py::arg("length"), py::arg("max_norm"))
-      .def("add_contributions", &add_contributions, py::arg("contributions").noconvert(), py::arg("n_threads") = 1)
+      .def(py::init(&make_partial_sum), StandardArithmetic(), py::kw_only(), py::arg("length"), py::arg("max_norm"))
+      .def("add_contributions", &add_contributions, StandardArithmetic(), py::arg("contributions").noconvert(),
+           py::arg("n_threads") = 1)
       .def(
           "merge",
           [](PartialSum& self, const Array<std::int64_t>& integers) {
             self.merge(flat("integers", integers, self.length()));
           },
-          py::arg("integers").noconvert())
-      .def("noisy_sum", &partial_noisy_sum, py::arg("key"), py::arg("step"), py::arg("noise_multiplier"))
+          StandardArithmetic(), py::arg("integers").noconvert())
+      .def("noisy_sum", &partial_noisy_sum, StandardArithmetic(), py::arg("key"), py::arg("step"),
+           py::arg("noise_multiplier"))
       .def_property_readonly("integers",
                              [](const PartialSum& self) {
                                const std::span<const std::int64_t> sum = self.integers();
@@ -27,20 +29,21 @@ void bind_partial_sum(py::module_& module) {
 
 void bind_regression_rows(py::module_& module) {
   py::class_<PyResiduals>(module, "Residuals", py::module_local())
-      .def(py::init(&make_residuals), py::kw_only(), py::arg("link"), py::arg("loc").noconvert(), py::arg("bound"),
-           py::arg("centre").noconvert(), py::arg("slope").noconvert(), py::arg("first_node"), py::arg("spacing"));
+      .def(py::init(&make_residuals), StandardArithmetic(), py::kw_only(), py::arg("link"), py::arg("loc").noconvert(),
+           py::arg("bound"), py::arg("centre").noconvert(), py::arg("slope").noconvert(), py::arg("first_node"),
+           py::arg("spacing"));
   py::class_<PyRegressionRows>(module, "RegressionRows", py::module_local())
-      .def(py::init(&make_regression_rows), py::kw_only(), py::arg("features").noconvert(),
+      .def(py::init(&make_regression_rows), StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),
            py::arg("response").noconvert(), py::arg("intercept"), py::arg("first_row") = 0, py::arg("n_threads") = 1)
-      .def("sample", &sample_rows, py::arg("key"), py::arg("step"), py::arg("sample_rate"))
-      .def("add_second_moments", &add_second_moments, py::arg("sum"), py::kw_only(), py::arg("transform").noconvert(),
-           py::arg("bound"))
-      .def("add_scores", &add_scores, py::arg("sum"), py::arg("residuals"), py::kw_only(),
+      .def("sample", &sample_rows, StandardArithmetic(), py::arg("key"), py::arg("step"), py::arg("sample_rate"))
+      .def("add_second_moments", &add_second_moments, StandardArithmetic(), py::arg("total"), py::kw_only(),
+           py::arg("transform").noconvert(), py::arg("bound"))
+      .def("add_scores", &add_scores, StandardArithmetic(), py::arg("total"), py::arg("residuals"), py::kw_only(),
            py::arg("transform").noconvert(), py::arg("bound"), py::arg("scale_weight") = 0.0,
            py::arg("scale_unit") = 1.0)
-      .def("add_curvature", &add_matrix<RegressionOutput::curvature>, py::arg("sum"), py::arg("residuals"),
-           py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
-      .def("add_score_products", &add_matrix<RegressionOutput::squares>, py::arg("sum"), py::arg("residuals"),
-           py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
+      .def("add_curvature", &add_matrix<RegressionOutput::curvature>, StandardArithmetic(), py::arg("total"),
+           py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
+      .def("add_score_products", &add_matrix<RegressionOutput::squares>, StandardArithmetic(), py::arg("total"),
+           py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
       .def_property_readonly("n_coef", &PyRegressionRows::n_coef);
 }

@@ -4,7 +4,8 @@ namespace py = pybind11;
 using namespace dpinfer::bindings;
 
 void bind_step_session(py::module_& module) {
-  py::class_<PySession>(module, "StepSession", py::module_local())
+  py::class_<PySession> session(module, "StepSession", py::module_local());
+  session
       .def(py::init(&make_session), StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),
            py::arg("response").noconvert(), py::arg("likelihood"), py::arg("intercept"), py::arg("aligned"),
            py::arg("sample_rate"), py::arg("max_grad_norm"), py::arg("key"), py::arg("n_threads"))
@@ -14,9 +15,6 @@ void bind_step_session(py::module_& module) {
            py::arg("moments").noconvert())
       .def("set_draws", &set_draws, StandardArithmetic(), py::arg("draws").noconvert(), py::arg("standard").noconvert(),
            py::arg("dispersion").noconvert())
-      .def("clipped_sum", &clipped_sum, StandardArithmetic(), py::arg("step"))
-      .def("noisy_sum", &noisy_sum, StandardArithmetic(), py::arg("step"), py::arg("noise_multiplier"))
-      .def_property_readonly("released_length", [](const PySession& self) { return self.session.released_length(); })
-      .def_property_readonly("effective_rate", [](const PySession& self) { return self.session.effective_rate(); })
-      .def_property_readonly("lattice_step", [](const PySession& self) { return self.session.lattice_step(); });
+      .def_property_readonly("released_length", [](const PySession& self) { return self.session.length(); });
+  define_sums(session);
 }

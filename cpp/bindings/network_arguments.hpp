@@ -8,7 +8,8 @@
 
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"
-#include "mechanism/network_session.hpp"
+#include "bindings/sum_arguments.hpp"
+#include "mechanism/rows/network_session.hpp"
 
 namespace dpinfer::bindings {
 
@@ -52,8 +53,8 @@ inline std::unique_ptr<PyNetworkSession> make_network_session(const Array<double
                                                               double hidden_scale, double output_scale,
                                                               double sample_rate, double max_norm, const py::bytes& key,
                                                               int n_threads) {
-  if (!(sample_rate > 0.0 && sample_rate <= 1.0)) throw py::value_error("sample_rate must be in (0, 1]");
-  if (!(max_norm >= 1e-30 && max_norm <= 1e30)) throw py::value_error("max_norm must be in [1e-30, 1e30]");
+  check_rate(sample_rate);
+  check_norm("max_norm", max_norm);
   const NetworkRecords records = network_records(features, response);
   return std::unique_ptr<PyNetworkSession>(new PyNetworkSession{
       features, response,
@@ -78,25 +79,6 @@ inline void network_set_gradients(PyNetworkSession& self, const Array<double>& m
                              noise_weight);
 }
 
-inline py::array_t<std::int64_t> network_clipped_sum(PyNetworkSession& self, std::uint64_t step) {
-  py::array_t<std::int64_t> sum(self.session.length());
-  const std::span<std::int64_t> out(sum.mutable_data(), static_cast<std::size_t>(sum.size()));
-  py::gil_scoped_release unlocked;
-  self.session.clipped_sum(step, out);
-  return sum;
-}
-
-inline py::array_t<double> network_noisy_sum(PyNetworkSession& self, std::uint64_t step, double noise_multiplier) {
-  if (!(noise_multiplier > 0.0 && noise_multiplier <= 1e7)) {
-    throw py::value_error("noise_multiplier must be in (0, 1e7]");
-  }
-  py::array_t<double> sum(self.session.length());
-  const std::span<double> out(sum.mutable_data(), static_cast<std::size_t>(sum.size()));
-  py::gil_scoped_release unlocked;
-  self.session.noisy_sum(step, noise_multiplier, out);
-  return sum;
-}
-
 inline std::span<const std::int64_t> listed_rows(const Array<std::int64_t>& rows, py::ssize_t n_rows) {
   const std::span<const std::int64_t> list = flat("rows", rows, rows.size());
   if (!std::all_of(list.begin(), list.end(), [&](std::int64_t row) { return row >= 0 && row < n_rows; })) {
@@ -108,11 +90,8 @@ inline std::span<const std::int64_t> listed_rows(const Array<std::int64_t>& rows
 inline py::array_t<double> network_plain_sum(PyNetworkSession& self, const Array<std::int64_t>& rows, double max_norm) {
   if (!(max_norm > 0.0)) throw py::value_error("max_norm must be positive");
   const std::span<const std::int64_t> list = listed_rows(rows, self.features.shape(0));
-  py::array_t<double> sum(self.session.length());
-  const std::span<double> out(sum.mutable_data(), static_cast<std::size_t>(sum.size()));
-  py::gil_scoped_release unlocked;
-  self.session.plain_sum(list, max_norm, out);
-  return sum;
+  return filled<double>(self.session.length(),
+                        [&](std::span<double> sum) { self.session.plain_sum(list, max_norm, sum); });
 }
 
 inline std::unique_ptr<PyNetworkPasses> make_network_passes(

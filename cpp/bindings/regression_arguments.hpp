@@ -12,6 +12,7 @@
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"
 #include "bindings/records_arguments.hpp"
+#include "bindings/sum_arguments.hpp"
 #include "mechanism/rows/given_rows.hpp"
 #include "mechanism/rows/regression_rows.hpp"
 #include "mechanism/sum/partial_sum.hpp"
@@ -22,7 +23,7 @@ namespace py = pybind11;
 
 inline PartialSum make_partial_sum(int length, double max_norm) {
   if (length < 1 || length > kMaxLatticeDimension) throw py::value_error("length must be in [1, 2**20]");
-  if (!(max_norm >= 1e-30 && max_norm <= 1e30)) throw py::value_error("max_norm must be in [1e-30, 1e30]");
+  check_norm("max_norm", max_norm);
   return {length, max_norm};
 }
 
@@ -66,12 +67,11 @@ inline void add_contributions(PartialSum& sum, const py::array& contributions, i
 
 inline py::array_t<double> partial_noisy_sum(const PartialSum& sum, const py::bytes& key, std::uint64_t step,
                                              double noise_multiplier) {
-  if (!(noise_multiplier > 0.0 && noise_multiplier <= 1e7))
-    throw py::value_error("noise_multiplier must be in (0, 1e7]");
-  py::array_t<double> released(sum.length());
-  sum.noisy(kernels(), random_key(key), step, noise_multiplier,
-            {released.mutable_data(), static_cast<std::size_t>(released.size())});
-  return released;
+  check_noise(noise_multiplier);
+  const RandomKey parsed = random_key(key);
+  return filled<double>(sum.length(), [&, copy = sum](std::span<double> released) {
+    copy.noisy(kernels(), parsed, step, noise_multiplier, released);
+  });
 }
 
 // Keeps the caller's arrays alive for as long as they are read.
@@ -100,7 +100,7 @@ inline PyRegressionRows make_regression_rows(const py::array& features, const Ar
 }
 
 inline void sample_rows(PyRegressionRows& self, const py::bytes& key, std::uint64_t step, double sample_rate) {
-  if (!(sample_rate > 0.0 && sample_rate <= 1.0)) throw py::value_error("sample_rate must be in (0, 1]");
+  check_rate(sample_rate);
   self.sample.key = random_key(key);
   self.sample.step = step;
   self.sample.threshold = SampleThreshold::from_rate(sample_rate);

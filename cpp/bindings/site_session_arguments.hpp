@@ -10,7 +10,8 @@
 
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"
-#include "mechanism/site_session.hpp"
+#include "bindings/sum_arguments.hpp"
+#include "mechanism/rows/site_session.hpp"
 
 namespace dpinfer::bindings {
 
@@ -29,8 +30,7 @@ inline std::unique_ptr<PySiteSession> site_session(std::vector<Array<double>> ke
   // None are left where all are null records: what a Poisson sample of them sums to is noise.
   if (n_rows > (std::int64_t{1} << 31)) throw py::value_error("records must be at most 2**31");
   if (sites->length() > kMaxLatticeDimension) throw py::value_error("a site must have at most 2**20 coordinates");
-  if (!(max_site_norm >= 1e-30 && max_site_norm <= 1e30))
-    throw py::value_error("max_site_norm must be in [1e-30, 1e30]");
+  check_norm("max_site_norm", max_site_norm);
   if (n_threads < 0) throw py::value_error("n_threads must be at least 0");
   return std::make_unique<PySiteSession>(PySiteSession{
       std::move(kept), SiteSession(kernels(), std::move(sites), n_rows, max_site_norm, random_key(key), n_threads)});
@@ -92,31 +92,12 @@ inline void check_state(const PySiteSession& self) {
   if (!self.has_state) throw py::value_error("set_state must be called before a sum");
 }
 
-inline void check_noise(double noise_multiplier) {
-  if (!(noise_multiplier > 0.0 && noise_multiplier <= 1e7))
-    throw py::value_error("noise_multiplier must be in (0, 1e7]");
-}
-
-inline void check_rate(double sample_rate) {
-  if (!(sample_rate > 0.0 && sample_rate <= 1.0)) throw py::value_error("sample_rate must be in (0, 1]");
-}
-
 inline std::span<const std::int64_t> rows_of(const PySiteSession& self, const Array<std::int64_t>& rows) {
   const auto listed = flat("rows", rows, rows.size());
   for (const std::int64_t row : listed) {
     if (row < 0 || row >= self.session.n_rows()) throw py::value_error("rows must be in range");
   }
   return listed;
-}
-
-// A new array of one number per coordinate, filled by fill(span) with the interpreter's lock released.
-template <typename Scalar, typename Fill>
-py::array_t<Scalar> filled(py::ssize_t size, const Fill& fill) {
-  py::array_t<Scalar> out(size);
-  const std::span<Scalar> span(out.mutable_data(), static_cast<std::size_t>(size));
-  py::gil_scoped_release unlocked;
-  fill(span);
-  return out;
 }
 
 }  // namespace dpinfer::bindings

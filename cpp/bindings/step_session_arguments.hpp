@@ -8,7 +8,8 @@
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"
 #include "bindings/records_arguments.hpp"
-#include "mechanism/step_session.hpp"
+#include "bindings/sum_arguments.hpp"
+#include "mechanism/rows/step_session.hpp"
 
 namespace dpinfer::bindings {
 
@@ -35,9 +36,8 @@ inline std::unique_ptr<PySession> make_session(const py::array& features, const 
                                                double sample_rate, double max_grad_norm, const py::bytes& key,
                                                int n_threads) {
   const Records records = regression_records(features, response, intercept);
-  if (!(sample_rate > 0.0 && sample_rate <= 1.0)) throw py::value_error("sample_rate must be in (0, 1]");
-  if (!(max_grad_norm >= 1e-30 && max_grad_norm <= 1e30))
-    throw py::value_error("max_grad_norm must be in [1e-30, 1e30]");
+  check_rate(sample_rate);
+  check_norm("max_grad_norm", max_grad_norm);
   return std::make_unique<PySession>(
       PySession{features, response,
                 StepSession(kernels(), records, likelihood_from_name(likelihood), aligned, sample_rate, max_grad_norm,
@@ -46,7 +46,7 @@ inline std::unique_ptr<PySession> make_session(const py::array& features, const 
 }
 
 inline void set_scales(PySession& self, const Array<double>& scale, const Array<double>& offset) {
-  const int n = self.session.released_length();
+  const int n = self.session.length();
   self.session.set_scales(flat("scale", scale, n), flat("offset", offset, n));
   self.has_scales = true;
 }
@@ -68,26 +68,6 @@ inline void set_draws(PySession& self, const Array<double>& draws, const Array<d
   self.session.set_draws(static_cast<int>(draws.shape(0)), flat("draws", draws, n), flat("standard", standard, n),
                          flat("dispersion", dispersion, self.session.has_dispersion() ? 3 * draws.shape(0) : 0));
   self.has_expectation = true;
-}
-
-inline py::array_t<std::int64_t> clipped_sum(PySession& self, std::uint64_t step) {
-  self.check_ready();
-  py::array_t<std::int64_t> sum(self.session.released_length());
-  const std::span<std::int64_t> out(sum.mutable_data(), static_cast<std::size_t>(sum.size()));
-  py::gil_scoped_release unlocked;
-  self.session.clipped_sum(step, out);
-  return sum;
-}
-
-inline py::array_t<double> noisy_sum(PySession& self, std::uint64_t step, double noise_multiplier) {
-  self.check_ready();
-  if (!(noise_multiplier > 0.0 && noise_multiplier <= 1e7))
-    throw py::value_error("noise_multiplier must be in (0, 1e7]");
-  py::array_t<double> sum(self.session.released_length());
-  const std::span<double> out(sum.mutable_data(), static_cast<std::size_t>(sum.size()));
-  py::gil_scoped_release unlocked;
-  self.session.noisy_sum(step, noise_multiplier, out);
-  return sum;
 }
 
 }  // namespace dpinfer::bindings

@@ -17,6 +17,7 @@ Mutant active = Mutant::none;
 double norm = 1.0;                // C
 double norm_steps = 1.0;          // C / g
 double late_factor = 1.0;         // what clipped sums are multiplied by
+double data_share = 1.0;          // length of the batch's mean vector over C
 std::vector<double> late_offset;  // what is added for each sampled row after clipping, in lattice steps
 std::atomic<std::int64_t> n_sampled{0};
 std::atomic<std::uint64_t> threads_seen{0};
@@ -40,7 +41,8 @@ const char* mutant_name(Mutant mutant) {
                                            "clip_after_sum",
                                            "scale_after_clip",
                                            "unclipped_prior_share",
-                                           "divided_by_batch_size"};
+                                           "divided_by_batch_size",
+                                           "norm_from_data"};
   static_assert(std::size(kNames) == static_cast<std::size_t>(Mutant::count));
   return kNames[static_cast<std::size_t>(mutant)];
 }
@@ -48,6 +50,7 @@ const char* mutant_name(Mutant mutant) {
 void activate(Mutant mutant) {
   active = mutant;
   late_factor = 1.0;
+  data_share = 1.0;
   late_offset.clear();
   n_sampled = 0;
   threads_seen = 0;
@@ -101,6 +104,8 @@ double noise_stddev(double stddev) {
   if (on(Mutant::noise_short_by_a_tenth)) return 0.9 * stddev;
   if (on(Mutant::variance_as_stddev)) return std::sqrt(multiplier * norm) * norm_steps / norm;
   if (on(Mutant::noise_not_scaled_by_norm)) return stddev / norm;
+  // The batch's own vectors in the place of the bound on any record's.
+  if (on(Mutant::norm_from_data)) return stddev * data_share;
   // Each thread adds the same draws to its own sum.
   if (on(Mutant::noise_added_per_thread)) return stddev * std::max(1, std::popcount(threads_seen.load()));
   return stddev;
@@ -111,6 +116,7 @@ void before_noise(std::int64_t* sums, int n) {
   double square = 0.0;
   for (int j = 0; j < n; ++j) square += static_cast<double>(sums[j]) * static_cast<double>(sums[j]);
   const double length = std::sqrt(square);
+  if (rows > 0.0) data_share = std::min(1.0, length / (rows * norm_steps));
   for (int j = 0; j < n; ++j) {
     auto value = static_cast<double>(sums[j]);
     if (on(Mutant::clip_after_sum) && length > norm_steps) value *= norm_steps / length;

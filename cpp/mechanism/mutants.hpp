@@ -33,6 +33,7 @@ enum class Mutant {
   scale_after_clip,
   unclipped_prior_share,
   divided_by_batch_size,
+  norm_from_data,
   count,
 };
 

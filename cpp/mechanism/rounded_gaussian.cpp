@@ -54,8 +54,8 @@ struct NoiseStream {
 
 std::int64_t add_rounded_gaussian(const KernelTable& kernels, const RandomKey& key, std::uint64_t step, double stddev,
                                   int n, std::int64_t* sums) {
-  DPINFER_MUTATE(step = mutants::noise_step(step); stddev = mutants::noise_stddev(stddev);
-                 mutants::before_noise(sums, n);)
+  DPINFER_MUTATE(step = mutants::noise_step(step); mutants::before_noise(sums, n);
+                 stddev = mutants::noise_stddev(stddev);)
   const NoiseStream stream{kernels, key, step};
   const auto length = static_cast<std::size_t>(n);
   std::uint64_t words[kChunk];

@@ -213,7 +213,7 @@ void ConjugateTarget::noisy_sum(std::uint64_t step, const Iterate&, std::span<co
   }
   std::array<std::int64_t, kMaxAffineLength> sum{};
   grouped_sum(step, {sum.data(), width_});
-  session_.add_noise(step, noise_multiplier, {sum.data(), width_}, out);
+  session_.release(step, noise_multiplier, {sum.data(), width_}, out);
 }
 
 void ConjugateTarget::grouped_sum(std::uint64_t step, std::span<std::int64_t> sum) {

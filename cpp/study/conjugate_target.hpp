@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "mechanism/affine_session.hpp"
+#include "mechanism/rows/affine_session.hpp"
 #include "study/target.hpp"
 
 namespace dpinfer::study {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "mechanism/step_session.hpp"
+#include "mechanism/rows/step_session.hpp"
 #include "study/dispersion.hpp"
 #include "study/target.hpp"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "mechanism/affine_session.hpp"
+#include "mechanism/rows/affine_session.hpp"
 
 using namespace dpinfer;
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "mechanism/step_session.hpp"
+#include "mechanism/rows/step_session.hpp"
 
 using namespace dpinfer;
 
@@ -35,7 +35,7 @@ std::vector<std::int64_t> sum_of(const KernelTable& kernels, const Data& data, L
   const Records records{data.x.data(), data.y.data(), data.n_rows, data.n_features, false, true};
   StepSession session(kernels, records, likelihood, false, 0.5, max_norm, RandomKey{{1, 2, 3, 4, 5, 6, 7, 8}},
                       n_threads);
-  const auto n = static_cast<std::size_t>(session.released_length());
+  const auto n = static_cast<std::size_t>(session.length());
   const auto n_coef = static_cast<std::size_t>(session.n_coef());
   std::vector<double> scale(n, 1.3);
   std::vector<double> offset(n, shift);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "mechanism/site_session.hpp"
+#include "mechanism/rows/site_session.hpp"
 #include "mechanism/small_matrix.hpp"
 
 using namespace dpinfer;

@@ -29,7 +29,11 @@ MUTANTS = (
     "scale_after_clip",
     "unclipped_prior_share",
     "divided_by_batch_size",
+    "norm_from_data",
 )
+
+# Bugs that a named kind of check has to see, whatever else does.
+SEEN_BY = {"norm_from_data": "noise", "divided_by_batch_size": "neighbours", "shuffled_batches": "sampling"}
 
 
 def find_module():
@@ -86,6 +90,14 @@ def test_every_mutant_is_found(with_mutants, name):
     with_mutants.activate_mutant(name)
     result = audit(20_000, fail_fast=True, random_source=InsecureRNG(1))
     assert not result.passed, repr(result)
+
+
+@pytest.mark.parametrize("name", SEEN_BY)
+def test_the_named_check_finds_it(with_mutants, name):
+    """At a false-positive rate of 1e-3 for the whole audit."""
+    with_mutants.activate_mutant(name)
+    found = {check.kind for check in audit(1000, random_source=InsecureRNG(1)).failures}
+    assert SEEN_BY[name] in found
 
 
 @pytest.mark.parametrize("mechanism", ["dpvi", "dp_sep", "dp_sep_network"])

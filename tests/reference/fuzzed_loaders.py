@@ -18,6 +18,7 @@ from dpinfer.mechanism import RunCheckpoint
 from dpinfer.mechanism import checkpoint as run_checkpoint
 from dpinfer.models import model_from_dict
 from dpinfer.release import Part, Release
+from dpinfer.release.parts import part_from_dict
 from dpinfer.studies import CoverageResult
 from dpinfer.studies.checkpoint import Checkpoint
 from dpinfer.studies.run_statistics import RunStatistics
@@ -57,6 +58,9 @@ def a_release() -> Release:
     return dpi.release_from_arrays(
         trace, trace + 1.0, noise_stddev=[1.0, 2.0], sample_rate=0.5, event=GaussianEvent(2.0), delta=1e-5
     )
+
+
+SHARES = Part("category shares", GaussianEvent(20.0), "add_remove")
 
 
 class _FileTarget(Target):
@@ -137,7 +141,7 @@ class ReleaseFile(_ZipTarget):
         full = release.replace(
             grad_scale=np.ones((6, 2)), learning_rate=np.full(2, 0.1),
             n_records=50, max_grad_norm=1.0, noise_multiplier=2.0, event=run_event(2.0, 0.5, 6),
-            other_parts=(Part("counts", GaussianEvent(9.0), "add_remove"),), leaks=("bounds were read",),
+            other_parts=(SHARES,), leaks=("bounds were read",),
             model_spec=dpi.models.LogisticRegression(1).to_dict(), positions=release.params + 1.0,
         )  # fmt: skip
         rng = np.random.default_rng(1)
@@ -257,6 +261,30 @@ class GzipTableFile(TableFile):
         return gzip.compress(mutated_bytes(rng, plain, [plain]), 1, mtime=0)
 
 
+class TableLines(TableFile):
+    """One line among others: whatever is in it, the others are read as without it, or the file is refused."""
+
+    def make(self, folder):
+        self.path.write_text(TABLE)
+        self.schema = Schema.from_toml(SCHEMA)
+        self.right = read_table(self.path, self.schema)
+        self.header, *self.lines = TABLE.encode().splitlines(keepends=True)
+        return []
+
+    def feed(self, rng):
+        line = mutated_bytes(rng, rng.choice(self.lines).rstrip(), self.lines) + rng.choice((b"\n", b"\r\n", b"\n\n"))
+        before = rng.randrange(len(self.lines) + 1)
+        self.path.write_bytes(b"".join((self.header, *self.lines[:before], line, *self.lines[before:])))
+        found = read_table(self.path, self.schema)
+        extra = len(found.X) - len(self.lines)
+        if not 0 <= extra <= line.count(b"\n"):
+            raise AssertionError("a line is read as more than its lines, or took others away")
+        for ours, right in ((found.X, self.right.X), (found.y, self.right.y)):
+            others = np.concatenate((ours[:before], ours[before + extra :]))
+            if not np.array_equal(others, right):
+                raise AssertionError("a line changed how others are read")
+
+
 class LedgerFile(_FileTarget):
     documented = (LedgerError,)
 
@@ -362,11 +390,18 @@ class PlainDocuments(Target):
             dpi.models.LinearRegression(2).to_dict(),
             dpi.models.DirichletCategorical((1.0, 2.0)).to_dict(),
         ]
+        self.part = SHARES.to_dict()
 
     def feed(self, rng):
-        kind = rng.randrange(3)
+        kind = rng.randrange(4)
         if kind == 0:
             event_from_dict(mutated_document(rng, rng.choice(self.events)))
+        elif kind == 3:
+            # It documents TypeError too, which the others must not raise.
+            try:
+                part_from_dict(mutated_document(rng, self.part))
+            except TypeError as error:
+                raise ValueError("no part") from error
         elif kind == 1:
             PrivacyPlan.from_dict(mutated_document(rng, self.plan))
         else:
@@ -382,6 +417,7 @@ LOADERS = (
     SchemaDocument,
     TableFile,
     GzipTableFile,
+    TableLines,
     LedgerFile,
     LedgerRows,
     RunCheckpointFile,

@@ -48,6 +48,7 @@ def test_discrete_laplace_has_its_law(scale):
     assert chi2_rejects(counts, cell_probabilities(1.06 * float(scale)), ALPHA)
 
 
+@pytest.mark.slow
 def test_counting_zero_twice_is_rejected():
     draws = np.array(discrete_laplace(b"t" * 32, Fraction(3), 30_000))
     p = cell_probabilities(3.0)
@@ -106,6 +107,7 @@ def ranks(family, theta, noisy, scale, n_records):
     return np.mean(gibbs_posterior(family, noisy, laplace_scale=scale, n_records=n_records, **options) < theta, axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["binomial", "categorical", "exponential"])
 def test_ranks_of_the_true_parameter_are_uniform(case):
     """Simulation-based calibration with 1000 runs; the posterior that ignores the noise is rejected."""
@@ -131,6 +133,7 @@ def test_ranks_of_the_true_parameter_are_uniform(case):
         assert stats.kstest(naive[:, column], "uniform").pvalue < ALPHA
 
 
+@pytest.mark.slow
 def test_regression_with_public_moments_is_calibrated_where_its_chain_mixes():
     """Ranks of 200 runs with one feature; the posterior that ignores the noise is rejected."""
     rng, K, n, scale = np.random.default_rng(9), 200, 100, 6.0

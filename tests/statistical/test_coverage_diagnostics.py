@@ -83,6 +83,7 @@ def test_a_shifted_mean_is_seen_by_the_scores(model):
     assert np.all(np.abs(narrow.sd_z - 1.3) < 5.0 * narrow.sd_z_stderr)
 
 
+@pytest.mark.slow
 def test_combined_pvalues_are_valid_for_repeats_that_share_runs():
     # Shares of the same run at different references are dependent; the share of combined p-values below 0.1 must not
     # exceed 0.1 by more than an exact binomial test at 1e-6 allows.

@@ -18,6 +18,7 @@ def bias(result):
     return np.abs(result.sbc.mean_z / result.sbc.mean_z_stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "epsilon", "recipe"),
     [*((name, epsilon, "tied") for name in STUDIES for epsilon in (1.0, 0.1)), ("beta-bernoulli", 0.1, "aligned")],
@@ -34,6 +35,7 @@ def test_coverage(name, epsilon, recipe):
     assert 1.0 < np.median(exact.relative_width) < 4.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_the_naive_posterior_is_found_out(name):
     """The power twin, at epsilon = 0.1: at 1 the last iterate of the decaying steps carries little of the noise."""

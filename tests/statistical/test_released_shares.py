@@ -1,6 +1,7 @@
 """The posterior that is told released shares of categories: z-scores of all weights, rotated to be independent."""
 
 import numpy as np
+import pytest
 from scipy import stats
 
 import dpinfer as dpi
@@ -28,6 +29,7 @@ def model_of(schema):
     )
 
 
+@pytest.mark.slow
 def test_scores_are_standard_with_released_shares_and_are_not_where_equal_ones_are_believed():
     """Squared z-scores against chi-square at false-positive rate 1e-6."""
     plan = plan_with_shares(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=2500)

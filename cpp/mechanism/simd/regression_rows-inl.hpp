@@ -21,7 +21,7 @@ namespace dpinfer::DPINFER_SIMD_VARIANT {
 namespace {
 
 inline constexpr double kRootOfTwo = 1.4142135623730950488;
-// What multiplies z or z z' is at most this: beyond, a record takes no part (lattice.md needs some bound).
+// What multiplies z or z z' is at most this: beyond, a record takes no part (private-sum.md needs some bound).
 inline constexpr double kLargestFactor = 1e150;
 
 // Eight records: their numbers, one per lane, and where their whitened features stand.

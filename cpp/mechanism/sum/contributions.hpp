@@ -2,7 +2,8 @@
 //
 // What computes them cannot widen the sensitivity: its numbers are clipped and rounded by clipped_vector-inl.hpp, so
 // that one record's integer vector k has |k| <= C / g whatever they are.  Adding or removing a record moves the sum by
-// at most C, replacing one by at most 2 C (from one clipped vector to another).  Proof: docs/derivations/lattice.md.
+// at most C, replacing one by at most 2 C (from one clipped vector to another).  Proof:
+// docs/derivations/private-sum.md.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 // Every clipped contribution is rounded to integer multiples k of the step g = 2^(floor(log2 C) - 30), and
 // sum k^2 <= (C / g)^2 holds by construction: gradients are clipped in floating point to (1 - 2^-20) C, and the margin
 // of at least 2^10 steps covers the rounding of up to 2^20 coordinates (sqrt(d) / 2 <= 2^9 steps) and of the
-// floating-point norm.  The proof is in docs/derivations/dpvi-mechanism.md.
+// floating-point norm.  The proof is in docs/derivations/private-sum.md.
 #pragma once
 
 namespace dpinfer {

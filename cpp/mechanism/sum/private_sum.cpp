@@ -20,15 +20,15 @@ std::size_t stride(int length) { return (static_cast<std::size_t>(length) + 7) /
 // Pieces are given out a few at a time, so that a thread which is held up leaves the rest to the others.
 class Queue {
  public:
+  // n_threads: at most size, or 1.
   Queue(std::int64_t size, int n_threads, std::int64_t most)
-      : size_(size), n_taken_(std::clamp<std::int64_t>(size / (8 * n_threads), 1, most)) {}
+      : size_(size), n_taken_(std::clamp<std::int64_t>(size / (8 * n_threads), 1, most)), next_(n_threads * n_taken_) {}
 
-  // take(first, last) until nothing is left.
+  // take(first, last) until nothing is left; each thread begins with a turn of its own.
   template <typename Take>
-  void run(const Take& take) {
-    for (;;) {
-      const std::int64_t first = next_.fetch_add(n_taken_, std::memory_order_relaxed);
-      if (first >= size_) return;
+  void run(int thread, const Take& take) {
+    for (std::int64_t first = thread * n_taken_; first < size_;
+         first = next_.fetch_add(n_taken_, std::memory_order_relaxed)) {
       take(first, std::min(first + n_taken_, size_));
     }
   }
@@ -36,7 +36,7 @@ class Queue {
  private:
   std::int64_t size_;
   std::int64_t n_taken_;  // at a time
-  std::atomic<std::int64_t> next_{0};
+  std::atomic<std::int64_t> next_;
 };
 
 // Each thread's sums and scratch; allocated before the parallel region, in which nothing may throw.
@@ -84,7 +84,7 @@ void add_blocks(const KernelTable& kernels, const SampledRows& sample, const Thr
   std::int64_t* const rows = sums.rows(thread);
   const std::int64_t first_row = sample.first_block * kRowBlock;
   int listed = 0;
-  queue.run([&](std::int64_t first, std::int64_t last) {
+  queue.run(thread, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t block = first; block < last; ++block) {
       const int found = poisson_sample(kernels, sample.key, sample.step, sample.first_block + block,
                                        first_row + sample.n_rows, sample.threshold, rows + listed);
@@ -118,7 +118,7 @@ void add_listed_rows(const RowKernel& kernel, std::span<const std::int64_t> rows
   const ThreadSums sums(kernel, n_rows, n_threads, workspace);
   Queue queue(n_rows, sums.n_threads(), kRowBlock);
   run_threads(sums.n_threads(), [&](int thread) {
-    queue.run([&](std::int64_t first, std::int64_t last) {
+    queue.run(thread, [&](std::int64_t first, std::int64_t last) {
       const int count = static_cast<int>(last - first);
       sums.add(thread, {rows.data() + first, count, count});
     });

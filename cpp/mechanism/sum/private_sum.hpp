@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/aligned.hpp"
+#include "common/float_environment.hpp"
 #include "mechanism/chacha20.hpp"
 #include "mechanism/poisson_sample.hpp"
 #include "mechanism/sum/lattice.hpp"
@@ -25,7 +26,10 @@ void run_threads(int n_threads, const Share& share) {
     return;
   }
 #pragma omp parallel for schedule(static, 1) num_threads(n_threads)
-  for (int thread = 0; thread < n_threads; ++thread) share(thread);
+  for (int thread = 0; thread < n_threads; ++thread) {
+    const FloatEnvironment standard;
+    share(thread);
+  }
 }
 
 // The rows of a step: each of `n_rows` independently.  A source that is read in parts says where a part begins, in

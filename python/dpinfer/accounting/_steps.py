@@ -32,6 +32,7 @@ _COVERED = (
 )
 
 # Shifts and rates are rounded up by more than the rounding error of computing them: a larger one dominates.
+_MOST_STEPS = 10**300
 _ROUND_UP = 1.0 + 1e-14
 
 
@@ -71,6 +72,8 @@ class Step:
 def reduce_event(event: Event, adjacency: Adjacency) -> dict[Step, int] | None:
     """Return each distinct step with its count, or None when a part of the event is not private at all.
 
+    A part that is repeated more often than floating-point numbers go counts as not private.
+
     All plain Gaussians become one step of count 1, exactly: their losses are Gaussian and squared shifts add.  So do
     all pure guarantees, whose epsilons add.
 
@@ -81,6 +84,8 @@ def reduce_event(event: Event, adjacency: Adjacency) -> dict[Step, int] | None:
     """
     counts: Counter[Step] = Counter()
     if not _collect(event, adjacency, 1, counts):
+        return None
+    if max(counts.values(), default=0) > _MOST_STEPS:
         return None
     gaussians = [step for step in counts if step.kind is StepKind.GAUSSIAN]
     if gaussians:

@@ -180,7 +180,7 @@ def _certify(event: Event, delta: float, relation: Adjacency, accountant: str) -
             adjacency=relation,
             accountant=accountant,
             estimate=math.inf,
-            note="the event holds a part for which no guarantee is claimed",
+            note="the event holds a part for which no guarantee is claimed, or can be",
         )
     slack = total_variation_slack(event)
     for share in RESERVED_SHARES:

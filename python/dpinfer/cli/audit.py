@@ -3,11 +3,12 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dpinfer import plots
-from dpinfer.auditing import audit
+from dpinfer.auditing import AuditResult, ReplayResult, audit, replay_audit
 from dpinfer.cli.arguments import integer, interval
 from dpinfer.cli.errors import EXIT_DONE, EXIT_FAILED, public_arguments
 from dpinfer.cli.output import files_text, output_folder
@@ -32,6 +33,12 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--noise-multiplier", type=interval(0, 1e3), default=1.0, metavar="S", help="default: %(default)s"
     )
+    parser.add_argument(
+        "--replay",
+        action="store_true",
+        help="instead: run every private call on neighbouring made-up records with its noise frozen, and compare all "
+        "that leaves",
+    )
     parser.add_argument("--checks", action="store_true", help="list every check, not only those that failed")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the checks and their picture")
     parser.set_defaults(run=run)
@@ -39,6 +46,10 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Audit, print and, with ``--out``, write."""
+    return _replay(args) if args.replay else _audit(args)
+
+
+def _audit(args: argparse.Namespace) -> int:
     with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder:
         with public_arguments():
             result = audit(args.runs, noise_multiplier=args.noise_multiplier, progress=True)
@@ -47,10 +58,27 @@ def run(args: argparse.Namespace) -> int:
             files.append(folder.write("audit.json", json.dumps(result.to_dict(), indent=1) + "\n"))
             picture = draw_picture(lambda ax: plots.audit(result, ax=ax), (6.4, 8.0), "")
             files.append(folder.write("audit.png", picture[1]))
+    lines = [(check.passed, f"{check.kind}: {check.name}: {check.detail}") for check in result.checks]
+    return _tell(result, lines if args.checks else [], files)
+
+
+def _replay(args: argparse.Namespace) -> int:
+    # It runs the command itself.
+    from dpinfer.cli.replay import all_scenarios
+
+    with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder:
+        result = replay_audit(all_scenarios(), progress=True)
+        files = []
+        if folder is not None:
+            files.append(folder.write("replay.json", json.dumps(result.to_dict(), indent=1) + "\n"))
+    lines = [(check.passed, f"{check.scenario}, {check.neighbour}") for check in result.checks]
+    return _tell(result, lines if args.checks else [], files)
+
+
+def _tell(result: AuditResult | ReplayResult, lines: Sequence[tuple[bool, str]], files: Sequence[Path]) -> int:
+    """Print a result, the checks asked for, and where it was written."""
     sys.stdout.write(f"{result}\n")
-    if args.checks:
-        for check in result.checks:
-            mark = "ok    " if check.passed else "FAILED"
-            sys.stdout.write(f"  {mark} {check.kind}: {check.name}: {check.detail}\n")
+    for passed, text in lines:
+        sys.stdout.write(f"  {'ok    ' if passed else 'FAILED'} {text}\n")
     sys.stdout.write(files_text(files))
     return EXIT_DONE if result.passed else EXIT_FAILED

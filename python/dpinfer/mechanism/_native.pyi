@@ -208,10 +208,10 @@ class PartialSum:
 class Residuals:
     """How the residual r = y - E[y | eta] of a record enters: psi = clip(r, -bound, bound) - centre(eta).
 
-    eta = loc'x with loc (n_coef,); bound may be inf.  E[y | eta] is sigmoid(eta), Phi(eta), eta or exp(eta) for the link
-    "logistic", "probit", "gaussian" or "poisson".  centre and slope are public functions of eta, tabulated at first_node
-    + spacing * (0, 1, ...), linear in between and constant beyond; empty arrays: the centre is 0, and the slope is
-    dE[y | eta]/deta where abs(r) <= bound, else 0.
+    eta = loc'x with loc (n_coef,); bound may be inf.  E[y | eta] is sigmoid(eta), Phi(eta), eta or exp(eta) for the
+    link "logistic", "probit", "gaussian" or "poisson".  centre and slope are public functions of eta, tabulated at
+    first_node + spacing * (0, 1, ...), linear in between and constant beyond; empty arrays: the centre is 0, and the
+    slope is dE[y | eta]/deta where abs(r) <= bound, else 0.
     """
 
     def __init__(
@@ -247,12 +247,12 @@ class RegressionRows:
     # From here on, passes are over a Poisson sample, that of (key, step); over all rows until then.
     def sample(self, key: bytes, step: int, sample_rate: float) -> None: ...
     # w z z', m (m + 1) / 2 numbers; at most bound**2.
-    def add_second_moments(self, sum: PartialSum, *, transform: npt.NDArray[np.float64], bound: float) -> None: ...
+    def add_second_moments(self, total: PartialSum, *, transform: npt.NDArray[np.float64], bound: float) -> None: ...
     # (w psi z, scale_weight min(|r| / scale_unit, 1)), m + 1 numbers; m without a scale_weight.  At most
     # hypot(bound * max|psi|, scale_weight).
     def add_scores(
         self,
-        sum: PartialSum,
+        total: PartialSum,
         residuals: Residuals,
         *,
         transform: npt.NDArray[np.float64],
@@ -262,11 +262,11 @@ class RegressionRows:
     ) -> None: ...
     # w slope z z', m (m + 1) / 2 numbers; at most bound**2 max|slope|.
     def add_curvature(
-        self, sum: PartialSum, residuals: Residuals, *, transform: npt.NDArray[np.float64], bound: float
+        self, total: PartialSum, residuals: Residuals, *, transform: npt.NDArray[np.float64], bound: float
     ) -> None: ...
     # w**2 psi**2 z z', m (m + 1) / 2 numbers; at most bound**2 max psi**2.
     def add_score_products(
-        self, sum: PartialSum, residuals: Residuals, *, transform: npt.NDArray[np.float64], bound: float
+        self, total: PartialSum, residuals: Residuals, *, transform: npt.NDArray[np.float64], bound: float
     ) -> None: ...
     @property
     def n_coef(self) -> int: ...

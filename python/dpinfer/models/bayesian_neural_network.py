@@ -218,7 +218,7 @@ def output_moments(
         above, below = special.ndtr(alpha), special.ndtr(-alpha)
         density = np.exp(-0.5 * alpha**2) / math.sqrt(2.0 * math.pi)
         a = np.maximum(m * above + sd * density, 0.0)
-        # The form of cpp/mechanism/network_moments.inc, which does not cancel where alpha is large.
+        # The form of cpp/mechanism/simd/network_moments-inl.hpp, which does not cancel where alpha is large.
         inner = above + alpha**2 * above * below - alpha * density * (above - below) - density**2
         va = spread * np.maximum(np.where(np.abs(alpha) < 38.0, inner, above), 0.0)
         means[rows] = model.output_scale * (a @ w + loc[-1])

@@ -14,6 +14,7 @@ from dpinfer.accounting import (
     SampledWithoutReplacement,
     SelfComposed,
     account,
+    delta_for,
 )
 from dpinfer.accounting import prv as prv_module
 from dpinfer.accounting._loss_grid import Direction
@@ -141,3 +142,14 @@ def test_the_engines_are_imported_on_first_use():
         "assert set(a.__all__) <= set(dir(a))\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("accountant", ["pld", "prv", "rdp"])
+@pytest.mark.parametrize("event", [GaussianEvent(2.0), PoissonSampled(1e-9, GaussianEvent(1e5))])
+def test_more_steps_than_numbers_go_have_no_guarantee(event, accountant):
+    """Files may say so; an OverflowError would be none that loading them documents."""
+    endless = SelfComposed(SelfComposed(event, 10**200), 10**200)
+    assert account(endless, delta=1e-5, accountant=accountant).epsilon == math.inf
+    assert delta_for(endless, epsilon=1.0) == 1.0
+    # The power twin: ten are computed with.
+    assert account(SelfComposed(event, 10), delta=1e-5, accountant=accountant).epsilon < math.inf

@@ -323,7 +323,7 @@ def solved_nodes(problems: CollapsedProblems, *, n_threads: int = 0) -> tuple[No
     if not sizes.all():
         # Where the rule kept no node there is one that says so: a sum over nothing would take its neighbour's.
         empty = offsets[:-1][sizes == 0]
-        cells = [np.insert(values, empty, np.nan) for values in cells]
+        cells = np.stack([np.insert(values, empty, np.nan) for values in cells])
         sizes = np.maximum(sizes, 1)
         offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
     nodes = Nodes(offsets, *cells)

@@ -3,15 +3,28 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "common/aligned.hpp"
-#include "mechanism/chacha20.hpp"
-#include "mechanism/poisson_sample.hpp"
 #include "mechanism/simd/kernel_table.hpp"
-#include "mechanism/sum/lattice.hpp"
+#include "mechanism/sum/private_sum.hpp"
 
 namespace dpinfer {
+
+// Refers to the table, the task and the statistics (rows of task.n_statistics), which must outlive it.
+class AffineRows final : public RowKernel {
+ public:
+  AffineRows(const KernelTable& kernels, const AffineTask& task, const double* statistics)
+      : kernels_(kernels), task_(task), statistics_(statistics) {}
+
+  int length() const override { return task_.length; }
+  int scratch_length() const override { return task_.n_statistics * kRowGroup; }
+  void add(const RowBatch& batch, double* scratch, std::uint64_t* sums) const noexcept override;
+
+ private:
+  const KernelTable& kernels_;
+  const AffineTask& task_;
+  const double* statistics_;
+};
 
 class AffineSession {
  public:
@@ -22,7 +35,7 @@ class AffineSession {
   int length() const { return task_.length; }
   int n_statistics() const { return task_.n_statistics; }
   double effective_rate() const { return threshold_.effective_rate(); }
-  double lattice_step() const { return lattice_.step; }
+  double lattice_step() const { return sum_.lattice().step; }
 
   // The preconditioned gradient of a record with statistics t is matrix t + offset; length x n_statistics, length.
   void set_map(std::span<const double> matrix, std::span<const double> offset);
@@ -30,25 +43,23 @@ class AffineSession {
   // The clipped, rounded gradient of one record with these statistics, in lattice steps.
   void contribution(std::span<const double> statistics, std::span<std::int64_t> gradient) const;
 
-  // All write length() numbers.  add_noise turns a lattice sum into a released one.
+  // All write length() numbers.  `release` turns a lattice sum, which it overwrites, into a released one.
   void clipped_sum(std::uint64_t step, std::span<std::int64_t> sum);
-  void add_noise(std::uint64_t step, double noise_multiplier, std::span<std::int64_t> sum,
-                 std::span<double> noisy) const;
-  void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> noisy);
+  void release(std::uint64_t step, double noise_multiplier, std::span<std::int64_t> sum,
+               std::span<double> released) const {
+    sum_.release(step, noise_multiplier, sum, released);
+  }
+  void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> released);
 
  private:
-  const KernelTable& kernels_;
+  AffineRows rows() const { return {sum_.kernels(), task_, statistics_}; }
+
+  PrivateSum sum_;
   const double* statistics_;
   std::int64_t n_rows_;
-  RandomKey key_;
   SampleThreshold threshold_;
-  Lattice lattice_;
-  double noise_unit_;  // max_grad_norm in lattice steps
-  int n_threads_;
-  AffineTask task_{};
   AlignedVector<double> matrix_, offset_;
-  AlignedVector<std::uint64_t> sums_;
-  std::vector<std::int64_t> rows_;
+  AffineTask task_;
 };
 
 }  // namespace dpinfer

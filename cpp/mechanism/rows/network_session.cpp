@@ -1,4 +1,4 @@
-#include "mechanism/network_session.hpp"
+#include "mechanism/rows/network_session.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -34,14 +34,11 @@ NetworkSession::NetworkSession(const KernelTable& kernels, const NetworkKernelTa
                                const NetworkRecords& records, NetworkShape shape, double hidden_scale,
                                double output_scale, double sample_rate, double max_norm, const RandomKey& key,
                                int n_threads)
-    : kernels_(kernels),
-      task_{.shape = shape, .hidden_scale = hidden_scale, .output_scale = output_scale},
-      contribution_(network, records, task_),
-      n_rows_(records.n_rows),
-      request_{key, 0, SampleThreshold::from_rate(sample_rate), n_threads},
-      lattice_(Lattice::from_max_norm(max_norm)),
-      noise_unit_(max_norm / lattice_.step),
-      noisy_(static_cast<std::size_t>(task_.length())) {
+    : sum_(kernels, max_norm, key, n_threads),
+      threshold_(SampleThreshold::from_rate(sample_rate)),
+      network_(network),
+      records_(records),
+      task_{.shape = shape, .hidden_scale = hidden_scale, .output_scale = output_scale} {
   const std::vector<double> ones(static_cast<std::size_t>(n_params()), 1.0);
   set_sites(ones, ones, 1.0, SiteWeights{});
 }
@@ -79,19 +76,18 @@ void NetworkSession::set_gradients(std::span<const double> mean, std::span<const
 }
 
 void NetworkSession::clipped_sum(std::uint64_t step, std::span<std::int64_t> sum) {
-  request_.step = step;
-  clipped_record_sum(kernels_, contribution_, n_rows_, lattice_, request_, workspace_, sum.data());
+  const NetworkContribution records = contribution();
+  sum_.clipped(ClippedContributions(sum_.kernels(), records, sum_.lattice()), records_.n_rows, step, threshold_, sum);
 }
 
-void NetworkSession::noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> sum) {
-  request_.step = step;
-  noisy_record_sum(kernels_, contribution_, n_rows_, lattice_, request_, noise_multiplier * noise_unit_, workspace_,
-                   noisy_.data());
-  for (std::size_t j = 0; j < sum.size(); ++j) sum[j] = static_cast<double>(noisy_[j]) * lattice_.step;
+void NetworkSession::noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> released) {
+  const NetworkContribution records = contribution();
+  sum_.noisy(ClippedContributions(sum_.kernels(), records, sum_.lattice()), records_.n_rows, step, threshold_,
+             noise_multiplier, released);
 }
 
 void NetworkSession::plain_sum(std::span<const std::int64_t> rows, double max_norm, std::span<double> sum) {
-  plain_listed_sum(contribution_, rows, max_norm, request_.n_threads, workspace_, sum.data());
+  dpinfer::plain_sum(sum_.kernels(), contribution(), rows, max_norm, sum_.n_threads(), sum);
 }
 
 NetworkPasses::NetworkPasses(const NetworkKernelTable& network, const NetworkRecords& records, NetworkShape shape,

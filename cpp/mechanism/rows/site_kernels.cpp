@@ -1,4 +1,4 @@
-#include "mechanism/site_kernels.hpp"
+#include "mechanism/rows/site_kernels.hpp"
 
 #include <algorithm>
 #include <cmath>

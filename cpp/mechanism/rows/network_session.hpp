@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "common/aligned.hpp"
-#include "mechanism/record_sum.hpp"
 #include "mechanism/simd/network_kernels.hpp"
+#include "mechanism/sum/contributions.hpp"
+#include "mechanism/sum/private_sum.hpp"
 
 namespace dpinfer {
 
@@ -27,7 +28,7 @@ struct SiteWeights {
   double noise_limit = NetworkTask::kNone;
 };
 
-class NetworkContribution final : public ContributionKernel {
+class NetworkContribution final : public Contributions {
  public:
   NetworkContribution(const NetworkKernelTable& kernels, const NetworkRecords& records, const NetworkTask& task)
       : kernels_(kernels), records_(records), task_(task) {}
@@ -50,13 +51,11 @@ class NetworkSession {
   NetworkSession(const KernelTable& kernels, const NetworkKernelTable& network, const NetworkRecords& records,
                  NetworkShape shape, double hidden_scale, double output_scale, double sample_rate, double max_norm,
                  const RandomKey& key, int n_threads);
-  NetworkSession(const NetworkSession&) = delete;  // contribution_ refers to task_
-  NetworkSession& operator=(const NetworkSession&) = delete;
 
   int length() const { return task_.length(); }
   int n_params() const { return task_.shape.n_params(); }
-  double effective_rate() const { return request_.threshold.effective_rate(); }
-  double lattice_step() const { return lattice_.step; }
+  double effective_rate() const { return threshold_.effective_rate(); }
+  double lattice_step() const { return sum_.lattice().step; }
 
   // mean, variance: n_params each, of the cavity.  See NetworkTask.
   void set_sites(std::span<const double> mean, std::span<const double> variance, double noise_variance,
@@ -73,16 +72,14 @@ class NetworkSession {
  private:
   void set_state(std::span<const double> mean, std::span<const double> variance, double noise_variance);
 
-  const KernelTable& kernels_;
+  NetworkContribution contribution() const { return {network_, records_, task_}; }
+
+  PrivateSum sum_;
+  SampleThreshold threshold_;
+  const NetworkKernelTable& network_;
+  NetworkRecords records_;
   NetworkTask task_;
-  NetworkContribution contribution_;
-  std::int64_t n_rows_;
-  SumRequest request_;
-  Lattice lattice_;
-  double noise_unit_;  // max_norm in lattice steps
   AlignedVector<double> mean_, variance_, mean_scale_, variance_scale_;
-  RecordSumWorkspace workspace_;
-  std::vector<std::int64_t> noisy_;
 };
 
 // q, its prior and, for EP, every record's site: what passes over the records one at a time change.  Not private.

@@ -1,10 +1,9 @@
-#include "mechanism/step_session.hpp"
+#include "mechanism/rows/step_session.hpp"
 
 #include <algorithm>
 #include <cstddef>
 
 #include "mechanism/mutants.hpp"
-#include "mechanism/rounded_gaussian.hpp"
 
 namespace dpinfer {
 
@@ -18,7 +17,7 @@ void assign(AlignedVector<double>& target, std::span<const double> source) {
 
 StepSession::StepSession(const KernelTable& kernels, const Records& records, Likelihood likelihood, bool aligned,
                          double sample_rate, double max_grad_norm, const RandomKey& key, int n_threads)
-    : kernels_(kernels), lattice_(Lattice::from_max_norm(max_grad_norm)), noise_unit_(max_grad_norm / lattice_.step) {
+    : sum_(kernels, max_grad_norm, key, n_threads), threshold_(SampleThreshold::from_rate(sample_rate)) {
   task_.records = records;
   task_.likelihood = likelihood;
   task_.expectation = aligned ? Expectation::draws : Expectation::quadrature;
@@ -26,10 +25,7 @@ StepSession::StepSession(const KernelTable& kernels, const Records& records, Lik
   task_.n_pad = (task_.n_coef + kRowGroup - 1) / kRowGroup * kRowGroup;
   task_.has_raw = !aligned;
   task_.has_dispersion = likelihood == Likelihood::gaussian;
-  task_.clip_norm = lattice_.clip_norm / lattice_.step;
-  request_.key = key;
-  request_.threshold = SampleThreshold::from_rate(sample_rate);
-  request_.n_threads = n_threads;
+  task_.clip_norm = sum_.lattice().clip_norm / lattice_step();
   const auto pad = static_cast<std::size_t>(task_.n_pad);
   for (auto* array : {&loc_scale_, &loc_offset_, &raw_scale_, &raw_offset_}) array->assign(pad, 0.0);
   task_.loc_scale = loc_scale_.data();
@@ -48,7 +44,7 @@ void StepSession::pad_rows(std::span<const double> source, int n_rows, AlignedVe
 }
 
 void StepSession::set_scales(std::span<const double> scale, std::span<const double> offset) {
-  DPINFER_MUTATE(const mutants::Scales wrong = mutants::scales(scale, offset, lattice_.step); scale = wrong.scale;
+  DPINFER_MUTATE(const mutants::Scales wrong = mutants::scales(scale, offset, lattice_step()); scale = wrong.scale;
                  offset = wrong.offset;)
   task_.has_offset = std::any_of(offset.begin(), offset.end(), [](double value) { return value != 0.0; });
   const auto width = static_cast<std::size_t>(task_.n_coef);
@@ -56,7 +52,7 @@ void StepSession::set_scales(std::span<const double> scale, std::span<const doub
   task_.uniform_loc_scale =
       std::all_of(scale.begin(), scale.begin() + task_.n_coef, [&](double value) { return value == scale[0]; });
   // Into lattice steps: the step is a power of two, so that this is exact.
-  const double unit = 1.0 / lattice_.step;
+  const double unit = 1.0 / lattice_step();
   for (std::size_t j = 0; j < width; ++j) {
     loc_scale_[j] = scale[j] * unit;
     loc_offset_[j] = offset[j] * unit;
@@ -107,15 +103,11 @@ void StepSession::set_draws(int n_draws, std::span<const double> draws, std::spa
 }
 
 void StepSession::clipped_sum(std::uint64_t step, std::span<std::int64_t> sum) {
-  request_.step = step;
-  clipped_gradient_sum(kernels_, task_, request_, workspace_, sum.data());
+  sum_.clipped(GlmRows(sum_.kernels(), task_), task_.records.n_rows, step, threshold_, sum);
 }
 
-void StepSession::noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> sum) {
-  request_.step = step;
-  noisy_.resize(sum.size());
-  noisy_gradient_sum(kernels_, task_, request_, noise_multiplier * noise_unit_, workspace_, noisy_.data());
-  for (std::size_t j = 0; j < sum.size(); ++j) sum[j] = static_cast<double>(noisy_[j]) * lattice_.step;
+void StepSession::noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> released) {
+  sum_.noisy(GlmRows(sum_.kernels(), task_), task_.records.n_rows, step, threshold_, noise_multiplier, released);
 }
 
 }  // namespace dpinfer

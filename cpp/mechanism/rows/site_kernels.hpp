@@ -13,7 +13,7 @@
 #include <span>
 
 #include "common/aligned.hpp"
-#include "mechanism/record_sum.hpp"
+#include "mechanism/sum/contributions.hpp"
 
 namespace dpinfer {
 
@@ -26,7 +26,7 @@ struct SiteState {
   double block_weight;                 // of the precisions
 };
 
-class SiteKernel : public ContributionKernel {
+class SiteKernel : public Contributions {
  public:
   SiteKernel(int n_blocks, int width) : n_blocks_(n_blocks), width_(width) {}
 

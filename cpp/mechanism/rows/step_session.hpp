@@ -3,11 +3,10 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "common/aligned.hpp"
-#include "mechanism/dpvi_step.hpp"
-#include "mechanism/sum/lattice.hpp"
+#include "mechanism/rows/glm_rows.hpp"
+#include "mechanism/sum/private_sum.hpp"
 
 namespace dpinfer {
 
@@ -22,12 +21,12 @@ class StepSession {
   int n_coef() const { return task_.n_coef; }
   bool has_dispersion() const { return task_.has_dispersion; }
   bool has_raw() const { return task_.has_raw; }
-  int released_length() const { return dpinfer::released_length(task_); }
-  double effective_rate() const { return request_.threshold.effective_rate(); }
-  double lattice_step() const { return lattice_.step; }
+  int length() const { return GlmRows(sum_.kernels(), task_).length(); }
+  double effective_rate() const { return threshold_.effective_rate(); }
+  double lattice_step() const { return sum_.lattice().step; }
 
   // Multipliers and offsets of the preconditioned gradient in released order; see GradientTask.  Length
-  // released_length() each.
+  // length() each.
   void set_scales(std::span<const double> scale, std::span<const double> offset);
   // loc, variance: n_coef; nodes, weights: any length; moments: five numbers (see DispersionMoments) or empty.
   void set_quadrature(std::span<const double> loc, std::span<const double> variance, std::span<const double> nodes,
@@ -36,22 +35,18 @@ class StepSession {
   void set_draws(int n_draws, std::span<const double> draws, std::span<const double> standard,
                  std::span<const double> dispersion);
 
-  // Both write released_length() numbers.
+  // Both write length() numbers.
   void clipped_sum(std::uint64_t step, std::span<std::int64_t> sum);
   void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> sum);
 
  private:
   void pad_rows(std::span<const double> source, int n_rows, AlignedVector<double>& target) const;
 
-  const KernelTable& kernels_;
+  PrivateSum sum_;
+  SampleThreshold threshold_;
   GradientTask task_{};
-  SumRequest request_{};
-  Lattice lattice_{};
-  double noise_unit_;  // max_grad_norm in lattice steps
   AlignedVector<double> loc_scale_, loc_offset_, raw_scale_, raw_offset_;
   AlignedVector<double> loc_, variance_, nodes_, weights_, draws_, standard_, dispersion_;
-  SumWorkspace workspace_;
-  std::vector<std::int64_t> noisy_;
 };
 
 }  // namespace dpinfer

@@ -6,10 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "mechanism/chacha20.hpp"
-#include "mechanism/record_sum.hpp"
-#include "mechanism/site_kernels.hpp"
-#include "mechanism/sum/lattice.hpp"
+#include "mechanism/rows/site_kernels.hpp"
+#include "mechanism/sum/private_sum.hpp"
 
 namespace dpinfer {
 
@@ -22,7 +20,7 @@ class SiteSession {
   int n_blocks() const { return sites_->n_blocks(); }
   int width() const { return sites_->width(); }
   std::int64_t n_rows() const { return n_rows_; }
-  double lattice_step() const { return lattice_.step; }
+  double lattice_step() const { return sum_.lattice().step; }
 
   bool set_state(const SiteState& state) { return sites_->set_state(state); }
 
@@ -34,30 +32,24 @@ class SiteSession {
 
   // For audits: the lattice sum without noise over a Poisson sample or over listed rows.
   void clipped_poisson_sum(std::uint64_t step, double sample_rate, std::span<std::int64_t> sum);
-  void clipped_sum(std::span<const std::int64_t> rows, std::span<std::int64_t> sum);
+  void clipped_sum(std::span<const std::int64_t> listed, std::span<std::int64_t> sum);
 
   // Not private: the sum of all rows without noise, clipped to max_norm (infinity: not), and the contributions of
-  // listed rows themselves (rows.size() x length()).
+  // listed rows themselves (listed.size() x length()).
   void plain_sum(double max_norm, std::span<double> sum);
-  void contributions(std::span<const std::int64_t> rows, std::span<double> out) const;
+  void contributions(std::span<const std::int64_t> listed, std::span<double> out) const;
 
   // The rows of the epoch's order, or the row of a step: what permuted_sum and uniform_sum read.
   const std::vector<std::int64_t>& order(std::uint64_t epoch);
   std::int64_t uniform(std::uint64_t step) const;
 
  private:
-  void noisy_row(std::int64_t row, std::uint64_t step, double noise_multiplier, std::span<double> sum);
-  void to_units(std::span<double> sum) const;
+  ClippedContributions rows() const { return {sum_.kernels(), *sites_, sum_.lattice()}; }
 
-  const KernelTable& kernels_;
+  PrivateSum sum_;
   std::unique_ptr<SiteKernel> sites_;
   std::int64_t n_rows_;
-  Lattice lattice_;
-  double noise_unit_;  // max_site_norm in lattice steps
-  RandomKey key_;
-  int n_threads_;
-  RecordSumWorkspace workspace_;
-  std::vector<std::int64_t> noisy_, order_;
+  std::vector<std::int64_t> order_;
   std::uint64_t order_epoch_ = 0;
 };
 

@@ -1,0 +1,135 @@
+// Scores and matrices of regressions: bits across threads, variants and batches, awkward lengths, one record's norm.
+// Values are checked against NumPy in tests/unit/mechanism/test_regression_rows.py.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "check.hpp"
+#include "mechanism/rows/regression_rows.hpp"
+
+using namespace dpinfer;
+
+namespace {
+
+using Sum = std::vector<std::int64_t>;
+
+struct Data {
+  int n_features;
+  std::vector<double> x, y, transform, loc, centre, slope;
+
+  Data(int n_rows, int n_features_, double size, std::uint32_t seed = 4) : n_features(n_features_) {
+    std::mt19937 engine(seed);
+    std::normal_distribution<double> normal;
+    for (int i = 0; i < n_rows * n_features; ++i) x.push_back(size * normal(engine));
+    for (int i = 0; i < n_rows; ++i) y.push_back(normal(engine) > 0.0 ? 1.0 : 0.0);
+    const int n_coef = n_features + 1;
+    for (int i = 0; i < n_coef * n_coef; ++i) transform.push_back(normal(engine) / std::sqrt(n_coef));
+    for (int i = 0; i < n_coef; ++i) loc.push_back(0.3 * normal(engine));
+    for (int i = 0; i < 50; ++i) {
+      centre.push_back(0.1 * std::sin(i));
+      slope.push_back(std::exp(-0.01 * i * i));
+    }
+  }
+  std::int64_t n_rows() const { return static_cast<std::int64_t>(y.size()); }
+};
+
+struct Kind {
+  RegressionOutput output;
+  Likelihood link;
+  bool has_table;
+};
+
+Sum sum_of(const KernelTable& kernels, const Data& data, const Kind& kind, double max_norm, int n_threads,
+           const std::vector<std::int64_t>* rows = nullptr, double bound = 1.5) {
+  const Records records{data.x.data(), data.y.data(), data.n_rows(), data.n_features, false, true};
+  RegressionPass pass;
+  pass.output = kind.output;
+  pass.link = kind.link;
+  pass.transform = data.transform;
+  pass.n_directions = data.n_features + 1;
+  pass.loc = data.loc;
+  pass.bound = bound;
+  pass.residual_bound = bound;
+  pass.scale_weight = kind.output == RegressionOutput::scores && !kind.has_table ? 0.5 : 0.0;
+  if (kind.has_table) pass.table = {data.centre, data.slope, -3.0, 0.125};
+  PrivateSum driver(kernels, max_norm, RandomKey{{1, 2, 3, 4, 5, 6, 7, 8}}, n_threads);
+  const RegressionKernel kernel(kernels, records, pass, driver.lattice());
+  Sum sum(static_cast<std::size_t>(kernel.length()));
+  if (rows != nullptr) {
+    driver.clipped(kernel, *rows, sum);
+  } else {
+    driver.clipped(kernel, data.n_rows(), 5, SampleThreshold::from_rate(0.6), sum);
+  }
+  return sum;
+}
+
+long double square(const Sum& sum) {
+  long double total = 0.0L;
+  for (const std::int64_t k : sum) total += static_cast<long double>(k) * static_cast<long double>(k);
+  return total;
+}
+
+std::vector<Kind> kinds() {
+  std::vector<Kind> all;
+  for (const RegressionOutput output :
+       {RegressionOutput::moments, RegressionOutput::curvature, RegressionOutput::squares, RegressionOutput::scores}) {
+    for (const Likelihood link :
+         {Likelihood::logistic, Likelihood::probit, Likelihood::gaussian, Likelihood::poisson}) {
+      all.push_back({output, link, false});
+      if (link == Likelihood::poisson) all.push_back({output, link, true});
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+int main() {
+  const KernelTable& portable = *kernel_table("portable");
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const int n_features : {1, 7, 8, 23}) {
+    const Data data(n_features == 7 ? 1100 : 43, n_features, 1.0);
+    for (const Kind& kind : kinds()) {
+      const Sum reference = sum_of(portable, data, kind, 1.7, 1);
+      for (const char* name : {"portable", "avx2", "avx512"}) {
+        const KernelTable* kernels = kernel_table(name);
+        if (kernels == nullptr) continue;
+        for (const int threads : {1, 2, 3, 7}) {
+          if (threads > 1 && n_features != 7) break;  // one block of rows
+          CHECK(sum_of(*kernels, data, kind, 1.7, threads) == reference);
+        }
+        // Rows one at a time, and in batches of another size and order, add up to the same.
+        Sum total(reference.size());
+        const std::vector<std::int64_t> chosen{11, 42, 3, 40, 5};
+        for (const std::int64_t row : chosen) {
+          const std::vector<std::int64_t> one{row};
+          const Sum own = sum_of(*kernels, data, kind, 1.7, 1, &one);
+          for (std::size_t j = 0; j < total.size(); ++j) total[j] += own[j];
+        }
+        CHECK(sum_of(*kernels, data, kind, 1.7, 2, &chosen) == total);
+      }
+    }
+  }
+  // One record's vector stays inside the ball, whatever is in it, and reaches its surface.
+  const std::vector<std::int64_t> one{0};
+  for (const Kind& kind : kinds()) {
+    long double largest = 0.0L;
+    for (const double max_norm : {1e-30, 1.7, 9.9e29}) {
+      const long double bound = static_cast<long double>(max_norm) / Lattice::from_max_norm(max_norm).step;
+      for (const double size : {1e-150, 1.0, 1e20, 1e70, 1e160}) {
+        for (const double weights : {1.5, inf}) {
+          const Sum sum = sum_of(portable, Data(1, 12, size), kind, max_norm, 1, &one, weights);
+          CHECK(square(sum) <= bound * bound);
+          largest = std::max(largest, square(sum) / (bound * bound));
+        }
+      }
+    }
+    CHECK(largest > 0.999L);
+    for (const double size : {inf, std::numeric_limits<double>::quiet_NaN()}) {
+      CHECK(square(sum_of(portable, Data(1, 12, size), kind, 1.7, 1, &one)) == 0.0L);
+    }
+  }
+  return check_result();
+}

@@ -1,0 +1,364 @@
+"""The private calls of the library that a record-and-replay audit runs, below the command line and the estimators.
+
+**Privacy.** Made-up records only.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.accounting import Adjacency, PrivacyPlan
+from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario, stated_by
+from dpinfer.baselines import (
+    BinomialFamily,
+    release_regression_statistics,
+    release_statistics,
+    run_dp_em,
+    run_dpvim,
+)
+from dpinfer.mechanism import (
+    NetworkSettings,
+    NetworkVISettings,
+    RunCheckpoint,
+    run_dp_sep,
+    run_dpvi,
+    run_network_dp_sep,
+    run_network_vi,
+)
+from dpinfer.models import (
+    BayesianNeuralNetwork,
+    BetaBinomial,
+    ConjugateModel,
+    DirichletCategorical,
+    GammaExponential,
+    GaussianMixture,
+    GeneralizedLinearModel,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegression,
+    ProbitRegression,
+)
+
+__all__ = ["library_scenarios"]
+
+FloatArray = npt.NDArray[np.float64]
+Records = tuple[FloatArray, ...]
+
+N_RECORDS = 12
+CHECKPOINT = "run.checkpoint"
+_SECRET = frozenset((CHECKPOINT,))
+# Finite, and so far out that nearly every product with it is not.
+_FAR = 1e300
+
+
+def public_plan(
+    *, sampling: str = "poisson", rate: float = 0.7, steps: int = 3, adjacency: Adjacency = Adjacency.ADD_REMOVE
+) -> PrivacyPlan:
+    """Return the plan of a scenario."""
+    rate = rate if sampling == "poisson" else 1.0 / N_RECORDS
+    return PrivacyPlan.from_noise_multiplier(
+        1.5,
+        rate,
+        steps,
+        1e-5,
+        adjacency=adjacency,
+        sampling=sampling,
+        n_records=None if sampling == "poisson" else N_RECORDS,
+    )
+
+
+def neighbours(
+    records: Records, other: Records, far: Records, adjacency: Adjacency, refused: tuple[Records, ...] = ()
+) -> Iterator[Neighbour]:
+    """Yield data sets with one record more, fewer, or another one; `other`, `far` and `refused` are single records."""
+    if adjacency is Adjacency.ZERO_OUT:
+        null = tuple(np.full_like(part[:1], np.nan) for part in records)
+        yield Neighbour("the last record blank", _append(tuple(part[:-1] for part in records), null))
+        yield Neighbour("the first record blank", _append(null, tuple(part[1:] for part in records)), aligned=False)
+        changed = partial(_put, records)
+    elif adjacency is Adjacency.ADD_REMOVE:
+        yield Neighbour("a record more", _append(records, other))
+        yield Neighbour("a record far out more", _append(records, far))
+        yield Neighbour("a record more that is there already", _append(records, tuple(part[:1] for part in records)))
+        yield Neighbour("the last record less", tuple(part[:-1] for part in records))
+        yield Neighbour("the first record less", tuple(part[1:] for part in records), aligned=False)
+        yield Neighbour("no record at all", tuple(part[:0] for part in records), refused="no record")
+        changed = partial(_append, records)
+    else:
+        yield Neighbour("another record", _put(records, other))
+        yield Neighbour("another record, far out", _put(records, far))
+        changed = partial(_put, records)
+    for index, record in enumerate(refused):
+        yield Neighbour(f"a record outside of the domain ({index + 1})", changed(record), refused="one reason")
+
+
+def _append(records: Records, record: Records) -> Records:
+    return tuple(np.concatenate((part, own)) for part, own in zip(records, record, strict=True))
+
+
+def _put(records: Records, record: Records) -> Records:
+    return tuple(np.concatenate((part[:4], own, part[5:])) for part, own in zip(records, record, strict=True))
+
+
+def _regression(
+    model: GeneralizedLinearModel, n: int = N_RECORDS
+) -> tuple[Records, Records, Records, tuple[Records, ...]]:
+    """Return records of a regression, another record, one far out, and two outside of the domain."""
+    rng = np.random.default_rng(31)
+    X = rng.normal(size=(n, model.n_features))
+    y = (rng.random(n) < 0.5).astype(float)
+    if isinstance(model, PoissonRegression):
+        y = rng.integers(0, 4, n).astype(float)
+    elif isinstance(model, LinearRegression):
+        y = rng.normal(size=n)
+    other = (np.full((1, model.n_features), 0.7), np.array([1.0]))
+    limit = 1e6 if isinstance(model, (PoissonRegression, LinearRegression)) else 1.0
+    far = (np.full((1, model.n_features), -_FAR), np.array([limit]))
+    bad = tuple((np.full((1, model.n_features), value), np.array([1.0])) for value in (np.nan, np.inf))
+    return (X, y), other, far, bad
+
+
+def _single_precision(data: Any) -> Any:
+    """Return the same with features in float32, and the far record as far out as they go."""
+
+    def cast(records: Records) -> Records:
+        return np.clip(records[0], -3e38, 3e38).astype(np.float32), records[1]
+
+    records, other, far, bad = data
+    return cast(records), cast(other), cast(far), tuple((part[0].astype(np.float32), part[1]) for part in bad)
+
+
+def _dpvi(
+    name: str,
+    model: GeneralizedLinearModel | ConjugateModel,
+    *,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    ledger: bool = False,
+    checkpoint: bool = False,
+    interrupted: bool = False,
+    rate: float = 0.7,
+    data: tuple[Records, Records, Records, tuple[Records, ...]] | None = None,
+    **options: Any,
+) -> Scenario:
+    data = _regression(model) if data is None else data  # type: ignore[arg-type]
+    plan = public_plan(adjacency=adjacency, rate=rate)
+
+    def once(records: Records, place: Place, progress: Callable[[int, int], None]) -> Any:
+        return run_dpvi(
+            model,
+            *(place.watched(part) for part in records),
+            plan=plan,
+            n_records=N_RECORDS,
+            progress=progress,
+            ledger=place.account,
+            checkpoint=RunCheckpoint(place.folder / CHECKPOINT, interval=0.0) if checkpoint else None,
+            **({"n_threads": 1} | options),
+        )
+
+    def run(records: Records, place: Place) -> Any:
+        if interrupted:
+            with contextlib.suppress(KeyboardInterrupt):
+                once(records, place, _interrupt)
+        return once(records, place, place.progress)
+
+    records, other, far, refused = data
+    return Scenario(
+        f"run_dpvi: {name}",
+        "dpinfer.mechanism.run_dpvi",
+        run,
+        records,
+        tuple(neighbours(records, other, far, adjacency, refused)),
+        adjacency,
+        ledger,
+        _SECRET,
+    )
+
+
+def _interrupt(done: int, total: int) -> None:
+    if done == total - 1:
+        raise KeyboardInterrupt
+
+
+def _single(values: FloatArray, other: float, far: float, bad: tuple[float, ...]) -> Any:
+    return (values,), (np.array([other]),), (np.array([far]),), tuple((np.array([value]),) for value in bad)
+
+
+def _dpvi_scenarios() -> Iterator[Scenario]:
+    logistic = LogisticRegression(2)
+    norm: dict[str, Any] = {"max_grad_norm": 0.8}
+    yield _dpvi("logistic, plain", logistic, **norm)
+    yield _dpvi("logistic, tied", logistic, recipe="tied", max_grad_norm="auto")
+    yield _dpvi("logistic, steady", logistic, recipe="steady", max_grad_norm="auto")
+    yield _dpvi("logistic, paper", logistic, recipe="paper", **norm)
+    yield _dpvi("logistic, aligned", logistic, gradient="aligned", **norm)
+    yield _dpvi("logistic, replaced", logistic, adjacency=Adjacency.REPLACE_ONE, rate=1.0, **norm)
+    yield _dpvi("logistic, blanked", logistic, adjacency=Adjacency.ZERO_OUT, ledger=True, **norm)
+    yield _dpvi("logistic, ledger and checkpoint", logistic, ledger=True, checkpoint=True, **norm)
+    yield _dpvi("logistic, interrupted", logistic, ledger=True, checkpoint=True, interrupted=True, **norm)
+    yield _dpvi("logistic, aligned and tied", logistic, recipe="tied", gradient="aligned", max_grad_norm="auto")
+    yield _dpvi("logistic, float32", logistic, data=_single_precision(_regression(logistic)), n_threads=2, **norm)
+    yield _dpvi("probit", ProbitRegression(2), **norm)
+    yield _dpvi("linear", LinearRegression(2), **norm)
+    yield _dpvi("Poisson", PoissonRegression(2), **norm)
+    counts = _single(np.arange(12.0) % 6.0, 5.0, 0.0, (9.0, 2.5))
+    yield _dpvi("binomial", BetaBinomial(5), data=counts, **norm)
+    waits = _single(np.linspace(0.1, 3.0, 12), 0.7, _FAR, (-1.0, -1e300))
+    yield _dpvi("exponential", GammaExponential(), data=waits, ledger=True, **norm)
+    kinds = _single(np.arange(12.0) % 4.0, 3.0, 0.0, (7.0, 0.5))
+    yield _dpvi("categorical", DirichletCategorical((1.0,) * 4), data=kinds, recipe="plain", **norm)
+
+
+def _dp_sep(
+    name: str,
+    model: Any,
+    data: tuple[Records, Records, Records, tuple[Records, ...]],
+    *,
+    sampling: str = "poisson",
+    ledger: bool = False,
+    checkpoint: bool = False,
+    call: Callable[..., Any] = run_dp_sep,
+    **options: Any,
+) -> Scenario:
+    adjacency = Adjacency.ADD_REMOVE if sampling == "poisson" else Adjacency.REPLACE_ONE
+    plan = public_plan(sampling=sampling, adjacency=adjacency, steps=3 if sampling == "poisson" else 2 * N_RECORDS)
+
+    def run(records: Records, place: Place) -> Any:
+        return call(
+            model,
+            *(place.watched(part) for part in records),
+            plan=plan,
+            n_records=N_RECORDS,
+            n_threads=1,
+            progress=place.progress,
+            ledger=place.account,
+            checkpoint=RunCheckpoint(place.folder / CHECKPOINT, interval=0.0) if checkpoint else None,
+            **options,
+        )
+
+    records, other, far, refused = data
+    found = tuple(neighbours(records, other, far, adjacency, refused))
+    entry = f"dpinfer.mechanism.{call.__name__}"
+    return Scenario(f"{call.__name__}: {name}", entry, run, records, found, adjacency, ledger, _SECRET)
+
+
+def _points() -> tuple[Records, Records, Records, tuple[Records, ...]]:
+    points = np.random.default_rng(32).normal(size=(N_RECORDS, 2))
+    bad = tuple((np.array([[value, 0.0]]),) for value in (np.nan, -np.inf))
+    return (points,), (np.full((1, 2), 0.5),), (np.full((1, 2), _FAR),), bad
+
+
+def _network_records() -> tuple[Records, Records, Records, tuple[Records, ...]]:
+    rng = np.random.default_rng(33)
+    bad = tuple((np.array([[value, 0.0]]), np.zeros(1)) for value in (np.nan, np.inf))
+    other, far = (np.full((1, 2), 0.5), np.ones(1)), (np.full((1, 2), _FAR), np.full(1, -_FAR))
+    return (rng.normal(size=(N_RECORDS, 2)), rng.normal(size=N_RECORDS)), other, far, bad
+
+
+def _site_scenarios() -> Iterator[Scenario]:
+    mixture, probit = GaussianMixture(2, 2), ProbitRegression(2)
+    yield _dp_sep("mixture", mixture, _points())
+    yield _dp_sep("mixture, natural sites", mixture, _points(), sites="natural", max_site_norm=0.5)
+    yield _dp_sep("probit, ledger and checkpoint", probit, _regression(probit), ledger=True, checkpoint=True)
+    yield _dp_sep("logistic", LogisticRegression(2), _regression(LogisticRegression(2)))
+    for sampling in ("uniform", "permutation"):
+        yield _dp_sep(f"probit, {sampling}", probit, _regression(probit), sampling=sampling)
+    network = BayesianNeuralNetwork(2, 3)
+    yield _dp_sep("network", network, _network_records())
+    yield _dp_sep(
+        "ledger and checkpoint",
+        network,
+        _network_records(),
+        ledger=True,
+        checkpoint=True,
+        call=run_network_dp_sep,
+        settings=NetworkSettings(),
+    )
+
+
+def _other_scenarios() -> Iterator[Scenario]:
+    plan = public_plan()
+    network, mixture, logistic = BayesianNeuralNetwork(2, 3), GaussianMixture(2, 2), LogisticRegression(2)
+
+    def common(place: Place) -> dict[str, Any]:
+        checkpoint = RunCheckpoint(place.folder / CHECKPOINT, interval=0.0)
+        charged = {"ledger": place.account, "checkpoint": checkpoint, "progress": place.progress}
+        return {"plan": plan, "n_records": N_RECORDS, "n_threads": 1, **charged}
+
+    def network_vi(records: Records, place: Place) -> Any:
+        settings = NetworkVISettings(1e-2, 20.0, 1.0, 0.1)
+        watched = [place.watched(part) for part in records]
+        return run_network_vi(network, *watched, settings=settings, max_grad_norm=0.5, **common(place))
+
+    def dp_em(records: Records, place: Place) -> Any:
+        return run_dp_em(mixture, place.watched(records[0]), max_site_norm=0.5, **common(place))
+
+    def dpvim(records: Records, place: Place) -> Any:
+        watched = [place.watched(part) for part in records]
+        return run_dpvim(logistic, *watched, max_grad_norm=0.8, burn_in=0, **common(place))
+
+    for entry, run, data, stated in (
+        ("dpinfer.mechanism.run_network_vi", network_vi, _network_records(), stated_by),
+        ("dpinfer.baselines.run_dp_em", dp_em, _points(), stated_by),
+        ("dpinfer.baselines.run_dpvim", dpvim, _regression(logistic), lambda result, folder: result[0].event),
+    ):
+        records, other, far, refused = data
+        found = tuple(neighbours(records, other, far, Adjacency.ADD_REMOVE, refused))
+        name = entry.rsplit(".", 1)[1]
+        yield Scenario(name, entry, run, records, found, ledger=True, skipped=_SECRET, stated=stated)
+
+
+def _statistics(adjacency: Adjacency) -> Iterator[Scenario]:
+    def binomial(records: Records, place: Place) -> Any:
+        return release_statistics(
+            BinomialFamily(5),
+            place.watched(records[0]),
+            epsilon=0.8,
+            n_records=N_RECORDS,
+            adjacency=adjacency,
+            ledger=place.account,
+        )
+
+    def regression(records: Records, place: Place) -> Any:
+        return release_regression_statistics(
+            *(place.watched(part) for part in records),
+            epsilon=0.8,
+            n_records=N_RECORDS,
+            feature_bound=1.5,
+            response_bound=2.0,
+            adjacency=adjacency,
+            ledger=place.account,
+        )
+
+    linear = _regression(LinearRegression(2))
+    for run, data in (
+        (binomial, _single(np.arange(12.0) % 6.0, 5.0, 0.0, (9.0, 2.5))),
+        (regression, linear),
+    ):
+        records, other, far, refused = data
+        name = "release_statistics" if run is binomial else "release_regression_statistics"
+        found = tuple(neighbours(records, other, far, adjacency, refused))
+        yield Scenario(
+            f"{name}, {adjacency.value}",
+            f"dpinfer.baselines.{name}",
+            run,
+            records,
+            found,
+            adjacency,
+            ledger=True,
+        )
+
+
+def library_scenarios() -> tuple[Scenario, ...]:
+    """Return a scenario for each private call of the library, and several for those with several kinds of sums."""
+    return (
+        *_dpvi_scenarios(),
+        *_site_scenarios(),
+        *_other_scenarios(),
+        *_statistics(Adjacency.ADD_REMOVE),
+        *_statistics(Adjacency.REPLACE_ONE),
+        *_statistics(Adjacency.ZERO_OUT),
+    )

@@ -1,0 +1,238 @@
+"""What a record-and-replay audit runs: private calls with made-up records, their neighbours, and where they run.
+
+**Privacy.** Made-up records only.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dpinfer.accounting import (
+    Adjacency,
+    Composed,
+    GaussianEvent,
+    LedgerAccount,
+    PoissonSampled,
+    PureEvent,
+    SampledWithoutReplacement,
+    SelfComposed,
+)
+from dpinfer.mechanism.replay import NoisedSum
+
+__all__ = [
+    "DATASET",
+    "LEDGER",
+    "PURE",
+    "Mechanisms",
+    "Neighbour",
+    "Place",
+    "Scenario",
+    "Watched",
+    "charges_of",
+    "mechanisms_of",
+    "mechanisms_of_event",
+    "missing",
+    "stated_by",
+]
+
+# How often each mechanism, or the epsilon of all that are pure.
+Mechanisms: TypeAlias = "Counter[tuple[Any, ...]]"
+
+PURE = ("pure",)
+# Of a scenario that is charged: the ledger's file in its folder, and the name of the records.
+LEDGER, DATASET = "spent.ledger", "people"
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbour:
+    """A neighbouring data set.
+
+    Parameters
+    ----------
+    name : str
+        What is different about it.
+    records : object
+        As the scenario's.
+    aligned : bool
+        Whether the records that both have are at the same places, so that each is sampled in both or in neither; only
+        then do the sums differ by one record.
+    refused : str
+        Empty, or why the records are outside of the declared domain: the call then has to refuse them with nothing
+        drawn, and alike for all neighbours that give the same reason.
+    """
+
+    name: str
+    records: Any
+    aligned: bool = True
+    refused: str = ""
+
+
+@dataclass(eq=False)
+class Place:
+    """Where a scenario runs: a folder that is empty, a ledger if it asks for one, and somebody who watches.
+
+    Parameters
+    ----------
+    folder : Path
+    note : callable
+        Adds a line to what must be equal.
+    fault : callable
+        Says what no private run may do.
+    account : LedgerAccount or None
+    """
+
+    folder: Path
+    note: Callable[[str], None]
+    fault: Callable[[str], None]
+    account: LedgerAccount | None = None
+    _charged: Mechanisms = field(default_factory=Counter)
+
+    def progress(self, done: int, total: int) -> None:
+        """Note a report of progress."""
+        self.note(f"progress {done} of {total}")
+
+    def touched(self) -> None:
+        """Say that records are looked at: with a ledger, something must have been charged."""
+        if self.account is not None and not self._charged and not self.charged():
+            self.fault("order: records are looked at before anything is charged")
+
+    def drawn(self, sums: Sequence[NoisedSum]) -> None:
+        """Say that a sum gets noise: with a ledger, it must have been charged."""
+        if self.account is None:
+            return
+        drawn = mechanisms_of(sums)
+        # A ledger is read once more only where what was seen of it does not suffice.
+        if missing(drawn, self._charged) and missing(drawn, self.charged()):
+            self.fault("order: noise is drawn that has not been charged")
+
+    def watched(self, array: Any) -> "Watched":
+        """Return an array that tells when it is read."""
+        return Watched(np.asarray(array), self)
+
+    def charged(self) -> Mechanisms:
+        """Return what the ledger holds."""
+        if self.account is not None:
+            self._charged = charges_of(self.account)
+        return self._charged
+
+
+class Watched:
+    """Records that tell when they are looked at."""
+
+    def __init__(self, array: np.ndarray[Any, Any], place: Place) -> None:
+        self._array, self._place = array, place
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of which the number of columns is public."""
+        return tuple(self._array.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        self._place.touched()
+        return np.array(self._array, dtype=dtype)
+
+    def __len__(self) -> int:
+        self._place.touched()
+        return len(self._array)
+
+
+def stated_by(result: Any, folder: Path) -> Any:
+    """Return the event of everything that is in a release."""
+    parts = getattr(result, "parts", ())
+    return Composed(tuple(part.event for part in parts)) if parts else result.event
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """A private entry point with settings, records and neighbours.
+
+    Parameters
+    ----------
+    name : str
+    entry : str
+        The public name of what is called.
+    run : callable
+        ``run(records, place)`` returns what the call returns.
+    records : object
+    neighbours : sequence of Neighbour
+    adjacency : Adjacency
+        Of the claim.
+    ledger : bool
+        Whether it is charged to a ledger.
+    skipped : frozenset of str
+        Files that are inputs or secrets.
+    stated : callable
+        From the result and the folder to the event, or the mechanisms, that what leaves states.
+    """
+
+    name: str
+    entry: str
+    run: Callable[[Any, Place], Any]
+    records: Any
+    neighbours: Sequence[Neighbour]
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    ledger: bool = False
+    skipped: frozenset[str] = frozenset()
+    stated: Callable[[Any, Path], Any] = stated_by
+
+
+def mechanisms_of(sums: Sequence[NoisedSum]) -> Mechanisms:
+    """Return what was drawn: how often each Gaussian mechanism, and the pure epsilon of all others together."""
+    found: Mechanisms = Counter()
+    permuted: Counter[tuple[Any, ...]] = Counter()
+    for own in sums:
+        if own.mechanism[0] == "laplace":
+            found[PURE] += own.mechanism[1]
+        elif own.mechanism[2] == "permutation":
+            permuted[("gaussian", own.mechanism[1], "all", 1.0), own.n_rows] += 1
+        else:
+            found[own.mechanism] += 1
+    for (mechanism, n_rows), count in permuted.items():
+        found[mechanism] += -(-count // n_rows)
+    return found
+
+
+def mechanisms_of_event(event: Any, count: int = 1, sampling: tuple[Any, ...] = ("all", 1.0)) -> Mechanisms:
+    """Return what an event says was drawn, in the same terms."""
+    found: Mechanisms = Counter()
+    if isinstance(event, Counter):
+        return event
+    if isinstance(event, GaussianEvent):
+        found[("gaussian", event.noise_multiplier, *sampling)] += count
+    elif isinstance(event, PoissonSampled):
+        own = ("all", 1.0) if event.sample_rate == 1.0 else ("poisson", event.sample_rate)
+        found += mechanisms_of_event(event.event, count, own)
+    elif isinstance(event, SampledWithoutReplacement):
+        found += mechanisms_of_event(event.event, count, ("uniform", 1.0))
+    elif isinstance(event, SelfComposed):
+        found += mechanisms_of_event(event.event, count * event.count, sampling)
+    elif isinstance(event, Composed):
+        for part in event.events:
+            found += mechanisms_of_event(part, count, sampling)
+    elif isinstance(event, PureEvent):
+        found[PURE] += event.epsilon * count  # type: ignore[assignment]
+    else:
+        raise TypeError(f"event must be of a kind that the replay knows, got {type(event).__name__}")
+    return found
+
+
+def charges_of(account: LedgerAccount) -> Mechanisms:
+    """Return what a ledger was charged and not given back."""
+    found: Mechanisms = Counter()
+    for run in account.runs():
+        if run.status != "cancelled":
+            found += mechanisms_of_event(run.event)
+    return found
+
+
+def missing(drawn: Mechanisms, stated: Mechanisms) -> list[str]:
+    """Return what was drawn more often than is stated."""
+    return [
+        f"{mechanism}: {count:g} drawn, {stated[mechanism]:g} stated"
+        for mechanism, count in drawn.items()
+        if count > stated[mechanism] * (1.0 + 1e-12)
+    ]

@@ -1,0 +1,278 @@
+"""What the record-and-replay audit runs above the library: tables, estimators and the command line, on made-up files.
+
+**Privacy.** Made-up records only.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpinfer import tabular
+from dpinfer.auditing.replay_paths import N_RECORDS, library_scenarios
+from dpinfer.auditing.replay_scenario import DATASET, LEDGER, Neighbour, Place, Scenario, stated_by
+from dpinfer.estimators import BayesianLogisticRegression
+from dpinfer.mechanism.replay import replace_everywhere
+from dpinfer.release import load_release
+from dpinfer.tabular import Schema, Table, reading, release_shares
+
+__all__ = ["BUDGET", "COMMAND_OPTIONS", "PUBLIC_FACTS", "all_scenarios", "command_scenario", "files"]
+
+RECORDS, SCHEMA, TEST = "records.csv", "schema.toml", "test.csv"
+_CHECKPOINT = "run.checkpoint"
+_N_LINES = 12
+
+SCHEMA_TOML = """\
+[table]
+missing = "drop"
+missing_values = ["", "?"]
+[columns.id]
+kind = "ignore"
+[columns.age]
+kind = "continuous"
+bounds = [0, 100]
+[columns.job]
+kind = "categorical"
+categories = ["clerk", "cook", "else"]
+reference = "clerk"
+other = "else"
+[columns.region]
+kind = "categorical"
+categories = ["north", "south"]
+[columns.member]
+kind = "binary"
+positive = "yes"
+negative = "no"
+[columns.rich]
+kind = "target"
+positive = "yes"
+negative = "no"
+"""
+_HEADER = "id,age,job,region,member,rich"
+
+# One line more, each: those that are read, those that are dropped, and those that are refused.
+_LINES = {
+    "a record more": "99,44,cook,south,yes,no",
+    "a record out of bounds more": "99,-1e300,cook,north,no,yes",
+    "a record of an unseen category more": "99,33,astronaut,north,no,yes",
+    "a record without a value more": "99,?,cook,south,yes,no",
+    "a record that is no number more": "99,nan,cook,south,yes,no",
+    "an infinite record more": "99,inf,cook,south,yes,no",
+    "a record that is there already more": "0,20,clerk,north,yes,yes",
+    "an empty line more": "",
+    "a line with a field too many more": "99,44,cook,south,yes,no,1",
+    "a line with a stray quote more": '99,"44,cook,south,yes,no',
+    "a line cut by a quoted line end more": '99,"44\n",cook,south,yes,no',
+}
+_REFUSED = {
+    "a category that the schema lacks": ("99,44,cook,west,yes,no", "98,21,clerk,east,no,no"),
+    "a label that the schema lacks": ("99,44,cook,south,yes,perhaps", "98,21,clerk,north,no,never"),
+}
+
+
+def _lines() -> list[str]:
+    jobs, regions = ("clerk", "cook", "else"), ("north", "south")
+    return [
+        f"{i},{20 + 5 * i},{jobs[i % 3]},{regions[i % 2]},{('yes', 'no')[i % 3 == 1]},{('yes', 'no')[i % 4 == 2]}"
+        for i in range(_N_LINES)
+    ]
+
+
+def files(*, every: bool, place: int = _N_LINES) -> Iterator[Neighbour]:
+    """Yield neighbouring files, with another line at `place`: `every` kind, or one that is read and one refused.
+
+    Unless all records are sampled the place must be the end, where the others stay where they are.
+    """
+    lines = _lines()
+    for name, line in list(_LINES.items())[: None if every else 2]:
+        yield Neighbour(name, [*lines[:place], line, *lines[place:]])
+    if every:
+        yield Neighbour("a record less", lines[: place - 1] + lines[place:])
+    for reason, bad in list(_REFUSED.items())[: None if every else 1]:
+        for index, line in enumerate(bad):
+            yield Neighbour(f"{reason} ({index + 1})", [*lines[:place], line, *lines[place:]], refused=reason)
+
+
+# What the scenarios of `dpinfer fit` are given beside its files, its budget and its public number of records.
+COMMAND_OPTIONS: dict[str, Sequence[str]] = {
+    "no ledger": ("--method", "laplace"),
+    "ledger, checkpoint": (
+        *("--ledger", LEDGER, "--dataset", DATASET, "--checkpoint", _CHECKPOINT),
+        *("--method", "laplace", "--hessian", "diagonal"),
+    ),
+    "ledger, shares": (
+        *("--ledger", LEDGER, "--dataset", DATASET, "--shares-budget", "0.3"),
+        *("--method", "laplace", "--hessian", "diagonal"),
+    ),
+    "all records in each step, other options": (
+        *("--sample-rate", "1"),
+        *("--target", "rich", "--recipe", "tied", "--accountant", "pld", "--max-grad-norm", "2", "--prior-scale", "3"),
+        *("--method", "naive", "--hessian", "diagonal", "--prior", "weak", "--burn-in", "5", "--level", "0.5"),
+        *("--test", TEST, "--overwrite"),
+    ),
+}
+
+
+# What every scenario of the command gives.
+BUDGET = ("--epsilon", "4", "--delta", "1e-5", "--sample-rate", "0.6", "--steps", "40", "--threads", "1")
+# What is public about the records, of which the command reads from the records what it is not told.
+PUBLIC_FACTS = ("--schema", SCHEMA, "--n-records", str(_N_LINES))
+
+
+def command_scenario(
+    name: str, options: Sequence[str], found: Sequence[Neighbour], *, public: Sequence[str] = PUBLIC_FACTS
+) -> Scenario:
+    """Return a scenario of ``dpinfer fit``; what pictures are drawn from is compared in place of the pictures."""
+
+    def run(lines: list[str], place: Place) -> int:
+        # The command line's modules import this one's callers.
+        from dpinfer.cli.main import main
+        from dpinfer.cli.pictures import draw_all
+
+        paths = {key: str(place.folder / key) for key in (RECORDS, SCHEMA, TEST, LEDGER, _CHECKPOINT)}
+        Path(paths[SCHEMA]).write_text(SCHEMA_TOML)
+        for file, content in ((RECORDS, lines), (TEST, _lines())):
+            Path(paths[file]).write_text("\n".join([_HEADER, *content, ""]))
+        given = [paths.get(option, option) for option in (*public, *options)]
+        command = ["fit", paths[RECORDS], "--out", str(place.folder / "out")]
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(replace_everywhere(reading.read_chunks, _Reading(place)))
+            stack.enter_context(replace_everywhere(tabular.read_table, _Bounded(place)))
+            stack.enter_context(replace_everywhere(draw_all, _Undrawn(place)))
+            return main([*command, *BUDGET, *given])
+
+    def stated(result: Any, folder: Path) -> Any:
+        return stated_by(load_release(folder / "out" / "fit.release"), folder)
+
+    return Scenario(
+        f"dpinfer fit: {name}",
+        "dpinfer fit",
+        run,
+        _lines(),
+        tuple(found),
+        ledger="--ledger" in options,
+        skipped=frozenset((RECORDS, SCHEMA, TEST, _CHECKPOINT)),
+        stated=stated,
+    )
+
+
+class _Reading:
+    """Tells when the file of records is read."""
+
+    def __init__(self, place: Place) -> None:
+        self._place, self._read = place, reading.read_chunks
+
+    def __call__(self, path: Any, *arguments: Any, **named: Any) -> Any:
+        if Path(path).name == RECORDS:
+            self._place.touched()
+        return self._read(path, *arguments, **named)
+
+
+class _Bounded:
+    """Checks that a table is inside the bounds that its schema promises, whatever the records."""
+
+    def __init__(self, place: Place) -> None:
+        self._place, self._read = place, tabular.read_table
+
+    def __call__(self, path: Any, schema: Schema) -> Table:
+        table = self._read(path, schema)
+        low, high = np.asarray(schema.feature_bounds).T
+        if not np.all((low <= table.X) & (high >= table.X)):
+            self._place.fault("bounds: a record is outside of the bounds that its schema declares")
+        return table
+
+
+class _Undrawn:
+    """Notes what pictures would be drawn from: drawing takes a second, and reads nothing else."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def __call__(self, release: Any, posterior: Any, **named: Any) -> dict[str, Any]:
+        self._place.note(f"pictures of {posterior!r}, {release!r}, {sorted(named)}")
+        return {}
+
+
+def _estimator() -> Iterator[Scenario]:
+    rng = np.random.default_rng(41)
+    X = rng.uniform(-1.0, 1.0, size=(N_RECORDS, 2))
+    y = (X[:, 0] > 0).astype(int)
+
+    def with_record(row: Sequence[float], label: int) -> tuple[Any, ...]:
+        return np.vstack((X, [row])), np.append(y, label)
+
+    found = (
+        Neighbour("a record more", with_record((0.5, 0.5), 1)),
+        Neighbour("a record far out more", with_record((1e300, -1e300), 0)),
+        Neighbour("a record more that is there already", with_record(tuple(X[0]), int(y[0]))),
+        Neighbour("the last record less", (X[:-1], y[:-1])),
+        Neighbour("a record that is not finite (1)", with_record((np.nan, 0.0), 1), refused="not finite"),
+        Neighbour("a record that is not finite (2)", with_record((0.3, np.nan), 0), refused="not finite"),
+        Neighbour("a label that is none (1)", with_record((0.5, 0.5), 2), refused="label"),
+        Neighbour("a label that is none (2)", with_record((0.1, 0.5), 7), refused="label"),
+    )
+    for name, ledger, options in (
+        ("BayesianLogisticRegression", True, {}),
+        ("BayesianLogisticRegression, tied", False, {"recipe": "tied", "method": "laplace"}),
+    ):
+
+        def run(records: Any, place: Place, options: Any = options) -> Any:
+            estimator = BayesianLogisticRegression(
+                epsilon=4.0,
+                sample_rate=0.6,
+                n_steps=40,
+                n_records=N_RECORDS,
+                classes=(0, 1),
+                data_bounds=(-1.0, 1.0),
+                n_threads=1,
+                ledger=place.account,
+                **options,
+            )
+            estimator.fit(*(place.watched(part) for part in records))
+            estimator.ledger = None
+            return estimator
+
+        yield Scenario(
+            name,
+            "dpinfer.estimators.BayesianLogisticRegression",
+            run,
+            (X, y),
+            found,
+            ledger=ledger,
+            stated=lambda result, folder: stated_by(result.release_, folder),
+        )
+
+
+def _shares() -> Scenario:
+    schema = Schema.from_toml(SCHEMA_TOML)
+    width = len(schema.feature_names)
+    X = (np.random.default_rng(42).random((N_RECORDS, width)) < 0.4).astype(float)
+
+    def run(records: Any, place: Place) -> Any:
+        table = Table(records, None, schema)
+        return release_shares(table, noise_multiplier=2.0, delta=1e-5, ledger=place.account)
+
+    def more(value: float) -> Any:
+        return np.vstack((X, np.full((1, width), value)))
+
+    found = (
+        Neighbour("a record more", more(0.0)),
+        Neighbour("a record of every category more", more(1.0)),
+        Neighbour("a record far out more", more(1e300)),
+        Neighbour("a record that is not a number more", more(np.nan)),
+        Neighbour("the last record less", X[:-1]),
+        Neighbour("the first record less", X[1:]),
+    )
+    return Scenario("release_shares", "dpinfer.tabular.release_shares", run, X, found, ledger=True)
+
+
+def all_scenarios() -> tuple[Scenario, ...]:
+    """Return a scenario for every private call: of the library, of tables and estimators, and of the command line."""
+    commands = []
+    for index, (name, options) in enumerate(COMMAND_OPTIONS.items()):
+        everything = "--sample-rate" in options
+        found = files(every=everything or index == 0, place=3 if everything else _N_LINES)
+        commands.append(command_scenario(name, options, tuple(found)))
+    return (*library_scenarios(), _shares(), *_estimator(), *commands)

@@ -1,0 +1,171 @@
+"""Writing a tape, and replaying one: every way in which noised sums of records leave is wrapped meanwhile.
+
+**Privacy.** For made-up records.
+"""
+
+import contextlib
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dpinfer.mechanism import _native, counts, discrete_laplace
+from dpinfer.mechanism.replay.native import wrapped_module
+from dpinfer.mechanism.replay.tape import NoisedSum, Tape, show, upward
+
+__all__ = ["TapeRecorder", "replace_everywhere"]
+
+
+class TapeRecorder:
+    """Write a tape, or replay one.
+
+    **Privacy.** For made-up records.
+
+    Parameters
+    ----------
+    replayed : Tape, optional
+        Whose noised sums are given out in place of the run's own.
+
+    Attributes
+    ----------
+    tape : Tape
+        Of this run.
+    on_records : callable
+        Called when records are about to be read.
+    on_sum : callable
+        Called with all noised sums so far when one is about to leave.
+    """
+
+    def __init__(self, replayed: Tape | None = None) -> None:
+        self.tape = Tape()
+        self.on_records: Callable[[], None] = lambda: None
+        self.on_sum: Callable[[Sequence[NoisedSum]], None] = lambda sums: None
+        self._replayed = replayed
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[Tape]:
+        """Wrap everything that sums records while the block runs.
+
+        Yields
+        ------
+        Tape
+        """
+        with contextlib.ExitStack() as stack:
+            for module in _native_modules():
+                stack.enter_context(wrapped_module(module, self))
+            stack.enter_context(replace_everywhere(counts.noisy_counts, self._noisy_counts))
+            stack.enter_context(replace_everywhere(discrete_laplace.laplace_mechanism, self._laplace_mechanism))
+            yield self.tape
+
+    def note(self, text: str) -> None:
+        """Add a line to the log."""
+        self.tape.log.append(text)
+
+    def fault(self, text: str) -> None:
+        """Say that the run did what no private run may do, as "kind: what"."""
+        self.tape.faults.append(text)
+
+    def answer(self, own: NoisedSum) -> Any:
+        """Keep a noised sum, and return what the run is to see of it."""
+        place = len(self.tape.sums)
+        self.tape.sums.append(own)
+        self.note(f"{own.name} leaves with noise {own.mechanism}")
+        self.on_sum(self.tape.sums)
+        if self._replayed is None:
+            return own.released
+        if place >= len(self._replayed.sums) or self._replayed.sums[place].name != own.name:
+            # The comparison of the logs tells it.
+            return own.released
+        return self._replayed.sums[place].released
+
+    def _noisy_counts(self, labels: Any, n_columns: int, *, noise_multiplier: float, key: bytes) -> Any:
+        self.on_records()
+        columns = [(np.array(column), size) for column, size in labels]
+        self.note(f"noisy_counts({[size for _, size in columns]}, {n_columns}, {noise_multiplier.hex()}, {show(key)})")
+        released, stddev = self._original(counts.noisy_counts)(
+            columns, n_columns, noise_multiplier=noise_multiplier, key=key
+        )
+        exact = np.concatenate([np.bincount(column, minlength=size) for column, size in columns])
+        # One label in each column: the root of their number, and no fraction is exactly that.
+        sensitivity = Fraction(upward(math.sqrt(n_columns), lambda value: Fraction(value) ** 2 >= n_columns))
+        own = NoisedSum(
+            "noisy_counts",
+            (key, 0),
+            ("gaussian", noise_multiplier, "all", 1.0),
+            tuple(map(int, exact)),
+            tuple(map(int, np.concatenate(released) - exact)),
+            sensitivity,
+            2,
+            ([part.copy() for part in released], stddev),
+        )
+        parts, deviation = self.answer(own)
+        return [part.copy() for part in parts], deviation
+
+    def _laplace_mechanism(
+        self, totals: Any, *, l1_sensitivity: int, epsilon: float, key: bytes, stream: int = 0
+    ) -> list[int]:
+        self.on_records()
+        exact = tuple(map(int, totals))
+        self.note(f"laplace_mechanism({len(exact)}, {l1_sensitivity}, {epsilon.hex()}, {show(key)}, {stream})")
+        released = self._original(discrete_laplace.laplace_mechanism)(
+            list(exact), l1_sensitivity=l1_sensitivity, epsilon=epsilon, key=key, stream=stream
+        )
+        noise = tuple(a - b for a, b in zip(released, exact, strict=True))
+        own = NoisedSum(
+            "laplace_mechanism",
+            (key, stream),
+            ("laplace", epsilon),
+            exact,
+            noise,
+            Fraction(l1_sensitivity),
+            1,
+            tuple(released),
+        )
+        return list(self.answer(own))
+
+    @staticmethod
+    def _original(wrapped: Any) -> Any:
+        return getattr(wrapped, "__replaced__", wrapped)
+
+
+@contextlib.contextmanager
+def replace_everywhere(function: Callable[..., Any], substitute: Callable[..., Any]) -> Iterator[None]:
+    """Put a substitute in the place of a function of this package, under whatever name a module has it.
+
+    The substitute finds what it replaces in its attribute ``__replaced__``.
+    """
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        return substitute(*arguments, **named)
+
+    call.__replaced__ = function  # type: ignore[attr-defined]
+    call.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    _swap(function, call)
+    try:
+        yield
+    finally:
+        # A module that was imported meanwhile has the substitute.
+        _swap(call, function)
+
+
+def _swap(there: Any, instead: Any) -> None:
+    for name, module in list(sys.modules.items()):
+        if name == "dpinfer" or name.startswith("dpinfer."):
+            for attribute, value in list(vars(module).items()):
+                if value is there:
+                    setattr(module, attribute, instead)
+
+
+def _native_modules() -> list[ModuleType]:
+    """Return the compiled modules that the mechanism's modules use: one, unless a test put another in its place."""
+    found = [_native]
+    for name, module in list(sys.modules.items()):
+        used = getattr(module, "_native", None) if name.startswith("dpinfer.mechanism.") else None
+        if isinstance(used, ModuleType) and all(used is not other for other in found):
+            found.append(used)
+    return found

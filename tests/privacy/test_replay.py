@@ -1,0 +1,190 @@
+"""Every private call, recorded and replayed on neighbouring records: only noised sums differ, by what is claimed.
+
+Deterministic: keys and clocks are frozen.  A correct mechanism's noise would fail with probability 1e-9 a scenario, if
+the keys were fresh.  The power twins are the mutants of ``tests/reference/replay_mutants.py``.
+"""
+
+import importlib
+import inspect
+import os
+import pkgutil
+import random
+import tempfile
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.reference.replay_mutants import MUTANTS, scenario_of
+
+import dpinfer
+from dpinfer.auditing import replay_audit
+from dpinfer.cli.main import build_parser, main
+from dpinfer.cli.replay import BUDGET, COMMAND_OPTIONS, PUBLIC_FACTS, all_scenarios, command_scenario, files
+from dpinfer.mechanism import _native
+from dpinfer.mechanism.replay import NATIVE_NAMES, NoisedSum, TapeRecorder, show
+
+SCENARIOS = all_scenarios()
+
+# What takes a source of noise or reads records, and is not replayed, with the reason.
+NOT_REPLAYED = {
+    "dpinfer.auditing.audit.audit": "its records are made up",
+    "dpinfer.auditing.one_run.audit_one_run": "its records are made up",
+}
+READ_WITHOUT_PRIVACY = {
+    "dpinfer.mechanism.sep.run_sep": "not private, and says so",
+    "dpinfer.mechanism.network_sep.run_network_sep": "not private, and says so",
+    "dpinfer.tabular.table.read_table": "returns the records; the replay of the command line reads through it",
+    "dpinfer.cli.pipeline.spend": "the replay of the command line runs it",
+    "dpinfer.mechanism.checkpoint.tag_of_records": "its tag stays in a secret file",
+    "dpinfer.mechanism.network_records.check_network_records": "returns the records",
+}
+VERBS_WITHOUT_RECORDS = {"account", "audit", "coverage", "demo", "ledger", "plan", "posterior"}
+OPTIONS_NOT_REPLAYED = {
+    "--help": "reads nothing",
+    "--refund-refused": "leaks, and says so",
+    "--bounds-from-data": "leaks, and says so: a test below shows that the replay sees it",
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_only_the_noised_sums_differ(scenario):
+    result = replay_audit([scenario])
+    assert result.passed, repr(result)
+    # The power twin: neighbours that are told apart by nothing at all would show nothing.
+    assert max(check.largest_move for check in result.checks) > 0.1
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_every_mutant_around_the_sums_is_found_by_its_check(name):
+    mutant = MUTANTS[name]
+    with mutant.installed():
+        result = replay_audit([scenario_of(mutant)])
+    kinds = {finding.partition(":")[0] for check in result.failures for finding in check.findings}
+    assert mutant.finding in kinds, repr(result)
+
+
+def public_objects():
+    """Every public function and class of the package, once."""
+    found = {}
+    for info in pkgutil.walk_packages(dpinfer.__path__, "dpinfer."):
+        if any(part.startswith("_") for part in info.name.split(".")):
+            continue
+        module = importlib.import_module(info.name)
+        for name in getattr(module, "__all__", ()):
+            value = getattr(module, name)
+            if callable(value) and str(getattr(value, "__module__", "")).startswith("dpinfer"):
+                found[f"{value.__module__}.{value.__qualname__}"] = value
+    return found
+
+
+def replayed():
+    """What the scenarios call, under the names of the modules that define it."""
+    found = set()
+    for entry in {scenario.entry for scenario in SCENARIOS if not scenario.entry.startswith("dpinfer ")}:
+        module, name = entry.rsplit(".", 1)
+        value = getattr(importlib.import_module(module), name)
+        found.add(f"{value.__module__}.{value.__qualname__}")
+    return found
+
+
+def parameters(value):
+    try:
+        return inspect.signature(value).parameters
+    except ValueError:
+        return {}
+
+
+def test_whatever_takes_a_source_of_noise_is_replayed():
+    """No noise without a key, and no key without a source: a new private call cannot be forgotten."""
+    noisy = {
+        name
+        for name, value in public_objects().items()
+        if "random_source" in parameters(value) and not inspect.isabstract(value)
+    }
+    assert noisy - NOT_REPLAYED.keys() == replayed()
+    assert noisy >= NOT_REPLAYED.keys()
+
+
+def test_whatever_says_that_it_reads_records_is_replayed():
+    readers = {
+        name
+        for name, value in public_objects().items()
+        if inspect.isfunction(value)
+        and any(text in (value.__doc__ or "") for text in ("Reads the records", "Reads records"))
+        and {"X", "table", "path", "records"} & set(parameters(value))
+        and not name.startswith(("dpinfer.mechanism.records", "dpinfer.mechanism.sums.sites"))
+    }
+    assert readers - READ_WITHOUT_PRIVACY.keys() <= replayed()
+    assert readers >= {"dpinfer.mechanism.dpvi.run_dpvi", *READ_WITHOUT_PRIVACY}
+
+
+def test_every_verb_and_every_option_of_the_command_is_replayed_or_reads_nothing():
+    verbs = next(action for action in build_parser()._actions if action.dest == "verb").choices
+    assert verbs.keys() == VERBS_WITHOUT_RECORDS | {"fit"}
+    given = {option for options in COMMAND_OPTIONS.values() for option in options} | {*BUDGET, *PUBLIC_FACTS}
+    given |= {"--out"} | OPTIONS_NOT_REPLAYED.keys()
+    assert {action.option_strings[-1] for action in verbs["fit"]._actions if action.option_strings} <= given
+
+
+def test_everything_that_the_compiled_module_offers_is_known_to_the_tape():
+    """A new native function is a public one, a session or forbidden: somebody has to say which."""
+    assert {name for name in dir(_native) if not name.startswith("__")} <= NATIVE_NAMES
+
+
+def test_options_that_leak_are_seen():
+    """Without a public number of records, and with bounds from the data, the command warns; the replay shows why."""
+    for public in (PUBLIC_FACTS[:2], ("--bounds-from-data", "--target", "rich", *PUBLIC_FACTS[2:])):
+        scenario = command_scenario("leaks", ("--method", "laplace"), tuple(files(every=False))[:2], public=public)
+        result = replay_audit([scenario])
+        same, *others = result.checks
+        assert same.passed, repr(result)
+        assert not any(check.passed for check in others), repr(result)
+
+
+def test_the_system_is_as_it_was_afterwards():
+    """Nothing stays replaced: neither the generator, nor the clocks, nor the sessions."""
+    tempfile._get_candidate_names()
+    before = os.urandom, random._urandom, time.time, time.monotonic, tempfile._name_sequence, dict(vars(_native))
+    with pytest.raises(ZeroDivisionError), TapeRecorder().recording():
+        raise ZeroDivisionError
+    replay_audit([SCENARIOS[0]])
+    after = os.urandom, random._urandom, time.time, time.monotonic, tempfile._name_sequence, dict(vars(_native))
+    assert after == before
+
+
+def test_a_move_of_exactly_the_bound_is_allowed_and_one_step_more_is_not():
+    def summed(*values, sensitivity=Fraction(5), norm=2):
+        return NoisedSum("sum", (), ("gaussian", 1.0, "all", 1.0), values, (), sensitivity, norm, None)
+
+    assert summed(0, 0).move(summed(0, 0)) == 0.0
+    assert summed(0, 0).move(summed(3, 4)) == 1.0
+    assert summed(0, 0).move(summed(3, 5)) > 1.0
+    assert summed(0, 0, norm=1).move(summed(3, -2, norm=1)) == 1.0
+    assert summed(0, 0, norm=1).move(summed(3, -3, norm=1)) > 1.0
+    # 2**60 steps: no rounding hides one of them.
+    large = Fraction(2**60)
+    assert summed(0, sensitivity=large).move(summed(2**60, sensitivity=large)) == 1.0
+    assert summed(0, sensitivity=large).move(summed(2**60 + 1, sensitivity=large)) > 1.0
+    assert summed(0, 0).move(summed(0)) == np.inf
+
+
+def test_text_of_values_is_equal_for_equal_bits_only():
+    values = [
+        0.0, -0.0, 0, False, np.float32(0.0), np.zeros(1), np.zeros((1, 1)), np.zeros(1, np.float32), -np.zeros(1),
+        np.nextafter(0.0, 1.0), b"\0", "0", None, (0,), (0.0,),
+    ]  # fmt: skip
+    assert len({show(value) for value in values}) == len(values)
+
+
+def test_the_command_prints_a_table_and_its_verdict(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("dpinfer.cli.replay.all_scenarios", lambda: SCENARIOS[:1])
+    assert main(["audit", "--replay", "--checks", "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "record-and-replay audit PASSED: 1 private calls" in told
+    assert "a record far out more" in told
+    assert '"passed": true' in (tmp_path / "replay.json").read_text()
+    mutant = MUTANTS["count_of_the_records_released"]
+    with mutant.installed():
+        assert main(["audit", "--replay"]) == 1
+    assert "outcome: " in capsys.readouterr().out

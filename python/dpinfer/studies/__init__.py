@@ -10,16 +10,18 @@ _NAMES = {
     "STUDY_NAMES": "study",
     "ChunkResult": "study",
     "CoverageResult": "coverage_result",
+    "ModelStudy": "model_study",
     "Study": "study",
     "coverage_study": "coverage",
     "find_study": "study",
 }
 
-__all__ = ["STUDY_NAMES", "ChunkResult", "CoverageResult", "Study", "coverage_study", "find_study"]
+__all__ = ["STUDY_NAMES", "ChunkResult", "CoverageResult", "ModelStudy", "Study", "coverage_study", "find_study"]
 
 if TYPE_CHECKING:
     from dpinfer.studies.coverage import coverage_study
     from dpinfer.studies.coverage_result import CoverageResult
+    from dpinfer.studies.model_study import ModelStudy
     from dpinfer.studies.study import STUDY_NAMES, ChunkResult, Study, find_study
 
 

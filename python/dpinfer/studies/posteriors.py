@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.mixture import NormalMixtures
-from dpinfer.inference.posterior.theta import IndependentTheta
+from dpinfer.inference.posterior.theta import IndependentTheta, ThetaDistribution
 from dpinfer.inference.scales.fisher import FisherRun
 from dpinfer.inference.scales.tied import fisher_tied_nodes
 from dpinfer.inference.trace.collapsed import CollapsedProblems, collapsed_nodes
@@ -111,7 +111,7 @@ def plug_in(params: FloatArray, spread: FloatArray | None = None) -> list[Indepe
 
 
 def chunk_result(
-    posteriors: Sequence[IndependentTheta | None],
+    posteriors: Sequence[ThetaDistribution | None],
     data: RunData,
     *,
     first: int,

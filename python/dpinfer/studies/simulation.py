@@ -273,7 +273,7 @@ def simulate_releases(
     -------
     RunReleases
     """
-    keys = [run_generator(seed, _KEYS, first + row).bytes(32) for row in range(data.truth.shape[0])]
+    keys = run_keys(seed, first, data.truth.shape[0])
     runs = engine_runs(model, data, settings, keys, n_threads=n_threads)
     return RunReleases(
         settings,
@@ -284,6 +284,11 @@ def simulate_releases(
         runs["final_params"],
         runs["finite"],
     )
+
+
+def run_keys(seed: int, first: int, count: int) -> list[bytes]:
+    """Return the keys of simulated runs, each a function of the seed and the run's number."""
+    return [run_generator(seed, _KEYS, first + row).bytes(32) for row in range(count)]
 
 
 def engine_runs(

@@ -198,10 +198,11 @@ def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordina
             "check_convergence": bool(request.check_convergence),
         }
         if request.method == "emcee":
-            from dpinfer.inference.samplers.ensemble import emcee_nodes
+            from dpinfer.inference.samplers.ensemble import DEFAULT_SAMPLES, DEFAULT_WALKERS, emcee_nodes
 
             nodes, times = emcee_nodes(problems, names, **options)
-            return _Solved(nodes, added={"autocorrelation": times})
+            effective = (request.n_samples or DEFAULT_SAMPLES) * DEFAULT_WALKERS / times
+            return _Solved(nodes, added={"autocorrelation": times, "effective_draws": effective})
         from dpinfer.inference.samplers.nuts import nuts_nodes
 
         nodes, rhat = nuts_nodes(

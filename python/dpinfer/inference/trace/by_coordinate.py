@@ -225,28 +225,34 @@ def _rescued(analysis: Analysis, coordinates: Coordinates) -> _Solved:
         # What cannot be posed is solved like another coordinate, and thrown away.
         table = np.where(posed[:, None], problems.table, problems.table[int(np.argmax(posed))])
         nodes, converged = solved_nodes(replace(problems, table=table), n_threads=analysis.request.threads)
+        one = np.ones(int(np.count_nonzero(~converged)))
+        nodes = nodes.replaced(~converged, hessian=one, inflation=one, mean=one, variance=one)  # it may have no node
         mean, variance = nodes.moments(nodes.mean, nodes.variance)
         proper = posed & converged & np.isfinite(mean) & np.isfinite(variance) & (variance > 0.0)
         if coordinates.coupled:
             proper &= np.isfinite(nodes.expectation(1.0 / nodes.hessian))
     else:
         nodes = Nodes(np.arange(posed.size + 1, dtype=np.int64), *np.ones((5, posed.size)))
-        proper = posed
-    if np.all(proper):
-        return _Solved(nodes)
+        proper, variance = posed, np.ones(posed.size)
     release, model = analysis.release, analysis.model
+    n = release.n_params
     if model is None:
+        if np.all(proper):
+            return _Solved(nodes)
         coordinates.statistics.check_moving(coordinates.names)
         name = coordinates.names[int(np.argmin(proper))]
         raise NumericalError(f"the trace says nothing about {name!r}, and without a model it has no prior")
-    n, failed = release.n_params, ~proper
-    centre, spread = model.prior_moments()
-    if failed.size > n:
+    with_scales = proper.size > n
+    centre, spread = optimum_under_model(model, int(release.n_records or 1), with_scales=with_scales)
+    # A run that was thrown far away tells less than the prior.
+    failed = ~(proper & (variance <= spread**2))
+    if with_scales:
         # q adds its own variance to the location's: none where the location already has the whole prior.
         lost = failed[:n]
-        centre, spread = optimum_under_model(model, int(release.n_records or 1), with_scales=True)
         centre[n:], spread[n:] = np.where(lost, _NO_SCALE, centre[n:]), np.where(lost, 0.0, spread[n:])
         failed = np.concatenate((lost, lost | failed[n:]))
+    if not np.any(failed):
+        return _Solved(nodes)
     nodes = nodes.replaced(failed, hessian=np.inf, inflation=1.0, mean=centre[failed], variance=spread[failed] ** 2)
     hessian, hessian_variance = nodes.moments(nodes.hessian)
     return _Solved(

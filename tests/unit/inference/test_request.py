@@ -196,28 +196,6 @@ def test_sparse_categories_have_a_proper_posterior(kind, n_records, steps):
     assert np.all((low >= 0.0) & (high >= low) & (high <= 1.0))
 
 
-def test_coordinates_without_a_single_node_keep_their_prior(monkeypatch):
-    """What the quadrature gives up on may have no node at all, and be the last coordinate."""
-    from dpinfer.inference.trace import by_coordinate, collapsed
-
-    release = run("exponential", recipe="plain")
-
-    def none(problems, **options):
-        nodes, _ = collapsed.solved_nodes(problems, **options)
-        count = int(nodes.offsets[1])
-        first = (getattr(nodes, name)[:count] for name in ("hessian", "inflation", "weight", "mean", "variance"))
-        return collapsed.Nodes(np.array([0, count, count]), *first), np.array([True, False])
-
-    def refuse(problems, names, **options):
-        raise NumericalError("the quadrature did not converge")
-
-    monkeypatch.setattr(by_coordinate, "collapsed_nodes", refuse)
-    monkeypatch.setattr(by_coordinate, "solved_nodes", none)
-    with pytest.warns(FallbackWarning, match="keep their prior"):
-        posterior = noise_aware_posterior(release, hessian="diagonal")
-    assert np.isfinite(posterior.stddev[0])
-
-
 def frozen(release, coordinates):
     """Return the release as if some coordinates had not moved."""
     params = np.array(release.params)

@@ -225,8 +225,6 @@ def _rescued(analysis: Analysis, coordinates: Coordinates) -> _Solved:
         # What cannot be posed is solved like another coordinate, and thrown away.
         table = np.where(posed[:, None], problems.table, problems.table[int(np.argmax(posed))])
         nodes, converged = solved_nodes(replace(problems, table=table), n_threads=analysis.request.threads)
-        one = np.ones(int(np.count_nonzero(~converged)))
-        nodes = nodes.replaced(~converged, hessian=one, inflation=one, mean=one, variance=one)  # it may have no node
         mean, variance = nodes.moments(nodes.mean, nodes.variance)
         proper = posed & converged & np.isfinite(mean) & np.isfinite(variance) & (variance > 0.0)
         if coordinates.coupled:

@@ -123,8 +123,9 @@ def noise_aware_posterior(
     ``theta ~ N(theta*, Hessian^-1)`` with (Hessian, theta*) unknown.
 
     Fallbacks: a sampler or "laplace" falls back to "exact", "full" to "tied" for a Fisher-scaled run, and both to
-    "diagonal" with the "weak" prior.  A parameter of which even that cannot tell anything (it did not move, the run
-    left the finite numbers) keeps its prior under the model; ``diagnostics["prior_only"]`` says which.
+    "diagonal" with the "weak" prior.  A parameter of which even that tells less than its prior under the model (it did
+    not move, the run left the finite numbers) keeps that prior, and for a Fisher-scaled run all do;
+    ``diagnostics["prior_only"]`` says which.
 
     The intervals of "tied" are wrong for a linear regression with correlated features.  At a small epsilon the trace
     does not always show a correlation: where it is to be expected, ask for "full" (and run the mechanism with

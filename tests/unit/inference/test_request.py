@@ -222,6 +222,13 @@ def test_a_parameter_that_the_trace_says_nothing_about_keeps_its_prior():
     assert posterior.optimum_mean[1] == whole.optimum_mean[1]
 
 
+def test_a_fisher_scaled_run_that_fails_keeps_the_prior_of_every_parameter():
+    release = frozen(run("logistic", recipe="tied", steps=30), [1])
+    with pytest.warns(FallbackWarning, match="hessian='tied'.*3 of 3 parameters keep their prior"):
+        posterior = noise_aware_posterior(release)
+    np.testing.assert_allclose(posterior.stddev, 1.0)
+
+
 def test_without_a_model_there_is_no_prior_to_fall_back_to():
     still = frozen(run("logistic", recipe="plain", steps=30), [1]).replace(model_spec={})
     with pytest.raises(NumericalError, match="do not change"):

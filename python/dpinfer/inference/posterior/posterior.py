@@ -64,7 +64,9 @@ class Posterior:
         the Hessian's estimate in standard errors; ``linearity_pvalue`` (k,): of the trend test; ``n_steps_used``;
         ``effective_weight`` (k,): sum of the weights; ``burn_in_holds``: whether the linear model holds
         from there on; ``verdict``: how the trace fits its model, in words; and what the method adds
-        (``share_dropped``, ``autocorrelation``, ``rhat``).
+        (``share_dropped``, ``autocorrelation``, ``rhat``, ``effective_draws``).
+        ``fallback``: why it is not the posterior that was asked for, and ``prior_only`` (n,): which parameters keep
+        their prior.
 
     Notes
     -----

@@ -242,8 +242,9 @@ def _rescued(analysis: Analysis, coordinates: Coordinates) -> _Solved:
         raise NumericalError(f"the trace says nothing about {name!r}, and without a model it has no prior")
     with_scales = proper.size > n
     centre, spread = optimum_under_model(model, int(release.n_records or 1), with_scales=with_scales)
-    # A run that was thrown far away tells less than the prior.
-    failed = ~(proper & (variance <= spread**2))
+    # A run that was thrown far away tells less than the prior; and where the information that scaled the gradients does
+    # not describe the trace, intervals of the other coordinates would be too narrow.
+    failed = ~(proper & (variance <= spread**2)) | analysis.facts.fisher_scaled
     if with_scales:
         # q adds its own variance to the location's: none where the location already has the whole prior.
         lost = failed[:n]

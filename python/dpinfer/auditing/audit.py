@@ -1,6 +1,6 @@
 """The privacy audit: the production path of every mechanism, against its claim."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,9 +11,10 @@ from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Adjacency
 from dpinfer.auditing.checks import check_distinguishing, check_draws, check_neighbours, check_noise, check_sampling
-from dpinfer.auditing.paths import AuditPath, audit_paths, draw_paths, sampling_paths
+from dpinfer.auditing.paths import AuditPath, audit_paths, draw_paths, model_paths, sampling_paths
 from dpinfer.auditing.result import AuditCheck, AuditResult
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
+from dpinfer.models import GeneralizedLinearModel
 
 __all__ = ["audit"]
 
@@ -29,6 +30,7 @@ _MANY_ROWS, _NO_RATE, _THREADS = 3072, 1e-12, 3
 def audit(
     n_runs: int = 20_000,
     *,
+    models: Sequence[GeneralizedLinearModel] = (),
     noise_multiplier: float = 1.0,
     false_positive_rate: float = 1e-3,
     fail_fast: bool = False,
@@ -55,6 +57,8 @@ def audit(
     ----------
     n_runs : int
         Trials per data set, at least 1000.
+    models : sequence of GeneralizedLinearModel
+        Regressions of yours, to be audited as the library's are.
     noise_multiplier : float
         Noise of the trials, in [1e-3, 1e3]; the claim is mu = 1 / noise_multiplier (twice that for replacement).
     false_positive_rate : float in (0, 0.5]
@@ -95,7 +99,7 @@ def audit(
     if not isinstance(source, RandomSource):
         raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
     report = resolve_progress(progress, "checks")
-    planned = list(_plan(n_runs, noise, source))
+    planned = list(_plan(n_runs, noise, source, [path for model in models for path in model_paths(model)]))
     checks: list[AuditCheck] = []
     for index, check in enumerate(planned):
         checks.append(check(alpha=rate / len(planned)))
@@ -105,9 +109,11 @@ def audit(
     return AuditResult(tuple(checks), noise, n_runs, rate)
 
 
-def _plan(n_runs: int, noise: float, source: RandomSource) -> Iterator[Callable[..., AuditCheck]]:
+def _plan(
+    n_runs: int, noise: float, source: RandomSource, own: Sequence[AuditPath]
+) -> Iterator[Callable[..., AuditCheck]]:
     """Yield checks that wait for their share `alpha` of the false-positive rate, the quickest kinds first."""
-    paths = audit_paths()
+    paths = (*audit_paths(), *own)
     cases = [(path, *case) for path in paths for case in _cases(path)]
     for path, name, base, canary in cases:
         yield partial(check_neighbours, path, name, base, canary, source)

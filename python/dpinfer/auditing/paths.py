@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism.site_state import SiteIterate
-from dpinfer.mechanism.sums.gradients import ConjugateSession, GlmSession, GradientSession, SessionSettings
+from dpinfer.mechanism.sums import GradientSession, SessionSettings, open_gradients
 from dpinfer.mechanism.sums.network import open_network_session
 from dpinfer.mechanism.sums.sites import SiteRecords, open_session, set_cavity, site_prior
 from dpinfer.models import (
@@ -30,7 +30,7 @@ from dpinfer.models import (
     SiteModel,
 )
 
-__all__ = ["AuditPath", "Opened", "audit_paths", "draw_paths", "sampling_paths"]
+__all__ = ["AuditPath", "Opened", "audit_paths", "draw_paths", "model_paths", "sampling_paths"]
 
 FloatArray = npt.NDArray[np.float64]
 Opened: TypeAlias = Callable[[int, float], FloatArray]
@@ -119,12 +119,12 @@ def _glm(
         features = np.ascontiguousarray(records[:, :p])
         response = np.ascontiguousarray(records[:, p])
         settings = _settings(norm, key, rate, threads, aligned=aligned)
-        session = GlmSession(model, features, response, settings)
+        session = open_gradients(model, (features, response), settings)
         draws = np.full((n_draws, n), 0.1) if n_draws else None
         session.prepare(np.zeros(n), np.full(n, -12.0), draws)
         return _release(session, beta, offset)
 
-    response = 0.0 if isinstance(model, PoissonRegression) else 1.0
+    response = 0.0 if model.response == "count" else 1.0
     rng = np.random.default_rng(20)
     base = np.column_stack((rng.normal(size=(20, p)), np.full(20, response)))
 
@@ -133,14 +133,17 @@ def _glm(
 
     # At zero the logistic gradient in loc is -x / 2; the others' are of that order, so that this saturates them too.
     huge = 2.0 * _HUGE * norm / scale
-    has_modest = isinstance(model, LogisticRegression) and not n_draws and not prior_share
+    has_modest = (
+        model.gradient_sum == "glm" and isinstance(model, LogisticRegression) and not n_draws and not prior_share
+    )
     modest = record(2.0 * _MODEST * norm / scale) if has_modest else None
     return AuditPath(name, norm, open_path, base, record(huge), record(-huge), modest)
 
 
 def _conjugate(name: str, model: ConjugateModel, norm: float, plus: float, minus: float, base: FloatArray) -> AuditPath:
     def open_path(records: FloatArray, key: bytes, rate: float, threads: int) -> Opened:
-        session = ConjugateSession(model, np.ascontiguousarray(records[:, 0]), _settings(norm, key, rate, threads))
+        values = np.ascontiguousarray(records[:, 0])
+        session = open_gradients(model, (values,), _settings(norm, key, rate, threads))
         n = model.n_params
         session.prepare(np.zeros(n), np.full(n, -3.0), None)
         return _release(session, np.full(2 * n, 4.0), np.zeros(2 * n))
@@ -174,7 +177,7 @@ def _sites(
     def open_path(records: FloatArray, key: bytes, rate: float, threads: int) -> Opened:
         p = model.n_features
         features = np.ascontiguousarray(records[:, :p])
-        response = None if isinstance(model, GaussianMixture) else np.ascontiguousarray(records[:, p])
+        response = None if model.record_form == "points" else np.ascontiguousarray(records[:, p])
         session = open_session(
             model, SiteRecords(features, response), max_site_norm=norm, key=key, n_threads=threads, n_nodes=10
         )
@@ -236,6 +239,29 @@ def audit_paths() -> tuple[AuditPath, ...]:
         _network("DP-SEP, network", 0.25, gradient=False),
         _network("network, gradients", 3.0, gradient=True),
     )
+
+
+def model_paths(model: GeneralizedLinearModel) -> tuple[AuditPath, ...]:
+    """Return the paths of a regression of the caller's: quadrature, draws, aligned, and its sites where it has them.
+
+    **Privacy.** Reads no records.
+    """
+    if not isinstance(model, GeneralizedLinearModel) or model.has_dispersion:
+        raise TypeError(f"models must be regressions without a noise variance, got {type(model).__name__}")
+    name = type(model).__name__
+    paths = (
+        _glm(f"{name}, quadrature", model, 3.0, scale=4.0),
+        _glm(f"{name}, draws", model, 0.25, n_draws=5),
+        _glm(f"{name}, aligned", model, 3.0, n_draws=1, aligned=True),
+    )
+    if model.site_sum is None:
+        return paths
+    p = model.n_features
+    rng = np.random.default_rng(24)
+    base = np.column_stack((rng.normal(size=(20, p)), np.arange(20.0) % 2.0))
+    plus, minus = np.zeros(p + 1), np.zeros(p + 1)
+    plus[[0, -1]], minus[[0, -1]] = (5.0, 1.0), (-5.0, 1.0)
+    return (*paths, _sites(f"DP-SEP, {name}", model, 0.05, base, plus, minus))
 
 
 def _binary_sites(n_features: int, norm: float, sampling: str = "poisson") -> AuditPath:

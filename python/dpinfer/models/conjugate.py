@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,8 @@ class GammaExponential(ConjugateModel):
     True
     """
 
+    few_values: ClassVar[bool] = False
+
     shape: float = 8.0
     rate: float = 2.0
 
@@ -110,6 +112,10 @@ class GammaExponential(ConjugateModel):
     def default_start(self) -> tuple[FloatArray, FloatArray]:
         """Return loc = 0 and raw_scale = -4, the paper's start."""
         return np.zeros(1), np.full(1, _START_RAW_SCALE)
+
+    def engine_family(self) -> tuple[str, FloatArray, float]:
+        """Return the name, prior and number of trials by which the studies' compiled engine knows the model."""
+        return "exponential", np.array([self.shape, self.rate]), 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON values."""
@@ -206,6 +212,10 @@ class BetaBernoulli(_BetaModel):
         uniform = np.random.default_rng(rng).random(check_integer("n_records", n_records, 0))
         return (uniform < _one_probability(params)).astype(np.float64)
 
+    def engine_family(self) -> tuple[str, FloatArray, float]:
+        """Return the name, prior and number of trials by which the studies' compiled engine knows the model."""
+        return "binomial", np.array([self.a, self.b]), 1.0
+
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON values."""
         return {"kind": "BetaBernoulli", "a": self.a, "b": self.b}
@@ -246,6 +256,10 @@ class BetaBinomial(_BetaModel):
         generator = np.random.default_rng(rng)
         size = check_integer("n_records", n_records, 0)
         return np.asarray(generator.binomial(self.n_trials, _one_probability(params), size), dtype=np.float64)
+
+    def engine_family(self) -> tuple[str, FloatArray, float]:
+        """Return the name, prior and number of trials by which the studies' compiled engine knows the model."""
+        return "binomial", np.array([self.a, self.b]), float(self.n_trials)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON values."""
@@ -338,6 +352,10 @@ class DirichletCategorical(ConjugateModel):
         n = self.n_params
         loc = np.zeros(n) if self.bijector == "softmax" else -np.log(np.arange(n, 0, -1, dtype=np.float64))
         return loc, np.full(n, _CATEGORICAL_START_RAW_SCALE)
+
+    def engine_family(self) -> tuple[str, FloatArray, float]:
+        """Return the name, prior and number of trials by which the studies' compiled engine knows the model."""
+        return "sticks" if self.bijector == "stick_breaking" else "softmax", np.array(self.concentration), 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON values."""

@@ -37,6 +37,7 @@ class ConjugateModel(Model):
     has_quadrature: ClassVar[bool] = True
     natural_steps: ClassVar[bool] = True
     published_raw_scale: ClassVar[float] = 100.0
+    few_values: ClassVar[bool] = True  # whether records take few values, each of which many have
 
     @property
     @abstractmethod
@@ -57,6 +58,10 @@ class ConjugateModel(Model):
     @abstractmethod
     def invalid_records(self, values: FloatArray) -> str | None:
         """Return what records must be when some of `values` (N,), all finite, are not that; else None."""
+
+    def engine_family(self) -> tuple[str, FloatArray, float]:
+        """Return the name, prior and number of trials by which the studies' compiled engine knows the model."""
+        raise TypeError(f"{type(self).__name__} is not known to the studies' engine: it must define engine_family")
 
     @abstractmethod
     def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:

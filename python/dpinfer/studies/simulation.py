@@ -11,8 +11,6 @@ from dpinfer.inference.scales.side import SideSums
 from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments
 from dpinfer.models import (
     ConjugateModel,
-    DirichletCategorical,
-    GammaExponential,
     GeneralizedLinearModel,
     LinearRegression,
 )
@@ -136,7 +134,7 @@ def simulate_data(model: StudyModel, n_records: int, *, first: int, count: int, 
     """
     n = model.n_params
     truth, width = np.empty((count, n)), np.full((count, n), np.nan)
-    grouped = isinstance(model, ConjugateModel) and not isinstance(model, GammaExponential)
+    grouped = isinstance(model, ConjugateModel) and model.few_values
     regression = isinstance(model, GeneralizedLinearModel)
     n_features = model.n_features if isinstance(model, GeneralizedLinearModel) else 0
     statistics = np.empty((0, n) if grouped or regression else (count, n_records, n))
@@ -325,7 +323,7 @@ def engine_runs(
             **arguments,
         )
         return runs
-    family, prior, trials = _family(model)
+    family, prior, trials = model.engine_family()
     runs = _native.simulate_conjugate(
         family=family,
         prior=prior,
@@ -335,14 +333,3 @@ def engine_runs(
         **arguments,
     )
     return runs
-
-
-def _family(model: ConjugateModel) -> tuple[str, FloatArray, float]:
-    """Return the engine's name of a family, its prior's parameters, and the number of trials."""
-    if isinstance(model, GammaExponential):
-        return "exponential", np.array([model.shape, model.rate]), 1.0
-    if isinstance(model, DirichletCategorical):
-        name = "sticks" if model.bijector == "stick_breaking" else "softmax"
-        return name, np.array(model.concentration), 1.0
-    spec = model.to_dict()
-    return "binomial", np.array([spec["a"], spec["b"]]), float(spec.get("n_trials", 1))

@@ -5,6 +5,7 @@ methods that are not private.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,7 @@ def open_session(
     return session
 
 
+@cache
 def _rule(n_nodes: int) -> tuple[FloatArray, FloatArray]:
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
     return nodes, weights / np.sqrt(2.0 * np.pi)

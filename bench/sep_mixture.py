@@ -110,7 +110,7 @@ def non_private(problems):
     mean = show("SEP", sep, PUBLISHED["SEP"])
     show(
         "EP",
-        [p.gap(*moments(dpi.run_sep(p.model, p.X, start=p.start, method="ep", n_iterations=30))) for p in problems],
+        [p.gap(*moments(dpi.run_sep(p.model, p.X, start=p.start, method="ep", n_passes=30))) for p in problems],
     )
     show("ADF (one pass)", [p.gap(*moments(dpi.run_sep(p.model, p.X, start=p.start, method="adf"))) for p in problems])
     for norm in (20.0, 10.0, 1.0):

@@ -32,6 +32,7 @@ _NAMES = {
     "CoverageResult": "dpinfer.studies",
     "InferencePlan": "dpinfer.planning",
     "Posterior": "dpinfer.inference",
+    "PosteriorRequest": "dpinfer.inference",
     "PrivacyLedger": "dpinfer.accounting",
     "PrivacyPlan": "dpinfer.accounting",
     "Release": "dpinfer.release",
@@ -40,6 +41,7 @@ _NAMES = {
     "audit": "dpinfer.auditing",
     "audit_one_run": "dpinfer.auditing",
     "coverage_study": "dpinfer.studies",
+    "load_posterior": "dpinfer.inference",
     "load_release": "dpinfer.release",
     "noise_aware_posterior": "dpinfer.inference",
     "plan_inference": "dpinfer.planning",
@@ -55,6 +57,7 @@ __all__ = [
     "CoverageResult",
     "InferencePlan",
     "Posterior",
+    "PosteriorRequest",
     "PrivacyLedger",
     "PrivacyPlan",
     "Release",
@@ -71,6 +74,7 @@ __all__ = [
     "errors",
     "estimators",
     "inference",
+    "load_posterior",
     "load_release",
     "mechanism",
     "models",
@@ -112,7 +116,7 @@ if TYPE_CHECKING:
     from dpinfer.accounting import PrivacyLedger, PrivacyPlan, account, plan_privacy
     from dpinfer.auditing import audit, audit_one_run
     from dpinfer.estimators import BayesianLogisticRegression
-    from dpinfer.inference import Posterior, noise_aware_posterior
+    from dpinfer.inference import Posterior, PosteriorRequest, load_posterior, noise_aware_posterior
     from dpinfer.mechanism import run_dp_sep, run_dpvi, run_sep
     from dpinfer.planning import InferencePlan, plan_inference
     from dpinfer.release import Release, SiteRelease, load_release, release_from_arrays

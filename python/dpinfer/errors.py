@@ -15,6 +15,7 @@ __all__ = [
     "LedgerError",
     "LedgerFormatError",
     "NumericalError",
+    "PosteriorFormatError",
     "PrivacyLeakWarning",
     "RecordError",
     "ReleaseFormatError",
@@ -57,6 +58,10 @@ class InsecureReleaseError(DpinferError, ValueError):
 
 class ReleaseFormatError(DpinferError, ValueError):
     """A file is not a release of a format version that this version of dpinfer reads."""
+
+
+class PosteriorFormatError(DpinferError, ValueError):
+    """A file is not a posterior of a format version that this version of dpinfer reads, is damaged, or was changed."""
 
 
 class LedgerError(DpinferError, RuntimeError):

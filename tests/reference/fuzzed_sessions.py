@@ -127,4 +127,64 @@ class NetworkPasses(_Session):
         assert [part.size for part in passes.state()] == [n, n, 2]
 
 
-SESSIONS = (SiteSession, NetworkSession, NetworkPasses)
+class PartialSum(Binding):
+    """Sums made in parts, of blocks of contributions and of a regression's records."""
+
+    def feed(self, rng):
+        self.strange = rng.choice((0.0, 0.05, 0.2))
+        if rng.random() < 0.5:
+            self.given(rng)
+        else:
+            self.regression(rng)
+
+    def total(self, rng, length):
+        norm = self.value(rng, rng.choice((1.0, 1e-30, 1e30, 3.7)))
+        return mechanism.PartialSum(length=self.value(rng, length), max_norm=norm)
+
+    def check(self, rng, total, rows):
+        check_sum(total.integers, total.max_norm, total.lattice_step, rows)
+        noisy = total.noisy_sum(self.key(rng), self.value(rng, 3), self.value(rng, 2.0))
+        if noisy.shape != (total.length,) or not np.isfinite(noisy).all():
+            raise AssertionError("a noisy sum that is not finite")
+
+    def given(self, rng):
+        length, rows = rng.choice((1, 2, 7, 8, 65)), 0
+        total = self.total(rng, length)
+        for _ in range(rng.randrange(3)):
+            block = self.array(rng, rng.choice((0, 1, 3, 9)), length)
+            total.add_contributions(block, self.threads(rng))
+            rows += len(block)
+        other = self.total(rng, length)
+        other.merge(odd_array(rng, total.integers) if rng.random() < self.strange else total.integers)
+        self.check(rng, total, rows)
+
+    def regression(self, rng):
+        rows, width, m = rng.choice((0, 1, 1, 2, 9)), rng.choice((1, 1, 2, 3, 8, 17)), rng.choice((1, 2, 9))
+        intercept, weight = rng.random() < 0.5, self.value(rng, rng.choice((0.0, 1.0)))
+        features = self.array(rng, rows, width)
+        source = mechanism.RegressionRows(
+            features=features, response=self.array(rng, rows), intercept=self.value(rng, intercept),
+            first_row=self.value(rng, rng.choice((0, 1024))), n_threads=self.threads(rng),
+        )  # fmt: skip
+        if rng.random() < 0.3:
+            source.sample(self.key(rng), self.value(rng, 3), self.value(rng, 0.7))
+        coef, nodes = width + bool(intercept), rng.choice((0, 0, 2, 9))
+        table = self.array(rng, nodes)
+        residuals = mechanism.Residuals(
+            link=self.value(rng, rng.choice(("logistic", "probit", "gaussian", "poisson"))), loc=self.array(rng, coef),
+            bound=self.value(rng, rng.choice((math.inf, 1.0))), centre=table, slope=self.array(rng, nodes),
+            first_node=self.value(rng, -3.0), spacing=self.value(rng, 0.5),
+        )  # fmt: skip
+        where = {"transform": self.array(rng, m, coef), "bound": self.value(rng, rng.choice((1.5, math.inf, 1e200)))}
+        kind = rng.choice(("second_moments", "scores", "curvature", "score_products"))
+        if kind == "scores":
+            total = self.total(rng, m + (1 if weight else 0))
+            source.add_scores(total, residuals, scale_weight=weight, scale_unit=self.value(rng, 1.3), **where)
+        else:
+            total = self.total(rng, m * (m + 1) // 2)
+            add = getattr(source, f"add_{kind}")
+            add(total, **where) if kind == "second_moments" else add(total, residuals, **where)
+        self.check(rng, total, len(features))
+
+
+SESSIONS = (SiteSession, NetworkSession, NetworkPasses, PartialSum)

@@ -4,6 +4,7 @@
 """
 
 from dpinfer.inference.fit import noise_aware_posterior
+from dpinfer.inference.posterior.archive import load_posterior
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PosteriorRequest, ReleaseFacts
 from dpinfer.inference.sites.network import network_posterior
@@ -14,6 +15,7 @@ __all__ = [
     "PosteriorRequest",
     "ReleaseFacts",
     "TracePrior",
+    "load_posterior",
     "network_posterior",
     "noise_aware_posterior",
 ]

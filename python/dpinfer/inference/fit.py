@@ -23,11 +23,12 @@ from dpinfer.inference.information.posteriors import (
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts
 from dpinfer.inference.scales.posteriors import fisher_burn_in, fisher_tied_posterior, tied_coordinates
+from dpinfer.inference.sites.network import network_trace_posterior
 from dpinfer.inference.sites.posterior import site_posterior
 from dpinfer.inference.trace.burn_in import MIN_STEPS, choose_burn_in
 from dpinfer.inference.trace.by_coordinate import Coordinates, coordinate_posterior, plug_in_posterior
 from dpinfer.models import LinearRegression
-from dpinfer.release import Release, SiteRelease
+from dpinfer.release import NetworkRelease, Release, SiteRelease
 
 __all__ = ["noise_aware_posterior"]
 
@@ -35,7 +36,9 @@ _FAILURES = (ArithmeticError, np.linalg.LinAlgError)
 
 
 def noise_aware_posterior(
-    release: Release | SiteRelease, request: PosteriorRequest | None = None, **options: Unpack[PosteriorOptions]
+    release: Release | SiteRelease | NetworkRelease,
+    request: PosteriorRequest | None = None,
+    **options: Unpack[PosteriorOptions],
 ) -> Posterior:
     """Infer the posterior of a model's parameters from a release, counting the privacy noise.
 
@@ -43,10 +46,10 @@ def noise_aware_posterior(
 
     Parameters
     ----------
-    release : Release or SiteRelease
-        With T steps and k gradient coordinates; or the trace of DP-SEP, which takes `method` "exact", "naive" or
-        "averaged", `burn_in`, `model`, `n_samples` and `seed`, and every other argument at its default (see
-        :func:`dpinfer.inference.sites.posterior.site_posterior`).
+    release : Release, SiteRelease or NetworkRelease
+        A gradient trace of T steps and k coordinates; or the trace of DP-SEP, which takes `method` "exact", "naive" or
+        "averaged" (a network's not "exact"), `burn_in`, `model`, `n_samples` and `seed`, and every other argument at
+        its default (see :func:`dpinfer.inference.sites.posterior.site_posterior`).
     request : PosteriorRequest, optional
         All settings in one object, whose check can be made before the mechanism runs; the arguments below change it.
     method : {"exact", "laplace", "emcee", "nuts", "naive", "averaged"}
@@ -120,8 +123,9 @@ def noise_aware_posterior(
     ``theta ~ N(theta*, Hessian^-1)`` with (Hessian, theta*) unknown.
 
     Fallbacks: a sampler or "laplace" falls back to "exact", "full" to "tied" for a Fisher-scaled run, and both to
-    "diagonal" with the "weak" prior.  A parameter of which even that cannot tell anything (it did not move, the run
-    left the finite numbers) keeps its prior under the model; ``diagnostics["prior_only"]`` says which.
+    "diagonal" with the "weak" prior.  A parameter of which even that tells less than its prior under the model (it did
+    not move, the run left the finite numbers) keeps that prior, and for a Fisher-scaled run all do;
+    ``diagnostics["prior_only"]`` says which.
 
     The intervals of "tied" are wrong for a linear regression with correlated features.  At a small epsilon the trace
     does not always show a correlation: where it is to be expected, ask for "full" (and run the mechanism with
@@ -139,8 +143,9 @@ def noise_aware_posterior(
     >>> bool(abs(posterior.optimum_mean[0] - 2.0) < 5 * posterior.optimum_stddev[0])
     True
     """
-    if not isinstance(release, (Release, SiteRelease)):
-        raise TypeError(f"release must be a Release or a SiteRelease, got {type(release).__name__}")
+    if not isinstance(release, (Release, SiteRelease, NetworkRelease)):
+        kinds = "a Release, a SiteRelease or a NetworkRelease"
+        raise TypeError(f"release must be {kinds}, got {type(release).__name__}")
     request = replace(PosteriorRequest() if request is None else request, **options)
     request.check(release)
     if isinstance(release, SiteRelease):
@@ -152,6 +157,8 @@ def noise_aware_posterior(
             seed=request.seed,
             model=request.model,
         )
+    if isinstance(release, NetworkRelease):
+        return network_trace_posterior(release, request)
     analysis = Analysis(release, ReleaseFacts.of(release, request.model), request)
     if request.method in PLUG_INS:
         return plug_in_posterior(replace(analysis, request=request.resolve(analysis.facts)))

@@ -10,9 +10,9 @@ from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.errors import BackendUnavailableError
 from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.inference.trace.priors import PRIORS, TracePrior
-from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, model_from_dict
+from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, LinearRegression, Model, model_from_dict
 from dpinfer.recipes import GradientSettings
-from dpinfer.release import Release, SiteRelease
+from dpinfer.release import NetworkRelease, Release, SiteRelease
 
 __all__ = ["HESSIANS", "METHODS", "PosteriorOptions", "PosteriorRequest", "ReleaseFacts"]
 
@@ -231,14 +231,14 @@ fallback, n_threads
         """The number of threads as kernels take it: 0 for all."""
         return self.n_threads or 0
 
-    def check(self, release: ReleaseFacts | Release | SiteRelease) -> None:
+    def check(self, release: ReleaseFacts | Release | SiteRelease | NetworkRelease) -> None:
         """Refuse what will fail for this release, or for the one that a planned run will make.
 
         **Privacy.** Reads public facts alone: call it before anything is spent.
 
         Parameters
         ----------
-        release : ReleaseFacts, Release or SiteRelease
+        release : ReleaseFacts, Release, SiteRelease or NetworkRelease
 
         Raises
         ------
@@ -247,7 +247,7 @@ fallback, n_threads
         BackendUnavailableError
             If the method needs a package that is not installed.
         """
-        if isinstance(release, SiteRelease):
+        if isinstance(release, (SiteRelease, NetworkRelease)):
             self._check_sites(release)
             return
         facts = release if isinstance(release, ReleaseFacts) else ReleaseFacts.of(release, self.model)
@@ -297,7 +297,12 @@ fallback, n_threads
             prior = "model" if hessian == "full" and facts.has_model_hessian else "weak"
         return replace(self, hessian=hessian, prior=prior)
 
-    def _check_sites(self, release: SiteRelease) -> None:
+    def _check_sites(self, release: SiteRelease | NetworkRelease) -> None:
+        if isinstance(release, NetworkRelease) and self.method not in PLUG_INS:
+            raise ValueError(
+                f"method must be 'naive' or 'averaged' for the trace of a network, got {self.method!r}: no posterior "
+                "of a network counts the privacy noise yet"
+            )
         check_choice("method", self.method, SITE_METHODS)
         given = {
             "hessian": self.hessian != "auto",
@@ -310,7 +315,9 @@ fallback, n_threads
         if self.n_samples is not None and self.method != "exact":
             raise ValueError(f"n_samples must not be given with method={self.method!r}: it does not sample")
         parse_burn_in(self.burn_in, release.n_steps, least=1)
-        model_of(release, self.model)
+        model = model_of(release, self.model)
+        if isinstance(release, NetworkRelease) and not isinstance(model, BayesianNeuralNetwork):
+            raise ValueError(f"release must be of a BayesianNeuralNetwork, got {type(model).__name__}")
 
     def _check_combination(self, facts: ReleaseFacts) -> None:
         hessian, prior = self.hessian, self.prior
@@ -350,7 +357,7 @@ def has_model_hessian(model: Model | None) -> bool:
     return isinstance(model, GeneralizedLinearModel) and not model.has_dispersion and model.n_params <= _LARGEST_MODEL
 
 
-def model_of(release: Release | SiteRelease, model: Model | None) -> Model | None:
+def model_of(release: Release | SiteRelease | NetworkRelease, model: Model | None) -> Model | None:
     """Return the model that was given, or else the release's own, checked."""
     if model is None and release.model_spec:
         model = model_from_dict(dict(release.model_spec))

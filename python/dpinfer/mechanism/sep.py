@@ -49,7 +49,7 @@ class SEPResult:
         Mean of each block.
     precision : (J, d, d) float64
         Precision of each block.
-    n_iterations : int
+    n_passes : int
         Passes over the records.
     converged : bool
         Whether the last pass moved q by less than the tolerance; one pass of ADF always is.
@@ -59,7 +59,7 @@ class SEPResult:
     names: tuple[str, ...]
     loc: FloatArray
     precision: FloatArray
-    n_iterations: int
+    n_passes: int
     converged: bool
 
     @property
@@ -84,7 +84,7 @@ class SEPResult:
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "not converged"
-        return f"SEPResult({self.method}: {self.n_iterations} iterations, {state})  # NOT PRIVATE"
+        return f"SEPResult({self.method}: {self.n_passes} passes, {state})  # NOT PRIVATE"
 
 
 def run_sep(
@@ -93,7 +93,7 @@ def run_sep(
     y: npt.ArrayLike | None = None,
     *,
     method: str = "sep",
-    n_iterations: int = 200,
+    n_passes: int = 200,
     damping: float = 0.5,
     max_site_norm: float | None = None,
     clip: str = "joint",
@@ -117,7 +117,7 @@ def run_sep(
     method : {"sep", "ep", "adf"}
         "sep" moves q by all records' sites at once, "ep" keeps a site for every record and refines them in turn, "adf"
         takes every record in once, in random order.
-    n_iterations : int
+    n_passes : int
         Passes over the records at most; "adf" makes one.
     damping : float in (0, 1]
         Of each update of "sep" and "ep".
@@ -167,7 +167,7 @@ def run_sep(
             X,
             np.empty(0) if y is None else y,
             method=method,
-            n_passes=n_iterations,
+            n_passes=n_passes,
             max_site_norm=max_site_norm,
             start=start,
             seed=seed,
@@ -175,7 +175,7 @@ def run_sep(
         )
     check_site_model(model)
     check_choice("method", method, METHODS)
-    n_iterations = check_integer("n_iterations", n_iterations, 1)
+    n_passes = check_integer("n_passes", n_passes, 1)
     damping = check_interval("damping", damping, 0.0, 1.0, high_open=False)
     norm = np.inf if max_site_norm is None else check_interval("max_site_norm", max_site_norm, 0.0)
     check_choice("clip", clip, CLIPS)
@@ -203,7 +203,7 @@ def run_sep(
             model.expected_site_precision(count),
             rng,
             count,
-            n_iterations,
+            n_passes,
             damping,
             tolerance,
             report,
@@ -220,7 +220,7 @@ def run_sep(
         block_weight=1.0,
         trust_radius=np.inf,
     )
-    passes = _stochastic(session, iterate, prior, count, n_iterations, damping, tolerance, norm, clip, report)
+    passes = _stochastic(session, iterate, prior, count, n_passes, damping, tolerance, norm, clip, report)
     return SEPResult(method, model.names, *passes)
 
 
@@ -236,7 +236,7 @@ def _stochastic(
     iterate: SiteIterate,
     prior: SitePrior,
     count: int,
-    n_iterations: int,
+    n_passes: int,
     damping: float,
     tolerance: float,
     norm: float,
@@ -246,16 +246,16 @@ def _stochastic(
     blocks, d = iterate.loc.shape
     width = blocks * d
     used = iterate.used(prior.precision)
-    for done in range(1, n_iterations + 1):
+    for done in range(1, n_passes + 1):
         before = (iterate.loc, used)
         set_cavity(session, iterate.cavity(used), 1.0)
         total = session.plain_sum(norm) if clip == "joint" else _separately_clipped(session, count, width, norm)
         precision = smat(total[width:].reshape(blocks, -1), d)
         used = iterate.move(total[:width].reshape(blocks, d), precision, damping, prior.precision)
-        report(done, n_iterations)
+        report(done, n_passes)
         if _moved(before, (iterate.loc, used)) <= tolerance:
             return iterate.loc, used, done, True
-    return iterate.loc, used, n_iterations, False
+    return iterate.loc, used, n_passes, False
 
 
 def _separately_clipped(session: _native.SiteSession, count: int, width: int, norm: float) -> FloatArray:
@@ -312,7 +312,7 @@ def _expectation_propagation(
     precision: FloatArray,
     rng: np.random.Generator,
     count: int,
-    n_iterations: int,
+    n_passes: int,
     damping: float,
     tolerance: float,
     report: Callable[[int, int], None],
@@ -322,7 +322,7 @@ def _expectation_propagation(
     eta = (precision @ loc[..., None])[..., 0]
     share = np.concatenate(((eta - base_eta).ravel(), svec(precision - base).ravel())) / count
     sites = np.tile(share, (count, 1))
-    for done in range(1, n_iterations + 1):
+    for done in range(1, n_passes + 1):
         before = (loc, precision)
         for row in rng.permutation(count):
             old_eta, old = _split(sites[row], blocks, d)
@@ -334,7 +334,7 @@ def _expectation_propagation(
             sites[row] += change
             eta, precision = eta + step_eta, precision + step
         loc = np.asarray(np.linalg.solve(precision, eta[..., None])[..., 0], dtype=np.float64)
-        report(done, n_iterations)
+        report(done, n_passes)
         if _moved(before, (loc, precision)) <= tolerance:
             return loc, precision, done, True
-    return loc, precision, n_iterations, False
+    return loc, precision, n_passes, False

@@ -230,7 +230,7 @@ def test_the_common_entries_take_networks(plan):
     np.testing.assert_array_equal(release.noisy_sums, run(plan, X, y).noisy_sums)
     with pytest.raises(ValueError, match="annealing"):
         dpi.run_dp_sep(MODEL, X, y, plan=plan, n_records=400, annealing=(2.0, 0.5))
-    weights = dpi.run_sep(MODEL, X, y, n_iterations=3)
+    weights = dpi.run_sep(MODEL, X, y, n_passes=3)
     assert isinstance(weights, dpi.models.NetworkWeights)
     assert not weights.safe_to_publish
     with pytest.raises(ValueError, match="clip"):

@@ -83,7 +83,7 @@ def test_mixture_fixed_points_agree_with_a_sampler(rng):
     X = model.simulate(np.array([-1.0, 1.0]), 200, rng)
     start = np.array([[-1.0], [1.0]])
     sep = dpi.run_sep(model, X, start=start)
-    ep = dpi.run_sep(model, X, start=start, method="ep", n_iterations=8)
+    ep = dpi.run_sep(model, X, start=start, method="ep", n_passes=8)
     grid = np.linspace(-0.35, 0.35, 61)
     low, high = np.meshgrid(-1.0 + grid, 1.0 + grid, indexing="ij")
     theta = np.stack((low.ravel(), high.ravel()), axis=1)
@@ -140,7 +140,7 @@ def test_threads_do_not_matter(rng):
         ({"method": "vb"}, "method"),
         ({"damping": 0.0}, "damping"),
         ({"damping": 1.5}, "damping"),
-        ({"n_iterations": 0}, "n_iterations"),
+        ({"n_passes": 0}, "n_passes"),
         ({"max_site_norm": -1.0}, "max_site_norm"),
         ({"max_site_norm": 1.0, "method": "ep"}, "max_site_norm"),
         ({"clip": "both"}, "clip"),

@@ -11,7 +11,7 @@ from scipy import special
 from dpinfer.errors import NumericalError
 from dpinfer.models.bijectors import softplus
 
-__all__ = ["NormalMixtures", "ThetaMarginals", "gauss_hermite", "gauss_rule"]
+__all__ = ["NormalMixtures", "ThetaMarginals", "gauss_hermite", "gauss_rule", "mixture_quantile"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -241,11 +241,11 @@ class ThetaMarginals:
         """Return quantiles by root finding on the distribution function, (levels, n)."""
         result = np.empty((levels.size, self.location.width))
         for index in range(self.location.width):
-            result[:, index] = _mixture_quantile(*self.components(index), levels)
+            result[:, index] = mixture_quantile(*self.components(index), levels)
         return result
 
 
-def _mixture_quantile(weight: FloatArray, mean: FloatArray, variance: FloatArray, levels: FloatArray) -> FloatArray:
+def mixture_quantile(weight: FloatArray, mean: FloatArray, variance: FloatArray, levels: FloatArray) -> FloatArray:
     """Return quantiles of one mixture: Newton's method kept inside a shrinking bracket."""
     if not np.any(variance > 0.0):
         order = np.argsort(mean)

@@ -1,7 +1,8 @@
 """The result of the post-processing: a posterior of the model's parameters that counts the privacy noise."""
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -12,11 +13,12 @@ import numpy.typing as npt
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Guarantee
 from dpinfer.inference.posterior.mixture import gauss_hermite
+from dpinfer.inference.posterior.monte_carlo import MonteCarloError, monte_carlo_error
 from dpinfer.inference.posterior.parameter_space import ParameterSpace
-from dpinfer.inference.posterior.prediction import predictive_mean, require_classifier, require_glm
+from dpinfer.inference.posterior.prediction import network_mean, predictive_mean, require_classifier, require_glm
 from dpinfer.inference.posterior.summary import PosteriorSummary, VarianceDecomposition, summarise
 from dpinfer.inference.posterior.theta import ThetaDistribution
-from dpinfer.models import Model
+from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model
 
 __all__ = ["Posterior"]
 
@@ -62,7 +64,9 @@ class Posterior:
         the Hessian's estimate in standard errors; ``linearity_pvalue`` (k,): of the trend test; ``n_steps_used``;
         ``effective_weight`` (k,): sum of the weights; ``burn_in_holds``: whether the linear model holds
         from there on; ``verdict``: how the trace fits its model, in words; and what the method adds
-        (``share_dropped``, ``autocorrelation``, ``rhat``).
+        (``share_dropped``, ``autocorrelation``, ``rhat``, ``effective_draws``).
+        ``fallback``: why it is not the posterior that was asked for, and ``prior_only`` (n,): which parameters keep
+        their prior.
 
     Notes
     -----
@@ -206,6 +210,28 @@ class Posterior:
         tail = 0.5 * (1.0 - check_interval("level", level, 0.0, 1.0))
         return self.quantile(np.array([tail, 1.0 - tail]))
 
+    def monte_carlo_error(self, q: npt.ArrayLike = (0.05, 0.95)) -> MonteCarloError:
+        """Return the Monte Carlo error of quantiles and means: 0 unless the posterior rests on draws.
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        q : 1-d array in (0, 1)
+        """
+        levels = np.atleast_1d(check_float_array("q", q))
+        if levels.ndim > 1 or not np.all((levels > 0.0) & (levels < 1.0)):
+            raise ValueError("q must be one-dimensional and lie in (0, 1)")
+        return monte_carlo_error(self, levels)
+
+    def mapped_draws(self, index: int) -> FloatArray | None:
+        """Return the draws that stand for one parameter in the model's own space, None where it needs none."""
+        return None if self._space.elementwise[index] else self._mapped_draws[:, index]
+
+    def constrain_one(self, index: int, values: FloatArray) -> FloatArray:
+        """Map unconstrained values (m,) of one parameter, whose map is its own, to the model's space."""
+        return self._space.constrain_one(index, values)
+
     def sample(
         self, n_samples: int, *, seed: int | np.random.Generator | None = None, space: str = "constrained"
     ) -> FloatArray:
@@ -256,15 +282,19 @@ class Posterior:
         X : (n_points, n_features) array
         n_draws : int
             Posterior draws averaged over, with a fixed seed: the same call gives the same answer.  The Monte Carlo
-            error is the standard deviation of E[y given theta, x] over the posterior, divided by sqrt(n_draws).
+            error is the standard deviation of E[y given theta, x] over the posterior, divided by sqrt(n_draws).  Not
+            used for a network, whose mean is in closed form.
 
         Raises
         ------
         ValueError
-            If the release does not name its model, or the model has no linear predictor.
+            If the release does not name its model, or the model has no linear predictor and is no network.
         """
-        model = require_glm(self.model)
         size = check_integer("n_draws", n_draws, 1)
+        if isinstance(self.model, BayesianNeuralNetwork):
+            marginals = self.distribution.marginals
+            return network_mean(self.model, X, marginals.mean, marginals.variance)
+        model = require_glm(self.model)
         return predictive_mean(model, X, self.sample(size, seed=_MAP_SEED, space="unconstrained"))
 
     def predict_proba(self, X: npt.ArrayLike, *, n_draws: int = 2000) -> FloatArray:
@@ -299,7 +329,8 @@ class Posterior:
             As for :meth:`predict_mean`.
         """
         mean = self.predict_mean(X, n_draws=n_draws)
-        return (mean > 0.5).astype(np.int64) if require_glm(self.model).response == "binary" else mean
+        classifies = isinstance(self.model, GeneralizedLinearModel) and self.model.response == "binary"
+        return (mean > 0.5).astype(np.int64) if classifies else mean
 
     def summary(self) -> PosteriorSummary:
         """Return a table of the parameters: mean, standard deviation, 5% and 95% quantiles, privacy share, flags.
@@ -329,7 +360,35 @@ class Posterior:
 
         return to_arviz(self, n_samples=n_samples, n_chains=n_chains, seed=seed)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the posterior to one file, for :func:`dpinfer.load_posterior`.
+
+        **Privacy.** Post-processing of a Release; the file states its guarantee and what in it has none.
+
+        Parameters
+        ----------
+        path : path-like
+            Written atomically: a failure leaves no partial file.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+        from dpinfer.inference.posterior.archive import save_posterior
+
+        save_posterior(self, path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return _restored, (values | {"diagnostics": dict(self.diagnostics)},)
+
     def __repr__(self) -> str:
         kind = "" if self.method in ("naive", "averaged") else f", {self.hessian} Hessian, {self.prior} prior"
         head = f"Posterior({self.n_params} parameters, method {self.method!r}{kind}, burn-in {self.burn_in} steps)"
         return f"{head}\n  {self.guarantee}"
+
+
+def _restored(values: dict[str, Any]) -> Posterior:
+    """Return what was copied or pickled."""
+    return Posterior(**values)

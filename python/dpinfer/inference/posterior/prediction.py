@@ -4,9 +4,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_float_array
-from dpinfer.models import GeneralizedLinearModel, Model
+from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model, NetworkWeights
 
-__all__ = ["predictive_mean", "require_classifier", "require_glm"]
+__all__ = ["network_mean", "predictive_mean", "require_classifier", "require_glm"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -67,3 +67,21 @@ def predictive_mean(model: GeneralizedLinearModel, X: npt.ArrayLike, theta: Floa
         part = slice(first, first + chunk)
         result[part] = model.predict_mean(theta, points[part]).mean(axis=0)
     return result
+
+
+def network_mean(model: BayesianNeuralNetwork, X: npt.ArrayLike, loc: FloatArray, variance: FloatArray) -> FloatArray:
+    """Return E[y given x] of a network whose weights are independent normals, exactly.
+
+    **Privacy.** Post-processing; `X` are the caller's own points.
+
+    Parameters
+    ----------
+    model : BayesianNeuralNetwork
+    X : (n_points, n_features) array
+    loc, variance : (n,) arrays
+
+    Returns
+    -------
+    (n_points,) array
+    """
+    return NetworkWeights(model, loc, variance, 1.0).predict(X)[0]

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from dpinfer._sinks import printable
 from dpinfer.accounting import Guarantee
+from dpinfer.inference.posterior.monte_carlo import MonteCarloError
 
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
@@ -81,6 +82,8 @@ class PosteriorSummary:
     guarantee : Guarantee
     verdict : str
         How the trace fits the model that the posterior rests on; empty where it was not tested.
+    monte_carlo : MonteCarloError or None
+        Of the two quantiles; its columns are printed where the posterior rests on draws.
     """
 
     names: tuple[str, ...]
@@ -93,17 +96,20 @@ class PosteriorSummary:
     warnings: tuple[str, ...]
     guarantee: Guarantee
     verdict: str = ""
+    monte_carlo: MonteCarloError | None = None
 
     def __str__(self) -> str:
         names = [printable(name) for name in self.names]
         width = min(30, max(len(name) for name in (*names, "parameter")))
         head = f"{'parameter':<{width}s} {'mean':>11s} {'sd':>10s} {'5%':>11s} {'95%':>11s} {'privacy':>8s}"
-        lines = [head]
-        for row in zip(
-            names, self.mean, self.stddev, self.lower, self.upper, self.privacy_share, self.flags, strict=True
-        ):
-            name, mean, stddev, lower, upper, share, flag = row
+        drawn = self.monte_carlo if self.monte_carlo is not None and self.monte_carlo.drawn else None
+        lines = [head if drawn is None else f"{head} {'mcse 5%':>9s} {'mcse 95%':>9s} {'ess':>7s}"]
+        rows = zip(names, self.mean, self.stddev, self.lower, self.upper, self.privacy_share, self.flags, strict=True)
+        for index, (name, mean, stddev, lower, upper, share, flag) in enumerate(rows):
             line = f"{name[:width]:<{width}s} {mean:11.4g} {stddev:10.3g} {lower:11.4g} {upper:11.4g} {share:8.1%}"
+            if drawn is not None:
+                low, high = drawn.quantile[:, index]
+                line += f" {low:9.2g} {high:9.2g} {drawn.effective_draws[index]:7.0f}"
             lines.append(f"{line}  {flag}".rstrip())
         lines.extend(f"warning: {text}" for text in self.warnings)
         if self.verdict:
@@ -136,6 +142,7 @@ def summarise(posterior: "Posterior") -> PosteriorSummary:
         warnings,
         posterior.guarantee,
         posterior.diagnostics.get("verdict", ""),
+        posterior.monte_carlo_error([0.05, 0.95]),
     )
 
 

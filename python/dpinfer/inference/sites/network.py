@@ -1,12 +1,19 @@
 """From a network's release to weights that predict."""
 
+from typing import cast
+
 import numpy as np
 
 from dpinfer._validate import check_interval
+from dpinfer.inference.posterior.mixture import NormalMixtures
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.posterior.theta import IndependentTheta
+from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights, model_from_dict
 from dpinfer.release import NetworkRelease
 
-__all__ = ["network_posterior"]
+__all__ = ["network_posterior", "network_trace_posterior"]
 
 
 def network_posterior(release: NetworkRelease, *, average: float = 0.0) -> NetworkWeights:
@@ -41,7 +48,11 @@ def network_posterior(release: NetworkRelease, *, average: float = 0.0) -> Netwo
     model = model_from_dict(release.model_spec)
     if not isinstance(model, BayesianNeuralNetwork):
         raise ValueError(f"release must be of a BayesianNeuralNetwork, got {type(model).__name__}")
-    count = max(1, round(average * release.n_steps))
+    return _weights(release, model, max(1, round(average * release.n_steps)))
+
+
+def _weights(release: NetworkRelease, model: BayesianNeuralNetwork, count: int) -> NetworkWeights:
+    """Return the weights' posterior, averaged over the last steps."""
     loc = release.loc[-count:].mean(axis=0)
     precision = np.maximum(release.precision[-count:], release.floor[-count:, None]).mean(axis=0)
     noise = float(release.noise_variance[-count:].mean())
@@ -58,4 +69,47 @@ def network_posterior(release: NetworkRelease, *, average: float = 0.0) -> Netwo
         secure=release.secure,
         other_parts=release.other_parts,
         leaks=release.leaks,
+    )
+
+
+def network_trace_posterior(release: NetworkRelease, request: PosteriorRequest) -> Posterior:
+    """Return the approximate posterior of a network's weights as the other posteriors are.
+
+    **Privacy.** Post-processing of a NetworkRelease.
+
+    Parameters
+    ----------
+    release : NetworkRelease
+    request : PosteriorRequest
+        Whose check the release has passed: "naive" is q after the last step, "averaged" the mean of means and
+        precisions over the steps after the burn-in (half of them by default).
+
+    Returns
+    -------
+    Posterior
+        The privacy noise in the means is not counted; ``diagnostics["noise_variance"]`` is that of a standardised
+        response.
+    """
+    steps = release.n_steps
+    first = steps - 1
+    if request.method == "averaged":
+        start = parse_burn_in(request.burn_in, steps, least=1)
+        first = steps // 2 if start is None else start
+    weights = _weights(release, cast(BayesianNeuralNetwork, model_of(release, request.model)), steps - first)
+    zero = np.zeros(release.n_params)
+    return Posterior(
+        names=release.names,
+        method=request.method,
+        hessian="sites",
+        prior="weak",
+        burn_in=first,
+        optimum_names=release.names,
+        optimum_mean=weights.loc.copy(),
+        optimum_stddev=zero,
+        hessian_mean=1.0 / weights.variance,
+        hessian_stddev=zero.copy(),
+        distribution=IndependentTheta(NormalMixtures.single(weights.loc, zero), zero + 1.0, weights.variance, None),
+        model=weights.model,
+        guarantee=release.guarantee,
+        diagnostics={"n_steps_used": steps - first, "noise_variance": weights.noise_variance},
     )

@@ -198,10 +198,11 @@ def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordina
             "check_convergence": bool(request.check_convergence),
         }
         if request.method == "emcee":
-            from dpinfer.inference.samplers.ensemble import emcee_nodes
+            from dpinfer.inference.samplers.ensemble import DEFAULT_SAMPLES, DEFAULT_WALKERS, emcee_nodes
 
             nodes, times = emcee_nodes(problems, names, **options)
-            return _Solved(nodes, added={"autocorrelation": times})
+            effective = (request.n_samples or DEFAULT_SAMPLES) * DEFAULT_WALKERS / times
+            return _Solved(nodes, added={"autocorrelation": times, "effective_draws": effective})
         from dpinfer.inference.samplers.nuts import nuts_nodes
 
         nodes, rhat = nuts_nodes(
@@ -230,22 +231,27 @@ def _rescued(analysis: Analysis, coordinates: Coordinates) -> _Solved:
             proper &= np.isfinite(nodes.expectation(1.0 / nodes.hessian))
     else:
         nodes = Nodes(np.arange(posed.size + 1, dtype=np.int64), *np.ones((5, posed.size)))
-        proper = posed
-    if np.all(proper):
-        return _Solved(nodes)
+        proper, variance = posed, np.ones(posed.size)
     release, model = analysis.release, analysis.model
+    n = release.n_params
     if model is None:
+        if np.all(proper):
+            return _Solved(nodes)
         coordinates.statistics.check_moving(coordinates.names)
         name = coordinates.names[int(np.argmin(proper))]
         raise NumericalError(f"the trace says nothing about {name!r}, and without a model it has no prior")
-    n, failed = release.n_params, ~proper
-    centre, spread = model.prior_moments()
-    if failed.size > n:
+    with_scales = proper.size > n
+    centre, spread = optimum_under_model(model, int(release.n_records or 1), with_scales=with_scales)
+    # A run that was thrown far away tells less than the prior; and where the information that scaled the gradients does
+    # not describe the trace, intervals of the other coordinates would be too narrow.
+    failed = ~(proper & (variance <= spread**2)) | analysis.facts.fisher_scaled
+    if with_scales:
         # q adds its own variance to the location's: none where the location already has the whole prior.
         lost = failed[:n]
-        centre, spread = optimum_under_model(model, int(release.n_records or 1), with_scales=True)
         centre[n:], spread[n:] = np.where(lost, _NO_SCALE, centre[n:]), np.where(lost, 0.0, spread[n:])
         failed = np.concatenate((lost, lost | failed[n:]))
+    if not np.any(failed):
+        return _Solved(nodes)
     nodes = nodes.replaced(failed, hessian=np.inf, inflation=1.0, mean=centre[failed], variance=spread[failed] ** 2)
     hessian, hessian_variance = nodes.moments(nodes.hessian)
     return _Solved(

@@ -1,0 +1,166 @@
+"""Monte Carlo error of what is printed, where a posterior rests on draws."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from scipy import fft, special
+
+from dpinfer.inference.posterior.mixture import NormalMixtures, gauss_hermite, mixture_quantile
+from dpinfer.inference.posterior.theta import DrawnTheta
+from dpinfer.models.bijectors import softplus
+
+if TYPE_CHECKING:
+    from dpinfer.inference.posterior.posterior import Posterior
+
+__all__ = ["MonteCarloError", "effective_draws", "monte_carlo_error"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_SAMPLERS = ("emcee", "nuts")
+_FEWEST = 4
+_SMALLEST = 1e-12
+
+
+@dataclass(frozen=True)
+class MonteCarloError:
+    """Standard errors that come from drawing, not from the records or the privacy noise; 0 where nothing is drawn.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    levels : (m,) array
+    quantile : (m, n) array
+        Of the quantiles at these levels, in the model's own space.
+    mean : (n,) array
+        Of the mean, on the unconstrained space.
+    effective_draws : (n,) array
+        How many independent draws the quantiles rest on, the fewest over the levels; infinite where nothing is drawn.
+    """
+
+    levels: FloatArray
+    quantile: FloatArray
+    mean: FloatArray
+    effective_draws: FloatArray
+
+    @property
+    def drawn(self) -> bool:
+        """Whether anything rests on draws."""
+        return bool(np.any(np.isfinite(self.effective_draws)))
+
+
+def effective_draws(series: FloatArray) -> FloatArray:
+    """Return how many independent draws the mean of each series is worth, (m,) for one chain (S, m) of S >= 4 draws.
+
+    **Privacy.** Post-processing only.
+
+    Parameters
+    ----------
+    series : (S, m) array
+
+    Returns
+    -------
+    (m,) array
+        At most S log10(S); S for a series that does not change.
+
+    Notes
+    -----
+    Vehtari et al. (2021), section 3.2, as ArviZ has it: the chain is split into halves, whose difference counts, and
+    autocorrelations are summed over Geyer's initial monotone sequence.
+    """
+    half = series.shape[0] // 2
+    chains = np.stack([series[:half], series[-half:]])
+    centred = chains - chains.mean(axis=1, keepdims=True)
+    transform = fft.rfft(centred, n=fft.next_fast_len(2 * half, real=True), axis=1)
+    covariance = fft.irfft(np.abs(transform) ** 2, axis=1)[:, :half].mean(axis=0) / half
+    within = covariance[0] * half / (half - 1.0)
+    total = covariance[0] + chains.mean(axis=1).var(axis=0, ddof=1)
+    still = total <= 0.0
+    correlation = 1.0 - (within - covariance) / np.where(still, 1.0, total)
+    correlation[0] = 1.0
+    pairs = correlation[: half // 2 * 2].reshape(half // 2, 2, -1).sum(axis=1)
+    positive = np.cumprod(pairs > 0.0, axis=0, dtype=np.int64)
+    monotone = np.minimum.accumulate(np.where(positive == 1, pairs, 0.0), axis=0)
+    size = 2.0 * half
+    time = np.maximum(2.0 * monotone.sum(axis=0) - 1.0, 1.0 / np.log10(size))
+    return np.asarray(np.where(still, size, size / time))
+
+
+def monte_carlo_error(posterior: "Posterior", levels: FloatArray) -> MonteCarloError:
+    """Return the Monte Carlo error of a posterior's quantiles; see :meth:`Posterior.monte_carlo_error`.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    levels : (m,) array in (0, 1)
+
+    Notes
+    -----
+    The distribution function at a quantile is a mean over draws, of indicators or, where q given a draw is normal, of
+    its distribution function; its standard error is the draws' spread over the root of the effective number.  As in
+    ArviZ the error of the quantile is half the distance between the quantiles at the level less and plus that.
+    """
+    n, size = posterior.n_params, levels.size
+    at = posterior.distribution.marginals.quantile(levels)
+    errors, mean_error, effective = np.zeros((size, n)), np.zeros(n), np.full(n, np.inf)
+    cap = np.broadcast_to(np.atleast_1d(posterior.diagnostics.get("effective_draws", np.inf))[:n], (n,))
+    for index in range(n):
+        probability = np.zeros(size)
+        for function, position in _draws(posterior, index, at[:, index]):
+            found = np.minimum(effective_draws(np.column_stack([function, position])), cap[index])
+            probability = np.hypot(probability, function.std(axis=0) / np.sqrt(found[:-1]))
+            mean_error[index] = np.hypot(mean_error[index], position.std() / np.sqrt(found[-1]))
+            effective[index] = min(effective[index], float(found[:-1].min()))
+        drawn = posterior.mapped_draws(index)
+        if drawn is not None:
+            probability = np.hypot(probability, np.sqrt(levels * (1.0 - levels) / drawn.size))
+            effective[index] = min(effective[index], float(drawn.size))
+        if np.any(probability > 0.0):
+            ends = np.clip(np.concatenate([levels - probability, levels + probability]), _SMALLEST, 1.0 - _SMALLEST)
+            low, high = _quantiles(posterior, index, ends, drawn).reshape(2, size)
+            errors[:, index] = 0.5 * np.abs(high - low)
+    return MonteCarloError(levels, errors, mean_error, effective)
+
+
+def _quantiles(posterior: "Posterior", index: int, levels: FloatArray, drawn: FloatArray | None) -> FloatArray:
+    """Return quantiles of one parameter in the model's own space, (levels,), up to the order of a decreasing map."""
+    if drawn is not None:
+        return np.asarray(np.quantile(drawn, levels))
+    values = mixture_quantile(*posterior.distribution.marginals.components(index), levels)
+    return posterior.constrain_one(index, values)
+
+
+def _draws(posterior: "Posterior", index: int, at: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+    """Return P(theta <= at) given each draw behind one parameter, (S, levels), and its mean, (S,), for each set."""
+    distribution = posterior.distribution
+    if not isinstance(distribution, DrawnTheta) and posterior.method not in _SAMPLERS:
+        return []
+    marginals = distribution.marginals
+    location = _components(marginals.location, index)
+    if location is None:
+        return []
+    mean, variance = location
+    if marginals.raw_scale is None:
+        return [(special.ndtr((at - mean[:, None]) / np.sqrt(variance[:, None])), mean)]
+    # Draws of the location given the typical scale, and of the scale given a normal location.
+    spread = variance + marginals.scale_variance[index]
+    result = [(special.ndtr((at - mean[:, None]) / np.sqrt(spread[:, None])), mean)]
+    scale = _components(marginals.raw_scale, index)
+    if scale is not None:
+        z, weight = gauss_hermite()
+        squares = softplus(scale[0][:, None] + np.sqrt(scale[1])[:, None] * z) ** 2
+        total = np.sqrt(marginals.location.variances[index] + squares)
+        function = special.ndtr((at[:, None, None] - marginals.location.means[index]) / total) @ weight
+        result.append((function.T, np.zeros(scale[0].size)))
+    return result
+
+
+def _components(mixtures: NormalMixtures, index: int) -> tuple[FloatArray, FloatArray] | None:
+    """Return mean and variance given each draw, in the order of the chain; None where there are hardly any draws."""
+    own = slice(int(mixtures.offsets[index]), int(mixtures.offsets[index + 1]))
+    mean = mixtures.mean[own]
+    return None if mean.size < _FEWEST else (mean, np.maximum(mixtures.variance[own], np.finfo(float).tiny))

@@ -1,0 +1,69 @@
+"""Monte Carlo errors of printed quantiles, against ArviZ and against repeated draws."""
+
+import numpy as np
+import pytest
+from tests.reference import inference_oracles as oracle
+
+from dpinfer.inference import noise_aware_posterior
+from dpinfer.inference.posterior.monte_carlo import effective_draws
+
+
+def autoregression(rng, size, coefficient):
+    values = rng.standard_normal(size)
+    for t in range(1, size):
+        values[t] = coefficient * values[t - 1] + np.sqrt(1.0 - coefficient**2) * values[t]
+    return values
+
+
+@pytest.mark.parametrize("coefficient", [-0.5, 0.0, 0.7, 0.95])
+def test_effective_draws_are_those_of_arviz(rng, coefficient):
+    arviz = pytest.importorskip("arviz")
+    series = np.column_stack([autoregression(rng, size, coefficient) for size in (400, 400, 400)])
+    expected = [arviz.ess(column[None], method="mean") for column in series.T]
+    np.testing.assert_allclose(effective_draws(series), expected, rtol=0.05)
+
+
+def test_halves_that_disagree_count_and_a_constant_is_no_chain(rng):
+    drifting = np.linspace(0.0, 5.0, 200) + rng.normal(size=200)
+    assert effective_draws(drifting[:, None])[0] < 10.0
+    assert effective_draws(np.ones((50, 1)))[0] == 50.0
+
+
+@pytest.fixture(scope="module")
+def release():
+    rng = np.random.default_rng(5)
+    x, g, _ = oracle.simulate(
+        rng, steps=400, hessian=np.array([30.0, 8.0]), optimum=np.array([0.3, -0.2]), noise_stddev=np.array([1.0, 2.0])
+    )
+    return oracle.point_release(x, g, np.array([1.0, 2.0]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"hessian": "full", "n_samples": 300},
+        {"method": "emcee", "n_samples": 40, "n_warmup": 20, "check_convergence": False},
+    ],
+)
+def test_the_error_is_the_spread_over_seeds(release, options):
+    """Mean square of (quantile - mean) / error over seeds, within a factor of 2 of one in root mean square."""
+    seeds = range(16)
+    runs = [noise_aware_posterior(release, burn_in=0, seed=seed, **options) for seed in seeds]
+    values = np.array([run.quantile([0.05, 0.95]) for run in runs])
+    errors = np.array([run.monte_carlo_error().quantile for run in runs])
+    ratio = values.std(axis=0, ddof=1) / np.sqrt(np.mean(errors**2, axis=0))
+    assert np.all((ratio > 0.5) & (ratio < 2.0))
+    means = np.array([run.mean for run in runs])
+    typical = np.sqrt(np.mean([run.monte_carlo_error().mean ** 2 for run in runs], axis=0))
+    assert np.all(means.std(axis=0, ddof=1) < 2.0 * typical)
+    assert "mcse 5%" in str(runs[0].summary())
+
+
+def test_quadrature_has_no_monte_carlo_error(release):
+    posterior = noise_aware_posterior(release)
+    error = posterior.monte_carlo_error([0.1])
+    assert not error.drawn
+    assert not np.any(error.quantile)
+    assert "mcse" not in str(posterior.summary())
+    with pytest.raises(ValueError, match="q must be one-dimensional"):
+        posterior.monte_carlo_error([0.0])

@@ -212,9 +212,14 @@ def test_refused_runs_touch_neither_records_nor_ledger(entry, account):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:refund_refused:dpinfer.errors.PrivacyLeakWarning")
 @pytest.mark.parametrize("entry", CASES, ids=lambda entry: entry.__name__)
 def test_the_child_of_a_fork_draws_nothing_and_cancels_nothing(entry, account):
-    """The records fork when they are looked at: the child has the run, and would release a second time."""
+    """The records fork when they are looked at: the child has the run, and would release a second time.
+
+    Where refused runs are refunded, what the child is refused must not refund its parent.
+    """
+    account = dpi.PrivacyLedger(account.path).dataset("people", refund_refused=True)
     reader, writer = os.pipe()
     child = None
 

@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, signal, special
 
-from dpinfer.inference.mixture import NormalMixtures
+from dpinfer.inference.posterior.mixture import NormalMixtures
+from dpinfer.inference.posterior.theta import VarianceParts
 from dpinfer.inference.statistic.noise_laws import NoiseLaw
 from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_tables
-from dpinfer.inference.theta import VarianceParts
 
 __all__ = ["CategoryCounts", "categorical_theta", "success_theta", "success_weights"]
 

@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.mixture import NormalMixtures, ThetaMarginals
-from dpinfer.inference.theta import VarianceParts
+from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals
+from dpinfer.inference.posterior.theta import VarianceParts
 
 __all__ = ["TabulatedTheta", "mixture_of_tables"]
 

@@ -3,9 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.inference.posterior.theta import VarianceParts
 from dpinfer.inference.statistic.noise_laws import NoiseLaw
 from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_tables
-from dpinfer.inference.theta import VarianceParts
 from dpinfer.models import GammaExponential
 from dpinfer.models.bijectors import softplus, softplus_inverse
 

@@ -17,7 +17,7 @@ from dpinfer.baselines import (
     gibbs_posterior,
     release_statistics,
 )
-from dpinfer.baselines.lattice_sums import LatticeSum
+from dpinfer.mechanism.lattice_sums import LatticeSum
 from dpinfer.errors import InsecureReleaseError, RecordError
 from dpinfer.mechanism.discrete_laplace import discrete_laplace, laplace_mechanism
 from dpinfer.testing import InsecureRNG
@@ -259,6 +259,6 @@ def test_bad_sampler_arguments_are_named():
             noisy_statistics=np.zeros(1),
             laplace_scale=np.zeros(1),
             n_records=1,
-            certified_epsilon=1.0,
+            event=PureEvent(1.0, "add_remove"),
             adjacency="add_remove",
         )

@@ -12,12 +12,12 @@ import numpy.typing as npt
 from dpinfer._records import as_record_array
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
-from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
-from dpinfer.release.statistic import StatisticRelease
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import RandomSource
+from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.release.statistic import StatisticRelease
 
 __all__ = ["moment_indices", "release_regression_statistics", "statistic_indices"]
 

@@ -75,7 +75,9 @@ class LatticeSum:
 
     def integers(self, values: FloatArray) -> IntArray:
         """Return contributions (..., s) in lattice steps, inside their bounds."""
-        return np.clip(np.rint(values / self.step), self._low, self._high).astype(np.int64)
+        # Held inside the bounds before it is divided, so that nothing overflows, whatever the record.
+        near = np.clip(values, self._low * self.step, self._high * self.step)
+        return np.clip(np.rint(near / self.step), self._low, self._high).astype(np.int64)
 
     def total(self, chunks: Iterable[FloatArray]) -> list[int]:
         """Return the exact sum over the rows of all chunks (rows, s), in lattice steps."""

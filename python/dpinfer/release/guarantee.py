@@ -11,7 +11,7 @@ import numpy as np
 
 from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, Event, Guarantee, NonPrivateEvent, as_adjacency, run_event
-from dpinfer.accounting.guarantee import NEIGHBOURS, NOT_PRIVATE, guarantee_in_words
+from dpinfer.accounting.guarantee import guarantee_in_words
 from dpinfer.errors import InsecureReleaseError
 from dpinfer.release.parts import Part, check_leaks, check_parts, compose
 

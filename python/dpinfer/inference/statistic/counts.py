@@ -1,16 +1,14 @@
 """Posteriors from noisy counts: successes in known trials, and categories, both summed over every possible count."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, signal, special
 
-from dpinfer.inference.posterior.mixture import NormalMixtures
-from dpinfer.inference.posterior.theta import VarianceParts
+from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.statistic.noise_laws import NoiseLaw
-from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_tables
+from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_table
 
 __all__ = ["CategoryCounts", "categorical_theta", "success_theta", "success_weights"]
 
@@ -25,8 +23,8 @@ _GROUP_WIDTH = 0.05
 _GRID = 801
 _CHUNK = 256
 _TAIL = 1e-13
-_PATHS = 512
-_PATHS_SEED = 20_261_122
+_DRAWS = 8192
+_SEED = 20_261_122
 
 
 def success_weights(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: float) -> tuple[FloatArray, FloatArray]:
@@ -75,8 +73,8 @@ def success_theta(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: floa
     """
     counts, weight = _grouped(*success_weights(noisy, law, trials=trials, a=a, b=b), trials=trials, a=a, b=b)
     shapes = a + counts, b + trials - counts
-    tables = partial(mixture_of_tables, [logit_beta_mixture(weight, *shapes)])
-    return TabulatedTheta(tables, _parts(weight, shapes[0][:, None], shapes[1][:, None]))
+    table = mixture_of_table(*logit_beta_mixture(weight, *shapes))
+    return TabulatedTheta(table, _parts(weight, *(shape[:, None] for shape in shapes)))
 
 
 def _grouped(
@@ -109,12 +107,6 @@ def logit_beta_mixture(weight: FloatArray, first: FloatArray, second: FloatArray
         kept = np.flatnonzero(log_density > log_density.max() - _LOG_VISIBLE)
         low, high = grid[max(int(kept[0]) - 1, 0)], grid[min(int(kept[-1]) + 1, grid.size - 1)]
     return grid, log_density
-
-
-def _merged_mixture(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return :func:`logit_beta_mixture` of equally weighted betas, each kind computed once."""
-    kinds, number = np.unique(np.stack((first, second)), axis=1, return_counts=True)
-    return logit_beta_mixture(number / number.sum(), kinds[0], kinds[1])
 
 
 def _log_odds(probability: FloatArray) -> FloatArray:
@@ -229,8 +221,8 @@ def _messages(starts: list[int], factors: list[FloatArray]) -> tuple[list[int], 
 
 def categorical_theta(
     noisy: FloatArray, law: NoiseLaw, *, n_records: int, concentration: FloatArray, sticks: bool
-) -> TabulatedTheta:
-    """Return the posterior of theta given noisy counts of all M categories.
+) -> DrawnTheta:
+    """Return the posterior of theta given noisy counts of all M categories: 8192 independent draws of a fixed seed.
 
     Parameters
     ----------
@@ -244,23 +236,17 @@ def categorical_theta(
     sticks : bool
         Whether theta are the logits of stick-breaking shares; else log p_j - log p_M.
     """
-    chain = CategoryCounts(noisy, law, n_records, concentration)
-    paths = concentration + chain.draw(_PATHS, np.random.default_rng(_PATHS_SEED))
-    first = paths[:, :-1]
-    second = (
-        np.cumsum(paths[:, ::-1], axis=1)[:, ::-1][:, 1:] if sticks else np.repeat(paths[:, -1:], first.shape[1], 1)
-    )
-    weight = np.full(_PATHS, 1.0 / _PATHS)
+    rng = np.random.default_rng(_SEED)
+    shapes = concentration + CategoryCounts(noisy, law, n_records, concentration).draw(_DRAWS, rng)
+    first = shapes[:, :-1]
+    second = _later(shapes) if sticks else np.repeat(shapes[:, -1:], first.shape[1], axis=1)
+    # log of a gamma: a small shape has most of its draws below the smallest number, but not their logarithms.
+    logs = np.log(rng.standard_gamma(shapes + 1.0)) + np.log(rng.random(shapes.shape)) / shapes
+    rest = np.logaddexp.accumulate(logs[:, ::-1], axis=1)[:, ::-1][:, 1:] if sticks else logs[:, -1:]
+    parts = _parts(np.full(_DRAWS, 1.0 / _DRAWS), first, second)
+    return DrawnTheta(np.asarray(logs[:, :-1] - rest), np.zeros(first.shape), None, parts)
 
-    def tables() -> NormalMixtures:
-        return mixture_of_tables([_merged_mixture(first[:, j], second[:, j]) for j in range(first.shape[1])])
 
-    def draw(size: int, rng: np.random.Generator) -> FloatArray:
-        gammas = rng.standard_gamma(concentration + chain.draw(size, rng))
-        logs = np.log(np.maximum(gammas, np.finfo(float).tiny))
-        if not sticks:
-            return np.asarray(logs[:, :-1] - logs[:, -1:])
-        later = np.cumsum(gammas[:, ::-1], axis=1)[:, ::-1][:, 1:]
-        return np.asarray(logs[:, :-1] - np.log(np.maximum(later, np.finfo(float).tiny)))
-
-    return TabulatedTheta(tables, _parts(weight, first, second), draw)
+def _later(values: FloatArray) -> FloatArray:
+    """Return, for every category but the last, the sum over the later ones."""
+    return np.asarray(np.cumsum(values[:, ::-1], axis=1)[:, ::-1][:, 1:])

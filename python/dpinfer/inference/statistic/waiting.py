@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from dpinfer.inference.posterior.theta import VarianceParts
 from dpinfer.inference.statistic.noise_laws import NoiseLaw
-from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_tables
+from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_table
 from dpinfer.models import GammaExponential
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
@@ -113,8 +113,8 @@ def rate_theta(noisy: float, law: NoiseLaw, *, model: GammaExponential, n_record
         kept = np.flatnonzero(log_density > log_density.max() - _LOG_VISIBLE)
         low = float(rate[max(int(kept[0]) - 1, 0)])
         high = float(rate[min(int(kept[-1]) + 1, size - 1)])
-    table = mixture_of_tables([(theta, np.maximum(log_density, log_density.max() - 700.0))])
-    return TabulatedTheta(lambda: table, _parts(table.variances, table.means, law, n_records=n_records, clip=clip))
+    table = mixture_of_table(theta, np.maximum(log_density, log_density.max() - 700.0))
+    return TabulatedTheta(table, _parts(table.variances, table.means, law, n_records=n_records, clip=clip))
 
 
 def _plausible_rates(

@@ -37,6 +37,7 @@ _NAMES = {
     "PrivacyPlan": "dpinfer.accounting",
     "Release": "dpinfer.release",
     "SiteRelease": "dpinfer.release",
+    "StatisticRelease": "dpinfer.release",
     "account": "dpinfer.accounting",
     "audit": "dpinfer.auditing",
     "audit_one_run": "dpinfer.auditing",
@@ -50,6 +51,7 @@ _NAMES = {
     "run_dp_sep": "dpinfer.mechanism",
     "run_dpvi": "dpinfer.mechanism",
     "run_sep": "dpinfer.mechanism",
+    "run_statistic": "dpinfer.mechanism",
 }
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "PrivacyPlan",
     "Release",
     "SiteRelease",
+    "StatisticRelease",
     "__version__",
     "account",
     "accounting",
@@ -88,6 +91,7 @@ __all__ = [
     "run_dp_sep",
     "run_dpvi",
     "run_sep",
+    "run_statistic",
     "stationary",
     "studies",
     "tabular",
@@ -117,9 +121,9 @@ if TYPE_CHECKING:
     from dpinfer.auditing import audit, audit_one_run
     from dpinfer.estimators import BayesianLogisticRegression
     from dpinfer.inference import Posterior, PosteriorRequest, load_posterior, noise_aware_posterior
-    from dpinfer.mechanism import run_dp_sep, run_dpvi, run_sep
+    from dpinfer.mechanism import run_dp_sep, run_dpvi, run_sep, run_statistic
     from dpinfer.planning import InferencePlan, plan_inference
-    from dpinfer.release import Release, SiteRelease, load_release, release_from_arrays
+    from dpinfer.release import Release, SiteRelease, StatisticRelease, load_release, release_from_arrays
     from dpinfer.studies import CoverageResult, coverage_study
 
 

@@ -74,6 +74,10 @@ def statistics(watch, **options):
     return baselines.release_statistics(baselines.BinomialFamily(), labels(watch), **PURE, **options)
 
 
+def one_shot(watch, **options):
+    return dpi.run_statistic(dpi.models.BetaBernoulli(), labels(watch), **PURE, **options)
+
+
 def regression_statistics(watch, **options):
     return baselines.release_regression_statistics(
         features(watch), labels(watch), feature_bound=1.0, response_bound=1.0, **PURE, **options
@@ -95,6 +99,7 @@ CASES = {
     dp_em: baselines.run_dp_em,
     dpvim: baselines.run_dpvim,
     statistics: baselines.release_statistics,
+    one_shot: dpi.run_statistic,
     regression_statistics: baselines.release_regression_statistics,
     shares: release_shares,
 }

@@ -115,6 +115,15 @@ def certify(event: Event, *, delta: float, adjacency: Adjacency | str, accountan
     return _certify(event, delta, relation, check_choice("accountant", accountant, ACCOUNTANTS))
 
 
+def certify_at(event: Event, *, delta: float, adjacency: Adjacency | str, accountant: str) -> float:
+    """Return the certified epsilon at `delta`, which may be 0: then that of pure guarantees, infinite for any other."""
+    if delta > 0.0:
+        return certify(event, delta=delta, adjacency=adjacency, accountant=accountant).epsilon
+    steps = reduce_event(event, as_adjacency(adjacency))
+    rest, pure = ({}, math.inf) if steps is None else split_pure(steps)
+    return math.inf if rest else pure
+
+
 # What two machines' arithmetic may differ by.
 _SAME = 1e-9
 # How far a stated epsilon may lie above what the accountant certifies: what a later accountant may gain.
@@ -154,10 +163,8 @@ def check_stated_epsilon(
     UnfoundedEpsilonError
         If it does not follow.
     """
-    if delta == 0.0:
-        certified = math.inf
-    else:
-        certified = certify(event, delta=delta, adjacency=adjacency, accountant="pld").epsilon
+    certified = certify_at(event, delta=delta, adjacency=adjacency, accountant="pld")
+    if delta > 0.0:
         if accountant == "prv" and certified <= epsilon <= _PRV_BAND * certified < math.inf:
             return epsilon
         if accountant != "pld":

@@ -70,6 +70,8 @@ def guarantee_in_words(
     if math.isinf(certified_epsilon):
         return "No privacy guarantee is claimed for this release." + known
     terms = f"({rounded_up(certified_epsilon)}, {rounded_up(delta, 3)})-differentially private"
+    if delta == 0.0:
+        terms = f"{rounded_up(certified_epsilon)}-differentially private (delta = 0)"
     neighbours = NEIGHBOURS[adjacency]
     if leaks:
         return (
@@ -280,11 +282,12 @@ class Guarantee(str):
 
     def terms(self) -> list[tuple[str, str]]:
         """Return what it is in other terms, as pairs of a name and a text; empty where nothing is promised."""
-        if not self.holds or math.isinf(self.epsilon) or self.delta == 0.0:
+        if not self.holds or math.isinf(self.epsilon):
             return []
-        rows = [
-            ("epsilon", f"{rounded_up(self.epsilon)} at delta {rounded_up(self.delta, 3)}"),
-            ("mu (Gaussian DP)", f"{rounded_up(self.mu)}, up to delta {rounded_up(self.delta, 3)}"),
+        rows = [("epsilon", f"{rounded_up(self.epsilon)} at delta {rounded_up(self.delta, 3)}")]
+        if self.delta > 0.0:
+            rows.append(("mu (Gaussian DP)", f"{rounded_up(self.mu)}, up to delta {rounded_up(self.delta, 3)}"))
+        rows += [
             ("rho (zCDP)", f"{rounded_up(self.rho)}, which sampling does not lower"),
         ]
         for rate in _ATTACKS:

@@ -28,6 +28,7 @@ from dpinfer.mechanism import (
     run_dpvi,
     run_network_dp_sep,
     run_network_vi,
+    run_statistic,
 )
 from dpinfer.models import (
     BayesianNeuralNetwork,
@@ -331,6 +332,35 @@ def _statistics(adjacency: Adjacency) -> Iterator[Scenario]:
             response_bound=2.0,
             adjacency=adjacency,
             ledger=place.account,
+        )
+
+    def one_shot(model: ConjugateModel) -> Callable[[Records, Place], Any]:
+        def run(records: Records, place: Place) -> Any:
+            return run_statistic(
+                model,
+                place.watched(records[0]),
+                epsilon=0.8,
+                n_records=N_RECORDS,
+                adjacency=adjacency,
+                ledger=place.account,
+            )
+
+        return run
+
+    for model, values in (
+        (BetaBinomial(5), _single(np.arange(12.0) % 6.0, 5.0, 0.0, (9.0, 2.5))),
+        (DirichletCategorical((0.5, 2.0, 1.0)), _single(np.arange(12.0) % 3.0, 2.0, 0.0, (3.0, 0.5))),
+        (GammaExponential(), _single(0.1 + 0.2 * np.arange(12.0), 50.0, 0.0, (-1.0,))),
+    ):
+        records, other, far, refused = values
+        yield Scenario(
+            f"run_statistic, {type(model).__name__}, {adjacency.value}",
+            "dpinfer.mechanism.run_statistic",
+            one_shot(model),
+            records,
+            tuple(neighbours(records, other, far, adjacency, refused)),
+            adjacency,
+            ledger=True,
         )
 
     linear = _regression(LinearRegression(2))

@@ -21,7 +21,7 @@ from dpinfer.baselines.gibbs_ss_noisy import (
     gibbs_ss_noisy_posterior,
 )
 from dpinfer.baselines.regression_statistics import release_regression_statistics
-from dpinfer.baselines.statistic_release import StatisticRelease
+from dpinfer.release.statistic import StatisticRelease
 
 __all__ = [
     "BinomialFamily",

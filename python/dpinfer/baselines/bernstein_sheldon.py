@@ -17,12 +17,12 @@ from dpinfer.baselines.families import (
     conjugate_family,
 )
 from dpinfer.baselines.laplace_mixture import draw_noise_variance, draw_prior_noise_variance
-from dpinfer.baselines.lattice_sums import LatticeSum, pure_terms
-from dpinfer.baselines.statistic_release import StatisticRelease
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import RandomSource
+from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.release.statistic import StatisticRelease
 
 __all__ = ["bernstein_sheldon_posterior", "gibbs_posterior", "release_statistics"]
 
@@ -132,7 +132,7 @@ def release_statistics(
         noisy_statistics=noisy,
         laplace_scale=np.full(high.size, lattice.scale(epsilon)),
         n_records=n_records,
-        certified_epsilon=epsilon,
+        event=pure_terms(epsilon, relation).event,
         adjacency=relation,
         secure=control.source.secure,
         settings=said | family.settings(),

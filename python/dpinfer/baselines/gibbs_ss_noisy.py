@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.baselines.laplace_mixture import draw_noise_variance, draw_prior_noise_variance
 from dpinfer.baselines.regression_statistics import moment_indices, statistic_indices
-from dpinfer.baselines.statistic_release import StatisticRelease
+from dpinfer.release.statistic import StatisticRelease
 
 __all__ = ["RegressionPrior", "gaussian_moments", "gibbs_ss_noisy", "gibbs_ss_noisy_posterior"]
 

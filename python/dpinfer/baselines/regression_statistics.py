@@ -12,12 +12,12 @@ import numpy.typing as npt
 from dpinfer._records import as_record_array
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
-from dpinfer.baselines.lattice_sums import LatticeSum, pure_terms
-from dpinfer.baselines.statistic_release import StatisticRelease
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import RandomSource
+from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.release.statistic import StatisticRelease
 
 __all__ = ["moment_indices", "release_regression_statistics", "statistic_indices"]
 
@@ -157,7 +157,7 @@ def release_regression_statistics(
         noisy_statistics=noisy,
         laplace_scale=scales,
         n_records=n_records,
-        certified_epsilon=epsilon,
+        event=pure_terms(epsilon, relation).event,
         adjacency=relation,
         secure=control.source.secure,
         settings=said | _settings(n_features, bound, response_bound, share),

@@ -2,10 +2,10 @@
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 
@@ -25,10 +25,11 @@ from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorReque
 from dpinfer.inference.scales.posteriors import fisher_burn_in, fisher_tied_posterior, tied_coordinates
 from dpinfer.inference.sites.network import network_trace_posterior
 from dpinfer.inference.sites.posterior import site_posterior
+from dpinfer.inference.statistic.conjugate import one_shot_posterior
 from dpinfer.inference.trace.burn_in import MIN_STEPS, choose_burn_in
 from dpinfer.inference.trace.by_coordinate import Coordinates, coordinate_posterior, plug_in_posterior
 from dpinfer.models import LinearRegression
-from dpinfer.release import NetworkRelease, Release, SiteRelease
+from dpinfer.release import NetworkRelease, Release, SiteRelease, StatisticRelease
 
 __all__ = ["noise_aware_posterior"]
 
@@ -36,7 +37,7 @@ _FAILURES = (ArithmeticError, np.linalg.LinAlgError)
 
 
 def noise_aware_posterior(
-    release: Release | SiteRelease | NetworkRelease,
+    release: Release | SiteRelease | NetworkRelease | StatisticRelease,
     request: PosteriorRequest | None = None,
     **options: Unpack[PosteriorOptions],
 ) -> Posterior:
@@ -46,7 +47,7 @@ def noise_aware_posterior(
 
     Parameters
     ----------
-    release : Release, SiteRelease or NetworkRelease
+    release : Release, SiteRelease, NetworkRelease or StatisticRelease
         A gradient trace of T steps and k coordinates; or the trace of DP-SEP, which takes `method` "exact", "naive" or
         "averaged" (a network's not "exact"), `burn_in`, `model`, `n_samples` and `seed`, and every other argument at
         its default (see :func:`dpinfer.inference.sites.posterior.site_posterior`).
@@ -143,28 +144,37 @@ def noise_aware_posterior(
     >>> bool(abs(posterior.optimum_mean[0] - 2.0) < 5 * posterior.optimum_stddev[0])
     True
     """
-    if not isinstance(release, (Release, SiteRelease, NetworkRelease)):
-        kinds = "a Release, a SiteRelease or a NetworkRelease"
-        raise TypeError(f"release must be {kinds}, got {type(release).__name__}")
+    if not isinstance(release, (Release, *_OTHER_RELEASES)):
+        raise TypeError(f"release must be a Release or that of another mechanism, got {type(release).__name__}")
     request = replace(PosteriorRequest() if request is None else request, **options)
     request.check(release)
-    if isinstance(release, SiteRelease):
-        return site_posterior(
-            release,
-            method=request.method,
-            burn_in=request.burn_in,
-            n_samples=request.n_samples,
-            seed=request.seed,
-            model=request.model,
-        )
-    if isinstance(release, NetworkRelease):
-        return network_trace_posterior(release, request)
+    if not isinstance(release, Release):
+        return _OTHER_RELEASES[type(release)](release, request)
     analysis = Analysis(release, ReleaseFacts.of(release, request.model), request)
     if request.method in PLUG_INS:
         return plug_in_posterior(replace(analysis, request=request.resolve(analysis.facts)))
     if not request.fallback:
         return _attempt(_resolved(analysis))
     return _first_that_works(analysis)
+
+
+def _site_trace_posterior(release: SiteRelease, request: PosteriorRequest) -> Posterior:
+    return site_posterior(
+        release,
+        method=request.method,
+        burn_in=request.burn_in,
+        n_samples=request.n_samples,
+        seed=request.seed,
+        model=request.model,
+    )
+
+
+# What reads a release that is no gradient trace.
+_OTHER_RELEASES: dict[type, Callable[[Any, PosteriorRequest], Posterior]] = {
+    SiteRelease: _site_trace_posterior,
+    NetworkRelease: network_trace_posterior,
+    StatisticRelease: one_shot_posterior,
+}
 
 
 def _first_that_works(analysis: Analysis) -> Posterior:

@@ -10,9 +10,16 @@ from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.errors import BackendUnavailableError
 from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.inference.trace.priors import PRIORS, TracePrior
-from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, LinearRegression, Model, model_from_dict
+from dpinfer.models import (
+    BayesianNeuralNetwork,
+    ConjugateModel,
+    GeneralizedLinearModel,
+    LinearRegression,
+    Model,
+    model_from_dict,
+)
 from dpinfer.recipes import GradientSettings
-from dpinfer.release import NetworkRelease, Release, SiteRelease
+from dpinfer.release import NetworkRelease, Release, SiteRelease, StatisticRelease
 
 __all__ = ["HESSIANS", "METHODS", "PosteriorOptions", "PosteriorRequest", "ReleaseFacts"]
 
@@ -231,14 +238,14 @@ fallback, n_threads
         """The number of threads as kernels take it: 0 for all."""
         return self.n_threads or 0
 
-    def check(self, release: ReleaseFacts | Release | SiteRelease | NetworkRelease) -> None:
+    def check(self, release: ReleaseFacts | Release | SiteRelease | NetworkRelease | StatisticRelease) -> None:
         """Refuse what will fail for this release, or for the one that a planned run will make.
 
         **Privacy.** Reads public facts alone: call it before anything is spent.
 
         Parameters
         ----------
-        release : ReleaseFacts, Release, SiteRelease or NetworkRelease
+        release : ReleaseFacts, or any release
 
         Raises
         ------
@@ -249,6 +256,9 @@ fallback, n_threads
         """
         if isinstance(release, (SiteRelease, NetworkRelease)):
             self._check_sites(release)
+            return
+        if isinstance(release, StatisticRelease):
+            self._check_statistic(release)
             return
         facts = release if isinstance(release, ReleaseFacts) else ReleaseFacts.of(release, self.model)
         if self.method == "nuts" and find_spec("numpyro") is None:
@@ -319,6 +329,17 @@ fallback, n_threads
         if isinstance(release, NetworkRelease) and not isinstance(model, BayesianNeuralNetwork):
             raise ValueError(f"release must be of a BayesianNeuralNetwork, got {type(model).__name__}")
 
+    def _check_statistic(self, release: StatisticRelease) -> None:
+        if release.method != "one_shot":
+            raise ValueError(f"release must come from run_statistic, got method {release.method!r}")
+        default = PosteriorRequest()
+        for name in ("method", "hessian", "prior", "burn_in", "n_samples", "n_warmup"):
+            if getattr(self, name) != getattr(default, name):
+                raise ValueError(f"{name} must be left at its default for a one-shot release, whose posterior is exact")
+        model = model_of(release, self.model)
+        if not isinstance(model, ConjugateModel):
+            raise ValueError(f"model must be a conjugate model, got {type(model).__name__}")
+
     def _check_combination(self, facts: ReleaseFacts) -> None:
         hessian, prior = self.hessian, self.prior
         if hessian != "diagonal" and self.method != "exact":
@@ -357,12 +378,14 @@ def has_model_hessian(model: Model | None) -> bool:
     return isinstance(model, GeneralizedLinearModel) and not model.has_dispersion and model.n_params <= _LARGEST_MODEL
 
 
-def model_of(release: Release | SiteRelease | NetworkRelease, model: Model | None) -> Model | None:
+def model_of(release: Release | SiteRelease | NetworkRelease | StatisticRelease, model: Model | None) -> Model | None:
     """Return the model that was given, or else the release's own, checked."""
     if model is None and release.model_spec:
         model = model_from_dict(dict(release.model_spec))
     if model is not None and not isinstance(model, Model):
         raise TypeError(f"model must be a Model, got {type(model).__name__}")
-    if model is not None and model.n_params != release.n_params:
+    if model is None or isinstance(release, StatisticRelease):
+        return model
+    if model.n_params != release.n_params:
         raise ValueError(f"model must have {release.n_params} parameters like the release, got {model.n_params}")
     return model

@@ -18,6 +18,7 @@ from dpinfer.mechanism.network_sep import run_network_sep
 from dpinfer.mechanism.network_vi import NetworkVISettings, run_network_vi
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.sep import SEPResult, run_sep
+from dpinfer.mechanism.statistic import default_clip, run_statistic
 from dpinfer.mechanism.sums import RowSource
 from dpinfer.recipes import FisherScaling, largest_natural_rate, steady_rate
 
@@ -30,6 +31,7 @@ __all__ = [
     "RowSource",
     "RunCheckpoint",
     "SEPResult",
+    "default_clip",
     "largest_natural_rate",
     "network_plan_arguments",
     "run_dp_sep",
@@ -38,5 +40,6 @@ __all__ = [
     "run_network_sep",
     "run_network_vi",
     "run_sep",
+    "run_statistic",
     "steady_rate",
 ]

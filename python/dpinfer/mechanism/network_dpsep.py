@@ -329,10 +329,11 @@ class _NetworkSites(Algorithm[Records]):
     def query(self, step: int) -> FloatArray:
         """Return the noisy sum of sites."""
         loc, precision, noise, accumulated = _unpacked(self.state)
-        used = np.maximum(precision, self._floor(noise, self._rates[step], accumulated))
+        self._used_floor = self._floor(noise, self._rates[step], accumulated)
+        self._used = used = np.maximum(precision, self._used_floor)
         # The cavity is q without one of the N shared sites; its mean is that of q up to terms of order 1 / N.
         cavity = used - (used - self._model.prior_precision) / self.n_records
-        weights = self._weights(noise)
+        self._used_weights = weights = self._weights(noise)
         self._session.set_sites(loc, 1.0 / cavity, noise, *weights, self._site_norm, self._noise_norm)
         return self._session.noisy_sum(step, self._plan.noise_multiplier)
 
@@ -340,15 +341,13 @@ class _NetworkSites(Algorithm[Records]):
         """Move q and the noise variance."""
         loc, precision, noise, accumulated = _unpacked(self.state)
         model, n, rate, r = self._model, self._model.n_params, self._plan.sample_rate, self._rates[step]
-        prior, weights = model.prior_precision, self._weights(noise)
-        floor = self._floor(noise, r, accumulated)
-        now: dict[str, Any] = {"loc": loc, "precision": precision, "noise": noise, "floor": floor, "weights": weights}
-        for name, value in (now | {"sums": noisy}).items():
-            self.kept[name][step] = value
+        prior, weights, kept = model.prior_precision, self._used_weights, self.kept
+        kept["loc"][step], kept["precision"][step], kept["noise"][step] = loc, precision, noise
+        kept["floor"][step], kept["sums"][step], kept["weights"][step] = self._used_floor, noisy, weights
         linear = noisy[:n] / (rate * weights[0])
         site_precision = noisy[n:-1] / (rate * weights[1])
         residuals = noisy[-1] / (rate * weights[2])
-        loc = loc + r * (linear - prior * loc) / np.maximum(precision, floor)
+        loc = loc + r * (linear - prior * loc) / self._used
         precision = (1.0 - r) * precision + r * (prior + site_precision)
         accumulated = (1.0 - r) ** 2 * accumulated + (r * self._sum_stddev / weights[1]) ** 2
         slow = max(r, _LEAST_NOISE_RATE)

@@ -14,6 +14,7 @@ from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, un
 from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.parts import part_from_dict
 from dpinfer.release.site_trace import SiteRelease
+from dpinfer.release.statistic import StatisticRelease
 from dpinfer.release.trace import Release
 
 __all__ = ["load_release", "save_release", "write_atomically"]
@@ -21,6 +22,7 @@ __all__ = ["load_release", "save_release", "write_atomically"]
 FORMAT_NAME = "dpinfer-release"
 SITE_FORMAT_NAME = "dpinfer-site-release"
 NETWORK_FORMAT_NAME = "dpinfer-network-release"
+STATISTIC_FORMAT_NAME = "dpinfer-statistic-release"
 FORMAT_VERSION = 2
 # Version 1 had neither parts nor marks of leakage.
 _READABLE = (1, 2)
@@ -68,6 +70,8 @@ _NETWORK_SCALARS = (
     "accountant",
     "secure",
 )
+_STATISTIC_ARRAYS = ("noisy_statistics", "laplace_scale")
+_STATISTIC_SCALARS = ("method", "n_records", "delta", "accountant", "secure")
 # Characters; a run's event has about a hundred, and accounting takes time for each.
 _LONGEST_EVENTS = 20_000
 _UNCOUNTED_SHARES = (
@@ -77,6 +81,7 @@ _KINDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
     FORMAT_NAME: (Release, _ARRAYS, _SCALARS),
     SITE_FORMAT_NAME: (SiteRelease, _SITE_ARRAYS, _SITE_SCALARS),
     NETWORK_FORMAT_NAME: (NetworkRelease, _NETWORK_ARRAYS, _NETWORK_SCALARS),
+    STATISTIC_FORMAT_NAME: (StatisticRelease, _STATISTIC_ARRAYS, _STATISTIC_SCALARS),
 }
 
 
@@ -126,14 +131,17 @@ def _flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def save_release(release: Release | SiteRelease | NetworkRelease, path: str | os.PathLike[str]) -> None:
+AnyRelease = Release | SiteRelease | NetworkRelease | StatisticRelease
+
+
+def save_release(release: AnyRelease, path: str | os.PathLike[str]) -> None:
     """Save a release to one file.
 
     **Privacy.** Writes what the release holds: noisy gradients or sums and public settings.
 
     Parameters
     ----------
-    release : Release, SiteRelease or NetworkRelease
+    release : Release, SiteRelease, NetworkRelease or StatisticRelease
     path : path-like
         Written atomically: a failure leaves no partial file.
 
@@ -144,7 +152,7 @@ def save_release(release: Release | SiteRelease | NetworkRelease, path: str | os
     """
     kind = next((name for name, entry in _KINDS.items() if isinstance(release, entry[0])), None)
     if kind is None:
-        raise TypeError(f"release must be a Release, a SiteRelease or a NetworkRelease, got {type(release).__name__}")
+        raise TypeError(f"release must be a release of a mechanism, got {type(release).__name__}")
     _, array_names, scalars = _KINDS[kind]
     header: dict[str, Any] = {name: getattr(release, name) for name in scalars}
     header["model_spec"] = dict(release.model_spec)
@@ -176,7 +184,7 @@ def _upgrade(header: dict[str, Any]) -> None:
     header["leaks"] = [_UNCOUNTED_SHARES] if known else []
 
 
-def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | NetworkRelease:
+def load_release(path: str | os.PathLike[str]) -> AnyRelease:
     """Load a release that its ``save`` wrote.
 
     **Privacy.** Post-processing of a Release.
@@ -187,7 +195,7 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | Networ
 
     Returns
     -------
-    Release, SiteRelease or NetworkRelease
+    Release, SiteRelease, NetworkRelease or StatisticRelease
 
     Raises
     ------
@@ -228,7 +236,7 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | Networ
         }
         if kind == FORMAT_NAME and header.pop("positions_are_params"):
             arrays["positions"] = arrays["params"]
-        release: Release | SiteRelease | NetworkRelease = _KINDS[kind][0](**arrays, **common, **header)
+        release: AnyRelease = _KINDS[kind][0](**arrays, **common, **header)
         return release
     except ReleaseFormatError:
         raise

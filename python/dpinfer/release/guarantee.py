@@ -11,7 +11,7 @@ import numpy as np
 
 from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, Event, Guarantee, NonPrivateEvent, as_adjacency, run_event
-from dpinfer.accounting.guarantee import NEIGHBOURS, NOT_PRIVATE, guarantee_in_words
+from dpinfer.accounting.guarantee import guarantee_in_words
 from dpinfer.errors import InsecureReleaseError
 from dpinfer.release.parts import Part, check_leaks, check_parts, compose
 
@@ -21,7 +21,6 @@ __all__ = [
     "PublishedTrace",
     "check_sums_event",
     "guarantee_in_words",
-    "pure_guarantee_in_words",
     "stated_epsilon",
 ]
 
@@ -42,13 +41,6 @@ def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
             "this release is NOT PRIVATE: its noise came from a seeded generator, so it has no epsilon"
         )
     return certified_epsilon
-
-
-def pure_guarantee_in_words(epsilon: float, adjacency: Adjacency, *, secure: bool) -> str:
-    """Return the guarantee of a release whose delta is 0, as a sentence."""
-    if not secure:
-        return NOT_PRIVATE
-    return f"{epsilon:.4g}-differentially private (delta = 0) with respect to {NEIGHBOURS[adjacency]}."
 
 
 class Guaranteed:
@@ -74,7 +66,7 @@ class Guaranteed:
 
     def _check_guarantee(self) -> None:
         """Check the fields that say what was done with the records, and derive the epsilon of all parts."""
-        from dpinfer.accounting.accountant import ACCOUNTANTS, STATED_TOLERANCE, certify, check_stated_epsilon
+        from dpinfer.accounting.accountant import ACCOUNTANTS, STATED_TOLERANCE, certify_at, check_stated_epsilon
 
         put = object.__setattr__
         if not isinstance(self.secure, (bool, np.bool_)):
@@ -88,7 +80,7 @@ class Guaranteed:
         put(self, "leaks", check_leaks(self.leaks))
         terms: dict[str, Any] = {"delta": self.delta, "adjacency": self.adjacency, "accountant": self.accountant}
         if self.certified_epsilon is DERIVED:
-            epsilon = math.inf if self.delta == 0.0 else certify(self.joint_event, **terms).epsilon
+            epsilon = certify_at(self.joint_event, **terms)
         else:
             stated = float(self.certified_epsilon)
             if math.isnan(stated) or stated < 0.0:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.reference.baseline_oracles import beta_binomial_weights, beta_mixture_cdf
 
+from dpinfer.accounting import PureEvent
 from dpinfer.baselines import (
     BinomialFamily,
     CategoricalFamily,
@@ -17,9 +18,9 @@ from dpinfer.baselines import (
     gibbs_posterior,
     release_statistics,
 )
-from dpinfer.baselines.lattice_sums import LatticeSum
 from dpinfer.errors import InsecureReleaseError, RecordError
 from dpinfer.mechanism.discrete_laplace import discrete_laplace, laplace_mechanism
+from dpinfer.mechanism.lattice_sums import LatticeSum
 from dpinfer.testing import InsecureRNG
 
 FAMILIES = [
@@ -259,6 +260,6 @@ def test_bad_sampler_arguments_are_named():
             noisy_statistics=np.zeros(1),
             laplace_scale=np.zeros(1),
             n_records=1,
-            certified_epsilon=1.0,
+            event=PureEvent(1.0, "add_remove"),
             adjacency="add_remove",
         )

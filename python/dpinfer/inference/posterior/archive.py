@@ -16,6 +16,7 @@ from dpinfer.errors import PosteriorFormatError
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, IndependentTheta, ThetaDistribution, VarianceParts
+from dpinfer.inference.statistic.tabulated import TabulatedTheta
 from dpinfer.models import Model, model_from_dict
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.files import write_atomically
@@ -192,6 +193,9 @@ def _distribution_arrays(distribution: ThetaDistribution) -> tuple[str, dict[str
         given = {item.name: getattr(distribution, item.name) for item in fields(distribution) if item.name != "parts"}
         parts = {f"parts.{name}": getattr(distribution.parts, name) for name in _PARTS}
         return "drawn", {name: value for name, value in given.items() if value is not None} | parts
+    if isinstance(distribution, TabulatedTheta):
+        parts = {f"parts.{name}": getattr(distribution.parts, name) for name in _PARTS}
+        return "tabulated", {f"table.{name}": getattr(distribution.table, name) for name in _MIXTURE} | parts
     raise TypeError(f"a distribution of type {type(distribution).__name__} cannot be saved")
 
 
@@ -205,6 +209,9 @@ def _distribution(kind: str, arrays: dict[str, npt.NDArray[Any]]) -> ThetaDistri
             arrays["q_variance"],
             NormalMixtures(**scale) if scale else None,
         )
+    if kind == "tabulated":
+        parts = VarianceParts(**_under("parts", arrays))
+        return TabulatedTheta(NormalMixtures(**_under("table", arrays)), parts)
     if kind != "drawn":
         raise ValueError("the distribution is of no known kind")
     parts = VarianceParts(**_under("parts", arrays))

@@ -1,7 +1,7 @@
 """Private sums of bounded contributions: integers per record, an exact sum, discrete Laplace noise.
 
-**Privacy.** The one place of the baselines where noise meets sums over records; proof in
-docs/derivations/baselines.md.
+**Privacy.** Where Laplace noise meets sums over records; proofs in docs/derivations/baselines.md and
+docs/derivations/one-shot-statistic.md.
 """
 
 import math
@@ -50,11 +50,21 @@ class LatticeSum:
         Whether neighbours differ in one record's value rather than in one record's presence.
     n_nonzero : int, optional
         At most how many coordinates of one contribution are not zero; all of them by default.
+    step : float, optional
+        The lattice step g, a power of two; by default 2**-30 of the largest bound, rounded down to a power of two.
     """
 
-    def __init__(self, low: FloatArray, high: FloatArray, *, replace: bool, n_nonzero: int | None = None) -> None:
+    def __init__(
+        self,
+        low: FloatArray,
+        high: FloatArray,
+        *,
+        replace: bool,
+        n_nonzero: int | None = None,
+        step: float | None = None,
+    ) -> None:
         largest = float(np.max(np.maximum(-low, high)))
-        self.step = 2.0 ** (math.floor(math.log2(largest)) - _LATTICE_BITS)
+        self.step = 2.0 ** (math.floor(math.log2(largest)) - _LATTICE_BITS) if step is None else step
         self._low = np.ceil(low / self.step).astype(np.int64)
         self._high = np.floor(high / self.step).astype(np.int64)
         magnitude = np.maximum(-self._low, self._high)
@@ -65,7 +75,9 @@ class LatticeSum:
 
     def integers(self, values: FloatArray) -> IntArray:
         """Return contributions (..., s) in lattice steps, inside their bounds."""
-        return np.clip(np.rint(values / self.step), self._low, self._high).astype(np.int64)
+        # Held inside the bounds before it is divided, so that nothing overflows, whatever the record.
+        near = np.clip(values, self._low * self.step, self._high * self.step)
+        return np.clip(np.rint(near / self.step), self._low, self._high).astype(np.int64)
 
     def total(self, chunks: Iterable[FloatArray]) -> list[int]:
         """Return the exact sum over the rows of all chunks (rows, s), in lattice steps."""

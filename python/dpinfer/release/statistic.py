@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.accounting import Adjacency, PureEvent, as_adjacency
-from dpinfer.release.guarantee import pure_guarantee_in_words, stated_epsilon
+from dpinfer._validate import check_float_array, check_integer
+from dpinfer.accounting import Adjacency, Event
+from dpinfer.release.guarantee import DERIVED, PublishedTrace
+from dpinfer.release.parts import Part
 
 __all__ = ["StatisticRelease"]
 
@@ -18,16 +18,16 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StatisticRelease:
+class StatisticRelease(PublishedTrace):
     """Noisy sufficient statistics and all that is needed to infer from them.
 
-    **Privacy.** Safe to publish: the statistics carry the noise that `epsilon` accounts for (pure differential privacy,
-    delta = 0) and everything else is public.  No record, exact statistic, seed or generator state is in it.
+    **Privacy.** Safe to publish: the statistics carry the noise that `event` accounts for and everything else is
+    public.  No record, exact statistic, seed or generator state is in it.
 
     Parameters
     ----------
     method : str
-        The mechanism: "bernstein_sheldon" or "gibbs_ss_noisy".
+        The mechanism: "one_shot", "bernstein_sheldon" or "gibbs_ss_noisy".
     names : tuple of s str
         What each statistic is.
     noisy_statistics : (s,) float64
@@ -36,11 +36,23 @@ class StatisticRelease:
         Scale b of the Laplace noise in each, positive.
     n_records : int
         The *public* number of records.
-    certified_epsilon : float
-        Positive.
+    event : Event
+        ``PureEvent(epsilon, adjacency)`` for Laplace noise.
     adjacency : Adjacency
+    delta : float
+        0, unless other parts need one.
+    certified_epsilon : float, optional
+        Derived from the events of all parts; where it is given it must follow from them.
+    accountant : str
+        Which accountant certifies where `delta` is positive.
     secure : bool
         False when a seeded generator drew the noise: then `epsilon` raises.
+    other_parts : tuple of Part
+        Released before, and used here.
+    leaks : tuple of str
+        What was taken from the records without noise.
+    model_spec : mapping
+        The model as plain data (``model.to_dict()``); empty when unknown.
     settings : mapping
         Public settings as plain values: bounds, sensitivities, the model's prior.
 
@@ -55,13 +67,23 @@ class StatisticRelease:
     noisy_statistics: FloatArray
     laplace_scale: FloatArray
     n_records: int
-    certified_epsilon: float
+    event: Event
     adjacency: Adjacency
+    delta: float = 0.0
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
     secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
+    model_spec: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    _part_name: ClassVar[str] = "sufficient statistics"
+    _released: ClassVar[str] = "the statistics"
 
     def __post_init__(self) -> None:
         put = object.__setattr__
+        if not isinstance(self.method, str):
+            raise TypeError(f"method must be a string, got {type(self.method).__name__}")
         width = len(self.names)
         for name in ("noisy_statistics", "laplace_scale"):
             array = check_float_array(name, getattr(self, name), (width,)).copy()
@@ -71,43 +93,7 @@ class StatisticRelease:
             raise ValueError("laplace_scale must be positive")
         put(self, "names", tuple(self.names))
         put(self, "n_records", check_integer("n_records", self.n_records, 1))
-        put(self, "certified_epsilon", check_interval("certified_epsilon", self.certified_epsilon, 0.0))
-        put(self, "adjacency", as_adjacency(self.adjacency))
-        put(self, "settings", MappingProxyType(dict(self.settings)))
-
-    @property
-    def event(self) -> PureEvent:
-        """What was done with the records, as a ledger counts it."""
-        return PureEvent(self.certified_epsilon, self.adjacency.value)
-
-    @property
-    def delta(self) -> float:
-        """0: the guarantee is pure."""
-        return 0.0
-
-    @property
-    def epsilon(self) -> float:
-        """The epsilon of the pure guarantee.
-
-        Raises
-        ------
-        InsecureReleaseError
-            If the noise came from a seeded generator.
-        """
-        return stated_epsilon(self.certified_epsilon, secure=self.secure)
-
-    @property
-    def guarantee(self) -> str:
-        """The privacy guarantee in words."""
-        return pure_guarantee_in_words(self.certified_epsilon, self.adjacency, secure=self.secure)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return _rebuild, (values | {"settings": dict(self.settings)},)
+        self._check_guarantee()
 
     def __repr__(self) -> str:
         return f"StatisticRelease({self.method}: {len(self.names)} statistics)\n  {self.guarantee}"
-
-
-def _rebuild(values: dict[str, Any]) -> StatisticRelease:
-    return StatisticRelease(**values)

@@ -1,0 +1,106 @@
+"""From a noisy sufficient statistic of a conjugate model to the posterior of its parameters."""
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.posterior.theta import ThetaDistribution
+from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.inference.statistic.counts import categorical_theta, success_theta
+from dpinfer.inference.statistic.noise_laws import LaplaceLaw, NoiseLaw
+from dpinfer.inference.statistic.waiting import rate_theta
+from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
+from dpinfer.release import StatisticRelease
+
+__all__ = ["one_shot_posterior", "statistic_posterior"]
+
+
+def statistic_posterior(
+    model: ConjugateModel, noisy: npt.ArrayLike, law: NoiseLaw, *, n_records: int, clip: float | None = None
+) -> ThetaDistribution:
+    """Return the exact posterior of theta given one noisy sum over the records.
+
+    **Privacy.** Post-processing of a release; reads no records.
+
+    Parameters
+    ----------
+    model : BetaBernoulli, BetaBinomial, DirichletCategorical or GammaExponential
+    noisy : (s,) float64
+        The released sums: successes; counts of all M categories; or the sum of min(x, clip), in units of x.
+    law : NoiseLaw
+        Of the noise in each of them, in the same units.
+    n_records : int
+        Public.
+    clip : float, optional
+        For waiting times only.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the model is none of these, or a number is out of range.
+
+    Notes
+    -----
+    p(theta | noisy) is proportional to p(theta) sum_s p(s | theta) P(noisy - s): summed over every count s where s is
+    discrete, by a Fourier integral where it is not.  docs/derivations/one-shot-statistic.md.
+    """
+    n_records = check_integer("n_records", n_records, 1, 2**31)
+    if isinstance(model, (BetaBernoulli, BetaBinomial)):
+        (count,) = check_float_array("noisy", noisy, (1,))
+        return success_theta(float(count), law, trials=n_records * model.trials, a=model.a, b=model.b)
+    if isinstance(model, DirichletCategorical):
+        alpha = np.asarray(model.concentration, dtype=np.float64)
+        counts = check_float_array("noisy", noisy, (alpha.size,))
+        sticks = model.bijector == "stick_breaking"
+        return categorical_theta(counts, law, n_records=n_records, concentration=alpha, sticks=sticks)
+    if isinstance(model, GammaExponential):
+        (total,) = check_float_array("noisy", noisy, (1,))
+        bound = check_interval("clip", clip, 0.0)
+        return rate_theta(float(total), law, model=model, n_records=n_records, clip=bound)
+    raise TypeError(f"model must be a conjugate model with a sufficient statistic, got {type(model).__name__}")
+
+
+def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> Posterior:
+    """Return the exact posterior of a one-shot release.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    release : StatisticRelease
+        From :func:`dpinfer.run_statistic`.
+    request : PosteriorRequest
+        Checked; only `model` is used, for another prior say.
+
+    Returns
+    -------
+    Posterior
+    """
+    model = model_of(release, request.model)
+    if not isinstance(model, ConjugateModel):
+        raise ValueError("release must name its conjugate model, or model must be given")
+    distribution = statistic_posterior(
+        model,
+        release.noisy_statistics,
+        LaplaceLaw(float(release.laplace_scale[0])),
+        n_records=release.n_records,
+        clip=release.settings.get("clip"),
+    )
+    marginals = distribution.marginals
+    unknown = np.full(model.n_params, np.nan)
+    return Posterior(
+        names=model.names,
+        method="exact",
+        hessian="none",
+        prior="model",
+        burn_in=0,
+        optimum_names=model.names,
+        optimum_mean=np.array(marginals.mean),
+        optimum_stddev=np.sqrt(marginals.variance),
+        hessian_mean=unknown,
+        hessian_stddev=unknown.copy(),
+        distribution=distribution,
+        model=model,
+        guarantee=release.guarantee,
+    )

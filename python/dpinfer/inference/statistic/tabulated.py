@@ -1,0 +1,70 @@
+"""The posterior of one parameter as a fine table of its density."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals
+from dpinfer.inference.posterior.theta import VarianceParts
+
+__all__ = ["TabulatedTheta", "mixture_of_table"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def mixture_of_table(grid: FloatArray, log_density: FloatArray) -> NormalMixtures:
+    """Return a mixture of normals that stands for a density tabulated on an even grid.
+
+    Parameters
+    ----------
+    grid, log_density : (m,) float64
+        The log density is known up to a constant.  The grid must resolve it.
+
+    Notes
+    -----
+    Kernels of half a grid step's standard deviation add a quarter of the squared step to the variance.
+    """
+    weight = np.exp(log_density - log_density.max())
+    offsets = np.array([0, grid.size], dtype=np.int64)
+    return NormalMixtures(offsets, weight / weight.sum(), grid, np.full(grid.size, (0.5 * (grid[1] - grid[0])) ** 2))
+
+
+@dataclass(frozen=True)
+class TabulatedTheta:
+    """The distribution of one parameter, tabulated.
+
+    Parameters
+    ----------
+    table : NormalMixtures
+        One mixture.
+    parts : VarianceParts
+        Shares of its variance.
+    """
+
+    table: NormalMixtures
+    parts: VarianceParts
+
+    @cached_property
+    def marginals(self) -> ThetaMarginals:
+        """The marginal distribution."""
+        return ThetaMarginals(self.table, None)
+
+    @property
+    def independent(self) -> bool:
+        """Whether the coordinates are independent: there is one."""
+        return True
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance, (1, 1)."""
+        return np.diag(self.marginals.variance)
+
+    def variance_parts(self) -> VarianceParts:
+        """Return the parts, computed with the table."""
+        return self.parts
+
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws, (size, 1)."""
+        return self.table.draw(size, rng)

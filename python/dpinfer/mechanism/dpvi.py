@@ -34,6 +34,7 @@ __all__ = ["run_dpvi"]
 FloatArray = npt.NDArray[np.float64]
 
 _SMALL = 1e-300
+_FARTHEST = 1e100
 
 
 @standard_arithmetic()
@@ -294,6 +295,7 @@ class _Gradients(Algorithm[Records | RowSource]):
         self._prior = self._session.prepare(loc, raw, draws if self._n_draws else None)
         if not self._aligned:
             self._prior[n:] += self._entropy
+        self._prior = np.nan_to_num(self._prior, nan=0.0, posinf=_FARTHEST, neginf=-_FARTHEST)
         self._beta = beta[:width]
         offset = self._beta * (self._share * self._prior)
         return self._session.noisy_sum(step, self._beta, offset, self._plan.noise_multiplier)
@@ -307,7 +309,9 @@ class _Gradients(Algorithm[Records | RowSource]):
         self.kept["gradients"][step] = full = released
         if self._aligned:
             full = np.concatenate((released, self._draws[0] * sigmoid(params[n:]) * released + rate * self._entropy))
-        params = params - self._rate * full
+        moved = params - self._rate * full
+        # Too much noise for the steps can throw the iterate out of the numbers: there it stays where it was.
+        params = np.where(np.abs(moved) <= _FARTHEST, moved, params)
         if self._pointwise is not None:
             params[n:] = self._pointwise.point_raw_scale(params[:n])
         self.state = {"next": params}

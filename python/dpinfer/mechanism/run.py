@@ -193,7 +193,9 @@ def _make_steps(
         made = step
         try:
             private.refuse_fork()
-            algorithm.update(step, algorithm.query(step))
+            # Public arithmetic at an iterate that has gone astray must not raise: the steps are paid for.
+            with np.errstate(all="ignore"):
+                algorithm.update(step, algorithm.query(step))
             made, state = step + 1, algorithm.state
             private.save(made, partial(snapshot, algorithm.kept, state, made), last=made == n_steps)
             report(made, n_steps)

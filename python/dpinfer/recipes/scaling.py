@@ -1,7 +1,10 @@
 """Preconditioners and learning rates: functions of public settings and of the already released iterate only."""
 
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -165,7 +168,7 @@ class FisherScaling:
         information = self.information(params)
         raw = params[params.size // 2 :]
         slope = np.maximum(softplus(raw) * sigmoid(raw) * information, _SMALLEST_SLOPE)
-        return np.concatenate((information**-0.5, self.raw_ratio / slope))
+        return _within_range(np.concatenate((information**-0.5, self.raw_ratio / slope)))
 
     def learning_rate(self, step: int, params: FloatArray) -> FloatArray:
         """Return the step sizes at a step, shape (2 n,)."""
@@ -175,7 +178,7 @@ class FisherScaling:
         rate = self.rate(step) / self.sample_rate
         total = self.n_records * information
         curvature = slope**2 * (total + 1.0 / np.maximum(scale**2, 1e-300))
-        return np.concatenate((rate / total, rate / np.maximum(curvature, _SMALLEST_SLOPE)))
+        return np.minimum(np.concatenate((rate / total, rate / np.maximum(curvature, _SMALLEST_SLOPE))), _LARGEST_SCALE)
 
     def point_information(self, point: FloatArray) -> FloatArray:
         """Return I_j at one theta, shape (n,)."""
@@ -189,13 +192,18 @@ class FisherScaling:
     def point_grad_scale(self, step: int, params: FloatArray) -> FloatArray:
         """Return beta at (theta, raw_scale), shape (2 n,); the second half is 1 and not used."""
         information = self.point_information(params[: params.size // 2])
-        return np.concatenate((information**-0.5, np.ones_like(information)))
+        return _within_range(np.concatenate((information**-0.5, np.ones_like(information))))
 
     def point_learning_rate(self, step: int, params: FloatArray) -> FloatArray:
         """Return the step sizes at (theta, raw_scale), shape (2 n,): no gradient moves raw_scale."""
         information = self.point_information(params[: params.size // 2])
         rate = self.rate(step) / (self.sample_rate * self.n_records)
         return np.concatenate((rate / information, np.zeros_like(information)))
+
+
+def _within_range(scale: FloatArray) -> FloatArray:
+    """Return scales of an iterate that has gone astray as the mechanism takes them."""
+    return np.asarray(np.clip(np.nan_to_num(scale, nan=1.0), _SMALLEST_SCALE, _LARGEST_SCALE))
 
 
 class StepPolicy:
@@ -221,6 +229,9 @@ class StepPolicy:
     ) -> None:
         self._width = 2 * n_params
         self._scale = grad_scale if callable(grad_scale) else self._fixed_scale(grad_scale, n_params)
+        self._last_scale: FloatArray | None = None
+        self._last_rate: FloatArray | None = None
+        self._failed = False
         self._heuristic = heuristic_rate if isinstance(learning_rate, str) else None
         if isinstance(learning_rate, str):
             check_choice("learning_rate", learning_rate, ("heuristic",))
@@ -231,14 +242,45 @@ class StepPolicy:
         self.varying_rate = callable(self._rate) or (self.varying_scale and self._heuristic is not None)
 
     def grad_scale(self, step: int, params: FloatArray) -> FloatArray:
-        """Return beta, (2 n,)."""
-        return self._checked_scale(self._scale(step, params.copy())) if callable(self._scale) else self._scale
+        """Return beta, (2 n,); a function that fails after step 0 leaves the last one it gave, with a warning."""
+        if callable(self._scale):
+            self._last_scale = self._asked(
+                "grad_scale", step, partial(self._scale, step, params.copy()), self._checked_scale, self._last_scale
+            )
+            return self._last_scale
+        return self._scale
 
     def learning_rate(self, step: int, params: FloatArray, beta: FloatArray) -> FloatArray:
-        """Return the step size, (2 n,)."""
+        """Return the step size, (2 n,); a function that fails after step 0 leaves the last one it gave."""
         if self._heuristic is not None:
             return self._heuristic * beta
-        return self._checked_rate(self._rate(step, params.copy())) if callable(self._rate) else self._rate
+        if callable(self._rate):
+            self._last_rate = self._asked(
+                "learning_rate", step, partial(self._rate, step, params.copy()), self._checked_rate, self._last_rate
+            )
+            return self._last_rate
+        return self._rate
+
+    def _asked(
+        self,
+        name: str,
+        step: int,
+        ask: Callable[[], Any],
+        check: Callable[[Any], FloatArray],
+        last: FloatArray | None,
+    ) -> FloatArray:
+        """Return what a function gives.  Once steps are paid for, nothing that it does may lose them."""
+        try:
+            return check(ask())
+        except Exception as error:
+            if last is None:
+                raise
+            if not self._failed:
+                self._failed = True
+                text = f"{name} failed at step {step} ({type(error).__name__}): the run goes on with its last value"
+                with suppress(RuntimeWarning):  # not even where warnings are errors
+                    warnings.warn(text, RuntimeWarning, stacklevel=2)
+            return last
 
     def _fixed_scale(self, grad_scale: Any, n_params: int) -> FloatArray:
         value = np.asarray(grad_scale)

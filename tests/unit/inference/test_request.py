@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import example, given, reject, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dpinfer as dpi
@@ -168,12 +168,10 @@ def test_one_step_and_a_sampler_that_is_not_there_are_refused_before_the_run(mon
 )
 @example("bernoulli", "tied", "aligned", "random", 1, 1.0, 20, "auto", 0)  # a coordinate without a single node
 def test_every_valid_release_has_a_proper_posterior(name, recipe, gradient, kind, n, epsilon, steps, hessian, seed):
-    try:
-        release = run(
-            name, recipe=recipe, gradient=gradient, kind=kind, n_records=n, epsilon=epsilon, steps=steps, seed=seed
-        )
-    except ValueError:  # the noise has thrown the iterate out of range: there is no release
-        reject()
+    # Whatever the noise does to the iterate: what is paid for is released.
+    release = run(
+        name, recipe=recipe, gradient=gradient, kind=kind, n_records=n, epsilon=epsilon, steps=steps, seed=seed
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
         posterior = noise_aware_posterior(release, hessian=hessian, n_threads=1)

@@ -406,3 +406,45 @@ def test_ten_nodes_keep_the_stated_accuracy():
         for function in (special.expit, lambda eta: special.expit(eta) * special.expit(-eta)):
             error = np.abs(function(mean + stddev * nodes) @ weights - function(mean + stddev * grid) @ density)
             assert bound / 20 < error.max() < bound
+
+
+@pytest.mark.parametrize("name", ["grad_scale", "learning_rate"])
+@pytest.mark.parametrize("wrong", [ZeroDivisionError(), np.nan, "text", np.zeros(3)])
+def test_a_schedule_that_fails_in_the_middle_loses_no_step(name, wrong):
+    def schedule(step, params):
+        if step < 2:
+            return np.full(4, 0.01)
+        if isinstance(wrong, Exception):
+            raise wrong
+        return wrong
+
+    plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.5, n_steps=4)
+    X = np.random.default_rng(1).normal(size=(50, 2))
+    given = {"grad_scale": 1.0, "learning_rate": 0.01} | {name: schedule}
+    with pytest.warns(RuntimeWarning, match=f"{name} failed at step 2"):
+        release = dpi.run_dpvi(
+            dpi.models.LogisticRegression(2),
+            X,
+            (X[:, 0] > 0) * 1.0,
+            plan=plan,
+            n_records=50,
+            max_grad_norm=1.0,
+            **given,
+        )
+    assert release.n_steps == 4
+    np.testing.assert_array_equal(getattr(release, name)[2:], getattr(release, name)[1:3])
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.zeros(3)])
+def test_a_schedule_that_fails_at_once_spends_nothing(wrong):
+    plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.5, n_steps=4)
+    with pytest.raises(ValueError, match="grad_scale"):
+        dpi.run_dpvi(
+            dpi.models.LogisticRegression(2),
+            np.ones((5, 2)),
+            np.ones(5),
+            plan=plan,
+            n_records=5,
+            max_grad_norm=1.0,
+            grad_scale=lambda step, params: wrong,
+        )

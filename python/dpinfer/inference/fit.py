@@ -20,6 +20,8 @@ from dpinfer.inference.information.posteriors import (
     gram_full_posterior,
     model_full_posterior,
 )
+from dpinfer.inference.newton.logistic import logistic_newton_posterior
+from dpinfer.inference.newton.posterior import newton_posterior
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts
 from dpinfer.inference.scales.posteriors import fisher_burn_in, fisher_tied_posterior, tied_coordinates
@@ -28,7 +30,7 @@ from dpinfer.inference.sites.posterior import site_posterior
 from dpinfer.inference.trace.burn_in import MIN_STEPS, choose_burn_in
 from dpinfer.inference.trace.by_coordinate import Coordinates, coordinate_posterior, plug_in_posterior
 from dpinfer.models import LinearRegression
-from dpinfer.release import NetworkRelease, Release, SiteRelease
+from dpinfer.release import LogisticNewtonRelease, NetworkRelease, NewtonRelease, Release, SiteRelease
 
 __all__ = ["noise_aware_posterior"]
 
@@ -36,7 +38,7 @@ _FAILURES = (ArithmeticError, np.linalg.LinAlgError)
 
 
 def noise_aware_posterior(
-    release: Release | SiteRelease | NetworkRelease,
+    release: Release | SiteRelease | NetworkRelease | NewtonRelease | LogisticNewtonRelease,
     request: PosteriorRequest | None = None,
     **options: Unpack[PosteriorOptions],
 ) -> Posterior:
@@ -46,10 +48,12 @@ def noise_aware_posterior(
 
     Parameters
     ----------
-    release : Release, SiteRelease or NetworkRelease
+    release : Release, SiteRelease, NetworkRelease, NewtonRelease or LogisticNewtonRelease
         A gradient trace of T steps and k coordinates; or the trace of DP-SEP, which takes `method` "exact", "naive" or
         "averaged" (a network's not "exact"), `burn_in`, `model`, `n_samples` and `seed`, and every other argument at
-        its default (see :func:`dpinfer.inference.sites.posterior.site_posterior`).
+        its default (see :func:`dpinfer.inference.sites.posterior.site_posterior`); or that of a private Newton run,
+        which takes `prior` "weak" or "model" (of the noise variance), `model`, `n_samples`, `n_warmup`, `seed`,
+        `check_convergence` and `fallback` (see :func:`dpinfer.inference.newton.posterior.newton_posterior`).
     request : PosteriorRequest, optional
         All settings in one object, whose check can be made before the mechanism runs; the arguments below change it.
     method : {"exact", "laplace", "emcee", "nuts", "naive", "averaged"}
@@ -143,8 +147,8 @@ def noise_aware_posterior(
     >>> bool(abs(posterior.optimum_mean[0] - 2.0) < 5 * posterior.optimum_stddev[0])
     True
     """
-    if not isinstance(release, (Release, SiteRelease, NetworkRelease)):
-        kinds = "a Release, a SiteRelease or a NetworkRelease"
+    if not isinstance(release, (Release, SiteRelease, NetworkRelease, NewtonRelease, LogisticNewtonRelease)):
+        kinds = "a Release, a SiteRelease, a NetworkRelease or that of a private Newton run"
         raise TypeError(f"release must be {kinds}, got {type(release).__name__}")
     request = replace(PosteriorRequest() if request is None else request, **options)
     request.check(release)
@@ -159,6 +163,10 @@ def noise_aware_posterior(
         )
     if isinstance(release, NetworkRelease):
         return network_trace_posterior(release, request)
+    if isinstance(release, NewtonRelease):
+        return newton_posterior(release, request)
+    if isinstance(release, LogisticNewtonRelease):
+        return logistic_newton_posterior(release, request)
     analysis = Analysis(release, ReleaseFacts.of(release, request.model), request)
     if request.method in PLUG_INS:
         return plug_in_posterior(replace(analysis, request=request.resolve(analysis.facts)))

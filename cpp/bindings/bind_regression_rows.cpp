@@ -40,7 +40,7 @@ void bind_regression_rows(py::module_& module) {
            py::arg("transform").noconvert(), py::arg("bound"))
       .def("add_scores", &add_scores, StandardArithmetic(), py::arg("total"), py::arg("residuals"), py::kw_only(),
            py::arg("transform").noconvert(), py::arg("bound"), py::arg("scale_weight") = 0.0,
-           py::arg("scale_unit") = 1.0)
+           py::arg("scale_unit") = 1.0, py::arg("scale_centre") = 0.0)
       .def("add_curvature", &add_matrix<RegressionOutput::curvature>, StandardArithmetic(), py::arg("total"),
            py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
       .def("add_score_products", &add_matrix<RegressionOutput::squares>, StandardArithmetic(), py::arg("total"),

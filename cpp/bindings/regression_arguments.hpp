@@ -188,13 +188,16 @@ inline void set_residuals(RegressionPass& pass, const PyRegressionRows& self, co
 }
 
 inline void add_scores(const PyRegressionRows& self, PartialSum& sum, const PyResiduals& residuals,
-                       const Array<double>& transform, double bound, double scale_weight, double scale_unit) {
+                       const Array<double>& transform, double bound, double scale_weight, double scale_unit,
+                       double scale_centre) {
   if (!(scale_weight >= 0.0 && scale_weight <= 1e30)) throw py::value_error("scale_weight must be in [0, 1e30]");
   if (!(scale_unit > 0.0 && std::isfinite(scale_unit))) throw py::value_error("scale_unit must be positive");
+  if (!(scale_centre >= 0.0 && scale_centre <= 1.0)) throw py::value_error("scale_centre must be in [0, 1]");
   RegressionPass pass = make_pass(self, RegressionOutput::scores, transform, bound);
   set_residuals(pass, self, residuals);
   pass.scale_weight = scale_weight;
   pass.scale_unit = scale_unit;
+  pass.scale_centre = scale_centre;
   add_pass(self, sum, pass);
 }
 

@@ -31,6 +31,9 @@ _NAMES = {
     "BayesianLogisticRegression": "dpinfer.estimators",
     "CoverageResult": "dpinfer.studies",
     "InferencePlan": "dpinfer.planning",
+    "LogisticNewtonRelease": "dpinfer.release",
+    "NewtonPlan": "dpinfer.mechanism",
+    "NewtonRelease": "dpinfer.release",
     "Posterior": "dpinfer.inference",
     "PosteriorRequest": "dpinfer.inference",
     "PrivacyLedger": "dpinfer.accounting",
@@ -46,10 +49,12 @@ _NAMES = {
     "load_release": "dpinfer.release",
     "noise_aware_posterior": "dpinfer.inference",
     "plan_inference": "dpinfer.planning",
+    "plan_newton": "dpinfer.mechanism",
     "plan_privacy": "dpinfer.accounting",
     "release_from_arrays": "dpinfer.release",
     "run_dp_sep": "dpinfer.mechanism",
     "run_dpvi": "dpinfer.mechanism",
+    "run_newton": "dpinfer.mechanism",
     "run_sep": "dpinfer.mechanism",
     "run_statistic": "dpinfer.mechanism",
 }
@@ -58,6 +63,9 @@ __all__ = [
     "BayesianLogisticRegression",
     "CoverageResult",
     "InferencePlan",
+    "LogisticNewtonRelease",
+    "NewtonPlan",
+    "NewtonRelease",
     "Posterior",
     "PosteriorRequest",
     "PrivacyLedger",
@@ -83,6 +91,7 @@ __all__ = [
     "models",
     "noise_aware_posterior",
     "plan_inference",
+    "plan_newton",
     "plan_privacy",
     "planning",
     "plots",
@@ -90,6 +99,7 @@ __all__ = [
     "release_from_arrays",
     "run_dp_sep",
     "run_dpvi",
+    "run_newton",
     "run_sep",
     "run_statistic",
     "stationary",
@@ -121,9 +131,17 @@ if TYPE_CHECKING:
     from dpinfer.auditing import audit, audit_one_run
     from dpinfer.estimators import BayesianLogisticRegression
     from dpinfer.inference import Posterior, PosteriorRequest, load_posterior, noise_aware_posterior
-    from dpinfer.mechanism import run_dp_sep, run_dpvi, run_sep, run_statistic
+    from dpinfer.mechanism import NewtonPlan, plan_newton, run_dp_sep, run_dpvi, run_newton, run_sep, run_statistic
     from dpinfer.planning import InferencePlan, plan_inference
-    from dpinfer.release import Release, SiteRelease, StatisticRelease, load_release, release_from_arrays
+    from dpinfer.release import (
+        LogisticNewtonRelease,
+        NewtonRelease,
+        Release,
+        SiteRelease,
+        StatisticRelease,
+        load_release,
+        release_from_arrays,
+    )
     from dpinfer.studies import CoverageResult, coverage_study
 
 

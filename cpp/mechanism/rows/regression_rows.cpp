@@ -18,6 +18,7 @@ RegressionKernel::RegressionKernel(const KernelTable& kernels, const Records& re
             .residual_bound = pass.residual_bound,
             .scale_weight = pass.scale_weight,
             .scale_unit = pass.scale_unit,
+            .scale_centre = pass.scale_centre,
             .centre = pass.table.centre.data(),
             .slope = pass.table.slope.data(),
             .n_nodes = static_cast<int>(pass.table.centre.size()),

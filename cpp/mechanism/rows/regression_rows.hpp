@@ -31,6 +31,7 @@ struct RegressionPass {
   double residual_bound = 0.0;
   double scale_weight = 0.0;
   double scale_unit = 1.0;
+  double scale_centre = 0.0;
   PredictorTable table;
 };
 

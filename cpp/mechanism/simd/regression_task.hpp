@@ -15,7 +15,7 @@ enum class RegressionOutput {
   moments,    // w z z'
   curvature,  // w slope z z'
   squares,    // w^2 psi^2 z z'
-  scores      // (w psi z, scale_weight * min(|r| / scale_unit, 1)); the latter only where scale_weight is not 0
+  scores      // (w psi z, scale_weight * (min(|r| / scale_unit, 1) - scale_centre)); the latter where scale_weight != 0
 };
 
 // Matrices are released as their upper triangle, row by row, off-diagonal entries times sqrt(2): a record's vector then
@@ -32,6 +32,7 @@ struct RegressionTask {
   double residual_bound;    // c, or infinity
   double scale_weight;
   double scale_unit;
+  double scale_centre;
 
   // Functions of eta on an even grid, between whose nodes they are linear, and beyond which constant; n_nodes = 0 for
   // none.  Without them the centre is 0, and the slope that of the uncut residual where it is within its bound.

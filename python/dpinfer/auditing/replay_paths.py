@@ -24,10 +24,12 @@ from dpinfer.mechanism import (
     NetworkSettings,
     NetworkVISettings,
     RunCheckpoint,
+    plan_newton,
     run_dp_sep,
     run_dpvi,
     run_network_dp_sep,
     run_network_vi,
+    run_newton,
     run_statistic,
 )
 from dpinfer.models import (
@@ -246,6 +248,53 @@ def _dp_sep(
     return Scenario(f"{call.__name__}: {name}", entry, run, records, found, adjacency, ledger, _SECRET)
 
 
+def _newton(
+    name: str,
+    model: LinearRegression | LogisticRegression,
+    *,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    ledger: bool = False,
+    checkpoint: bool = False,
+    interrupted: bool = False,
+) -> Scenario:
+    plan = plan_newton(model, target_epsilon=5.0, target_delta=1e-5, n_records=N_RECORDS, adjacency=adjacency)
+    scale = 1.0 if isinstance(model, LinearRegression) else None
+
+    def once(records: Records, place: Place, progress: Callable[[int, int], None]) -> Any:
+        return run_newton(
+            model,
+            *(place.watched(part) for part in records),
+            plan=plan,
+            n_records=N_RECORDS,
+            response_scale=scale,
+            n_threads=1,
+            progress=progress,
+            ledger=place.account,
+            checkpoint=RunCheckpoint(place.folder / CHECKPOINT, interval=0.0) if checkpoint else None,
+        )
+
+    def run(records: Records, place: Place) -> Any:
+        if interrupted:
+            with contextlib.suppress(KeyboardInterrupt):
+                once(records, place, _interrupt)
+        return once(records, place, place.progress)
+
+    records, other, far, refused = _regression(model)
+    found = tuple(neighbours(records, other, far, adjacency, refused))
+    return Scenario(
+        f"run_newton: {name}", "dpinfer.mechanism.run_newton", run, records, found, adjacency, ledger, _SECRET
+    )
+
+
+def _newton_scenarios() -> Iterator[Scenario]:
+    linear, logistic = LinearRegression(2, fit_intercept=True), LogisticRegression(2)
+    yield _newton("linear", linear)
+    yield _newton("linear, replaced", linear, adjacency=Adjacency.REPLACE_ONE)
+    yield _newton("linear, interrupted", linear, ledger=True, checkpoint=True, interrupted=True)
+    yield _newton("logistic", logistic)
+    yield _newton("logistic, ledger and checkpoint", logistic, ledger=True, checkpoint=True)
+
+
 def _points() -> tuple[Records, Records, Records, tuple[Records, ...]]:
     points = np.random.default_rng(32).normal(size=(N_RECORDS, 2))
     bad = tuple((np.array([[value, 0.0]]),) for value in (np.nan, -np.inf))
@@ -386,6 +435,7 @@ def library_scenarios() -> tuple[Scenario, ...]:
     """Return a scenario for each private call of the library, and several for those with several kinds of sums."""
     return (
         *_dpvi_scenarios(),
+        *_newton_scenarios(),
         *_site_scenarios(),
         *_other_scenarios(),
         *_statistics(Adjacency.ADD_REMOVE),

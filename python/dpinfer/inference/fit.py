@@ -20,6 +20,8 @@ from dpinfer.inference.information.posteriors import (
     gram_full_posterior,
     model_full_posterior,
 )
+from dpinfer.inference.newton.logistic import logistic_newton_posterior
+from dpinfer.inference.newton.posterior import newton_posterior
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts
 from dpinfer.inference.scales.posteriors import fisher_burn_in, fisher_tied_posterior, tied_coordinates
@@ -29,7 +31,14 @@ from dpinfer.inference.statistic.conjugate import one_shot_posterior
 from dpinfer.inference.trace.burn_in import MIN_STEPS, choose_burn_in
 from dpinfer.inference.trace.by_coordinate import Coordinates, coordinate_posterior, plug_in_posterior
 from dpinfer.models import LinearRegression
-from dpinfer.release import NetworkRelease, Release, SiteRelease, StatisticRelease
+from dpinfer.release import (
+    LogisticNewtonRelease,
+    NetworkRelease,
+    NewtonRelease,
+    Release,
+    SiteRelease,
+    StatisticRelease,
+)
 
 __all__ = ["noise_aware_posterior"]
 
@@ -37,7 +46,7 @@ _FAILURES = (ArithmeticError, np.linalg.LinAlgError)
 
 
 def noise_aware_posterior(
-    release: Release | SiteRelease | NetworkRelease | StatisticRelease,
+    release: Release | SiteRelease | NetworkRelease | StatisticRelease | NewtonRelease | LogisticNewtonRelease,
     request: PosteriorRequest | None = None,
     **options: Unpack[PosteriorOptions],
 ) -> Posterior:
@@ -47,10 +56,12 @@ def noise_aware_posterior(
 
     Parameters
     ----------
-    release : Release, SiteRelease, NetworkRelease or StatisticRelease
+    release : Release, SiteRelease, NetworkRelease, StatisticRelease, NewtonRelease or LogisticNewtonRelease
         A gradient trace of T steps and k coordinates; or the trace of DP-SEP, which takes `method` "exact", "naive" or
         "averaged" (a network's not "exact"), `burn_in`, `model`, `n_samples` and `seed`, and every other argument at
-        its default (see :func:`dpinfer.inference.sites.posterior.site_posterior`).
+        its default (see :func:`dpinfer.inference.sites.posterior.site_posterior`); or that of a private Newton run,
+        which takes `prior` "weak" or "model" (of the noise variance), `model`, `n_samples`, `n_warmup`, `seed`,
+        `check_convergence` and `fallback` (see :func:`dpinfer.inference.newton.posterior.newton_posterior`).
     request : PosteriorRequest, optional
         All settings in one object, whose check can be made before the mechanism runs; the arguments below change it.
     method : {"exact", "laplace", "emcee", "nuts", "naive", "averaged"}
@@ -174,6 +185,8 @@ _OTHER_RELEASES: dict[type, Callable[[Any, PosteriorRequest], Posterior]] = {
     SiteRelease: _site_trace_posterior,
     NetworkRelease: network_trace_posterior,
     StatisticRelease: one_shot_posterior,
+    NewtonRelease: newton_posterior,
+    LogisticNewtonRelease: logistic_newton_posterior,
 }
 
 

@@ -15,11 +15,19 @@ from dpinfer.models import (
     ConjugateModel,
     GeneralizedLinearModel,
     LinearRegression,
+    LogisticRegression,
     Model,
     model_from_dict,
 )
 from dpinfer.recipes import GradientSettings
-from dpinfer.release import NetworkRelease, Release, SiteRelease, StatisticRelease
+from dpinfer.release import (
+    LogisticNewtonRelease,
+    NetworkRelease,
+    NewtonRelease,
+    Release,
+    SiteRelease,
+    StatisticRelease,
+)
 
 __all__ = ["HESSIANS", "METHODS", "PosteriorOptions", "PosteriorRequest", "ReleaseFacts"]
 
@@ -238,7 +246,16 @@ fallback, n_threads
         """The number of threads as kernels take it: 0 for all."""
         return self.n_threads or 0
 
-    def check(self, release: ReleaseFacts | Release | SiteRelease | NetworkRelease | StatisticRelease) -> None:
+    def check(
+        self,
+        release: ReleaseFacts
+        | Release
+        | SiteRelease
+        | NetworkRelease
+        | StatisticRelease
+        | NewtonRelease
+        | LogisticNewtonRelease,
+    ) -> None:
         """Refuse what will fail for this release, or for the one that a planned run will make.
 
         **Privacy.** Reads public facts alone: call it before anything is spent.
@@ -259,6 +276,9 @@ fallback, n_threads
             return
         if isinstance(release, StatisticRelease):
             self._check_statistic(release)
+            return
+        if isinstance(release, (NewtonRelease, LogisticNewtonRelease)):
+            self._check_newton(release)
             return
         facts = release if isinstance(release, ReleaseFacts) else ReleaseFacts.of(release, self.model)
         if self.method == "nuts" and find_spec("numpyro") is None:
@@ -340,6 +360,28 @@ fallback, n_threads
         if not isinstance(model, ConjugateModel):
             raise ValueError(f"model must be a conjugate model, got {type(model).__name__}")
 
+    def _check_newton(self, release: NewtonRelease | LogisticNewtonRelease) -> None:
+        given = {
+            "method": self.method != "exact",
+            "hessian": self.hessian != "auto",
+            "burn_in": self.burn_in != "auto",
+            "extra_noise": not self.extra_noise,
+        }
+        for name, changed in given.items():
+            if changed:
+                raise ValueError(f"{name} must be left at its default for the release of a private Newton run")
+        linear = isinstance(release, NewtonRelease)
+        priors = ("auto", "weak", "model") if linear else ("auto", "model")
+        if self.prior not in priors:
+            raise ValueError(f"prior must be one of {', '.join(priors)} for this release, got {self.prior_name!r}")
+        wanted = LinearRegression if linear else LogisticRegression
+        model = model_of(release, self.model)
+        if not isinstance(model, wanted):
+            raise TypeError(f"model must be a {wanted.__name__}, got {type(model).__name__}")
+        for name, value, least in (("n_samples", self.n_samples, 20), ("n_warmup", self.n_warmup, 10)):
+            if value is not None:
+                check_integer(name, value, least)
+
     def _check_combination(self, facts: ReleaseFacts) -> None:
         hessian, prior = self.hessian, self.prior
         if hessian != "diagonal" and self.method != "exact":
@@ -378,7 +420,10 @@ def has_model_hessian(model: Model | None) -> bool:
     return isinstance(model, GeneralizedLinearModel) and not model.has_dispersion and model.n_params <= _LARGEST_MODEL
 
 
-def model_of(release: Release | SiteRelease | NetworkRelease | StatisticRelease, model: Model | None) -> Model | None:
+def model_of(
+    release: Release | SiteRelease | NetworkRelease | StatisticRelease | NewtonRelease | LogisticNewtonRelease,
+    model: Model | None,
+) -> Model | None:
     """Return the model that was given, or else the release's own, checked."""
     if model is None and release.model_spec:
         model = model_from_dict(dict(release.model_spec))

@@ -16,6 +16,7 @@ from dpinfer.mechanism.dpvi import run_dpvi
 from dpinfer.mechanism.network_dpsep import NetworkSettings, network_plan_arguments, run_network_dp_sep
 from dpinfer.mechanism.network_sep import run_network_sep
 from dpinfer.mechanism.network_vi import NetworkVISettings, run_network_vi
+from dpinfer.mechanism.newton import NewtonPlan, plan_newton, run_newton
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.sep import SEPResult, run_sep
 from dpinfer.mechanism.statistic import default_clip, run_statistic
@@ -26,6 +27,7 @@ __all__ = [
     "FisherScaling",
     "NetworkSettings",
     "NetworkVISettings",
+    "NewtonPlan",
     "OSRandomSource",
     "RandomSource",
     "RowSource",
@@ -34,11 +36,13 @@ __all__ = [
     "default_clip",
     "largest_natural_rate",
     "network_plan_arguments",
+    "plan_newton",
     "run_dp_sep",
     "run_dpvi",
     "run_network_dp_sep",
     "run_network_sep",
     "run_network_vi",
+    "run_newton",
     "run_sep",
     "run_statistic",
     "steady_rate",

@@ -248,8 +248,8 @@ class RegressionRows:
     def sample(self, key: bytes, step: int, sample_rate: float) -> None: ...
     # w z z', m (m + 1) / 2 numbers; at most bound**2.
     def add_second_moments(self, total: PartialSum, *, transform: npt.NDArray[np.float64], bound: float) -> None: ...
-    # (w psi z, scale_weight min(|r| / scale_unit, 1)), m + 1 numbers; m without a scale_weight.  At most
-    # hypot(bound * max|psi|, scale_weight).
+    # (w psi z, scale_weight (min(|r| / scale_unit, 1) - scale_centre)), m + 1 numbers; m without a scale_weight.  At
+    # most hypot(bound * max|psi|, scale_weight * max(scale_centre, 1 - scale_centre)).
     def add_scores(
         self,
         total: PartialSum,
@@ -259,6 +259,7 @@ class RegressionRows:
         bound: float,
         scale_weight: float = 0.0,
         scale_unit: float = 1.0,
+        scale_centre: float = 0.0,
     ) -> None: ...
     # w slope z z', m (m + 1) / 2 numbers; at most bound**2 max|slope|.
     def add_curvature(

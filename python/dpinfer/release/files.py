@@ -6,12 +6,14 @@ import math
 import os
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from dpinfer.accounting import Adjacency, event_from_dict
 from dpinfer.errors import ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.network_trace import NetworkRelease
+from dpinfer.release.newton_logistic import LogisticNewtonRelease
+from dpinfer.release.newton_trace import NewtonRelease
 from dpinfer.release.parts import part_from_dict
 from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.statistic import StatisticRelease
@@ -23,6 +25,8 @@ FORMAT_NAME = "dpinfer-release"
 SITE_FORMAT_NAME = "dpinfer-site-release"
 NETWORK_FORMAT_NAME = "dpinfer-network-release"
 STATISTIC_FORMAT_NAME = "dpinfer-statistic-release"
+NEWTON_FORMAT_NAME = "dpinfer-newton-release"
+LOGISTIC_NEWTON_FORMAT_NAME = "dpinfer-logistic-newton-release"
 FORMAT_VERSION = 2
 # Version 1 had neither parts nor marks of leakage.
 _READABLE = (1, 2)
@@ -72,6 +76,46 @@ _NETWORK_SCALARS = (
 )
 _STATISTIC_ARRAYS = ("noisy_statistics", "laplace_scale")
 _STATISTIC_SCALARS = ("method", "n_records", "delta", "accountant", "secure")
+_NEWTON_ARRAYS = (
+    "counts",
+    "edges",
+    "transforms",
+    "moments",
+    "moment_stddev",
+    "moment_bounds",
+    "positions",
+    "scores",
+    "score_stddev",
+    "clips",
+    "scale_scores",
+    "scale_stddev",
+    "scale_units",
+)
+_NEWTON_SCALARS = (
+    "counts_stddev",
+    "scale_centre",
+    "n_measured",
+    "response_scale",
+    "n_records",
+    "delta",
+    "accountant",
+    "secure",
+)
+_LOGISTIC_NEWTON_ARRAYS = (
+    "transforms",
+    "moments",
+    "moment_stddev",
+    "moment_bounds",
+    "localise_positions",
+    "localise_scores",
+    "localise_stddev",
+    "slope",
+    "slope_position",
+    "positions",
+    "scores",
+    "score_stddev",
+)
+_LOGISTIC_NEWTON_SCALARS = ("slope_stddev", "n_records", "delta", "accountant", "secure")
 # Characters; a run's event has about a hundred, and accounting takes time for each.
 _LONGEST_EVENTS = 20_000
 _UNCOUNTED_SHARES = (
@@ -82,6 +126,8 @@ _KINDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
     SITE_FORMAT_NAME: (SiteRelease, _SITE_ARRAYS, _SITE_SCALARS),
     NETWORK_FORMAT_NAME: (NetworkRelease, _NETWORK_ARRAYS, _NETWORK_SCALARS),
     STATISTIC_FORMAT_NAME: (StatisticRelease, _STATISTIC_ARRAYS, _STATISTIC_SCALARS),
+    NEWTON_FORMAT_NAME: (NewtonRelease, _NEWTON_ARRAYS, _NEWTON_SCALARS),
+    LOGISTIC_NEWTON_FORMAT_NAME: (LogisticNewtonRelease, _LOGISTIC_NEWTON_ARRAYS, _LOGISTIC_NEWTON_SCALARS),
 }
 
 
@@ -131,7 +177,9 @@ def _flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
-AnyRelease = Release | SiteRelease | NetworkRelease | StatisticRelease
+AnyRelease: TypeAlias = (
+    Release | SiteRelease | NetworkRelease | StatisticRelease | NewtonRelease | LogisticNewtonRelease
+)
 
 
 def save_release(release: AnyRelease, path: str | os.PathLike[str]) -> None:
@@ -141,7 +189,7 @@ def save_release(release: AnyRelease, path: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    release : Release, SiteRelease, NetworkRelease or StatisticRelease
+    release : any release
     path : path-like
         Written atomically: a failure leaves no partial file.
 
@@ -195,7 +243,7 @@ def load_release(path: str | os.PathLike[str]) -> AnyRelease:
 
     Returns
     -------
-    Release, SiteRelease, NetworkRelease or StatisticRelease
+    any release
 
     Raises
     ------

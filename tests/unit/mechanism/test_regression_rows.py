@@ -67,7 +67,7 @@ class Pass:
         add(total, **where) if kind == "second_moments" else add(total, self.residuals, **where)
         return total
 
-    def expected(self, kind, scale_weight=0.0, scale_unit=1.0):
+    def expected(self, kind, scale_weight=0.0, scale_unit=1.0, scale_centre=0.0):
         """Return each record's contribution in float64."""
         z = self.rows @ self.transform.T
         weight = np.minimum(1.0, self.bound**2 / np.maximum((z**2).sum(axis=1), 1e-300))
@@ -81,7 +81,7 @@ class Pass:
             slope = np.interp(self.rows @ self.loc, nodes, self.table["slope"])
         if kind == "scores":
             score = (weight * psi)[:, None] * z
-            share = scale_weight * np.minimum(np.abs(residual) / scale_unit, 1.0)
+            share = scale_weight * (np.minimum(np.abs(residual) / scale_unit, 1.0) - scale_centre)
             return np.column_stack([score, share]) if scale_weight else score
         factor = {"second_moments": weight, "curvature": weight * slope, "score_products": (weight * psi) ** 2}[kind]
         return svec(factor[:, None, None] * z[:, :, None] * z[:, None, :])
@@ -115,9 +115,10 @@ def test_tables_centre_scores_and_replace_slopes(link):
         np.testing.assert_allclose(found.integers * found.lattice_step, one.expected(kind).sum(axis=0), atol=1e-6)
 
 
-def test_scale_coordinate():
+@pytest.mark.parametrize("centre", [0.0, 0.47, 1.0])
+def test_scale_coordinate(centre):
     one = Pass(*make_records(60, 5))
-    options = {"scale_weight": 0.7, "scale_unit": 1.3}
+    options = {"scale_weight": 0.7, "scale_unit": 1.3, "scale_centre": centre}
     found = one.native("scores", **options)
     np.testing.assert_allclose(found.integers * found.lattice_step, one.expected("scores", **options).sum(0), atol=1e-6)
 

@@ -1,0 +1,48 @@
+"""Whether the posterior's weights are larger than their prior expects."""
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+__all__ = ["prior_conflict", "words_of_conflict"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_LEVEL = 0.01
+
+
+def prior_conflict(location: FloatArray, covariance: FloatArray, prior_variance: FloatArray) -> float:
+    """Return the p-value of the weights' size under their prior.
+
+    The statistic is the posterior mean of |weights|**2 / prior variance, which is chi-squared with d degrees of freedom
+    where the data leave nothing open, and nearer to its mean d where they leave much open: under the prior the p-value
+    is below a level at most about that often.
+
+    Parameters
+    ----------
+    location : (S, d) array
+        Mean of the weights given each draw of the rest.
+    covariance : (S, d, d) array
+    prior_variance : (S,) array
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    Box (1980): the prior predictive law of a statistic checks the prior.
+    """
+    squares = np.sum(np.square(location), axis=1) + np.trace(covariance, axis1=1, axis2=2)
+    statistic = float(np.mean(squares / prior_variance))
+    return float(special.chdtrc(location.shape[1], statistic))
+
+
+def words_of_conflict(pvalue: float) -> str:
+    """Return a line for the summary, empty where there is nothing to say."""
+    if pvalue >= _LEVEL:
+        return ""
+    return (
+        f"warning: the weights are larger than their prior expects (p = {pvalue:.2g}): intervals lean on a prior that "
+        "the data contradict; use a larger prior_scale"
+    )

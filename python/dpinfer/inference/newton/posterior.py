@@ -1,0 +1,235 @@
+"""From the release of a private Newton run to a posterior of weights and noise variance."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpinfer.inference.newton.conflict import prior_conflict, words_of_conflict
+from dpinfer.inference.newton.convergence import SettledDraws, draw_until_settled
+from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
+from dpinfer.inference.newton.sampler import Draws, PosteriorSampler
+from dpinfer.inference.newton.target import MomentRelease
+from dpinfer.inference.newton.trace_model import ModelScalePrior, NoiseScalePrior, TraceModel, WeakScalePrior
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.models import LinearRegression, Model
+from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
+from dpinfer.release import LogisticNewtonRelease, NewtonRelease
+
+__all__ = [
+    "newton_distribution",
+    "newton_posterior",
+    "newton_sampler",
+    "posterior_of_draws",
+    "weights_in_declared_units",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+_LOG_SCALE_SHIFT, _LOG_SCALE_STDDEV = -1.0, 2.0
+_CHAINS, _WARM_UP, _LEAPS = 16, 120, 12
+_TAIL = 0.05
+
+
+@dataclass(frozen=True)
+class _Prior:
+    """The prior of the noise variance, and what the summary says of it."""
+
+    density: NoiseScalePrior
+    words: str
+
+
+def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Posterior:
+    """Infer weights and noise variance from the release of a private Newton run.
+
+    **Privacy.** Post-processing of a NewtonRelease: it costs nothing.
+
+    Parameters
+    ----------
+    release : NewtonRelease
+    request : PosteriorRequest
+        `prior` is that of the noise variance: "weak" (default), log-normal around the spread of the responses that the
+        run has found, over four powers of ten of the standard deviation (95%); "model", the model's inverse gamma.
+        `n_samples` and `n_warmup` are kept and dropped steps of each of sixteen chains (by default 40 at a time until
+        the Monte Carlo error of the 5% and 95% quantiles is below 5% of the posterior standard deviation, 320 at most;
+        and 120).
+
+    Returns
+    -------
+    Posterior
+        With ``diagnostics["mcse"]``, the larger Monte Carlo error of the two quantiles in posterior standard
+        deviations, and ``diagnostics["ess"]``, both (n,).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting does not fit.
+    NumericalError
+        If the chains did not converge and the request has no fallback.
+
+    Notes
+    -----
+    docs/derivations/private-newton.md.  Given the second moments M the scores are linear in the weights, which are
+    integrated out; M and the noise variance are sampled.
+    """
+    request.check(release)
+    model = model_of(release, request.model)
+    if not isinstance(model, LinearRegression):
+        raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
+    name = "weak" if request.prior == "auto" else request.prior_name
+    chosen = _noise_prior(release, model, name)
+    sampler, trace = newton_sampler([release], [model.prior_scale], chosen.density, n_chains=_CHAINS, seed=request.seed)
+    settled = draw_until_settled(
+        sampler, lambda found: newton_distribution(release, found, trace), request, warm_up=_WARM_UP
+    )
+    theta = settled.distribution
+    variance = softplus(theta.location[:, -1]) * model.prior_scale**2
+    pvalue = conflict_of_weights(theta, release.n_coef, variance)
+    verdict = f"Prior of the noise variance: {chosen.words}.\n{settled.words}"
+    return posterior_of_draws(release, model, settled, prior=name, verdict=verdict, pvalue=pvalue)
+
+
+def conflict_of_weights(theta: DrawnTheta, n_coef: int, prior_variance: FloatArray) -> float:
+    """Return the p-value of :func:`prior_conflict` for the first `n_coef` coordinates."""
+    inverse = np.linalg.inv(np.asarray(theta.q_factor)[:, :n_coef, :n_coef])
+    return prior_conflict(theta.location[:, :n_coef], np.swapaxes(inverse, 1, 2) @ inverse, prior_variance)
+
+
+def posterior_of_draws(
+    release: NewtonRelease | LogisticNewtonRelease,
+    model: Model,
+    settled: SettledDraws,
+    *,
+    prior: str,
+    verdict: str,
+    pvalue: float,
+) -> Posterior:
+    """Return the posterior of settled draws of the weights and whatever follows them.
+
+    Parameters
+    ----------
+    release : NewtonRelease or LogisticNewtonRelease
+    model : Model
+    settled : SettledDraws
+    prior, verdict : str
+    pvalue : float
+        Of the weights' size under their prior.
+    """
+    d = release.n_coef
+    parts = settled.distribution.parts
+    unknown = np.full(d, np.nan)
+    return Posterior(
+        names=release.names,
+        method="exact",
+        hessian="full",
+        prior=prior,
+        burn_in=0,
+        optimum_names=release.names[:d],
+        optimum_mean=settled.distribution.marginals.mean[:d].copy(),
+        optimum_stddev=np.sqrt(parts.privacy + parts.approximation)[:d],
+        hessian_mean=unknown,
+        hessian_stddev=unknown.copy(),
+        distribution=settled.distribution,
+        model=model,
+        guarantee=release.guarantee,
+        diagnostics={
+            "n_steps_used": release.scores.shape[0],
+            "mcse": settled.error.quantile,
+            "ess": settled.error.ess,
+            "prior_pvalue": pvalue,
+            "verdict": "\n".join(filter(None, (verdict, words_of_conflict(pvalue)))),
+        },
+    )
+
+
+def _noise_prior(release: NewtonRelease, model: LinearRegression, name: str) -> _Prior:
+    tail = special.ndtri(1.0 - _TAIL)
+    if name == "weak":
+        loc = math.log(release.response_spread) + _LOG_SCALE_SHIFT
+        low, high = (math.exp(2.0 * (loc + sign * tail * _LOG_SCALE_STDDEV)) for sign in (-1.0, 1.0))
+        words = f"weak, 90% of it between {low:.3g} and {high:.3g} (squared units of the response)"
+        return _Prior(WeakScalePrior(np.full(_CHAINS, loc), _LOG_SCALE_STDDEV), words)
+    low, high = model.variance_prior_quantile([_TAIL, 1.0 - _TAIL])
+    words = f"the model's inverse gamma, 90% of it between {low:.3g} and {high:.3g}"
+    return _Prior(ModelScalePrior(model.variance_shape, model.variance_rate), words)
+
+
+def newton_sampler(
+    releases: Sequence[NewtonRelease],
+    prior_scales: Sequence[float],
+    density: NoiseScalePrior | None = None,
+    *,
+    n_chains: int,
+    seed: int,
+) -> tuple[PosteriorSampler, TraceModel]:
+    """Return the chains of releases of one shape, side by side: chain c of release i is number i n_chains + c.
+
+    Parameters
+    ----------
+    releases : sequence of NewtonRelease
+        Whose arrays have the same shapes.
+    prior_scales : sequence of float
+        The model's `prior_scale` for each.
+    density : NoiseScalePrior, optional
+        The weak prior by default.
+    n_chains, seed : int
+    """
+    repeated = [release for release in releases for _ in range(n_chains)]
+    scales = [scale for scale in prior_scales for _ in range(n_chains)]
+    if density is None:
+        loc = np.log([release.response_spread for release in repeated]) + _LOG_SCALE_SHIFT
+        density = WeakScalePrior(loc, _LOG_SCALE_STDDEV)
+    trace = TraceModel.from_releases(repeated, scales, density)
+    start = np.log([release.scale_units[-1] for release in repeated])
+    sampler = PosteriorSampler(
+        MomentRelease.from_releases(repeated), trace, log_scale=start - 0.5, n_leaps=_LEAPS, seed=seed
+    )
+    return sampler, trace
+
+
+def newton_distribution(
+    release: NewtonRelease, found: Sequence[Draws], trace: TraceModel, columns: slice = slice(None)
+) -> tuple[DrawnTheta, MonteCarloError]:
+    """Return the distribution of (weights, rho) and its Monte Carlo error from the chains in `columns`.
+
+    A draw is a normal distribution: of the weights given second moments and noise variance, and of rho = softplus^-1 of
+    the noise variance, with what the sample's own spread leaves open.
+    """
+    mean, precision, from_data = weights_in_declared_units(release.transforms[-1], found, columns)
+    locations, spreads = [], []
+    for draws in found:
+        # The residuals' spread around a fit of d weights is smaller than sigma by a factor sqrt(1 - d / N).
+        shift = -0.5 * np.log1p(-min(release.n_coef / release.n_records, 0.5))
+        variance = np.exp(2.0 * (draws.log_scale[:, columns] + shift))
+        jitter = np.stack([trace.sampling_stddev_of_log_scale(row)[columns] for row in draws.log_scale])
+        locations.append(softplus_inverse(variance))
+        spreads.append(2.0 * variance * jitter / sigmoid(locations[-1]))
+    rho, spread = np.concatenate(locations), np.concatenate(spreads)
+    covariance = np.linalg.inv(precision)
+    location = np.concatenate((mean, rho[..., None]), axis=2)
+    variance = np.concatenate((np.diagonal(covariance, axis1=2, axis2=3), np.square(spread)[..., None]), axis=2)
+    n = location.shape[2]
+    factor = np.zeros((rho.size, n, n))
+    factor[:, :-1, :-1] = np.linalg.cholesky(precision).reshape(rho.size, n - 1, n - 1)
+    factor[:, -1, -1] = 1.0 / spread.ravel()
+    inside = variance.mean(axis=(0, 1))
+    data_share = np.append(from_data, inside[-1])
+    data_share = np.minimum(data_share, inside)
+    parts = VarianceParts(data_share, inside - data_share, location.reshape(-1, n).var(axis=0))
+    return DrawnTheta(location.reshape(-1, n), None, factor, parts), monte_carlo_error(location, variance)
+
+
+def weights_in_declared_units(
+    whitening: FloatArray, found: Sequence[Draws], columns: slice
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return mean (S, C, d) and precision (S, C, d, d) of the weights of every draw, and the data's variance (d,)."""
+    unwhitening = np.linalg.inv(whitening)
+    mean = np.concatenate([draws.mean[:, columns] @ whitening for draws in found])
+    precision = np.concatenate([unwhitening @ draws.precision[:, columns] @ unwhitening.T for draws in found])
+    data = np.concatenate([unwhitening @ draws.data_precision[:, columns] @ unwhitening.T for draws in found])
+    return mean, precision, np.diagonal(np.linalg.inv(data), axis1=2, axis2=3).mean(axis=(0, 1))

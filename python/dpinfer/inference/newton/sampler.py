@@ -1,0 +1,221 @@
+"""Markov chains over second moments, weights and noise variance, many side by side.
+
+A step is (i) Hamiltonian Monte Carlo on the second moments with the weights integrated out at slopes that stay fixed,
+(ii) an exact draw of the weights, (iii) a second acceptance of both with the slopes that they imply (delayed
+acceptance, Christen and Fox 2005), (iv) Metropolis steps on log sigma, (v) an exact draw of the concentration.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.inference.newton.matrices import inverses
+from dpinfer.inference.newton.matrix_prior import MatrixState
+from dpinfer.inference.newton.target import (
+    MomentRelease,
+    MomentsTarget,
+    data_precision,
+    draw_optimum,
+    weights_given,
+)
+from dpinfer.inference.newton.trace_model import Linearised, Trace, TraceModel
+
+__all__ = ["Draws", "PosteriorSampler"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_TARGET_ACCEPTANCE = 0.8
+_SCALE_ACCEPTANCE = 0.4
+_SCALE_MOVES = 8
+_FLATTENED = 3
+_FIRST_LOGIT = 2.0
+_LARGEST, _LARGEST_LOGIT = 1e5, 60.0
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Kept states of the chains.
+
+    Parameters
+    ----------
+    mean : (S, B, d) array
+        Of the whitened weights given the rest of a draw.
+    precision : (S, B, d, d) array
+    data_precision : (S, B, d, d) array
+        What it would be without privacy noise.
+    log_scale : (S, B) array
+        log sigma.
+    smallest : (S, B) array
+        Smallest eigenvalue of M.
+    acceptance, second_acceptance, scale_acceptance : (B,) arrays
+    """
+
+    mean: FloatArray
+    precision: FloatArray
+    data_precision: FloatArray
+    log_scale: FloatArray
+    smallest: FloatArray
+    acceptance: FloatArray
+    second_acceptance: FloatArray
+    scale_acceptance: FloatArray
+
+
+class _Chains:
+    """The states of all chains and one step of them."""
+
+    def __init__(self, released: MomentRelease, trace: Trace, log_scale: FloatArray, seed: int) -> None:
+        size, d = log_scale.size, trace.n_coef
+        self.rng = np.random.default_rng(seed)
+        self.trace, self.target = trace, MomentsTarget(released, trace)
+        flattened = min(_FLATTENED, d - 1)
+        self.state = MatrixState(
+            released.start,
+            self.rng.standard_normal((size, flattened, d)),
+            np.full((size, flattened), _FIRST_LOGIT),
+        )
+        self.concentration = np.full(size, 2.0 * d)
+        self.flatness = np.full(size, _FIRST_LOGIT)
+        self.log_scale = log_scale
+        self.optimum = np.asarray(trace.positions[:, -1])
+        self.excess = trace.excess(self.state.moments, self.optimum)
+        self.step = np.clip(0.3 * released.stddev, 1e-5, 0.1)
+        self.ratio = np.clip(0.3 / released.stddev, 1.0, 30.0)
+        self.scale_step = np.full(size, 0.05)
+
+    def move(self, n_leaps: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Make one step; return the acceptance probabilities of its three parts, (B,) each."""
+        linear = self.trace.linearised(self.log_scale, self.excess)
+        proposal, accepted = self._hamiltonian(linear, n_leaps)
+        moments = proposal.moments
+        optimum = draw_optimum(moments, linear, self.trace.prior_covariance, self.rng)
+        second = np.ones(accepted.size)
+        if isinstance(self.trace, TraceModel):
+            ratio = self._surplus(self.trace, moments, optimum)
+            ratio = ratio - self._surplus(self.trace, self.state.moments, self.optimum)
+            second = np.exp(np.minimum(0.0, np.where(np.isfinite(ratio), ratio, -np.inf)))
+        taken = self.rng.uniform(size=second.size) < second
+        self.state = self.state.where(taken, proposal)
+        self.optimum = np.where(taken[:, None], optimum, self.optimum)
+        scale = self._move_scale(self.trace) if isinstance(self.trace, TraceModel) else np.ones(second.size)
+        self.concentration = self.target.prior.draw_concentration(self.state, self.rng)
+        self.flatness = self.target.prior.draw_flatness(self.state, self.rng)
+        return accepted, second, scale
+
+    def _surplus(self, trace: TraceModel, moments: FloatArray, optimum: FloatArray) -> FloatArray:
+        """Return the log of the density over that with fixed slopes, (B,)."""
+        own = trace.excess(moments, optimum)
+        value = trace.log_scores(moments, optimum, self.log_scale, own, self.excess)
+        value = value - trace.log_scores(moments, optimum, self.log_scale, self.excess, self.excess)
+        return np.asarray(value + trace.log_scales(self.log_scale, own))
+
+    def _hamiltonian(self, linear: Linearised, n_leaps: int) -> tuple[MatrixState, FloatArray]:
+        rng, state = self.rng, self.state
+        value, gradient = self.target.value_and_gradient(state, self.concentration, self.flatness, linear)
+        momentum = MatrixState(*(rng.standard_normal(part.shape) for part in _parts(state)))
+        kinetic = 0.5 * momentum.squares()
+        step = self.step * rng.uniform(0.7, 1.1, size=self.step.size)
+        point, first = state, value
+        momentum = momentum.plus(gradient, 0.5 * step, self.ratio)
+        lost = np.zeros(step.size, dtype=bool)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            for leap in range(n_leaps):
+                moved = point.plus(momentum, step, self.ratio)
+                lost |= ~(moved.squares() < _LARGEST) | (np.abs(moved.logit).max(axis=1, initial=0.0) > _LARGEST_LOGIT)
+                # A chain that has run away waits where it was, and is refused at the end.
+                point = moved.where(lost, state)
+                value, gradient = self.target.value_and_gradient(point, self.concentration, self.flatness, linear)
+                momentum = momentum.plus(gradient, step if leap < n_leaps - 1 else 0.5 * step, self.ratio)
+            change = value - first - 0.5 * momentum.squares() + kinetic
+        change = np.where(np.isfinite(change) & ~lost, change, -np.inf)
+        accepted = np.exp(np.minimum(0.0, change))
+        return state.where(rng.uniform(size=accepted.size) < accepted, point), accepted
+
+    def _move_scale(self, trace: TraceModel) -> FloatArray:
+        moments = self.state.moments
+        excess = trace.excess(moments, self.optimum)
+        current = self._log_scale_density(trace, self.log_scale, moments, excess)
+        rate = np.zeros(current.size)
+        for _ in range(_SCALE_MOVES):
+            proposed = self.log_scale + self.scale_step * self.rng.standard_normal(current.size)
+            value = self._log_scale_density(trace, proposed, moments, excess)
+            change = np.where(np.isfinite(value), value - current, -np.inf)
+            taken = np.log(self.rng.uniform(size=current.size)) < change
+            self.log_scale = np.where(taken, proposed, self.log_scale)
+            current = np.where(taken, value, current)
+            rate += np.exp(np.minimum(0.0, change)) / _SCALE_MOVES
+        return rate
+
+    def _log_scale_density(
+        self, trace: TraceModel, log_scale: FloatArray, moments: FloatArray, excess: FloatArray
+    ) -> FloatArray:
+        value = trace.log_scale_prior.log_density(log_scale) + trace.log_scales(log_scale, excess)
+        value = value + trace.log_scores(moments, self.optimum, log_scale, excess, self.excess)
+        spread = np.sqrt(np.exp(2.0 * log_scale) + self.excess[:, -1])
+        covariance = trace.prior_variance(log_scale)[:, None, None] * trace.prior_covariance
+        covariance = covariance + trace.sampling(spread)[:, None, None] * inverses(moments)
+        squares = np.sum(self.optimum * np.linalg.solve(covariance, self.optimum[..., None])[..., 0], axis=1)
+        return np.asarray(value - 0.5 * np.linalg.slogdet(covariance)[1] - 0.5 * squares)
+
+    def adapt(self, rates: tuple[FloatArray, FloatArray, FloatArray], gain: float) -> None:
+        """Adapt the steps and the slopes that stay fixed; only before draws are kept."""
+        self.step = self.step * np.exp(gain * (rates[0] - _TARGET_ACCEPTANCE))
+        self.scale_step = self.scale_step * np.exp(gain * (rates[2] - _SCALE_ACCEPTANCE))
+        own = self.trace.excess(self.state.moments, self.optimum)
+        tiny = 1e-12 * np.exp(2.0 * self.log_scale)[:, None]
+        mixed = (1.0 - gain) * np.log(self.excess + tiny) + gain * np.log(own + tiny)
+        self.excess = np.exp(mixed)
+
+
+def _parts(state: MatrixState) -> tuple[FloatArray, FloatArray, FloatArray]:
+    return state.factor, state.direction, state.logit
+
+
+class PosteriorSampler:
+    """The chains of a batch: a warm-up, then as many draws as are asked for, at any number of times.
+
+    Parameters
+    ----------
+    released, trace
+        Of B chains.
+    log_scale : (B,) array
+        Where log sigma starts.
+    n_leaps : int
+        Leapfrog steps of a step.
+    seed : int
+    """
+
+    def __init__(
+        self, released: MomentRelease, trace: Trace, *, log_scale: FloatArray, n_leaps: int, seed: int
+    ) -> None:
+        self._chains = _Chains(released, trace, log_scale, seed)
+        self._trace, self._n_leaps = trace, n_leaps
+
+    @property
+    def known_excess(self) -> FloatArray:
+        """The squared errors of the predictor, (B, T), at which slopes are fixed and model errors taken."""
+        return self._chains.excess
+
+    def warm_up(self, n_steps: int) -> None:
+        """Adapt, and forget the start."""
+        for step in range(n_steps):
+            found = self._chains.move(self._n_leaps if step > 30 else max(1, self._n_leaps // 2))
+            self._chains.adapt(found, 0.25 if 2 * step < n_steps else 0.08)
+
+    def draw(self, n_steps: int) -> Draws:
+        """Make steps and keep each."""
+        chains, trace = self._chains, self._trace
+        size, d = chains.log_scale.size, trace.n_coef
+        mean, precision = np.empty((n_steps, size, d)), np.empty((n_steps, size, d, d))
+        data = np.empty((n_steps, size, d, d))
+        scales, smallest = np.empty((n_steps, size)), np.empty((n_steps, size))
+        rates = np.zeros((3, size))
+        for row in range(n_steps):
+            rates += np.stack(chains.move(self._n_leaps)) / n_steps
+            moments = chains.state.moments
+            linear = trace.linearised(chains.log_scale, trace.excess(moments, chains.optimum))
+            mean[row], precision[row] = weights_given(moments, linear, trace.prior_covariance)
+            data[row] = data_precision(moments, linear, trace.prior_covariance)
+            scales[row] = chains.log_scale
+            smallest[row] = np.linalg.eigvalsh(moments)[:, 0]
+        return Draws(mean, precision, data, scales, smallest, *rates)

@@ -1,0 +1,323 @@
+"""What the released sums of a private Newton run say about the second moments, the weights and the noise variance.
+
+All arrays have a leading axis: chains, or chains of several releases, side by side.  With M the weighted second moments
+in the last whitened coordinates, u* the zero of the exact score and sigma the noise's standard deviation,
+
+    g_t = a_t M (u* - u_t) + noise,   a_t = P(|r_t| < c_t),   r_t ~ N(0, sigma**2 + (u_t - u*)' M (u_t - u*)),
+
+u* ~ N(u, kappa**2 M^-1) with the sandwich's kappa**2 = E[psi**2] / (N a**2), and u ~ N(0, (prior scale sigma)**2 W W').
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance
+from dpinfer.release import LogisticNewtonRelease, NewtonRelease
+
+__all__ = [
+    "FixedSlopeTrace",
+    "Linearised",
+    "ModelScalePrior",
+    "NoiseScalePrior",
+    "Trace",
+    "TraceModel",
+    "WeakScalePrior",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+# The score's slope is that of normal residuals with second moments M.  Relative error granted to it: a constant, and
+# a share of how much of the residual's variance is error of the predictor.
+_SLOPE_ERROR = 0.05
+_SLOPE_ERROR_OF_EXCESS = 0.15
+_SCALE_ERROR_OF_EXCESS = 0.05
+_SAMPLING_SHARE = 0.15  # of the score's sampling variance that steps do not share
+
+
+class NoiseScalePrior(Protocol):
+    """A prior of eta, the log of the noise's standard deviation, for each chain."""
+
+    def log_density(self, log_scale: FloatArray) -> FloatArray:
+        """Return the log density, (B,), up to a constant."""
+
+
+@dataclass(frozen=True)
+class WeakScalePrior:
+    """eta ~ N(loc, stddev**2), one loc (B,) for each chain."""
+
+    loc: FloatArray
+    stddev: float
+
+    def log_density(self, log_scale: FloatArray) -> FloatArray:
+        """Return the log density, (B,), up to a constant."""
+        return np.asarray(-0.5 * np.square((log_scale - self.loc) / self.stddev))
+
+
+@dataclass(frozen=True)
+class ModelScalePrior:
+    """exp(2 eta) ~ InvGamma(shape, rate), the model's own prior."""
+
+    shape: float
+    rate: float
+
+    def log_density(self, log_scale: FloatArray) -> FloatArray:
+        """Return the log density, (B,), up to a constant."""
+        return np.asarray(-2.0 * self.shape * log_scale - self.rate * np.exp(-2.0 * log_scale))
+
+
+@dataclass(frozen=True)
+class Linearised:
+    """The trace at given slopes: y_t = g_t / a_t measures M (u* - u_t) with precision p_t.
+
+    Parameters
+    ----------
+    precision : (B, T) array
+    deviation : (B, T, d) array
+        y_t less its mean.
+    moved : (B, T, d) array
+        u_t less its mean.
+    total : (B,) array
+        Sum of the precisions.
+    mean_score, mean_position : (B, d) arrays
+    sampling : (B,) array
+        kappa**2.
+    prior_variance : (B,) array
+    """
+
+    precision: FloatArray
+    deviation: FloatArray
+    moved: FloatArray
+    total: FloatArray
+    mean_score: FloatArray
+    mean_position: FloatArray
+    sampling: FloatArray
+    prior_variance: FloatArray
+
+
+class Trace(Protocol):
+    """What the sampler asks of the scores of a batch of B runs."""
+
+    @property
+    def positions(self) -> FloatArray:
+        """Where the scores were taken, (B, T, d)."""
+
+    @property
+    def prior_covariance(self) -> FloatArray:
+        """Prior covariance of the weights in units of the prior's variance, (B, d, d)."""
+
+    @property
+    def n_coef(self) -> int:
+        """Number of weights d."""
+
+    def excess(self, moments: FloatArray, optimum: FloatArray) -> FloatArray:
+        """Return (u_t - u*)' M (u_t - u*), (B, T)."""
+
+    def linearised(self, log_scale: FloatArray, excess: FloatArray) -> Linearised:
+        """Return the trace at given slopes."""
+
+
+@dataclass(frozen=True)
+class TraceModel:
+    """Released arrays of a batch of runs of the same shape, and the likelihoods they give.
+
+    Parameters
+    ----------
+    positions, scores : (B, T, d) arrays
+    score_stddev, clips, scale_scores, scale_stddev, scale_units : (B, T) arrays
+    scale_centre : (B,) array
+    prior_covariance : (B, d, d) array
+        Of u in units of the prior's variance.
+    prior_scale : (B,) array
+        Prior standard deviation of a weight in units of sigma.
+    n_records : (B,) array
+    log_scale_prior : NoiseScalePrior
+    """
+
+    positions: FloatArray
+    scores: FloatArray
+    score_stddev: FloatArray
+    clips: FloatArray
+    scale_scores: FloatArray
+    scale_stddev: FloatArray
+    scale_units: FloatArray
+    scale_centre: FloatArray
+    prior_covariance: FloatArray
+    prior_scale: FloatArray
+    n_records: FloatArray
+    log_scale_prior: NoiseScalePrior
+
+    @classmethod
+    def from_releases(
+        cls, releases: Sequence[NewtonRelease], prior_scales: Sequence[float], log_scale_prior: NoiseScalePrior
+    ) -> "TraceModel":
+        """Stack releases whose arrays have the same shapes."""
+
+        def stacked(name: str) -> FloatArray:
+            return np.stack([getattr(release, name) for release in releases])
+
+        whitening = np.stack([release.transforms[-1] for release in releases])
+        return cls(
+            positions=stacked("positions"),
+            scores=stacked("scores"),
+            score_stddev=stacked("score_stddev"),
+            clips=stacked("clips"),
+            scale_scores=stacked("scale_scores"),
+            scale_stddev=stacked("scale_stddev"),
+            scale_units=stacked("scale_units"),
+            scale_centre=np.array([release.scale_centre for release in releases]),
+            prior_covariance=np.linalg.inv(whitening @ np.swapaxes(whitening, -1, -2)),
+            prior_scale=np.asarray(prior_scales, dtype=np.float64),
+            n_records=np.array([float(release.n_records) for release in releases]),
+            log_scale_prior=log_scale_prior,
+        )
+
+    @property
+    def n_coef(self) -> int:
+        """Number of weights d."""
+        return int(self.positions.shape[2])
+
+    def excess(self, moments: FloatArray, optimum: FloatArray) -> FloatArray:
+        """Return (u_t - u*)' M (u_t - u*), (B, T)."""
+        away = self.positions - optimum[:, None, :]
+        return np.asarray(np.sum((away @ moments) * away, axis=2))
+
+    def _shared_error(self, excess: FloatArray, log_scale: FloatArray) -> FloatArray:
+        """Return the variance of g_t / a_t per coordinate beyond the privacy noise, (B, T).
+
+        `excess` over d bounds |M (u_t - u*)|**2 / d where M is near the identity, as it is after the whitening.
+        """
+        variance = np.exp(2.0 * log_scale)[:, None]
+        share = excess / (variance + excess)
+        relative = _SLOPE_ERROR**2 + np.square(_SLOPE_ERROR_OF_EXCESS * share)
+        own = np.full(self.clips.shape[1], _SAMPLING_SHARE)
+        own[-1] = 0.0
+        return np.asarray(relative * excess / self.n_coef + own * variance / self.n_records[:, None])
+
+    def sampling(self, spread: FloatArray) -> FloatArray:
+        """Return kappa**2 = E[psi**2] / (N a**2) at the last score, (B,)."""
+        bound = self.clips[:, -1] / spread
+        variance = np.square(spread) * huber_variance(bound) / np.square(huber_slope(bound))
+        return np.asarray(variance / self.n_records)
+
+    def prior_variance(self, log_scale: FloatArray) -> FloatArray:
+        """Return the prior variance of a weight, (B,)."""
+        return np.asarray(np.square(self.prior_scale) * np.exp(2.0 * log_scale))
+
+    def linearised(self, log_scale: FloatArray, excess: FloatArray) -> Linearised:
+        """Return the trace with the slopes that `log_scale` (B,) and `excess` (B, T) give."""
+        spread = np.sqrt(np.exp(2.0 * log_scale)[:, None] + excess)
+        slope = huber_slope(self.clips / spread)
+        noise = np.square(self.score_stddev / slope) + self._shared_error(excess, log_scale)
+        precision = 1.0 / noise
+        total = precision.sum(axis=1)
+        measured = self.scores / slope[..., None]
+        mean_score = np.sum(precision[..., None] * measured, axis=1) / total[:, None]
+        mean_position = np.sum(precision[..., None] * self.positions, axis=1) / total[:, None]
+        return Linearised(
+            precision=precision,
+            deviation=measured - mean_score[:, None],
+            moved=self.positions - mean_position[:, None],
+            total=total,
+            mean_score=mean_score,
+            mean_position=mean_position,
+            sampling=self.sampling(spread[:, -1]),
+            prior_variance=self.prior_variance(log_scale),
+        )
+
+    def log_scores(
+        self, moments: FloatArray, optimum: FloatArray, log_scale: FloatArray, excess: FloatArray, known: FloatArray
+    ) -> FloatArray:
+        """Return log p(scores | M, u*, sigma) with slopes at `excess` and errors at `known`, (B,)."""
+        spread = np.sqrt(np.exp(2.0 * log_scale)[:, None] + excess)
+        slope = huber_slope(self.clips / spread)
+        noise = np.square(self.score_stddev) + np.square(slope) * self._shared_error(known, log_scale)
+        expected = slope[..., None] * ((optimum[:, None, :] - self.positions) @ moments)
+        squares = np.sum(np.square(self.scores - expected), axis=2)
+        return np.asarray(-0.5 * np.sum(self.n_coef * np.log(noise) + squares / noise, axis=1))
+
+    def log_scales(self, log_scale: FloatArray, excess: FloatArray) -> FloatArray:
+        """Return log p(scale scores | sigma, excess), (B,)."""
+        spread = np.sqrt(np.exp(2.0 * log_scale)[:, None] + excess)
+        error = _SCALE_ERROR_OF_EXCESS * excess / np.square(spread)
+        noise = np.square(self.scale_stddev) + np.square(error)
+        missed = self.scale_scores - (chi_mean(self.scale_units / spread) - self.scale_centre[:, None])
+        return np.asarray(-0.5 * np.sum(np.log(noise) + np.square(missed) / noise, axis=1))
+
+    def sampling_stddev_of_log_scale(self, log_scale: FloatArray) -> FloatArray:
+        """Return the sampling error of log sigma as the last scale score measures it, (B,)."""
+        bound = self.scale_units[:, -1] / np.exp(log_scale)
+        variance = np.maximum(chi_second_moment(bound) - np.square(chi_mean(bound)), 0.0)
+        return np.asarray(np.sqrt(variance / self.n_records) / chi_slope(bound))
+
+
+@dataclass(frozen=True)
+class FixedSlopeTrace:
+    """Scores of a batch of logistic regressions near their zeros: g_t = J (u* - u_t) + noise.
+
+    u* ~ N(u, J^-1 / N): the score's variance is at most J, as the weights are at most 1.  The noise takes in a relative
+    error of the slope, which is released at one point and used at others.
+
+    Parameters
+    ----------
+    positions, scores : (B, T, d) arrays
+    score_stddev : (B, T) array
+    prior_covariance : (B, d, d) array
+        Of u in units of the prior's variance.
+    prior_scale, n_records : (B,) arrays
+    """
+
+    positions: FloatArray
+    scores: FloatArray
+    score_stddev: FloatArray
+    prior_covariance: FloatArray
+    prior_scale: FloatArray
+    n_records: FloatArray
+
+    @classmethod
+    def from_releases(
+        cls, releases: Sequence[LogisticNewtonRelease], prior_scales: Sequence[float]
+    ) -> "FixedSlopeTrace":
+        """Stack releases whose arrays have the same shapes."""
+        whitening = np.stack([release.transforms[-1] for release in releases])
+        return cls(
+            positions=np.stack([release.positions for release in releases]),
+            scores=np.stack([release.scores for release in releases]),
+            score_stddev=np.stack([release.score_stddev for release in releases]),
+            prior_covariance=np.linalg.inv(whitening @ np.swapaxes(whitening, -1, -2)),
+            prior_scale=np.asarray(prior_scales, dtype=np.float64),
+            n_records=np.array([float(release.n_records) for release in releases]),
+        )
+
+    @property
+    def n_coef(self) -> int:
+        """Number of weights d."""
+        return int(self.positions.shape[2])
+
+    def excess(self, moments: FloatArray, optimum: FloatArray) -> FloatArray:
+        """Return (u_t - u*)' J (u_t - u*), (B, T)."""
+        away = self.positions - optimum[:, None, :]
+        return np.asarray(np.sum((away @ moments) * away, axis=2))
+
+    def linearised(self, log_scale: FloatArray, excess: FloatArray) -> Linearised:
+        """Return the trace; `log_scale` is not used, and `excess` sets the error of the slope alone."""
+        del log_scale
+        # |J away|**2 <= (largest slope) away'J away, and p (1 - p) is at most 1/4.
+        noise = np.square(self.score_stddev) + 0.25 * _SLOPE_ERROR**2 * excess / self.n_coef
+        precision = 1.0 / noise
+        total = precision.sum(axis=1)
+        mean_score = np.sum(precision[..., None] * self.scores, axis=1) / total[:, None]
+        mean_position = np.sum(precision[..., None] * self.positions, axis=1) / total[:, None]
+        return Linearised(
+            precision=precision,
+            deviation=self.scores - mean_score[:, None],
+            moved=self.positions - mean_position[:, None],
+            total=total,
+            mean_score=mean_score,
+            mean_position=mean_position,
+            sampling=1.0 / self.n_records,
+            prior_variance=np.square(self.prior_scale),
+        )

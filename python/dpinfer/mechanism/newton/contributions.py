@@ -1,0 +1,226 @@
+"""What one record adds to each sum of a private Newton run: public numbers, and the compiled rows that use them.
+
+**Privacy.** Each query says how long its vector is and what norm it has at most; the sum that it adds to holds every
+record to that norm, on the integers, whatever the query computes (docs/derivations/private-sum.md).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.mechanism import _native
+
+__all__ = [
+    "LogScaleCounts",
+    "LogisticCurvatures",
+    "LogisticScores",
+    "Query",
+    "RobustScores",
+    "Rows",
+    "SecondMoments",
+    "smat",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The records of one run.
+
+    **Privacy.** Holds the records.
+
+    Parameters
+    ----------
+    native : RegressionRows
+    response : (N,) array
+    """
+
+    native: _native.RegressionRows
+    response: FloatArray
+
+    @classmethod
+    def of(
+        cls, features: FloatArray | npt.NDArray[np.float32], response: FloatArray, *, intercept: bool, n_threads: int
+    ) -> "Rows":
+        """Return the rows of checked records."""
+        native = _native.RegressionRows(features=features, response=response, intercept=intercept, n_threads=n_threads)
+        return cls(native, response)
+
+
+class Query(Protocol):
+    """A sum over the records."""
+
+    @property
+    def length(self) -> int:
+        """How many numbers a record adds."""
+
+    @property
+    def max_norm(self) -> float:
+        """The largest norm of an ordinary record's vector, and of every record's integers."""
+
+    def add(self, total: _native.PartialSum, rows: Rows) -> None:
+        """Add all records to `total`."""
+
+
+def smat(vector: FloatArray, d: int) -> FloatArray:
+    """Return the symmetric matrix of a vector of its upper triangle, off-diagonal entries times sqrt(2)."""
+    rows, columns = np.triu_indices(d)
+    matrix = np.zeros((d, d))
+    values = np.where(rows == columns, vector, vector / math.sqrt(2.0))
+    matrix[rows, columns] = values
+    matrix[columns, rows] = values
+    return matrix
+
+
+@dataclass(frozen=True, eq=False)
+class LogScaleCounts:
+    """The indicator of the interval between `edges` in which abs(y) lies; norm 1."""
+
+    edges: FloatArray
+
+    @property
+    def length(self) -> int:
+        """One more than edges."""
+        return self.edges.size + 1
+
+    @property
+    def max_norm(self) -> float:
+        """One."""
+        return 1.0
+
+    def add(self, total: _native.PartialSum, rows: Rows) -> None:
+        """Add all records to `total`."""
+        for start in range(0, rows.response.size, _BLOCK):
+            size = np.abs(rows.response[start : start + _BLOCK])
+            place = np.searchsorted(self.edges, size, side="right")
+            total.add_contributions((place[:, None] == np.arange(self.length)).astype(np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMoments:
+    """svec(w z z') of z = transform x with w = min(1, bound**2 / |z|**2); norm at most bound**2."""
+
+    transform: FloatArray
+    bound: float
+
+    @property
+    def length(self) -> int:
+        """Entries of a triangle."""
+        d = int(self.transform.shape[0])
+        return d * (d + 1) // 2
+
+    @property
+    def max_norm(self) -> float:
+        """Of w z z' in the Frobenius norm."""
+        return self.bound**2
+
+    def add(self, total: _native.PartialSum, rows: Rows) -> None:
+        """Add all records to `total`."""
+        rows.native.add_second_moments(total, transform=np.ascontiguousarray(self.transform), bound=self.bound)
+
+
+@dataclass(frozen=True, eq=False)
+class RobustScores:
+    """(w psi_clip(r) z, scale_weight * (min(|r| / unit, 1) - centre)) for r = y - coefficients'x.
+
+    A centre near the mean makes the last sum small, so that a wrong number of records hardly matters to what is read
+    off it.
+    """
+
+    transform: FloatArray
+    bound: float
+    coefficients: FloatArray
+    clip: float
+    unit: float
+    centre: float
+    scale_weight: float
+
+    @property
+    def length(self) -> int:
+        """One more than weights."""
+        return int(self.transform.shape[0]) + 1
+
+    @property
+    def max_norm(self) -> float:
+        """Of both parts together."""
+        return math.hypot(self.clip * self.bound, self.scale_weight * max(self.centre, 1.0 - self.centre))
+
+    def add(self, total: _native.PartialSum, rows: Rows) -> None:
+        """Add all records to `total`."""
+        rows.native.add_scores(
+            total,
+            _residuals("gaussian", self.coefficients, self.clip),
+            transform=np.ascontiguousarray(self.transform),
+            bound=self.bound,
+            scale_weight=self.scale_weight,
+            scale_unit=self.unit,
+            scale_centre=self.centre,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticScores:
+    """w (y - p) z, p = sigmoid(coefficients'x), for y in {0, 1}; norm at most bound."""
+
+    transform: FloatArray
+    bound: float
+    coefficients: FloatArray
+
+    @property
+    def length(self) -> int:
+        """As many as weights."""
+        return int(self.transform.shape[0])
+
+    @property
+    def max_norm(self) -> float:
+        """As residuals are at most 1."""
+        return self.bound
+
+    def add(self, total: _native.PartialSum, rows: Rows) -> None:
+        """Add all records to `total`."""
+        residuals = _residuals("logistic", self.coefficients, math.inf)
+        rows.native.add_scores(total, residuals, transform=np.ascontiguousarray(self.transform), bound=self.bound)
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticCurvatures:
+    """svec(w p (1 - p) z z'), minus the derivative of LogisticScores; norm at most bound**2 / 4."""
+
+    transform: FloatArray
+    bound: float
+    coefficients: FloatArray
+
+    @property
+    def length(self) -> int:
+        """Entries of a triangle."""
+        d = int(self.transform.shape[0])
+        return d * (d + 1) // 2
+
+    @property
+    def max_norm(self) -> float:
+        """As p (1 - p) is at most 1/4."""
+        return 0.25 * self.bound**2
+
+    def add(self, total: _native.PartialSum, rows: Rows) -> None:
+        """Add all records to `total`."""
+        residuals = _residuals("logistic", self.coefficients, math.inf)
+        rows.native.add_curvature(total, residuals, transform=np.ascontiguousarray(self.transform), bound=self.bound)
+
+
+def _residuals(link: str, coefficients: FloatArray, bound: float) -> _native.Residuals:
+    none = np.empty(0)
+    return _native.Residuals(
+        link=link,
+        loc=np.ascontiguousarray(coefficients),
+        bound=bound,
+        centre=none,
+        slope=none,
+        first_node=0.0,
+        spacing=1.0,
+    )

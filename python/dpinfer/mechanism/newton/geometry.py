@@ -1,0 +1,71 @@
+"""The geometry of a private Newton run: second moments in coordinates that each pass whitens better."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.mechanism.newton.contributions import SecondMoments, smat
+from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.plan import NewtonPlan
+from dpinfer.models import GeneralizedLinearModel
+from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
+
+__all__ = ["declared_units", "declared_whitening", "learn_geometry"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_DECLARED_FLOOR = 1e-3  # of the eigenvalues of the declared correlations
+_BOUND = 1.3  # B**2 in units of the expected trace of the whitened second moments
+
+
+def declared_units(model: GeneralizedLinearModel) -> tuple[FloatArray, float]:
+    """Return the diagonal map after which every declared second moment is 1, (d, d), and their sum."""
+    return np.diag(1.0 / np.sqrt(model.second_moments)), float(model.n_coef)
+
+
+def declared_whitening(model: GeneralizedLinearModel) -> tuple[FloatArray, float]:
+    """Return the map that whitens the declared second moments plus a small floor, (d, d), and their trace after it."""
+    scale = 1.0 / np.sqrt(model.second_moments)
+    values, vectors = np.linalg.eigh(model.design_moments * scale[:, None] * scale)
+    values = np.maximum(values, 0.0)
+    transform = (vectors / np.sqrt(values + _DECLARED_FLOOR)).T * scale
+    return transform, float(np.sum(values / (values + _DECLARED_FLOOR)))
+
+
+def learn_geometry(
+    plan: NewtonPlan, passes: Passes, n_records: int, *, transform: FloatArray, trace: float
+) -> tuple[dict[str, FloatArray], ShrunkenMoments]:
+    """Make the plan's geometry passes; return their arrays and the shrunken last matrix.
+
+    Parameters
+    ----------
+    plan : NewtonPlan
+    passes : Passes
+    n_records : int
+    transform : (d, d) array
+        Coordinates of the first pass: :func:`declared_units` or :func:`declared_whitening`.
+    trace : float
+        What the trace of the second moments is expected to be there.
+    """
+    d = transform.shape[0]
+    transforms, matrices, stddevs, bounds = [], [], [], []
+    rounds = plan.indices("geometry")
+    for index in rounds:
+        bound = math.sqrt(_BOUND * trace)
+        released = passes.noisy_sum("geometry", SecondMoments(transform, bound))
+        noisy, stddev = smat(released.values, d) / n_records, released.stddev / n_records
+        transforms.append(transform)
+        matrices.append(noisy)
+        stddevs.append(stddev)
+        bounds.append(bound)
+        shrunken = shrink_moments(noisy, stddev, trace)
+        if index != rounds[-1]:
+            transform, trace = shrunken.whitening @ transform, shrunken.whitened_trace
+    arrays = {
+        "transforms": np.array(transforms),
+        "moments": np.array(matrices),
+        "moment_stddev": np.array(stddevs),
+        "moment_bounds": np.array(bounds),
+    }
+    return arrays, shrunken

@@ -1,0 +1,94 @@
+"""The private Newton method for linear regression with unknown noise variance: public arithmetic between passes."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.mechanism.newton.contributions import LogScaleCounts, RobustScores
+from dpinfer.mechanism.newton.geometry import declared_units, learn_geometry
+from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.plan import NewtonPlan
+from dpinfer.mechanism.newton.tracker import SCALE_UNIT, ScoreStep, Tracker, best_clip
+from dpinfer.models import LinearRegression
+from dpinfer.models.huber import chi_mean
+from dpinfer.release.newton_trace import spread_of_counts
+
+__all__ = ["LinearNewton"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_OCTAVES = 6
+_SCALE_WEIGHT = 0.12  # squared norm of the scale score over that of the location score
+
+
+@dataclass
+class LinearNewton:
+    """One run: what it has released so far, and where it stands.
+
+    Parameters
+    ----------
+    model : LinearRegression
+    plan : NewtonPlan
+    n_records : int
+    response_scale : float
+    """
+
+    model: LinearRegression
+    plan: NewtonPlan
+    n_records: int
+    response_scale: float
+
+    def run(self, passes: Passes) -> dict[str, FloatArray | float | int]:
+        """Make the plan's passes and return the arrays of the release."""
+        counts = self._count_scales(passes)
+        spread = spread_of_counts(np.asarray(counts["counts"]), np.asarray(counts["edges"]))
+        units, trace = declared_units(self.model)
+        geometry, moments = learn_geometry(self.plan, passes, self.n_records, transform=units, trace=trace)
+        transform, bound = geometry["transforms"][-1], float(geometry["moment_bounds"][-1])
+        tracker = Tracker(
+            moments=moments.matrix,
+            error=moments.error,
+            prior_precision=transform @ transform.T / self.model.prior_scale**2,
+            response_scale=spread,
+            n_records=self.n_records,
+        )
+        for phase in ("localise", "measure"):
+            for index in self.plan.indices(phase):
+                tracker.add(self._score(passes, index, transform, bound, tracker))
+        return {**counts, **geometry, **_trace(tracker.steps), "n_measured": len(self.plan.indices("measure"))}
+
+    def _count_scales(self, passes: Passes) -> dict[str, FloatArray | float]:
+        edges: FloatArray = np.ldexp(self.response_scale, np.arange(-_OCTAVES, _OCTAVES + 1))
+        counts = passes.noisy_sum("scale", LogScaleCounts(edges))
+        return {
+            "counts": counts.values / self.n_records,
+            "counts_stddev": counts.stddev / self.n_records,
+            "edges": edges,
+        }
+
+    def _score(self, passes: Passes, index: int, transform: FloatArray, bound: float, tracker: Tracker) -> ScoreStep:
+        multiplier = self.plan.noise_multipliers[index]
+        clip = best_clip(multiplier, self.n_records, bound) * tracker.spread
+        unit = SCALE_UNIT * tracker.spread
+        centre = float(chi_mean(SCALE_UNIT))
+        weight = clip * bound * math.sqrt(_SCALE_WEIGHT) / max(centre, 1.0 - centre)
+        coefficients = transform.T @ tracker.position
+        query = RobustScores(transform, bound, coefficients, clip=clip, unit=unit, centre=centre, scale_weight=weight)
+        released = passes.noisy_sum(self.plan.phases[index], query)
+        values, stddev = released.values / self.n_records, released.stddev / self.n_records
+        return ScoreStep(tracker.position, values[:-1], stddev, clip, float(values[-1]) / weight, stddev / weight, unit)
+
+
+def _trace(steps: list[ScoreStep]) -> dict[str, FloatArray | float]:
+    return {
+        "positions": np.stack([step.position for step in steps]),
+        "scores": np.stack([step.score for step in steps]),
+        "score_stddev": np.array([step.stddev for step in steps]),
+        "clips": np.array([step.clip for step in steps]),
+        "scale_scores": np.array([step.scale for step in steps]),
+        "scale_stddev": np.array([step.scale_stddev for step in steps]),
+        "scale_units": np.array([step.unit for step in steps]),
+        "scale_centre": float(chi_mean(SCALE_UNIT)),
+    }

@@ -1,0 +1,110 @@
+"""Noisy sums over all records: integers of bounded norm, one exact sum, one rounded Gaussian.
+
+**Privacy.** The only place where a private Newton run reads records.  Proof: docs/derivations/private-newton.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._progress import ProgressCallback
+from dpinfer.errors import CheckpointError
+from dpinfer.mechanism import _native
+from dpinfer.mechanism.newton.contributions import Query, Rows
+from dpinfer.mechanism.newton.plan import NewtonPlan
+from dpinfer.mechanism.private_run import PrivateRun
+
+__all__ = ["NoisySum", "Passes"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NoisySum:
+    """A released sum.
+
+    Parameters
+    ----------
+    values : (length,) array
+    stddev : float
+        Standard deviation of the noise in each value.
+    """
+
+    values: FloatArray
+    stddev: float
+
+
+class Passes:
+    """The passes of one run, in order: each is drawn once, and a resumed run takes what it had already drawn.
+
+    Everything between two passes is a function of what was released before.  So the state of a run is the list of its
+    released sums, and a resumed run makes the same public arithmetic again up to where it stopped.
+
+    Parameters
+    ----------
+    private : PrivateRun
+    plan : NewtonPlan
+    features : (N, p) array of float64 or float32
+    response : (N,) array
+    intercept : bool
+        Whether a column of ones follows the features.
+    n_threads : int
+        0 for all.
+    report : callable
+    """
+
+    def __init__(
+        self,
+        private: PrivateRun,
+        plan: NewtonPlan,
+        features: FloatArray | npt.NDArray[np.float32],
+        response: FloatArray,
+        *,
+        intercept: bool,
+        n_threads: int,
+        report: ProgressCallback,
+    ) -> None:
+        self._private, self._plan, self._report = private, plan, report
+        self._rows = Rows.of(features, response, intercept=intercept, n_threads=n_threads)
+        self._key = private.key
+        self._next = 0
+        self._done, saved = private.begin([features, response])
+        self._released: dict[str, FloatArray] = {}
+        self._restore(saved)
+
+    def _restore(self, saved: Mapping[str, FloatArray]) -> None:
+        if self._done > self._plan.n_passes or set(saved) != {f"pass_{index}" for index in range(self._done)}:
+            raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
+        self._released = dict(saved)
+
+    def noisy_sum(self, phase: str, query: Query) -> NoisySum:
+        """Release a sum over all records.
+
+        **Privacy.** Reads the records.  Adding, removing or blanking one moves the sum by at most ``query.max_norm`` in
+        the L2 norm, replacing one by at most twice that, in exact integer arithmetic, whatever the query computes.
+
+        Parameters
+        ----------
+        phase : str
+            The plan's name of this pass.
+        query : Query
+        """
+        index = self._next
+        if index >= self._plan.n_passes or self._plan.phases[index] != phase:
+            raise RuntimeError(f"pass {index} is not one of the plan's {phase!r} passes")
+        self._next += 1
+        multiplier = self._plan.noise_multipliers[index]
+        name = f"pass_{index}"
+        if index >= self._done:
+            self._private.refuse_fork()
+            total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
+            query.add(total, self._rows)
+            self._released[name] = total.noisy_sum(self._key, index, multiplier)
+            last = self._next == self._plan.n_passes
+            self._private.save(self._next, lambda: dict(self._released), last=last)
+        elif self._released[name].shape != (query.length,):
+            raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
+        self._report(self._next, self._plan.n_passes)
+        return NoisySum(self._released[name].copy(), multiplier * query.max_norm)

@@ -1,0 +1,263 @@
+"""The plan of a private Newton run: a sequence of full-batch sums with unequal shares of one budget."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, as_adjacency
+from dpinfer.accounting.accountant import certify
+from dpinfer.accounting.bound import PrivacyBound
+from dpinfer.accounting.calibration import calibrate
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, LogisticRegression
+
+__all__ = ["PHASES", "NewtonPlan", "plan_newton"]
+
+PHASES = ("scale", "geometry", "localise", "slope", "measure")
+
+# The histogram's noise in a share of the records, where its own share of the budget is not cut off.
+_SCALE_NOISE, _SCALE_LEAST, _SCALE_MOST = 0.05, 0.01, 0.06
+# Shares of the geometry's passes and what all of localise is multiplied with, by s d / N: the noise multiplier of the
+# whole run times parameters per record, the public order of magnitude of a whitened second moment's relative noise.
+_GEOMETRY = ((0.015, (0.04, 0.07, 0.12), 1.0), (0.004, (0.03, 0.04, 0.06), 1.0), (0.0, (0.02, 0.03, 0.04), 0.7))
+# Logistic regression: the slope of the score is released where the steps end.
+_LOGISTIC = {
+    "geometry": (0.04, 0.06),
+    "localise": (0.02, 0.02, 0.025, 0.03, 0.03, 0.035, 0.04),
+    "slope": (0.2,),
+    "measure": (0.1, 0.16, 0.24),
+}
+_LOCALISE = (0.02, 0.02, 0.025, 0.03, 0.03, 0.035, 0.04, 0.05)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewtonPlan:
+    """The passes of a private Newton run, and the guarantee that was certified for them.
+
+    **Privacy.** Holds no records.  Pass k is a sum over all records, released with Gaussian noise of standard deviation
+    ``noise_multiplier / sqrt(shares[k])`` times the bound on one record's contribution.  Gaussian mechanisms compose
+    exactly (Dong, Roth and Su 2022, Corollary 3.3): with shares that sum to 1 the run costs what one Gaussian sum with
+    ``noise_multiplier`` costs.  Build plans with :func:`plan_newton`, which certifies ``epsilon``; the constructor
+    checks types and intervals only, and :meth:`certify` does the accounting again.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Of the whole run, as if it were one sum; positive.
+    phases : tuple of str
+        What each pass is for, in order: "scale", "geometry", "localise", "slope", "measure".
+    shares : tuple of float
+        Share of each pass in the squared signal-to-noise ratio, positive; they sum to at most 1.
+    epsilon, delta : float
+        Certified guarantee.
+    adjacency : Adjacency
+    target_epsilon : float or None
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is not of its type or outside its interval, or if ``epsilon`` exceeds ``target_epsilon``.
+    """
+
+    noise_multiplier: float
+    phases: tuple[str, ...]
+    shares: tuple[float, ...]
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    target_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "noise_multiplier", check_interval("noise_multiplier", self.noise_multiplier, 0.0, 1e6))
+        put(self, "phases", tuple(check_choice("phases", phase, PHASES) for phase in self.phases))
+        put(self, "shares", tuple(check_interval("shares", share, 1e-4, 1.0, low_open=False) for share in self.shares))
+        if len(self.shares) != len(self.phases) or "measure" not in self.phases:
+            raise ValueError("shares must have one number for each of phases, which must hold 'measure'")
+        if math.fsum(self.shares) > 1.0 + 1e-12:
+            raise ValueError(f"shares must sum to at most 1, got {math.fsum(self.shares):g}")
+        put(self, "delta", check_interval("delta", self.delta, 0.0, 1.0))
+        put(self, "adjacency", as_adjacency(self.adjacency))
+        epsilon = math.inf if self.epsilon == math.inf else check_interval("epsilon", self.epsilon, 0.0, low_open=False)
+        put(self, "epsilon", epsilon)
+        if self.target_epsilon is not None:
+            target = check_interval("target_epsilon", self.target_epsilon, 0.0)
+            if epsilon > target:
+                raise ValueError(f"epsilon must be at most target_epsilon={target:g}, got {epsilon:g}")
+            put(self, "target_epsilon", target)
+
+    @property
+    def n_passes(self) -> int:
+        """Number of passes over the records."""
+        return len(self.shares)
+
+    @property
+    def noise_multipliers(self) -> tuple[float, ...]:
+        """Noise multiplier of each pass."""
+        return tuple(self.noise_multiplier / math.sqrt(share) for share in self.shares)
+
+    @property
+    def event(self) -> Event:
+        """The privacy event of the whole run."""
+        return Composed(tuple(GaussianEvent(value) for value in self.noise_multipliers))
+
+    def indices(self, phase: str) -> tuple[int, ...]:
+        """Return the numbers of the passes of a phase."""
+        return tuple(index for index, name in enumerate(self.phases) if name == phase)
+
+    def certify(self) -> PrivacyBound:
+        """Account the plan's event again.
+
+        **Privacy.** Reads no records.
+        """
+        return certify(self.event, delta=self.delta, adjacency=self.adjacency, accountant="pld")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data for :meth:`from_dict`.
+
+        **Privacy.** Holds no records.
+        """
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        epsilon = self.epsilon if math.isfinite(self.epsilon) else None
+        return data | {
+            "adjacency": self.adjacency.value,
+            "phases": list(self.phases),
+            "shares": list(self.shares),
+            "epsilon": epsilon,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "NewtonPlan":
+        """Rebuild a plan from what :meth:`to_dict` returned; refuse missing and unknown fields.
+
+        **Privacy.** Reads no records.  The stored epsilon is taken as it is; :meth:`certify` checks it.
+
+        Raises
+        ------
+        ValueError
+            If a field is missing, unknown, of a wrong type or outside its interval.
+        """
+        wanted = {field.name for field in fields(cls)}
+        if not isinstance(data, Mapping) or set(data) != wanted:
+            raise ValueError(f"a plan must be a mapping with exactly the fields {sorted(wanted)}")
+        try:
+            epsilon = math.inf if data["epsilon"] is None else data["epsilon"]
+            return cls(**{**data, "epsilon": epsilon})
+        except TypeError as error:
+            raise ValueError(f"the plan is malformed: {error}") from error
+
+    @classmethod
+    def from_noise_multiplier(
+        cls,
+        noise_multiplier: float,
+        passes: Mapping[str, tuple[float, ...]],
+        delta: float,
+        *,
+        adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    ) -> "NewtonPlan":
+        """Certify the epsilon of given noise and shares.
+
+        **Privacy.** Reads no records.
+
+        Parameters
+        ----------
+        noise_multiplier : float
+        passes : mapping from phase to its shares
+        delta : float
+        adjacency : Adjacency or str
+        """
+        phases, shares = _flat(passes)
+        event = Composed(tuple(GaussianEvent(noise_multiplier / math.sqrt(share)) for share in shares))
+        bound = certify(event, delta=delta, adjacency=adjacency, accountant="pld")
+        return cls(
+            noise_multiplier=noise_multiplier,
+            phases=phases,
+            shares=shares,
+            epsilon=bound.epsilon,
+            delta=delta,
+            adjacency=bound.adjacency,
+        )
+
+
+def _flat(passes: Mapping[str, tuple[float, ...]]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    phases = tuple(phase for phase, shares in passes.items() for _ in shares)
+    return phases, tuple(share for shares in passes.values() for share in shares)
+
+
+def default_passes(
+    model: GeneralizedLinearModel, noise_multiplier: float, n_records: int
+) -> dict[str, tuple[float, ...]]:
+    """Return the default shares of each phase, from public numbers alone."""
+    if isinstance(model, LogisticRegression):
+        return dict(_LOGISTIC)
+    ratio = noise_multiplier * model.n_coef / n_records
+    geometry, factor = next((shares, factor) for least, shares, factor in _GEOMETRY if ratio >= least)
+    localise = tuple(factor * share for share in _LOCALISE)
+    scale = min(max((noise_multiplier / (_SCALE_NOISE * n_records)) ** 2, _SCALE_LEAST), _SCALE_MOST)
+    measure = 1.0 - scale - math.fsum(geometry) - math.fsum(localise)
+    return {"scale": (scale,), "geometry": geometry, "localise": localise, "measure": (measure,)}
+
+
+def plan_newton(
+    model: GeneralizedLinearModel,
+    *,
+    target_epsilon: float,
+    target_delta: float,
+    n_records: int,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+) -> NewtonPlan:
+    """Find the least noise with which a private Newton run meets a privacy target, and share it out.
+
+    **Privacy.** Reads no records.  The guarantee is that of :class:`NewtonPlan`, with ``epsilon`` at most
+    ``target_epsilon``.
+
+    Parameters
+    ----------
+    model : LinearRegression or LogisticRegression
+    target_epsilon : float
+        In (0, inf).
+    target_delta : float
+        In (0, 1).
+    n_records : int
+        The *public* number of records, from which the shares follow.
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+
+    Returns
+    -------
+    NewtonPlan
+
+    Raises
+    ------
+    BudgetExceededError
+        If no noise multiplier up to 1e6 meets the target.
+    TypeError, ValueError
+        If an argument is wrong.
+
+    Examples
+    --------
+    >>> import dpinfer as dpi
+    >>> model = dpi.models.LinearRegression(10, fit_intercept=True)
+    >>> plan = plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=5000)
+    >>> plan.n_passes, round(plan.noise_multiplier, 2), plan.epsilon <= 1.0
+    (13, 3.73, True)
+    """
+    if not isinstance(model, (LinearRegression, LogisticRegression)):
+        raise TypeError(f"model must be a LinearRegression or a LogisticRegression, got {type(model).__name__}")
+    count = check_integer("n_records", n_records, 1)
+    noise_multiplier, _ = calibrate(GaussianEvent, target_epsilon, target_delta, as_adjacency(adjacency), "pld")
+    # Shares that sum to 1 in floating point may cost a rounding error more than one sum: certified with some to spare.
+    passes = default_passes(model, noise_multiplier, count)
+    bound = NewtonPlan.from_noise_multiplier(
+        noise_multiplier * (1.0 + 1e-9), passes, target_delta, adjacency=as_adjacency(adjacency)
+    )
+    phases, shares = _flat(passes)
+    return NewtonPlan(
+        noise_multiplier=bound.noise_multiplier,
+        phases=phases,
+        shares=shares,
+        epsilon=bound.epsilon,
+        delta=bound.delta,
+        adjacency=bound.adjacency,
+        target_epsilon=target_epsilon,
+    )

@@ -1,0 +1,195 @@
+"""The private Newton method: records in, a NewtonRelease out."""
+
+from typing import Any
+
+import numpy.typing as npt
+
+from dpinfer._float_environment import standard_arithmetic
+from dpinfer._progress import ProgressCallback
+from dpinfer._validate import check_integer, check_interval
+from dpinfer._version import __version__
+from dpinfer.accounting import Adjacency, LedgerAccount
+from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
+from dpinfer.mechanism.newton.linear import LinearNewton
+from dpinfer.mechanism.newton.logistic import LogisticNewton
+from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.plan import NewtonPlan
+from dpinfer.mechanism.private_run import CheckpointArgument, private_run
+from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.records import check_records
+from dpinfer.mechanism.run import RunControl
+from dpinfer.models import LinearRegression, LogisticRegression
+from dpinfer.release.newton_logistic import LogisticNewtonRelease
+from dpinfer.release.newton_trace import NewtonRelease
+
+__all__ = ["run_newton"]
+
+_LOGISTIC_PHASES = ("geometry", "localise", "slope", "measure")
+
+
+@standard_arithmetic()
+def run_newton(
+    model: LinearRegression | LogisticRegression,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    plan: NewtonPlan,
+    n_records: int,
+    response_scale: float | None = None,
+    n_threads: int | None = None,
+    progress: bool | ProgressCallback = False,
+    random_source: RandomSource | None = None,
+    ledger: LedgerAccount | None = None,
+    checkpoint: CheckpointArgument = None,
+) -> NewtonRelease | LogisticNewtonRelease:
+    """Run the private Newton method for a linear or logistic regression, and release its noisy sums.
+
+    A few passes over all records: for a linear regression the scale of the responses; second moments in coordinates
+    that each pass whitens better; Newton steps on a bounded score toward the weights; for a logistic regression the
+    score's slope where they end; and last, more precise scores there.
+
+    **Privacy.** Reads the records.  Adjacency: that of `plan`.  Every pass is a sum of contributions whose norm is
+    bounded on an integer lattice, with exactly rounded Gaussian noise (docs/derivations/private-newton.md); the release
+    is (epsilon, delta)-differentially private with the plan's numbers.  Bad records are refused before the first pass,
+    in which case nothing is drawn; once it has started, the mechanism never raises because of a record, and a record
+    whose contribution is not finite contributes zero.
+
+    Parameters
+    ----------
+    model : LinearRegression or LogisticRegression
+        `prior_scale` and the declared second moments of the features enter; a prior of the noise variance does not.
+    X : (N, n_features) array of float64 or float32
+        Not copied when C-contiguous.
+    y : (N,) array
+    plan : NewtonPlan
+        From :func:`plan_newton`.
+    n_records : int
+        A *public* number of records; ``len(X)`` would be private under add/remove adjacency.
+    response_scale : float, optional
+        For, and only for, a linear regression: a public order of magnitude of the responses, in their units, within a
+        factor of 10 of their root mean square.
+    n_threads : int, optional
+        All cores by default.  The release does not depend on it.
+    progress : bool or callable
+        True draws a bar on a terminal; a callable gets (done, total).
+    random_source : RandomSource, optional
+        The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
+        that are marked NOT PRIVATE.
+    ledger : LedgerAccount, optional
+        The data set's account in a :class:`dpinfer.PrivacyLedger`, charged before the records are looked at.
+    checkpoint : path-like or RunCheckpoint, optional
+        Save what was released after each pass, and go on from it: the same call after a crash gives the release that
+        one call would have given, bit for bit, for one charge.  The file is SECRET (it holds the key of the noise).
+
+    Returns
+    -------
+    NewtonRelease or LogisticNewtonRelease
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
+    RecordError
+        If the records cannot be used.
+    BudgetExceededError
+        If the data set's budget would be exceeded; nothing was spent.
+    InsecureReleaseError
+        If `ledger` is given together with an insecure `random_source`.
+    LedgerError
+        If the ledger cannot be read or written; nothing was spent.
+    CheckpointError
+        If `checkpoint` names a file that is not a checkpoint of this run, or is damaged.
+
+    Notes
+    -----
+    Bounded scores: Huber (1964) with Mallows weights (Hampel et al. 1986, section 6.3), unbiased at the true weights
+    for symmetric errors whatever the features.  Recursive private preconditioning: Kamath, Li, Singhal and Ullman
+    (2019).  Noisy Newton steps: Avella-Medina, Bradshaw and Loh (2023).
+
+    Examples
+    --------
+    >>> import numpy as np, dpinfer as dpi
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(2000, 2)); y = X @ [1.0, -0.5] + 0.3 * rng.normal(size=2000)
+    >>> model = dpi.models.LinearRegression(2)
+    >>> plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=2000)
+    >>> release = dpi.run_newton(model, X, y, plan=plan, n_records=2000, response_scale=1.0)
+    >>> release.n_passes, release.epsilon <= 1.0
+    (13, True)
+    """
+    if not isinstance(model, (LinearRegression, LogisticRegression)):
+        raise TypeError(f"model must be a LinearRegression or a LogisticRegression, got {type(model).__name__}")
+    if not isinstance(plan, NewtonPlan):
+        raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")
+    linear = isinstance(model, LinearRegression)
+    _check_phases(plan, ("scale", "geometry", "localise", "measure") if linear else _LOGISTIC_PHASES)
+    n_records = check_integer("n_records", n_records, 1)
+    caution_of_delta(plan.delta, n_records, stacklevel=4)
+    if linear:
+        response_scale = check_interval("response_scale", response_scale, 1e-100, 1e100)
+    elif response_scale is not None:
+        raise TypeError(f"response_scale must be None for {type(model).__name__}, got {type(response_scale).__name__}")
+    control = RunControl.checked(
+        random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
+    )
+
+    def description() -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "model": model.to_dict(),
+            "plan": plan.to_dict(),
+            "n_records": n_records,
+            "response_scale": response_scale,
+        }
+
+    with private_run(
+        plan,
+        mechanism="newton",
+        source=control.source,
+        ledger=control.ledger,
+        checkpoint=control.checkpoint,
+        description=description,
+    ) as private:
+        # From here on the records are read; nothing is drawn before the passes begin.
+        design, response = check_records(model, X, y, plan.adjacency)
+        if plan.adjacency is Adjacency.REPLACE_ONE:
+            caution_of_count(plan.adjacency, n_records, len(design), stacklevel=4)
+        passes = Passes(
+            private,
+            plan,
+            design,
+            response,
+            intercept=model.fit_intercept,
+            n_threads=control.n_threads,
+            report=control.report,
+        )
+        arrays: dict[str, Any]
+        if isinstance(model, LinearRegression):
+            scale = check_interval("response_scale", response_scale, 0.0)
+            arrays = {**LinearNewton(model, plan, n_records, scale).run(passes), "response_scale": scale}
+        else:
+            arrays = LogisticNewton(model, plan, n_records).run(passes)
+    return (NewtonRelease if linear else LogisticNewtonRelease)(
+        **arrays,
+        names=model.names,
+        n_records=n_records,
+        event=plan.event,
+        adjacency=plan.adjacency,
+        delta=plan.delta,
+        secure=control.source.secure,
+        model_spec=model.to_dict(),
+        settings={
+            "mechanism": "newton",
+            "version": __version__,
+            "plan": plan.to_dict(),
+            **({"ledger": private.ledger_settings} if private.ledger_settings else {}),
+        },
+    )
+
+
+def _check_phases(plan: NewtonPlan, phases: tuple[str, ...]) -> None:
+    """Refuse a plan whose passes are not of these phases in this order, the scale and the slope being one pass."""
+    once = tuple(dict.fromkeys(plan.phases))
+    grouped = tuple(phase for phase in once for _ in plan.indices(phase)) == plan.phases
+    if once != phases or not grouped or any(len(plan.indices(phase)) > 1 for phase in ("scale", "slope")):
+        raise ValueError(f"plan must have the phases {', '.join(phases)} in this order, got {', '.join(once)}")

@@ -1,0 +1,135 @@
+"""Where a private Newton run of a linear regression stands: a filter over its released scores."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.models.huber import chi_mean, huber_slope, huber_variance
+
+__all__ = ["SCALE_UNIT", "ScoreStep", "Tracker", "best_clip"]
+
+FloatArray = npt.NDArray[np.float64]
+
+SCALE_UNIT = 1.6  # the scale score is min(|r| / (SCALE_UNIT * expected spread), 1) less its expectation
+_CLIPS = np.linspace(0.1, 3.0, 59)
+_GRID = 240
+_LARGEST_SPREAD, _LEAST_SPREAD = 1.3, 1.0 / 60.0
+_LOG_SCALE_SHIFT, _LOG_SCALE_STDDEV = -1.0, 2.0
+_SCALE_MODEL_ERROR = 0.02
+
+
+def best_clip(noise: float, n_records: int, bound: float) -> float:
+    """Return the clip, in units of the residual's spread, that minimises the predicted variance of one Newton step.
+
+    Parameters
+    ----------
+    noise : float
+        Noise multiplier of the pass.
+    n_records : int
+    bound : float
+        Bound B on the weighted features.
+    """
+    variance = huber_variance(_CLIPS) / n_records + np.square(noise * _CLIPS * bound / n_records)
+    return float(_CLIPS[int(np.argmin(variance / np.square(huber_slope(_CLIPS))))])
+
+
+@dataclass(frozen=True)
+class ScoreStep:
+    """One released score, per record: position u_t, score g_t, its noise, clip; scale score, its noise, its unit."""
+
+    position: FloatArray
+    score: FloatArray
+    stddev: float
+    clip: float
+    scale: float
+    scale_stddev: float
+    unit: float
+
+
+@dataclass
+class Tracker:
+    """Posterior mean and precision of the whitened weights, and the noise variance, after each released score.
+
+    Every past step is taken at its present linearisation: the slope of Huber's score follows the present guess of
+    the residual's spread at that step.
+
+    Parameters
+    ----------
+    moments : (d, d) array
+        Shrunken second moments of the whitened features.
+    error : float
+        Standard deviation of their entries' error.
+    prior_precision : (d, d) array
+        Of the whitened weights, in units of one over the noise variance.
+    response_scale : float
+        Spread of the responses.
+    n_records : int
+    """
+
+    moments: FloatArray
+    error: float
+    prior_precision: FloatArray
+    response_scale: float
+    n_records: int
+    steps: list[ScoreStep] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        d = self.moments.shape[0]
+        self.position: FloatArray = np.zeros(d)
+        predicted = float(np.trace(np.linalg.solve(self.prior_precision, self.moments)))
+        self.noise_variance = self.response_scale**2 / (1.0 + predicted)
+        self.precision = self.prior_precision / self.noise_variance
+        self.spread = self.response_scale
+        log_scale = np.log(self.response_scale)
+        low, high = log_scale + np.log(_LEAST_SPREAD), log_scale + np.log(_LARGEST_SPREAD)
+        self._grid = np.linspace(low, high, _GRID)
+        self._log_prior = -0.5 * np.square((self._grid - log_scale - _LOG_SCALE_SHIFT) / _LOG_SCALE_STDDEV)
+
+    def add(self, step: ScoreStep) -> None:
+        """Take in a released score and move."""
+        self.steps.append(step)
+        for sweep in range(2):
+            covariance = np.asarray(np.linalg.inv(self.precision), dtype=np.float64)
+            if sweep == 0 and len(self.steps) == 1:
+                excess = np.array([max(self.response_scale**2 - self.noise_variance, 0.0)])
+            else:
+                excess = self._excess(covariance)
+            self.noise_variance = self._scale_posterior(excess)
+            self._relinearise(excess, float(np.trace(covariance)))
+        covariance = np.asarray(np.linalg.inv(self.precision), dtype=np.float64)
+        self.spread = float(np.sqrt(self.noise_variance + np.sum(covariance * self.moments)))
+
+    def _excess(self, covariance: FloatArray) -> FloatArray:
+        """Return the expected squared error of the predictor at each step, (steps,)."""
+        moved = np.stack([self.position - step.position for step in self.steps])
+        bent = np.einsum("ti,ij,tj->t", moved, self.moments, moved)
+        return np.asarray(bent + np.sum(covariance * self.moments))
+
+    def _scale_posterior(self, excess: FloatArray) -> float:
+        log_density = self._log_prior.copy()
+        variance = np.exp(2.0 * self._grid)
+        for step, more in zip(self.steps, excess, strict=True):
+            expected = chi_mean(step.unit / np.sqrt(variance + more)) - chi_mean(SCALE_UNIT)
+            spread2 = step.scale_stddev**2 + _SCALE_MODEL_ERROR**2
+            log_density -= 0.5 * np.square(step.scale - expected) / spread2
+        weight = np.exp(log_density - log_density.max())
+        return float(np.exp(2.0 * (weight @ self._grid) / weight.sum()))
+
+    def _relinearise(self, excess: FloatArray, covariance_trace: float) -> None:
+        d = self.moments.shape[0]
+        precision = self.prior_precision / self.noise_variance
+        information = np.zeros(d)
+        identity = np.eye(d)
+        for step, more in zip(self.steps, excess, strict=True):
+            slope = float(huber_slope(step.clip / np.sqrt(self.noise_variance + more)))
+            moved = self.position - step.position
+            wrong = 0.5 * self.error**2 * (moved @ moved + covariance_trace)
+            noise = (step.stddev**2 + slope**2 * wrong) * identity
+            noise += slope**2 * self.noise_variance / self.n_records * self.moments
+            jacobian = slope * self.moments
+            weighted = np.linalg.solve(noise, jacobian).T
+            precision = precision + weighted @ jacobian
+            information += weighted @ (step.score + jacobian @ step.position)
+        self.precision = 0.5 * (precision + precision.T)
+        self.position = np.asarray(np.linalg.solve(self.precision, information), dtype=np.float64)

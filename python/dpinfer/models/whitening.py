@@ -1,0 +1,88 @@
+"""Public arithmetic on a noisy second-moment matrix: learned shrinkage, resolved directions, the next whitening."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ShrunkenMoments", "shrink_moments"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_LEAST_SHARE_OF_TRACE = 0.05
+_LEAST_ENERGY = 0.02
+_FLOOR = 0.7
+_RELATIVE_FLOOR = 5e-4
+_KEPT_FLOOR = 0.3
+_TRACE_FLOOR = 0.15
+_TRACE_MARGIN = 0.2
+
+
+@dataclass(frozen=True)
+class ShrunkenMoments:
+    """A noisy second-moment matrix after shrinkage toward a multiple of the identity.
+
+    Parameters
+    ----------
+    eigenvalues, eigenvectors : (d,) and (d, d) arrays
+        Of the shrunken matrix, eigenvalues cut at zero.
+    error : float
+        Standard deviation of what the shrinkage leaves of the noise.
+    floor : float
+        Eigenvalues below it are not told from zero.
+    """
+
+    eigenvalues: FloatArray
+    eigenvectors: FloatArray
+    error: float
+    floor: float
+
+    @property
+    def resolved(self) -> npt.NDArray[np.bool_]:
+        """Which eigenvalues are told from zero, (d,)."""
+        return self.eigenvalues > self.floor
+
+    @property
+    def matrix(self) -> FloatArray:
+        """The shrunken matrix with a part of the floor added, (d, d), positive definite."""
+        scaled = self.eigenvectors * (self.eigenvalues + _KEPT_FLOOR * self.floor)
+        return np.asarray(scaled @ self.eigenvectors.T)
+
+    @property
+    def whitening(self) -> FloatArray:
+        """The map to coordinates in which the matrix is near the identity, (d, d)."""
+        return np.asarray((self.eigenvalues + self.floor)[:, None] ** -0.5 * self.eigenvectors.T)
+
+    @property
+    def whitened_trace(self) -> float:
+        """What the trace is expected to be after the whitening."""
+        share = (self.eigenvalues + _TRACE_FLOOR * self.floor) / (self.eigenvalues + self.floor)
+        return float(np.sum(share)) + _TRACE_MARGIN
+
+
+def shrink_moments(noisy: FloatArray, stddev: float, expected_trace: float) -> ShrunkenMoments:
+    """Shrink a noisy second-moment matrix by what its own spread says.
+
+    Parameters
+    ----------
+    noisy : (d, d) array
+        Symmetric; noise of standard deviation `stddev` in each diagonal entry and each off-diagonal one times sqrt(2).
+    stddev : float
+    expected_trace : float
+
+    Notes
+    -----
+    The energy of the deviation from c I is that of the matrix plus ``stddev**2`` per free entry; with its estimate t**2
+    the deviation is shrunk by t**2 / (t**2 + stddev**2), the posterior mean under a Gaussian prior of spread t.
+    """
+    d = noisy.shape[0]
+    centre = max(float(np.trace(noisy)) / d, _LEAST_SHARE_OF_TRACE * expected_trace / d)
+    deviation = noisy - centre * np.eye(d)
+    free = 0.5 * d * (d + 1)
+    energy = max(float(np.sum(deviation**2)) / free - stddev**2, _LEAST_ENERGY * stddev**2)
+    share = energy / (energy + stddev**2)
+    error = math.sqrt(share) * stddev
+    eigenvalues, eigenvectors = np.linalg.eigh(centre * np.eye(d) + share * deviation)
+    floor = _FLOOR * math.sqrt(2.0 * d) * error + _RELATIVE_FLOOR * expected_trace / d
+    return ShrunkenMoments(np.maximum(eigenvalues, 0.0), eigenvectors, error, floor)

@@ -1,0 +1,222 @@
+"""The release of a private Newton run: noisy second moments, scores at a few points, and their known noise."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, NonPrivateEvent
+from dpinfer.release.guarantee import DERIVED, PublishedTrace
+from dpinfer.release.parts import Part
+
+__all__ = ["NewtonRelease", "SumsOfPasses", "spread_of_counts"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_POSITIVE = ("moment_stddev", "moment_bounds", "score_stddev", "clips", "scale_stddev", "scale_units")
+
+_SPREAD_LEVEL = 0.68  # P(|r| < 1) of a standard normal r
+
+
+class SumsOfPasses(PublishedTrace):
+    """What the releases of private Newton runs share: an event of one Gaussian sum for each pass, which it must fit.
+
+    **Privacy.** Post-processing: reads only what the release holds.
+    """
+
+    names: tuple[str, ...]
+    n_records: int
+    _part_name: ClassVar[str] = "sums of a private Newton run"
+    _released: ClassVar[str] = "all its sums"
+
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
+        raise NotImplementedError
+
+    def _check_arrays(self, shapes: Mapping[str, tuple[int, ...]], positive: tuple[str, ...]) -> None:
+        """Check shapes and signs, and store views that cannot be written to."""
+        for name, shape in shapes.items():
+            array = check_float_array(name, getattr(self, name), shape).view()
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        for name in positive:
+            if not np.all(getattr(self, name) > 0.0):
+                raise ValueError(f"{name} must be positive")
+
+    def _check_names(self, size: int) -> None:
+        object.__setattr__(self, "n_records", check_integer("n_records", self.n_records, 1))
+        names = tuple(self.names)
+        if not all(isinstance(name, str) for name in names) or len(names) != size or len(set(names)) != size:
+            raise ValueError(f"names must be {size} distinct strings")
+        object.__setattr__(self, "names", names)
+
+    def _check_event(self) -> None:
+        """Refuse an event that claims other sums than these, or more noise than they have."""
+        if isinstance(self.event, NonPrivateEvent):
+            return
+        passes = self.event.events if isinstance(self.event, Composed) else ()
+        stddev, norms = self._sums()
+        if len(passes) != stddev.size or not all(isinstance(item, GaussianEvent) for item in passes):
+            raise ValueError(f"event must be the composition of {stddev.size} Gaussian sums, one for each pass")
+        claimed = np.array([item.noise_multiplier for item in passes if isinstance(item, GaussianEvent)])
+        if np.any(stddev < claimed * norms * (1.0 - 1e-9)):
+            raise ValueError("event must not claim more noise than the sums have")
+
+    @property
+    def n_passes(self) -> int:
+        """Number of passes over the records."""
+        return int(self._sums()[0].size)
+
+    @property
+    def n_params(self) -> int:
+        """Number of model parameters."""
+        return len(self.names)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NewtonRelease(SumsOfPasses):
+    """Everything a private Newton run of a linear regression has published.
+
+    Sums are divided by the public number of records.  With z = transforms[-1] x, w = min(1, B**2 / z'z), B =
+    moment_bounds[-1] and u the weights in the coordinates of z (weights = transforms[-1]' u), score t is the mean of
+    w psi_c(r) z, r = y - u_t'z, with Huber's psi at c = clips[t], plus noise of standard deviation score_stddev[t] in
+    every coordinate; scale score t is the mean of min(abs(r) / scale_units[t], 1) - scale_centre plus noise.
+    moments[k] is the mean of w z z' for transforms[k] and moment_bounds[k] with noise of standard deviation
+    moment_stddev[k] on the diagonal and 1 / sqrt(2) of it beside the diagonal.
+
+    **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for, and everything else is public or
+    computed from earlier noisy sums.  No record, exact statistic, seed or generator state is in it.
+
+    Parameters
+    ----------
+    counts : (m,) float64
+        Noisy shares of the records with abs(y) between successive `edges`.
+    counts_stddev : float
+    edges : (m - 1,) float64
+    transforms : (K, d, d) float64
+    moments : (K, d, d) float64
+    moment_stddev, moment_bounds : (K,) float64
+    positions, scores : (T, d) float64
+    score_stddev, clips, scale_scores, scale_stddev, scale_units : (T,) float64
+    scale_centre : float
+        In (0, 1).
+    n_measured : int
+        How many of the last scores are measurements at the point that the others have found.
+    response_scale : float
+        Public order of magnitude of the responses.
+    names : tuple of str
+    n_records : int
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`dpinfer.Release`; `event` is the composition of a Gaussian sum for each pass, in order.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
+    """
+
+    counts: FloatArray
+    counts_stddev: float
+    edges: FloatArray
+    transforms: FloatArray
+    moments: FloatArray
+    moment_stddev: FloatArray
+    moment_bounds: FloatArray
+    positions: FloatArray
+    scores: FloatArray
+    score_stddev: FloatArray
+    clips: FloatArray
+    scale_scores: FloatArray
+    scale_stddev: FloatArray
+    scale_units: FloatArray
+    scale_centre: float
+    n_measured: int
+    response_scale: float
+    names: tuple[str, ...]
+    n_records: int
+    event: Event = field(default_factory=NonPrivateEvent)
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    delta: float = 0.0
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
+    secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
+    model_spec: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        transforms = check_float_array("transforms", self.transforms, (None, None, None))
+        rounds, d, _ = transforms.shape
+        steps = check_float_array("positions", self.positions, (None, d)).shape[0]
+        bins = check_float_array("counts", self.counts, (None,)).shape[0]
+        if rounds < 1 or steps < 1 or bins < 2:
+            raise ValueError("a release must hold at least one matrix, one score and two counts")
+        shapes: dict[str, tuple[int, ...]] = {
+            "counts": (bins,),
+            "edges": (bins - 1,),
+            "transforms": (rounds, d, d),
+            "moments": (rounds, d, d),
+            "moment_stddev": (rounds,),
+            "moment_bounds": (rounds,),
+            "positions": (steps, d),
+            "scores": (steps, d),
+            "score_stddev": (steps,),
+            "clips": (steps,),
+            "scale_scores": (steps,),
+            "scale_stddev": (steps,),
+            "scale_units": (steps,),
+        }
+        self._check_arrays(shapes, _POSITIVE)
+        if not np.all(np.diff(self.edges) > 0.0) or self.edges[0] <= 0.0:
+            raise ValueError("edges must be positive and increase")
+        put(self, "counts_stddev", check_interval("counts_stddev", self.counts_stddev, 0.0))
+        put(self, "scale_centre", check_interval("scale_centre", self.scale_centre, 0.0, 1.0))
+        put(self, "n_measured", check_integer("n_measured", self.n_measured, 1, steps))
+        put(self, "response_scale", check_interval("response_scale", self.response_scale, 0.0))
+        self._check_names(d + 1)
+        self._check_event()
+        self._check_guarantee()
+
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
+        stddev = np.concatenate(([self.counts_stddev], self.moment_stddev, self.score_stddev)) * self.n_records
+        bounds = self.moment_bounds
+        return stddev, np.concatenate(([1.0], np.square(bounds), self.clips * bounds[-1]))
+
+    @property
+    def n_coef(self) -> int:
+        """Number of weights d."""
+        return int(self.positions.shape[1])
+
+    @property
+    def response_spread(self) -> float:
+        """About the size below which 68% of the responses lie, from the noisy counts."""
+        return spread_of_counts(self.counts, self.edges)
+
+    def __repr__(self) -> str:
+        model = self.model_spec.get("kind", "unknown model")
+        return f"NewtonRelease({model}: {self.n_passes} passes, {self.n_coef} weights)\n  {self.guarantee}"
+
+
+def spread_of_counts(counts: FloatArray, edges: FloatArray) -> float:
+    """Return about the size below which 68% of the responses lie, from noisy shares of their octaves.
+
+    Parameters
+    ----------
+    counts : (m,) array
+        Noisy shares of abs(y) below edges[0], between successive edges, and above the last.
+    edges : (m - 1,) array
+        Powers of two apart.
+    """
+    cumulative = np.maximum.accumulate(np.cumsum(counts) / max(float(np.sum(counts)), 0.5))
+    position = int(np.clip(np.searchsorted(cumulative, _SPREAD_LEVEL), 1, edges.size))
+    if position == edges.size:
+        return float(edges[-1])
+    step = max(float(cumulative[position] - cumulative[position - 1]), 1e-6)
+    part = np.clip((_SPREAD_LEVEL - cumulative[position - 1]) / step, 0.0, 1.0)
+    return float(edges[position - 1] * 2.0**part)

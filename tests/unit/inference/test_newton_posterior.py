@@ -1,0 +1,287 @@
+"""The posterior of a private Newton run: gradients, conditionals and a whole posterior against oracles; coverage."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import special, stats
+from tests.reference.newton_quadrature import moments_of_posterior
+
+import dpinfer as dpi
+from dpinfer.accounting import GaussianEvent
+from dpinfer.errors import NumericalError, ReleaseFormatError
+from dpinfer.inference.newton.conflict import prior_conflict
+from dpinfer.inference.newton.matrices import cholesky_factors, inverses
+from dpinfer.inference.newton.matrix_prior import MatrixState
+from dpinfer.inference.newton.monte_carlo import monte_carlo_error
+from dpinfer.inference.newton.posterior import newton_distribution, newton_sampler
+from dpinfer.inference.newton.target import MomentRelease, MomentsTarget, weights_given
+from dpinfer.inference.newton.trace_model import TraceModel, WeakScalePrior
+from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance
+from dpinfer.models.whitening import shrink_moments
+from dpinfer.testing import InsecureRNG
+
+
+def simulated_release(rng, p, *, epsilon=1.0, n_records=2000, seed=1, intercept=False, correlation=0.0):
+    distance = np.abs(np.subtract.outer(np.arange(p), np.arange(p)))
+    X = rng.normal(size=(n_records, p)) @ np.linalg.cholesky(np.power(correlation, distance)).T
+    weights = rng.normal(size=p + intercept)
+    y = X @ weights[:p] + weights[p:].sum() + 0.5 * rng.normal(size=n_records)
+    model = dpi.models.LinearRegression(p, fit_intercept=intercept)
+    plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-5, n_records=n_records)
+    release = dpi.run_newton(
+        model, X, y, plan=plan, n_records=n_records, response_scale=1.5, random_source=InsecureRNG(seed)
+    )
+    return release, np.append(weights, 0.25)
+
+
+def trace_of(release, chains):
+    loc = np.full(chains, np.log(release.response_spread) - 1.0)
+    return TraceModel.from_releases([release] * chains, [2.0] * chains, WeakScalePrior(loc, 2.0))
+
+
+def test_the_gradient_is_that_of_the_density(rng):
+    release, _ = simulated_release(rng, 4, epsilon=0.3, intercept=True)
+    trace = trace_of(release, 3)
+    target = MomentsTarget(MomentRelease.from_releases([release] * 3), trace)
+    d = trace.n_coef
+    state = MatrixState(
+        0.3 * rng.normal(size=(3, d, d)) + np.eye(d), rng.normal(size=(3, 2, d)), rng.normal(size=(3, 2))
+    )
+    concentration, flatness = np.array([6.0, 20.0, 80.0]), np.array([0.0, 1.0, 2.0])
+    linear = trace.linearised(np.log([0.4, 0.5, 0.6]), trace.excess(state.moments, 0.3 * rng.normal(size=(3, d))))
+    gradient = target.value_and_gradient(state, concentration, flatness, linear)[1]
+    for name in ("factor", "direction", "logit"):
+        exact, step = getattr(gradient, name), 1e-6
+        for index in np.ndindex(exact.shape[1:]):
+            ends = []
+            for sign in (1.0, -1.0):
+                moved = {part: getattr(state, part).copy() for part in ("factor", "direction", "logit")}
+                moved[name][(slice(None), *index)] += sign * step
+                ends.append(target.value_and_gradient(MatrixState(**moved), concentration, flatness, linear)[0])
+            numeric = (ends[0] - ends[1]) / (2.0 * step)
+            np.testing.assert_allclose(numeric, exact[(slice(None), *index)], atol=1e-6 * np.abs(exact).max())
+
+
+def test_weights_given_the_rest_are_those_of_the_joint_normal_law(rng):
+    release, _ = simulated_release(rng, 3)
+    trace = trace_of(release, 1)
+    moments = MomentRelease.from_releases([release]).start
+    moments = moments @ np.swapaxes(moments, 1, 2)
+    linear = trace.linearised(np.log([0.5]), trace.excess(moments, trace.positions[:, -1]))
+    mean, precision = weights_given(moments, linear, trace.prior_covariance)
+    M, prior = moments[0], linear.prior_variance[0] * trace.prior_covariance[0]
+    # Joint covariance of (u, y_1, ..., y_T) with y_t = M (u* - u_t) + noise, conditioned by hand.
+    steps, d = trace.positions.shape[1:]
+    zero = prior + linear.sampling[0] * np.linalg.inv(M)
+    stacked = np.tile(M, (steps, 1))
+    covariance = stacked @ zero @ stacked.T + np.kron(np.diag(1.0 / linear.precision[0]), np.eye(d))
+    measured = (linear.deviation[0] + linear.mean_score[0]) + trace.positions[0] @ M
+    gain = prior @ stacked.T @ np.linalg.inv(covariance)
+    np.testing.assert_allclose(mean[0], gain @ measured.ravel(), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(np.linalg.inv(precision[0]), prior - gain @ stacked @ prior, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0])
+def test_one_weight_against_quadrature(epsilon):
+    """The sampler's means within 5 Monte Carlo errors, standard deviations within 8%, of a grid over three unknowns."""
+    release, _ = simulated_release(np.random.default_rng(3), 1, epsilon=epsilon, n_records=1500)
+    sampler, _ = newton_sampler([release], [2.0], n_chains=32, seed=2)
+    sampler.warm_up(50)
+    draws = sampler.draw(60)
+    # Errors of the model are taken at excesses that differ between chains: the oracle takes those of their middle.
+    known = np.exp(np.median(np.log(sampler.known_excess), axis=0))
+    W = float(release.transforms[-1][0, 0])
+    centre = (
+        np.log(max(float(release.moments[-1][0, 0]), 0.2)), float(draws.mean.mean()), float(draws.log_scale.mean())
+    )  # fmt: skip
+    location, variance = draws.mean[..., 0] * W, W**2 / draws.precision[..., 0, 0]
+    stddev = np.sqrt(variance.mean() + location.var())
+    reach = (6.0 * float(release.moment_stddev[-1]), 6.0 * stddev / W, 5.0 * float(draws.log_scale.std()))
+    weight, eta, outside = moments_of_posterior(release, 2.0, centre, reach, known)
+    assert outside < 0.01
+    error = monte_carlo_error(
+        np.stack((location, draws.log_scale), axis=2), np.stack((variance, 1e-12 + 0.0 * variance), axis=2)
+    )
+    assert abs(location.mean() - weight[0]) < 5.0 * stddev / np.sqrt(error.ess[0]) + 0.03 * stddev
+    assert stddev == pytest.approx(weight[1], rel=0.08)
+    assert abs(draws.log_scale.mean() - eta[0]) < (5.0 / np.sqrt(error.ess[1]) + 0.03) * eta[1]
+    assert draws.log_scale.std() == pytest.approx(eta[1], rel=0.1)
+
+
+def coverage(releases, truths, seed):
+    sampler, trace = newton_sampler(releases, [2.0] * len(releases), n_chains=1, seed=seed)
+    sampler.warm_up(40)
+    found = [sampler.draw(40)]
+    ends = [
+        newton_distribution(release, found, trace, slice(index, index + 1))[0].marginals.quantile(
+            np.array([0.05, 0.95])
+        )
+        for index, release in enumerate(releases)
+    ]
+    low, high = np.array(ends)[:, 0], np.array(ends)[:, 1]
+    return (low < truths) & (truths < high)
+
+
+@pytest.mark.statistical
+def test_intervals_cover():
+    """40 runs, 2 weights and the noise variance each; false-positive rate below 1e-6 if every interval covers 0.85.
+
+    Intervals at half the width would be rejected with power above 0.99: they cover 0.59.
+    """
+    rng = np.random.default_rng(11)
+    pairs = [simulated_release(rng, 2, n_records=1000, seed=index, correlation=0.7) for index in range(40)]
+    truths = np.array([truth for _, truth in pairs])
+    truths[:, -1] = np.log(np.expm1(truths[:, -1]))
+    covered = coverage([release for release, _ in pairs], truths, 5).sum()
+    least = stats.binom.ppf(1e-6, 120, 0.85)
+    assert covered >= least
+    assert stats.binom.sf(least - 1, 120, 0.59) < 0.2
+
+
+def test_the_public_posterior(rng):
+    release, truth = simulated_release(rng, 2, intercept=True)
+    posterior = dpi.noise_aware_posterior(release, seed=3)
+    assert posterior.names == ("coef[0]", "coef[1]", "intercept", "noise_variance")
+    assert np.all(np.abs(posterior.mean - truth) < 6.0 * posterior.stddev)
+    assert np.max(posterior.diagnostics["mcse"]) < 0.05
+    assert np.min(posterior.diagnostics["ess"]) > 100
+    text = str(posterior.summary())
+    assert "Prior of the noise variance: weak, 90% of it between" in text
+    assert "Monte Carlo error" in text
+    parts = posterior.decompose()
+    assert np.all((parts.data > 0.0) & (parts.privacy >= 0.0))
+    np.testing.assert_allclose(parts.total, posterior.distribution.marginals.variance, rtol=1e-6)
+    again = dpi.noise_aware_posterior(release, seed=3)
+    np.testing.assert_array_equal(again.mean, posterior.mean)
+
+
+def test_the_models_own_prior_of_the_noise_variance_enters_and_is_named(rng):
+    release, _ = simulated_release(rng, 1, n_records=300, epsilon=0.3)
+    weak, own = (
+        dpi.noise_aware_posterior(release, prior=prior, n_samples=60, n_warmup=60, check_convergence=False)
+        for prior in ("weak", "model")
+    )
+    # The default InvGamma(20, 0.5) has mean 0.026; the variance is 0.25.
+    assert own.mean[-1] < 0.9 * weak.mean[-1]
+    assert "the model's inverse gamma" in str(own.summary())
+
+
+def test_a_prior_that_the_data_contradict_is_named():
+    """False-positive rate 0.01 a posterior at most; weights of ten prior standard deviations are found."""
+    said = []
+    for size in (0.5, 10.0):
+        rng = np.random.default_rng(3)
+        X = rng.normal(size=(3000, 2))
+        y = X @ [2.0 * size, -2.0 * size] + rng.normal(size=3000)
+        model = dpi.models.LinearRegression(2)
+        plan = dpi.plan_newton(model, target_epsilon=3.0, target_delta=1e-5, n_records=3000)
+        release = dpi.run_newton(
+            model, X, y, plan=plan, n_records=3000, response_scale=10.0, random_source=InsecureRNG(1)
+        )
+        posterior = dpi.noise_aware_posterior(release, n_samples=40, n_warmup=40)
+        said.append(("larger than their prior expects" in str(posterior.summary()), posterior.diagnostics))
+    assert [found for found, _ in said] == [False, True]
+    assert said[0][1]["prior_pvalue"] > 0.01 > said[1][1]["prior_pvalue"]
+
+
+def test_the_p_value_of_a_prior_conflict_is_uniform_where_the_weights_are_known():
+    """400 draws from the prior; Kolmogorov-Smirnov with a false-positive rate of 1e-6, and half the prior's scale."""
+    rng = np.random.default_rng(5)
+    weights = 2.0 * rng.normal(size=(400, 3))
+    for scale, least, most in ((2.0, 1e-6, 1.0), (1.0, 0.0, 1e-6)):
+        pvalues = [prior_conflict(w[None], np.zeros((1, 3, 3)), np.array([scale**2])) for w in weights]
+        assert least <= stats.kstest(pvalues, "uniform").pvalue <= most
+
+
+def test_what_does_not_fit_is_refused(rng):
+    release, _ = simulated_release(rng, 1, n_records=300)
+    with pytest.raises(ValueError, match="prior"):
+        dpi.noise_aware_posterior(release, prior="empirical")
+    with pytest.raises(ValueError, match="hessian"):
+        dpi.noise_aware_posterior(release, hessian="full")
+    with pytest.raises(TypeError, match="LinearRegression"):
+        dpi.noise_aware_posterior(release, model=dpi.models.LogisticRegression(2))
+    with pytest.raises(ValueError, match="2 parameters"):
+        dpi.noise_aware_posterior(release, model=dpi.models.LinearRegression(3))
+    with pytest.raises(NumericalError, match="Monte Carlo error"):
+        dpi.noise_aware_posterior(release, n_samples=20, n_warmup=10, fallback=False)
+    said = str(dpi.noise_aware_posterior(release, n_samples=20, n_warmup=10).summary())
+    assert "more than 5%, ask for more n_samples" in said
+
+
+def test_a_release_survives_its_file(rng, tmp_path):
+    release, _ = simulated_release(rng, 2)
+    path = tmp_path / "newton.release"
+    release.save(path)
+    loaded = dpi.load_release(path)
+    assert isinstance(loaded, dpi.NewtonRelease)
+    for item in dataclasses.fields(release):
+        ours, theirs = getattr(release, item.name), getattr(loaded, item.name)
+        if isinstance(ours, np.ndarray):
+            np.testing.assert_array_equal(ours, theirs)
+        elif item.name not in ("model_spec", "settings"):
+            assert ours == theirs, item.name
+    assert dpi.models.model_from_dict(loaded.model_spec) == dpi.models.LinearRegression(2)
+    assert not loaded.secure
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(ReleaseFormatError):
+        dpi.load_release(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"clips": np.zeros(9)}, "clips must be positive"),
+        ({"scores": np.zeros((3, 2))}, "scores must have shape"),
+        ({"names": ("a", "a", "b")}, "distinct"),
+        ({"n_measured": 0}, "n_measured"),
+        ({"scale_centre": 1.0}, "scale_centre"),
+        ({"certified_epsilon": -1.0}, "certified_epsilon"),
+        ({"event": GaussianEvent(1.0)}, "composition of 13 Gaussian sums"),
+        ({"counts_stddev": 1e-3}, "claim more noise"),
+    ],
+)
+def test_a_malformed_release_is_refused(rng, change, message):
+    release, _ = simulated_release(rng, 2, n_records=100)
+    with pytest.raises((TypeError, ValueError), match=message):
+        dataclasses.replace(release, **change)
+
+
+def test_closed_forms_of_the_bounded_scores():
+    r = special.ndtri((np.arange(200_000) + 0.5) / 200_000)
+    for bound in (0.1, 0.7, 1.6, 4.0):
+        psi, chi = np.clip(r, -bound, bound), np.minimum(np.abs(r) / bound, 1.0)
+        assert huber_slope(bound) == pytest.approx(np.mean(np.abs(r) < bound), abs=1e-4)
+        assert huber_variance(bound) == pytest.approx(np.mean(psi**2), rel=1e-4)
+        assert chi_mean(bound) == pytest.approx(np.mean(chi), rel=1e-4)
+        assert chi_second_moment(bound) == pytest.approx(np.mean(chi**2), rel=1e-4)
+        grown = np.mean(np.minimum(1.001 * np.abs(r) / bound, 1.0)) - np.mean(
+            np.minimum(0.999 * np.abs(r) / bound, 1.0)
+        )
+        assert chi_slope(bound) == pytest.approx(grown / 0.002, rel=1e-2)
+
+
+def test_shrinkage_keeps_what_is_resolved_and_drops_what_is_not(rng):
+    truth = np.diag([4.0, 1.0, 1.0, 1.0])
+    sharp = shrink_moments(truth, 1e-6, 7.0)
+    np.testing.assert_allclose(np.sort(sharp.eigenvalues), np.diag(truth)[::-1], atol=0.01)
+    noise = np.triu(rng.normal(size=(4, 4)))
+    vague = shrink_moments(np.eye(4) + 5.0 * (noise + noise.T), 10.0, 4.0)
+    assert not vague.resolved.all()
+    assert np.linalg.eigvalsh(vague.matrix)[0] > 0.0
+    whitened = sharp.whitening @ truth @ sharp.whitening.T
+    np.testing.assert_allclose(whitened, np.eye(4), atol=0.05)
+
+
+def test_one_singular_matrix_leaves_the_others_alone(rng):
+    good = rng.normal(size=(3, 4, 4)) + 3.0 * np.eye(4)
+    stack = np.concatenate((good, np.zeros((1, 4, 4))))
+    found = inverses(stack)
+    np.testing.assert_allclose(found[:3], np.linalg.inv(good))
+    assert np.isnan(found[3]).all()
+    positive = good @ np.swapaxes(good, 1, 2)
+    flat = np.outer([1.0, 2.0, 0.0, 0.0], [1.0, 2.0, 0.0, 0.0])
+    flat[2, 2] = -1e-17
+    factors = cholesky_factors(np.concatenate((positive, flat[None])))
+    np.testing.assert_allclose(factors @ np.swapaxes(factors, 1, 2), np.concatenate((positive, flat[None])), atol=1e-9)

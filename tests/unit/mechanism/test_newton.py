@@ -1,0 +1,376 @@
+"""The private Newton run: sensitivity on the integers, exact accounting, replay of released passes, refusals."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import dpinfer as dpi
+from dpinfer.accounting import Adjacency, GaussianEvent, account
+from dpinfer.errors import CheckpointError, InsecureReleaseError, RecordError
+from dpinfer.mechanism import RunCheckpoint, _native
+from dpinfer.mechanism.newton.contributions import (
+    LogisticCurvatures,
+    LogisticScores,
+    LogScaleCounts,
+    RobustScores,
+    Rows,
+    SecondMoments,
+    smat,
+)
+from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.testing import InsecureRNG
+
+D = 4
+SCORES = {"clip": 0.7, "unit": 1.3, "centre": 0.45, "scale_weight": 0.4}
+EDGES = 2.0 ** np.arange(-3, 4)
+
+
+def transform(rng):
+    return rng.normal(size=(D, D)) + 2.0 * np.eye(D)
+
+
+def queries(rng):
+    W = transform(rng)
+    return {
+        "counts": LogScaleCounts(EDGES),
+        "moments": SecondMoments(W, 2.5),
+        "scores": RobustScores(W, 2.5, rng.normal(size=D), **SCORES),
+        "logistic scores": LogisticScores(W, 2.5, rng.normal(size=D)),
+        "curvatures": LogisticCurvatures(W, 2.5, np.zeros(D)),
+    }
+
+
+NAMES = ("counts", "moments", "scores", "logistic scores", "curvatures")
+
+
+class FakePrivate:
+    """What Passes asks of a PrivateRun, without a ledger or a file."""
+
+    key = bytes(range(32))
+
+    def begin(self, records):
+        return 0, {}
+
+    def refuse_fork(self):
+        pass
+
+    def save(self, step, arrays, *, last):
+        pass
+
+
+def fake_passes(X, y, plan, **options):
+    report = options.pop("report", lambda done, total: None)
+    return Passes(FakePrivate(), plan, X, y, intercept=False, n_threads=1, report=report)
+
+
+def plan_of(*shares):
+    return dpi.NewtonPlan.from_noise_multiplier(2.0, {"measure": shares}, 1e-5)
+
+
+def exact_sum(X, y, query):
+    """Return the sum without noise, in lattice steps, and the lattice step."""
+    total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
+    query.add(total, Rows.of(X, y, intercept=False, n_threads=1))
+    return total.integers, total.lattice_step
+
+
+def adversarial_rows(rng, size):
+    rows = rng.normal(size=(size, D)) * 10.0 ** rng.uniform(-8.0, 8.0, size=(size, 1))
+    rows[0], rows[1, 0], rows[2, 1], rows[3] = 0.0, 1e308, -1e160, 1e-320
+    return rows, rng.normal(size=size) * 10.0 ** rng.uniform(-9.0, 9.0, size=size)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_record_stays_within_the_stated_norm_and_ordinary_ones_reach_it(rng, name):
+    query = queries(rng)[name]
+    X = rng.normal(size=(400, D)) * rng.uniform(0.0, 1.0, size=(400, 1))
+    y = (rng.random(400) < 0.5) + 0.0 if name == "logistic scores" else rng.normal(size=400) * 10.0
+    far, response = adversarial_rows(rng, 20)
+    norms = []
+    for row, own in zip(np.concatenate((X, far)), np.concatenate((y, response)), strict=True):
+        integers, step = exact_sum(row[None].copy(), np.array([own]), query)
+        norms.append(math.sqrt(sum(int(value) ** 2 for value in integers)) * step / query.max_norm)
+    assert max(norms) <= 1.0
+    # A stated norm that is too small would clip ordinary records, one that is too large waste noise.
+    assert max(norms) >= (0.7 if name == "logistic scores" else 0.98)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_removing_a_record_moves_the_sum_by_that_records_integers_alone(rng, name):
+    query = queries(rng)[name]
+    X, y = adversarial_rows(rng, 2085)
+    total, step = exact_sum(X, y, query)
+    for index in (0, 1, 5, 1023, 1024, 2084):
+        kept = np.arange(len(X)) != index
+        without, _ = exact_sum(X[kept], y[kept], query)
+        alone, _ = exact_sum(X[[index]], y[[index]], query)
+        assert np.array_equal(total - without, alone)
+        assert sum(int(value) ** 2 for value in alone) <= (query.max_norm / step) ** 2
+
+
+def test_the_test_above_finds_a_query_that_looks_at_other_records(rng):
+    class Careless(LogScaleCounts):
+        def add(self, total, rows):
+            size = np.abs(rows.response) / np.abs(rows.response).mean()
+            place = np.searchsorted(self.edges, size, side="right")
+            total.add_contributions((place[:, None] == np.arange(self.length)).astype(float))
+
+    X, y = rng.normal(size=(100, D)), rng.normal(size=100) * 3.0
+    y[0] = 100.0
+    query = Careless(EDGES)
+    total, without, alone = (exact_sum(X[part], y[part], query)[0] for part in (slice(None), slice(1, None), slice(1)))
+    assert not np.array_equal(total - without, alone)
+
+
+def test_sums_are_those_of_numpy(rng):
+    X, y = rng.normal(size=(3000, D)), rng.normal(size=3000)
+    W, beta = transform(rng), rng.normal(size=D)
+    Z = X @ W.T
+    weight = np.minimum(1.0, 6.25 / (Z**2).sum(axis=1))
+
+    def total(query, response=y):
+        integers, step = exact_sum(X, response, query)
+        return integers * step
+
+    np.testing.assert_allclose(smat(total(SecondMoments(W, 2.5)), D), (Z * weight[:, None]).T @ Z, rtol=1e-5, atol=1e-3)
+    residual = y - X @ beta
+    scores = total(RobustScores(W, 2.5, beta, **SCORES))
+    np.testing.assert_allclose(scores[:-1], (weight * np.clip(residual, -0.7, 0.7)) @ Z, rtol=1e-4, atol=1e-3)
+    scale = 0.4 * (np.minimum(np.abs(residual) / 1.3, 1.0) - 0.45).sum()
+    np.testing.assert_allclose(scores[-1], scale, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(
+        total(LogScaleCounts(EDGES)), np.histogram(np.abs(y), [0.0, *EDGES, np.inf])[0], rtol=1e-5
+    )
+    p = 1.0 / (1.0 + np.exp(-X @ beta))
+    chosen = (y > 0.0) + 0.0
+    own = total(LogisticScores(W, 2.5, beta), chosen)
+    np.testing.assert_allclose(own, (weight * (chosen - p)) @ Z, rtol=1e-4, atol=1e-3)
+    expected = (Z * (weight * p * (1.0 - p))[:, None]).T @ Z
+    np.testing.assert_allclose(smat(total(LogisticCurvatures(W, 2.5, beta)), D), expected, rtol=1e-4, atol=1e-3)
+
+
+class Silence:
+    """A sum to which no record adds."""
+
+    max_norm = 3.0
+
+    def __init__(self, length):
+        self.length = length
+
+    def add(self, total, rows):
+        total.add_contributions(np.zeros((1, self.length)))
+
+
+def noise_of(plan, length):
+    run = fake_passes(np.zeros((1, D)), np.zeros(1), plan)
+    found = []
+    for share in plan.shares:
+        released = run.noisy_sum("measure", Silence(length))
+        assert released.stddev == pytest.approx(3.0 * 2.0 / math.sqrt(share))
+        found.append(released.values)
+    return found
+
+
+def test_noise_has_the_stated_standard_deviation_and_is_fresh_in_every_pass():
+    """False-positive rate 1e-6 a pass; noise without the pass's share is rejected."""
+    length = 400
+    plan = plan_of(0.3, 0.5)
+    low, high = stats.chi2.ppf([5e-7, 1.0 - 5e-7], length)
+    values = noise_of(plan, length)
+    for share, noise in zip(plan.shares, values, strict=True):
+        assert low < np.sum((noise / (6.0 / math.sqrt(share))) ** 2) < high
+        assert not low < np.sum((noise / 6.0) ** 2) < high
+    assert abs(np.corrcoef(values)[0, 1]) < special.ndtri(1.0 - 5e-7) / math.sqrt(length)
+
+
+def model(p=3, **options):
+    return dpi.models.LinearRegression(p, fit_intercept=True, **options)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_all_passes_cost_what_one_sum_costs(epsilon):
+    plan = dpi.plan_newton(model(), target_epsilon=epsilon, target_delta=1e-5, n_records=5000)
+    assert sum(plan.shares) == pytest.approx(1.0)
+    assert plan.epsilon <= epsilon
+    assert plan.certify().epsilon == plan.epsilon
+    one = account(GaussianEvent(plan.noise_multiplier), delta=1e-5).epsilon
+    assert plan.epsilon == pytest.approx(one, rel=1e-6)
+    assert one > 0.999 * epsilon
+
+
+def test_replacing_a_record_costs_twice_the_noise():
+    one, two = (
+        dpi.plan_newton(model(), target_epsilon=1.0, target_delta=1e-5, n_records=5000, adjacency=relation)
+        for relation in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)
+    )
+    assert two.noise_multiplier == pytest.approx(2.0 * one.noise_multiplier, rel=1e-3)
+
+
+def test_plans_are_plain_data():
+    plan = dpi.plan_newton(model(), target_epsilon=1.0, target_delta=1e-5, n_records=5000)
+    assert dpi.NewtonPlan.from_dict(plan.to_dict()) == plan
+    with pytest.raises(ValueError, match="exactly the fields"):
+        dpi.NewtonPlan.from_dict({"epsilon": 1.0})
+    with pytest.raises(ValueError, match="sum to at most 1"):
+        plan_of(0.6, 0.6)
+    with pytest.raises(TypeError, match="LinearRegression"):
+        dpi.plan_newton(dpi.models.PoissonRegression(2), target_epsilon=1.0, target_delta=1e-5, n_records=10)
+
+
+@pytest.fixture
+def records(rng):
+    X = rng.normal(size=(500, 3))
+    return X, X @ [1.0, 0.0, -1.0] + 0.5 * rng.normal(size=500)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return dpi.plan_newton(model(), target_epsilon=3.0, target_delta=1e-5, n_records=500)
+
+
+def run(records, plan, **options):
+    defaults = {"n_records": 500, "response_scale": 1.0, "random_source": InsecureRNG(4)}
+    return dpi.run_newton(model(), *records, plan=plan, **(defaults | options))
+
+
+def assert_equal(one, other):
+    for name in ("counts", "transforms", "moments", "positions", "scores", "scale_scores", "clips"):
+        assert getattr(one, name).tobytes() == getattr(other, name).tobytes(), name
+
+
+def test_a_run_finds_the_weights_and_says_what_it_may(records, plan):
+    release = run(records, plan)
+    weights = release.transforms[-1].T @ release.positions[-1]
+    assert np.abs(weights - [1.0, 0.0, -1.0, 0.0]).max() < 0.5
+    assert release.n_passes == plan.n_passes <= 40
+    assert release.event == plan.event
+    with pytest.raises(InsecureReleaseError):
+        _ = release.epsilon
+
+
+def test_an_interrupted_run_goes_on_bit_for_bit(records, plan, tmp_path):
+    whole = run(records, plan)
+
+    class Stopped(Exception):  # noqa: N818
+        pass
+
+    def stop(done, total):
+        if done == 7:
+            raise Stopped
+
+    path = tmp_path / "run.checkpoint"
+    with pytest.raises(Stopped):
+        run(records, plan, checkpoint=RunCheckpoint(path, interval=0.0), progress=stop)
+    with pytest.raises(CheckpointError, match="response_scale"):
+        run(records, plan, checkpoint=str(path), response_scale=2.0)
+    with pytest.raises(RecordError, match="interrupted run"):
+        run((records[0], records[1] + 1.0), plan, checkpoint=str(path))
+    drawn = []
+    resumed_passes = pytest.MonkeyPatch()
+    for kind in (LogScaleCounts, SecondMoments, RobustScores):
+        resumed_passes.setattr(kind, "add", lambda *a, original=kind.add: drawn.append(1) or original(*a))
+    try:
+        resumed = run(records, plan, checkpoint=str(path))
+    finally:
+        resumed_passes.undo()
+    assert len(drawn) == plan.n_passes - 7
+    assert_equal(whole, resumed)
+    assert not path.exists()
+
+
+def test_a_run_is_charged_before_its_records_are_looked_at(records, plan, tmp_path):
+    ledger = dpi.PrivacyLedger.create(tmp_path / "spent.ledger")
+    people = ledger.add_dataset("people", budget=(5.0, 1e-5))
+    bad = (records[0].copy(), records[1])
+    bad[0][3, 1] = np.nan
+    with pytest.raises(RecordError, match="X must be finite"):
+        run(bad, plan, ledger=people, random_source=None)
+    # A refusal says something about the records: it stays charged.
+    assert [item.status for item in people.runs()] == ["started"]
+    release = run(records, plan, ledger=people, random_source=None)
+    assert release.secure
+    assert release.epsilon <= 3.0
+    assert release.settings["ledger"]["dataset"] == "people"
+    with pytest.raises(dpi.errors.BudgetExceededError):
+        run(records, plan, ledger=people, random_source=None)
+    with pytest.raises(InsecureReleaseError):
+        run(records, plan, ledger=people)
+
+
+def test_a_forked_process_cannot_go_on(records, plan, monkeypatch):
+    process = os.getpid()
+
+    def fork(done, total):
+        if done == 3:
+            monkeypatch.setattr(os, "getpid", lambda: process + 1)
+
+    with pytest.raises(RuntimeError, match="forked"):
+        run(records, plan, progress=fork)
+
+
+def test_passes_follow_the_plan(records):
+    run_ = fake_passes(*records, plan_of(0.9))
+    with pytest.raises(RuntimeError, match="'geometry'"):
+        run_.noisy_sum("geometry", LogScaleCounts(EDGES))
+
+
+@pytest.mark.parametrize("rows", ["huge", "constant", "one", "zero"])
+def test_no_record_stops_a_run(plan, rng, rows):
+    X, y = rng.normal(size=(50, 3)), rng.normal(size=50)
+    if rows == "huge":
+        X[:, 0], y[:] = 1e300, -1e308
+    elif rows == "constant":
+        X[:], y[:] = 1.0, 0.0
+    elif rows == "one":
+        X, y = X[:1], y[:1]
+    else:
+        X[:], y[:] = 0.0, 0.0
+    assert np.all(np.isfinite(run((X, y), plan).scores))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"response_scale": 0.0}, "response_scale"),
+        ({"n_records": 0}, "n_records"),
+        ({"random_source": 3}, "random_source"),
+        ({"plan": dpi.PrivacyPlan.from_noise_multiplier(3.0, 0.5, 6, 1e-5)}, "plan"),
+        ({"plan": plan_of(0.9)}, "plan"),
+    ],
+)
+def test_bad_arguments_are_named(records, plan, change, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        run(records, **({"plan": plan} | change))
+
+
+def logistic_records(rng, n_records):
+    X = rng.normal(size=(n_records, 3))
+    return X, (rng.random(n_records) < 1.0 / (1.0 + np.exp(-X @ [1.0, 0.0, -1.0]))) + 0.0
+
+
+def test_a_logistic_run_finds_the_weights(rng):
+    model_ = dpi.models.LogisticRegression(3, fit_intercept=True)
+    X, y = logistic_records(rng, 4000)
+    plan = dpi.plan_newton(model_, target_epsilon=2.0, target_delta=1e-5, n_records=4000)
+    release = dpi.run_newton(model_, X, y, plan=plan, n_records=4000, random_source=InsecureRNG(1))
+    weights = release.transforms[-1].T @ release.positions[-1]
+    assert np.abs(weights - [1.0, 0.0, -1.0, 0.0]).max() < 0.4
+    assert release.n_passes == plan.n_passes == 13
+    with pytest.raises(TypeError, match="response_scale must be None"):
+        dpi.run_newton(model_, X, y, plan=plan, n_records=4000, response_scale=1.0)
+    with pytest.raises(RecordError, match="0 and 1"):
+        dpi.run_newton(model_, X, y + 0.5, plan=plan, n_records=4000)
+    with pytest.raises(ValueError, match="plan must have the phases scale"):
+        dpi.run_newton(model(), X, y, plan=plan, n_records=4000, response_scale=1.0)
+
+
+@pytest.mark.parametrize("labels", [0.0, 1.0])
+def test_a_logistic_run_with_one_label_alone_goes_through(rng, labels):
+    model_ = dpi.models.LogisticRegression(2)
+    plan = dpi.plan_newton(model_, target_epsilon=1.0, target_delta=1e-5, n_records=200)
+    X = rng.normal(size=(200, 2)) * 1e150
+    release = dpi.run_newton(model_, X, np.full(200, labels), plan=plan, n_records=200, random_source=InsecureRNG(1))
+    assert np.all(np.isfinite(release.scores))

@@ -10,7 +10,7 @@ from dpinfer.mechanism.newton.geometry import declared_whitening, learn_geometry
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import LogisticRegression
-from dpinfer.models.whitening import shrink_moments
+from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
 
 __all__ = ["LogisticNewton"]
 
@@ -59,7 +59,7 @@ class LogisticNewton:
         released = passes.noisy_sum("slope", LogisticCurvatures(transform, bound, transform.T @ position))
         slope, slope_stddev = smat(released.values, d) / self.n_records, released.stddev / self.n_records
         shrunken = shrink_moments(slope, slope_stddev, max(float(np.trace(slope)), 0.01 * d))
-        measured = self._measure(passes, transform, bound, shrunken.matrix, position, error)
+        measured = self._measure(passes, transform, bound, shrunken, position, error)
         return {
             **geometry,
             **localised,
@@ -113,11 +113,12 @@ class LogisticNewton:
         passes: Passes,
         transform: FloatArray,
         bound: float,
-        jacobian: FloatArray,
+        slope: ShrunkenMoments,
         position: FloatArray,
         error: float,
     ) -> dict[str, FloatArray | float | int]:
         """Measure the score near its zero: a filter that starts from the prior and from a share of the localiser."""
+        jacobian = slope.matrix
         sampling = jacobian / self.n_records
         first = jacobian @ np.linalg.solve(error**2 * np.eye(len(position)) + sampling, jacobian)
         precision = transform @ transform.T / self.model.prior_scale**2 + _TRUSTED * first
@@ -128,8 +129,12 @@ class LogisticNewton:
             positions.append(position)
             scores.append(score)
             stddevs.append(stddev)
-            precision = precision + jacobian @ jacobian / stddev**2
-            information = information + jacobian @ (score + jacobian @ position) / stddev**2
+            # What the slope's error makes of a move to where u* may be counts as noise, so that no step is too long.
+            moved = np.linalg.solve(precision, information) - position
+            wrong = 0.5 * slope.error**2 * (moved @ moved + np.trace(np.linalg.inv(precision)))
+            noise = stddev**2 + wrong
+            precision = precision + jacobian @ jacobian / noise
+            information = information + jacobian @ (score + jacobian @ position) / noise
             position = np.asarray(np.linalg.solve(precision, information), dtype=np.float64)
         return {"positions": np.array(positions), "scores": np.array(scores), "score_stddev": np.array(stddevs)}
 

@@ -117,7 +117,7 @@ def adult(runs: int, seed: int) -> None:
             source = InsecureRNG(1000 * seed + index)
             release = dpi.run_newton(model, features, response, plan=plan, n_records=len(p), random_source=source)
             seconds = time.process_time() - begun
-            posterior = dpi.noise_aware_posterior(release, n_samples=40, n_warmup=60, seed=seed)
+            posterior = dpi.noise_aware_posterior(release, n_samples=40, seed=seed)
             low, high = posterior.quantile(LEVELS)
             draws = posterior.sample(400, seed=0) @ design[::30].T
             ends = np.quantile(draws, LEVELS, axis=0)

@@ -6,5 +6,6 @@
 from dpinfer.planning.fisher import Prediction, predict_tied
 from dpinfer.planning.planner import plan_inference, widening_grid
 from dpinfer.planning.result import InferencePlan, PlanGrid
+from dpinfer.planning.settings import PlanSettings
 
-__all__ = ["InferencePlan", "PlanGrid", "Prediction", "plan_inference", "predict_tied", "widening_grid"]
+__all__ = ["InferencePlan", "PlanGrid", "PlanSettings", "Prediction", "plan_inference", "predict_tied", "widening_grid"]

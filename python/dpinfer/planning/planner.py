@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback, resolve_progress
-from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan, plan_privacy
 from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.inference.request import has_model_hessian
@@ -25,20 +25,18 @@ from dpinfer.planning.drift import Drift, LogisticPilot, QuadraticLoss
 from dpinfer.planning.features import PILOT_RECORDS, pilot_design
 from dpinfer.planning.fisher import Prediction, predict_tied
 from dpinfer.planning.result import InferencePlan, PlanGrid
+from dpinfer.planning.settings import PRIORS, PlanOptions, PlanSettings
 from dpinfer.planning.simulated import PlainRun, predict_simulated
-from dpinfer.recipes import FisherScaling, default_recipe
+from dpinfer.recipes import FisherScaling
 
 __all__ = ["plan_inference", "widening_grid"]
 
 FloatArray = npt.NDArray[np.float64]
 
-RECIPES = ("auto", "tied", "plain", "paper")
 _SAMPLE_RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
 _STEPS = (1000, 2500, 5000, 10_000)
 _SLACK = 1.01
 _FACTORS = (0.125, 0.18, 0.25, 0.35, 0.5, 1.0, 2.0)
-_HESSIANS = ("auto", "diagonal")
-_PRIORS = ("weak", "model")
 _LARGEST_CONTRACTION = 0.5
 _LEAST_COVERAGE = 0.88
 _COVERAGE_SLACK = 0.03
@@ -60,22 +58,13 @@ class _Choice:
 
 def plan_inference(
     model: Model,
+    settings: PlanSettings | None = None,
     *,
     n_records: int,
     target_epsilon: float,
     target_delta: float,
-    recipe: str = "auto",
-    sample_rate: float | None = None,
-    n_steps: int | None = None,
-    max_grad_norm: float | None = None,
-    learning_rate_factor: float | None = None,
-    hessian: str = "auto",
-    prior: str | None = None,
-    pilot: npt.ArrayLike | None = None,
-    curvature: npt.ArrayLike | None = None,
-    n_simulations: int = 4,
-    seed: int = 0,
     progress: bool | ProgressCallback = False,
+    **options: Unpack[PlanOptions],
 ) -> InferencePlan:
     """Predict how wide a noise-aware posterior will be, and recommend the settings that are not given.
 
@@ -85,6 +74,8 @@ def plan_inference(
     ----------
     model : Model
         A conjugate or generalised linear model.
+    settings : PlanSettings, optional
+        All settings from `recipe` to `seed` in one object; those given by name change it.
     n_records : int
         Public number of records.
     target_epsilon : float
@@ -113,7 +104,7 @@ def plan_inference(
     curvature : (n,) or (n, n) array, optional
         Information of one record about the parameters, instead of what the model expects at its prior.
     n_simulations : int
-        Simulated runs behind a prediction for "plain" and "paper".
+        Simulated runs behind a prediction for "plain" and "paper"; 4 by default.
     seed : int
         Of the simulated runs.
     progress : bool or callable
@@ -150,46 +141,22 @@ def plan_inference(
     target_epsilon = check_interval("target_epsilon", target_epsilon, 0.0)
     target_delta = check_interval("target_delta", target_delta, 0.0, 1.0)
     caution_of_delta(target_delta, n_records)
-    check_choice("recipe", recipe, RECIPES)
-    if recipe == "auto":
-        recipe = default_recipe(model)
-    n_simulations = check_integer("n_simulations", n_simulations, 1, 1000)
-    seed = check_integer("seed", seed, 0)
-    if learning_rate_factor is not None:
-        if recipe != "plain":
-            raise ValueError(f"learning_rate_factor must not be given with recipe {recipe!r}: it has its own rates")
-        learning_rate_factor = check_interval("learning_rate_factor", learning_rate_factor, 0.0)
-    check_choice("hessian", hessian, _HESSIANS)
-    if hessian != "auto" and recipe != "plain":
-        raise ValueError(f"hessian must not be given with recipe {recipe!r}: it has its own")
-    if prior is not None:
-        if recipe != "plain":
-            raise ValueError(f"prior must not be given with recipe {recipe!r}: it has its own")
-        check_choice("prior", prior, _PRIORS)
-    features = pilot_design(model, pilot)
-    information = _curvature(model, curvature)
-    given: dict[str, Any] = {"sample_rate": sample_rate, "n_steps": n_steps, "max_grad_norm": max_grad_norm}
-    if recipe == "plain":
-        given["learning_rate"] = learning_rate_factor
-    posteriors = _posteriors(model, recipe, hessian, prior)
-    if recipe == "plain" and "prior" in posteriors[0]:
-        given["prior"] = prior
-    if recipe == "paper" and None in given.values():
-        raise ValueError("sample_rate, n_steps and max_grad_norm must be given with recipe 'paper'")
-    recommended = tuple(name for name, value in given.items() if value is None)
+    settings = _changed(settings, options).resolve(model)
+    features = pilot_design(model, settings.pilot)
+    information = _curvature(model, settings.curvature)
+    posteriors = _posteriors(model, settings)
+    max_grad_norm = settings.max_grad_norm
     if max_grad_norm is None:
-        max_grad_norm = _clipping_norm(model, recipe, features)
-    max_grad_norm = check_interval("max_grad_norm", max_grad_norm, 1e-30, 1e30)
+        max_grad_norm = check_interval("max_grad_norm", _clipping_norm(model, settings.recipe, features), 1e-30, 1e30)
     privacy = _privacy(
         target_epsilon,
         target_delta,
         n_records,
         max_grad_norm,
-        sample_rate,
-        n_steps,
-        slow=recipe != "tied" or isinstance(model, LinearRegression),
+        settings,
+        slow=settings.recipe != "tied" or isinstance(model, LinearRegression),
     )
-    if recipe == "tied":
+    if settings.recipe == "tied":
         about = np.diagonal(information).copy() if information is not None and information.ndim == 2 else information
         prediction = predict_tied(
             model,
@@ -202,17 +169,14 @@ def plan_inference(
         )
         rate, scale, factor, posterior = None, None, None, {}
     else:
-        drift = _drift(model, n_records, features, information, n_simulations, max_grad_norm, seed)
         choice = _simulated(
             model,
-            recipe,
+            settings,
             privacy,
             max_grad_norm,
-            drift,
+            _drift(model, settings, n_records, features, information, max_grad_norm),
             n_records=n_records,
-            factor=learning_rate_factor,
             posteriors=posteriors,
-            seed=seed,
             report=resolve_progress(progress, "simulated posteriors"),
         )
         factor, prediction, posterior = choice.factor, choice.prediction, choice.posterior
@@ -220,7 +184,7 @@ def plan_inference(
         scale = (float(choice.run.grad_scale[0]), float(choice.run.grad_scale[-1]))
     return InferencePlan(
         names=model.names,
-        recipe=recipe,
+        recipe=settings.recipe,
         n_records=n_records,
         privacy=privacy,
         max_grad_norm=max_grad_norm,
@@ -229,18 +193,19 @@ def plan_inference(
         grad_scale=scale,
         posterior=posterior,
         prediction=prediction,
-        recommended=recommended,
+        recommended=_recommended(settings, posteriors),
     )
 
 
 def widening_grid(
     model: Model,
+    settings: PlanSettings | None = None,
     *,
     n_records: Sequence[int],
     target_epsilon: Sequence[float],
     target_delta: float,
     progress: bool | ProgressCallback = False,
-    **options: Any,
+    **options: Unpack[PlanOptions],
 ) -> PlanGrid:
     """Plan for several numbers of records and epsilons.
 
@@ -249,13 +214,15 @@ def widening_grid(
     Parameters
     ----------
     model : Model
+    settings : PlanSettings, optional
+        Of every plan.
     n_records : sequence of int
     target_epsilon : sequence of float
     target_delta : float in (0, 1)
     progress : bool or callable
         As in :func:`plan_inference`, for all plans together.
     **options
-        Further arguments of :func:`plan_inference`.
+        Single settings, as in :func:`plan_inference`.
 
     Returns
     -------
@@ -269,17 +236,18 @@ def widening_grid(
     counts, epsilons = tuple(n_records), tuple(target_epsilon)
     if not counts or not epsilons:
         raise ValueError("n_records and target_epsilon must not be empty")
+    settings = _changed(settings, options)
     report = resolve_progress(progress, "plans")
     size = len(counts) * len(epsilons)
 
     def plan(place: int, count: int, epsilon: float) -> InferencePlan:
         return plan_inference(
             model,
+            settings,
             n_records=count,
             target_epsilon=epsilon,
             target_delta=target_delta,
             progress=lambda done, total: report(place * total + done, size * total),
-            **options,
         )
 
     plans = tuple(
@@ -288,6 +256,29 @@ def widening_grid(
     )
     report(1, 1)
     return PlanGrid(counts, epsilons, plans)
+
+
+def _changed(settings: PlanSettings | None, options: PlanOptions) -> PlanSettings:
+    """Return the settings with those given by name in place of the object's."""
+    if settings is None:
+        settings = PlanSettings()
+    if not isinstance(settings, PlanSettings):
+        raise TypeError(f"settings must be a PlanSettings, got {type(settings).__name__}")
+    return replace(settings, **options)
+
+
+def _recommended(settings: PlanSettings, posteriors: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the names of what the planner chose."""
+    given: dict[str, Any] = {
+        "sample_rate": settings.sample_rate,
+        "n_steps": settings.n_steps,
+        "max_grad_norm": settings.max_grad_norm,
+    }
+    if settings.recipe == "plain":
+        given["learning_rate"] = settings.learning_rate_factor
+        if "prior" in posteriors[0]:
+            given["prior"] = settings.prior
+    return tuple(name for name, value in given.items() if value is None)
 
 
 def _curvature(model: Model, curvature: npt.ArrayLike | None) -> FloatArray | None:
@@ -331,8 +322,7 @@ def _privacy(
     delta: float,
     n_records: int,
     max_grad_norm: float,
-    sample_rate: float | None,
-    n_steps: int | None,
+    settings: PlanSettings,
     *,
     slow: bool,
 ) -> PrivacyPlan:
@@ -342,16 +332,11 @@ def _privacy(
     ``T kappa**2 / (sigma**2 C**2 + kappa (1 - kappa) N)`` per unit of squared curvature.  `slow` asks for steps that
     are small enough for a trace that bends: regressions.
     """
+    sample_rate, n_steps = settings.sample_rate, settings.n_steps
     if sample_rate is not None and n_steps is not None:
         return _calibrated(epsilon, delta, sample_rate, n_steps)
-    rates = (
-        _SAMPLE_RATES
-        if sample_rate is None
-        else (check_interval("sample_rate", sample_rate, 0.0, 1.0, high_open=False),)
-    )
-    steps = tuple(count for count in _STEPS if not (slow and count < 2500))
-    if n_steps is not None:
-        steps = (check_integer("n_steps", n_steps, 1),)
+    rates = _SAMPLE_RATES if sample_rate is None else (sample_rate,)
+    steps = tuple(count for count in _STEPS if not (slow and count < 2500)) if n_steps is None else (n_steps,)
     # sigma is kappa sqrt(T) times a number that hardly changes: calibrating the cheapest and the dearest will do.
     unit = _calibrated(epsilon, delta, rates[-1], steps[-1])
     slope = unit.noise_multiplier / (unit.sample_rate * math.sqrt(unit.n_steps))
@@ -368,16 +353,16 @@ def _privacy(
 
 def _drift(
     model: Model,
+    settings: PlanSettings,
     n_records: int,
     features: FloatArray | None,
     information: FloatArray | None,
-    n_simulations: int,
     max_grad_norm: float,
-    seed: int,
 ) -> Drift:
     """Return the expected gradients of simulated runs with parameters from the prior."""
     informed: Any = model
-    rng = np.random.default_rng((_SEED, seed))
+    n_simulations = settings.n_simulations
+    rng = np.random.default_rng((_SEED, settings.seed))
     theta = informed.unconstrain(informed.sample_prior(n_simulations, rng))
     _, prior_stddev = model.prior_moments()
     if isinstance(model, LogisticRegression) and information is None:
@@ -407,23 +392,22 @@ def _drift(
 
 def _simulated(
     model: Model,
-    recipe: str,
+    settings: PlanSettings,
     privacy: PrivacyPlan,
     max_grad_norm: float,
     drift: Drift,
     *,
     n_records: int,
-    factor: float | None,
     posteriors: list[dict[str, Any]],
-    seed: int,
     report: ProgressCallback,
 ) -> _Choice:
     """Return the run and its prediction, with the best of several learning rates and priors where none is given."""
     n = model.n_params
     grad_scale = np.repeat([1.0, model.published_raw_scale], n)
     heuristic = grad_scale / (privacy.noise_multiplier * max_grad_norm * math.sqrt(privacy.n_steps))
+    factor = settings.learning_rate_factor
     factors: tuple[float, ...] = (1.0 if factor is None else factor,)
-    if recipe == "plain" and factor is None:
+    if settings.recipe == "plain" and factor is None:
         sharpest = float(np.max(np.linalg.eigvalsh(drift.hessian()))) * privacy.sample_rate * float(heuristic[0])
         factors = tuple(each for each in _FACTORS if each <= 1.0 or each * sharpest <= _LARGEST_CONTRACTION)
     # Fewer draws tell learning rates apart; the one that is taken gets as many as a fit.
@@ -446,7 +430,7 @@ def _simulated(
             model,
             [{**options, **extra} for options in posteriors],
             n_records=n_records,
-            seed=seed,
+            seed=settings.seed,
             report=lambda done, total: report(finished * total + done, rounds * total),
         )
         return [
@@ -457,13 +441,14 @@ def _simulated(
     return predict(best.factor, len(factors), {})[0] if trial else best
 
 
-def _posteriors(model: Model, recipe: str, hessian: str, prior: str | None) -> list[dict[str, Any]]:
+def _posteriors(model: Model, settings: PlanSettings) -> list[dict[str, Any]]:
     """Return the arguments of :func:`dpinfer.noise_aware_posterior` to choose from; none for the default."""
-    if recipe == "paper":
+    prior = settings.prior
+    if settings.recipe == "paper":
         return [dict(_PAPER_POSTERIOR)]
-    if hessian == "auto" and prior != "weak" and has_model_hessian(model):
+    if settings.hessian == "auto" and prior != "weak" and has_model_hessian(model):
         return [{}]
-    return [{"hessian": "diagonal", "prior": name} for name in (_PRIORS if prior is None else (prior,))]
+    return [{"hessian": "diagonal", "prior": name} for name in (PRIORS if prior is None else (prior,))]
 
 
 def _covers(choice: _Choice) -> bool:

@@ -2,13 +2,15 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.planning import plan_inference, widening_grid
+from dpinfer.planning import PlanSettings, plan_inference, widening_grid
 from dpinfer.planning.drift import LogisticPilot, QuadraticLoss
+from dpinfer.planning.settings import PlanOptions
 from dpinfer.planning.simulated import PlainRun, simulate_trace
 from dpinfer.studies.study import find_study
 from dpinfer.testing import InsecureRNG
@@ -264,6 +266,50 @@ def test_bad_arguments(arguments, error, message):
     arguments = good | arguments
     with pytest.raises(error, match=message):
         plan_inference(arguments.pop("model"), **arguments)
+
+
+def test_settings_in_one_object():
+    model, target = dpi.models.GammaExponential(), {"n_records": 100, "target_epsilon": 1.0, "target_delta": 1e-5}
+    named = plan_inference(model, sample_rate=0.1, n_steps=2500, max_grad_norm=3.0, **target)
+    settings = PlanSettings(sample_rate=0.5, n_steps=2500, max_grad_norm=3)
+    plan = plan_inference(model, settings, sample_rate=0.1, **target)
+    assert json.dumps(plan.to_dict()) == json.dumps(named.to_dict())
+    assert plan.recommended == ()
+    targets = {"n_records": [100], "target_epsilon": [1.0], "target_delta": 1e-5}
+    grid = widening_grid(model, settings, sample_rate=0.1, **targets)
+    assert json.dumps(grid.plans[0][0].to_dict()) == json.dumps(named.to_dict())
+    assert settings.sample_rate == 0.5
+    for function, arguments in ((plan_inference, target), (widening_grid, targets)):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'steps'"):
+            function(model, steps=3, **arguments)
+        with pytest.raises(TypeError, match="settings must be a PlanSettings, got dict"):
+            function(model, {"n_steps": 3}, **arguments)
+
+
+def test_settings_are_keyword_arguments_and_documented():
+    names = [field.name for field in dataclasses.fields(PlanSettings)]
+    assert names == list(PlanOptions.__annotations__)
+    documented = plan_inference.__doc__.partition("Returns")[0]
+    assert all(re.search(rf"^    (\w+, )*{name}\b", documented, re.MULTILINE) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("field", "error", "message"),
+    [
+        ({"recipe": "own"}, ValueError, "recipe must be one of"),
+        ({"hessian": "full"}, ValueError, "hessian must be one of"),
+        ({"prior": "own"}, ValueError, "prior must be one of"),
+        ({"sample_rate": 1.5}, ValueError, "sample_rate must lie"),
+        ({"n_steps": 0}, ValueError, "n_steps must be at least 1"),
+        ({"max_grad_norm": -1.0}, ValueError, "max_grad_norm must lie"),
+        ({"learning_rate_factor": 0.0}, ValueError, "learning_rate_factor must lie"),
+        ({"n_simulations": 1.5}, TypeError, "n_simulations must be an integer"),
+        ({"seed": -1}, ValueError, "seed must be at least 0"),
+    ],
+)
+def test_settings_are_checked_when_made(field, error, message):
+    with pytest.raises(error, match=message):
+        PlanSettings(**field)
 
 
 def test_bad_pilots():

@@ -1,0 +1,116 @@
+"""What a plan leaves open and what it fixes: plain data, checked by itself and against the model."""
+
+from dataclasses import dataclass, replace
+from typing import TypedDict
+
+import numpy.typing as npt
+
+from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer.models import Model
+from dpinfer.recipes import default_recipe
+
+__all__ = ["PRIORS", "PlanOptions", "PlanSettings"]
+
+RECIPES = ("auto", "tied", "plain", "paper")
+HESSIANS = ("auto", "diagonal")
+PRIORS = ("weak", "model")
+
+
+class PlanOptions(TypedDict, total=False):
+    """Fields of a :class:`PlanSettings` as keyword arguments."""
+
+    recipe: str
+    sample_rate: float | None
+    n_steps: int | None
+    max_grad_norm: float | None
+    learning_rate_factor: float | None
+    hessian: str
+    prior: str | None
+    pilot: npt.ArrayLike | None
+    curvature: npt.ArrayLike | None
+    n_simulations: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlanSettings:
+    """The settings of a plan, checked one by one when made; None is for the planner to recommend or to expect.
+
+    **Privacy.** Public; holds no records.  `pilot` and `curvature` must be public: nothing adds noise to them.
+
+    Parameters
+    ----------
+    recipe, sample_rate, n_steps, max_grad_norm, learning_rate_factor, hessian, prior, pilot, curvature, \
+n_simulations, seed
+        As in :func:`dpinfer.plan_inference`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is wrong by itself.  The shapes of `pilot` and `curvature` are checked with the model.
+
+    Examples
+    --------
+    >>> import dpinfer as dpi
+    >>> settings = PlanSettings(sample_rate=0.1, n_steps=2500)
+    >>> model = dpi.models.BetaBernoulli()
+    >>> plan = dpi.plan_inference(model, settings, n_records=5000, target_epsilon=0.3, target_delta=1e-5)
+    >>> plan.recommended
+    ('max_grad_norm',)
+    """
+
+    recipe: str = "auto"
+    sample_rate: float | None = None
+    n_steps: int | None = None
+    max_grad_norm: float | None = None
+    learning_rate_factor: float | None = None
+    hessian: str = "auto"
+    prior: str | None = None
+    pilot: npt.ArrayLike | None = None
+    curvature: npt.ArrayLike | None = None
+    n_simulations: int = 4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("recipe", self.recipe, RECIPES)
+        check_choice("hessian", self.hessian, HESSIANS)
+        put = object.__setattr__
+        if self.prior is not None:
+            check_choice("prior", self.prior, PRIORS)
+        if self.sample_rate is not None:
+            put(self, "sample_rate", check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False))
+        if self.n_steps is not None:
+            put(self, "n_steps", check_integer("n_steps", self.n_steps, 1))
+        if self.max_grad_norm is not None:
+            put(self, "max_grad_norm", check_interval("max_grad_norm", self.max_grad_norm, 1e-30, 1e30))
+        if self.learning_rate_factor is not None:
+            put(self, "learning_rate_factor", check_interval("learning_rate_factor", self.learning_rate_factor, 0.0))
+        put(self, "n_simulations", check_integer("n_simulations", self.n_simulations, 1, 1000))
+        put(self, "seed", check_integer("seed", self.seed, 0))
+
+    def resolve(self, model: Model) -> "PlanSettings":
+        """Return the settings with the recipe that the model's run will take, after refusing what does not fit it.
+
+        **Privacy.** Reads no records.
+
+        Parameters
+        ----------
+        model : Model
+
+        Raises
+        ------
+        ValueError
+            If a setting does not belong to the recipe, or one that the recipe needs is not given.
+        """
+        recipe = default_recipe(model) if self.recipe == "auto" else self.recipe
+        given = {
+            "learning_rate_factor": self.learning_rate_factor is not None,
+            "hessian": self.hessian != "auto",
+            "prior": self.prior is not None,
+        }
+        for name, changed in given.items():
+            if changed and recipe != "plain":
+                raise ValueError(f"{name} must not be given with recipe {recipe!r}: it has its own")
+        if recipe == "paper" and None in (self.sample_rate, self.n_steps, self.max_grad_norm):
+            raise ValueError("sample_rate, n_steps and max_grad_norm must be given with recipe 'paper'")
+        return replace(self, recipe=recipe)

@@ -249,17 +249,7 @@ class BayesianLogisticRegression(Estimator):
             fit_intercept=self.fit_intercept,
             feature_names=None if names is None else list(names),
         )
-        relation = as_adjacency(self.adjacency)
-        if relation is Adjacency.ZERO_OUT:
-            raise ValueError("adjacency must be 'add_remove' or 'replace_one', got 'zero_out': a label cannot be blank")
-        plan = plan_privacy(
-            target_epsilon=self.epsilon,
-            target_delta=self.delta,
-            sample_rate=self.sample_rate,
-            n_steps=self.n_steps,
-            adjacency=relation,
-            accountant=self.accountant,
-        )
+        plan = self._privacy_plan()
         fisher = self.recipe in FISHER_RECIPES
         check_fit(
             model,
@@ -407,6 +397,19 @@ class BayesianLogisticRegression(Estimator):
         right = predicted == as_labels(y, len(predicted))
         weights = None if sample_weight is None else check_float_array("sample_weight", sample_weight, (len(right),))
         return float(np.average(right, weights=weights))
+
+    def _privacy_plan(self) -> PrivacyPlan:
+        relation = as_adjacency(self.adjacency)
+        if relation is Adjacency.ZERO_OUT:
+            raise ValueError("adjacency must be 'add_remove' or 'replace_one', got 'zero_out': a label cannot be blank")
+        return plan_privacy(
+            target_epsilon=self.epsilon,
+            target_delta=self.delta,
+            sample_rate=self.sample_rate,
+            n_steps=self.n_steps,
+            adjacency=relation,
+            accountant=self.accountant,
+        )
 
     def _posterior_request(self) -> PosteriorRequest:
         return PosteriorRequest(method=self.method, hessian=self.hessian, burn_in=self.burn_in, prior=self.prior)

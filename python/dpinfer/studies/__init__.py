@@ -12,15 +12,26 @@ _NAMES = {
     "CoverageResult": "coverage_result",
     "ModelStudy": "model_study",
     "Study": "study",
+    "StudyExecution": "execution",
     "coverage_study": "coverage",
     "find_study": "study",
 }
 
-__all__ = ["STUDY_NAMES", "ChunkResult", "CoverageResult", "ModelStudy", "Study", "coverage_study", "find_study"]
+__all__ = [
+    "STUDY_NAMES",
+    "ChunkResult",
+    "CoverageResult",
+    "ModelStudy",
+    "Study",
+    "StudyExecution",
+    "coverage_study",
+    "find_study",
+]
 
 if TYPE_CHECKING:
     from dpinfer.studies.coverage import coverage_study
     from dpinfer.studies.coverage_result import CoverageResult
+    from dpinfer.studies.execution import StudyExecution
     from dpinfer.studies.model_study import ModelStudy
     from dpinfer.studies.study import STUDY_NAMES, ChunkResult, Study, find_study
 

@@ -1,8 +1,8 @@
 """Runs of the sufficient-statistic baselines on a study's own simulated data."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,14 @@ from dpinfer.studies.random_streams import RELEASES, SAMPLERS, run_seed
 from dpinfer.studies.study import ChunkResult
 from dpinfer.testing import InsecureRNG
 
-__all__ = ["SimulatedConjugate", "SimulatedRegression", "bernstein_sheldon_chunk", "gibbs_ss_noisy_chunk"]
+__all__ = [
+    "GibbsOptions",
+    "GibbsSettings",
+    "SimulatedConjugate",
+    "SimulatedRegression",
+    "bernstein_sheldon_chunk",
+    "gibbs_ss_noisy_chunk",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -68,6 +75,56 @@ class SimulatedRegression:
     features: FloatArray
     response: FloatArray
     reference_width90: FloatArray
+
+
+class GibbsOptions(TypedDict, total=False):
+    """Fields of :class:`GibbsSettings` as keyword arguments."""
+
+    prior: RegressionPrior
+    feature_bound: float
+    response_bound: float
+    moment_share: float
+    feature_moments: tuple[FloatArray, FloatArray] | None
+    n_burn_in: int
+    n_samples: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GibbsSettings:
+    """The settings of Gibbs-SS-Noisy, which checks them: what it releases, under which prior, how long its chains are.
+
+    **Privacy.** Public; holds no records.
+
+    Parameters
+    ----------
+    prior : RegressionPrior
+    feature_bound, response_bound : float
+        *Public* bounds that the data are clipped to.
+    moment_share : float in [0, 1)
+        Share of epsilon for third and fourth moments.
+    feature_moments : pair, optional
+        *Public* moments of the features; needed when `moment_share` is 0.
+    n_burn_in, n_samples : int
+        Dropped and kept iterations.
+
+    Raises
+    ------
+    TypeError
+        If a prior or a bound is not given, or a field is unknown.
+
+    Examples
+    --------
+    >>> GibbsSettings(prior=RegressionPrior(), feature_bound=4.0, response_bound=4.0).n_samples
+    5000
+    """
+
+    prior: RegressionPrior
+    feature_bound: float
+    response_bound: float
+    moment_share: float = 0.5
+    feature_moments: tuple[FloatArray, FloatArray] | None = None
+    n_burn_in: int = 2000
+    n_samples: int = 5000
 
 
 def bernstein_sheldon_chunk(
@@ -157,19 +214,14 @@ def bernstein_sheldon_chunk(
 def gibbs_ss_noisy_chunk(
     first: int,
     count: int,
+    settings: GibbsSettings | None = None,
     *,
     simulate: Callable[[int, int], SimulatedRegression],
-    prior: RegressionPrior,
-    feature_bound: float,
-    response_bound: float,
     epsilon: float,
     seed: int,
-    moment_share: float = 0.5,
-    feature_moments: tuple[FloatArray, FloatArray] | None = None,
-    n_burn_in: int = 2000,
-    n_samples: int = 5000,
     n_draws: int | None = None,
     n_threads: int | None = None,
+    **options: Unpack[GibbsOptions],
 ) -> ChunkResult:
     """Return the Gibbs-SS-Noisy posteriors of a chunk of runs of linear regression.
 
@@ -177,17 +229,14 @@ def gibbs_ss_noisy_chunk(
 
     Parameters
     ----------
-    first, count, simulate, epsilon, seed, n_burn_in, n_samples, n_draws
+    first, count, simulate, epsilon, seed, n_draws
         As for :func:`bernstein_sheldon_chunk`.
-    prior : RegressionPrior
-    feature_bound, response_bound : float
-        *Public* bounds that the data are clipped to.
-    moment_share : float in [0, 1)
-        Share of epsilon for third and fourth moments.
-    feature_moments : pair, optional
-        *Public* moments of the features; needed when `moment_share` is 0.
+    settings : GibbsSettings, optional
+        Of the sampler, in one object; the keyword arguments below change it.
     n_threads : int, optional
         No result depends on it.
+    prior, feature_bound, response_bound, moment_share, feature_moments, n_burn_in, n_samples
+        Fields of :class:`GibbsSettings`; the first three must be given without `settings`.
 
     Returns
     -------
@@ -203,6 +252,7 @@ def gibbs_ss_noisy_chunk(
     Bernstein and Sheldon (2019), Algorithm 1 with the Gibbs-SS-Noisy update.  Seconds for each block of 25 runs of ten
     features and a thousand iterations.
     """
+    settings = GibbsSettings(**options) if settings is None else replace(settings, **options)
 
     def block(start: int) -> tuple[SimulatedRegression, FloatArray]:
         data = simulate(start, _BLOCK)
@@ -212,9 +262,9 @@ def gibbs_ss_noisy_chunk(
                 response,
                 epsilon=epsilon,
                 n_records=features.shape[0],
-                feature_bound=feature_bound,
-                response_bound=response_bound,
-                moment_share=moment_share,
+                feature_bound=settings.feature_bound,
+                response_bound=settings.response_bound,
+                moment_share=settings.moment_share,
                 random_source=InsecureRNG(run_seed(seed, RELEASES, start + row)),
             )
             for row, (features, response) in enumerate(zip(data.features, data.response, strict=True))
@@ -224,10 +274,10 @@ def gibbs_ss_noisy_chunk(
             laplace_scale=releases[0].laplace_scale,
             n_features=data.features.shape[2],
             n_records=data.features.shape[1],
-            prior=prior,
-            feature_moments=feature_moments,
-            n_burn_in=n_burn_in,
-            n_samples=n_samples,
+            prior=settings.prior,
+            feature_moments=settings.feature_moments,
+            n_burn_in=settings.n_burn_in,
+            n_samples=settings.n_samples,
             seed=run_seed(seed, SAMPLERS, start),
             n_threads=n_threads,
         )

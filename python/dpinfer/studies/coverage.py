@@ -1,10 +1,8 @@
 """Coverage studies: simulate, run the mechanism, compute posteriors, and test whether they are calibrated."""
 
-import os
 import time
 from collections.abc import Mapping
-from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +13,9 @@ from dpinfer._validate import check_choice, check_float_array, check_integer, ch
 from dpinfer._version import __version__
 from dpinfer.studies.checkpoint import Checkpoint, plain_settings
 from dpinfer.studies.coverage_result import CoverageResult
+from dpinfer.studies.execution import StudyExecution
 from dpinfer.studies.run_statistics import RunStatistics, reduce_chunk
-from dpinfer.studies.runner import DEFAULT_CHUNK_SIZE, run_chunks
+from dpinfer.studies.runner import run_chunks
 from dpinfer.studies.study import ChunkResult, Study, find_study
 
 __all__ = ["coverage_study"]
@@ -67,10 +66,7 @@ def coverage_study(
     n_draws: int = 1000,
     n_repeats: int = 20,
     references: str = "centred",
-    n_threads: int | None = None,
-    executor: Executor | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    chunk_size: int = DEFAULT_CHUNK_SIZE,
+    execution: StudyExecution | None = None,
     progress: bool | ProgressCallback = False,
     **settings: Any,
 ) -> CoverageResult:
@@ -100,19 +96,14 @@ def coverage_study(
     references : {"centred", "uniform"}
         "centred": within four posterior standard deviations of the posterior mean, the protocol of NA-DPVI.  "uniform":
         over the study's reference box, a central region of its prior.
-    n_threads : int, optional
-        Of each chunk: all by default, one where an executor is given.  No result depends on it.
-    executor : concurrent.futures.Executor, optional
-        Where chunks are computed; here by default.  It is not shut down.
-    checkpoint : path-like, optional
-        Folder for the reduced results of finished chunks; a study continued there, or made longer, computes only what
-        is missing.
-    chunk_size : int
-        Runs computed together, at least 1; memory is proportional to it.  No result depends on it.
+    execution : StudyExecution, optional
+        Where and how the runs are computed, which no result depends on; its fields `n_threads`, `executor`,
+        `checkpoint` and `chunk_size` are keyword arguments here, too, and change it.
     progress : bool or callable
         True draws a bar on a terminal; a callable gets (done, total) in runs.
     **settings
-        Further settings of the runs, plain values.
+        Fields of `execution`; and further settings of the runs, plain values, of which the study refuses those that it
+        does not know.
 
     Returns
     -------
@@ -142,17 +133,14 @@ def coverage_study(
     n_draws = check_integer("n_draws", n_draws, 2)
     n_repeats = check_integer("n_repeats", n_repeats, 1)
     references = check_choice("references", references, ("centred", "uniform"))
-    if n_threads is None and executor is not None:
-        n_threads = 1
-    if n_threads is not None:
-        n_threads = check_integer("n_threads", n_threads, 1)
+    execution = _changed(execution, settings)
     extra = {name: plain_settings(name, value) for name, value in sorted(settings.items())}
     task = _Task(
         study=chosen,
         method=method,
         epsilon=epsilon,
         seed=seed,
-        settings={**settings, "recipe": recipe, "n_draws": n_draws, "n_threads": n_threads},
+        settings={**settings, "recipe": recipe, "n_draws": n_draws, "n_threads": execution.threads},
         n_repeats=n_repeats,
         box=_reference_box(chosen) if references == "uniform" else None,
     )
@@ -167,12 +155,12 @@ def coverage_study(
         "version": __version__,
     }
     description = known | {"parameters": list(chosen.parameters), "n_draws": n_draws, "settings": extra}
-    store = None if checkpoint is None else Checkpoint(checkpoint, description)
+    store = None if execution.checkpoint is None else Checkpoint(execution.checkpoint, description)
     runs = run_chunks(
         task,
         n_runs,
-        chunk_size=chunk_size,
-        executor=executor,
+        chunk_size=execution.chunk_size,
+        executor=execution.executor,
         checkpoint=store,
         report=resolve_progress(progress, f"coverage of {chosen.name}"),
     )
@@ -190,6 +178,16 @@ def coverage_study(
         runs=runs,
         seconds=time.perf_counter() - start,
     )
+
+
+def _changed(execution: StudyExecution | None, settings: dict[str, Any]) -> StudyExecution:
+    """Return the execution with the fields of it among the settings, which leave them."""
+    if execution is None:
+        execution = StudyExecution()
+    if not isinstance(execution, StudyExecution):
+        raise TypeError(f"execution must be a StudyExecution, got {type(execution).__name__}")
+    names = [field.name for field in fields(StudyExecution) if field.name in settings]
+    return replace(execution, **{name: settings.pop(name) for name in names})
 
 
 def _reference_box(study: Study) -> tuple[FloatArray, FloatArray]:

@@ -10,6 +10,7 @@ from tests.reference.analytic_study import assert_same
 import dpinfer as dpi
 from dpinfer.baselines import BinomialFamily, CategoricalFamily, RegressionPrior, gaussian_moments
 from dpinfer.studies.baseline_runs import (
+    GibbsSettings,
     SimulatedConjugate,
     SimulatedRegression,
     bernstein_sheldon_chunk,
@@ -144,3 +145,19 @@ def test_regression():
     assert np.all(chunk.scale[:, :3] < 0.1)
     part = run(20, 2)
     np.testing.assert_array_equal(part.draws, chunk.draws[:, 20:22])
+    settings = GibbsSettings(
+        prior=RegressionPrior(0.25, 20.0, 0.5),
+        feature_bound=4.0,
+        response_bound=1.0,
+        moment_share=0.0,
+        feature_moments=gaussian_moments(np.eye(2)),
+        n_burn_in=50,
+        n_samples=200,
+    )
+    options = {"simulate": simulate, "epsilon": 1e4, "seed": 2, "n_draws": 50}
+    same = gibbs_ss_noisy_chunk(20, 2, settings, response_bound=4.0, **options)
+    np.testing.assert_array_equal(same.draws, part.draws)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'n_burnin'"):
+        gibbs_ss_noisy_chunk(20, 2, settings, n_burnin=3, **options)
+    with pytest.raises(TypeError, match="'feature_bound' and 'response_bound'"):
+        gibbs_ss_noisy_chunk(20, 2, prior=settings.prior, **options)

@@ -4,7 +4,7 @@ import inspect
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.reference.analytic_study import AnalyticStudy, assert_same
 
 import dpinfer as dpi
 from dpinfer.errors import StudyFormatError
-from dpinfer.studies import CoverageResult, find_study
+from dpinfer.studies import CoverageResult, StudyExecution, find_study
 from dpinfer.studies.archive import pack
 
 OPTIONS = {"n_runs": 60, "n_draws": 50, "n_repeats": 4, "seed": 3}
@@ -42,12 +42,16 @@ def test_signature_as_promised():
         "n_draws": 1000,
         "n_repeats": 20,
         "references": "centred",
-        "n_threads": None,
-        "executor": None,
-        "checkpoint": None,
+        "execution": None,
         "progress": False,
     }
     assert {name: parameters[name].default for name in promised} == promised
+    assert asdict(StudyExecution()) == {
+        "n_threads": None,
+        "executor": None,
+        "checkpoint": None,
+        "chunk_size": 50,
+    }
 
 
 @pytest.mark.statistical
@@ -188,6 +192,20 @@ def test_settings_reach_the_study():
     assert Spy.seen[0]["settings"]["n_threads"] == 1
 
 
+def test_an_execution_and_what_changes_it(tmp_path, result):
+    Spy.seen.clear()
+    execution = StudyExecution(n_threads=3, checkpoint=tmp_path / "store", chunk_size=20)
+    own = dpi.coverage_study(Spy(), execution=execution, n_threads=2, **OPTIONS, burn_in=0.2)
+    assert [call["settings"] for call in Spy.seen] == 3 * [
+        {"recipe": None, "n_draws": 50, "n_threads": 2, "burn_in": 0.2}
+    ]
+    assert (tmp_path / "store" / "study.json").exists()
+    assert_same(own.runs, result.runs)
+    assert own.settings == {"burn_in": 0.2}
+    with pytest.raises(TypeError, match=r"settings must be among .*, got .*chunksize"):
+        dpi.coverage_study("beta-bernoulli", n_runs=2, chunksize=3)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
@@ -206,6 +224,7 @@ def test_settings_reach_the_study():
         ({"references": "given"}, ValueError, "references must be one of 'centred', 'uniform'"),
         ({"n_threads": 0}, ValueError, "n_threads must be at least 1"),
         ({"executor": "pool"}, TypeError, "executor must be"),
+        ({"execution": 3}, TypeError, "execution must be a StudyExecution, got int"),
         ({"checkpoint": 3}, TypeError, "checkpoint must be a path"),
         ({"chunk_size": 0}, ValueError, "chunk_size must be at least 1"),
         ({"progress": 1}, TypeError, "progress must be a bool"),

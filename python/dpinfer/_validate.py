@@ -2,8 +2,9 @@
 
 import math
 import numbers
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,10 @@ __all__ = [
     "check_integer",
     "check_interval",
     "check_real",
+    "settings_of",
 ]
+
+Settings = TypeVar("Settings")
 
 
 def check_real(name: str, value: Any) -> float:
@@ -100,3 +104,25 @@ def check_float_array(
     if finite and not np.all(np.isfinite(result)):
         raise ValueError(f"{name} must be finite, got a NaN or an infinity")
     return result
+
+
+def settings_of(
+    function: str, kind: type[Settings], settings: Settings | None, options: Mapping[str, object]
+) -> Settings:
+    """Return the settings of a call: those given, or the defaults, with single ones replaced by keyword arguments.
+
+    Raises
+    ------
+    TypeError
+        If `settings` is of another class, a keyword is none of its fields, or one without a default is missing.
+    """
+    if settings is not None and not isinstance(settings, kind):
+        raise TypeError(f"settings must be a {kind.__name__}, got {type(settings).__name__}")
+    known: Any = kind
+    names = {item.name for item in fields(known)}
+    for name in options:
+        if name not in names:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}; see {kind.__name__}")
+    given: Any = settings
+    made: Settings = known(**options) if given is None else replace(given, **options)
+    return made

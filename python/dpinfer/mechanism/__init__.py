@@ -21,10 +21,11 @@ from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.sep import SEPResult, run_sep
 from dpinfer.mechanism.statistic import default_clip, run_statistic
 from dpinfer.mechanism.sums import RowSource
-from dpinfer.recipes import FisherScaling, largest_natural_rate, steady_rate
+from dpinfer.recipes import FisherScaling, GradientArguments, largest_natural_rate, steady_rate
 
 __all__ = [
     "FisherScaling",
+    "GradientArguments",
     "NetworkSettings",
     "NetworkVISettings",
     "NewtonPlan",

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
+from dpinfer._validate import settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.private_run import CheckpointArgument
@@ -20,11 +21,9 @@ from dpinfer.mechanism.sums import Records, RowSource, SessionSettings, open_gra
 from dpinfer.models import Model
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.recipes import (
-    FisherScaling,
     GradientArguments,
+    GradientOptions,
     GradientRun,
-    GradScale,
-    LearningRate,
     choose_gradient_run,
 )
 from dpinfer.release import Release
@@ -45,21 +44,13 @@ def run_dpvi(
     *,
     plan: PrivacyPlan,
     n_records: int,
-    max_grad_norm: float | str = "auto",
-    grad_scale: GradScale | FisherScaling | None = None,
-    learning_rate: LearningRate | None = None,
-    loss: str | None = None,
-    expectation: str | None = None,
-    gradient: str | None = None,
-    recipe: str | None = None,
-    n_draws: int = 10,
-    n_nodes: int = 10,
-    start: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+    settings: GradientArguments | None = None,
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
     ledger: LedgerAccount | None = None,
     checkpoint: CheckpointArgument = None,
+    **options: Unpack[GradientOptions],
 ) -> Release:
     """Run differentially private variational inference and release its noisy gradient trace.
 
@@ -86,39 +77,8 @@ def run_dpvi(
         From :func:`dpinfer.plan_privacy`; fixes noise_multiplier, sample_rate and n_steps.
     n_records : int
         A *public* number of records; ``len(X)`` would be private under add/remove adjacency.
-    max_grad_norm : "auto" or float in [1e-30, 1e30]
-        Clipping norm C of the preconditioned gradient.  "auto" (default), for Fisher scaling only: the 98.5% quantile
-        (93% for linear regression) of the gradient's norm among the records that the model itself expects, for all but
-        1% of its prior.
-    grad_scale : FisherScaling, float, (loc, raw_scale) pair, (2 n,) array, or callable, optional
-        Preconditioner beta, in [1e-30, 1e30]; a callable gets (step, params) of the released iterate.  The default is
-        (1, 550), for a conjugate model (1, 100), or that of the recipe.
-    learning_rate : "heuristic", float, (2 n,) array, or callable, optional
-        "heuristic" (default) is beta / (sigma C sqrt(T)): A55 of the paper with lambda_c = sqrt(d / 2).
-    loss : {"split", "per_example"}, optional
-        Whether the prior and entropy are added after the noise (default) or, a share of 1 / n_records each, inside the
-        clipped gradients (the paper).
-    expectation : {"quadrature", "monte_carlo"}, optional
-        Expectations under q by Gauss-Hermite in the linear predictor (default; closed form for Gaussian and Poisson
-        likelihoods), for a conjugate model in its parameters, or by `n_draws` draws shared by the batch (the paper).
-    gradient : {"reparameterised", "aligned"}, optional
-        Whether both gradients are released, or the gradient at one sampled theta per step, from which the other
-        follows (Jalko et al. 2023).  With Fisher scaling (``recipe="tied"``) the spread of the samples is public and
-        follows no gradient: the release is that of natural steps on theta, half as long.
-    recipe : {"tied", "steady", "plain", "paper"}, optional
-        Fills what is not given.  "tied": :class:`dpinfer.mechanism.FisherScaling` with its start and steps; "steady":
-        the same with steps of at least :func:`dpinfer.mechanism.steady_rate`, for a linear regression
-        whose features may be correlated (docs/coverage.md): the iterate moves enough to show it; "plain": constant
-        preconditioner and rate; "paper": the same with per_example and monte_carlo.  The default is "tied" for the
-        conjugate models and linear regression, "plain" for the other models and where `grad_scale`, `learning_rate` or
-        aligned gradients are given.
-    n_draws : int
-        Draws per step for "monte_carlo".
-    n_nodes : int
-        Gauss-Hermite nodes.  With the default 10 the error of the logistic expectations is below 2e-6 while the
-        standard deviation of the linear predictor is at most 1, and below 8e-4 at 2.
-    start : (loc, raw_scale), optional
-        Where to start; must not depend on the records.
+    settings : GradientArguments, optional
+        Clipping norm, recipe, preconditioner, learning rate, loss, start and numerical settings.
     n_threads : int, optional
         All cores by default.  The release does not depend on it.
     progress : bool or callable
@@ -134,6 +94,9 @@ def run_dpvi(
         release that one call would have given, bit for bit, for one charge.  The file is SECRET (it holds the key of
         the noise) and is removed when the run returns; with a :class:`dpinfer.mechanism.RunCheckpoint`, when the
         caller says that the release is safe.  Records that have changed are refused.
+    **options
+        Fields of :class:`dpinfer.mechanism.GradientArguments`, such as ``max_grad_norm=2.0`` or ``recipe="steady"``:
+        they replace those of `settings`.
 
     Returns
     -------
@@ -183,18 +146,7 @@ def run_dpvi(
     else:
         check_arguments(model, y)
     n_records = check_plan(plan, n_records)
-    asked = GradientArguments(
-        max_grad_norm=max_grad_norm,
-        grad_scale=grad_scale,
-        learning_rate=learning_rate,
-        loss=loss,
-        expectation=expectation,
-        gradient=gradient,
-        recipe=recipe,
-        n_draws=n_draws,
-        n_nodes=n_nodes,
-        start=start,
-    )
+    asked = settings_of("run_dpvi", GradientArguments, settings, options)
     chosen = choose_gradient_run(model, plan, n_records, asked)
     if checkpoint is not None and chosen.own_functions:
         raise ValueError(

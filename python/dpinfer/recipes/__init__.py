@@ -9,6 +9,7 @@ studies hand them to the compiled engine.
 from dpinfer.recipes.gradients import (
     RECIPES,
     GradientArguments,
+    GradientOptions,
     GradientRun,
     GradientSettings,
     choose_gradient_run,
@@ -29,6 +30,7 @@ __all__ = [
     "FisherScaling",
     "GradScale",
     "GradientArguments",
+    "GradientOptions",
     "GradientRun",
     "GradientSettings",
     "LearningRate",

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from dpinfer.release import Release
 __all__ = [
     "RECIPES",
     "GradientArguments",
+    "GradientOptions",
     "GradientRun",
     "GradientSettings",
     "choose_gradient_run",
@@ -121,9 +122,70 @@ class GradientSettings:
         )
 
 
+class GradientOptions(TypedDict, total=False):
+    """Fields of :class:`GradientArguments` as keyword arguments."""
+
+    max_grad_norm: float | str
+    grad_scale: GradScale | FisherScaling | None
+    learning_rate: LearningRate | None
+    loss: str | None
+    expectation: str | None
+    gradient: str | None
+    recipe: str | None
+    n_draws: int
+    n_nodes: int
+    start: tuple[npt.ArrayLike, npt.ArrayLike] | None
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GradientArguments:
-    """What the caller of :func:`dpinfer.run_dpvi` asks for; None leaves it to the recipe."""
+    """What the caller of :func:`dpinfer.run_dpvi` asks for; None leaves it to the recipe.
+
+    They are checked, together and against model and plan, when the run is called, before anything is spent.
+
+    **Privacy.** Public; holds no records.  None of them may depend on the records.
+
+    Parameters
+    ----------
+    max_grad_norm : "auto" or float in [1e-30, 1e30]
+        Clipping norm C of the preconditioned gradient.  "auto" (default), for Fisher scaling only: the 98.5% quantile
+        (93% for linear regression) of the gradient's norm among the records that the model itself expects, for all but
+        1% of its prior.
+    grad_scale : FisherScaling, float, (loc, raw_scale) pair, (2 n,) array, or callable, optional
+        Preconditioner beta, in [1e-30, 1e30]; a callable gets (step, params) of the released iterate.  The default is
+        (1, 550), for a conjugate model (1, 100), or that of the recipe.
+    learning_rate : "heuristic", float, (2 n,) array, or callable, optional
+        "heuristic" (default) is beta / (sigma C sqrt(T)): A55 of the paper with lambda_c = sqrt(d / 2).
+    loss : {"split", "per_example"}, optional
+        Whether the prior and entropy are added after the noise (default) or, a share of 1 / n_records each, inside the
+        clipped gradients (the paper).
+    expectation : {"quadrature", "monte_carlo"}, optional
+        Expectations under q by Gauss-Hermite in the linear predictor (default; closed form for Gaussian and Poisson
+        likelihoods), for a conjugate model in its parameters, or by `n_draws` draws shared by the batch (the paper).
+    gradient : {"reparameterised", "aligned"}, optional
+        Whether both gradients are released, or the gradient at one sampled theta per step, from which the other
+        follows (Jalko et al. 2023).  With Fisher scaling (``recipe="tied"``) the spread of the samples is public and
+        follows no gradient: the release is that of natural steps on theta, half as long.
+    recipe : {"tied", "steady", "plain", "paper"}, optional
+        Fills what is not given.  "tied": :class:`dpinfer.mechanism.FisherScaling` with its start and steps; "steady":
+        the same with steps of at least :func:`dpinfer.mechanism.steady_rate`, for a linear regression
+        whose features may be correlated (docs/coverage.md): the iterate moves enough to show it; "plain": constant
+        preconditioner and rate; "paper": the same with per_example and monte_carlo.  The default is "tied" for the
+        conjugate models and linear regression, "plain" for the other models and where `grad_scale`, `learning_rate` or
+        aligned gradients are given.
+    n_draws : int
+        Draws per step for "monte_carlo".
+    n_nodes : int
+        Gauss-Hermite nodes.  With the default 10 the error of the logistic expectations is below 2e-6 while the
+        standard deviation of the linear predictor is at most 1, and below 8e-4 at 2.
+    start : (loc, raw_scale), optional
+        Where to start; must not depend on the records.
+
+    Examples
+    --------
+    >>> GradientArguments(recipe="plain", max_grad_norm=2.0).n_nodes
+    10
+    """
 
     max_grad_norm: float | str = "auto"
     grad_scale: GradScale | FisherScaling | None = None

@@ -19,6 +19,7 @@ from dpinfer.mechanism.network_vi import NetworkVISettings, run_network_vi
 from dpinfer.mechanism.newton import NewtonPlan, plan_newton, run_newton
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.sep import SEPResult, run_sep
+from dpinfer.mechanism.site_settings import SiteArguments
 from dpinfer.mechanism.statistic import default_clip, run_statistic
 from dpinfer.mechanism.sums import RowSource
 from dpinfer.recipes import FisherScaling, GradientArguments, largest_natural_rate, steady_rate
@@ -34,6 +35,7 @@ __all__ = [
     "RowSource",
     "RunCheckpoint",
     "SEPResult",
+    "SiteArguments",
     "default_clip",
     "largest_natural_rate",
     "network_plan_arguments",

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
-from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer._validate import check_choice, check_integer, check_interval, settings_of
 from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism.network_dpsep import run_network_dp_sep
 from dpinfer.mechanism.private_run import CheckpointArgument
@@ -18,7 +18,8 @@ from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.site_settings import (
-    Damping,
+    SiteArguments,
+    SiteOptions,
     damping_rates,
     start_loc,
     typical_site_norm,
@@ -56,22 +57,13 @@ def run_dp_sep(
     *,
     plan: PrivacyPlan,
     n_records: int,
-    damping: Damping = "auto",
-    max_site_norm: float | str = "auto",
-    sites: str = "centred",
-    sampling: str | None = None,
-    block_weight: float | None = None,
-    isotropic: bool | None = None,
-    floor: float = 1.0,
-    trust_radius: float | None = None,
-    annealing: tuple[float, float] | str | None = "auto",
-    start: npt.ArrayLike | None = None,
-    n_nodes: int = 20,
+    settings: SiteArguments | None = None,
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     ledger: LedgerAccount | None = None,
     random_source: RandomSource | None = None,
     checkpoint: CheckpointArgument = None,
+    **options: Unpack[SiteOptions],
 ) -> SiteRelease | NetworkRelease:
     """Run differentially private stochastic expectation propagation and release its whole trace.
 
@@ -91,7 +83,7 @@ def run_dp_sep(
     ----------
     model : GaussianMixture, regression with binary responses, or BayesianNeuralNetwork
         A regression may have a link of your own (docs/own-models.md).  For a network
-        :func:`dpinfer.mechanism.run_network_dp_sep` is called; only what it shares may be given.
+        :func:`dpinfer.mechanism.run_network_dp_sep` is called; of the settings only `start` may be given.
     X : (N, n_features) array
         Records, or features; float64, C-contiguous arrays are not copied.
     y : (N,) array, optional
@@ -100,37 +92,8 @@ def run_dp_sep(
         From :func:`dpinfer.plan_privacy`; fixes noise_multiplier, sampling, sample_rate and n_steps.
     n_records : int
         A *public* number of records; ``len(X)`` would be private under add/remove adjacency.
-    damping : "auto", float, (T,) array or callable of the step
-        For Poisson sampling the rate r in (0, 1] of x <- (1 - r) x + r (x0 + sum / sample_rate); "auto" is
-        min(0.3, 8 / T) for a mixture and min(0.3, 11 / T) for a regression.  For one record per step the published
-        gamma in (0, N], r = gamma / N**2; "auto" is N, the standard update of Li et al. (2015).
-    max_site_norm : "auto" or float in [1e-30, 1e30]
-        Clipping norm C of a contribution.  "auto" (default), for centred sites: a quantile of its norm among records
-        that the model expects, 0.6 for a mixture and 0.99 for a regression.
-    sites : {"centred", "natural"}
-        Whether linear terms are relative to the released mean of q (default), so that noise in the precision does not
-        enter the mean, or natural parameters (the paper).
-    sampling : {"poisson", "uniform", "permutation"}, optional
-        Must agree with the plan's, which is the default.
-    block_weight : float, optional
-        Weight of the precisions in a contribution; 0.1 for a mixture, 1 for a regression and for natural sites.
-    isotropic : bool, optional
-        Whether precisions are projected to multiples of the identity before they are used (post-processing); by
-        default for a mixture whose covariances are such multiples.
-    floor : float
-        Precisions are used with eigenvalues of at least the prior's plus so many standard deviations of their known
-        noise, at least 0.  The raw ones are kept.
-    trust_radius : float, optional
-        Largest move of a block's mean in one step (centred sites); none by default.
-    annealing : "auto", (temperature, share) or None
-        For a mixture: multiply the covariances by a factor that falls geometrically from `temperature`, at least 1, to
-        1 over the first `share` of the steps, in [0, 1].  A public schedule: it costs nothing.  "auto" is (8, 0.6) for
-        a mixture whose start is not given, and None otherwise.
-    start : (J, d) array, optional
-        Means at which to start; must not depend on the records.  By default the prior's mean, for a mixture normal
-        draws near it.
-    n_nodes : int
-        Gauss-Hermite nodes of the logistic evidence.
+    settings : SiteArguments, optional
+        Damping, clipping norm, kind of sites, annealing, start and numerical settings.
     n_threads : int, optional
         All cores by default.  The release does not depend on it.
     progress : bool or callable
@@ -143,6 +106,8 @@ def run_dp_sep(
         that are marked NOT PRIVATE.
     checkpoint : path-like or RunCheckpoint, optional
         A file from which an interrupted run goes on, as in :func:`dpinfer.run_dpvi`.  SECRET while it exists.
+    **options
+        Fields of :class:`dpinfer.mechanism.SiteArguments`, such as ``damping=0.1``: they replace those of `settings`.
 
     Returns
     -------
@@ -173,28 +138,15 @@ def run_dp_sep(
     >>> release.loc.shape
     (51, 1, 2)
     """
+    asked = settings_of("run_dp_sep", SiteArguments, settings, options)
     if isinstance(model, BayesianNeuralNetwork):
-        own = {
-            "damping": damping != "auto",
-            "max_site_norm": max_site_norm != "auto",
-            "sites": sites != "centred",
-            "sampling": sampling not in (None, "poisson"),
-            "block_weight": block_weight is not None,
-            "isotropic": isotropic is not None,
-            "floor": floor != 1.0,
-            "trust_radius": trust_radius is not None,
-            "annealing": annealing not in (None, "auto"),
-        }
-        for name, given in own.items():
-            if given:
-                raise ValueError(f"{name} must not be given for a network: run_network_dp_sep takes its settings")
         return run_network_dp_sep(
             model,
             X,
             np.empty(0) if y is None else y,
             plan=plan,
             n_records=n_records,
-            start=start,
+            start=_network_start(asked),
             n_threads=n_threads,
             progress=progress,
             ledger=ledger,
@@ -203,6 +155,57 @@ def run_dp_sep(
         )
     check_site_model(model)
     n_records = check_plan(plan, n_records, sampling=None)
+    _check_sampling(model, plan, n_records, asked.sampling)
+    chosen = _site_settings(model, asked)
+    rates = damping_rates(model, asked.damping, plan)
+    annealing = _annealing(model, asked)
+    temperatures = _temperatures(model, annealing, plan.n_steps)
+    control = RunControl.checked(
+        random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
+    )
+    public_start = None if asked.start is None else start_loc(model, asked.start, np.zeros)
+    run = _Sites(model, plan, chosen, n_records, rates, temperatures, public_start)
+    said = run_steps(run, plan, control, lambda: _load(model, X, y, plan, n_records))
+    prior = site_prior(model)
+    return SiteRelease(
+        **run.trace(),
+        damping=rates,
+        floor=run.floors,
+        prior_loc=prior.loc,
+        prior_scale=prior.scale,
+        noise_stddev=plan.noise_multiplier * chosen.max_site_norm,
+        block_weight=chosen.block_weight,
+        sample_rate=plan.sample_rate,
+        n_records=n_records,
+        names=model.names,
+        sites=chosen.sites,
+        sampling=plan.sampling,
+        isotropic=chosen.isotropic,
+        max_site_norm=chosen.max_site_norm,
+        noise_multiplier=plan.noise_multiplier,
+        model_spec=model.to_dict(),
+        settings=said
+        | {
+            "n_nodes": chosen.n_nodes,
+            "trust_radius": asked.trust_radius,
+            "annealing": None if annealing is None else [float(value) for value in annealing],
+        },
+        **guarantee_fields(plan, control),
+    )
+
+
+def _network_start(asked: SiteArguments) -> npt.ArrayLike | None:
+    """Return the start; refuse every other setting, which a network has no use for."""
+    default = SiteArguments()
+    same = {"sampling": "poisson", "annealing": None}
+    for name in (item.name for item in fields(asked) if item.name not in ("start", "n_nodes")):
+        value, usual = getattr(asked, name), getattr(default, name)
+        if np.ndim(value) > 0 or value not in (usual, same.get(name, usual)):
+            raise ValueError(f"{name} must not be given for a network: run_network_dp_sep takes its settings")
+    return asked.start
+
+
+def _check_sampling(model: SiteModel, plan: PrivacyPlan, n_records: int, sampling: str | None) -> None:
     if (
         sampling is not None
         and check_choice("sampling", sampling, ("poisson", "uniform", "permutation")) != plan.sampling
@@ -215,47 +218,13 @@ def run_dp_sep(
     if plan.sampling != "poisson" and plan.adjacency is Adjacency.ZERO_OUT:
         # A null record would have to keep its place in the order, and no kernel has one that contributes nothing.
         raise ValueError(f"plan must be for 'replace_one' adjacency with sampling={plan.sampling!r}, got 'zero_out'")
-    settings = _site_settings(
-        model, sites, block_weight=block_weight, isotropic=isotropic, floor=floor, trust_radius=trust_radius,
-        max_site_norm=max_site_norm, n_nodes=n_nodes,
-    )  # fmt: skip
-    rates = damping_rates(model, damping, plan)
-    if isinstance(annealing, str):
-        check_choice("annealing", annealing, ("auto",))
-        annealing = _ANNEALING if model.exchangeable_blocks and start is None else None
-    temperatures = _temperatures(model, annealing, plan.n_steps)
-    control = RunControl.checked(
-        random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
-    )
-    public_start = None if start is None else start_loc(model, start, np.zeros)
-    run = _Sites(model, plan, settings, n_records, rates, temperatures, public_start)
-    said = run_steps(run, plan, control, lambda: _load(model, X, y, plan, n_records))
-    prior = site_prior(model)
-    return SiteRelease(
-        **run.trace(),
-        damping=rates,
-        floor=run.floors,
-        prior_loc=prior.loc,
-        prior_scale=prior.scale,
-        noise_stddev=plan.noise_multiplier * settings.max_site_norm,
-        block_weight=settings.block_weight,
-        sample_rate=plan.sample_rate,
-        n_records=n_records,
-        names=model.names,
-        sites=sites,
-        sampling=plan.sampling,
-        isotropic=settings.isotropic,
-        max_site_norm=settings.max_site_norm,
-        noise_multiplier=plan.noise_multiplier,
-        model_spec=model.to_dict(),
-        settings=said
-        | {
-            "n_nodes": settings.n_nodes,
-            "trust_radius": trust_radius,
-            "annealing": None if annealing is None else [float(value) for value in annealing],
-        },
-        **guarantee_fields(plan, control),
-    )
+
+
+def _annealing(model: SiteModel, asked: SiteArguments) -> tuple[float, float] | None:
+    if not isinstance(asked.annealing, str):
+        return asked.annealing
+    check_choice("annealing", asked.annealing, ("auto",))
+    return _ANNEALING if model.exchangeable_blocks and asked.start is None else None
 
 
 @dataclass(frozen=True)
@@ -271,19 +240,10 @@ class _SiteSettings:
     n_nodes: int
 
 
-def _site_settings(
-    model: SiteModel,
-    sites: str,
-    *,
-    block_weight: float | None,
-    isotropic: bool | None,
-    floor: float,
-    trust_radius: float | None,
-    max_site_norm: float | str,
-    n_nodes: int,
-) -> _SiteSettings:
-    check_choice("sites", sites, SITES)
-    centred = sites == "centred"
+def _site_settings(model: SiteModel, asked: SiteArguments) -> _SiteSettings:
+    check_choice("sites", asked.sites, SITES)
+    centred = asked.sites == "centred"
+    block_weight, isotropic, trust_radius = asked.block_weight, asked.isotropic, asked.trust_radius
     if block_weight is None:
         block_weight = 1.0 if not centred else _MIXTURE_WEIGHT if model.exchangeable_blocks else _REGRESSION_WEIGHT
     block_weight = check_interval("block_weight", block_weight, 0.0)
@@ -296,13 +256,13 @@ def _site_settings(
         if not centred:
             raise ValueError("trust_radius must not be given with natural sites")
     return _SiteSettings(
-        sites=sites,
+        sites=asked.sites,
         block_weight=block_weight,
         isotropic=bool(isotropic),
-        floor=check_interval("floor", floor, 0.0, low_open=False),
+        floor=check_interval("floor", asked.floor, 0.0, low_open=False),
         trust_radius=trust_radius,
-        max_site_norm=_site_norm(model, max_site_norm, block_weight, centred=centred),
-        n_nodes=check_integer("n_nodes", n_nodes, 1, 200),
+        max_site_norm=_site_norm(model, asked.max_site_norm, block_weight, centred=centred),
+        n_nodes=check_integer("n_nodes", asked.n_nodes, 1, 200),
     )
 
 

@@ -4,7 +4,8 @@
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from dpinfer.accounting import PrivacyPlan
 from dpinfer.mechanism.sums.sites import site_prior
 from dpinfer.models import SiteModel
 
-__all__ = ["Damping", "damping_rates", "start_loc", "typical_site_norm"]
+__all__ = ["Damping", "SiteArguments", "SiteOptions", "damping_rates", "start_loc", "typical_site_norm"]
 
 FloatArray = npt.NDArray[np.float64]
 Damping: TypeAlias = float | str | npt.ArrayLike | Callable[[int], float]
@@ -26,6 +27,83 @@ _REFERENCE_RECORDS = 64 * 256
 _AUTO_TOTAL_MIXTURE, _AUTO_TOTAL_REGRESSION = 8.0, 11.0
 _AUTO_MOST = 0.3
 _START_SPREAD = 0.6
+
+
+class SiteOptions(TypedDict, total=False):
+    """Fields of :class:`SiteArguments` as keyword arguments."""
+
+    damping: Damping
+    max_site_norm: float | str
+    sites: str
+    sampling: str | None
+    block_weight: float | None
+    isotropic: bool | None
+    floor: float
+    trust_radius: float | None
+    annealing: tuple[float, float] | str | None
+    start: npt.ArrayLike | None
+    n_nodes: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SiteArguments:
+    """What the caller of :func:`dpinfer.run_dp_sep` asks for.
+
+    They are checked, together and against model and plan, when the run is called, before anything is spent.
+
+    **Privacy.** Public; holds no records.  None of them may depend on the records.
+
+    Parameters
+    ----------
+    damping : "auto", float, (T,) array or callable of the step
+        For Poisson sampling the rate r in (0, 1] of x <- (1 - r) x + r (x0 + sum / sample_rate); "auto" is
+        min(0.3, 8 / T) for a mixture and min(0.3, 11 / T) for a regression.  For one record per step the published
+        gamma in (0, N], r = gamma / N**2; "auto" is N, the standard update of Li et al. (2015).
+    max_site_norm : "auto" or float in [1e-30, 1e30]
+        Clipping norm C of a contribution.  "auto" (default), for centred sites: a quantile of its norm among records
+        that the model expects, 0.6 for a mixture and 0.99 for a regression.
+    sites : {"centred", "natural"}
+        Whether linear terms are relative to the released mean of q (default), so that noise in the precision does not
+        enter the mean, or natural parameters (the paper).
+    sampling : {"poisson", "uniform", "permutation"}, optional
+        Must agree with the plan's, which is the default.
+    block_weight : float, optional
+        Weight of the precisions in a contribution; 0.1 for a mixture, 1 for a regression and for natural sites.
+    isotropic : bool, optional
+        Whether precisions are projected to multiples of the identity before they are used (post-processing); by
+        default for a mixture whose covariances are such multiples.
+    floor : float
+        Precisions are used with eigenvalues of at least the prior's plus so many standard deviations of their known
+        noise, at least 0.  The raw ones are kept.
+    trust_radius : float, optional
+        Largest move of a block's mean in one step (centred sites); none by default.
+    annealing : "auto", (temperature, share) or None
+        For a mixture: multiply the covariances by a factor that falls geometrically from `temperature`, at least 1, to
+        1 over the first `share` of the steps, in [0, 1].  A public schedule: it costs nothing.  "auto" is (8, 0.6) for
+        a mixture whose start is not given, and None otherwise.
+    start : (J, d) array, optional
+        Means at which to start; must not depend on the records.  By default the prior's mean, for a mixture normal
+        draws near it.
+    n_nodes : int
+        Gauss-Hermite nodes of the logistic evidence.
+
+    Examples
+    --------
+    >>> SiteArguments(damping=0.1).max_site_norm
+    'auto'
+    """
+
+    damping: Damping = "auto"
+    max_site_norm: float | str = "auto"
+    sites: str = "centred"
+    sampling: str | None = None
+    block_weight: float | None = None
+    isotropic: bool | None = None
+    floor: float = 1.0
+    trust_radius: float | None = None
+    annealing: tuple[float, float] | str | None = "auto"
+    start: npt.ArrayLike | None = None
+    n_nodes: int = 20
 
 
 def typical_site_norm(model: SiteModel, block_weight: float, quantile: float = 0.9) -> float:

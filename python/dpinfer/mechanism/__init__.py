@@ -18,7 +18,7 @@ from dpinfer.mechanism.network_sep import run_network_sep
 from dpinfer.mechanism.network_vi import NetworkVISettings, run_network_vi
 from dpinfer.mechanism.newton import NewtonPlan, plan_newton, run_newton
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
-from dpinfer.mechanism.sep import SEPResult, run_sep
+from dpinfer.mechanism.sep import SEPArguments, SEPResult, run_sep
 from dpinfer.mechanism.site_settings import SiteArguments
 from dpinfer.mechanism.statistic import default_clip, run_statistic
 from dpinfer.mechanism.sums import RowSource
@@ -34,6 +34,7 @@ __all__ = [
     "RandomSource",
     "RowSource",
     "RunCheckpoint",
+    "SEPArguments",
     "SEPResult",
     "SiteArguments",
     "default_clip",

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
-from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer._validate import check_float_array, check_integer, check_interval, settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism.network_records import check_network_records
 from dpinfer.mechanism.private_run import CheckpointArgument
@@ -22,7 +22,7 @@ from dpinfer.mechanism.sums.sources import Records
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease
 
-__all__ = ["NetworkSettings", "network_plan_arguments", "run_network_dp_sep"]
+__all__ = ["NetworkOptions", "NetworkSettings", "network_plan_arguments", "run_network_dp_sep"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -35,6 +35,18 @@ _LEAST_NOISE_RATE = 0.02
 _START_NOISE = 0.5
 # The rule at N epsilon = 8000.
 _REFERENCE_SIGNAL, _REFERENCE_NORM, _REFERENCE_WEIGHT, _REFERENCE_MOVEMENT = 8000.0, 0.4, 0.4, (300.0, 10.0)
+
+
+class NetworkOptions(TypedDict, total=False):
+    """Fields of :class:`NetworkSettings` as keyword arguments."""
+
+    max_site_norm: float
+    block_weight: float
+    movement: tuple[float, float]
+    floor: float
+    hidden_start: float
+    output_start: float
+    start_seed: int
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,8 @@ class NetworkSettings:
         Precisions are used at no less than the prior's plus so many standard deviations of their noise.
     hidden_start, output_start : float
         Standard deviations of the random weights at which a run starts, in the two layers.
+    start_seed : int
+        Of those weights; public.
 
     Examples
     --------
@@ -73,6 +87,7 @@ class NetworkSettings:
     floor: float = 1.0
     hidden_start: float = 0.6
     output_start: float = 0.0
+    start_seed: int = 0
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -83,6 +98,7 @@ class NetworkSettings:
         put(self, "floor", check_interval("floor", self.floor, 0.0))
         for name in ("hidden_start", "output_start"):
             put(self, name, check_interval(name, getattr(self, name), 0.0, low_open=False))
+        put(self, "start_seed", check_integer("start_seed", self.start_seed, 0))
 
     @classmethod
     def rule(cls, n_records: int, epsilon: float) -> "NetworkSettings":
@@ -143,12 +159,12 @@ def run_network_dp_sep(
     n_records: int,
     settings: NetworkSettings | None = None,
     start: npt.ArrayLike | None = None,
-    start_seed: int = 0,
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     ledger: LedgerAccount | None = None,
     random_source: RandomSource | None = None,
     checkpoint: CheckpointArgument = None,
+    **options: Unpack[NetworkOptions],
 ) -> NetworkRelease:
     """Run DP-SEP for a Bayesian network and release its whole trace.
 
@@ -178,9 +194,8 @@ def run_network_dp_sep(
     settings : NetworkSettings, optional
         ``NetworkSettings.rule(n_records, plan.epsilon)`` by default; with an infinite epsilon, that of 10.
     start : (n,) array, optional
-        Weights at which to start; must not depend on the records.  By default random ones of `start_seed`.
-    start_seed : int
-        Public.
+        Weights at which to start; must not depend on the records.  By default random ones of
+        ``settings.start_seed``.
     n_threads : int, optional
         All cores by default.  The release does not depend on it.
     progress : bool or callable
@@ -191,6 +206,8 @@ def run_network_dp_sep(
         The operating system's generator by default.
     checkpoint : path-like or RunCheckpoint, optional
         A file from which an interrupted run goes on, as in :func:`dpinfer.run_dpvi`.  SECRET while it exists.
+    **options
+        Fields of :class:`NetworkSettings`, such as ``start_seed=1``: they replace those of `settings`.
 
     Returns
     -------
@@ -228,14 +245,12 @@ def run_network_dp_sep(
     n_records = check_plan(plan, n_records)
     if settings is None:
         settings = NetworkSettings.rule(n_records, min(plan.epsilon, 10.0))
-    elif not isinstance(settings, NetworkSettings):
-        raise TypeError(f"settings must be a NetworkSettings, got {type(settings).__name__}")
-    seed = check_integer("start_seed", start_seed, 0)
+    settings = settings_of("run_network_dp_sep", NetworkSettings, settings, options)
     control = RunControl.checked(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
     if start is None:
-        loc = model.start_loc(seed, hidden=settings.hidden_start, output=settings.output_start)
+        loc = model.start_loc(settings.start_seed, hidden=settings.hidden_start, output=settings.output_start)
     else:
         loc = check_float_array("start", start, (model.n_params,)).copy()
     run = _NetworkSites(model, plan, settings, loc, n_records)
@@ -255,7 +270,7 @@ def run_network_dp_sep(
             "block_weight": settings.block_weight,
             "movement": list(settings.movement),
             "floor": settings.floor,
-            "start_seed": None if start is not None else seed,
+            "start_seed": None if start is not None else settings.start_seed,
         },
         **guarantee_fields(plan, control),
     )
@@ -294,10 +309,12 @@ class _NetworkSites(Algorithm[Records]):
 
     def description(self) -> Mapping[str, Any]:
         """Return every public setting."""
+        settings = asdict(self._settings)
+        del settings["start_seed"]  # the start itself says it
         return {
             "model": self._model.to_dict(),
             "n_records": self.n_records,
-            "settings": asdict(self._settings),
+            "settings": settings,
             "start": hash_numbers(self._start),
         }
 

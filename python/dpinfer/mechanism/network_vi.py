@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
-from dpinfer._validate import check_integer, check_interval
+from dpinfer._validate import check_integer, check_interval, settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_records import check_network_records
@@ -22,12 +22,25 @@ from dpinfer.mechanism.sums.sources import Records
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.models.bijectors import sigmoid, softplus
 
-__all__ = ["NetworkVISettings", "run_network_vi"]
+__all__ = ["NetworkVIOptions", "NetworkVISettings", "run_network_vi"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _START_RAW_SCALE = -4.0
 _FIRST_DECAY, _SECOND_DECAY, _SMALL = 0.9, 0.999, 1e-8
+
+
+class NetworkVIOptions(TypedDict, total=False):
+    """Fields of :class:`NetworkVISettings` as keyword arguments."""
+
+    learning_rate: float
+    noise_precision: float
+    prior_precision: float
+    kl_weight: float
+    max_grad_norm: float | None
+    n_epochs: int
+    batch_size: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -46,16 +59,31 @@ class NetworkVISettings:
         lambda, of weights that are not divided by the root of their number.
     kl_weight : float
         beta, positive.
+    max_grad_norm : float, optional
+        Clipping norm C of a record's gradient; needed with a plan.
+    n_epochs, batch_size : int
+        Without a plan.
+    seed : int
+        Of the start and, without a plan, of the minibatches.
     """
 
     learning_rate: float
     noise_precision: float
     prior_precision: float
     kl_weight: float
+    max_grad_norm: float | None = None
+    n_epochs: int = 100
+    batch_size: int = 100
+    seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "noise_precision", "prior_precision", "kl_weight"):
             object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
+        if self.max_grad_norm is not None:
+            norm = check_interval("max_grad_norm", self.max_grad_norm, 1e-30, 1e30)
+            object.__setattr__(self, "max_grad_norm", norm)
+        for name, least in (("n_epochs", 1), ("batch_size", 1), ("seed", 0)):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
 
 
 @standard_arithmetic()
@@ -67,20 +95,17 @@ def run_network_vi(
     settings: NetworkVISettings,
     n_records: int | None = None,
     plan: PrivacyPlan | None = None,
-    max_grad_norm: float | None = None,
-    n_epochs: int = 100,
-    batch_size: int = 100,
-    seed: int = 0,
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
     ledger: LedgerAccount | None = None,
     checkpoint: CheckpointArgument = None,
+    **options: Unpack[NetworkVIOptions],
 ) -> NetworkWeights:
     """Fit a mean-field Gaussian to a network's weights by Adam on the evidence lower bound, privately or not.
 
     **Privacy.** Reads the records.  Without a plan the result is NOT private.  With one, each step samples records with
-    probability ``plan.sample_rate``, clips each one's gradient to ``max_grad_norm`` (the L2 sensitivity under
+    probability ``plan.sample_rate``, clips each one's gradient to ``settings.max_grad_norm`` (the L2 sensitivity under
     add/remove adjacency) and adds Gaussian noise to the sum: the weights are (epsilon, delta)-differentially private
     with the plan's numbers (docs/derivations/dp-sep-network.md).  Only they are returned.
 
@@ -95,12 +120,6 @@ def run_network_vi(
         A *public* number of records; needed with a plan.
     plan : PrivacyPlan, optional
         With Poisson sampling; fixes the noise, the sampling and the number of steps.
-    max_grad_norm : float, optional
-        Needed with a plan.
-    n_epochs, batch_size : int
-        Without a plan.
-    seed : int
-        Of the start and, without a plan, of the minibatches.
     n_threads : int, optional
     progress : bool or callable
     random_source : RandomSource, optional
@@ -110,6 +129,8 @@ def run_network_vi(
     checkpoint : path-like or RunCheckpoint, optional
         With a plan: a file from which an interrupted run goes on, as in :func:`dpinfer.run_dpvi`.  SECRET while it
         exists.
+    **options
+        Fields of :class:`NetworkVISettings`, such as ``max_grad_norm=1.0``: they replace those of `settings`.
 
     Returns
     -------
@@ -144,24 +165,22 @@ def run_network_vi(
     """
     if not isinstance(model, BayesianNeuralNetwork):
         raise TypeError(f"model must be a BayesianNeuralNetwork, got {type(model).__name__}")
-    if not isinstance(settings, NetworkVISettings):
-        raise TypeError(f"settings must be a NetworkVISettings, got {type(settings).__name__}")
-    n_epochs, batch_size = check_integer("n_epochs", n_epochs, 1), check_integer("batch_size", batch_size, 1)
-    seed = check_integer("seed", seed, 0)
+    if settings is None:
+        raise TypeError("settings must be a NetworkVISettings, got NoneType")
+    settings = settings_of("run_network_vi", NetworkVISettings, settings, options)
     control = RunControl.checked(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
     if plan is not None:
-        if n_records is None or max_grad_norm is None:
+        if n_records is None or settings.max_grad_norm is None:
             raise ValueError("n_records and max_grad_norm must be given with a plan")
         total = check_plan(plan, n_records)
-        norm = check_interval("max_grad_norm", max_grad_norm, 1e-30, 1e30)
-        ascent = _PrivateAscent(model, settings, total, seed, plan, norm)
+        ascent = _PrivateAscent(model, settings, total, plan, settings.max_grad_norm)
         run_steps(ascent, plan, control, lambda: check_network_records(model, X, y, plan.adjacency))
         return ascent.weights(**guarantee_fields(plan, control))
     only_private = {
         "n_records": n_records,
-        "max_grad_norm": max_grad_norm,
+        "max_grad_norm": settings.max_grad_norm,
         "random_source": random_source,
         "ledger": ledger,
         "checkpoint": checkpoint,
@@ -169,7 +188,7 @@ def run_network_vi(
     for name, value in only_private.items():
         if value is not None:
             raise ValueError(f"{name} must not be given without a plan")
-    return _run_without_privacy(model, X, y, settings, (n_epochs, batch_size, seed), control)
+    return _run_without_privacy(model, X, y, settings, control)
 
 
 def _run_without_privacy(
@@ -177,14 +196,12 @@ def _run_without_privacy(
     X: npt.ArrayLike,
     y: npt.ArrayLike,
     settings: NetworkVISettings,
-    passes: tuple[int, int, int],
     control: RunControl,
 ) -> NetworkWeights:
-    """Run on exact minibatches; `passes` are the number of epochs, the batch size and the seed."""
-    n_epochs, batch_size, seed = passes
+    """Run on exact minibatches."""
     features, response = check_network_records(model, X, y)
     total = features.shape[0]
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(settings.seed)
     ascent = _Ascent(model, settings, total, rng)
     session = open_network_session(
         features,
@@ -196,13 +213,13 @@ def _run_without_privacy(
         key=bytes(32),
         n_threads=control.n_threads,
     )
-    per_epoch = max(1, total // batch_size)
-    for epoch in range(n_epochs):
+    per_epoch = max(1, total // settings.batch_size)
+    for epoch in range(settings.n_epochs):
         order = rng.permutation(total)
         for rows in np.array_split(order, per_epoch):
             ascent.prepare(session)
             ascent.move(session.plain_sum(np.ascontiguousarray(rows), math.inf) * (total / rows.size))
-        control.report(epoch + 1, n_epochs)
+        control.report(epoch + 1, settings.n_epochs)
     return ascent.weights()
 
 
@@ -280,13 +297,12 @@ class _PrivateAscent(Algorithm[Records]):
         model: BayesianNeuralNetwork,
         settings: NetworkVISettings,
         total: int,
-        seed: int,
         plan: PrivacyPlan,
         max_grad_norm: float,
     ) -> None:
         self._model, self._settings, self._plan, self._norm = model, settings, plan, max_grad_norm
-        self.n_records, self._seed = total, seed
-        self._ascent = _Ascent(model, settings, total, np.random.default_rng(seed))
+        self.n_records = total
+        self._ascent = _Ascent(model, settings, total, np.random.default_rng(settings.seed))
         self.kept = {}
 
     @property
@@ -304,8 +320,6 @@ class _PrivateAscent(Algorithm[Records]):
             "model": self._model.to_dict(),
             "n_records": self.n_records,
             "settings": asdict(self._settings),
-            "max_grad_norm": self._norm,
-            "seed": self._seed,
         }
 
     def start(self, records: Records, control: RunControl, key: bytes) -> None:

@@ -5,12 +5,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback, resolve_progress
-from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer._validate import check_choice, check_integer, check_interval, settings_of
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_sep import run_network_sep
 from dpinfer.mechanism.site_settings import start_loc
@@ -25,7 +26,7 @@ from dpinfer.mechanism.sums.sites import (
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights, SiteModel
 from dpinfer.release.site_trace import smat, svec
 
-__all__ = ["SEPResult", "run_sep"]
+__all__ = ["SEPArguments", "SEPOptions", "SEPResult", "run_sep"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -87,33 +88,28 @@ class SEPResult:
         return f"SEPResult({self.method}: {self.n_passes} passes, {state})  # NOT PRIVATE"
 
 
-def run_sep(
-    model: SiteModel | BayesianNeuralNetwork,
-    X: npt.ArrayLike,
-    y: npt.ArrayLike | None = None,
-    *,
-    method: str = "sep",
-    n_passes: int = 200,
-    damping: float = 0.5,
-    max_site_norm: float | None = None,
-    clip: str = "joint",
-    start: npt.ArrayLike | None = None,
-    tolerance: float = 1e-8,
-    seed: int = 0,
-    n_nodes: int = 20,
-    n_threads: int | None = None,
-    progress: bool | ProgressCallback = False,
-) -> SEPResult | NetworkWeights:
-    """Run EP, SEP or ADF on exact records.
+class SEPOptions(TypedDict, total=False):
+    """Fields of :class:`SEPArguments` as keyword arguments."""
 
-    **Privacy.** Reads the records and is not private: see :class:`SEPResult`.
+    method: str
+    n_passes: int
+    damping: float
+    max_site_norm: float | None
+    clip: str
+    start: npt.ArrayLike | None
+    tolerance: float
+    seed: int
+    n_nodes: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SEPArguments:
+    """What the caller of :func:`dpinfer.run_sep` asks for; checked when it is called.
+
+    **Privacy.** Holds no records.
 
     Parameters
     ----------
-    model : GaussianMixture, ProbitRegression, LogisticRegression or BayesianNeuralNetwork
-        For a network :func:`dpinfer.mechanism.run_network_sep` is called; only what it shares may be given.
-    X, y
-        As for :func:`dpinfer.run_dp_sep`.
     method : {"sep", "ep", "adf"}
         "sep" moves q by all records' sites at once, "ep" keeps a site for every record and refines them in turn, "adf"
         takes every record in once, in random order.
@@ -132,8 +128,52 @@ def run_sep(
         relatively, is the last.
     seed : int
         Of the order of records in "ep" and "adf", and of a mixture's start.
-    n_nodes, n_threads, progress
+    n_nodes : int
+        Gauss-Hermite nodes of the logistic evidence.
+
+    Examples
+    --------
+    >>> SEPArguments(method="ep").n_passes
+    200
+    """
+
+    method: str = "sep"
+    n_passes: int = 200
+    damping: float = 0.5
+    max_site_norm: float | None = None
+    clip: str = "joint"
+    start: npt.ArrayLike | None = None
+    tolerance: float = 1e-8
+    seed: int = 0
+    n_nodes: int = 20
+
+
+def run_sep(
+    model: SiteModel | BayesianNeuralNetwork,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
+    *,
+    settings: SEPArguments | None = None,
+    n_threads: int | None = None,
+    progress: bool | ProgressCallback = False,
+    **options: Unpack[SEPOptions],
+) -> SEPResult | NetworkWeights:
+    """Run EP, SEP or ADF on exact records.
+
+    **Privacy.** Reads the records and is not private: see :class:`SEPResult`.
+
+    Parameters
+    ----------
+    model : GaussianMixture, ProbitRegression, LogisticRegression or BayesianNeuralNetwork
+        For a network :func:`dpinfer.mechanism.run_network_sep` is called; only what it shares may be given.
+    X, y
         As for :func:`dpinfer.run_dp_sep`.
+    settings : SEPArguments, optional
+        Method, passes, damping, clipping, start and seed.
+    n_threads, progress
+        As for :func:`dpinfer.run_dp_sep`.
+    **options
+        Fields of :class:`dpinfer.mechanism.SEPArguments`, such as ``method="ep"``: they replace those of `settings`.
 
     Returns
     -------
@@ -159,40 +199,42 @@ def run_sep(
     >>> dpi.run_sep(dpi.models.ProbitRegression(2), X, y).converged
     True
     """
+    asked = settings_of("run_sep", SEPArguments, settings, options)
     if isinstance(model, BayesianNeuralNetwork):
-        if clip != "joint":
+        if asked.clip != "joint":
             raise ValueError("clip must be 'joint' for a network, whose centred sites are clipped together")
         return run_network_sep(
             model,
             X,
             np.empty(0) if y is None else y,
-            method=method,
-            n_passes=n_passes,
-            max_site_norm=max_site_norm,
-            start=start,
-            seed=seed,
+            method=asked.method,
+            n_passes=asked.n_passes,
+            max_site_norm=asked.max_site_norm,
+            start=asked.start,
+            seed=asked.seed,
             progress=progress,
         )
     check_site_model(model)
-    check_choice("method", method, METHODS)
-    n_passes = check_integer("n_passes", n_passes, 1)
-    damping = check_interval("damping", damping, 0.0, 1.0, high_open=False)
-    norm = np.inf if max_site_norm is None else check_interval("max_site_norm", max_site_norm, 0.0)
-    check_choice("clip", clip, CLIPS)
-    if max_site_norm is not None and method != "sep":
+    method = check_choice("method", asked.method, METHODS)
+    n_passes = check_integer("n_passes", asked.n_passes, 1)
+    damping = check_interval("damping", asked.damping, 0.0, 1.0, high_open=False)
+    clipped = asked.max_site_norm is not None
+    norm = check_interval("max_site_norm", asked.max_site_norm, 0.0) if clipped else np.inf
+    clip = check_choice("clip", asked.clip, CLIPS)
+    if clipped and method != "sep":
         raise ValueError(f"max_site_norm must be None with method={method!r}")
-    tolerance = check_interval("tolerance", tolerance, 0.0, low_open=False)
-    rng = np.random.default_rng(check_integer("seed", seed, 0))
-    nodes = check_integer("n_nodes", n_nodes, 1, 200)
+    tolerance = check_interval("tolerance", asked.tolerance, 0.0, low_open=False)
+    rng = np.random.default_rng(check_integer("seed", asked.seed, 0))
+    nodes = check_integer("n_nodes", asked.n_nodes, 1, 200)
     threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1, 4096)
     report = resolve_progress(progress, "passes")
-    loc = start_loc(model, start, rng.standard_normal)
+    loc = start_loc(model, asked.start, rng.standard_normal)
     records = check_site_records(model, X, y)
     session = open_session(model, records, max_site_norm=1.0, key=_KEY, n_threads=threads, n_nodes=nodes)
     prior = site_prior(model)
     count = records.features.shape[0]
     if method == "adf":
-        loc, precision = _filter(session, prior, loc, rng.permutation(count), keep_start=start is not None)
+        loc, precision = _filter(session, prior, loc, rng.permutation(count), keep_start=asked.start is not None)
         report(1, 1)
         return SEPResult(method, model.names, loc, precision, 1, True)
     if method == "ep":
@@ -209,7 +251,6 @@ def run_sep(
             report,
         )
         return SEPResult(method, model.names, *passes)
-    clipped = max_site_norm is not None
     iterate = SiteIterate(
         prior,
         loc,

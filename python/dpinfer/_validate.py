@@ -3,7 +3,7 @@
 import math
 import numbers
 from collections.abc import Collection, Mapping
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -119,10 +119,13 @@ def settings_of(
     if settings is not None and not isinstance(settings, kind):
         raise TypeError(f"settings must be a {kind.__name__}, got {type(settings).__name__}")
     known: Any = kind
-    names = {item.name for item in fields(known)}
+    needed = {item.name: item.default is MISSING for item in fields(known)}
     for name in options:
-        if name not in names:
+        if name not in needed:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}; see {kind.__name__}")
+    missing = [name for name, needs in needed.items() if needs and name not in options and settings is None]
+    if missing:
+        raise TypeError(f"{function}() needs {', '.join(missing)}: by keyword, or settings={kind.__name__}(...)")
     given: Any = settings
     made: Settings = known(**options) if given is None else replace(given, **options)
     return made

@@ -5,8 +5,8 @@ DPVI as first published is ``dpinfer.noise_aware_posterior(release, method="naiv
 """
 
 from dpinfer.baselines.bernstein_sheldon import bernstein_sheldon_posterior, gibbs_posterior, release_statistics
-from dpinfer.baselines.dp_em import EMRelease, run_dp_em
-from dpinfer.baselines.dpvim import run_dpvim
+from dpinfer.baselines.dp_em import EMArguments, EMRelease, run_dp_em
+from dpinfer.baselines.dpvim import DPVIMArguments, run_dpvim
 from dpinfer.baselines.families import (
     BinomialFamily,
     CategoricalFamily,
@@ -27,6 +27,8 @@ __all__ = [
     "BinomialFamily",
     "CategoricalFamily",
     "ConjugateFamily",
+    "DPVIMArguments",
+    "EMArguments",
     "EMRelease",
     "ExponentialFamily",
     "RegressionPrior",

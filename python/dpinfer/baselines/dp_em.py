@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback
-from dpinfer._validate import check_choice, check_interval
+from dpinfer._validate import check_choice, check_interval, settings_of
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.private_run import CheckpointArgument
@@ -23,7 +23,7 @@ from dpinfer.models import GaussianMixture
 from dpinfer.release.guarantee import DERIVED, Guaranteed
 from dpinfer.release.parts import Part
 
-__all__ = ["EMRelease", "run_dp_em"]
+__all__ = ["EMArguments", "EMOptions", "EMRelease", "run_dp_em"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -95,22 +95,62 @@ class EMRelease(Guaranteed):
         return self.loc[first + 1 :].mean(axis=0), np.asarray(np.linalg.inv(precision))
 
 
+class EMOptions(TypedDict, total=False):
+    """Fields of :class:`EMArguments` as keyword arguments."""
+
+    max_site_norm: float
+    statistics: str
+    count_weight: float
+    damping: float
+    start: npt.ArrayLike | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EMArguments:
+    """What the caller of :func:`run_dp_em` asks for; checked when it is called, before anything is spent.
+
+    **Privacy.** Public; holds no records.  None of them may depend on the records.
+
+    Parameters
+    ----------
+    max_site_norm : float
+        Clipping norm C of a record's statistics.
+    statistics : {"published", "centred"}
+        Relative to c = 0, as published, or to the released means: then a record near its component's mean contributes
+        little, whatever the mean is.
+    count_weight : float
+        Weight of the counts in a contribution, positive.
+    damping : float in (0, 1]
+        Of each M-step.
+    start : (J, d) array, optional
+        By default normal draws near the prior's mean.
+
+    Examples
+    --------
+    >>> EMArguments(max_site_norm=1.0).statistics
+    'published'
+    """
+
+    max_site_norm: float
+    statistics: str = "published"
+    count_weight: float = 1.0
+    damping: float = 1.0
+    start: npt.ArrayLike | None = None
+
+
 def run_dp_em(
     model: GaussianMixture,
     X: npt.ArrayLike,
     *,
     plan: PrivacyPlan,
     n_records: int,
-    max_site_norm: float,
-    statistics: str = "published",
-    count_weight: float = 1.0,
-    damping: float = 1.0,
-    start: npt.ArrayLike | None = None,
+    settings: EMArguments | None = None,
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
     ledger: LedgerAccount | None = None,
     checkpoint: CheckpointArgument = None,
+    **options: Unpack[EMOptions],
 ) -> EMRelease:
     """Run differentially private EM for the means of a mixture with known weights and covariances.
 
@@ -127,19 +167,13 @@ def run_dp_em(
         For Poisson sampling; a rate of 1 reads every record in every step, as published.
     n_records : int
         The *public* number of records.
-    max_site_norm : float
-        Clipping norm C of a record's statistics.
-    statistics : {"published", "centred"}
-        Relative to c = 0, as published, or to the released means: then a record near its component's mean contributes
-        little, whatever the mean is.
-    count_weight : float
-        Weight of the counts in a contribution, positive.
-    damping : float in (0, 1]
-        Of each M-step.
-    start : (J, d) array, optional
-        By default normal draws near the prior's mean.
+    settings : EMArguments, optional
+        Its `max_site_norm` has no default: give it, or that by keyword.
     n_threads, progress, random_source, ledger, checkpoint
         As for :func:`dpinfer.run_dp_sep`.
+    **options
+        Fields of :class:`dpinfer.baselines.EMArguments`, such as ``max_site_norm=1.0``: they replace those of
+        `settings`.
 
     Returns
     -------
@@ -165,15 +199,16 @@ def run_dp_em(
     if not isinstance(model, GaussianMixture):
         raise TypeError(f"model must be a GaussianMixture, got {type(model).__name__}")
     n_records = check_plan(plan, n_records)
+    asked = settings_of("run_dp_em", EMArguments, settings, options)
     run = _ExpectationMaximisation(
         model,
         plan,
         n_records=n_records,
-        max_site_norm=check_interval("max_site_norm", max_site_norm, 1e-30, 1e30),
-        centred=check_choice("statistics", statistics, STATISTICS) == "centred",
-        count_weight=check_interval("count_weight", count_weight, 0.0),
-        damping=check_interval("damping", damping, 0.0, 1.0, high_open=False),
-        start=None if start is None else start_loc(model, start, np.zeros),
+        max_site_norm=check_interval("max_site_norm", asked.max_site_norm, 1e-30, 1e30),
+        centred=check_choice("statistics", asked.statistics, STATISTICS) == "centred",
+        count_weight=check_interval("count_weight", asked.count_weight, 0.0),
+        damping=check_interval("damping", asked.damping, 0.0, 1.0, high_open=False),
+        start=None if asked.start is None else start_loc(model, asked.start, np.zeros),
     )
     control = RunControl.checked(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
@@ -183,7 +218,8 @@ def run_dp_em(
         loc=np.concatenate((run.kept["loc"], run.state["next"][None])),
         counts=run.kept["counts"],
         model=model,
-        settings=said | {"statistics": statistics, "max_site_norm": run.max_site_norm, "n_records": run.n_records},
+        settings=said
+        | {"statistics": asked.statistics, "max_site_norm": run.max_site_norm, "n_records": run.n_records},
         **guarantee_fields(plan, control),
     )
 

@@ -1,11 +1,13 @@
 """DPVIm (Jalko et al. 2023): aligned gradients, preconditioning, iterate averaging, and the iterates' own spread."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback
+from dpinfer._validate import settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.inference import Posterior, noise_aware_posterior
 from dpinfer.inference.posterior.mixture import NormalMixtures
@@ -16,7 +18,52 @@ from dpinfer.models import GeneralizedLinearModel
 from dpinfer.recipes import GradScale, LearningRate
 from dpinfer.release import Release
 
-__all__ = ["run_dpvim"]
+__all__ = ["DPVIMArguments", "DPVIMOptions", "run_dpvim"]
+
+
+class DPVIMOptions(TypedDict, total=False):
+    """Fields of :class:`DPVIMArguments` as keyword arguments."""
+
+    max_grad_norm: float
+    grad_scale: GradScale | None
+    learning_rate: LearningRate | None
+    loss: str
+    start: tuple[npt.ArrayLike, npt.ArrayLike] | None
+    burn_in: str | float | int
+    noise_aware: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DPVIMArguments:
+    """What the caller of :func:`run_dpvim` asks for.
+
+    **Privacy.** Public; holds no records.  None of them may depend on the records.
+
+    Parameters
+    ----------
+    max_grad_norm : float
+        Clipping norm C.
+    grad_scale, learning_rate, loss, start
+        As in :class:`dpinfer.mechanism.GradientArguments`.
+    burn_in : "auto", float in [0, 1), or int
+        First iterate averaged; "auto" is found by a trend test and averages the last half at most.
+    noise_aware : bool
+        Add the sample variance of the averaged iterates of loc to the variance of q (the default, as the paper does),
+        or leave it out.
+
+    Examples
+    --------
+    >>> DPVIMArguments(max_grad_norm=2.0).noise_aware
+    True
+    """
+
+    max_grad_norm: float
+    grad_scale: GradScale | None = None
+    learning_rate: LearningRate | None = None
+    loss: str = "split"
+    start: tuple[npt.ArrayLike, npt.ArrayLike] | None = None
+    burn_in: str | float | int = "auto"
+    noise_aware: bool = True
 
 
 def run_dpvim(
@@ -26,18 +73,13 @@ def run_dpvim(
     *,
     plan: PrivacyPlan,
     n_records: int,
-    max_grad_norm: float,
-    grad_scale: GradScale | None = None,
-    learning_rate: LearningRate | None = None,
-    loss: str = "split",
-    start: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
-    burn_in: str | float | int = "auto",
-    noise_aware: bool = True,
+    settings: DPVIMArguments | None = None,
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
     ledger: LedgerAccount | None = None,
     checkpoint: CheckpointArgument = None,
+    **options: Unpack[DPVIMOptions],
 ) -> tuple[Release, Posterior]:
     """Run DPVI with aligned gradients and return its release and q around the average of the converged iterates.
 
@@ -52,15 +94,13 @@ def run_dpvim(
     plan : PrivacyPlan
     n_records : int
         The *public* number of records.
-    max_grad_norm : float
-        Clipping norm C.
-    grad_scale, learning_rate, loss, start, n_threads, progress, random_source, ledger, checkpoint
+    settings : DPVIMArguments, optional
+        Its `max_grad_norm` has no default: give it, or that by keyword.
+    n_threads, progress, random_source, ledger, checkpoint
         As in :func:`dpinfer.run_dpvi`.
-    burn_in : "auto", float in [0, 1), or int
-        First iterate averaged; "auto" is found by a trend test and averages the last half at most.
-    noise_aware : bool
-        Add the sample variance of the averaged iterates of loc to the variance of q (the default, as the paper does),
-        or leave it out.
+    **options
+        Fields of :class:`dpinfer.baselines.DPVIMArguments`, such as ``max_grad_norm=2.0``: they replace those of
+        `settings`.
 
     Returns
     -------
@@ -94,26 +134,27 @@ def run_dpvim(
     >>> release.gradient, posterior.method
     ('aligned', 'averaged')
     """
+    asked = settings_of("run_dpvim", DPVIMArguments, settings, options)
     release = run_dpvi(
         model,
         X,
         y,
         plan=plan,
         n_records=n_records,
-        max_grad_norm=max_grad_norm,
-        grad_scale=grad_scale,
-        learning_rate=learning_rate,
-        loss=loss,
+        max_grad_norm=asked.max_grad_norm,
+        grad_scale=asked.grad_scale,
+        learning_rate=asked.learning_rate,
+        loss=asked.loss,
         gradient="aligned",
-        start=start,
+        start=asked.start,
         n_threads=n_threads,
         progress=progress,
         random_source=random_source,
         ledger=ledger,
         checkpoint=checkpoint,
     )
-    posterior = noise_aware_posterior(release, method="averaged", burn_in=burn_in)
-    if not noise_aware:
+    posterior = noise_aware_posterior(release, method="averaged", burn_in=asked.burn_in)
+    if not asked.noise_aware:
         return release, posterior
     n = release.n_params
     spread = release.params[posterior.burn_in :, :n].var(axis=0)

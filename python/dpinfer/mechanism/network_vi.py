@@ -92,7 +92,7 @@ def run_network_vi(
     X: npt.ArrayLike,
     y: npt.ArrayLike,
     *,
-    settings: NetworkVISettings,
+    settings: NetworkVISettings | None = None,
     n_records: int | None = None,
     plan: PrivacyPlan | None = None,
     n_threads: int | None = None,
@@ -115,7 +115,8 @@ def run_network_vi(
         For its shape and public scales; prior and noise are those of `settings`.
     X : (N, n_features) array
     y : (N,) array
-    settings : NetworkVISettings
+    settings : NetworkVISettings, optional
+        Its first four fields have no default: give it, or them by keyword.
     n_records : int, optional
         A *public* number of records; needed with a plan.
     plan : PrivacyPlan, optional
@@ -165,8 +166,6 @@ def run_network_vi(
     """
     if not isinstance(model, BayesianNeuralNetwork):
         raise TypeError(f"model must be a BayesianNeuralNetwork, got {type(model).__name__}")
-    if settings is None:
-        raise TypeError("settings must be a NetworkVISettings, got NoneType")
     settings = settings_of("run_network_vi", NetworkVISettings, settings, options)
     control = RunControl.checked(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
@@ -316,10 +315,13 @@ class _PrivateAscent(Algorithm[Records]):
 
     def description(self) -> Mapping[str, Any]:
         """Return every public setting."""
+        settings = asdict(self._settings)
+        for name in ("n_epochs", "batch_size"):
+            del settings[name]  # the plan says them
         return {
             "model": self._model.to_dict(),
             "n_records": self.n_records,
-            "settings": asdict(self._settings),
+            "settings": settings,
         }
 
     def start(self, records: Records, control: RunControl, key: bytes) -> None:

@@ -12,6 +12,7 @@ from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.inference import Posterior, noise_aware_posterior
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.theta import IndependentTheta
+from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.mechanism import RandomSource, run_dpvi
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.models import GeneralizedLinearModel
@@ -35,7 +36,7 @@ class DPVIMOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DPVIMArguments:
-    """What the caller of :func:`run_dpvim` asks for.
+    """What the caller of :func:`run_dpvim` asks for; checked when it is called, before anything is spent.
 
     **Privacy.** Public; holds no records.  None of them may depend on the records.
 
@@ -135,6 +136,8 @@ def run_dpvim(
     ('aligned', 'averaged')
     """
     asked = settings_of("run_dpvim", DPVIMArguments, settings, options)
+    # Before anything is spent: a release whose posterior is refused would be lost.
+    parse_burn_in(asked.burn_in, plan.n_steps if isinstance(plan, PrivacyPlan) else None)
     release = run_dpvi(
         model,
         X,

@@ -20,12 +20,7 @@ from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.sums import Records, RowSource, SessionSettings, open_gradients
 from dpinfer.models import Model
 from dpinfer.models.bijectors import sigmoid, softplus
-from dpinfer.recipes import (
-    GradientArguments,
-    GradientOptions,
-    GradientRun,
-    choose_gradient_run,
-)
+from dpinfer.recipes import GradientArguments, GradientOptions, GradientRun, choose_gradient_run
 from dpinfer.release import Release
 
 __all__ = ["run_dpvi"]

@@ -5,7 +5,7 @@ import os
 import nox
 
 nox.options.default_venv_backend = "venv"
-nox.options.sessions = ["tests", "lint", "types", "layers", "doctests", "cpp"]
+nox.options.sessions = ["tests", "lint", "types", "layers", "docs", "doctests", "cpp"]
 
 
 @nox.session
@@ -32,6 +32,13 @@ def types(session: nox.Session) -> None:
     """Check types with mypy --strict."""
     session.install(".", "mypy")
     session.run("mypy")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation site; a warning is an error."""
+    session.install(".[docs]")
+    session.run("sphinx-build", "-q", "-W", "--keep-going", "docs", "build/site")
 
 
 @nox.session

@@ -123,7 +123,8 @@ class ExpectedCalibrationError:
     Parameters
     ----------
     value : float
-        Average over the bins, weighted by their counts, of |observed share - mean predicted probability|.
+        Average over the bins, weighted by their counts, of the distance between the observed share and the mean
+        predicted probability.
     standard_error : float
         Bootstrap standard error of `value` over the labelled predictions.
     floor : float

@@ -1,0 +1,57 @@
+"""The documentation site: its snippets run, page by page, and it is built without a warning."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DATA = re.compile(r'read_table\("([\w.-]+)"')
+FOLDER = Path(os.environ.get("DPINFER_DATA", ROOT.parent / "shared" / "data"))
+PAGES = sorted(page for page in DOCS.rglob("*.md") if SNIPPET.search(page.read_text(encoding="utf-8")))
+
+
+def test_pages_have_snippets() -> None:
+    assert {"start.md", "choosing.md", "reading-a-report.md", "coming-from.md"} <= {page.name for page in PAGES}
+
+
+SLOW = {DOCS / "tutorials" / "adult.md"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page in SLOW else []) for page in PAGES],
+    ids=lambda page: str(page.relative_to(DOCS)),
+)
+def test_the_snippets_of_a_page_run_one_after_the_other(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    text = page.read_text(encoding="utf-8")
+    for name in DATA.findall(text):
+        if not (FOLDER / name).exists():
+            pytest.skip(f"needs {name} (DPINFER_DATA)")
+        (tmp_path / name).symlink_to((FOLDER / name).resolve())
+    space: dict[str, object] = {"__name__": "__main__"}
+    for snippet in SNIPPET.findall(text):
+        exec(compile(snippet, str(page), "exec"), space)
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    missing = [name for name in ("sphinx", "myst_parser", "furo", "sphinx_copybutton") if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"needs the extra docs: {', '.join(missing)}")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", tmp_path / "trees"]
+    result = subprocess.run([*command, DOCS, tmp_path / "site"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert (tmp_path / "site" / "start.html").stat().st_size > 5000

@@ -16,10 +16,12 @@ from dpinfer.release import Release
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Picture", "draw_all", "draw_picture"]
+__all__ = ["NARROW", "Picture", "draw_all", "draw_picture"]
 
 Picture = tuple[str, bytes, str]
 _MAXIMUM_ROWS = 60
+# What the name of a picture ends with that is the one before it again, for a narrow screen.
+NARROW = "-narrow"
 
 
 def draw_all(
@@ -51,7 +53,8 @@ def draw_all(
     -------
     dict
         Keys: ``posterior``, ``trade-off`` (where something is promised), ``trace``, ``gradients-clear``,
-        ``gradients-noisy``, ``calibration`` and ``calibration-error``.
+        ``gradients-noisy``, ``calibration`` and ``calibration-error``; wide ones once more, ``posterior-narrow`` and
+        ``trace-narrow``, for narrow screens.
     """
     n_rows = min(_MAXIMUM_ROWS, len(posterior.names))
     plans: dict[str, tuple[Callable[[Axes], Axes], tuple[float, float], str]] = {
@@ -93,6 +96,9 @@ def draw_all(
             (4.6, 4.4),
             "Observed share minus predicted probability; the band is two standard errors",
         )
+    for name in ("posterior", "trace"):
+        draw, (_, height), caption = plans[name]
+        plans[name + NARROW] = (_with_stacked_legend(draw), (3.9, height + 0.5), caption)
     pictures = {}
     for name, (draw, size, caption) in plans.items():
         try:
@@ -103,6 +109,19 @@ def draw_all(
                 raise
             failures.append(f"The picture {name!r} could not be drawn ({type(error).__name__}: {error}).")
     return pictures
+
+
+def _with_stacked_legend(draw: "Callable[[Axes], Axes]") -> "Callable[[Axes], Axes]":
+    """Return what draws the same on a narrow picture: the legend above it, in two columns."""
+
+    def narrow(ax: "Axes") -> "Axes":
+        draw(ax)
+        handles, labels = ax.get_legend_handles_labels()
+        if handles:
+            ax.legend(handles, labels, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, fontsize=8)
+        return ax
+
+    return narrow
 
 
 def _gradient_drawer(release: Release, posterior: Posterior, index: int) -> "Callable[[Axes], Axes]":

@@ -16,7 +16,7 @@ from dpinfer._validate import check_choice
 from dpinfer.accounting import Composed, LedgerAccount, PrivacyPlan, account
 from dpinfer.cli.errors import CommandError
 from dpinfer.cli.output import OutputFolder, reason
-from dpinfer.cli.pictures import draw_all
+from dpinfer.cli.pictures import NARROW, draw_all
 from dpinfer.cli.report import ReportContent, render
 from dpinfer.cli.summary import SummaryRow, summarise, to_csv
 from dpinfer.diagnostics import CalibrationCurve, calibration_curve
@@ -266,7 +266,9 @@ def analyse(
             pictures=pictures,
             about=about,
         )
-        files += [folder.write(f"{name}.png", picture[1]) for name, picture in pictures.items()]
+        files += [
+            folder.write(f"{name}.png", picture[1]) for name, picture in pictures.items() if not name.endswith(NARROW)
+        ]
         files.append(folder.write("report.html", render(content)))
     return Results(posterior=posterior, rows=rows, calibration=calibration, files=files, failures=failures)
 

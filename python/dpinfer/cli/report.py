@@ -13,7 +13,7 @@ import numpy as np
 import dpinfer
 from dpinfer._sinks import html_text as _text
 from dpinfer.accounting.guarantee import rounded_up
-from dpinfer.cli.pictures import Picture
+from dpinfer.cli.pictures import NARROW, Picture
 from dpinfer.cli.summary import SummaryRow
 from dpinfer.diagnostics import CalibrationCurve
 from dpinfer.inference import Posterior
@@ -186,7 +186,7 @@ def _estimates(content: ReportContent) -> str:
     for row in content.rows:
         remark = f' <span class="flag">{_text(row.flag)}</span>' if row.flag else ""
         cells = [
-            _text(row.name) + remark,
+            _text(row.name).replace("=", "=<wbr>") + remark,
             f"{row.mean:.3f}",
             f"{row.stddev:.3f}",
             f"[{row.low:.3f}, {row.high:.3f}]",
@@ -304,8 +304,12 @@ def _figure(content: ReportContent, name: str) -> str:
     if name not in content.pictures:
         return ""
     media, data, caption = content.pictures[name]
-    encoded = base64.b64encode(data).decode("ascii")
-    return (
-        f'<figure><img alt="{_text(caption)}" src="data:{media};base64,{encoded}">'
-        f"<figcaption>{_text(caption)}.</figcaption></figure>"
-    )
+    image = f'<img alt="{_text(caption)}" src="{_embedded(media, data)}">'
+    if name + NARROW in content.pictures:
+        media, data, _ = content.pictures[name + NARROW]
+        image = f'<picture><source media="(max-width: 40rem)" srcset="{_embedded(media, data)}">{image}</picture>'
+    return f"<figure>{image}<figcaption>{_text(caption)}.</figcaption></figure>"
+
+
+def _embedded(media: str, data: bytes) -> str:
+    return f"data:{media};base64,{base64.b64encode(data).decode('ascii')}"

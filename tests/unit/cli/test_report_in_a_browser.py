@@ -1,0 +1,76 @@
+"""The report in a real browser, at the widths of a phone, a tablet and a desk: nothing sticks out, text can be read."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from dpinfer.cli.main import main
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+WIDTHS = (390, 768, 1280)
+# A page around the report that measures it: the report itself may run no script.
+FRAME = """<!DOCTYPE html><html><body style="margin:0">
+<iframe id="page" src="report.html" style="border:0;width:WIDTHpx;height:900px"></iframe><pre id="found"></pre><script>
+document.getElementById("page").onload = (event) => {
+  const page = event.target.contentDocument, root = page.documentElement, small = [];
+  for (const element of page.querySelectorAll("p, li, td, th, figcaption"))
+    if (parseFloat(getComputedStyle(element).fontSize) < 11) small.push(element.textContent);
+  const shown = [...page.images].map((image) => [image.alt, image.naturalWidth, image.getBoundingClientRect().width]);
+  document.getElementById("found").textContent = JSON.stringify({wide: root.scrollWidth, small: small, images: shown});
+};</script></body></html>"""
+
+
+def browse(*arguments):
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    assert main(["demo", "--out", str(folder)]) == 0
+    return folder / "report.html"
+
+
+def measure(page, width):
+    frame = page.with_name(f"frame-{width}.html")
+    frame.write_text(FRAME.replace("WIDTH", str(width)), encoding="utf-8")
+    arguments = ["--allow-file-access-from-files", "--virtual-time-budget=8000", f"--window-size={width + 40},900"]
+    found = re.search(r'<pre id="found">(.+?)</pre>', browse(*arguments, "--dump-dom", frame.as_uri()), re.DOTALL)
+    assert found, "the page was not measured"
+    return json.loads(found[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_report_fits_the_screen(report, width):
+    found = measure(report, width)
+    assert found["wide"] <= width
+    assert found["small"] == []
+    assert len(found["images"]) >= 4
+    for name, natural, shown in found["images"]:
+        assert shown <= width, name
+        # No picture is shrunk until its labels (8 points at 130 dots an inch) are below about 6 points.
+        assert shown >= 0.42 * natural, name
+
+
+def test_a_picture_of_each_width_is_taken(report):
+    for width in WIDTHS:
+        picture = report.with_name(f"report-{width}.png")
+        browse(f"--window-size={width},2400", f"--screenshot={picture}", report.as_uri())
+        assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        assert int.from_bytes(picture.read_bytes()[16:20], "big") == width
+        assert picture.stat().st_size > 20_000
+
+
+def test_what_sticks_out_is_seen(report):
+    text = report.read_text(encoding="utf-8")
+    wide = report.with_name("wide") / "report.html"
+    wide.parent.mkdir()
+    wide.write_text(text.replace("<main>", '<main><p style="width:700px;font-size:9px">too wide</p>'), encoding="utf-8")
+    found = measure(wide, 390)
+    assert found["wide"] > 390
+    assert found["small"] == ["too wide"]

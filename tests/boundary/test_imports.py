@@ -39,6 +39,27 @@ def test_the_package_imports_nothing_heavy():
     assert not {"scipy", "matplotlib", "emcee", "prv_accountant"} & {name.split(".")[0] for name in loaded}
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import dpinfer.models, dpinfer.inference, dpinfer.mechanism",
+        "import dpinfer; dpinfer.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=10)",
+    ],
+)
+def test_the_slowest_imports_wait_until_they_are_needed(statement):
+    assert not {"scipy.stats", "scipy.signal", "matplotlib", "emcee"} & modules_after(statement)
+
+
+def test_a_verb_imports_what_it_needs_alone():
+    words = ["account", "--noise-multiplier", "2", "--sample-rate", "0.1", "--steps", "10", "--delta", "1e-5"]
+    quiet = "contextlib.redirect_stdout(io.StringIO()).__enter__()"
+    script = f"import contextlib, io, sys; said = sys.stdout; {quiet}; from dpinfer.cli.main import main; main({words})"
+    script += "; sys.stdout = said"
+    loaded = modules_after(script)
+    assert "dpinfer.accounting.accountant" in loaded
+    assert not {"dpinfer.inference", "dpinfer.mechanism", "dpinfer.plots", "dpinfer.cli.fit"} & loaded
+
+
 def test_every_public_name_is_there():
     import dpinfer
 

@@ -3,10 +3,12 @@
 import argparse
 import math
 from collections.abc import Callable
-from typing import Never
+from typing import TYPE_CHECKING, Never
 
 from dpinfer._sinks import printable
-from dpinfer.inference import PosteriorRequest
+
+if TYPE_CHECKING:
+    from dpinfer.inference import PosteriorRequest
 
 __all__ = ["OneLineParser", "add_posterior_arguments", "integer", "interval", "posterior_request", "share_or_steps"]
 
@@ -100,8 +102,10 @@ def add_posterior_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def posterior_request(args: argparse.Namespace) -> PosteriorRequest:
+def posterior_request(args: argparse.Namespace) -> "PosteriorRequest":
     """Return what the options of :func:`add_posterior_arguments` ask for."""
+    from dpinfer.inference import PosteriorRequest  # a second to import, and not every verb needs it
+
     return PosteriorRequest(
         method=args.method, hessian=args.hessian, prior=args.prior, burn_in=args.burn_in, level=args.level
     )

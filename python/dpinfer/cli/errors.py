@@ -14,6 +14,7 @@ __all__ = [
     "CommandError",
     "UsageError",
     "public_arguments",
+    "reason",
 ]
 
 EXIT_DONE = 0
@@ -43,3 +44,8 @@ def public_arguments() -> Iterator[None]:
         raise
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
+
+
+def reason(error: OSError) -> str:
+    """Return why the operating system refused, without Python's decoration."""
+    return error.strerror or type(error).__name__

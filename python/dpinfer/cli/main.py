@@ -1,5 +1,6 @@
 """Entry point of the ``dpinfer`` command."""
 
+import importlib
 import io
 import os
 import sys
@@ -10,7 +11,6 @@ from typing import TextIO
 
 import dpinfer
 from dpinfer._sinks import printable
-from dpinfer.cli import account, audit, coverage, demo, fit, ledger, plan, posterior
 from dpinfer.cli.arguments import OneLineParser
 from dpinfer.cli.errors import (
     EXIT_BUDGET,
@@ -18,17 +18,25 @@ from dpinfer.cli.errors import (
     EXIT_INTERRUPTED,
     EXIT_USAGE,
     CommandError,
+    reason,
 )
-from dpinfer.cli.output import reason
 from dpinfer.errors import BudgetExceededError, DpinferError, LedgerError, LedgerFormatError, NumericalError
 
-__all__ = ["build_parser", "main"]
+__all__ = ["VERBS", "build_parser", "main"]
+
+# Each a module of this package.
+VERBS = ("demo", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger")
 
 
-def build_parser() -> OneLineParser:
-    """Return the parser of the whole command.
+def build_parser(verbs: Sequence[str] = VERBS) -> OneLineParser:
+    """Return the parser of the command.
 
     **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    verbs : sequence of str
+        Which verbs it knows, all by default; only their modules, and what these need, are imported.
     """
     parser = OneLineParser(
         prog="dpinfer",
@@ -39,9 +47,9 @@ def build_parser() -> OneLineParser:
     parser.add_argument(
         "--traceback", action="store_true", help="show the traceback of an error; it may quote private records"
     )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for module in (demo, fit, posterior, plan, account, coverage, audit, ledger):
-        module.add_parser(verbs)
+    parsers = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb in verbs:
+        importlib.import_module(f"dpinfer.cli.{verb}").add_parser(parsers)
     return parser
 
 
@@ -65,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A name that the terminal's encoding lacks must not end a command that has spent.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    args = build_parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = build_parser(words[:1] if words and words[0] in VERBS else VERBS).parse_args(words)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Self
 
 from dpinfer._sinks import printable
-from dpinfer.cli.errors import CommandError, UsageError
+from dpinfer.cli.errors import CommandError, UsageError, reason
 from dpinfer.mechanism._file_lock import exclusive
 from dpinfer.release.files import write_atomically
 
-__all__ = ["OutputFolder", "files_text", "output_folder", "reason"]
+__all__ = ["OutputFolder", "files_text", "output_folder"]
 
 _RESERVE_BYTES = 4 * 2**20
 _BLOCK = bytes(2**20)
@@ -125,11 +125,6 @@ def files_text(paths: Iterable[Path]) -> str:
     """Return lines that name the files, for the terminal; nothing where there are none."""
     lines = [f"  {printable(path)}\n" for path in paths]
     return "\nfiles:\n" + "".join(lines) if lines else ""
-
-
-def reason(error: OSError) -> str:
-    """Return why the operating system refused, without Python's decoration."""
-    return error.strerror or type(error).__name__
 
 
 def _try_to_write(folder: Path, size: int) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 from dpinfer._sinks import printable
 from dpinfer._validate import check_choice
 from dpinfer.accounting import Composed, LedgerAccount, PrivacyPlan, account
-from dpinfer.cli.errors import CommandError
-from dpinfer.cli.output import OutputFolder, reason
+from dpinfer.cli.errors import CommandError, reason
+from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pictures import NARROW, draw_all
 from dpinfer.cli.report import ReportContent, render
 from dpinfer.cli.summary import SummaryRow, summarise, to_csv

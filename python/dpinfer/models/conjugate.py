@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.models.base import FloatArray
@@ -166,6 +165,8 @@ class _BetaModel(ConjugateModel):
 
     def reference_records(self, loc: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Return every count, (trials + 1, 1), and its probability."""
+        from scipy import stats  # half a second to import, so only where it is needed
+
         counts = np.arange(self.trials + 1.0)
         return counts[:, None], stats.binom.pmf(counts, self.trials, sigmoid(loc[0]))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.models.base import FloatArray
@@ -128,6 +128,8 @@ class GammaOnSoftplus(ConjugateDistribution):
         return np.array([np.sqrt(self.shape) / self.rate])
 
     def _unconstrained_moments(self) -> tuple[float, float]:
+        from scipy import stats  # half a second to import, so only where it is needed
+
         # theta is a smooth function of a normal score, nearly linear: Gauss-Hermite in it converges fast.
         nodes, weights = np.polynomial.hermite_e.hermegauss(_SCORES)
         weights = weights / np.sqrt(2.0 * np.pi)
@@ -174,6 +176,8 @@ class GammaOnSoftplus(ConjugateDistribution):
         return np.random.default_rng(rng).gamma(self.shape, 1.0 / self.rate, (size, 1))
 
     def _quantiles(self, probability: FloatArray, space: str) -> FloatArray:
+        from scipy import stats  # half a second to import, so only where it is needed
+
         values = np.asarray(stats.gamma.ppf(probability, self.shape, scale=1.0 / self.rate))
         return values if space == "constrained" else softplus_inverse(np.maximum(values, _SMALL))
 
@@ -296,6 +300,8 @@ class DirichletOnLogits(ConjugateDistribution):
 
     def _quantiles(self, probability: FloatArray, space: str) -> FloatArray:
         if space == "constrained":
+            from scipy import stats  # half a second to import, so only where it is needed
+
             alpha = self._alpha[:-1]
             return np.asarray(stats.beta.ppf(probability, alpha, self._alpha.sum() - alpha))
         a, b = self._logit_shapes

@@ -5,7 +5,6 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.models.base import FloatArray
@@ -75,6 +74,8 @@ class NormalInverseGamma:
 
         A weight's marginal is Student's t with 2 shape degrees of freedom.
         """
+        from scipy import stats  # half a second to import, so only where it is needed
+
         checked = check_float_array("probability", probability)
         if checked.size and not (checked.min() > 0.0 and checked.max() < 1.0):
             raise ValueError("probability must lie in (0, 1)")

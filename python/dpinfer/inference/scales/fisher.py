@@ -4,7 +4,6 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
-from scipy import interpolate
 
 from dpinfer.inference.scales.side import SideSums, pooled_slope_score, raw_scale_sums
 from dpinfer.inference.trace.statistics import TraceStatistics, segment_statistics
@@ -190,6 +189,8 @@ class FisherRun:
         if ratio is None:
             return _stacked([at(centre)])
         table = [at(centre, share) for share in _RATIOS]
+
+        from scipy import interpolate  # slow to import, so only where it is needed
 
         def between(name: str) -> FloatArray:
             values = np.array([getattr(item, name) for item in table])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, signal, special
+from scipy import optimize, special
 
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.statistic.noise_laws import NoiseLaw
@@ -209,6 +209,8 @@ class CategoryCounts:
 
 def _messages(starts: list[int], factors: list[FloatArray]) -> tuple[list[int], list[FloatArray]]:
     """Return, from each category on, the law of the sum of the counts of it and of the later ones: start and table."""
+    from scipy import signal  # half a second to import, so only where it is needed
+
     lows, messages = [starts[-1]], [factors[-1]]
     for start, factor in zip(starts[-2::-1], factors[-2::-1], strict=True):
         message = np.maximum(signal.fftconvolve(factor, messages[-1]), 0.0)

@@ -107,9 +107,16 @@ def check_float_array(
 
 
 def settings_of(
-    function: str, kind: type[Settings], settings: Settings | None, options: Mapping[str, object]
+    function: str,
+    kind: type[Settings],
+    settings: Settings | None,
+    options: Mapping[str, object],
+    *,
+    argument: str = "settings",
 ) -> Settings:
     """Return the settings of a call: those given, or the defaults, with single ones replaced by keyword arguments.
+
+    The settings are the function's argument of that name, whatever it calls them: its messages name it.
 
     Raises
     ------
@@ -117,7 +124,7 @@ def settings_of(
         If `settings` is of another class, a keyword is none of its fields, or one without a default is missing.
     """
     if settings is not None and not isinstance(settings, kind):
-        raise TypeError(f"settings must be a {kind.__name__}, got {type(settings).__name__}")
+        raise TypeError(f"{argument} must be a {kind.__name__}, got {type(settings).__name__}")
     known: Any = kind
     needed = {item.name: item.default is MISSING for item in fields(known)}
     for name in options:
@@ -125,7 +132,7 @@ def settings_of(
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}; see {kind.__name__}")
     missing = [name for name, needs in needed.items() if needs and name not in options and settings is None]
     if missing:
-        raise TypeError(f"{function}() needs {', '.join(missing)}: by keyword, or settings={kind.__name__}(...)")
+        raise TypeError(f"{function}() needs {', '.join(missing)}: by keyword, or {argument}={kind.__name__}(...)")
     given: Any = settings
     made: Settings = known(**options) if given is None else replace(given, **options)
     return made

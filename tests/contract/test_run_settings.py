@@ -12,7 +12,9 @@ from dpinfer import baselines, mechanism
 from dpinfer.baselines import dp_em, dpvim
 from dpinfer.inference import PosteriorRequest, request
 from dpinfer.mechanism import network_dpsep, network_vi, sep, site_settings
+from dpinfer.planning import PlanSettings, settings
 from dpinfer.recipes import gradients
+from dpinfer.studies import baseline_runs
 from dpinfer.testing import InsecureRNG
 
 # Settings objects and the keyword arguments that change their fields.
@@ -25,6 +27,8 @@ PAIRS = {
     baselines.EMArguments: dp_em.EMOptions,
     baselines.DPVIMArguments: dpvim.DPVIMOptions,
     PosteriorRequest: request.PosteriorOptions,
+    PlanSettings: settings.PlanOptions,
+    baseline_runs.GibbsSettings: baseline_runs.GibbsOptions,
 }
 
 

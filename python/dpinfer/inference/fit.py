@@ -9,6 +9,7 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
+from dpinfer._validate import settings_of
 from dpinfer.errors import FallbackWarning, NumericalError
 from dpinfer.inference.analysis import Analysis
 from dpinfer.inference.information.posteriors import (
@@ -158,7 +159,7 @@ def noise_aware_posterior(
     """
     if not isinstance(release, (Release, *_OTHER_RELEASES)):
         raise TypeError(f"release must be a Release or that of another mechanism, got {type(release).__name__}")
-    request = replace(PosteriorRequest() if request is None else request, **options)
+    request = settings_of("noise_aware_posterior", PosteriorRequest, request, options, argument="request")
     request.check(release)
     if not isinstance(release, Release):
         return _OTHER_RELEASES[type(release)](release, request)

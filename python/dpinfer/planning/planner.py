@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Unpack
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback, resolve_progress
-from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer._validate import check_float_array, check_integer, check_interval, settings_of
 from dpinfer.accounting import PrivacyPlan, plan_privacy
 from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.inference.request import has_model_hessian
@@ -141,7 +141,7 @@ def plan_inference(
     target_epsilon = check_interval("target_epsilon", target_epsilon, 0.0)
     target_delta = check_interval("target_delta", target_delta, 0.0, 1.0)
     caution_of_delta(target_delta, n_records)
-    settings = _changed(settings, options).resolve(model)
+    settings = settings_of("plan_inference", PlanSettings, settings, options).resolve(model)
     features = pilot_design(model, settings.pilot)
     information = _curvature(model, settings.curvature)
     posteriors = _posteriors(model, settings)
@@ -236,7 +236,7 @@ def widening_grid(
     counts, epsilons = tuple(n_records), tuple(target_epsilon)
     if not counts or not epsilons:
         raise ValueError("n_records and target_epsilon must not be empty")
-    settings = _changed(settings, options)
+    settings = settings_of("widening_grid", PlanSettings, settings, options)
     report = resolve_progress(progress, "plans")
     size = len(counts) * len(epsilons)
 
@@ -256,15 +256,6 @@ def widening_grid(
     )
     report(1, 1)
     return PlanGrid(counts, epsilons, plans)
-
-
-def _changed(settings: PlanSettings | None, options: PlanOptions) -> PlanSettings:
-    """Return the settings with those given by name in place of the object's."""
-    if settings is None:
-        settings = PlanSettings()
-    if not isinstance(settings, PlanSettings):
-        raise TypeError(f"settings must be a PlanSettings, got {type(settings).__name__}")
-    return replace(settings, **options)
 
 
 def _recommended(settings: PlanSettings, posteriors: list[dict[str, Any]]) -> tuple[str, ...]:

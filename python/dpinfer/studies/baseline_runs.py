@@ -1,12 +1,13 @@
 """Runs of the sufficient-statistic baselines on a study's own simulated data."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._validate import settings_of
 from dpinfer.baselines import (
     RegressionPrior,
     gibbs_posterior,
@@ -252,7 +253,7 @@ def gibbs_ss_noisy_chunk(
     Bernstein and Sheldon (2019), Algorithm 1 with the Gibbs-SS-Noisy update.  Seconds for each block of 25 runs of ten
     features and a thousand iterations.
     """
-    settings = GibbsSettings(**options) if settings is None else replace(settings, **options)
+    settings = settings_of("gibbs_ss_noisy_chunk", GibbsSettings, settings, options)
 
     def block(start: int) -> tuple[SimulatedRegression, FloatArray]:
         data = simulate(start, _BLOCK)

@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback, resolve_progress
-from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval, settings_of
 from dpinfer._version import __version__
 from dpinfer.studies.checkpoint import Checkpoint, plain_settings
 from dpinfer.studies.coverage_result import CoverageResult
@@ -133,7 +133,8 @@ def coverage_study(
     n_draws = check_integer("n_draws", n_draws, 2)
     n_repeats = check_integer("n_repeats", n_repeats, 1)
     references = check_choice("references", references, ("centred", "uniform"))
-    execution = _changed(execution, settings)
+    options = {item.name: settings.pop(item.name) for item in fields(StudyExecution) if item.name in settings}
+    execution = settings_of("coverage_study", StudyExecution, execution, options, argument="execution")
     extra = {name: plain_settings(name, value) for name, value in sorted(settings.items())}
     task = _Task(
         study=chosen,
@@ -178,16 +179,6 @@ def coverage_study(
         runs=runs,
         seconds=time.perf_counter() - start,
     )
-
-
-def _changed(execution: StudyExecution | None, settings: dict[str, Any]) -> StudyExecution:
-    """Return the execution with the fields of it among the settings, which leave them."""
-    if execution is None:
-        execution = StudyExecution()
-    if not isinstance(execution, StudyExecution):
-        raise TypeError(f"execution must be a StudyExecution, got {type(execution).__name__}")
-    names = [field.name for field in fields(StudyExecution) if field.name in settings]
-    return replace(execution, **{name: settings.pop(name) for name in names})
 
 
 def _reference_box(study: Study) -> tuple[FloatArray, FloatArray]:

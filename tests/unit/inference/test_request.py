@@ -145,6 +145,14 @@ def test_a_wrong_setting_is_named_when_the_request_is_made(changes, error, match
         PosteriorRequest(**changes)
 
 
+def test_the_request_of_a_posterior_is_checked_like_the_settings_of_a_run(releases):
+    release = releases["logistic", "plain"]
+    with pytest.raises(TypeError, match="request must be a PosteriorRequest, got dict"):
+        noise_aware_posterior(release, {"method": "laplace"})
+    with pytest.raises(TypeError, match=r"noise_aware_posterior\(\) got an unexpected keyword argument 'burnin'"):
+        noise_aware_posterior(release, burnin=3)
+
+
 def test_one_step_and_a_sampler_that_is_not_there_are_refused_before_the_run(monkeypatch):
     with pytest.raises(ValueError, match="burn_in must leave at least 2"):
         PosteriorRequest().check(planned("logistic", n_steps=1))

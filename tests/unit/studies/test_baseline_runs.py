@@ -159,5 +159,5 @@ def test_regression():
     np.testing.assert_array_equal(same.draws, part.draws)
     with pytest.raises(TypeError, match="unexpected keyword argument 'n_burnin'"):
         gibbs_ss_noisy_chunk(20, 2, settings, n_burnin=3, **options)
-    with pytest.raises(TypeError, match="'feature_bound' and 'response_bound'"):
+    with pytest.raises(TypeError, match="needs feature_bound, response_bound: by keyword"):
         gibbs_ss_noisy_chunk(20, 2, prior=settings.prior, **options)

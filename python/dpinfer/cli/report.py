@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-import numpy as np
-
 import dpinfer
 from dpinfer._sinks import html_text as _text
 from dpinfer.accounting.guarantee import rounded_up
@@ -17,6 +15,7 @@ from dpinfer.cli.pictures import NARROW, Picture
 from dpinfer.cli.summary import SummaryRow
 from dpinfer.diagnostics import CalibrationCurve
 from dpinfer.inference import Posterior
+from dpinfer.inference.posterior.diagnostics import in_words
 from dpinfer.release import Release
 
 __all__ = ["ReportContent", "render"]
@@ -218,7 +217,7 @@ def _diagnostics(content: ReportContent) -> str:
         rows += [("Curvature", posterior.hessian), ("Prior of the trace model", posterior.prior)]
     rows += [
         (_DIAGNOSTICS.get(name, name.replace("_", " ").capitalize()), _value(value))
-        for name, value in posterior.diagnostics.items()
+        for name, value in posterior.diagnostics.to_dict().items()
     ]
     rows.append(("Steps released", str(release.n_steps)))
     pictures = "".join(_figure(content, name) for name in ("gradients-clear", "gradients-noisy"))
@@ -284,20 +283,9 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, (bool, np.bool_)):
-        return "yes" if value else "no"
-    if isinstance(value, (float, np.floating)):
-        return f"{float(value):.6g}"
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiu" and value.size > 1:
-        finite = value[np.isfinite(value)]
-        if not finite.size:
-            return "not available"
-        return f"median {np.median(finite):.4g}, from {finite.min():.4g} to {finite.max():.4g}"
-    if isinstance(value, np.ndarray):
-        return ", ".join(_value(item) for item in value.ravel().tolist())
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {_value(item)}" for key, item in value.items())
-    return str(value)
+    return in_words(value)
 
 
 def _figure(content: ReportContent, name: str) -> str:

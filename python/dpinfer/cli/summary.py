@@ -96,7 +96,7 @@ def to_text(rows: list[SummaryRow], *, level: float) -> str:
 
 def verdict_text(posterior: Posterior) -> str:
     """Return the verdict on the trace as wrapped lines with an empty one before; empty for methods that have none."""
-    verdict = posterior.diagnostics.get("verdict", "")
+    verdict = posterior.diagnostics.verdict
     return "\n" + textwrap.fill(verdict, 100) + "\n" if verdict else ""
 
 

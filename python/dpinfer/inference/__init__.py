@@ -5,6 +5,7 @@
 
 from dpinfer.inference.fit import noise_aware_posterior
 from dpinfer.inference.posterior.archive import load_posterior
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PosteriorRequest, ReleaseFacts
 from dpinfer.inference.sites.network import network_posterior
@@ -12,6 +13,7 @@ from dpinfer.inference.trace.priors import TracePrior
 
 __all__ = [
     "Posterior",
+    "PosteriorDiagnostics",
     "PosteriorRequest",
     "ReleaseFacts",
     "TracePrior",

@@ -139,7 +139,7 @@ def noise_aware_posterior(
     Fallbacks: a sampler or "laplace" falls back to "exact", "full" to "tied" for a Fisher-scaled run, and both to
     "diagonal" with the "weak" prior.  A parameter of which even that tells less than its prior under the model (it did
     not move, the run left the finite numbers) keeps that prior, and for a Fisher-scaled run all do;
-    ``diagnostics["prior_only"]`` says which.
+    ``diagnostics.prior_only`` says which.
 
     The intervals of "tied" are wrong for a linear regression with correlated features.  At a small epsilon the trace
     does not always show a correlation: where it is to be expected, ask for "full" (and run the mechanism with
@@ -227,11 +227,11 @@ def _told(posterior: Posterior, asked: PosteriorRequest, failure: Exception) -> 
         f"the posterior with {named(asked.method, asked.hessian, asked.prior_name)} failed ({failure}); computed "
         f"instead: {named(posterior.method, posterior.hessian, posterior.prior)}"
     )
-    lost = posterior.diagnostics.get("prior_only")
+    lost = posterior.diagnostics.prior_only
     if lost is not None:
         text += f", and {np.count_nonzero(lost)} of {lost.size} parameters keep their prior"
     warnings.warn(text, FallbackWarning, stacklevel=4)
-    return replace(posterior, diagnostics={**posterior.diagnostics, "fallback": text})
+    return replace(posterior, diagnostics=replace(posterior.diagnostics, fallback=text))
 
 
 def _resolved(analysis: Analysis) -> Analysis:

@@ -89,9 +89,9 @@ def test_the_posterior_carries_the_verdict(rng):
     release = release_from_arrays(*traces(rng, columns=K), noise_stddev=TAU, sample_rate=KAPPA, family="point")
     for hessian in ("diagonal", "full"):
         posterior = dpi.noise_aware_posterior(release, hessian=hessian)
-        assert posterior.diagnostics["verdict"].startswith("The trace fits its model")
-        assert posterior.diagnostics["verdict"] in str(posterior.summary())
-    assert "verdict" not in dpi.noise_aware_posterior(release, method="averaged").diagnostics
+        assert posterior.diagnostics.verdict.startswith("The trace fits its model")
+        assert posterior.diagnostics.verdict in str(posterior.summary())
+    assert dpi.noise_aware_posterior(release, method="averaged").diagnostics.verdict == ""
 
 
 def test_fisher_scaled_releases_are_checked_in_their_own_units():

@@ -96,7 +96,7 @@ def test_auto_that_finds_nothing_says_so(rng):
     wave[:2000] *= 4.0
     posterior = noise_aware_posterior(oracle.point_release(x, g + wave[:, None], tau, RATE))
     assert posterior.burn_in <= 2000
-    assert np.min(posterior.diagnostics["linearity_pvalue"]) < 1e-6
+    assert np.min(posterior.diagnostics.linearity_pvalue) < 1e-6
     assert any("short a burn_in" in text for text in posterior.summary().warnings)
 
 

@@ -131,8 +131,8 @@ def test_erratum_the_noise_is_divided_by_beta_squared(rng):
     )
     # The residual sum over its variance is chi-square: accepted with the right noise, impossible with the printed one.
     low, high = stats.chi2.ppf([5e-7, 1.0 - 5e-7], 3998)
-    assert low < 3998 * right.diagnostics["noise_ratio"][0] ** 2 < high
-    assert not low < 3998 * wrong.diagnostics["noise_ratio"][0] ** 2 < high
+    assert low < 3998 * right.diagnostics.noise_ratio[0] ** 2 < high
+    assert not low < 3998 * wrong.diagnostics.noise_ratio[0] ** 2 < high
     assert abs(right.optimum_mean[0] - optimum) < 6.0 * right.optimum_stddev[0]
     assert wrong.optimum_stddev[0] > 3.0 * right.optimum_stddev[0]
 

@@ -108,5 +108,5 @@ def test_the_posterior_of_a_release_is_the_corrected_one(clipped_trace):
     total = variance[0] + nodes.expectation(1.0 / nodes.hessian)[0]
     assert posterior.distribution.marginals.variance[0] == pytest.approx(total, rel=1e-9)
     assert 0.9 < posterior.hessian_mean[0] / hessian < 1.1
-    assert posterior.diagnostics["expected_clipped_share"] == pytest.approx(np.exp(-3.0), rel=0.05)
+    assert posterior.diagnostics.expected_clipped_share == pytest.approx(np.exp(-3.0), rel=0.05)
     assert abs(posterior.mean[0] - softplus(optimum)) < 2.0 * posterior.stddev[0]

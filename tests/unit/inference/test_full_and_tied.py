@@ -59,7 +59,7 @@ def test_full_posterior_recovers_optimum_and_hessian(correlated):
     assert posterior.hessian_mean.shape == (3, 3)
     assert np.all(np.abs(posterior.hessian_mean - HESSIAN) < 6.0 * posterior.hessian_stddev)
     assert np.all(np.abs(posterior.optimum_mean - OPTIMUM) < 6.0 * posterior.optimum_stddev)
-    assert posterior.diagnostics["share_dropped"] < 0.01
+    assert posterior.diagnostics.share_dropped < 0.01
     # Delta method: optimum = -(kappa A)^-1 c with the covariance of the intercepts at the mean position.
     inverse = np.linalg.inv(RATE * posterior.hessian_mean)
     delta = np.sqrt(np.diag(inverse @ np.diag(tau**2 / STEPS) @ inverse.T))

@@ -150,7 +150,7 @@ def test_the_default_is_full_where_the_trace_shows_correlation(correlated):
     posterior = noise_aware_posterior(release, n_samples=60, n_warmup=40, check_convergence=False, n_threads=1)
     assert (posterior.hessian, posterior.prior) == ("full", "model")
     assert posterior.hessian_mean.shape == (4, 4)
-    assert posterior.diagnostics["effective_draws"] > 10.0
+    assert posterior.diagnostics.effective_draws > 10.0
     parts = posterior.distribution.variance_parts()
     np.testing.assert_allclose(
         parts.data + parts.privacy + parts.approximation, np.diag(posterior.distribution.covariance), rtol=1e-6
@@ -158,11 +158,11 @@ def test_the_default_is_full_where_the_trace_shows_correlation(correlated):
     independent = private_release(3, correlation=0.0)[1]
     plain = noise_aware_posterior(independent, n_threads=1)
     assert plain.hessian == "tied"
-    assert "correlated" not in plain.diagnostics["verdict"]
+    assert "correlated" not in plain.diagnostics.verdict
     tied = noise_aware_posterior(release, hessian="tied", n_threads=1)
     assert tied.hessian == "tied"
-    assert tied.diagnostics["verdict"].endswith("use hessian='full'.")
-    assert tied.diagnostics["coupling_pvalue"] < 1e-6 < 0.01 < plain.diagnostics["coupling_pvalue"]
+    assert tied.diagnostics.verdict.endswith("use hessian='full'.")
+    assert tied.diagnostics.coupling_pvalue < 1e-6 < 0.01 < plain.diagnostics.coupling_pvalue
 
 
 def test_declared_correlation_needs_no_evidence():

@@ -37,7 +37,7 @@ def release():
 def test_emcee_agrees_with_quadrature_within_its_error(release, extra_noise):
     exact = noise_aware_posterior(release, burn_in=0, extra_noise=extra_noise)
     sampled = noise_aware_posterior(release, burn_in=0, extra_noise=extra_noise, method="emcee", seed=1)
-    effective = 1500 * 16 / sampled.diagnostics["autocorrelation"]
+    effective = 1500 * 16 / sampled.diagnostics.autocorrelation
     for name in ("optimum", "hessian"):
         error = getattr(exact, f"{name}_stddev") / np.sqrt(effective)
         gap = getattr(sampled, f"{name}_mean") - getattr(exact, f"{name}_mean")

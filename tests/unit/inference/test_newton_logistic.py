@@ -67,7 +67,7 @@ def test_the_public_posterior_and_its_file(rng, tmp_path):
     np.testing.assert_array_equal(loaded.slope, release.slope)
     posterior = dpi.noise_aware_posterior(loaded, seed=2)
     assert np.all(np.abs(posterior.mean - weights) < 6.0 * posterior.stddev)
-    assert np.max(posterior.diagnostics["mcse"]) < 0.05
+    assert np.max(posterior.diagnostics.mcse) < 0.05
     assert posterior.predict_proba(np.zeros((1, 2)))[0, 1] == pytest.approx(0.5)
     assert "Monte Carlo error" in str(posterior.summary())
 

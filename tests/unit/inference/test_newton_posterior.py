@@ -144,8 +144,8 @@ def test_the_public_posterior(rng):
     posterior = dpi.noise_aware_posterior(release, seed=3)
     assert posterior.names == ("coef[0]", "coef[1]", "intercept", "noise_variance")
     assert np.all(np.abs(posterior.mean - truth) < 6.0 * posterior.stddev)
-    assert np.max(posterior.diagnostics["mcse"]) < 0.05
-    assert np.min(posterior.diagnostics["ess"]) > 100
+    assert np.max(posterior.diagnostics.mcse) < 0.05
+    assert np.min(posterior.diagnostics.ess) > 100
     text = str(posterior.summary())
     assert "Prior of the noise variance: weak, 90% of it between" in text
     assert "Monte Carlo error" in text

@@ -146,7 +146,7 @@ def test_a_wrong_setting_is_named_when_the_request_is_made(changes, error, match
 
 
 def test_the_request_of_a_posterior_is_checked_like_the_settings_of_a_run(releases):
-    release = releases["logistic", "plain"]
+    release = releases["logistic", "plain", "reparameterised"]
     with pytest.raises(TypeError, match="request must be a PosteriorRequest, got dict"):
         noise_aware_posterior(release, {"method": "laplace"})
     with pytest.raises(TypeError, match=r"noise_aware_posterior\(\) got an unexpected keyword argument 'burnin'"):
@@ -218,7 +218,7 @@ def test_a_parameter_that_the_trace_says_nothing_about_keeps_its_prior():
         posterior = noise_aware_posterior(still, hessian="diagonal")
     whole = noise_aware_posterior(release, hessian="diagonal")
     np.testing.assert_allclose(posterior.quantile([0.05, 0.95])[:, 1], [-1.6448536, 1.6448536], rtol=1e-6)
-    assert posterior.diagnostics["prior_only"].tolist() == [False, True, False]
+    assert posterior.diagnostics.prior_only.tolist() == [False, True, False]
     assert posterior.optimum_mean[0] == whole.optimum_mean[0]
     assert posterior.stddev[0] <= whole.stddev[0]
     assert "prior only" in posterior.summary().flags[1]

@@ -78,8 +78,8 @@ def test_subsampling_widens(rng):
     part = dataclasses.replace(release, sample_rate=0.1, noisy_sums=0.1 * release.noisy_sums, noise_stddev=0.2)
     widened = dpi.noise_aware_posterior(part)
     assert np.all(widened.optimum_stddev > 2.0 * whole.optimum_stddev)
-    assert np.all(widened.diagnostics["noise_ratio"] > 1.0)
-    np.testing.assert_array_equal(whole.diagnostics["noise_ratio"], 1.0)
+    assert np.all(widened.diagnostics.noise_ratio > 1.0)
+    np.testing.assert_array_equal(whole.diagnostics.noise_ratio, 1.0)
 
 
 def test_plug_in_posteriors_are_what_they_say(rng):

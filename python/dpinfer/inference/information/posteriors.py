@@ -10,6 +10,7 @@ from dpinfer.inference.information.coupling import coupling_pvalue
 from dpinfer.inference.information.gram import GramTrace, gram_posterior
 from dpinfer.inference.information.rows import full_hessian_posterior, row_regressions
 from dpinfer.inference.information.under_model import InformationTrace, information_posterior
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.scales.fisher import FisherRun
 from dpinfer.inference.trace.burn_in import BurnIn
@@ -68,8 +69,8 @@ def features_coupled(release: Release, model: LinearRegression) -> float:
     return coupling_pvalue(trace.at(trace.variance.residual), trace.clip_slope * trace.n_records * declared)
 
 
-def coupling_findings(analysis: Analysis) -> tuple[dict[str, float], str]:
-    """Return ``coupling_pvalue`` for the diagnostics of a diagonal posterior, and what to add to its verdict.
+def coupling_findings(analysis: Analysis) -> tuple[float | None, str]:
+    """Return the p-value of coupled features for a diagonal posterior, and what to add to its verdict.
 
     **Privacy.** Post-processing of a Release.
 
@@ -79,13 +80,13 @@ def coupling_findings(analysis: Analysis) -> tuple[dict[str, float], str]:
         Of a model other than linear regression: nothing is found.
     """
     if not isinstance(analysis.model, LinearRegression) or not analysis.facts.has_model_hessian:
-        return {}, ""
+        return None, ""
     pvalue = features_coupled(analysis.release, analysis.model)
     finding = (
         " Features are correlated, as declared or as the trace shows: intervals with a diagonal Hessian do not hold; "
         "use hessian='full'."
     )
-    return {"coupling_pvalue": pvalue}, finding if pvalue < COUPLING_LEVEL else ""
+    return pvalue, finding if pvalue < COUPLING_LEVEL else ""
 
 
 def flat_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
@@ -129,15 +130,15 @@ def flat_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
         hessian_mean=result.hessian_mean,
         hessian_stddev=result.hessian_stddev,
         distribution=result.theta,
-        diagnostics={
-            "noise_ratio": result.noise_ratio,
-            "slope_score": score,
-            "n_steps_used": release.n_steps - start.start,
-            "effective_weight": rows.stddev**2 / rows.intercept_variance,
-            "burn_in_holds": start.holds,
-            "verdict": check_statistics(start.statistics, start.linearity_pvalue, release.gradient_names).verdict,
-            "share_dropped": result.share_dropped,
-        },
+        diagnostics=PosteriorDiagnostics(
+            noise_ratio=result.noise_ratio,
+            slope_score=score,
+            n_steps_used=release.n_steps - start.start,
+            effective_weight=rows.stddev**2 / rows.intercept_variance,
+            burn_in_holds=start.holds,
+            verdict=check_statistics(start.statistics, start.linearity_pvalue, release.gradient_names).verdict,
+            share_dropped=result.share_dropped,
+        ),
     )
 
 
@@ -199,16 +200,16 @@ def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
         hessian_mean=result.hessian_mean,
         hessian_stddev=result.hessian_stddev,
         distribution=result.theta,
-        diagnostics={
-            "noise_ratio": residual.std(axis=0) / release.noise_stddev[:n],
-            "slope_score": diagonal / np.diag(result.hessian_stddev),
-            "n_steps_used": positions.shape[0],
-            "effective_weight": np.full(n, trace.weight),
-            "burn_in_holds": start.holds,
-            "verdict": check_statistics(checked, start.linearity_pvalue[:n], names).verdict,
-            "acceptance": result.acceptance,
-            "rhat": result.rhat,
-        },
+        diagnostics=PosteriorDiagnostics(
+            noise_ratio=residual.std(axis=0) / release.noise_stddev[:n],
+            slope_score=diagonal / np.diag(result.hessian_stddev),
+            n_steps_used=positions.shape[0],
+            effective_weight=np.full(n, trace.weight),
+            burn_in_holds=start.holds,
+            verdict=check_statistics(checked, start.linearity_pvalue[:n], names).verdict,
+            acceptance=result.acceptance,
+            rhat=np.array([result.rhat]),
+        ),
     )
 
 
@@ -251,10 +252,9 @@ def gram_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     )
     names = release.gradient_names[:n]
     checked = start.statistics.take(slice(0, n))
-    added = {}
+    clipped = None
     if run is not None:
-        centre = result.optimum_mean[None, :]
-        added["expected_clipped_share"] = float(np.asarray(run.expected(centre).clipped_share)[0])
+        clipped = float(np.asarray(run.expected(result.optimum_mean[None, :]).clipped_share)[0])
     return analysis.posterior(
         burn_in=start.start,
         optimum_names=names,
@@ -263,18 +263,18 @@ def gram_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
         hessian_mean=result.hessian_mean,
         hessian_stddev=result.hessian_stddev,
         distribution=result.theta,
-        diagnostics={
-            "noise_ratio": checked.noise_ratio,
-            "slope_score": np.diag(result.hessian_mean) / np.maximum(np.diag(result.hessian_stddev), 1e-300),
-            "n_steps_used": release.n_steps - start.start,
-            "effective_weight": checked.weight,
-            "burn_in_holds": start.holds,
-            "verdict": check_statistics(checked, start.linearity_pvalue[:n], names).verdict,
-            "acceptance": result.acceptance,
-            "rhat": result.rhat,
-            "effective_draws": result.effective_draws,
-            **added,
-        },
+        diagnostics=PosteriorDiagnostics(
+            noise_ratio=checked.noise_ratio,
+            slope_score=np.diag(result.hessian_mean) / np.maximum(np.diag(result.hessian_stddev), 1e-300),
+            n_steps_used=release.n_steps - start.start,
+            effective_weight=checked.weight,
+            burn_in_holds=start.holds,
+            verdict=check_statistics(checked, start.linearity_pvalue[:n], names).verdict,
+            acceptance=result.acceptance,
+            rhat=np.array([result.rhat]),
+            effective_draws=np.array([result.effective_draws]),
+            expected_clipped_share=clipped,
+        ),
     )
 
 

@@ -40,7 +40,7 @@ def logistic_newton_posterior(release: LogisticNewtonRelease, request: Posterior
     Returns
     -------
     Posterior
-        With ``diagnostics["mcse"]`` and ``diagnostics["ess"]`` as for a linear regression.
+        With ``diagnostics.mcse`` and ``diagnostics.ess`` as for a linear regression.
 
     Raises
     ------

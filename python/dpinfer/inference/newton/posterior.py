@@ -14,6 +14,7 @@ from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_er
 from dpinfer.inference.newton.sampler import Draws, PosteriorSampler
 from dpinfer.inference.newton.target import MomentRelease
 from dpinfer.inference.newton.trace_model import ModelScalePrior, NoiseScalePrior, TraceModel, WeakScalePrior
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import PosteriorRequest, model_of
@@ -62,8 +63,8 @@ def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Poste
     Returns
     -------
     Posterior
-        With ``diagnostics["mcse"]``, the larger Monte Carlo error of the two quantiles in posterior standard
-        deviations, and ``diagnostics["ess"]``, both (n,).
+        With ``diagnostics.mcse``, the larger Monte Carlo error of the two quantiles in posterior standard
+        deviations, and ``diagnostics.ess``, both (n,).
 
     Raises
     ------
@@ -137,13 +138,13 @@ def posterior_of_draws(
         distribution=settled.distribution,
         model=model,
         guarantee=release.guarantee,
-        diagnostics={
-            "n_steps_used": release.scores.shape[0],
-            "mcse": settled.error.quantile,
-            "ess": settled.error.ess,
-            "prior_pvalue": pvalue,
-            "verdict": "\n".join(filter(None, (verdict, words_of_conflict(pvalue)))),
-        },
+        diagnostics=PosteriorDiagnostics(
+            n_steps_used=release.scores.shape[0],
+            mcse=settled.error.quantile,
+            ess=settled.error.ess,
+            prior_pvalue=pvalue,
+            verdict="\n".join(filter(None, (verdict, words_of_conflict(pvalue)))),
+        ),
     )
 
 

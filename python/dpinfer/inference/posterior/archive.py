@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dpinfer.accounting import Guarantee
 from dpinfer.errors import PosteriorFormatError
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, IndependentTheta, ThetaDistribution, VarianceParts
@@ -54,7 +55,7 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {name: getattr(posterior, name) for name in _ARRAYS}
     arrays |= {f"distribution.{name}": value for name, value in distribution.items()}
     plain: dict[str, Any] = {}
-    for name, value in posterior.diagnostics.items():
+    for name, value in posterior.diagnostics.to_dict().items():
         if isinstance(value, (str, bool)):
             plain[name] = value
         else:
@@ -144,7 +145,9 @@ def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) 
             model=found,
             guarantee=guarantee,
             distribution=_distribution(header["distribution"], _under("distribution", arrays)),
-            diagnostics=header["diagnostics"] | {n: _value(v) for n, v in _under("diagnostics", arrays).items()},
+            diagnostics=PosteriorDiagnostics(
+                **header["diagnostics"], **{n: _value(v) for n, v in _under("diagnostics", arrays).items()}
+            ),
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise PosteriorFormatError(f"the file is not a readable posterior ({type(error).__name__})") from error

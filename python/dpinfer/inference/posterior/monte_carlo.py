@@ -107,7 +107,8 @@ def monte_carlo_error(posterior: "Posterior", levels: FloatArray) -> MonteCarloE
     n, size = posterior.n_params, levels.size
     at = posterior.distribution.marginals.quantile(levels)
     errors, mean_error, effective = np.zeros((size, n)), np.zeros(n), np.full(n, np.inf)
-    cap = np.broadcast_to(np.atleast_1d(posterior.diagnostics.get("effective_draws", np.inf))[:n], (n,))
+    most = posterior.diagnostics.effective_draws
+    cap = np.full(n, np.inf) if most is None else np.broadcast_to(np.atleast_1d(most)[:n], (n,))
     for index in range(n):
         probability = np.zeros(size)
         for function, position in _draws(posterior, index, at[:, index]):

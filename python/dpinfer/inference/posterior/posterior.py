@@ -1,10 +1,8 @@
 """The result of the post-processing: a posterior of the model's parameters that counts the privacy noise."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
-from types import MappingProxyType
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Guarantee
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import gauss_hermite
 from dpinfer.inference.posterior.monte_carlo import MonteCarloError, monte_carlo_error
 from dpinfer.inference.posterior.parameter_space import ParameterSpace
@@ -59,14 +58,8 @@ class Posterior:
         there are no predictions.
     guarantee : Guarantee
         The release's: a sentence that also answers in other terms, and names what in the release has no guarantee.
-    diagnostics : mapping
-        ``noise_ratio`` (k,): residual over known noise, 1 when the privacy noise is all there is; ``slope_score`` (k,):
-        the Hessian's estimate in standard errors; ``linearity_pvalue`` (k,): of the trend test; ``n_steps_used``;
-        ``effective_weight`` (k,): sum of the weights; ``burn_in_holds``: whether the linear model holds
-        from there on; ``verdict``: how the trace fits its model, in words; and what the method adds
-        (``share_dropped``, ``autocorrelation``, ``rhat``, ``effective_draws``).
-        ``fallback``: why it is not the posterior that was asked for, and ``prior_only`` (n,): which parameters keep
-        their prior.
+    diagnostics : PosteriorDiagnostics
+        How the trace fits its model, how well draws have mixed, and why it is not what was asked for.
 
     Notes
     -----
@@ -86,10 +79,11 @@ class Posterior:
     distribution: ThetaDistribution
     model: Model | None
     guarantee: Guarantee
-    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    diagnostics: PosteriorDiagnostics = field(default_factory=PosteriorDiagnostics)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "diagnostics", MappingProxyType(dict(self.diagnostics)))
+        if not isinstance(self.diagnostics, PosteriorDiagnostics):
+            raise TypeError(f"diagnostics must be PosteriorDiagnostics, got {type(self.diagnostics).__name__}")
         for name in ("optimum_mean", "optimum_stddev", "hessian_mean", "hessian_stddev"):
             getattr(self, name).flags.writeable = False
 
@@ -380,15 +374,9 @@ class Posterior:
         save_posterior(self, path)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return _restored, (values | {"diagnostics": dict(self.diagnostics)},)
+        return partial(type(self), **{item.name: getattr(self, item.name) for item in fields(self)}), ()
 
     def __repr__(self) -> str:
         kind = "" if self.method in ("naive", "averaged") else f", {self.hessian} Hessian, {self.prior} prior"
         head = f"Posterior({self.n_params} parameters, method {self.method!r}{kind}, burn-in {self.burn_in} steps)"
         return f"{head}\n  {self.guarantee}"
-
-
-def _restored(values: dict[str, Any]) -> Posterior:
-    """Return what was copied or pickled."""
-    return Posterior(**values)

@@ -141,7 +141,7 @@ def summarise(posterior: "Posterior") -> PosteriorSummary:
         flags,
         warnings,
         posterior.guarantee,
-        posterior.diagnostics.get("verdict", ""),
+        posterior.diagnostics.verdict,
         posterior.monte_carlo_error([0.05, 0.95]),
     )
 
@@ -151,13 +151,11 @@ def _flags(posterior: "Posterior") -> tuple[tuple[str, ...], tuple[str, ...]]:
     n, diagnostics = posterior.n_params, posterior.diagnostics
     marks: list[list[str]] = [[] for _ in range(n)]
     warnings: list[str] = []
-    if "fallback" in diagnostics:
-        warnings.append(diagnostics["fallback"])
-    if "prior_only" in diagnostics:
-        _mark(marks, diagnostics["prior_only"], "prior only")
-    score = diagnostics.get("slope_score")
-    ratio = diagnostics.get("noise_ratio")
-    pvalue = diagnostics.get("linearity_pvalue")
+    if diagnostics.fallback:
+        warnings.append(diagnostics.fallback)
+    if diagnostics.prior_only is not None:
+        _mark(marks, diagnostics.prior_only, "prior only")
+    score, ratio, pvalue = diagnostics.slope_score, diagnostics.noise_ratio, diagnostics.linearity_pvalue
     if score is not None and np.any(score < _LOW_SCORE):
         _mark(marks, score < _LOW_SCORE, "hessian not identified")
         warnings.append(
@@ -175,9 +173,9 @@ def _flags(posterior: "Posterior") -> tuple[tuple[str, ...], tuple[str, ...]]:
         warnings.append(
             "the linear trace model fails for some coordinates (flagged): correlated parameters, or too short a burn_in"
         )
-    if diagnostics.get("share_dropped", 0.0) > _MANY_DROPPED:
+    if (diagnostics.share_dropped or 0.0) > _MANY_DROPPED:
         warnings.append(
-            f"{diagnostics['share_dropped']:.0%} of the Hessian draws were not positive definite and dropped: the full "
+            f"{diagnostics.share_dropped:.0%} of the Hessian draws were not positive definite and dropped: the full "
             "Hessian is hardly identified; prefer hessian='diagonal'"
         )
     if posterior.method in ("naive", "averaged"):

@@ -4,6 +4,7 @@ import numpy as np
 
 from dpinfer.inference.analysis import Analysis
 from dpinfer.inference.information.posteriors import coupling_findings
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import IndependentTheta
 from dpinfer.inference.scales.fisher import FisherRun, TiedTrace
@@ -99,15 +100,15 @@ def fisher_tied_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
         distribution=IndependentTheta.from_nodes(
             nodes, family=release.family, width=release.n_params, hessian_is_precision=True
         ),
-        diagnostics={
-            "noise_ratio": trace.statistics.noise_ratio,
-            "slope_score": score,
-            "linearity_pvalue": start.linearity_pvalue,
-            "n_steps_used": trace.statistics.count,
-            "effective_weight": trace.statistics.weight,
-            "burn_in_holds": start.holds,
-            "verdict": verdict + finding,
-            "expected_clipped_share": float(share),
-            **coupling,
-        },
+        diagnostics=PosteriorDiagnostics(
+            noise_ratio=trace.statistics.noise_ratio,
+            slope_score=score,
+            linearity_pvalue=start.linearity_pvalue,
+            n_steps_used=trace.statistics.count,
+            effective_weight=trace.statistics.weight,
+            burn_in_holds=start.holds,
+            verdict=verdict + finding,
+            expected_clipped_share=float(share),
+            coupling_pvalue=coupling,
+        ),
     )

@@ -5,6 +5,7 @@ from typing import cast
 import numpy as np
 
 from dpinfer._validate import check_interval
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import IndependentTheta
@@ -87,7 +88,7 @@ def network_trace_posterior(release: NetworkRelease, request: PosteriorRequest) 
     Returns
     -------
     Posterior
-        The privacy noise in the means is not counted; ``diagnostics["noise_variance"]`` is that of a standardised
+        The privacy noise in the means is not counted; ``diagnostics.noise_variance`` is that of a standardised
         response.
     """
     steps = release.n_steps
@@ -111,5 +112,5 @@ def network_trace_posterior(release: NetworkRelease, request: PosteriorRequest) 
         distribution=IndependentTheta(NormalMixtures.single(weights.loc, zero), zero + 1.0, weights.variance, None),
         model=weights.model,
         guarantee=release.guarantee,
-        diagnostics={"n_steps_used": steps - first, "noise_variance": weights.noise_variance},
+        diagnostics=PosteriorDiagnostics(n_steps_used=steps - first, noise_variance=weights.noise_variance),
     )

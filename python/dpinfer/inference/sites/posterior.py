@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.models import Model, model_from_dict
@@ -160,7 +161,7 @@ def _plug_in(release: SiteRelease, method: str, burn_in: str | float | int, comm
         hessian_mean=np.diagonal(precision, axis1=1, axis2=2).ravel().copy(),
         hessian_stddev=zero.copy(),
         distribution=DrawnTheta(loc.reshape(1, -1), None, factor, VarianceParts(variance, zero, zero.copy())),
-        diagnostics={"n_steps_used": steps - first},
+        diagnostics=PosteriorDiagnostics(n_steps_used=steps - first),
     )
 
 
@@ -213,5 +214,7 @@ def _noise_aware(
             _block_diagonal(np.asarray(np.linalg.cholesky(precision), dtype=np.float64)),
             VarianceParts(own.mean(axis=0), privacy, between - privacy),
         ),
-        diagnostics={"n_steps_used": used, "noise_ratio": np.sqrt(1.0 + sampled * diagonal.mean(axis=0) / tau**2)},
+        diagnostics=PosteriorDiagnostics(
+            n_steps_used=used, noise_ratio=np.sqrt(1.0 + sampled * diagonal.mean(axis=0) / tau**2)
+        ),
     )

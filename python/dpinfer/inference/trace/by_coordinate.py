@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
 from dpinfer.inference.analysis import Analysis
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import IndependentTheta
@@ -59,7 +60,7 @@ def plug_in_posterior(analysis: Analysis) -> Posterior:
         hessian_mean=unknown,
         hessian_stddev=unknown.copy(),
         distribution=theta,
-        diagnostics={"n_steps_used": release.n_steps - first},
+        diagnostics=PosteriorDiagnostics(n_steps_used=release.n_steps - first),
     )
 
 
@@ -164,16 +165,16 @@ def coordinate_posterior(
         distribution=IndependentTheta.from_nodes(
             nodes, family=release.family, width=release.n_params, hessian_is_precision=coordinates.coupled
         ),
-        diagnostics={
-            "noise_ratio": statistics.noise_ratio,
-            "slope_score": coordinates.score,
-            "linearity_pvalue": start.linearity_pvalue,
-            "n_steps_used": statistics.count,
-            "effective_weight": statistics.weight,
-            "burn_in_holds": start.holds,
-            "verdict": verdict,
-            **solved.added,
-        },
+        diagnostics=replace(
+            solved.diagnostics,
+            noise_ratio=statistics.noise_ratio,
+            slope_score=coordinates.score,
+            linearity_pvalue=start.linearity_pvalue,
+            n_steps_used=statistics.count,
+            effective_weight=statistics.weight,
+            burn_in_holds=start.holds,
+            verdict=verdict,
+        ),
     )
 
 
@@ -183,7 +184,7 @@ class _Solved:
 
     nodes: Nodes
     hessian: tuple[FloatArray, FloatArray] | None = None
-    added: dict[str, Any] = field(default_factory=dict)
+    diagnostics: PosteriorDiagnostics = field(default_factory=PosteriorDiagnostics)
 
 
 def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordinates: Coordinates) -> _Solved:
@@ -202,13 +203,14 @@ def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordina
 
             nodes, times = emcee_nodes(problems, names, **options)
             effective = (request.n_samples or DEFAULT_SAMPLES) * DEFAULT_WALKERS / times
-            return _Solved(nodes, added={"autocorrelation": times, "effective_draws": effective})
+            added = PosteriorDiagnostics(autocorrelation=times, effective_draws=effective)
+            return _Solved(nodes, diagnostics=added)
         from dpinfer.inference.samplers.nuts import nuts_nodes
 
         nodes, rhat = nuts_nodes(
             problems, *analysis.steps(first), names, sample_rate=analysis.release.sample_rate, **options
         )
-        return _Solved(nodes, added={"rhat": rhat})
+        return _Solved(nodes, diagnostics=PosteriorDiagnostics(rhat=rhat))
     nodes = collapsed_nodes(problems, names, n_threads=request.threads)
     if request.method == "laplace":
         approximation = laplace_posterior(problems, nodes, names)
@@ -257,5 +259,5 @@ def _rescued(analysis: Analysis, coordinates: Coordinates) -> _Solved:
     return _Solved(
         nodes,
         (np.where(failed, np.nan, hessian), np.where(failed, np.nan, np.sqrt(hessian_variance))),
-        {"prior_only": failed[:n]},
+        PosteriorDiagnostics(prior_only=failed[:n]),
     )

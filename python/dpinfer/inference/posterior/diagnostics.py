@@ -1,0 +1,133 @@
+"""What a posterior says about its own computation: how the trace fits its model, and how well draws have mixed."""
+
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["PosteriorDiagnostics", "in_words"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class PosteriorDiagnostics:
+    """Diagnostics of a posterior; None, or an empty text, where its method has nothing to say.
+
+    **Privacy.** Post-processing of a Release: as safe to publish as the release.
+
+    Parameters
+    ----------
+    noise_ratio : (k,) array, optional
+        Residual over known noise: 1 when the privacy noise is all there is.
+    slope_score : (k,) array, optional
+        The Hessian's estimate in standard errors.
+    linearity_pvalue : (k,) array, optional
+        Of the trend test.
+    n_steps_used : int, optional
+        Steps, or sums, after the burn-in.
+    effective_weight : (k,) array, optional
+        Sum of the steps' weights.
+    burn_in_holds : bool, optional
+        Whether the linear model holds from there on.
+    verdict : str
+        How the trace fits its model, in words.
+    expected_clipped_share : float, optional
+        How many of the gradients the model expects to be clipped at the optimum.
+    coupling_pvalue : float, optional
+        Of the test that the features of a linear regression are correlated.
+    prior_pvalue : float, optional
+        Of the size of the weights under their prior.
+    share_dropped : float, optional
+        Share of the Hessian draws that were not positive definite.
+    acceptance : float, optional
+        Share of the proposals that the sampler took.
+    autocorrelation : (k,) array, optional
+        Integrated autocorrelation time of the sampler, in steps.
+    rhat : (k,) or (1,) array, optional
+        Split R-hat of each coordinate, or the largest of them.
+    effective_draws : (k,) or (1,) array, optional
+        Effective number of draws of each coordinate, or of the worst.
+    ess, mcse : (n,) array, optional
+        Effective draws of each parameter, and the larger Monte Carlo error of its 5% and 95% quantiles in posterior
+        standard deviations.
+    noise_variance : float, optional
+        Of a network's standardised response.
+    prior_only : (n,) bool array, optional
+        Which parameters keep their prior.
+    fallback : str
+        Why it is not the posterior that was asked for.
+
+    Raises
+    ------
+    TypeError
+        If a field is unknown.
+
+    Examples
+    --------
+    >>> PosteriorDiagnostics(n_steps_used=90, noise_ratio=np.array([0.5, 1.0, 1.5]))
+    PosteriorDiagnostics
+      noise_ratio   median 1, from 0.5 to 1.5
+      n_steps_used  90
+    """
+
+    noise_ratio: FloatArray | None = None
+    slope_score: FloatArray | None = None
+    linearity_pvalue: FloatArray | None = None
+    n_steps_used: int | None = None
+    effective_weight: FloatArray | None = None
+    burn_in_holds: bool | None = None
+    verdict: str = ""
+    expected_clipped_share: float | None = None
+    coupling_pvalue: float | None = None
+    prior_pvalue: float | None = None
+    share_dropped: float | None = None
+    acceptance: float | None = None
+    autocorrelation: FloatArray | None = None
+    rhat: FloatArray | None = None
+    effective_draws: FloatArray | None = None
+    ess: FloatArray | None = None
+    mcse: FloatArray | None = None
+    noise_variance: float | None = None
+    prior_only: npt.NDArray[np.bool_] | None = None
+    fallback: str = ""
+
+    def __post_init__(self) -> None:
+        for name, value in self.to_dict().items():
+            plain = value.item() if isinstance(value, np.generic) else value
+            if isinstance(plain, np.ndarray):
+                plain = plain.view()
+                plain.flags.writeable = False
+            object.__setattr__(self, name, plain)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what there is by name: arrays, numbers and texts."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        given = {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in given.items() if not isinstance(value, str) or value}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), **self.to_dict()), ()
+
+    def __repr__(self) -> str:
+        rows = self.to_dict()
+        width = max((len(name) for name in rows), default=0)
+        return "\n".join([type(self).__name__, *(f"  {name:<{width}}  {in_words(rows[name])}" for name in rows)])
+
+
+def in_words(value: Any) -> str:
+    """Return a diagnostic for people: a number, a text, or the median and the range of an array."""
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    if isinstance(value, (float, np.floating)):
+        return f"{float(value):.6g}"
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiu" and value.size > 1:
+        finite = value[np.isfinite(value)]
+        if not finite.size:
+            return "not available"
+        return f"median {np.median(finite):.4g}, from {finite.min():.4g} to {finite.max():.4g}"
+    if isinstance(value, np.ndarray):
+        return ", ".join(in_words(item) for item in value.ravel().tolist())
+    return str(value)

@@ -11,7 +11,6 @@ from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
 from dpinfer.cli.output import files_text, output_folder
 from dpinfer.cli.pipeline import analyse, tell_failures
 from dpinfer.cli.summary import guarantee_text, to_text, verdict_text
-from dpinfer.errors import ReleaseFormatError
 from dpinfer.release import Release, load_release
 from dpinfer.tabular import Schema, UnreadTable
 
@@ -39,9 +38,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load, compute, print and, with ``--out``, write."""
-    release = load_release(args.release)
-    if not isinstance(release, Release):
-        raise ReleaseFormatError("RELEASE must be a gradient trace: for site traces use noise_aware_posterior")
+    release = load_release(args.release, Release)
     test = _test(args, release)
     with public_arguments():
         request = posterior_request(args)

@@ -157,8 +157,6 @@ def noise_aware_posterior(
     >>> bool(abs(posterior.optimum_mean[0] - 2.0) < 5 * posterior.optimum_stddev[0])
     True
     """
-    if not isinstance(release, (Release, *_OTHER_RELEASES)):
-        raise TypeError(f"release must be a Release or that of another mechanism, got {type(release).__name__}")
     request = settings_of("noise_aware_posterior", PosteriorRequest, request, options, argument="request")
     request.check(release)
     if not isinstance(release, Release):

@@ -272,7 +272,9 @@ fallback, n_threads
         if isinstance(release, (NewtonRelease, LogisticNewtonRelease)):
             self._check_newton(release)
             return
-        facts = release if isinstance(release, ReleaseFacts) else ReleaseFacts.of(release, self.model)
+        facts = ReleaseFacts.of(release, self.model) if isinstance(release, Release) else release
+        if not isinstance(facts, ReleaseFacts):
+            raise TypeError(f"release must be a Release or that of another mechanism, got {type(release).__name__}")
         if self.method == "nuts" and find_spec("numpyro") is None:
             raise BackendUnavailableError(
                 "method='nuts' needs NumPyro: install the extra with pip install 'dpinfer[nuts]', or use method='exact'"
@@ -418,8 +420,6 @@ def model_of(release: AnyRelease, model: Model | None) -> Model | None:
         model = model_from_dict(dict(release.model_spec))
     if model is not None and not isinstance(model, Model):
         raise TypeError(f"model must be a Model, got {type(model).__name__}")
-    if model is None or isinstance(release, StatisticRelease):
-        return model
-    if model.n_params != release.n_params:
+    if model is not None and release.n_params is not None and model.n_params != release.n_params:
         raise ValueError(f"model must have {release.n_params} parameters like the release, got {model.n_params}")
     return model

@@ -6,10 +6,11 @@ sum) holds noisy quantities and public settings only; everything computed from i
 """
 
 from dpinfer.release.external import release_from_arrays
-from dpinfer.release.files import AnyRelease, load_release, save_release
+from dpinfer.release.files import load_release, save_release
+from dpinfer.release.guarantee import AnyRelease
 from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.newton_logistic import LogisticNewtonRelease
-from dpinfer.release.newton_trace import NewtonRelease
+from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
 from dpinfer.release.parts import Part
 from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.statistic import StatisticRelease
@@ -24,6 +25,7 @@ __all__ = [
     "Release",
     "SiteRelease",
     "StatisticRelease",
+    "SumsOfPasses",
     "load_release",
     "release_from_arrays",
     "save_release",

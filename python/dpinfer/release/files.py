@@ -6,11 +6,12 @@ import math
 import os
 import secrets
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeVar, overload
 
 from dpinfer.accounting import Adjacency, event_from_dict
 from dpinfer.errors import ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
+from dpinfer.release.guarantee import AnyRelease
 from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.newton_logistic import LogisticNewtonRelease
 from dpinfer.release.newton_trace import NewtonRelease
@@ -19,11 +20,9 @@ from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.statistic import StatisticRelease
 from dpinfer.release.trace import Release
 
-__all__ = ["AnyRelease", "load_release", "save_release", "write_atomically"]
+__all__ = ["load_release", "save_release", "write_atomically"]
 
-AnyRelease: TypeAlias = (
-    Release | SiteRelease | NetworkRelease | NewtonRelease | LogisticNewtonRelease | StatisticRelease
-)
+Kind = TypeVar("Kind", bound=AnyRelease)
 
 FORMAT_NAME = "dpinfer-release"
 SITE_FORMAT_NAME = "dpinfer-site-release"
@@ -231,7 +230,15 @@ def _upgrade(header: dict[str, Any]) -> None:
     header["leaks"] = [_UNCOUNTED_SHARES] if known else []
 
 
-def load_release(path: str | os.PathLike[str]) -> AnyRelease:
+@overload
+def load_release(path: str | os.PathLike[str]) -> AnyRelease: ...
+
+
+@overload
+def load_release(path: str | os.PathLike[str], kind: type[Kind]) -> Kind: ...
+
+
+def load_release(path: str | os.PathLike[str], kind: type[AnyRelease] = AnyRelease) -> AnyRelease:
     """Load a release that its ``save`` wrote.
 
     **Privacy.** Post-processing of a Release.
@@ -239,19 +246,34 @@ def load_release(path: str | os.PathLike[str]) -> AnyRelease:
     Parameters
     ----------
     path : path-like
+    kind : type
+        The class that the release must have, :class:`dpinfer.Release` say; any by default.
 
     Returns
     -------
-    any release
+    AnyRelease
+        Of that kind.
 
     Raises
     ------
+    TypeError
+        If `kind` is no class of releases.
     OSError
         If the file cannot be read.
     ReleaseFormatError
-        If it is not a release, is damaged, has a newer format version, or states an epsilon that does not follow from
-        the events of its parts.
+        If it is not a release or of another kind, is damaged, has a newer format version, or states an epsilon that
+        does not follow from the events of its parts.
     """
+    if not isinstance(kind, type) or not issubclass(kind, AnyRelease):
+        raise TypeError(f"kind must be a class of releases, such as dpinfer.Release, got {kind!r}")
+    release = _loaded(path)
+    if not isinstance(release, kind):
+        raise ReleaseFormatError(f"path must name a {kind.__name__}, got a {type(release).__name__}")
+    return release
+
+
+def _loaded(path: str | os.PathLike[str]) -> AnyRelease:
+    """Return the release that a file holds, checked; raise as :func:`load_release` does."""
     content = Path(path).read_bytes()
     try:
         members = unpack_archive(content)

@@ -17,8 +17,8 @@ from dpinfer.release.parts import Part, check_leaks, check_parts, compose
 
 __all__ = [
     "DERIVED",
+    "AnyRelease",
     "Guaranteed",
-    "PublishedTrace",
     "check_sums_event",
     "guarantee_in_words",
     "stated_epsilon",
@@ -197,12 +197,14 @@ class Guaranteed:
         return _rebuild, (type(self), self._values())
 
 
-class PublishedTrace(Guaranteed):
-    """What the releases of whole traces, frozen dataclasses, share: their guarantee, saving and pickling.
+class AnyRelease(Guaranteed):
+    """What a mechanism has published, of whatever kind; a frozen dataclass that can be saved and pickled.
 
     **Privacy.** Post-processing: reads only what the release holds.
     """
 
+    names: tuple[str, ...]
+    n_records: int | None
     model_spec: Mapping[str, Any]
     settings: Mapping[str, Any]
 
@@ -211,6 +213,11 @@ class PublishedTrace(Guaranteed):
         super()._check_guarantee()
         object.__setattr__(self, "model_spec", MappingProxyType(dict(self.model_spec)))
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
+
+    @property
+    def n_params(self) -> int | None:
+        """Number of model parameters n; None where the model alone knows."""
+        return None
 
     def _taken_as_public(self) -> str:
         """Return a clause about known moments of the features that no part accounts for."""
@@ -221,7 +228,7 @@ class PublishedTrace(Guaranteed):
         """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""
         from dpinfer.release.files import save_release
 
-        save_release(self, path)  # type: ignore[arg-type]
+        save_release(self, path)
 
     def _values(self) -> dict[str, Any]:
         return super()._values() | {"model_spec": dict(self.model_spec), "settings": dict(self.settings)}

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, NonPrivateEvent
-from dpinfer.release.guarantee import DERIVED, PublishedTrace
+from dpinfer.release.guarantee import DERIVED, AnyRelease
 from dpinfer.release.parts import Part
 
 __all__ = ["NewtonRelease", "SumsOfPasses", "spread_of_counts"]
@@ -21,7 +21,7 @@ _POSITIVE = ("moment_stddev", "moment_bounds", "score_stddev", "clips", "scale_s
 _SPREAD_LEVEL = 0.68  # P(|r| < 1) of a standard normal r
 
 
-class SumsOfPasses(PublishedTrace):
+class SumsOfPasses(AnyRelease):
     """What the releases of private Newton runs share: an event of one Gaussian sum for each pass, which it must fit.
 
     **Privacy.** Post-processing: reads only what the release holds.
@@ -29,6 +29,13 @@ class SumsOfPasses(PublishedTrace):
 
     names: tuple[str, ...]
     n_records: int
+    transforms: FloatArray
+    moments: FloatArray
+    moment_stddev: FloatArray
+    moment_bounds: FloatArray
+    positions: FloatArray
+    scores: FloatArray
+    score_stddev: FloatArray
     _part_name: ClassVar[str] = "sums of a private Newton run"
     _released: ClassVar[str] = "all its sums"
 

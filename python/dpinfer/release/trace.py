@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, SelfComposed, run_event
-from dpinfer.release.guarantee import DERIVED, PublishedTrace
+from dpinfer.release.guarantee import DERIVED, AnyRelease
 from dpinfer.release.parts import Part
 
 __all__ = ["Release"]
@@ -28,7 +28,7 @@ def _freeze(array: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Release(PublishedTrace):
+class Release(AnyRelease):
     """Everything a private run has published: the noisy gradient trace and the public facts needed to use it.
 
     The trace model is ``noisy_gradients[t] ~ N(sample_rate * A @ (positions[t] - optimum), noise_stddev[t]**2)``

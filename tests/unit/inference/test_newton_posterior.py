@@ -182,7 +182,7 @@ def test_a_prior_that_the_data_contradict_is_named():
         posterior = dpi.noise_aware_posterior(release, n_samples=40, n_warmup=40)
         said.append(("larger than their prior expects" in str(posterior.summary()), posterior.diagnostics))
     assert [found for found, _ in said] == [False, True]
-    assert said[0][1]["prior_pvalue"] > 0.01 > said[1][1]["prior_pvalue"]
+    assert said[0][1].prior_pvalue > 0.01 > said[1][1].prior_pvalue
 
 
 def test_the_p_value_of_a_prior_conflict_is_uniform_where_the_weights_are_known():

@@ -20,7 +20,7 @@ from dpinfer.mechanism.records import check_records
 from dpinfer.mechanism.run import RunControl
 from dpinfer.models import LinearRegression, LogisticRegression
 from dpinfer.release.newton_logistic import LogisticNewtonRelease
-from dpinfer.release.newton_trace import NewtonRelease
+from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
 
 __all__ = ["run_newton"]
 
@@ -41,7 +41,7 @@ def run_newton(
     random_source: RandomSource | None = None,
     ledger: LedgerAccount | None = None,
     checkpoint: CheckpointArgument = None,
-) -> NewtonRelease | LogisticNewtonRelease:
+) -> SumsOfPasses:
     """Run the private Newton method for a linear or logistic regression, and release its noisy sums.
 
     A few passes over all records: for a linear regression the scale of the responses; second moments in coordinates

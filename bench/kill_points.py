@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 import dpinfer as dpi
-from dpinfer.mechanism import OSRandomSource, RunCheckpoint
+from dpinfer.mechanism import OSRandomSource, RunCheckpoint, run_network_dp_sep
 
 LENGTHS = (7, 900, 40_000)
 
@@ -43,7 +43,7 @@ def dpvi_run(X, y, **options):
 
 
 def dp_sep_run(X, y, **options):
-    return dpi.run_dp_sep(dpi.models.BayesianNeuralNetwork(3, 5), X, y, **options)
+    return run_network_dp_sep(dpi.models.BayesianNeuralNetwork(3, 5), X, y, **options)
 
 
 def fit(folder, size, ready, mechanism=dpvi_run):

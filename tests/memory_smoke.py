@@ -99,10 +99,12 @@ def runs():
     for model, records in (
         (dpi.models.ProbitRegression(9), (X, binary)),
         (dpi.models.GaussianMixture(3, 2), (X[:, :2],)),
-        (dpi.models.BayesianNeuralNetwork(9, 5), (X, binary)),
     ):
         sites = dpi.run_dp_sep(model, *records, plan=plan, n_records=n, n_threads=THREADS)
         print("sites", type(model).__name__, sites.noisy_sums.shape)
+    network = dpi.models.BayesianNeuralNetwork(9, 5)
+    sites = dpi.mechanism.run_network_dp_sep(network, X, binary, plan=plan, n_records=n, n_threads=THREADS)
+    print("sites of a network", sites.noisy_sums.shape)
 
 
 def posteriors():

@@ -152,13 +152,3 @@ def test_settings_without_a_default_are_asked_for_by_name(name):
     assert needed
     with pytest.raises(TypeError, match=rf"{name}\(\) needs {', '.join(needed)}: "):
         run(*records, **around())
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("damping", [0.1, 0.2]), ("annealing", (2.0, 0.5)), ("trust_radius", 1.0), ("sampling", "uniform")],
-)
-def test_a_network_refuses_the_settings_of_sites_by_name(name, value):
-    with pytest.raises(ValueError, match=f"{name} must not be given for a network"):
-        dpi.run_dp_sep(NETWORK, X, RESPONSES, **private(), **{name: value})
-    assert dpi.run_dp_sep(NETWORK, X, RESPONSES, **private(), sampling="poisson", annealing=None).n_steps == 12

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.reference.site_runs import run_sites
 
 import dpinfer as dpi
 from dpinfer.mechanism import _native
@@ -201,5 +202,5 @@ def test_a_run_of_sites_does_not_raise_because_of_a_record(kind, rng):
     }[kind]
     plan = dpi.PrivacyPlan.from_noise_multiplier(3.0, 0.5, 15, 1e-5)
     records = (X,) if kind == "mixture" else (X, y)
-    release = dpi.run_dp_sep(model, *records, plan=plan, n_records=500, random_source=InsecureRNG(2), n_threads=1)
+    release = run_sites(model, *records, plan=plan, n_records=500, random_source=InsecureRNG(2), n_threads=1)
     assert np.isfinite(release.noisy_sums).all()

@@ -13,6 +13,7 @@ import warnings
 
 import numpy as np
 import pytest
+from tests.reference.site_runs import run_sites
 
 import dpinfer as dpi
 from dpinfer.cli.main import main
@@ -212,7 +213,7 @@ SITES = {
 
 
 def site_run(name, records, **options):
-    return dpi.run_dp_sep(SITES[name], *(records[:1] if name == "mixture" else records), n_records=120, **options)
+    return run_sites(SITES[name], *(records[:1] if name == "mixture" else records), n_records=120, **options)
 
 
 @pytest.mark.parametrize("change", BAD, ids=lambda change: next(iter(change)))

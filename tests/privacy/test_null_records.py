@@ -6,7 +6,7 @@ import pytest
 import dpinfer as dpi
 from dpinfer import baselines
 from dpinfer.errors import RecordError
-from dpinfer.mechanism import NetworkVISettings, run_network_vi
+from dpinfer.mechanism import NetworkVISettings, run_network_dp_sep, run_network_vi
 from dpinfer.tabular import Schema, Table, release_shares
 from dpinfer.testing import InsecureRNG
 
@@ -62,7 +62,7 @@ RUNS = {
     "mixture sites": lambda X, y, **options: dpi.run_dp_sep(MIXTURE, X, **options).noisy_sums,
     "probit sites": lambda X, y, **options: dpi.run_dp_sep(MODELS.ProbitRegression(2), X, y, **options).noisy_sums,
     "logistic sites": lambda X, y, **options: dpi.run_dp_sep(MODELS.LogisticRegression(2), X, y, **options).noisy_sums,
-    "network sites": lambda X, y, **options: dpi.run_dp_sep(NETWORK, X, y, **options).noisy_sums,
+    "network sites": lambda X, y, **options: run_network_dp_sep(NETWORK, X, y, **options).noisy_sums,
     "network vi": vi,
     "em": lambda X, y, **options: baselines.run_dp_em(MIXTURE, X, max_site_norm=1.0, **options).loc,
 }

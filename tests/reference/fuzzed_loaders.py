@@ -25,6 +25,7 @@ from dpinfer.studies.run_statistics import RunStatistics
 from dpinfer.tabular import Schema, read_table
 from dpinfer.testing import InsecureRNG
 from tests.reference.fuzzing import Target, json_text, mutated_bytes, mutated_document
+from tests.reference.site_runs import run_sites
 
 SCHEMA = """\
 [table]
@@ -148,7 +149,7 @@ class ReleaseFile(_ZipTarget):
         X, y = rng.normal(size=(20, 2)), np.arange(20.0) % 2.0
         plan = dpi.plan_privacy(target_epsilon=2.0, target_delta=1e-5, sample_rate=0.5, n_steps=3)
         sites, network = (
-            dpi.run_dp_sep(model, X, y, plan=plan, n_records=20, random_source=InsecureRNG(1))
+            run_sites(model, X, y, plan=plan, n_records=20, random_source=InsecureRNG(1))
             for model in (dpi.models.ProbitRegression(2), dpi.models.BayesianNeuralNetwork(2, 2))
         )
         seeds = []

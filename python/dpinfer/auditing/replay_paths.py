@@ -317,7 +317,7 @@ def _site_scenarios() -> Iterator[Scenario]:
     for sampling in ("uniform", "permutation"):
         yield _dp_sep(f"probit, {sampling}", probit, _regression(probit), sampling=sampling)
     network = BayesianNeuralNetwork(2, 3)
-    yield _dp_sep("network", network, _network_records())
+    yield _dp_sep("the rule's settings", network, _network_records(), call=run_network_dp_sep)
     yield _dp_sep(
         "ledger and checkpoint",
         network,

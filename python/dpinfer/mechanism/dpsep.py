@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Unpack
 
 import numpy as np
@@ -12,7 +12,6 @@ from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_choice, check_integer, check_interval, settings_of
 from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
-from dpinfer.mechanism.network_dpsep import run_network_dp_sep
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
@@ -35,8 +34,8 @@ from dpinfer.mechanism.sums.sites import (
     site_prior,
 )
 from dpinfer.mechanism.sums.sources import Records
-from dpinfer.models import BayesianNeuralNetwork, SiteModel
-from dpinfer.release import NetworkRelease, SiteRelease
+from dpinfer.models import SiteModel
+from dpinfer.release import SiteRelease
 from dpinfer.release.site_trace import SITES, smat, svec
 
 __all__ = ["run_dp_sep"]
@@ -51,7 +50,7 @@ _START_STREAM = 2**40
 
 @standard_arithmetic()
 def run_dp_sep(
-    model: SiteModel | BayesianNeuralNetwork,
+    model: SiteModel,
     X: npt.ArrayLike,
     y: npt.ArrayLike | None = None,
     *,
@@ -64,7 +63,7 @@ def run_dp_sep(
     random_source: RandomSource | None = None,
     checkpoint: CheckpointArgument = None,
     **options: Unpack[SiteOptions],
-) -> SiteRelease | NetworkRelease:
+) -> SiteRelease:
     """Run differentially private stochastic expectation propagation and release its whole trace.
 
     A step takes one shared site out of q, matches moments with each sampled record's likelihood, clips the record's
@@ -81,9 +80,9 @@ def run_dp_sep(
 
     Parameters
     ----------
-    model : GaussianMixture, regression with binary responses, or BayesianNeuralNetwork
-        A regression may have a link of your own (docs/own-models.md).  For a network
-        :func:`dpinfer.mechanism.run_network_dp_sep` is called; of the settings only `start` may be given.
+    model : GaussianMixture or regression with binary responses
+        A regression may have a link of your own (docs/own-models.md).  For a network call
+        :func:`dpinfer.mechanism.run_network_dp_sep`.
     X : (N, n_features) array
         Records, or features; float64, C-contiguous arrays are not copied.
     y : (N,) array, optional
@@ -111,7 +110,7 @@ def run_dp_sep(
 
     Returns
     -------
-    SiteRelease, or for a network NetworkRelease
+    SiteRelease
 
     Raises
     ------
@@ -139,20 +138,6 @@ def run_dp_sep(
     (51, 1, 2)
     """
     asked = settings_of("run_dp_sep", SiteArguments, settings, options)
-    if isinstance(model, BayesianNeuralNetwork):
-        return run_network_dp_sep(
-            model,
-            X,
-            np.empty(0) if y is None else y,
-            plan=plan,
-            n_records=n_records,
-            start=_network_start(asked),
-            n_threads=n_threads,
-            progress=progress,
-            ledger=ledger,
-            random_source=random_source,
-            checkpoint=checkpoint,
-        )
     check_site_model(model)
     n_records = check_plan(plan, n_records, sampling=None)
     _check_sampling(model, plan, n_records, asked.sampling)
@@ -192,17 +177,6 @@ def run_dp_sep(
         },
         **guarantee_fields(plan, control),
     )
-
-
-def _network_start(asked: SiteArguments) -> npt.ArrayLike | None:
-    """Return the start; refuse every other setting, which a network has no use for."""
-    default = SiteArguments()
-    same = {"sampling": "poisson", "annealing": None}
-    for name in (item.name for item in fields(asked) if item.name not in ("start", "n_nodes")):
-        value, usual = getattr(asked, name), getattr(default, name)
-        if np.ndim(value) > 0 or value not in (usual, same.get(name, usual)):
-            raise ValueError(f"{name} must not be given for a network: run_network_dp_sep takes its settings")
-    return asked.start
 
 
 def _check_sampling(model: SiteModel, plan: PrivacyPlan, n_records: int, sampling: str | None) -> None:

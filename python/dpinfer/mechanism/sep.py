@@ -13,7 +13,6 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_choice, check_integer, check_interval, settings_of
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.network_sep import run_network_sep
 from dpinfer.mechanism.site_settings import start_loc
 from dpinfer.mechanism.site_state import Cavity, SiteIterate, SitePrior
 from dpinfer.mechanism.sums.sites import (
@@ -23,7 +22,7 @@ from dpinfer.mechanism.sums.sites import (
     set_cavity,
     site_prior,
 )
-from dpinfer.models import BayesianNeuralNetwork, NetworkWeights, SiteModel
+from dpinfer.models import SiteModel
 from dpinfer.release.site_trace import smat, svec
 
 __all__ = ["SEPArguments", "SEPOptions", "SEPResult", "run_sep"]
@@ -149,7 +148,7 @@ class SEPArguments:
 
 
 def run_sep(
-    model: SiteModel | BayesianNeuralNetwork,
+    model: SiteModel,
     X: npt.ArrayLike,
     y: npt.ArrayLike | None = None,
     *,
@@ -157,15 +156,15 @@ def run_sep(
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     **options: Unpack[SEPOptions],
-) -> SEPResult | NetworkWeights:
+) -> SEPResult:
     """Run EP, SEP or ADF on exact records.
 
     **Privacy.** Reads the records and is not private: see :class:`SEPResult`.
 
     Parameters
     ----------
-    model : GaussianMixture, ProbitRegression, LogisticRegression or BayesianNeuralNetwork
-        For a network :func:`dpinfer.mechanism.run_network_sep` is called; only what it shares may be given.
+    model : GaussianMixture or regression with binary responses
+        For a network call :func:`dpinfer.mechanism.run_network_sep`.
     X, y
         As for :func:`dpinfer.run_dp_sep`.
     settings : SEPArguments, optional
@@ -177,7 +176,7 @@ def run_sep(
 
     Returns
     -------
-    SEPResult, or for a network NetworkWeights
+    SEPResult
 
     Raises
     ------
@@ -200,20 +199,6 @@ def run_sep(
     True
     """
     asked = settings_of("run_sep", SEPArguments, settings, options)
-    if isinstance(model, BayesianNeuralNetwork):
-        if asked.clip != "joint":
-            raise ValueError("clip must be 'joint' for a network, whose centred sites are clipped together")
-        return run_network_sep(
-            model,
-            X,
-            np.empty(0) if y is None else y,
-            method=asked.method,
-            n_passes=asked.n_passes,
-            max_site_norm=asked.max_site_norm,
-            start=asked.start,
-            seed=asked.seed,
-            progress=progress,
-        )
     check_site_model(model)
     method = check_choice("method", asked.method, METHODS)
     n_passes = check_integer("n_passes", asked.n_passes, 1)

@@ -10,6 +10,7 @@ from dpinfer.accounting import Adjacency
 from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
 from dpinfer.cli.main import main
 from dpinfer.errors import WeakGuaranteeWarning
+from dpinfer.mechanism import run_network_dp_sep
 
 LARGE = {"target_epsilon": 1.0, "target_delta": 0.02, "sample_rate": 0.5, "n_steps": 3}
 
@@ -35,7 +36,7 @@ def test_every_run_and_plan_that_knows_the_number_of_records_says_it():
     calls = [
         lambda: dpi.run_dpvi(dpi.models.LogisticRegression(1), X, y, plan=plan, n_records=60, max_grad_norm=1.0),
         lambda: dpi.run_dp_sep(dpi.models.ProbitRegression(1), X, y, plan=plan, n_records=60),
-        lambda: dpi.run_dp_sep(network, X, y, plan=plan, n_records=60),
+        lambda: run_network_dp_sep(network, X, y, plan=plan, n_records=60),
         lambda: dpi.plan_privacy(target_epsilon=1.0, target_delta=0.02, n_steps=3, sampling="uniform", n_records=60),
         lambda: dpi.PrivacyPlan.from_noise_multiplier(5.0, None, 3, 0.02, sampling="permutation", n_records=60),
         lambda: dpi.plan_inference(

@@ -9,7 +9,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.errors import CheckpointError
-from dpinfer.mechanism import run_network_vi
+from dpinfer.mechanism import run_network_dp_sep, run_network_vi
 from dpinfer.mechanism.network_vi import NetworkVISettings
 from dpinfer.mechanism.sums import gradients, network, sites
 from dpinfer.testing import InsecureRNG
@@ -32,7 +32,7 @@ def dp_sep(X, y, **options):
 
 
 def network_dp_sep(X, y, **options):
-    return dpi.run_dp_sep(NETWORK, X, y, **options).noisy_sums
+    return run_network_dp_sep(NETWORK, X, y, **options).noisy_sums
 
 
 def network_vi(X, y, **options):

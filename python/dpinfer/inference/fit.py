@@ -169,20 +169,9 @@ def noise_aware_posterior(
     return _first_that_works(analysis)
 
 
-def _site_trace_posterior(release: SiteRelease, request: PosteriorRequest) -> Posterior:
-    return site_posterior(
-        release,
-        method=request.method,
-        burn_in=request.burn_in,
-        n_samples=request.n_samples,
-        seed=request.seed,
-        model=request.model,
-    )
-
-
 # What reads a release that is no gradient trace.
 _OTHER_RELEASES: dict[type, Callable[[Any, PosteriorRequest], Posterior]] = {
-    SiteRelease: _site_trace_posterior,
+    SiteRelease: site_posterior,
     NetworkRelease: network_trace_posterior,
     StatisticRelease: one_shot_posterior,
     NewtonRelease: newton_posterior,

@@ -36,7 +36,6 @@ METHODS = ("exact", "laplace", "emcee", "nuts", "naive", "averaged")
 SITE_METHODS = ("exact", "naive", "averaged")
 PLUG_INS = ("naive", "averaged")
 HESSIANS = ("auto", "diagonal", "full", "tied")
-NOISES = ("constant", "proportional", "varying")
 
 _SAMPLERS = ("emcee", "nuts")
 _LARGEST_MODEL = 200

@@ -6,19 +6,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.models import Model, model_from_dict
+from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.release import SiteRelease
 from dpinfer.release.site_trace import smat
 
-__all__ = ["SITE_METHODS", "site_burn_in", "site_posterior"]
+__all__ = ["site_burn_in", "site_posterior"]
 
 FloatArray = npt.NDArray[np.float64]
-
-SITE_METHODS = ("exact", "naive", "averaged")
 
 _DRAWS = 1000
 # The start's error is multiplied by about prod(1 - r): below 3% from here on.
@@ -37,26 +35,16 @@ def site_burn_in(release: SiteRelease, burn_in: str | float | int) -> int:
         "auto": after the annealing, and once the rates add up to 3.5, but half of the steps at most.
     """
     steps = release.n_steps
+    asked = parse_burn_in(burn_in, steps, least=1)
+    if asked is not None:
+        return asked
     annealing = release.settings.get("annealing")
     first = 0 if annealing is None else min(steps - 1, math.ceil(annealing[1] * steps))
-    if isinstance(burn_in, str):
-        check_choice("burn_in", burn_in, ("auto",))
-        mixed = int(np.searchsorted(np.cumsum(release.damping[first:]), _MIXED)) + 1
-        return min(first + mixed, max(first, steps // 2))
-    if isinstance(burn_in, (float, np.floating)):
-        return int(check_interval("burn_in", burn_in, 0.0, 1.0, low_open=False) * steps)
-    return check_integer("burn_in", burn_in, 0, steps - 1)
+    mixed = int(np.searchsorted(np.cumsum(release.damping[first:]), _MIXED)) + 1
+    return min(first + mixed, max(first, steps // 2))
 
 
-def site_posterior(
-    release: SiteRelease,
-    *,
-    method: str = "exact",
-    burn_in: str | float | int = "auto",
-    n_samples: int | None = None,
-    seed: int = 0,
-    model: Model | None = None,
-) -> Posterior:
+def site_posterior(release: SiteRelease, request: PosteriorRequest) -> Posterior:
     """Return a posterior of the model's parameters from the trace of DP-SEP.
 
     **Privacy.** Post-processing of a SiteRelease: it costs nothing.
@@ -65,26 +53,15 @@ def site_posterior(
     ----------
     release : SiteRelease
         Of T steps.
-    method : {"exact", "naive", "averaged"}
-        "exact" infers the noiseless fixed point from every sum after the burn-in and mixes q over it, by independent
-        draws; "naive" is q at the last iterate, "averaged" q at the average mean and average raw precision.  These
-        two ignore the noise.
-    burn_in : "auto", float in [0, 1), or int
-        First step used; see :func:`site_burn_in`.  "averaged" uses the last half at most.
-    n_samples : int, optional
-        Draws of the fixed point for "exact" (1000).
-    seed : int
-    model : Model, optional
-        Overrides the one that ``release.model_spec`` describes.
+    request : PosteriorRequest
+        Whose check the release has passed.  Method "exact" infers the noiseless fixed point from every sum after the
+        burn-in and mixes q over it, by `n_samples` independent draws (1000); "naive" is q at the last iterate,
+        "averaged" q at the average mean and average raw precision, over the last half at most.  These two ignore the
+        noise.
 
     Returns
     -------
     Posterior
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong.
 
     Notes
     -----
@@ -93,32 +70,23 @@ def site_posterior(
     R adds to the known noise the variance of the sample, which is (1 / kappa - 1) (A - prior) by the information
     equality.  A is drawn from its own sums, m* given A from the gradients, with the model's prior on m*.
     """
-    if not isinstance(release, SiteRelease):
-        raise TypeError(f"release must be a SiteRelease, got {type(release).__name__}")
-    check_choice("method", method, SITE_METHODS)
-    seed = check_integer("seed", seed, 0)
-    if n_samples is not None and method != "exact":
-        raise ValueError(f"n_samples must not be given with method={method!r}: it does not sample")
-    draws = _DRAWS if n_samples is None else check_integer("n_samples", n_samples, 1)
-    if model is None and release.model_spec:
-        model = model_from_dict(release.model_spec)
-    if model is not None and not isinstance(model, Model):
-        raise TypeError(f"model must be a Model, got {type(model).__name__}")
-    if model is not None and model.n_params != release.n_params:
-        raise ValueError(f"model must have {release.n_params} parameters like the release, got {model.n_params}")
-    common = {
-        "names": release.names,
-        "method": method,
-        "hessian": "sites",
-        "prior": "weak",
-        "optimum_names": release.names,
-        "model": model,
-        "guarantee": release.guarantee,
-    }
-    if method != "exact":
-        return _plug_in(release, method, burn_in, common)
-    start = site_burn_in(release, burn_in)
-    return _noise_aware(release, start, draws, np.random.default_rng(seed), common)
+    if request.method != "exact":
+        return _plug_in(release, request)
+    return _noise_aware(release, request, site_burn_in(release, request.burn_in))
+
+
+def _named(release: SiteRelease, request: PosteriorRequest, **results: Any) -> Posterior:
+    """Return the posterior with these results; everything else follows from the release and the request."""
+    return Posterior(
+        names=release.names,
+        method=request.method,
+        hessian="sites",
+        prior="weak",
+        optimum_names=release.names,
+        model=model_of(release, request.model),
+        guarantee=release.guarantee,
+        **results,
+    )
 
 
 def _floor(precision: FloatArray, floor: float, *, isotropic: bool) -> FloatArray:
@@ -140,21 +108,22 @@ def _block_diagonal(blocks: FloatArray) -> FloatArray:
     return result
 
 
-def _plug_in(release: SiteRelease, method: str, burn_in: str | float | int, common: dict[str, Any]) -> Posterior:
+def _plug_in(release: SiteRelease, request: PosteriorRequest) -> Posterior:
     d, steps = release.block_size, release.n_steps
     first = steps
     loc, raw, floor = release.loc[-1], release.precision[-1], float(release.floor[-1])
-    if method == "averaged":
-        first = site_burn_in(release, burn_in)
-        first = max(first, steps // 2) if isinstance(burn_in, str) else first
+    if request.method == "averaged":
+        first = site_burn_in(release, request.burn_in)
+        first = max(first, steps // 2) if isinstance(request.burn_in, str) else first
         loc, raw = release.loc[first + 1 :].mean(axis=0), release.precision[first + 1 :].mean(axis=0)
         floor = 1.0 / release.prior_scale**2
     precision = _floor(smat(raw, d), floor, isotropic=release.isotropic)
     factor = _block_diagonal(np.asarray(np.linalg.cholesky(precision)[None], dtype=np.float64))
     variance = np.diagonal(np.linalg.inv(precision), axis1=1, axis2=2).ravel()
     zero = np.zeros(release.n_params)
-    return Posterior(
-        **common,
+    return _named(
+        release,
+        request,
         burn_in=first,
         optimum_mean=loc.ravel().copy(),
         optimum_stddev=zero.copy(),
@@ -165,9 +134,8 @@ def _plug_in(release: SiteRelease, method: str, burn_in: str | float | int, comm
     )
 
 
-def _noise_aware(
-    release: SiteRelease, start: int, size: int, rng: np.random.Generator, common: dict[str, Any]
-) -> Posterior:
+def _noise_aware(release: SiteRelease, request: PosteriorRequest, start: int) -> Posterior:
+    size, rng = request.n_samples or _DRAWS, np.random.default_rng(request.seed)
     blocks, d, rate = release.n_blocks, release.block_size, release.sample_rate
     eye = np.eye(d)
     prior = 1.0 / release.prior_scale**2
@@ -201,8 +169,9 @@ def _noise_aware(
     between = location.var(axis=0)
     privacy = np.minimum(within, between)
     diagonal = np.diagonal(precision, axis1=-2, axis2=-1).reshape(size, -1)
-    return Posterior(
-        **common,
+    return _named(
+        release,
+        request,
         burn_in=start,
         optimum_mean=means.reshape(size, -1).mean(axis=0),
         optimum_stddev=np.sqrt(within + means.reshape(size, -1).var(axis=0)),

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dpinfer._validate import check_interval
+from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, Guarantee, NonPrivateEvent, as_adjacency, run_event
 from dpinfer.accounting.guarantee import guarantee_in_words
 from dpinfer.errors import InsecureReleaseError
@@ -218,6 +218,24 @@ class AnyRelease(Guaranteed):
     def n_params(self) -> int | None:
         """Number of model parameters n; None where the model alone knows."""
         return None
+
+    def _check_arrays(self, shapes: Mapping[str, tuple[int, ...]], positive: tuple[str, ...] = ()) -> None:
+        """Check shapes and signs, and store views that cannot be written to."""
+        for name, shape in shapes.items():
+            array = check_float_array(name, getattr(self, name), shape).view()
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        for name in positive:
+            if not np.all(getattr(self, name) > 0.0):
+                raise ValueError(f"{name} must be positive")
+
+    def _check_names(self, size: int) -> None:
+        """Check the names of `size` parameters and the number of records."""
+        object.__setattr__(self, "n_records", check_integer("n_records", self.n_records, 1))
+        names = tuple(self.names)
+        if not all(isinstance(name, str) for name in names) or len(names) != size or len(set(names)) != size:
+            raise ValueError(f"names must be {size} distinct strings")
+        object.__setattr__(self, "names", names)
 
     def _taken_as_public(self) -> str:
         """Return a clause about known moments of the features that no part accounts for."""

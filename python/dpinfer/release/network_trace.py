@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer._validate import check_float_array, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
 from dpinfer.release.guarantee import DERIVED, AnyRelease, check_sums_event
 from dpinfer.release.parts import Part
@@ -102,11 +102,8 @@ class NetworkRelease(AnyRelease):
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        names = tuple(self.names)
-        n = len(names)
-        if not names or not all(isinstance(name, str) for name in names) or len(set(names)) != n:
-            raise ValueError("names must be distinct strings, at least one")
-        put(self, "names", names)
+        n = max(1, len(self.names))
+        self._check_names(n)
         sums = check_float_array("noisy_sums", self.noisy_sums, (None, 2 * n + 1))
         steps = sums.shape[0]
         if steps < 1:
@@ -120,19 +117,12 @@ class NetworkRelease(AnyRelease):
             "damping": (steps,),
             "floor": (steps + 1,),
         }
-        for name, shape in shapes.items():
-            array = check_float_array(name, getattr(self, name), shape).view()
-            array.flags.writeable = False
-            put(self, name, array)
-        for name in ("noise_variance", "weights", "floor"):
-            if not np.all(getattr(self, name) > 0.0):
-                raise ValueError(f"{name} must be positive")
+        self._check_arrays(shapes, ("noise_variance", "weights", "floor"))
         if not np.all((self.damping > 0.0) & (self.damping <= 1.0)):
             raise ValueError("damping must lie in (0, 1]")
         for name in ("noise_stddev", "prior_precision", "max_site_norm", "noise_multiplier"):
             put(self, name, check_interval(name, getattr(self, name), 0.0))
         put(self, "sample_rate", check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False))
-        put(self, "n_records", check_integer("n_records", self.n_records, 1))
         self._check_guarantee()
         check_sums_event(
             self.event,

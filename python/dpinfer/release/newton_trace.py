@@ -43,23 +43,6 @@ class SumsOfPasses(AnyRelease):
         """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
         raise NotImplementedError
 
-    def _check_arrays(self, shapes: Mapping[str, tuple[int, ...]], positive: tuple[str, ...]) -> None:
-        """Check shapes and signs, and store views that cannot be written to."""
-        for name, shape in shapes.items():
-            array = check_float_array(name, getattr(self, name), shape).view()
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
-        for name in positive:
-            if not np.all(getattr(self, name) > 0.0):
-                raise ValueError(f"{name} must be positive")
-
-    def _check_names(self, size: int) -> None:
-        object.__setattr__(self, "n_records", check_integer("n_records", self.n_records, 1))
-        names = tuple(self.names)
-        if not all(isinstance(name, str) for name in names) or len(names) != size or len(set(names)) != size:
-            raise ValueError(f"names must be {size} distinct strings")
-        object.__setattr__(self, "names", names)
-
     def _check_event(self) -> None:
         """Refuse an event that claims other sums than these, or more noise than they have."""
         if isinstance(self.event, NonPrivateEvent):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer._validate import check_choice, check_float_array, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
 from dpinfer.release.guarantee import DERIVED, AnyRelease, check_sums_event
 from dpinfer.release.parts import Part
@@ -165,26 +165,13 @@ class SiteRelease(AnyRelease):
             "damping": (steps,),
             "floor": (steps + 1,),
         }
-        for name, shape in shapes.items():
-            array = check_float_array(name, getattr(self, name), shape).view()
-            array.flags.writeable = False
-            put(self, name, array)
+        self._check_arrays(shapes, ("floor",))
         if not np.all((self.damping > 0.0) & (self.damping <= 1.0)):
             raise ValueError("damping must lie in (0, 1]")
-        if not np.all(self.floor > 0.0):
-            raise ValueError("floor must be positive")
-        names = tuple(self.names)
-        if (
-            not all(isinstance(name, str) for name in names)
-            or len(names) != blocks * d
-            or len(set(names)) != len(names)
-        ):
-            raise ValueError(f"names must be {blocks * d} distinct strings")
-        put(self, "names", names)
+        self._check_names(blocks * d)
         for name in ("noise_stddev", "block_weight", "prior_scale", "max_site_norm", "noise_multiplier"):
             put(self, name, check_interval(name, getattr(self, name), 0.0))
         put(self, "sample_rate", check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False))
-        put(self, "n_records", check_integer("n_records", self.n_records, 1))
         check_choice("sites", self.sites, SITES)
         check_choice("sampling", self.sampling, ("poisson", "uniform", "permutation"))
         if not isinstance(self.isotropic, (bool, np.bool_)):

@@ -10,6 +10,7 @@ from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import IndependentTheta
 from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.inference.sites.posterior import posterior_of_sites
 from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.models import BayesianNeuralNetwork, NetworkWeights, model_from_dict
 from dpinfer.release import NetworkRelease
@@ -98,19 +99,14 @@ def network_trace_posterior(release: NetworkRelease, request: PosteriorRequest) 
         first = steps // 2 if start is None else start
     weights = _weights(release, cast(BayesianNeuralNetwork, model_of(release, request.model)), steps - first)
     zero = np.zeros(release.n_params)
-    return Posterior(
-        names=release.names,
-        method=request.method,
-        hessian="sites",
-        prior="weak",
+    return posterior_of_sites(
+        release,
+        request,
         burn_in=first,
-        optimum_names=release.names,
         optimum_mean=weights.loc.copy(),
         optimum_stddev=zero,
         hessian_mean=1.0 / weights.variance,
         hessian_stddev=zero.copy(),
         distribution=IndependentTheta(NormalMixtures.single(weights.loc, zero), zero + 1.0, weights.variance, None),
-        model=weights.model,
-        guarantee=release.guarantee,
         diagnostics=PosteriorDiagnostics(n_steps_used=steps - first, noise_variance=weights.noise_variance),
     )

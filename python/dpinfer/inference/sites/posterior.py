@@ -11,10 +11,10 @@ from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import PosteriorRequest, model_of
 from dpinfer.inference.trace.burn_in import parse_burn_in
-from dpinfer.release import SiteRelease
+from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.release.site_trace import smat
 
-__all__ = ["site_burn_in", "site_posterior"]
+__all__ = ["posterior_of_sites", "site_burn_in", "site_posterior"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -75,7 +75,7 @@ def site_posterior(release: SiteRelease, request: PosteriorRequest) -> Posterior
     return _noise_aware(release, request, site_burn_in(release, request.burn_in))
 
 
-def _named(release: SiteRelease, request: PosteriorRequest, **results: Any) -> Posterior:
+def posterior_of_sites(release: SiteRelease | NetworkRelease, request: PosteriorRequest, **results: Any) -> Posterior:
     """Return the posterior with these results; everything else follows from the release and the request."""
     return Posterior(
         names=release.names,
@@ -121,7 +121,7 @@ def _plug_in(release: SiteRelease, request: PosteriorRequest) -> Posterior:
     factor = _block_diagonal(np.asarray(np.linalg.cholesky(precision)[None], dtype=np.float64))
     variance = np.diagonal(np.linalg.inv(precision), axis1=1, axis2=2).ravel()
     zero = np.zeros(release.n_params)
-    return _named(
+    return posterior_of_sites(
         release,
         request,
         burn_in=first,
@@ -169,7 +169,7 @@ def _noise_aware(release: SiteRelease, request: PosteriorRequest, start: int) ->
     between = location.var(axis=0)
     privacy = np.minimum(within, between)
     diagonal = np.diagonal(precision, axis1=-2, axis2=-1).reshape(size, -1)
-    return _named(
+    return posterior_of_sites(
         release,
         request,
         burn_in=start,

@@ -8,9 +8,10 @@ import html
 import json
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 __all__ = [
+    "aligned",
     "csv_cell",
     "html_text",
     "picture_label",
@@ -43,6 +44,15 @@ def printable(text: object) -> str:
 def terminal_text(text: str) -> str:
     """Return lines for a terminal: the line feeds stay, every line is :func:`printable`."""
     return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as indented lines for the terminal, each column as wide as its widest cell."""
+    shown = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown
+    ]
 
 
 def shortened(text: str, length: int = _LONGEST_LABEL) -> str:

@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[2]
         "fit FILE --schema SCHEMA.toml --target COL --epsilon 1 --delta 1e-5 --out DIR",
         "fit FILE --bounds-from-data --target COL --epsilon 1 --delta 1e-5 --out DIR --n-records 100 --sample-rate 0.2",
         "fit FILE --schema S --epsilon 1 --delta 1e-5 --out D --steps 10 --max-grad-norm 2 --method laplace --test F",
+        "check FILE --schema SCHEMA.toml",
+        "check FILE --schema SCHEMA.toml --json --show-values",
         "posterior RELEASE",
         "posterior RELEASE --method exact --hessian tied --burn-in 0.3 --out DIR",
         "posterior RELEASE --burn-in 100",
@@ -50,7 +52,8 @@ def test_entry_point_is_the_one_declared():
 
 def test_every_option_has_help_or_a_clear_name():
     actions = [action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)]
-    assert list(actions[0].choices) == ["demo", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger"]
+    verbs = ["demo", "check", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger"]
+    assert list(actions[0].choices) == verbs
     for parser in actions[0].choices.values():
         assert parser.description
         assert len(parser.format_help()) > 100

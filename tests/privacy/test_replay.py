@@ -35,11 +35,14 @@ READ_WITHOUT_PRIVACY = {
     "dpinfer.mechanism.sep.run_sep": "not private, and says so",
     "dpinfer.mechanism.network_sep.run_network_sep": "not private, and says so",
     "dpinfer.tabular.table.read_table": "returns the records; the replay of the command line reads through it",
+    "dpinfer.tabular.checking.check_table": "not private, for the curator alone, and says so",
     "dpinfer.cli.pipeline.spend": "the replay of the command line runs it",
     "dpinfer.mechanism.checkpoint.tag_of_records": "its tag stays in a secret file",
     "dpinfer.mechanism.network_records.check_network_records": "returns the records",
 }
 VERBS_WITHOUT_RECORDS = {"account", "audit", "coverage", "demo", "ledger", "plan", "posterior"}
+# Not private, and their first line says so.
+VERBS_FOR_THE_CURATOR = {"check"}
 OPTIONS_NOT_REPLAYED = {
     "--help": "reads nothing",
     "--refund-refused": "leaks, and says so",
@@ -121,7 +124,7 @@ def test_whatever_says_that_it_reads_records_is_replayed():
 
 def test_every_verb_and_every_option_of_the_command_is_replayed_or_reads_nothing():
     verbs = next(action for action in build_parser()._actions if action.dest == "verb").choices
-    assert verbs.keys() == VERBS_WITHOUT_RECORDS | {"fit"}
+    assert verbs.keys() == VERBS_WITHOUT_RECORDS | VERBS_FOR_THE_CURATOR | {"fit"}
     given = {option for options in COMMAND_OPTIONS.values() for option in options} | {*BUDGET, *PUBLIC_FACTS}
     given |= {"--out"} | OPTIONS_NOT_REPLAYED.keys()
     assert {action.option_strings[-1] for action in verbs["fit"]._actions if action.option_strings} <= given

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from dpinfer.tabular import Schema, read_table
+from dpinfer.errors import RecordError, SchemaError
+from dpinfer.tabular import Schema, check_table, read_table
 
 # Nothing in a record can stop the reading: every category has a place, and what is no number is missing.
 TOTAL = {
@@ -88,7 +89,7 @@ def test_the_check_finds_a_reader_that_lets_quotes_run_on(tmp_path, monkeypatch)
     """The power twin: the standard library's reader, over the whole file."""
     import csv
 
-    def lenient(path, delimiter, refuse_malformed):
+    def lenient(path, delimiter, refuse_malformed, counts):
         with path.open(encoding="utf-8-sig", newline="") as stream:
             header, *rows = csv.reader(stream, delimiter=delimiter, skipinitialspace=True)
         yield header
@@ -121,3 +122,88 @@ def test_no_value_of_a_parquet_file_changes_another_record(tmp_path, label, numb
     own = len(found) - len(ROWS)
     assert own in (0, 1)
     np.testing.assert_array_equal(np.delete(found, slice(place, place + own), axis=0), ROWS)
+
+
+# What is checked for the curator is what the reader does.
+NUMBERS = ("20", "-5", "1e9", "inf", "nan", "", "?", "3,5", "1,234", "12 mg", "1_0", " 7 ", "x")
+JOBS = ("clerk", "cook", "baker", "", "?", "else")
+SEXES = ("f", "m", "x", "?")
+records = st.lists(st.tuples(*(st.sampled_from(values) for values in (NUMBERS, JOBS, SEXES))), max_size=8)
+policies = st.sampled_from([None, "drop", "refuse"])
+
+
+def declared(policy, age, job, other):
+    """A schema, with the policies of the table and of two columns, and whether undeclared jobs have a place."""
+    jobs = {"kind": "categorical", "categories": ["clerk", "cook"], "missing": job, "other": "else" if other else None}
+    columns = {
+        "age": {"kind": "continuous", "bounds": [0, 100], "missing": age},
+        "job": jobs,
+        "sex": {"kind": "binary", "positive": "f", "negative": "m"},
+    }
+    columns = {name: {key: item for key, item in value.items() if item is not None} for name, value in columns.items()}
+    return Schema.from_dict({"table": {"missing": policy or "drop", "delimiter": ";"}, "columns": columns})
+
+
+def outcome(path, schema):
+    """The number of records that the reader returns, and the text with which it refuses them."""
+    try:
+        return len(read_table(path, schema).X), None
+    except (RecordError, SchemaError) as error:
+        return None, str(error)
+
+
+def number_of(text):
+    try:
+        return float("nan") if "_" in text else float(text)
+    except ValueError:
+        return float("nan")
+
+
+@quick
+@given(records, st.lists(lines, max_size=2), policies, policies, policies | st.just("other"), st.booleans())
+def test_what_is_checked_is_what_the_reader_does(tmp_path, rows, more, policy, age, job, other):
+    schema = declared(policy, age, None if job == "other" and not other else job, other)
+    path = tmp_path / "people.csv"
+    body = [";".join(row).encode() for row in rows]
+    path.write_bytes(b"\n".join([b"age;job;sex", *body, *more]) + b"\n")
+    result = check_table(path, schema)
+    n_records, refusal = outcome(path, schema)
+    if refusal is None:
+        assert (result.usable, result.refusals) == (n_records, ())
+    else:
+        assert refusal in result.refusals
+    assert not result.clean or result.usable == result.lines.records
+    for item in result.columns:
+        found = item.read + item.missing + item.not_numbers.total() + item.undeclared
+        assert found == result.lines.records
+        if item.undeclared:
+            assert item.values["undeclared"].counts.total() == item.undeclared
+    if more or not rows:
+        return
+    # The lines are records, every one: counted again here.
+    found = {item.column.name: item for item in result.columns}
+    numbers = [number_of(row[0]) for row in rows]
+    assert found["age"].below == sum(number < 0 for number in numbers)
+    assert found["age"].above == sum(number > 100 for number in numbers)
+    assert found["age"].missing == sum(row[0] in ("", "?") for row in rows)
+    assert found["age"].read == sum(number == number for number in numbers)
+    known = ("clerk", "cook", *(("else",) if other else ()))
+    assert found["job"].undeclared == sum(row[1] not in ("", "?", *known) for row in rows)
+    assert found["sex"].undeclared == sum(row[2] == "x" for row in rows)
+    left = sum(
+        number == number and (row[1] not in ("", "?") or (other and job == "other")) and row[2] != "?"
+        for number, row in zip(numbers, rows, strict=True)
+    )
+    assert result.usable == left
+
+
+@quick
+@given(records, st.integers(1, 4))
+def test_the_check_does_not_depend_on_the_chunks(tmp_path, rows, size):
+    schema = declared("drop", None, None, True)
+    path = tmp_path / "people.csv"
+    path.write_text("\n".join(["age;job;sex", *map(";".join, rows)]))
+    whole = check_table(path, schema).to_dict(show_values=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpinfer.tabular.reading.CHUNK_BYTES", 5 * size)
+        assert check_table(path, schema).to_dict(show_values=True) == whole

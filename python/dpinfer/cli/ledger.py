@@ -2,11 +2,11 @@
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpinfer._sinks import printable
+from dpinfer._sinks import aligned
 from dpinfer.accounting import LedgerAccount, PrivacyLedger, account
 from dpinfer.cli.arguments import interval
 from dpinfer.cli.errors import EXIT_DONE, EXIT_FAILED, UsageError, public_arguments
@@ -99,7 +99,7 @@ def _block(entry: LedgerAccount, delta: float) -> str:
     counted = sum(item.status != "cancelled" for item in runs)
     spent = entry.spent(delta).epsilon
     lines = [f"data set {entry.dataset!r} ({relation.value.replace('_', '/')}, delta = {delta:g})"]
-    lines += _aligned(rows) if runs else []
+    lines += aligned(rows) if runs else []
     lines.append(f"  {counted} {'run' if counted == 1 else 'runs'}, together epsilon <= {spent:.6g}")
     if budget is None:
         lines.append("  no budget")
@@ -110,11 +110,3 @@ def _block(entry: LedgerAccount, delta: float) -> str:
 
 
 _STATUS = {"finished": "finished", "started": "not finished, counted", "cancelled": "cancelled, drew nothing"}
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    shown = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown
-    ]

@@ -25,7 +25,7 @@ from dpinfer.errors import BudgetExceededError, DpinferError, LedgerError, Ledge
 __all__ = ["VERBS", "build_parser", "main"]
 
 # Each a module of this package.
-VERBS = ("demo", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger")
+VERBS = ("demo", "check", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger")
 
 
 def build_parser(verbs: Sequence[str] = VERBS) -> OneLineParser:
@@ -41,7 +41,8 @@ def build_parser(verbs: Sequence[str] = VERBS) -> OneLineParser:
     parser = OneLineParser(
         prog="dpinfer",
         description="Bayesian inference under differential privacy, with posteriors that count the privacy noise.",
-        epilog="exit codes: 0 done, 1 could not finish, 2 bad arguments or data, 3 budget refused, 130 interrupted",
+        epilog="exit codes: 0 done, 1 could not finish or a check failed, 2 bad arguments or data, 3 budget refused, "
+        "130 interrupted",
     )
     parser.add_argument("--version", action="version", version=f"dpinfer {dpinfer.__version__}")
     parser.add_argument(
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 done, 1 could not finish, 2 bad arguments or data, 3 budget refused, 130 interrupted.
+        0 done, 1 could not finish or a check failed, 2 bad arguments or data, 3 budget refused, 130 interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
         # A name that the terminal's encoding lacks must not end a command that has spent.

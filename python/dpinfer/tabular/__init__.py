@@ -2,9 +2,10 @@
 
 **Privacy.** :class:`Schema` is public and reads no record.  :func:`read_table` reads records and hands them, encoded,
 to a private mechanism; it releases nothing.  :func:`release_shares` is a private mechanism: it counts categories, with
-noise.  :func:`schema_from_data` leaks, and warns.
+noise.  :func:`schema_from_data` leaks, and warns.  :func:`check_table` counts records without noise, for the curator.
 """
 
+from dpinfer.tabular.checking import ColumnCheck, HeaderCheck, TableCheck, check_table
 from dpinfer.tabular.columns import (
     BinaryColumn,
     CategoricalColumn,
@@ -23,14 +24,18 @@ __all__ = [
     "BinaryColumn",
     "CategoricalColumn",
     "Column",
+    "ColumnCheck",
     "ContinuousColumn",
+    "HeaderCheck",
     "IgnoredColumn",
     "Schema",
     "SharesPlan",
     "SharesRelease",
     "Table",
+    "TableCheck",
     "TargetColumn",
     "UnreadTable",
+    "check_table",
     "plan_with_shares",
     "read_table",
     "release_shares",

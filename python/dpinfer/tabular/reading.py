@@ -11,8 +11,11 @@ import gzip
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -21,12 +24,31 @@ from typing import IO, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._sinks import toml_string
 from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
 
-__all__ = ["RawColumn", "check_header", "read_chunks"]
+__all__ = [
+    "MALFORMED_REFUSED",
+    "LineCounts",
+    "LineFault",
+    "RawColumn",
+    "check_header",
+    "guess_delimiter",
+    "is_parquet",
+    "read_chunks",
+    "read_header",
+]
 
 CHUNK_ROWS = 65_536
+CHUNK_BYTES = 2**24
 LONGEST_LINE = 2**20
+MALFORMED_REFUSED = (
+    "at least one line is no record, which the policy 'refuse' refuses: it has another number of fields than the "
+    "header, a quote inside a field or one that is not closed on its line, is not UTF-8, or is longer than 1 MiB"
+)
+# Parquet: values of one batch.
+_BATCH_VALUES = 2**22
+_DELIMITERS = (",", ";", "\t", "|", " ", ":")
 
 # None stands for a value that cannot be read.
 RawColumn = Sequence[str | None] | npt.NDArray[np.float64]
@@ -36,8 +58,36 @@ T = TypeVar("T")
 _QUOTED = re.compile(r'"((?:[^"]++|"")*+)"')
 
 
+class LineFault(StrEnum):
+    """Why a line of a CSV file is no record."""
+
+    FEWER_FIELDS = "fewer fields than the header"
+    MORE_FIELDS = "more fields than the header"
+    QUOTE = "a quote inside a field, or one that is not closed on its line"
+    ENCODING = "not UTF-8"
+    CONTROL = "a NUL or a carriage return inside"
+    TOO_LONG = "longer than 1 MiB"
+
+
+@dataclass
+class LineCounts:
+    """What the lines below the header are; of a Parquet file, its rows are records.
+
+    **Privacy.** Counts of records without noise: for the curator's eyes only.
+    """
+
+    records: int = 0
+    empty: int = 0
+    faults: Counter[LineFault] = field(default_factory=Counter)
+
+
 def read_chunks(
-    path: str | os.PathLike[str], names: Sequence[str] | None, *, delimiter: str, refuse_malformed: bool = False
+    path: str | os.PathLike[str],
+    names: Sequence[str] | None,
+    *,
+    delimiter: str,
+    refuse_malformed: bool = False,
+    counts: LineCounts | None = None,
 ) -> Iterator[dict[str, RawColumn]]:
     """Yield the file's records chunk by chunk as columns of strings (or of floats, from Parquet).
 
@@ -50,6 +100,8 @@ def read_chunks(
     delimiter : str
     refuse_malformed : bool
         Whether a line that is no record refuses the file; otherwise it is left out.
+    counts : LineCounts, optional
+        Counts the lines as they are read.
 
     Raises
     ------
@@ -66,14 +118,15 @@ def read_chunks(
     -----
     A line ends at a line feed, and a carriage return before it belongs to the end.  It is a record if it is UTF-8 of at
     most 1 MiB without NUL or other carriage returns, has as many fields as the header, and quotes whole fields only
-    (a quote inside is doubled).  An empty line is nothing.
+    (a quote inside is doubled).  An empty line is nothing.  A chunk has at most 65 536 records, and ends with the line
+    that makes it 16 MiB.
     """
-    chunks = _chunks(path, delimiter, refuse_malformed)
+    chunks = _chunks(path, delimiter, refuse_malformed, LineCounts() if counts is None else counts)
     with closing(chunks):
         header = list(next(chunks))
         if names is None:
             names = header
-        _check_header(header, names)
+        _check_header(path, header, names, delimiter)
         for chunk in chunks:
             yield {name: chunk[header.index(name)] for name in names}
 
@@ -94,37 +147,107 @@ def check_header(path: str | os.PathLike[str], names: Sequence[str] | None, *, d
     OSError, RecordError, SchemaError, BackendUnavailableError
         As :func:`read_chunks`.
     """
-    chunks = _chunks(path, delimiter, refuse_malformed=False)
+    header = read_header(path, delimiter=delimiter)
+    _check_header(path, header, header if names is None else names, delimiter)
+
+
+def read_header(path: str | os.PathLike[str], *, delimiter: str) -> list[Any]:
+    """Return the names in the file's header, as they are; none where the first line cannot be one.
+
+    **Privacy.** Of a file without a header, it returns the first record: for the curator's eyes only, until
+    :func:`check_header` has found the names to be the schema's.
+
+    Parameters
+    ----------
+    path, delimiter
+        As in :func:`read_chunks`.
+
+    Raises
+    ------
+    OSError, RecordError, BackendUnavailableError
+        As :func:`read_chunks`, but for what is in the header.
+    """
+    chunks = _chunks(path, delimiter, False, LineCounts())
     with closing(chunks):
-        header = list(next(chunks))
-        _check_header(header, header if names is None else names)
+        return list(next(chunks))
 
 
-def _chunks(path: str | os.PathLike[str], delimiter: str, refuse_malformed: bool) -> Generator[Any, None, None]:
+def guess_delimiter(
+    path: str | os.PathLike[str], names: Sequence[str], *, delimiter: str
+) -> tuple[str, tuple[str, ...]] | None:
+    """Return the delimiter at which the header has more of the names than at the given one, and which; None: no other.
+
+    **Privacy.** As :func:`read_header`.
+
+    Parameters
+    ----------
+    path, names, delimiter
+        As in :func:`read_chunks`.
+
+    Raises
+    ------
+    OSError, RecordError
+        As :func:`read_header`.
+    """
+    if is_parquet(path):
+        return None
+    line = _first_line(Path(path))
+
+    def found(divider: str) -> tuple[str, ...]:
+        header = set(_header_names(line, divider))
+        return tuple(name for name in names if name in header)
+
+    best = max(_DELIMITERS, key=lambda divider: len(found(divider)))
+    return (best, found(best)) if len(found(best)) > len(found(delimiter)) else None
+
+
+def is_parquet(path: str | os.PathLike[str]) -> bool:
+    """Return whether the file's name is that of a Parquet file."""
+    return Path(path).suffix == ".parquet"
+
+
+def _chunks(
+    path: str | os.PathLike[str], delimiter: str, refuse_malformed: bool, counts: LineCounts
+) -> Generator[Any, None, None]:
     """Yield the header, then lists of columns."""
     source = Path(path)
-    if source.suffix == ".parquet":
-        return _parquet_chunks(source)
-    return _csv_chunks(source, delimiter, refuse_malformed)
+    if is_parquet(source):
+        return _parquet_chunks(source, counts)
+    return _csv_chunks(source, delimiter, refuse_malformed, counts)
 
 
-def _check_header(header: Sequence[Any], names: Sequence[str]) -> None:
+def _check_header(path: str | os.PathLike[str], header: Sequence[Any], names: Sequence[str], delimiter: str) -> None:
+    problem = _header_problem(header, names)
+    if problem is None:
+        return
+    guess = guess_delimiter(path, names, delimiter=delimiter)
+    # Only where all names are found: then it is a header, and no record is told.
+    if guess is not None and len(guess[1]) == len(names):
+        raise SchemaError(
+            f"the file's header is divided by {guess[0]!r}, not by {delimiter!r}: declare "
+            f"delimiter = {toml_string(guess[0])} in the schema's [table]"
+        )
+    raise problem
+
+
+def _header_problem(header: Sequence[Any], names: Sequence[str]) -> RecordError | SchemaError | None:
     if not header or any(not isinstance(name, str) or not name for name in header):
-        raise RecordError("the file's first line must be a header that names every column")
+        return RecordError("the file's first line must be a header that names every column")
     if len(set(header)) != len(header):
-        raise RecordError("the file's header names two columns alike")
+        return RecordError("the file's header names two columns alike")
     absent = [name for name in names if name not in header]
     if absent:
-        raise SchemaError(
+        return SchemaError(
             f"the file's header lacks {', '.join(map(repr, absent))}, which the schema declares "
             f"(the file has {len(header)} columns, the schema {len(names)})"
         )
     extra = len(header) - len(names)
     if extra:
-        raise SchemaError(
+        return SchemaError(
             f"the file has {extra} column{'s' * (extra > 1)} that the schema does not declare; "
             "declare each, with kind = 'ignore' if it is not to be used"
         )
+    return None
 
 
 def _guarded(action: Callable[[], T], errors: tuple[type[Exception], ...] = ()) -> T:
@@ -139,26 +262,58 @@ def _guarded(action: Callable[[], T], errors: tuple[type[Exception], ...] = ()) 
     raise RecordError(problem)
 
 
-def _csv_chunks(path: Path, delimiter: str, refuse_malformed: bool) -> Generator[Any, None, None]:
+def _csv_chunks(path: Path, delimiter: str, refuse_malformed: bool, counts: LineCounts) -> Generator[Any, None, None]:
     """Yield the header, then lists of columns."""
-    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rb") as stream:
+    with _opened(path) as stream:
         lines = _lines(stream)
-        first = _guarded(lambda: next(lines, b""))
-        header = _fields(None if first is None else first.removeprefix(b"\xef\xbb\xbf"), delimiter)
-        yield [] if header is None else [name.strip() for name in header]
-        width = 0 if header is None else len(header)
-        while chunk := _guarded(lambda: list(islice(lines, CHUNK_ROWS))):
-            rows = [row for line in chunk if (row := _fields(line, delimiter)) != []]
-            records = [row for row in rows if row is not None and len(row) == width]
-            if refuse_malformed and len(records) < len(rows):
-                raise RecordError(
-                    "at least one line is no record, which the policy 'refuse' refuses: it has another number of "
-                    "fields than the header, a quote inside a field or one that is not closed on its line, is not "
-                    "UTF-8, or is longer than 1 MiB"
-                )
+        header = _header_names(_guarded(lambda: next(lines, b"")), delimiter)
+        yield header
+        width = len(header)
+        while chunk := _guarded(lambda: _some(lines)):
+            records = []
+            for line in chunk:
+                row = _fields(line, delimiter)
+                if isinstance(row, LineFault):
+                    counts.faults[row] += 1
+                elif not row:
+                    counts.empty += 1
+                elif len(row) != width:
+                    counts.faults[LineFault.FEWER_FIELDS if len(row) < width else LineFault.MORE_FIELDS] += 1
+                else:
+                    records.append(row)
+            counts.records += len(records)
+            if refuse_malformed and counts.faults:
+                raise RecordError(MALFORMED_REFUSED)
             if records:
                 yield list(zip(*records, strict=True))
+
+
+def _opened(path: Path) -> Any:
+    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
+    return opener(path, "rb")
+
+
+def _first_line(path: Path) -> bytes | None:
+    with _opened(path) as stream:
+        lines = _lines(stream)
+        return _guarded(lambda: next(lines, b""))
+
+
+def _header_names(line: bytes | None, delimiter: str) -> list[str]:
+    """Return the names that a first line holds; none where it is no line of fields."""
+    fields = _fields(None if line is None else line.removeprefix(b"\xef\xbb\xbf"), delimiter)
+    return [] if isinstance(fields, LineFault) else [name.strip() for name in fields]
+
+
+def _some(lines: Iterator[bytes | None]) -> list[bytes | None]:
+    """Return the next lines, as many as one chunk takes."""
+    taken, size = [], 0
+    for line in islice(lines, CHUNK_ROWS):
+        taken.append(line)
+        size += len(line or b"")
+        if size >= CHUNK_BYTES:
+            break
+    return taken
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes | None]:
@@ -172,16 +327,16 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes | None]:
         yield None
 
 
-def _fields(line: bytes | None, delimiter: str) -> list[str] | None:
-    """Return the fields of one line: none of an empty line, None where it is malformed."""
+def _fields(line: bytes | None, delimiter: str) -> list[str] | LineFault:
+    """Return the fields of one line: none of an empty line, the fault where it is malformed."""
     if line is None:
-        return None
+        return LineFault.TOO_LONG
     try:
         text = line.removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError:
-        return None
+        return LineFault.ENCODING
     if "\0" in text or "\r" in text:
-        return None
+        return LineFault.CONTROL
     if delimiter == " ":
         # Columns of a file that is aligned with spaces have any number of them in between.
         text = text.strip(" ")
@@ -192,7 +347,7 @@ def _fields(line: bytes | None, delimiter: str) -> list[str] | None:
     return text.split(delimiter) if delimiter != " " else [field for field in text.split(" ") if field]
 
 
-def _quoted_fields(text: str, delimiter: str) -> list[str] | None:
+def _quoted_fields(text: str, delimiter: str) -> list[str] | LineFault:
     fields, at = [], 0
     while True:
         while text.startswith(" ", at):
@@ -200,18 +355,18 @@ def _quoted_fields(text: str, delimiter: str) -> list[str] | None:
         if text.startswith('"', at):
             quoted = _QUOTED.match(text, at)
             if quoted is None:
-                return None
+                return LineFault.QUOTE
             fields.append(quoted[1].replace('""', '"'))
             at = quoted.end()
             while delimiter != " " and text.startswith(" ", at):
                 at += 1
             if at < len(text) and text[at] != delimiter:
-                return None
+                return LineFault.QUOTE
         else:
             end = text.find(delimiter, at)
             end = len(text) if end < 0 else end
             if '"' in text[at:end]:
-                return None
+                return LineFault.QUOTE
             fields.append(text[at:end])
             at = end
         if at >= len(text):
@@ -219,7 +374,7 @@ def _quoted_fields(text: str, delimiter: str) -> list[str] | None:
         at += 1
 
 
-def _parquet_chunks(path: Path) -> Generator[Any, None, None]:
+def _parquet_chunks(path: Path, counts: LineCounts) -> Generator[Any, None, None]:
     """Yield the header, then lists of columns; numbers stay numbers."""
     try:
         import pyarrow
@@ -230,9 +385,12 @@ def _parquet_chunks(path: Path) -> Generator[Any, None, None]:
     errors = (pyarrow.ArrowException, pyarrow.ArrowInvalid, OSError, ValueError)
     with path.open("rb") as stream:
         table = _guarded(lambda: pyarrow.parquet.ParquetFile(stream), errors)
-        yield _guarded(lambda: list(table.schema_arrow.names), errors)
-        batches = iter(table.iter_batches(batch_size=CHUNK_ROWS))
+        header = _guarded(lambda: list(table.schema_arrow.names), errors)
+        yield header
+        size = max(1, min(CHUNK_ROWS, _BATCH_VALUES // max(1, len(header))))
+        batches = iter(table.iter_batches(batch_size=size))
         while (batch := _guarded(lambda: next(batches, None), errors)) is not None:
+            counts.records += batch.num_rows
             if batch.num_rows:
                 yield _guarded(partial(_parquet_columns, batch, pyarrow.types), errors)
 

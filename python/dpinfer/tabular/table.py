@@ -1,7 +1,6 @@
 """Tables in the form the mechanism takes: X, y and the names of the features."""
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,23 +8,22 @@ import numpy.typing as npt
 
 from dpinfer._records import DeferredArray
 from dpinfer.errors import RecordError, SchemaError
-from dpinfer.tabular.columns import (
-    BinaryColumn,
-    CategoricalColumn,
-    Column,
-    ContinuousColumn,
-    IgnoredColumn,
-    TargetColumn,
+from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn, ContinuousColumn, TargetColumn
+from dpinfer.tabular.decoding import (
+    MINIMUM_RECORDS,
+    DecodedChunk,
+    decode,
+    lacking_value,
+    refuses_lines,
+    too_few_records,
+    undeclared_value,
 )
-from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
+from dpinfer.tabular.reading import check_header, read_chunks
 from dpinfer.tabular.schema import Schema
 
 __all__ = ["Table", "UnreadTable", "read_table"]
 
 FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
-
-_MINIMUM_RECORDS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +76,7 @@ class UnreadTable:
     """
 
     def __init__(self, path: str | os.PathLike[str], schema: Schema) -> None:
-        self._path, self.schema = path, _check_schema(schema)
+        self._path, self.schema = path, check_schema(schema)
         self._table: Table | None = None
         # Array-likes: they are read when they are made arrays.
         self.X = DeferredArray(lambda: self.read().X)
@@ -146,19 +144,21 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
     BackendUnavailableError
         If pyarrow is needed and absent.
     """
-    _check_schema(schema)
+    check_schema(schema)
     parts: list[FloatArray] = []
     targets: list[FloatArray] = []
     names = [column.name for column in schema.columns]
-    # A line that is no record lacks every value.
-    refuse = "refuse" in (schema.missing, *(column.missing for column in schema.columns))
+    refuse = refuses_lines(schema)
+    empty: set[str] | None = None
     for chunk in read_chunks(path, names, delimiter=schema.delimiter, refuse_malformed=refuse):
-        X, y = _encode(chunk, schema)
+        decoded = decode(chunk, schema)
+        empty = decoded.empty if empty is None else empty & decoded.empty
+        X, y = _encode(decoded, schema)
         parts.append(X)
         if y is not None:
             targets.append(y)
-    if sum(map(len, parts)) < _MINIMUM_RECORDS:
-        raise RecordError(f"the table must hold at least {_MINIMUM_RECORDS} usable records")
+    if sum(map(len, parts)) < MINIMUM_RECORDS:
+        raise RecordError(too_few_records(schema, empty or set()))
     return Table(
         X=np.concatenate(parts) if len(parts) > 1 else parts[0],
         y=None if schema.target is None else np.concatenate(targets),
@@ -166,46 +166,26 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
     )
 
 
-def _check_schema(schema: Schema) -> Schema:
+def check_schema(schema: Schema) -> Schema:
     if not isinstance(schema, Schema):
         raise TypeError(f"schema must be a Schema, got {type(schema).__name__}")
     return schema
 
 
-def _encode(chunk: Mapping[str, RawColumn], schema: Schema) -> tuple[FloatArray, FloatArray | None]:
-    n_rows = len(next(iter(chunk.values())))
-    keep = np.ones(n_rows, dtype=bool)
-    encoded: list[tuple[Column, npt.NDArray[np.float64] | npt.NDArray[np.intp]]] = []
-    for column in schema.columns:
-        if isinstance(column, IgnoredColumn) and column.missing is None:
-            continue
-        markers = frozenset(schema.missing_values) | frozenset(column.missing_values)
-        policy = column.missing or schema.missing
-        raw = chunk[column.name]
-        if isinstance(column, ContinuousColumn):
-            values: npt.NDArray[np.float64] | npt.NDArray[np.intp] = _numbers(raw, markers)
-            absent = np.isnan(values)
-        else:
-            values = _codes(raw, column, markers)
-            absent = values == _MISSING
-        if policy == "other" and isinstance(column, CategoricalColumn) and column.other is not None:
-            values[absent] = column.categories.index(column.other)
-        else:
-            if policy == "refuse" and bool(absent.any()):
-                raise RecordError(
-                    f"column {column.name!r} lacks a value in at least one record, which its policy refuses"
-                )
-            keep &= ~absent
-        encoded.append((column, values))
+def _encode(decoded: DecodedChunk, schema: Schema) -> tuple[FloatArray, FloatArray | None]:
+    for item in decoded.columns:
+        if item.policy == "refuse" and bool(item.absent.any()):
+            raise RecordError(lacking_value(item.column))
 
+    keep = decoded.keep
     X = np.zeros((int(np.count_nonzero(keep)), len(schema.feature_names)))
     y: FloatArray | None = None
     position = 0
-    for column, all_values in encoded:
-        values = all_values[keep]
+    for item in decoded.columns:
+        column, values = item.column, item.values[keep]
         # Checked on the kept records only: a record that is dropped anyway must not be able to stop the run.
-        if not isinstance(column, (ContinuousColumn, IgnoredColumn)) and bool(np.any(values == _UNKNOWN)):
-            raise SchemaError(_unknown_value(column))
+        if bool(item.undeclared[keep].any()):
+            raise SchemaError(undeclared_value(column))
         if isinstance(column, ContinuousColumn):
             low, high = column.bounds
             offset, scale = column.offset_and_scale
@@ -219,57 +199,3 @@ def _encode(chunk: Mapping[str, RawColumn], schema: Schema) -> tuple[FloatArray,
             X[:, position] = values
         position += len(column.feature_names)
     return X, y
-
-
-_MISSING = -1
-_UNKNOWN = -2
-
-
-def _numbers(raw: RawColumn, markers: frozenset[str]) -> FloatArray:
-    """Return the column as floats; NaN where there is no number."""
-    if isinstance(raw, np.ndarray):
-        return raw.astype(np.float64)
-    values = np.fromiter((_number(text) for text in raw), dtype=np.float64, count=len(raw))
-    numeric_markers = [text for text in markers if not np.isnan(_number(text))]
-    if numeric_markers:
-        absent = np.fromiter((text is None or text.strip() in markers for text in raw), dtype=bool, count=len(raw))
-        values[absent] = np.nan
-    return values
-
-
-def _number(text: str | None) -> float:
-    # Python's float() also reads "1_000"; no data file means that.
-    try:
-        return float("nan") if text is None or "_" in text else float(text)
-    except ValueError:
-        return float("nan")
-
-
-def _codes(raw: RawColumn, column: Column, markers: frozenset[str]) -> npt.NDArray[np.intp]:
-    """Return the index of each value's category; _MISSING and _UNKNOWN are negative."""
-    known: dict[str, int] = {}
-    fallback = _UNKNOWN
-    if isinstance(column, CategoricalColumn):
-        known = {category: index for index, category in enumerate(column.categories)}
-        if column.other is not None:
-            fallback = known[column.other]
-    elif isinstance(column, BinaryColumn):
-        known = dict.fromkeys(column.negative, 0) | dict.fromkeys(column.positive, 1)
-    known |= dict.fromkeys(markers - known.keys(), _MISSING)
-    texts: Sequence[str | None] = [_text(value) for value in raw.tolist()] if isinstance(raw, np.ndarray) else raw
-    codes = {text: _MISSING if text is None else known.get(text.strip(), fallback) for text in set(texts)}
-    return np.fromiter((codes[text] for text in texts), dtype=np.intp, count=len(texts))
-
-
-def _text(value: float) -> str | None:
-    """Return a number of a Parquet column as it would stand in a CSV file; None for no number."""
-    if np.isnan(value):
-        return None
-    return str(int(value)) if value.is_integer() else repr(value)
-
-
-def _unknown_value(column: Column) -> str:
-    message = f"column {column.name!r} holds a value that the schema does not declare (it is not shown)"
-    if isinstance(column, CategoricalColumn):
-        return f"{message}; declare it, or declare columns.{column.name}.other to collect such values"
-    return f"{message}; declare its spelling in columns.{column.name}.positive or .negative"

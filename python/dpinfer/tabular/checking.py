@@ -1,0 +1,351 @@
+"""What a schema does to a file, counted for the curator before anything is spent.
+
+**Privacy.** Not private: it reads records, and counts them without noise.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._sinks import shortened
+from dpinfer.errors import RecordError, SchemaError
+from dpinfer.tabular.columns import Column, ContinuousColumn
+from dpinfer.tabular.decoding import (
+    MINIMUM_RECORDS,
+    DecodedColumn,
+    decode,
+    lacking_value,
+    refuses_lines,
+    texts_of,
+    too_few_records,
+    undeclared_value,
+)
+from dpinfer.tabular.not_numbers import NotANumber, kind_of
+from dpinfer.tabular.reading import (
+    MALFORMED_REFUSED,
+    LineCounts,
+    check_header,
+    guess_delimiter,
+    read_chunks,
+    read_header,
+)
+from dpinfer.tabular.schema import Schema
+from dpinfer.tabular.table import check_schema
+
+__all__ = ["NOTICE", "ColumnCheck", "HeaderCheck", "TableCheck", "ValueCounts", "check_table"]
+
+NOTICE = (
+    "NOT PRIVATE: this reads the private records and counts them without noise. For the curator's eyes only: do not "
+    "publish it."
+)
+
+
+@dataclass
+class ValueCounts:
+    """How often each value occurs, of the first hundred different ones; long ones are shortened.
+
+    **Privacy.** Holds values of records: for the curator's eyes only.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    complete: bool = True
+
+    def add(self, value: str) -> None:
+        """Count a value once more."""
+        key = shortened(value)
+        if key in self.counts or len(self.counts) < 100:
+            self.counts[key] += 1
+        else:
+            self.complete = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values, the most frequent first, and whether these are all."""
+        return {"values": dict(self.counts.most_common()), "complete": self.complete}
+
+
+@dataclass(kw_only=True)
+class ColumnCheck:
+    """What a schema does to one column; counts are of all records, before any is dropped.
+
+    **Privacy.** Counts of records without noise: for the curator's eyes only.
+
+    Parameters
+    ----------
+    column : Column
+    policy : {"drop", "refuse", "other"}
+        What happens to a record without a value.
+    read : int
+        Values that are taken: numbers, also those outside the bounds, and declared labels.
+    missing : int
+        Places without a value.
+    below, above : int
+        Numbers that are clamped to the lower and to the upper bound.
+    not_numbers : Counter of NotANumber
+        Texts where a number is declared, by kind; treated as missing.
+    undeclared : int
+        Labels in no declared category: they become the column's `other`, or refuse the table.
+    refused : int
+        Those of them that stand in records that are kept and have no `other` to become.
+    values : dict from str to ValueCounts
+        The texts in `not_numbers` by the name of their kind, and under "undeclared" the labels.
+    """
+
+    column: Column
+    policy: str
+    read: int = 0
+    missing: int = 0
+    below: int = 0
+    above: int = 0
+    not_numbers: Counter[NotANumber] = field(default_factory=Counter)
+    undeclared: int = 0
+    refused: int = 0
+    values: dict[str, ValueCounts] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> bool:
+        """Whether a value does not reach the fit as it stands in the file."""
+        dropped = self.missing > 0 and self.policy != "other"
+        return dropped or bool(self.not_numbers or self.below or self.above or self.undeclared)
+
+    def add(self, item: DecodedColumn, keep: npt.NDArray[np.bool_]) -> None:
+        """Count a chunk of the column."""
+        lacking, n_undeclared = int(np.count_nonzero(item.absent)), int(np.count_nonzero(item.unseen))
+        self.read += len(item.absent) - lacking - n_undeclared
+        self.missing += lacking
+        if isinstance(item.column, ContinuousColumn):
+            low, high = item.column.bounds
+            self.below += int(np.count_nonzero(item.values < low))
+            self.above += int(np.count_nonzero(item.values > high))
+            self._add_not_numbers(item)
+        if n_undeclared:
+            self.undeclared += n_undeclared
+            self.refused += int(np.count_nonzero(item.undeclared & keep))
+            self._add_values("undeclared", item, item.unseen)
+
+    def _add_not_numbers(self, item: DecodedColumn) -> None:
+        # Of a number in a Parquet file that is not there, nothing can be said.
+        if isinstance(item.raw, np.ndarray):
+            return
+        for place in np.flatnonzero(item.absent).tolist():
+            text = item.raw[place]
+            if text is None or text.strip() in item.markers:
+                continue
+            kind = kind_of(text)
+            self.missing -= 1
+            self.not_numbers[kind] += 1
+            self.values.setdefault(kind.name.lower(), ValueCounts()).add(text.strip())
+
+    def _add_values(self, name: str, item: DecodedColumn, where: npt.NDArray[np.bool_]) -> None:
+        texts = texts_of(item.raw)
+        for place in np.flatnonzero(where).tolist():
+            self.values.setdefault(name, ValueCounts()).add(str(texts[place]).strip())
+
+    def to_dict(self, *, show_values: bool = False) -> dict[str, Any]:
+        """Return the counts as plain data, with values of records only if asked."""
+        result: dict[str, Any] = {
+            "name": self.column.name,
+            "kind": self.column.kind,
+            "missing_policy": self.policy,
+            "read": self.read,
+            "missing": self.missing,
+            "not_a_number": {kind.name.lower(): count for kind, count in self.not_numbers.items()},
+            "below": self.below,
+            "above": self.above,
+            "undeclared": self.undeclared,
+        }
+        if show_values:
+            result["values"] = {name: counts.to_dict() for name, counts in self.values.items()}
+        return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeaderCheck:
+    """A file's header beside the names that its schema declares.
+
+    **Privacy.** `undeclared` is of the first record where a file has no header: for the curator's eyes only.
+
+    Parameters
+    ----------
+    n_fields : int
+    absent : tuple of str
+        Declared, and not in the header.
+    undeclared : tuple of str
+        In the header, and not declared.
+    alike : tuple of (str, str)
+        An absent name, and an undeclared one that is nearly the same.
+    is_header : bool
+        Whether a declared name, or one alike, is in it.
+    delimiter : str or None
+        Where more of the declared names are found when the header is divided by another delimiter than the schema's,
+        which.
+    """
+
+    n_fields: int
+    absent: tuple[str, ...]
+    undeclared: tuple[str, ...]
+    alike: tuple[tuple[str, str], ...]
+    is_header: bool
+    delimiter: str | None
+
+    def to_dict(self, *, show_values: bool = False) -> dict[str, Any]:
+        """Return what was found as plain data; undeclared names only of a header, or if asked."""
+        shown = show_values or self.is_header
+        return {
+            "n_fields": self.n_fields,
+            "absent": list(self.absent),
+            "undeclared": list(self.undeclared) if shown else len(self.undeclared),
+            "alike": [list(pair) for pair in self.alike],
+            "is_header": self.is_header,
+            "delimiter": self.delimiter,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableCheck:
+    """What a schema does to a file.
+
+    **Privacy.** Not private: exact counts of records, for the curator's eyes only.  Its repr shows none.
+
+    Parameters
+    ----------
+    header : HeaderCheck
+    lines : LineCounts
+        The lines below the header; nothing was read where the header refuses the file.
+    columns : tuple of ColumnCheck
+        Of each column that is looked at.
+    usable : int
+        Records that reach the fit, if nothing refuses the table.
+    refusals : tuple of str
+        Each reason for which :func:`read_table` refuses the file: its message.
+    """
+
+    header: HeaderCheck
+    lines: LineCounts
+    columns: tuple[ColumnCheck, ...]
+    usable: int
+    refusals: tuple[str, ...]
+
+    @property
+    def dropped(self) -> int:
+        """Records that are left out because they lack a value or a number."""
+        return self.lines.records - self.usable
+
+    @property
+    def clean(self) -> bool:
+        """Whether every line reaches the fit as it stands in the file."""
+        return not (self.refusals or self.lines.faults or self.dropped or any(item.lost for item in self.columns))
+
+    def to_dict(self, *, show_values: bool = False) -> dict[str, Any]:
+        """Return the findings as plain data.
+
+        Parameters
+        ----------
+        show_values : bool
+            Whether to show values of records: undeclared labels, and texts where a number is declared.
+        """
+        return {
+            "notice": NOTICE,
+            "clean": self.clean,
+            "refusals": list(self.refusals),
+            "header": self.header.to_dict(show_values=show_values),
+            "lines": {
+                "empty": self.lines.empty,
+                "no_record": {fault.name.lower(): count for fault, count in self.lines.faults.items()},
+            },
+            "records": self.lines.records,
+            "dropped": self.dropped,
+            "usable": self.usable,
+            "columns": [item.to_dict(show_values=show_values) for item in self.columns],
+        }
+
+    def __repr__(self) -> str:
+        return f"TableCheck({len(self.columns)} columns; exact counts of private records, not shown)"
+
+
+def check_table(path: str | os.PathLike[str], schema: Schema) -> TableCheck:
+    """Count what a schema does to a file: what :func:`read_table` would leave out, clamp, collect and refuse.
+
+    **Privacy.** Reads records and returns exact counts of them, without noise: for the curator's eyes only, before a
+    private fit.  Spends nothing and writes nothing.  Bounds, categories and spellings that are changed because of what
+    it shows, and not from public knowledge, are themselves a release, which no guarantee covers.
+
+    Parameters
+    ----------
+    path : path-like
+        As for :func:`read_table`.  The file is read chunk by chunk.
+    schema : Schema
+
+    Returns
+    -------
+    TableCheck
+
+    Raises
+    ------
+    OSError
+        If the file is missing or cannot be read.
+    RecordError
+        If a gzip or Parquet file is damaged.
+    BackendUnavailableError
+        If pyarrow is needed and absent.
+    """
+    check_schema(schema)
+    names = [column.name for column in schema.columns]
+    header = _check_names(read_header(path, delimiter=schema.delimiter), path, schema)
+    lines = LineCounts()
+    try:
+        check_header(path, names, delimiter=schema.delimiter)
+    except (RecordError, SchemaError) as error:
+        return TableCheck(header=header, lines=lines, columns=(), usable=0, refusals=(str(error),))
+    columns: dict[str, ColumnCheck] = {}
+    usable = 0
+    empty: set[str] | None = None
+    for chunk in read_chunks(path, names, delimiter=schema.delimiter, counts=lines):
+        decoded = decode(chunk, schema)
+        empty = decoded.empty if empty is None else empty & decoded.empty
+        usable += int(np.count_nonzero(decoded.keep))
+        for item in decoded.columns:
+            known = columns.setdefault(item.column.name, ColumnCheck(column=item.column, policy=item.policy))
+            known.add(item, decoded.keep)
+    refusals = _refusals(schema, lines, tuple(columns.values()), usable, empty or set())
+    return TableCheck(header=header, lines=lines, columns=tuple(columns.values()), usable=usable, refusals=refusals)
+
+
+def _refusals(
+    schema: Schema, lines: LineCounts, columns: Sequence[ColumnCheck], usable: int, empty: set[str]
+) -> tuple[str, ...]:
+    """Return what the reader says of the file, in the order in which it would."""
+    said = [MALFORMED_REFUSED] if lines.faults and refuses_lines(schema) else []
+    said += [
+        lacking_value(item.column) for item in columns if item.policy == "refuse" and (item.missing or item.not_numbers)
+    ]
+    said += [undeclared_value(item.column) for item in columns if item.refused]
+    if usable < MINIMUM_RECORDS:
+        said.append(too_few_records(schema, empty))
+    return tuple(said)
+
+
+def _check_names(header: Sequence[Any], path: str | os.PathLike[str], schema: Schema) -> HeaderCheck:
+    names = [column.name for column in schema.columns]
+    absent = tuple(name for name in names if name not in header)
+    undeclared = tuple(str(name) for name in header if name not in names)
+    folded = {name.casefold().strip(): name for name in undeclared}
+    alike = tuple(
+        (name, folded[close[0]])
+        for name in absent
+        if (close := get_close_matches(name.casefold().strip(), folded, n=1, cutoff=0.8))
+    )
+    guess = guess_delimiter(path, names, delimiter=schema.delimiter) if absent else None
+    return HeaderCheck(
+        n_fields=len(header),
+        absent=absent,
+        undeclared=undeclared,
+        alike=alike,
+        is_header=bool(alike) or len(absent) < len(names),
+        delimiter=None if guess is None else guess[0],
+    )

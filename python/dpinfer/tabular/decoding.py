@@ -1,0 +1,213 @@
+"""From chunks of raw columns to numbers and categories by a public schema: what the reader and the check share.
+
+**Privacy.** Reads records, each by itself; returns them decoded.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn, Column, ContinuousColumn, IgnoredColumn
+from dpinfer.tabular.reading import RawColumn
+from dpinfer.tabular.schema import Schema
+
+__all__ = [
+    "MINIMUM_RECORDS",
+    "DecodedChunk",
+    "DecodedColumn",
+    "decode",
+    "lacking_value",
+    "refuses_lines",
+    "texts_of",
+    "too_few_records",
+    "undeclared_value",
+]
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+MINIMUM_RECORDS = 2
+
+_MISSING = -1
+_UNKNOWN = -2
+_SEE_CHECK = "'dpinfer check' shows the curator what the schema does to the file"
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedColumn:
+    """One column of a chunk.
+
+    Parameters
+    ----------
+    column : Column
+    policy : {"drop", "refuse", "other"}
+    markers : frozenset of str
+        Spellings that mean "no value".
+    raw : sequence of str or None, or (n,) float64
+    values : (n,) float64 or intp
+        Numbers (NaN where there is none), or indices of categories (negative where there is none); where the policy or
+        the column's `other` gives a category to what has none, it is that one.
+    absent : (n,) bool
+        Where there is no value, or no number.
+    unseen : (n,) bool
+        Where there is a label that the schema does not declare.
+    """
+
+    column: Column
+    policy: str
+    markers: frozenset[str]
+    raw: RawColumn
+    values: FloatArray | npt.NDArray[np.intp]
+    absent: BoolArray
+    unseen: BoolArray
+
+    @property
+    def lost(self) -> BoolArray:
+        """Where the policy lets the absence of a value take the record with it, (n,)."""
+        return np.zeros_like(self.absent) if self.policy == "other" else self.absent
+
+    @property
+    def undeclared(self) -> BoolArray:
+        """Where a record that is kept refuses the table, (n,)."""
+        collected = isinstance(self.column, CategoricalColumn) and self.column.other is not None
+        return np.zeros_like(self.unseen) if collected else self.unseen
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedChunk:
+    """The columns of a chunk that are looked at, and which of its records are kept, (n,) bool."""
+
+    columns: tuple[DecodedColumn, ...]
+    keep: BoolArray
+
+    @property
+    def empty(self) -> set[str]:
+        """Names of the columns of which no record holds a value."""
+        return {item.column.name for item in self.columns if bool(item.absent.all())}
+
+
+def decode(chunk: Mapping[str, RawColumn], schema: Schema) -> DecodedChunk:
+    """Return the columns of a chunk as the schema takes them; an ignored one only where its `missing` is declared.
+
+    **Privacy.** Reads records, each by itself.
+
+    Parameters
+    ----------
+    chunk : mapping
+        Raw columns by name, as :func:`dpinfer.tabular.reading.read_chunks` gives them.
+    schema : Schema
+    """
+    columns = tuple(
+        _decoded(column, chunk[column.name], schema)
+        for column in schema.columns
+        if not isinstance(column, IgnoredColumn) or column.missing is not None
+    )
+    keep = np.ones(len(next(iter(chunk.values()))), dtype=bool)
+    for item in columns:
+        keep &= ~item.lost
+    return DecodedChunk(columns, keep)
+
+
+def texts_of(raw: RawColumn) -> list[str | None]:
+    """Return a raw column as it would stand in a CSV file; None where there is nothing."""
+    return [_text(value) for value in raw.tolist()] if isinstance(raw, np.ndarray) else list(raw)
+
+
+def _decoded(column: Column, raw: RawColumn, schema: Schema) -> DecodedColumn:
+    policy = column.missing or schema.missing
+    markers = frozenset(schema.missing_values) | frozenset(column.missing_values)
+    values: FloatArray | npt.NDArray[np.intp]
+    if isinstance(column, ContinuousColumn):
+        values = _numbers(raw, markers)
+        absent = np.isnan(values)
+        return DecodedColumn(column, policy, markers, raw, values, absent, np.zeros_like(absent))
+    values = _codes(raw, column, markers)
+    absent, unseen = values == _MISSING, values == _UNKNOWN
+    if isinstance(column, CategoricalColumn) and column.other is not None:
+        other = column.categories.index(column.other)
+        values[unseen] = other
+        if policy == "other":
+            values[absent] = other
+    elif isinstance(column, IgnoredColumn):
+        # Whatever is there is a value.
+        unseen = np.zeros_like(unseen)
+    return DecodedColumn(column, policy, markers, raw, values, absent, unseen)
+
+
+def _numbers(raw: RawColumn, markers: frozenset[str]) -> FloatArray:
+    """Return the column as floats; NaN where there is no number."""
+    numeric_markers = [number for number in map(_number, markers) if not np.isnan(number)]
+    if isinstance(raw, np.ndarray):
+        numbers = raw.astype(np.float64)
+        numbers[np.isin(numbers, numeric_markers)] = np.nan
+        return numbers
+    values = np.fromiter((_number(text) for text in raw), dtype=np.float64, count=len(raw))
+    if numeric_markers:
+        absent = np.fromiter((text is None or text.strip() in markers for text in raw), dtype=bool, count=len(raw))
+        values[absent] = np.nan
+    return values
+
+
+def _number(text: str | None) -> float:
+    # Python's float() also reads "1_000"; no data file means that.
+    try:
+        return float("nan") if text is None or "_" in text else float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _codes(raw: RawColumn, column: Column, markers: frozenset[str]) -> npt.NDArray[np.intp]:
+    """Return the index of each value's category; _MISSING and _UNKNOWN are negative."""
+    known: dict[str, int] = {}
+    if isinstance(column, CategoricalColumn):
+        known = {category: index for index, category in enumerate(column.categories)}
+    elif isinstance(column, BinaryColumn):
+        known = dict.fromkeys(column.negative, 0) | dict.fromkeys(column.positive, 1)
+    known |= dict.fromkeys(markers - known.keys(), _MISSING)
+    texts = texts_of(raw)
+    codes = {text: _MISSING if text is None else known.get(text.strip(), _UNKNOWN) for text in set(texts)}
+    return np.fromiter((codes[text] for text in texts), dtype=np.intp, count=len(texts))
+
+
+def _text(value: float) -> str | None:
+    """Return a number of a Parquet column as it would stand in a CSV file; None for no number."""
+    if np.isnan(value):
+        return None
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def refuses_lines(schema: Schema) -> bool:
+    """Return whether a line that is no record refuses the table: it lacks every value."""
+    return "refuse" in (schema.missing, *(column.missing for column in schema.columns))
+
+
+def lacking_value(column: Column) -> str:
+    """Return what refuses a table of which a record lacks a value where the policy is "refuse"."""
+    what = "a value" if not isinstance(column, ContinuousColumn) else "a value, or holds one that is no number,"
+    return f"column {column.name!r} lacks {what} in at least one record, which its policy refuses; {_SEE_CHECK}"
+
+
+def undeclared_value(column: Column) -> str:
+    """Return what refuses a table of which a record that is kept holds a label that the schema does not declare."""
+    message = f"column {column.name!r} holds a value that the schema does not declare (it is not shown)"
+    if isinstance(column, CategoricalColumn):
+        return f"{message}; declare it, or declare columns.{column.name}.other to collect such values; {_SEE_CHECK}"
+    return f"{message}; declare its spelling in columns.{column.name}.positive or .negative; {_SEE_CHECK}"
+
+
+def too_few_records(schema: Schema, empty: Collection[str]) -> str:
+    """Return what refuses a table that is too short, and names the columns that are `empty` in every record."""
+    said = [f"the table must hold at least {MINIMUM_RECORDS} usable records"]
+    numbers = [
+        column.name for column in schema.columns if column.name in empty and isinstance(column, ContinuousColumn)
+    ]
+    labels = [column.name for column in schema.columns if column.name in empty and column.name not in numbers]
+    if numbers:
+        said.append(
+            f"no value of {', '.join(map(repr, numbers))} is a number: is there text, a unit, or a decimal comma?"
+        )
+    if labels:
+        said.append(f"no record has a value of {', '.join(map(repr, labels))}")
+    return "; ".join([*said, _SEE_CHECK])

@@ -118,14 +118,12 @@ def calibrate(
             break
         if search.low >= search.top:
             raise BudgetExceededError(
-                f"target_epsilon={target:g} at target_delta={delta:g} cannot be met with a noise multiplier of at most "
+                f"epsilon {target:g} at delta {delta:g} cannot be met with a noise multiplier of at most "
                 f"{MAX_NOISE_MULTIPLIER:g}: use fewer steps, a smaller sample rate or a larger target"
             )
         point = search.propose(interpolate=evaluation < _MAX_INTERPOLATIONS)
     if search.certified is None:
-        raise BudgetExceededError(
-            f"no noise multiplier could be certified for target_epsilon={target:g} at target_delta={delta:g}"
-        )
+        raise BudgetExceededError(f"no noise multiplier could be certified for epsilon {target:g} at delta {delta:g}")
     return math.exp(search.high), search.certified
 
 

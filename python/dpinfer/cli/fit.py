@@ -51,7 +51,9 @@ def add_parser(verbs: Any) -> None:
         help="fit a Bayesian logistic regression privately",
         description="Bayesian logistic regression of a CSV (also .csv.gz) or Parquet file, with differential privacy.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="the private records, with a header line")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="the private records, with a header line (see 'dpinfer check')"
+    )
     parser.add_argument(
         "--schema", type=Path, metavar="SCHEMA.toml", help="public bounds and categories of every column"
     )

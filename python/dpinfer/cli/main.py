@@ -121,6 +121,9 @@ def _describe(error: Exception) -> tuple[str, int]:
         return f"error: {text}", EXIT_USAGE
     if isinstance(error, OSError) and error.filename is not None:
         return f"error: cannot open {os.fspath(error.filename)!r}: {reason(error)}", EXIT_USAGE
+    if isinstance(error, OSError) and error.errno is not None:
+        # What the system says of a number, and not what the error does.
+        return f"error: the system refused to read or write: {os.strerror(error.errno)}", EXIT_FAILED
     return f"error: unexpected {type(error).__name__} (its text is withheld: it could quote a record)", EXIT_FAILED
 
 

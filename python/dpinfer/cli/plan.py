@@ -157,6 +157,9 @@ def _model(args: argparse.Namespace) -> Model:
 def _pilot(path: Path | None) -> np.ndarray[Any, np.dtype[np.float64]] | None:
     if path is None:
         return None
+    # NumPy's own error of a missing file does not say which.
+    with path.open("rb"):
+        pass
     try:
         return np.loadtxt(path, delimiter=",", ndmin=2)
     except ValueError as error:

@@ -66,7 +66,7 @@ def check_fit(
     if isinstance(learning_rate, str) and learning_rate == "heuristic":
         rate = 1.0 / (plan.noise_multiplier * max_grad_norm * math.sqrt(plan.n_steps))
     elif isinstance(learning_rate, (int, float)):
-        rate = float(learning_rate)
+        rate = check_interval("learning_rate", learning_rate, 0.0, low_open=False)
     else:
         return
     if recipe != "plain":

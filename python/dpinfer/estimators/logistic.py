@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._validate import check_choice, check_float_array, check_interval
+from dpinfer._validate import check_float_array, check_interval
 from dpinfer.accounting import (
     AccountantName,
     Adjacency,
@@ -402,9 +402,10 @@ class BayesianLogisticRegression(Estimator):
         relation = as_adjacency(self.adjacency)
         if relation is Adjacency.ZERO_OUT:
             raise ValueError("adjacency must be 'add_remove' or 'replace_one', got 'zero_out': a label cannot be blank")
+        # Under the estimator's own names.
         return plan_privacy(
-            target_epsilon=self.epsilon,
-            target_delta=self.delta,
+            target_epsilon=check_interval("epsilon", self.epsilon, 0.0),
+            target_delta=check_interval("delta", self.delta, 0.0, 1.0),
             sample_rate=self.sample_rate,
             n_steps=self.n_steps,
             adjacency=relation,
@@ -455,7 +456,8 @@ class BayesianLogisticRegression(Estimator):
     def _clipping_norm(self, bounds: FloatArray | None) -> float:
         if not isinstance(self.max_grad_norm, str):
             return check_interval("max_grad_norm", self.max_grad_norm, 0.0)
-        check_choice("max_grad_norm", self.max_grad_norm, ("auto",))
+        if self.max_grad_norm != "auto":
+            raise ValueError(f"max_grad_norm must be a number or 'auto', got {self.max_grad_norm!r}")
         if bounds is None:
             raise ValueError(
                 "max_grad_norm must be a number when data_bounds is not given: 'auto' takes it from the public bounds, "

@@ -330,6 +330,14 @@ def test_unforeseen_error_does_not_show_its_text(place, capsys, monkeypatch):
     assert "could not convert" in capsys.readouterr().err
 
 
+def test_an_error_of_the_system_without_a_file_is_told_in_the_system_s_words(place, capsys, monkeypatch):
+    def fail(*args, **kwargs):
+        raise OSError(errno.EIO, SECRET)
+
+    monkeypatch.setattr(pipeline, "run_dpvi", fail)
+    assert os.strerror(errno.EIO) in refused(place, capsys, arguments(place), code=1)
+
+
 @pytest.mark.usefixtures("plain")
 def test_insecure_release_is_marked_in_the_report(place, monkeypatch):
     source = functools.partial(dpi.testing.InsecureRNG, 3)

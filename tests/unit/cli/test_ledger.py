@@ -79,6 +79,18 @@ def test_the_budget_is_looked_at_before_the_records(place, capsys):
     assert SECRET not in "".join(capsys.readouterr())
 
 
+def test_what_the_header_and_the_schema_show_is_refused_uncharged(place, capsys):
+    (place / "semicolons.csv").write_text((place / "people.csv").read_text().replace(",", ";"))
+    capsys.readouterr()
+    assert fit(place, "out", file="semicolons.csv") == 2
+    assert 'declare delimiter = ";"' in capsys.readouterr().err
+    (place / "names.csv").write_text((place / "people.csv").read_text().replace("rich", "wealth"))
+    assert fit(place, "out", file="names.csv") == 2
+    (place / "schema.toml").unlink()
+    assert fit(place, "out") == 2
+    assert statuses(place) == []
+
+
 def statuses(place):
     return [item.status for item in dpi.PrivacyLedger(place / "spent").dataset("people").runs()]
 

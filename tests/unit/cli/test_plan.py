@@ -39,6 +39,11 @@ def test_reads_a_pilot(tmp_path, capsys):
     path.write_text("a,b\n1,2\n")
     assert main([*arguments, *QUICK]) == 2
     assert "must hold comma-separated numbers" in capsys.readouterr().err
+    path.unlink()
+    assert main([*arguments, *QUICK]) == 2
+    err = capsys.readouterr().err
+    assert f"cannot open {str(path)!r}: No such file or directory" in err
+    assert "withheld" not in err
 
 
 def test_takes_the_features_of_a_schema(tmp_path, capsys):

@@ -241,6 +241,7 @@ def test_label_sets_read_from_the_data(records):
         ({"prior_scale": 1e200}, ValueError, "prior_scale"),
         ({"prior_scale": 1e-6}, ValueError, "prior_scale must be at least"),
         ({"max_grad_norm": 1e-20}, ValueError, "steps would diverge"),
+        ({"learning_rate": -1.0}, ValueError, "learning_rate must"),
         ({"max_grad_norm": 1e31}, ValueError, "max_grad_norm"),
         ({"recipe": "magic"}, ValueError, "recipe"),
         ({"classes": ("a",)}, ValueError, "classes"),
@@ -259,8 +260,10 @@ def test_label_sets_read_from_the_data(records):
     ],
 )
 def test_bad_parameters_are_refused_unspent(records, settings, error, word):
-    with pytest.raises(error, match=word):
+    with pytest.raises(error, match=word) as caught:
         make(**settings).fit(*records)
+    # The estimator's own names, not those of what it calls.
+    assert "target_" not in str(caught.value)
 
 
 def test_failed_post_processing_keeps_the_release(records, monkeypatch):

@@ -125,7 +125,7 @@ def test_no_value_of_a_parquet_file_changes_another_record(tmp_path, label, numb
 
 
 # What is checked for the curator is what the reader does.
-NUMBERS = ("20", "-5", "1e9", "inf", "nan", "", "?", "3,5", "1,234", "12 mg", "1_0", " 7 ", "x")
+NUMBERS = ("20", "0", "100", "-5", "1e9", "inf", "nan", "", "?", "3,5", "1,234", "12 mg", "1_0", " 7 ", "x")
 JOBS = ("clerk", "cook", "baker", "", "?", "else")
 SEXES = ("f", "m", "x", "?")
 records = st.lists(st.tuples(*(st.sampled_from(values) for values in (NUMBERS, JOBS, SEXES))), max_size=8)

@@ -13,6 +13,7 @@ from dpinfer.cli.errors import EXIT_DONE, EXIT_FAILED
 from dpinfer.tabular import ColumnCheck, HeaderCheck, Schema, TableCheck, check_table
 from dpinfer.tabular.checking import NOTICE
 from dpinfer.tabular.columns import CategoricalColumn, ContinuousColumn
+from dpinfer.tabular.decoding import SEE_CHECK
 
 __all__ = ["add_parser", "run"]
 
@@ -65,24 +66,28 @@ def _lines(result: TableCheck, schema: Schema, *, show_values: bool) -> Iterator
     """Yield the report line by line; the first says what it is."""
     yield NOTICE
     yield ""
-    if result.header.absent or result.header.undeclared:
+    if not result.header.fits:
         yield from _header(result.header, schema, show_values=show_values)
-    if result.columns:
+    else:
         yield from aligned([_HEADS, *map(_row, result.columns)])
         yield ""
         for item in result.columns:
             yield from _findings(item, show_values=show_values)
         yield from _totals(result)
     yield from textwrap.wrap(_verdict(result), 100)
-    yield from (f"  - {refusal}" for refusal in result.refusals)
+    yield from (f"  - {refusal.removesuffix(f'; {SEE_CHECK}')}" for refusal in result.refusals)
     if not result.clean:
         yield from ("", *textwrap.wrap(_FROM_PUBLIC_KNOWLEDGE, 100))
 
 
 def _header(header: HeaderCheck, schema: Schema, *, show_values: bool) -> Iterator[str]:
     yield f"header: {header.n_fields} {'name' if header.n_fields == 1 else 'names'}, divided by {schema.delimiter!r}"
+    if header.fault is not None:
+        yield f"  the first line holds none: {header.fault.value}"
+    if header.is_header and "" in header.undeclared:
+        yield "  a column without a name: an index that a data frame wrote?"
     if header.delimiter is not None:
-        yield f"  divided by {header.delimiter!r} it holds more of the schema's columns: is that the delimiter?"
+        yield f"  divided by {header.delimiter!r} it fits the schema better: is that the delimiter?"
     if header.absent:
         yield f"  declared, and not in the file: {_names(header.absent)}"
     if header.undeclared and (header.is_header or show_values):
@@ -133,6 +138,8 @@ def _findings(item: ColumnCheck, *, show_values: bool) -> Iterator[str]:
         number = f"{len(distinct.counts)}{'' if distinct.complete else ' and more'} different"
         shown = _values(item, "undeclared") if show_values else ""
         found.append(f"{item.undeclared} with an undeclared label ({number}): {becomes}{shown}")
+        if item.looks_missing:
+            found.append(f"  {item.looks_missing} of them look like a missing value, such as NA: see missing_values")
     if found:
         yield printable(shortened(column.name))
         yield from (f"  {text}" for text in found)
@@ -161,7 +168,7 @@ def _totals(result: TableCheck) -> Iterator[str]:
     rows += [("records", str(records))]
     share = f" ({result.dropped / records:.1%})" if records else ""
     rows += [("  dropped: a value or a number is missing", f"{result.dropped}{share}")]
-    rows += [("  usable", str(result.usable))]
+    rows += [("  usable, were the file not refused" if result.refusals else "  usable", str(result.usable))]
     yield from aligned(rows)
     yield ""
 
@@ -171,5 +178,5 @@ def _verdict(result: TableCheck) -> str:
         return "Nothing is lost: every record reaches the fit as it stands in the file."
     if not result.refusals:
         return "The file can be fitted, and what is listed above is lost."
-    when = "" if result.columns else ", before a charge"
+    when = "" if result.header.fits else ", before a charge"
     return f"'dpinfer fit' refuses the file{when}:"

@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from dpinfer.tabular.decoding import (
     DecodedColumn,
     decode,
     lacking_value,
+    looked_at,
     refuses_lines,
     texts_of,
     too_few_records,
@@ -30,7 +32,9 @@ from dpinfer.tabular.not_numbers import NotANumber, kind_of
 from dpinfer.tabular.reading import (
     MALFORMED_REFUSED,
     LineCounts,
+    LineFault,
     check_header,
+    first_line_fault,
     guess_delimiter,
     read_chunks,
     read_header,
@@ -92,6 +96,8 @@ class ColumnCheck:
         Labels in no declared category: they become the column's `other`, or refuse the table.
     refused : int
         Those of them that stand in records that are kept and have no `other` to become.
+    looks_missing : int
+        Undeclared labels that look like a missing value, such as NA.
     values : dict from str to ValueCounts
         The texts in `not_numbers` by the name of their kind, and under "undeclared" the labels.
     """
@@ -105,6 +111,7 @@ class ColumnCheck:
     not_numbers: Counter[NotANumber] = field(default_factory=Counter)
     undeclared: int = 0
     refused: int = 0
+    looks_missing: int = 0
     values: dict[str, ValueCounts] = field(default_factory=dict)
 
     @property
@@ -126,7 +133,7 @@ class ColumnCheck:
         if n_undeclared:
             self.undeclared += n_undeclared
             self.refused += int(np.count_nonzero(item.undeclared & keep))
-            self._add_values("undeclared", item, item.unseen)
+            self._add_undeclared(item)
 
     def _add_not_numbers(self, item: DecodedColumn) -> None:
         # Of a number in a Parquet file that is not there, nothing can be said.
@@ -141,10 +148,13 @@ class ColumnCheck:
             self.not_numbers[kind] += 1
             self.values.setdefault(kind.name.lower(), ValueCounts()).add(text.strip())
 
-    def _add_values(self, name: str, item: DecodedColumn, where: npt.NDArray[np.bool_]) -> None:
+    def _add_undeclared(self, item: DecodedColumn) -> None:
         texts = texts_of(item.raw)
-        for place in np.flatnonzero(where).tolist():
-            self.values.setdefault(name, ValueCounts()).add(str(texts[place]).strip())
+        counts = self.values.setdefault("undeclared", ValueCounts())
+        for place in np.flatnonzero(item.unseen).tolist():
+            text = str(texts[place]).strip()
+            self.looks_missing += kind_of(text) is NotANumber.MISSING_WORD
+            counts.add(text)
 
     def to_dict(self, *, show_values: bool = False) -> dict[str, Any]:
         """Return the counts as plain data, with values of records only if asked."""
@@ -158,6 +168,7 @@ class ColumnCheck:
             "below": self.below,
             "above": self.above,
             "undeclared": self.undeclared,
+            "looks_missing": self.looks_missing,
         }
         if show_values:
             result["values"] = {name: counts.to_dict() for name, counts in self.values.items()}
@@ -172,7 +183,11 @@ class HeaderCheck:
 
     Parameters
     ----------
+    fits : bool
+        Whether a fit takes it.
     n_fields : int
+    fault : LineFault or None
+        Why the first line holds no fields, if it does not.
     absent : tuple of str
         Declared, and not in the header.
     undeclared : tuple of str
@@ -180,13 +195,14 @@ class HeaderCheck:
     alike : tuple of (str, str)
         An absent name, and an undeclared one that is nearly the same.
     is_header : bool
-        Whether a declared name, or one alike, is in it.
+        Whether a declared name is in it, or one that differs in case, spaces and signs alone.
     delimiter : str or None
-        Where more of the declared names are found when the header is divided by another delimiter than the schema's,
-        which.
+        Another delimiter than the schema's, at which the header fits the schema better.
     """
 
+    fits: bool
     n_fields: int
+    fault: LineFault | None
     absent: tuple[str, ...]
     undeclared: tuple[str, ...]
     alike: tuple[tuple[str, str], ...]
@@ -197,10 +213,12 @@ class HeaderCheck:
         """Return what was found as plain data; undeclared names only of a header, or if asked."""
         shown = show_values or self.is_header
         return {
+            "fits": self.fits,
             "n_fields": self.n_fields,
+            "fault": None if self.fault is None else self.fault.name.lower(),
             "absent": list(self.absent),
             "undeclared": list(self.undeclared) if shown else len(self.undeclared),
-            "alike": [list(pair) for pair in self.alike],
+            "alike": [list(pair) for pair in self.alike] if shown else len(self.alike),
             "is_header": self.is_header,
             "delimiter": self.delimiter,
         }
@@ -218,7 +236,7 @@ class TableCheck:
     lines : LineCounts
         The lines below the header; nothing was read where the header refuses the file.
     columns : tuple of ColumnCheck
-        Of each column that is looked at.
+        Of each column that is looked at; none where the header refuses the file.
     usable : int
         Records that reach the fit, if nothing refuses the table.
     refusals : tuple of str
@@ -238,7 +256,7 @@ class TableCheck:
 
     @property
     def clean(self) -> bool:
-        """Whether every line reaches the fit as it stands in the file."""
+        """Whether every record reaches the fit as it stands in the file."""
         return not (self.refusals or self.lines.faults or self.dropped or any(item.lost for item in self.columns))
 
     def to_dict(self, *, show_values: bool = False) -> dict[str, Any]:
@@ -296,13 +314,13 @@ def check_table(path: str | os.PathLike[str], schema: Schema) -> TableCheck:
     """
     check_schema(schema)
     names = [column.name for column in schema.columns]
-    header = _check_names(read_header(path, delimiter=schema.delimiter), path, schema)
     lines = LineCounts()
     try:
         check_header(path, names, delimiter=schema.delimiter)
     except (RecordError, SchemaError) as error:
+        header = _header(path, schema, fits=False)
         return TableCheck(header=header, lines=lines, columns=(), usable=0, refusals=(str(error),))
-    columns: dict[str, ColumnCheck] = {}
+    columns = {name: ColumnCheck(column=column, policy=policy) for name, column, policy in looked_at(schema)}
     usable = 0
     empty: set[str] | None = None
     for chunk in read_chunks(path, names, delimiter=schema.delimiter, counts=lines):
@@ -310,10 +328,15 @@ def check_table(path: str | os.PathLike[str], schema: Schema) -> TableCheck:
         empty = decoded.empty if empty is None else empty & decoded.empty
         usable += int(np.count_nonzero(decoded.keep))
         for item in decoded.columns:
-            known = columns.setdefault(item.column.name, ColumnCheck(column=item.column, policy=item.policy))
-            known.add(item, decoded.keep)
-    refusals = _refusals(schema, lines, tuple(columns.values()), usable, empty or set())
-    return TableCheck(header=header, lines=lines, columns=tuple(columns.values()), usable=usable, refusals=refusals)
+            columns[item.column.name].add(item, decoded.keep)
+    found = tuple(columns.values())
+    return TableCheck(
+        header=_header(path, schema, fits=True),
+        lines=lines,
+        columns=found,
+        usable=usable,
+        refusals=_refusals(schema, lines, found, usable, empty or set()),
+    )
 
 
 def _refusals(
@@ -326,26 +349,32 @@ def _refusals(
     ]
     said += [undeclared_value(item.column) for item in columns if item.refused]
     if usable < MINIMUM_RECORDS:
-        said.append(too_few_records(schema, empty))
+        said.append(too_few_records(schema, lines, empty))
     return tuple(said)
 
 
-def _check_names(header: Sequence[Any], path: str | os.PathLike[str], schema: Schema) -> HeaderCheck:
+def _header(path: str | os.PathLike[str], schema: Schema, *, fits: bool) -> HeaderCheck:
     names = [column.name for column in schema.columns]
+    header = [str(name) for name in read_header(path, delimiter=schema.delimiter)]
     absent = tuple(name for name in names if name not in header)
-    undeclared = tuple(str(name) for name in header if name not in names)
-    folded = {name.casefold().strip(): name for name in undeclared}
-    alike = tuple(
-        (name, folded[close[0]])
-        for name in absent
-        if (close := get_close_matches(name.casefold().strip(), folded, n=1, cutoff=0.8))
-    )
+    undeclared = tuple(name for name in header if name not in names)
+    same = {_plain(name): name for name in undeclared}
+    is_header = len(absent) < len(names) or any(_plain(name) in same for name in absent)
+    # Of a first record, which may hold anything, nothing is alike.
+    close = {name: get_close_matches(_plain(name), same, n=1, cutoff=0.8) for name in absent if is_header}
     guess = guess_delimiter(path, names, delimiter=schema.delimiter) if absent else None
     return HeaderCheck(
+        fits=fits,
         n_fields=len(header),
+        fault=None if header else first_line_fault(path, delimiter=schema.delimiter),
         absent=absent,
         undeclared=undeclared,
-        alike=alike,
-        is_header=bool(alike) or len(absent) < len(names),
+        alike=tuple((name, same[found[0]]) for name, found in close.items() if found),
+        is_header=is_header,
         delimiter=None if guess is None else guess[0],
     )
+
+
+def _plain(name: str) -> str:
+    """Return a name without case, spaces and signs; as it is if nothing else is left."""
+    return re.sub(r"[\W_]+", "", name.casefold()) or name

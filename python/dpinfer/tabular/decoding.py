@@ -10,15 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn, Column, ContinuousColumn, IgnoredColumn
-from dpinfer.tabular.reading import RawColumn
+from dpinfer.tabular.reading import LineCounts, RawColumn
 from dpinfer.tabular.schema import Schema
 
 __all__ = [
     "MINIMUM_RECORDS",
+    "SEE_CHECK",
     "DecodedChunk",
     "DecodedColumn",
     "decode",
     "lacking_value",
+    "looked_at",
     "refuses_lines",
     "texts_of",
     "too_few_records",
@@ -29,10 +31,10 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 MINIMUM_RECORDS = 2
+SEE_CHECK = "'dpinfer check' shows the curator what the schema does to the file"
 
 _MISSING = -1
 _UNKNOWN = -2
-_SEE_CHECK = "'dpinfer check' shows the curator what the schema does to the file"
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +101,20 @@ def decode(chunk: Mapping[str, RawColumn], schema: Schema) -> DecodedChunk:
         Raw columns by name, as :func:`dpinfer.tabular.reading.read_chunks` gives them.
     schema : Schema
     """
-    columns = tuple(
-        _decoded(column, chunk[column.name], schema)
-        for column in schema.columns
-        if not isinstance(column, IgnoredColumn) or column.missing is not None
-    )
+    columns = tuple(_decoded(column, policy, chunk[name], schema) for name, column, policy in looked_at(schema))
     keep = np.ones(len(next(iter(chunk.values()))), dtype=bool)
     for item in columns:
         keep &= ~item.lost
     return DecodedChunk(columns, keep)
+
+
+def looked_at(schema: Schema) -> tuple[tuple[str, Column, str], ...]:
+    """Return name, declaration and policy of missing values of each column whose values matter."""
+    return tuple(
+        (column.name, column, column.missing or schema.missing)
+        for column in schema.columns
+        if not isinstance(column, IgnoredColumn) or column.missing is not None
+    )
 
 
 def texts_of(raw: RawColumn) -> list[str | None]:
@@ -115,8 +122,7 @@ def texts_of(raw: RawColumn) -> list[str | None]:
     return [_text(value) for value in raw.tolist()] if isinstance(raw, np.ndarray) else list(raw)
 
 
-def _decoded(column: Column, raw: RawColumn, schema: Schema) -> DecodedColumn:
-    policy = column.missing or schema.missing
+def _decoded(column: Column, policy: str, raw: RawColumn, schema: Schema) -> DecodedColumn:
     markers = frozenset(schema.missing_values) | frozenset(column.missing_values)
     values: FloatArray | npt.NDArray[np.intp]
     if isinstance(column, ContinuousColumn):
@@ -186,20 +192,22 @@ def refuses_lines(schema: Schema) -> bool:
 def lacking_value(column: Column) -> str:
     """Return what refuses a table of which a record lacks a value where the policy is "refuse"."""
     what = "a value" if not isinstance(column, ContinuousColumn) else "a value, or holds one that is no number,"
-    return f"column {column.name!r} lacks {what} in at least one record, which its policy refuses; {_SEE_CHECK}"
+    return f"column {column.name!r} lacks {what} in at least one record, which its policy refuses; {SEE_CHECK}"
 
 
 def undeclared_value(column: Column) -> str:
     """Return what refuses a table of which a record that is kept holds a label that the schema does not declare."""
     message = f"column {column.name!r} holds a value that the schema does not declare (it is not shown)"
     if isinstance(column, CategoricalColumn):
-        return f"{message}; declare it, or declare columns.{column.name}.other to collect such values; {_SEE_CHECK}"
-    return f"{message}; declare its spelling in columns.{column.name}.positive or .negative; {_SEE_CHECK}"
+        return f"{message}; declare it, or declare columns.{column.name}.other to collect such values; {SEE_CHECK}"
+    return f"{message}; declare its spelling in columns.{column.name}.positive or .negative; {SEE_CHECK}"
 
 
-def too_few_records(schema: Schema, empty: Collection[str]) -> str:
+def too_few_records(schema: Schema, lines: LineCounts, empty: Collection[str]) -> str:
     """Return what refuses a table that is too short, and names the columns that are `empty` in every record."""
     said = [f"the table must hold at least {MINIMUM_RECORDS} usable records"]
+    if lines.faults and not lines.records:
+        said.append("no line below the header is a record: has each as many fields as the header?")
     numbers = [
         column.name for column in schema.columns if column.name in empty and isinstance(column, ContinuousColumn)
     ]
@@ -210,4 +218,4 @@ def too_few_records(schema: Schema, empty: Collection[str]) -> str:
         )
     if labels:
         said.append(f"no record has a value of {', '.join(map(repr, labels))}")
-    return "; ".join([*said, _SEE_CHECK])
+    return "; ".join([*said, SEE_CHECK])

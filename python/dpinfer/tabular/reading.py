@@ -33,6 +33,7 @@ __all__ = [
     "LineFault",
     "RawColumn",
     "check_header",
+    "first_line_fault",
     "guess_delimiter",
     "is_parquet",
     "read_chunks",
@@ -172,10 +173,31 @@ def read_header(path: str | os.PathLike[str], *, delimiter: str) -> list[Any]:
         return list(next(chunks))
 
 
+def first_line_fault(path: str | os.PathLike[str], *, delimiter: str) -> LineFault | None:
+    """Return why the first line of a CSV file holds no fields, if it does not.
+
+    **Privacy.** As :func:`read_header`.
+
+    Parameters
+    ----------
+    path, delimiter
+        As in :func:`read_chunks`.
+
+    Raises
+    ------
+    OSError, RecordError
+        As :func:`read_header`.
+    """
+    fields = [] if is_parquet(path) else _fields(_first_line(Path(path)), delimiter)
+    return fields if isinstance(fields, LineFault) else None
+
+
 def guess_delimiter(
     path: str | os.PathLike[str], names: Sequence[str], *, delimiter: str
 ) -> tuple[str, tuple[str, ...]] | None:
-    """Return the delimiter at which the header has more of the names than at the given one, and which; None: no other.
+    """Return a delimiter at which the header fits better than at the given one, and the names found then; None: none.
+
+    Better is to have more of the names, or as many of them and the right number of fields.
 
     **Privacy.** As :func:`read_header`.
 
@@ -194,11 +216,14 @@ def guess_delimiter(
     line = _first_line(Path(path))
 
     def found(divider: str) -> tuple[str, ...]:
-        header = set(_header_names(line, divider))
+        header = _header_names(line, divider)
         return tuple(name for name in names if name in header)
 
-    best = max(_DELIMITERS, key=lambda divider: len(found(divider)))
-    return (best, found(best)) if len(found(best)) > len(found(delimiter)) else None
+    def fit(divider: str) -> tuple[int, bool]:
+        return len(found(divider)), len(_header_names(line, divider)) == len(names)
+
+    best = max(_DELIMITERS, key=fit)
+    return (best, found(best)) if fit(best) > fit(delimiter) else None
 
 
 def is_parquet(path: str | os.PathLike[str]) -> bool:

@@ -18,7 +18,7 @@ from dpinfer.tabular.decoding import (
     too_few_records,
     undeclared_value,
 )
-from dpinfer.tabular.reading import check_header, read_chunks
+from dpinfer.tabular.reading import LineCounts, check_header, read_chunks
 from dpinfer.tabular.schema import Schema
 
 __all__ = ["Table", "UnreadTable", "read_table"]
@@ -150,7 +150,8 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
     names = [column.name for column in schema.columns]
     refuse = refuses_lines(schema)
     empty: set[str] | None = None
-    for chunk in read_chunks(path, names, delimiter=schema.delimiter, refuse_malformed=refuse):
+    lines = LineCounts()
+    for chunk in read_chunks(path, names, delimiter=schema.delimiter, refuse_malformed=refuse, counts=lines):
         decoded = decode(chunk, schema)
         empty = decoded.empty if empty is None else empty & decoded.empty
         X, y = _encode(decoded, schema)
@@ -158,7 +159,7 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
         if y is not None:
             targets.append(y)
     if sum(map(len, parts)) < MINIMUM_RECORDS:
-        raise RecordError(too_few_records(schema, empty or set()))
+        raise RecordError(too_few_records(schema, lines, empty or set()))
     return Table(
         X=np.concatenate(parts) if len(parts) > 1 else parts[0],
         y=None if schema.target is None else np.concatenate(targets),

@@ -63,6 +63,7 @@ def test_what_is_refused(place, capsys):
     assert "3 with an undeclared label (2 different): refuse the file" in out
     assert "'dpinfer fit' refuses the file:" in out
     assert "columns.job.other" in out
+    assert "dpinfer check" not in out
     assert SECRET not in out
     assert check(place, "--show-values") == 1
     out = capsys.readouterr().out
@@ -81,7 +82,7 @@ def test_a_header_that_does_not_match(place, capsys):
     assert "refuses the file, before a charge:" in out
     assert check(place, body=CLEAN.replace(",", ";")) == 1
     out = capsys.readouterr().out
-    assert "divided by ';' it holds more of the schema's columns" in out
+    assert "divided by ';' it fits the schema better" in out
     assert 'declare delimiter = ";"' in out
     # Without a header it would be a record.
     assert check(place, body="".join(rows())) == 1
@@ -90,6 +91,36 @@ def test_a_header_that_does_not_match(place, capsys):
     assert "5 not declared: is it a header, or the first record?" in out
     assert check(place, "--show-values") == 1
     assert SECRET in capsys.readouterr().out
+
+
+def test_lines_that_are_all_no_records(place, capsys):
+    """Decimal commas in a file divided by commas, or a comma at every line's end."""
+    assert check(place, body=HEADER + "".join(rows()).replace("\n", ",\n")) == 1
+    out = capsys.readouterr().out
+    assert table_row(out, "more") == ["fields", "than", "the", "header", "300"]
+    assert table_row(out, "age") == ["continuous", "0", "0", "0", "0", "0", "-"]
+    assert "has each as many fields as the header?" in out
+    assert "before a charge" not in out
+
+
+def test_first_lines_of_other_programs(place, capsys):
+    body = HEADER + "".join(rows(5))
+    for content, words in (
+        ("," + body, "a column without a name: an index that a data frame wrote?"),
+        (body.replace("\n", "\r"), "the first line holds none: a NUL or a carriage return inside"),
+        (body.replace("age", "\udcff"), "the first line holds none: not UTF-8"),
+        ('"' + body, "the first line holds none: a quote inside a field"),
+    ):
+        (place / "people.csv").write_bytes(content.encode("utf-8", "surrogateescape"))
+        assert check(place) == 1
+        out = capsys.readouterr().out
+        assert words in out
+        assert SECRET not in out
+
+
+def test_labels_that_look_like_a_missing_value(place, capsys):
+    assert check(place, body=CLEAN + "1,20,1,NA,yes\n2,20,1,baker,no\n") == 1
+    assert "1 of them look like a missing value" in capsys.readouterr().out
 
 
 def test_json(place, capsys):

@@ -189,6 +189,13 @@ def test_quoted_names_with_another_delimiter_are_found(tmp_path):
     assert check_table(path, schema()).header.delimiter == ";"
 
 
+def test_the_number_of_fields_tells_a_delimiter_where_the_names_do_not(tmp_path):
+    path = write(tmp_path, "a;b;c;d\n1;2;3;4\n")
+    assert check_table(path, schema()).header.delimiter == ";"
+    (said,) = check_table(path, schema()).refusals
+    assert ";" not in said.replace("; ", "")
+
+
 def test_no_delimiter_is_guessed_from_a_record(tmp_path):
     """Where not all names are found it may be a record, of which nothing is told."""
     for body in (f"1;20;{SECRET};yes\n", "id;age;job\n", f"age;{SECRET}\n"):
@@ -204,7 +211,10 @@ def test_names_that_are_nearly_right(tmp_path):
     assert header.undeclared == ("ID", "Age", "jobs", SECRET)
     assert header.alike == (("id", "ID"), ("age", "Age"), ("job", "jobs"))
     assert header.is_header
-    # A first record is shown only if asked.
+    # A first record is shown only if asked, also where a value is nearly a name.
+    header = check_table(write(tmp_path, f"1,aage,{SECRET},yes\n"), schema()).header
+    assert not header.is_header
+    assert header.alike == ()
     header = check_table(write(tmp_path, f"1,20,{SECRET},yes\n"), schema()).header
     assert not header.is_header
     assert header.to_dict()["undeclared"] == 4

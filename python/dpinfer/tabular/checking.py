@@ -48,6 +48,7 @@ NOTICE = (
     "NOT PRIVATE: this reads the private records and counts them without noise. For the curator's eyes only: do not "
     "publish it."
 )
+_DIFFERENT = 100
 
 
 @dataclass
@@ -63,7 +64,7 @@ class ValueCounts:
     def add(self, value: str) -> None:
         """Count a value once more."""
         key = shortened(value)
-        if key in self.counts or len(self.counts) < 100:
+        if key in self.counts or len(self.counts) < _DIFFERENT:
             self.counts[key] += 1
         else:
             self.complete = False
@@ -112,7 +113,7 @@ class ColumnCheck:
     undeclared: int = 0
     refused: int = 0
     looks_missing: int = 0
-    values: dict[str, ValueCounts] = field(default_factory=dict)
+    values: dict[str, ValueCounts] = field(default_factory=dict, repr=False)
 
     @property
     def lost(self) -> bool:
@@ -204,8 +205,8 @@ class HeaderCheck:
     n_fields: int
     fault: LineFault | None
     absent: tuple[str, ...]
-    undeclared: tuple[str, ...]
-    alike: tuple[tuple[str, str], ...]
+    undeclared: tuple[str, ...] = field(repr=False)
+    alike: tuple[tuple[str, str], ...] = field(repr=False)
     is_header: bool
     delimiter: str | None
 

@@ -240,7 +240,8 @@ def test_values_of_records_are_shown_only_if_asked(tmp_path):
     assert json.loads(told)["notice"] == NOTICE
     assert next(iter(result.to_dict())) == "notice"
     assert json.dumps(result.to_dict(show_values=True)).count(SECRET) == 2
-    assert SECRET not in repr(result)
+    assert SECRET not in repr(result) + repr(result.columns)
+    assert SECRET not in repr(check_table(write(tmp_path, f"1,20,{SECRET},yes\n"), schema()).header)
     assert "4" not in repr(result).replace("columns", "")
 
 

@@ -1,5 +1,7 @@
 """dpinfer: Bayesian inference under differential privacy, with posteriors that count the privacy noise.
 
+One call: :func:`fit` (a plan from public numbers, one private run, its posterior).
+
 Four steps: :func:`plan_privacy` (no data), :func:`run_dpvi` (records in, :class:`Release` out),
 :func:`noise_aware_posterior` (Release in, posterior out), and the checks in :mod:`dpinfer.diagnostics`.
 """
@@ -16,6 +18,7 @@ _MODULES = (
     "diagnostics",
     "errors",
     "estimators",
+    "fitting",
     "inference",
     "mechanism",
     "models",
@@ -30,6 +33,8 @@ _MODULES = (
 _NAMES = {
     "BayesianLogisticRegression": "dpinfer.estimators",
     "CoverageResult": "dpinfer.studies",
+    "Fit": "dpinfer.fitting",
+    "FitPlan": "dpinfer.fitting",
     "InferencePlan": "dpinfer.planning",
     "LogisticNewtonRelease": "dpinfer.release",
     "NewtonPlan": "dpinfer.mechanism",
@@ -45,9 +50,12 @@ _NAMES = {
     "audit": "dpinfer.auditing",
     "audit_one_run": "dpinfer.auditing",
     "coverage_study": "dpinfer.studies",
+    "fit": "dpinfer.fitting",
+    "load_fit": "dpinfer.fitting",
     "load_posterior": "dpinfer.inference",
     "load_release": "dpinfer.release",
     "noise_aware_posterior": "dpinfer.inference",
+    "plan_fit": "dpinfer.fitting",
     "plan_inference": "dpinfer.planning",
     "plan_newton": "dpinfer.mechanism",
     "plan_privacy": "dpinfer.accounting",
@@ -62,6 +70,8 @@ _NAMES = {
 __all__ = [
     "BayesianLogisticRegression",
     "CoverageResult",
+    "Fit",
+    "FitPlan",
     "InferencePlan",
     "LogisticNewtonRelease",
     "NewtonPlan",
@@ -84,12 +94,16 @@ __all__ = [
     "diagnostics",
     "errors",
     "estimators",
+    "fit",
+    "fitting",
     "inference",
+    "load_fit",
     "load_posterior",
     "load_release",
     "mechanism",
     "models",
     "noise_aware_posterior",
+    "plan_fit",
     "plan_inference",
     "plan_newton",
     "plan_privacy",
@@ -116,6 +130,7 @@ if TYPE_CHECKING:
         diagnostics,
         errors,
         estimators,
+        fitting,
         inference,
         mechanism,
         models,
@@ -130,6 +145,7 @@ if TYPE_CHECKING:
     from dpinfer.accounting import PrivacyLedger, PrivacyPlan, account, plan_privacy
     from dpinfer.auditing import audit, audit_one_run
     from dpinfer.estimators import BayesianLogisticRegression
+    from dpinfer.fitting import Fit, FitPlan, fit, load_fit, plan_fit
     from dpinfer.inference import Posterior, PosteriorRequest, load_posterior, noise_aware_posterior
     from dpinfer.mechanism import NewtonPlan, plan_newton, run_dp_sep, run_dpvi, run_newton, run_sep, run_statistic
     from dpinfer.planning import InferencePlan, plan_inference

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import os
 import pkgutil
+import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import dpinfer as dpi
 from dpinfer import baselines
 from dpinfer.accounting import account as certified
-from dpinfer.errors import BudgetExceededError, InsecureReleaseError
+from dpinfer.errors import BudgetExceededError, FallbackWarning, InsecureReleaseError
 from dpinfer.mechanism import NetworkVISettings, run_network_dp_sep, run_network_vi
 from dpinfer.tabular import Schema, Table, release_shares
 from dpinfer.testing import InsecureRNG
@@ -101,6 +102,18 @@ def shares(watch, **options):
     return release_shares(table, noise_multiplier=5.0, delta=1e-5, **options)
 
 
+def fitted(watch, **options):
+    model = dpi.models.LogisticRegression(2)
+    keywords = {"epsilon": 1.0, "delta": 1e-5, "n_records": N, "method": "newton", **options}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        return dpi.fit(model, features(watch), labels(watch), **keywords).release
+
+
+def fitted_statistic(watch, **options):
+    return dpi.fit(dpi.models.BetaBernoulli(), labels(watch), delta=1e-5, **PURE, **options).release
+
+
 CASES = {
     dpvi: dpi.run_dpvi,
     conjugate_dpvi: dpi.run_dpvi,
@@ -116,6 +129,8 @@ CASES = {
     one_shot: dpi.run_statistic,
     regression_statistics: baselines.release_regression_statistics,
     shares: release_shares,
+    fitted: dpi.fit,
+    fitted_statistic: dpi.fit,
 }
 LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, newton, logistic_newton)
 # It hands its records to run_dpvi, after checks of its own: tests/unit/estimators.
@@ -271,7 +286,10 @@ class Stopped(Exception):  # noqa: N818
     pass
 
 
-@pytest.mark.parametrize("entry", [network_vi, dp_em, dpvim, newton, logistic_newton], ids=lambda entry: entry.__name__)
+RESUMED = [network_vi, dp_em, dpvim, newton, logistic_newton, fitted]
+
+
+@pytest.mark.parametrize("entry", RESUMED, ids=lambda entry: entry.__name__)
 def test_long_runs_are_resumed_bit_for_bit_for_one_charge(entry, account, tmp_path):
     """The other long runs: tests/unit/mechanism/test_checkpoint.py and test_sep_checkpoint.py."""
 

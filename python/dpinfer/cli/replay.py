@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,12 @@ import numpy as np
 from dpinfer import tabular
 from dpinfer.auditing.replay_paths import N_RECORDS, library_scenarios
 from dpinfer.auditing.replay_scenario import DATASET, LEDGER, Neighbour, Place, Scenario, stated_by
+from dpinfer.errors import FallbackWarning
 from dpinfer.estimators import BayesianLogisticRegression
+from dpinfer.fitting import fit
+from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism.replay import replace_everywhere
+from dpinfer.models import BetaBernoulli, LogisticRegression
 from dpinfer.release import load_release
 from dpinfer.tabular import Schema, Table, reading, release_shares
 
@@ -245,6 +250,63 @@ def _estimator() -> Iterator[Scenario]:
         )
 
 
+def _fits() -> Iterator[Scenario]:
+    """Yield a scenario for each mechanism that :func:`dpinfer.fitting.fit` hands records to."""
+    rng = np.random.default_rng(43)
+    X, y = rng.uniform(-1.0, 1.0, size=(N_RECORDS, 2)), np.arange(N_RECORDS) % 2.0
+
+    def more(row: Sequence[float], label: float) -> tuple[Any, ...]:
+        return np.vstack((X, [row])), np.append(y, label)
+
+    regression = (
+        Neighbour("a record more", more((0.5, 0.5), 1.0)),
+        Neighbour("a record far out more", more((1e300, -1e300), 0.0)),
+        Neighbour("the last record less", (X[:-1], y[:-1])),
+        Neighbour("a record that is not finite (1)", more((np.nan, 0.0), 1.0), refused="not finite"),
+        Neighbour("a record that is not finite (2)", more((0.3, np.nan), 0.0), refused="not finite"),
+    )
+    values = (
+        Neighbour("a record more", (np.append(y, 1.0),)),
+        Neighbour("the last record less", (y[:-1],)),
+        Neighbour("a value that is none (1)", (np.append(y, 2.0),), refused="value"),
+        Neighbour("a value that is none (2)", (np.append(y, 0.5),), refused="value"),
+    )
+    for method, model, records, found in (
+        ("newton", LogisticRegression(2), (X, y), regression),
+        ("dpvi", LogisticRegression(2), (X, y), regression),
+        ("statistic", BetaBernoulli(), (y,), values),
+    ):
+
+        def run(parts: Any, place: Place, model: Any = model, method: str = method) -> Any:
+            watched = [place.watched(part) for part in parts]
+            request = PosteriorRequest(method="naive") if method == "dpvi" else PosteriorRequest()
+            # The replay knows the law of counts' noise where it is wider than a count.
+            epsilon = 0.8 if method == "statistic" else 4.0
+            public: dict[str, Any] = {"epsilon": epsilon, "delta": 1e-5, "n_records": N_RECORDS, "method": method}
+            with warnings.catch_warnings():
+                # So few records tell little: a posterior may fail, and its release is compared.
+                warnings.simplefilter("ignore", FallbackWarning)
+                return fit(
+                    model,
+                    *watched,
+                    **public,
+                    ledger=place.account,
+                    path=place.folder / "fit",
+                    posterior=request,
+                    n_threads=1,
+                )
+
+        yield Scenario(
+            f"fit, {method}",
+            "dpinfer.fitting.fit",
+            run,
+            records,
+            found,
+            ledger=True,
+            stated=lambda result, folder: stated_by(result.release, folder),
+        )
+
+
 def _shares() -> Scenario:
     schema = Schema.from_toml(SCHEMA_TOML)
     width = len(schema.feature_names)
@@ -275,4 +337,4 @@ def all_scenarios() -> tuple[Scenario, ...]:
         everything = "--sample-rate" in options
         found = files(every=everything or index == 0, place=3 if everything else _N_LINES)
         commands.append(command_scenario(name, options, tuple(found)))
-    return (*library_scenarios(), _shares(), *_estimator(), *commands)
+    return (*library_scenarios(), _shares(), *_estimator(), *_fits(), *commands)

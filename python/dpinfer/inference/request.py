@@ -22,7 +22,6 @@ from dpinfer.models import (
 from dpinfer.recipes import GradientSettings
 from dpinfer.release import (
     AnyRelease,
-    LogisticNewtonRelease,
     NetworkRelease,
     NewtonRelease,
     Release,
@@ -30,7 +29,7 @@ from dpinfer.release import (
     StatisticRelease,
 )
 
-__all__ = ["HESSIANS", "METHODS", "PosteriorOptions", "PosteriorRequest", "ReleaseFacts"]
+__all__ = ["HESSIANS", "METHODS", "PlannedRelease", "PosteriorOptions", "PosteriorRequest", "ReleaseFacts"]
 
 METHODS = ("exact", "laplace", "emcee", "nuts", "naive", "averaged")
 SITE_METHODS = ("exact", "naive", "averaged")
@@ -152,6 +151,25 @@ class ReleaseFacts:
         return self.n_params if alone else 2 * self.n_params
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlannedRelease:
+    """What is known, before it runs, of the release that another mechanism than DPVI will make.
+
+    **Privacy.** Public; holds no records.
+
+    Parameters
+    ----------
+    kind : type
+        Of the release.
+    model : Model
+    n_steps : int
+    """
+
+    kind: type[AnyRelease]
+    model: Model
+    n_steps: int = 1
+
+
 class PosteriorOptions(TypedDict, total=False):
     """Fields of a :class:`PosteriorRequest` as keyword arguments."""
 
@@ -246,14 +264,14 @@ fallback, n_threads
         """The number of threads as kernels take it: 0 for all."""
         return self.n_threads or 0
 
-    def check(self, release: ReleaseFacts | AnyRelease) -> None:
+    def check(self, release: ReleaseFacts | PlannedRelease | AnyRelease) -> None:
         """Refuse what will fail for this release, or for the one that a planned run will make.
 
         **Privacy.** Reads public facts alone: call it before anything is spent.
 
         Parameters
         ----------
-        release : ReleaseFacts, or any release
+        release : ReleaseFacts, PlannedRelease, or any release
 
         Raises
         ------
@@ -262,18 +280,11 @@ fallback, n_threads
         BackendUnavailableError
             If the method needs a package that is not installed.
         """
-        if isinstance(release, (SiteRelease, NetworkRelease)):
-            self._check_sites(release)
+        if isinstance(release, StatisticRelease) and release.method != "one_shot":
+            raise ValueError(f"release must come from run_statistic, got method {release.method!r}")
+        facts = self._check_other(release)
+        if facts is None:
             return
-        if isinstance(release, StatisticRelease):
-            self._check_statistic(release)
-            return
-        if isinstance(release, (NewtonRelease, LogisticNewtonRelease)):
-            self._check_newton(release)
-            return
-        facts = ReleaseFacts.of(release, self.model) if isinstance(release, Release) else release
-        if not isinstance(facts, ReleaseFacts):
-            raise TypeError(f"release must be a Release or that of another mechanism, got {type(release).__name__}")
         if self.method == "nuts" and find_spec("numpyro") is None:
             raise BackendUnavailableError(
                 "method='nuts' needs NumPyro: install the extra with pip install 'dpinfer[nuts]', or use method='exact'"
@@ -320,8 +331,31 @@ fallback, n_threads
             prior = "model" if hessian == "full" and facts.has_model_hessian else "weak"
         return replace(self, hessian=hessian, prior=prior)
 
-    def _check_sites(self, release: SiteRelease | NetworkRelease) -> None:
-        if isinstance(release, NetworkRelease) and self.method not in PLUG_INS:
+    def _check_other(self, release: ReleaseFacts | PlannedRelease | AnyRelease) -> ReleaseFacts | None:
+        """Check what is asked of another release than a gradient trace; return the facts of a gradient trace."""
+        if isinstance(release, ReleaseFacts):
+            return release
+        if isinstance(release, Release):
+            return ReleaseFacts.of(release, self.model)
+        if isinstance(release, PlannedRelease):
+            kind = release.kind
+            model = release.model if self.model is None else self.model
+        elif isinstance(release, AnyRelease):
+            kind = type(release)
+            model = model_of(release, self.model)
+        else:
+            raise TypeError(f"release must be a Release or that of another mechanism, got {type(release).__name__}")
+        if issubclass(kind, (SiteRelease, NetworkRelease)):
+            n_steps: int = getattr(release, "n_steps", 1)
+            self._check_sites(n_steps, model, network=issubclass(kind, NetworkRelease))
+        elif issubclass(kind, StatisticRelease):
+            self._check_statistic(model)
+        else:
+            self._check_newton(model, linear=issubclass(kind, NewtonRelease))
+        return None
+
+    def _check_sites(self, n_steps: int, model: Model | None, *, network: bool) -> None:
+        if network and self.method not in PLUG_INS:
             raise ValueError(
                 f"method must be 'naive' or 'averaged' for the trace of a network, got {self.method!r}: no posterior "
                 "of a network counts the privacy noise yet"
@@ -337,23 +371,19 @@ fallback, n_threads
                 raise ValueError(f"{name} must be left at its default for the trace of DP-SEP")
         if self.n_samples is not None and self.method != "exact":
             raise ValueError(f"n_samples must not be given with method={self.method!r}: it does not sample")
-        parse_burn_in(self.burn_in, release.n_steps, least=1)
-        model = model_of(release, self.model)
-        if isinstance(release, NetworkRelease) and not isinstance(model, BayesianNeuralNetwork):
+        parse_burn_in(self.burn_in, n_steps, least=1)
+        if network and not isinstance(model, BayesianNeuralNetwork):
             raise ValueError(f"release must be of a BayesianNeuralNetwork, got {type(model).__name__}")
 
-    def _check_statistic(self, release: StatisticRelease) -> None:
-        if release.method != "one_shot":
-            raise ValueError(f"release must come from run_statistic, got method {release.method!r}")
+    def _check_statistic(self, model: Model | None) -> None:
         default = PosteriorRequest()
         for name in ("method", "hessian", "prior", "burn_in", "n_samples", "n_warmup"):
             if getattr(self, name) != getattr(default, name):
                 raise ValueError(f"{name} must be left at its default for a one-shot release, whose posterior is exact")
-        model = model_of(release, self.model)
         if not isinstance(model, ConjugateModel):
             raise ValueError(f"model must be a conjugate model, got {type(model).__name__}")
 
-    def _check_newton(self, release: NewtonRelease | LogisticNewtonRelease) -> None:
+    def _check_newton(self, model: Model | None, *, linear: bool) -> None:
         given = {
             "method": self.method != "exact",
             "hessian": self.hessian != "auto",
@@ -363,12 +393,10 @@ fallback, n_threads
         for name, changed in given.items():
             if changed:
                 raise ValueError(f"{name} must be left at its default for the release of a private Newton run")
-        linear = isinstance(release, NewtonRelease)
         priors = ("auto", "weak", "model") if linear else ("auto", "model")
         if self.prior not in priors:
             raise ValueError(f"prior must be one of {', '.join(priors)} for this release, got {self.prior_name!r}")
         wanted = LinearRegression if linear else LogisticRegression
-        model = model_of(release, self.model)
         if not isinstance(model, wanted):
             raise TypeError(f"model must be a {wanted.__name__}, got {type(model).__name__}")
         for name, value, least in (("n_samples", self.n_samples, 20), ("n_warmup", self.n_warmup, 10)):

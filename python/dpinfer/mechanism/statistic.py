@@ -13,10 +13,10 @@ from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import load_records
 from dpinfer.mechanism.run import RunControl, run_once
-from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
+from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential, Model
 from dpinfer.release import StatisticRelease
 
-__all__ = ["default_clip", "run_statistic"]
+__all__ = ["clipped_information", "default_clip", "has_statistic", "run_statistic"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -48,15 +48,36 @@ def default_clip(model: GammaExponential, *, epsilon: float, n_records: int) -> 
     maximised is the mean over the prior of log(information + what the prior itself knows).
     """
     levels = (np.arange(_PRIOR_LEVELS) + 0.5) / _PRIOR_LEVELS
-    rate = special.gammaincinv(model.shape, levels) / model.rate
+    rate = np.asarray(special.gammaincinv(model.shape, levels) / model.rate, dtype=np.float64)
     clip = np.exp(np.linspace(-7.0, 3.0, _CLIPS))[:, None] * model.rate / model.shape
+    information = clipped_information(rate, clip, epsilon=epsilon, n_records=n_records)
+    return float(clip[int(np.argmax(np.log(information + model.shape).mean(axis=1))), 0])
+
+
+def clipped_information(rate: FloatArray, clip: FloatArray | float, *, epsilon: float, n_records: int) -> FloatArray:
+    """Return what a noisy sum of clipped waiting times tells of log(rate): (r dE[S]/dr)**2 / Var(S), any shape.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    rate : array
+    clip : array or float
+    epsilon : float
+    n_records : int
+        Public.
+    """
     product = rate * clip
     tail = np.exp(-product)
     mean = -np.expm1(-product) / rate
     variance = 2.0 * (-np.expm1(-product) - product * tail) / rate**2 - mean**2
     slope = n_records * (mean - clip * tail)
-    information = slope**2 / (n_records * np.maximum(variance, 0.0) + 2.0 * (clip / epsilon) ** 2)
-    return float(clip[int(np.argmax(np.log(information + model.shape).mean(axis=1))), 0])
+    return np.asarray(slope**2 / (n_records * np.maximum(variance, 0.0) + 2.0 * np.square(clip / epsilon)))
+
+
+def has_statistic(model: Model) -> bool:
+    """Return whether :func:`run_statistic` takes the model."""
+    return isinstance(model, (BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential))
 
 
 def run_statistic(
@@ -132,7 +153,7 @@ def run_statistic(
     >>> bool(dpi.noise_aware_posterior(release).mean[0] > 0.9)
     True
     """
-    if not isinstance(model, (BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential)):
+    if not has_statistic(model):
         raise TypeError(f"model must be a conjugate model with a sufficient statistic, got {type(model).__name__}")
     epsilon = check_interval("epsilon", epsilon, 0.0)
     n_records = check_integer("n_records", n_records, 1, 2**31)

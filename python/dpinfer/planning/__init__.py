@@ -4,8 +4,21 @@
 """
 
 from dpinfer.planning.fisher import Prediction, predict_tied
-from dpinfer.planning.planner import plan_inference, widening_grid
+from dpinfer.planning.newton_width import predict_newton
+from dpinfer.planning.planner import plan_inference, recommended_run, widening_grid
 from dpinfer.planning.result import InferencePlan, PlanGrid
 from dpinfer.planning.settings import PlanSettings
+from dpinfer.planning.statistic_width import predict_statistic
 
-__all__ = ["InferencePlan", "PlanGrid", "PlanSettings", "Prediction", "plan_inference", "predict_tied", "widening_grid"]
+__all__ = [
+    "InferencePlan",
+    "PlanGrid",
+    "PlanSettings",
+    "Prediction",
+    "plan_inference",
+    "predict_newton",
+    "predict_statistic",
+    "predict_tied",
+    "recommended_run",
+    "widening_grid",
+]

@@ -29,7 +29,7 @@ from dpinfer.planning.settings import PRIORS, PlanOptions, PlanSettings
 from dpinfer.planning.simulated import PlainRun, predict_simulated
 from dpinfer.recipes import FisherScaling
 
-__all__ = ["plan_inference", "widening_grid"]
+__all__ = ["plan_inference", "recommended_run", "widening_grid"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -135,8 +135,7 @@ def plan_inference(
     >>> plan.recipe, bool(plan.widening[0] < 1.1)
     ('tied', True)
     """
-    if not isinstance(model, InformedModel) or not isinstance(model, Model):
-        raise TypeError(f"model must be a model that knows its expected information, got {type(model).__name__}")
+    _check_informed(model)
     n_records = check_integer("n_records", n_records, 1)
     target_epsilon = check_interval("target_epsilon", target_epsilon, 0.0)
     target_delta = check_interval("target_delta", target_delta, 0.0, 1.0)
@@ -145,17 +144,9 @@ def plan_inference(
     features = pilot_design(model, settings.pilot)
     information = _curvature(model, settings.curvature)
     posteriors = _posteriors(model, settings)
-    max_grad_norm = settings.max_grad_norm
-    if max_grad_norm is None:
-        max_grad_norm = check_interval("max_grad_norm", _clipping_norm(model, settings.recipe, features), 1e-30, 1e30)
-    privacy = _privacy(
-        target_epsilon,
-        target_delta,
-        n_records,
-        max_grad_norm,
-        settings,
-        slow=settings.recipe != "tied" or isinstance(model, LinearRegression),
-    )
+    max_grad_norm = _max_grad_norm(model, settings, features)
+    slow = _slow(model, settings)
+    privacy = _privacy(target_epsilon, target_delta, n_records, max_grad_norm, settings, slow=slow)
     if settings.recipe == "tied":
         about = np.diagonal(information).copy() if information is not None and information.ndim == 2 else information
         prediction = predict_tied(
@@ -195,6 +186,48 @@ def plan_inference(
         prediction=prediction,
         recommended=_recommended(settings, posteriors),
     )
+
+
+def recommended_run(
+    model: Model, *, n_records: int, target_epsilon: float, target_delta: float
+) -> tuple[PrivacyPlan, float]:
+    """Return the privacy plan and the clipping norm that :func:`plan_inference` recommends, without a prediction.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    model : Model
+        A conjugate or generalised linear model.
+    n_records : int
+        Public.
+    target_epsilon, target_delta : float
+
+    Raises
+    ------
+    TypeError
+        If the model does not know its expected information.
+    """
+    _check_informed(model)
+    settings = PlanSettings().resolve(model)
+    norm = _max_grad_norm(model, settings, pilot_design(model, None))
+    slow = _slow(model, settings)
+    return _privacy(target_epsilon, target_delta, n_records, norm, settings, slow=slow), norm
+
+
+def _check_informed(model: Model) -> None:
+    if not isinstance(model, InformedModel) or not isinstance(model, Model):
+        raise TypeError(f"model must be a model that knows its expected information, got {type(model).__name__}")
+
+
+def _max_grad_norm(model: Model, settings: PlanSettings, features: FloatArray | None) -> float:
+    if settings.max_grad_norm is not None:
+        return settings.max_grad_norm
+    return check_interval("max_grad_norm", _clipping_norm(model, settings.recipe, features), 1e-30, 1e30)
+
+
+def _slow(model: Model, settings: PlanSettings) -> bool:
+    return settings.recipe != "tied" or isinstance(model, LinearRegression)
 
 
 def widening_grid(

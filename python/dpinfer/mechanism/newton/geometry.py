@@ -1,22 +1,30 @@
 """The geometry of a private Newton run: second moments in coordinates that each pass whitens better."""
 
 import math
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.mechanism.newton.contributions import SecondMoments, smat
-from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.contributions import Query, SecondMoments, smat
+from dpinfer.mechanism.newton.passes import NoisySum
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
 
-__all__ = ["declared_units", "declared_whitening", "learn_geometry"]
+__all__ = ["NoisySums", "declared_units", "declared_whitening", "learn_geometry"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _DECLARED_FLOOR = 1e-3  # of the eigenvalues of the declared correlations
 _BOUND = 1.3  # B**2 in units of the expected trace of the whitened second moments
+
+
+class NoisySums(Protocol):
+    """What makes the passes: those of a run, or what a plan expects of them."""
+
+    def noisy_sum(self, phase: str, query: Query) -> NoisySum:
+        """Release a sum over all records."""
 
 
 def declared_units(model: GeneralizedLinearModel) -> tuple[FloatArray, float]:
@@ -34,14 +42,14 @@ def declared_whitening(model: GeneralizedLinearModel) -> tuple[FloatArray, float
 
 
 def learn_geometry(
-    plan: NewtonPlan, passes: Passes, n_records: int, *, transform: FloatArray, trace: float
+    plan: NewtonPlan, passes: NoisySums, n_records: int, *, transform: FloatArray, trace: float
 ) -> tuple[dict[str, FloatArray], ShrunkenMoments]:
     """Make the plan's geometry passes; return their arrays and the shrunken last matrix.
 
     Parameters
     ----------
     plan : NewtonPlan
-    passes : Passes
+    passes : NoisySums
     n_records : int
     transform : (d, d) array
         Coordinates of the first pass: :func:`declared_units` or :func:`declared_whitening`.

@@ -15,12 +15,12 @@ from dpinfer.models import LinearRegression
 from dpinfer.models.huber import chi_mean
 from dpinfer.release.newton_trace import spread_of_counts
 
-__all__ = ["LinearNewton"]
+__all__ = ["SCALE_WEIGHT", "LinearNewton"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _OCTAVES = 6
-_SCALE_WEIGHT = 0.12  # squared norm of the scale score over that of the location score
+SCALE_WEIGHT = 0.12  # squared norm of the scale score over that of the location score
 
 
 @dataclass
@@ -73,7 +73,7 @@ class LinearNewton:
         clip = best_clip(multiplier, self.n_records, bound) * tracker.spread
         unit = SCALE_UNIT * tracker.spread
         centre = float(chi_mean(SCALE_UNIT))
-        weight = clip * bound * math.sqrt(_SCALE_WEIGHT) / max(centre, 1.0 - centre)
+        weight = clip * bound * math.sqrt(SCALE_WEIGHT) / max(centre, 1.0 - centre)
         coefficients = transform.T @ tracker.position
         query = RobustScores(transform, bound, coefficients, clip=clip, unit=unit, centre=centre, scale_weight=weight)
         released = passes.noisy_sum(self.plan.phases[index], query)

@@ -1,0 +1,145 @@
+"""The table of candidate mechanisms: predicted widths, passes over the records, and which one is taken, and why."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+__all__ = ["Candidate", "Choice", "choose"]
+
+# Widths are predicted to about 15%: within a tenth, the fewest passes over the records decide.
+_ALIKE = 1.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One mechanism, and what is expected of it.
+
+    **Privacy.** Public numbers alone.
+
+    Parameters
+    ----------
+    method : {"newton", "statistic", "dpvi", "sep"}
+    applies : bool
+        Whether the model has it.
+    predicted_width : float
+        Width of the 90% interval of the median parameter over that without privacy; nan where it is not predicted.
+    n_passes : float
+        Passes over the records, expected ones where records are sampled; nan where it does not apply.
+    reason : str
+        Why it is taken, or why not.
+    chosen : bool
+    allowance : float
+        What the width is multiplied with in the comparison: above 1 where it rests on more than the others' do.
+    """
+
+    method: str
+    applies: bool
+    predicted_width: float = math.nan
+    n_passes: float = math.nan
+    reason: str = ""
+    chosen: bool = False
+    allowance: float = 1.0
+
+    @property
+    def compared_width(self) -> float:
+        """The predicted width with its allowance."""
+        return self.predicted_width * self.allowance
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the candidate as JSON values."""
+        values = dict(vars(self))
+        return {
+            name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Candidate":
+        """Rebuild what :meth:`to_dict` returned."""
+        values: dict[str, Any] = {name: math.nan if value is None else value for name, value in data.items()}
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """All candidates of a plan.
+
+    **Privacy.** Public numbers alone.
+
+    Parameters
+    ----------
+    candidates : tuple of Candidate
+        Of which one is chosen.
+    assumes : tuple of str
+        What the predicted widths rest on.
+    """
+
+    candidates: tuple[Candidate, ...]
+    assumes: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> Candidate:
+        """The candidate that is taken."""
+        return next(candidate for candidate in self.candidates if candidate.chosen)
+
+    def __getitem__(self, method: str) -> Candidate:
+        """Return the candidate of that name."""
+        for candidate in self.candidates:
+            if candidate.method == method:
+                return candidate
+        raise KeyError(method)
+
+    def __str__(self) -> str:
+        lines = [f"{'':2}{'method':<10} {'width':>7} {'passes':>7}  why"]
+        for item in self.candidates:
+            width = f"{item.predicted_width:.2f}" if math.isfinite(item.predicted_width) else "-"
+            passes = f"{item.n_passes:g}" if math.isfinite(item.n_passes) else "-"
+            mark = "* " if item.chosen else "  "
+            lines.append(f"{mark}{item.method:<10} {width:>7} {passes:>7}  {item.reason}")
+        lines.append("width: predicted 90% interval of the median parameter over that without privacy")
+        lines += [f"assumes {text}" for text in self.assumes]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def choose(candidates: list[Candidate], asked: str) -> tuple[Candidate, ...]:
+    """Return the candidates with one of them chosen: the one asked for, or by predicted width.
+
+    Parameters
+    ----------
+    candidates : list of Candidate
+        In the order in which they are preferred where no width is predicted.
+    asked : str
+        "auto", or a method that applies.
+    """
+    applying = [item for item in candidates if item.applies]
+    predicted = [item for item in applying if math.isfinite(item.predicted_width)]
+    if asked != "auto":
+        best, why = next(item for item in applying if item.method == asked), "as asked for"
+    elif len(applying) == 1:
+        best, why = applying[0], "the only one for this model"
+    elif not predicted:
+        best, why = applying[0], "first of those for this model; no width is predicted"
+    else:
+        least = min(item.compared_width for item in predicted)
+        near = [item for item in predicted if item.compared_width <= _ALIKE * least]
+        best = min(near, key=lambda item: item.n_passes)
+        why = "narrowest" if len(near) == 1 else "fewest passes of those within 10% of the narrowest"
+        if any(item.predicted_width * _ALIKE < best.predicted_width for item in predicted):
+            why += ", what the others assume allowed for"
+    return tuple(replace(item, chosen=item is best, reason=_reason(item, best, why, asked)) for item in candidates)
+
+
+def _reason(item: Candidate, best: Candidate, why: str, asked: str) -> str:
+    if item is best:
+        return "; ".join(filter(None, (why, item.reason)))
+    if not item.applies or asked != "auto" or not math.isfinite(item.predicted_width):
+        return item.reason
+    if item.predicted_width > _ALIKE * best.predicted_width:
+        compared = "wider"
+    elif item.allowance > 1.0:
+        compared = "not narrower by enough for what it assumes"
+    else:
+        compared = "no narrower, with more passes"
+    return "; ".join(filter(None, (compared, item.reason)))

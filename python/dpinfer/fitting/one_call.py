@@ -1,0 +1,181 @@
+"""One call: plan, private run, posterior; what has been paid for is saved first, and never lost."""
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import numpy.typing as npt
+
+from dpinfer._progress import ProgressCallback
+from dpinfer._sinks import printable
+from dpinfer.accounting import Adjacency, LedgerAccount
+from dpinfer.errors import FallbackWarning
+from dpinfer.fitting.files import RELEASE_FILE, save_plan
+from dpinfer.fitting.plan import FitPlan, plan_fit
+from dpinfer.fitting.result import Fit
+from dpinfer.fitting.routes import RunSettings
+from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
+from dpinfer.mechanism import RunCheckpoint
+from dpinfer.mechanism.private_run import CheckpointArgument
+from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.models import Model
+from dpinfer.release import AnyRelease
+
+__all__ = ["FitOptions", "fit"]
+
+_PLAN_OPTIONS = ("adjacency", "response_scale", "predictor_spread", "simulate")
+
+
+class FitOptions(TypedDict, total=False):
+    """Further keyword arguments of :func:`fit`: those of :func:`plan_fit`, then those of :meth:`FitPlan.run`."""
+
+    adjacency: Adjacency | str
+    response_scale: float | None
+    predictor_spread: float | None
+    simulate: bool
+    checkpoint: CheckpointArgument
+    progress: bool | ProgressCallback
+    n_threads: int | None
+
+
+def fit(
+    model: Model,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
+    *,
+    epsilon: float,
+    delta: float,
+    n_records: int,
+    method: str = "auto",
+    ledger: LedgerAccount | None = None,
+    random_source: RandomSource | None = None,
+    path: str | os.PathLike[str] | None = None,
+    posterior: PosteriorRequest | None = None,
+    **options: Unpack[FitOptions],
+) -> Fit:
+    """Fit a model with differential privacy: choose the mechanism, run it once, and infer the posterior.
+
+    **Privacy.** Hands the records to one mechanism of the library, which is (epsilon, delta)-differentially private
+    under `adjacency`.  The mechanism, its settings and the predicted widths follow from public numbers alone; the
+    posterior is post-processing of the release.  What can be refused is refused before anything is spent; once the run
+    is paid for its release is kept, whatever becomes of the posterior.
+
+    Parameters
+    ----------
+    model : Model
+    X : array-like
+        The records, as the model says: (N, n_features), or the values themselves for a conjugate model.
+    y : (N,) array-like, optional
+    epsilon, delta, n_records, method
+        As in :func:`dpinfer.plan_fit`.
+    ledger : LedgerAccount, optional
+        The data set's account in a :class:`dpinfer.PrivacyLedger`, charged once, before the records are looked at.
+    random_source : RandomSource, optional
+        The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible fits that
+        are marked NOT PRIVATE.
+    path : path-like, optional
+        A folder, which must not hold a fit: the plan is written there before the run, the release as soon as there is
+        one, and then the posterior.
+    posterior : PosteriorRequest, optional
+        What is asked of the posterior; checked against the planned run before anything is spent.
+    adjacency, response_scale, predictor_spread, simulate
+        As in :func:`dpinfer.plan_fit`.  `response_scale` is needed for a linear regression by "newton".
+    checkpoint : path-like or RunCheckpoint, optional
+        Save the run after each pass, and go on from it after a crash, for one charge.  SECRET: it holds the noise's
+        key.  With `path` a file is removed when the release is saved.
+    progress : bool or callable
+    n_threads : int, optional
+        All cores by default; the release does not depend on it.
+
+    Returns
+    -------
+    Fit
+        If the posterior fails after all, it holds the release, and ``fit.failure`` says why.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong or missing; nothing was spent.
+    RecordError
+        If the records cannot be used.
+    BudgetExceededError
+        If the ledger's budget would be exceeded; nothing was spent.
+    FileExistsError
+        If `path` holds a fit; nothing was spent.
+    OSError
+        If `path` cannot be written to; nothing was spent.
+
+    Warns
+    -----
+    FallbackWarning
+        If the posterior, or a file, could not be had after the run.
+
+    Examples
+    --------
+    >>> import numpy as np, dpinfer as dpi
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(4000, 2)); y = (rng.random(4000) < 1 / (1 + np.exp(-X[:, 0]))).astype(float)
+    >>> model = dpi.models.LogisticRegression(2, fit_intercept=True)
+    >>> result = dpi.fit(model, X, y, epsilon=1.0, delta=1e-5, n_records=4000)
+    >>> result.plan.method, bool(abs(result.posterior.mean[0] - 1.0) < 0.5)
+    ('newton', True)
+    """
+    planned: Any = {name: options.pop(name) for name in _PLAN_OPTIONS if name in options}  # type: ignore[misc]
+    given: Any = options
+    unknown = set(given) - set(RunSettings.__dataclass_fields__)
+    if unknown:
+        raise TypeError(f"fit() got an unexpected keyword argument {min(unknown)!r}; see FitOptions")
+    plan = plan_fit(model, epsilon=epsilon, delta=delta, n_records=n_records, method=method, **planned)
+    request = PosteriorRequest() if posterior is None else posterior
+    if not isinstance(request, PosteriorRequest):
+        raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")
+    run = RunSettings(ledger=ledger, random_source=random_source, **given)
+    plan.check(request, run)
+    folder = None if path is None else Path(path)
+    checkpoint = run.checkpoint
+    if folder is not None:
+        save_plan(plan, folder)
+        if checkpoint is not None and not isinstance(checkpoint, RunCheckpoint):
+            # It stays until the release is on the disk.
+            run = RunSettings(**{**vars(run), "checkpoint": RunCheckpoint(checkpoint)})
+    release = plan.run(X, y, **vars(run))
+    saved = folder is None or _saved(release, folder)
+    if saved and run.checkpoint is not checkpoint and isinstance(run.checkpoint, RunCheckpoint):
+        run.checkpoint.discard()
+    return _with_posterior(plan, release, request, folder if saved else None)
+
+
+def _saved(release: AnyRelease, folder: Path) -> bool:
+    try:
+        release.save(folder / RELEASE_FILE)
+    except OSError as error:
+        _tell(f"the release could not be saved to {printable(folder)!r} ({error.strerror}): save it with fit.save(...)")
+        return False
+    return True
+
+
+def _with_posterior(plan: FitPlan, release: AnyRelease, request: PosteriorRequest, folder: Path | None) -> Fit:
+    """Compute the posterior; the release is paid for, and is returned in any case."""
+    found: Posterior | None = None
+    failure = ""
+    try:
+        found = noise_aware_posterior(release, request)
+    except Exception as error:
+        failure = f"{type(error).__name__}: {error}"
+        _tell(f"the posterior failed ({failure}); the private run is paid for, and fit.release holds its release")
+    except BaseException as error:
+        error.release = release  # type: ignore[attr-defined]
+        error.add_note("The private run is done and paid for: its release is 'release' of this error; save it.")
+        raise
+    result = Fit(plan=plan, release=release, maybe_posterior=found, failure=failure)
+    if folder is not None:
+        try:
+            result.save(folder)
+        except (OSError, TypeError) as error:
+            _tell(f"the posterior could not be saved to {printable(folder)!r} ({error}); the release is there")
+    return result
+
+
+def _tell(text: str) -> None:
+    warnings.warn(text, FallbackWarning, stacklevel=4)

@@ -1,0 +1,346 @@
+"""The plan of a fit: which mechanism, from public numbers alone."""
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from dpinfer._progress import ProgressCallback
+from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer.accounting import Adjacency, Event, LedgerAccount, as_adjacency
+from dpinfer.accounting.cautions import caution_of_delta
+from dpinfer.errors import WeakGuaranteeWarning
+from dpinfer.fitting.choice import Candidate, Choice, choose
+from dpinfer.fitting.routes import METHODS, ROUTES, DoesNotApplyError, MechanismPlan, RunSettings, Target
+from dpinfer.inference import PosteriorRequest
+from dpinfer.mechanism.private_run import CheckpointArgument
+from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.models import GeneralizedLinearModel, Model, model_from_dict
+from dpinfer.release import AnyRelease
+
+__all__ = ["FitPlan", "plan_fit"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitPlan:
+    """One mechanism, its settings, and the candidates it was chosen from.  Made by :func:`plan_fit`.
+
+    **Privacy.** Public numbers alone; :meth:`run` reads the records.
+
+    Parameters
+    ----------
+    target : Target
+        The public numbers.
+    method : {"newton", "statistic", "dpvi", "sep"}
+    mechanism : NewtonPlan, PrivacyPlan or StatisticPlan
+        The certified guarantee, and the noise that it takes.
+    settings : mapping
+        Further public settings of the mechanism.
+    choice : Choice
+    """
+
+    target: Target
+    method: str
+    mechanism: MechanismPlan
+    settings: Mapping[str, Any]
+    choice: Choice
+
+    @property
+    def model(self) -> Model:
+        """The model that is fitted."""
+        return self.target.model
+
+    @property
+    def n_records(self) -> int:
+        """The public number of records."""
+        return self.target.n_records
+
+    @property
+    def epsilon(self) -> float:
+        """The certified epsilon of the run."""
+        return self.mechanism.epsilon
+
+    @property
+    def delta(self) -> float:
+        """The delta that it is certified at; 0 for a pure guarantee."""
+        return self.mechanism.delta
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The relation that the guarantee is stated under."""
+        return self.mechanism.adjacency
+
+    @property
+    def event(self) -> Event:
+        """What a ledger is charged with."""
+        return self.mechanism.event
+
+    @property
+    def predicted_width(self) -> float:
+        """Predicted 90% width of the median parameter over that without privacy; nan where it is not predicted."""
+        return self.choice.chosen.predicted_width
+
+    @property
+    def n_passes(self) -> float:
+        """Passes over the records, expected ones where records are sampled."""
+        return self.choice.chosen.n_passes
+
+    def check(self, posterior: PosteriorRequest | None = None, run: RunSettings | None = None) -> None:
+        """Refuse, from public facts alone, what a run or its posterior would fail of.
+
+        **Privacy.** Reads no records.
+
+        Parameters
+        ----------
+        posterior : PosteriorRequest, optional
+        run : RunSettings, optional
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a setting is missing or does not fit; the message names it.
+        BackendUnavailableError
+            If the posterior needs a package that is not installed.
+        """
+        ROUTES[self.method].check(self.target, self.mechanism, posterior, RunSettings() if run is None else run)
+
+    def run(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike | None = None,
+        *,
+        ledger: LedgerAccount | None = None,
+        checkpoint: CheckpointArgument = None,
+        random_source: RandomSource | None = None,
+        progress: bool | ProgressCallback = False,
+        n_threads: int | None = None,
+    ) -> AnyRelease:
+        """Make the private run alone, and return its release.
+
+        **Privacy.** Hands the records to one mechanism, which is (epsilon, delta)-differentially private with the
+        plan's numbers.  All that can be refused from public facts is refused before anything is spent.
+
+        Parameters
+        ----------
+        X, y, ledger, checkpoint, random_source, progress, n_threads
+            As in :func:`fit`.
+
+        Returns
+        -------
+        any release
+            For :func:`dpinfer.noise_aware_posterior`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is wrong or missing; nothing was spent.
+        RecordError
+            If the records cannot be used.
+        BudgetExceededError
+            If the ledger's budget would be exceeded; nothing was spent.
+        """
+        run = RunSettings(
+            ledger=ledger, checkpoint=checkpoint, random_source=random_source, progress=progress, n_threads=n_threads
+        )
+        self.check(run=run)
+        return ROUTES[self.method].run(self.target, self.mechanism, self.settings, X, y, run)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON values for :meth:`from_dict`."""
+        target = self.target
+        return {
+            "model": target.model.to_dict(),
+            "target": {
+                "epsilon": target.epsilon,
+                "delta": target.delta,
+                "n_records": target.n_records,
+                "adjacency": target.adjacency.value,
+                "response_scale": target.response_scale,
+                "predictor_spread": target.predictor_spread,
+                "simulate": target.simulate,
+            },
+            "method": self.method,
+            "mechanism": self.mechanism.to_dict(),
+            "settings": dict(self.settings),
+            "candidates": [candidate.to_dict() for candidate in self.choice.candidates],
+            "assumes": list(self.choice.assumes),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], *, model: Model | None = None) -> "FitPlan":
+        """Rebuild a plan from what :meth:`to_dict` returned.
+
+        **Privacy.** Reads no records.  The stored epsilon is taken as it is.
+
+        Parameters
+        ----------
+        data : mapping
+        model : Model, optional
+            In place of the one that the data describes, for a model of your own.
+
+        Raises
+        ------
+        ValueError
+            If the data is not that of a plan.
+        """
+        try:
+            own = model_from_dict(data["model"]) if model is None else model
+            target = Target(model=own, **{**data["target"], "adjacency": as_adjacency(data["target"]["adjacency"])})
+            method = check_choice("method", data["method"], METHODS[1:])
+            choice = Choice(tuple(Candidate.from_dict(item) for item in data["candidates"]), tuple(data["assumes"]))
+            mechanism = ROUTES[method].plan_from_dict(data["mechanism"])
+            settings = dict(data["settings"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"the plan of the fit is malformed: {error}") from error
+        return cls(target=target, method=method, mechanism=mechanism, settings=settings, choice=choice)
+
+    def __str__(self) -> str:
+        cost = f"epsilon <= {self.epsilon:.4g}" + (f" at delta = {self.delta:g}" if self.delta else "")
+        head = f"{type(self.model).__name__}, {self.n_records} records: {self.method}, {cost} ({self.adjacency.value})"
+        return f"{head}\n{self.choice}"
+
+    __repr__ = __str__
+
+
+def plan_fit(
+    model: Model,
+    *,
+    epsilon: float,
+    delta: float,
+    n_records: int,
+    method: str = "auto",
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    response_scale: float | None = None,
+    predictor_spread: float | None = None,
+    simulate: bool = False,
+) -> FitPlan:
+    """Choose the mechanism that is expected to give the narrowest posterior, before any record is read.
+
+    **Privacy.** Reads no records, and is deterministic.
+
+    Parameters
+    ----------
+    model : Model
+    epsilon : float
+        Privacy budget, positive.
+    delta : float in (0, 1)
+        Not needed, and not spent, by a one-shot statistic.
+    n_records : int
+        A *public* number of records.
+    method : {"auto", "newton", "statistic", "dpvi", "sep"}
+        "auto": by predicted width; among those within 10% of the narrowest, the fewest passes over the records.  The
+        gradient trace of a regression must be predicted narrower by a factor of 1.5: it is many times wider where
+        features are correlated, which its prediction does not know.
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+    response_scale : float, optional
+        For a linear regression by "newton": a public order of magnitude of y, in its units, within a factor of 10 of
+        its root mean square.  A plan does without it, a run does not.
+    predictor_spread : float, optional
+        Root mean square of a logistic regression's linear predictor that its predicted width assumes: by default 1, or
+        that of the prior where it is smaller, or where `simulate`.
+    simulate : bool
+        Whether the width of a gradient trace without a closed form is predicted from simulated runs, which takes
+        seconds to minutes; by default it is not predicted, and not chosen where another width is.
+
+    Returns
+    -------
+    FitPlan
+        ``plan.choice`` is the table of candidates; ``plan.run(X, y)`` the private part alone.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong, or the method asked for does not fit the model.
+    BudgetExceededError
+        If no noise meets the target.
+
+    Warns
+    -----
+    WeakGuaranteeWarning
+        If delta is at least ``1 / n_records``.
+
+    Examples
+    --------
+    >>> import dpinfer as dpi
+    >>> model = dpi.models.LogisticRegression(4, fit_intercept=True)
+    >>> plan = dpi.plan_fit(model, epsilon=1.0, delta=1e-5, n_records=20_000)
+    >>> plan.method, plan.n_passes, plan.epsilon <= 1.0
+    ('newton', 13.0, True)
+    """
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be a Model, got {type(model).__name__}")
+    check_choice("method", method, METHODS)
+    target = Target(
+        model=model,
+        epsilon=check_interval("epsilon", epsilon, 0.0),
+        delta=check_interval("delta", delta, 0.0, 1.0),
+        n_records=check_integer("n_records", n_records, 1, 2**31),
+        adjacency=as_adjacency(adjacency),
+        response_scale=_positive("response_scale", response_scale),
+        predictor_spread=_positive("predictor_spread", predictor_spread),
+        simulate=bool(simulate),
+    )
+    with warnings.catch_warnings():
+        # Said once, below.
+        warnings.simplefilter("ignore", WeakGuaranteeWarning)
+        plans, candidates = _candidates(target)
+    if not plans:
+        raise ValueError(f"model must be one that some mechanism fits; none does a {type(model).__name__}")
+    if method != "auto" and method not in plans:
+        reason = next(item.reason for item in candidates if item.method == method)
+        raise ValueError(f"method must be one of auto, {', '.join(plans)} for this model, got {method!r} ({reason})")
+    predicted = any(math.isfinite(item.predicted_width) for item in candidates)
+    choice = Choice(choose(candidates, method), _assumptions(target) if predicted else ())
+    chosen = choice.chosen.method
+    mechanism, settings = plans[chosen]
+    if mechanism.delta:
+        caution_of_delta(mechanism.delta, target.n_records)
+    return FitPlan(target=target, method=chosen, mechanism=mechanism, settings=settings, choice=choice)
+
+
+def _candidates(target: Target) -> tuple[dict[str, tuple[MechanismPlan, dict[str, Any]]], list[Candidate]]:
+    """Return the plan and settings of every mechanism that has a run for the model, and a candidate for each."""
+    plans: dict[str, tuple[MechanismPlan, dict[str, Any]]] = {}
+    candidates = []
+    for name, route in ROUTES.items():
+        try:
+            plans[name] = route.plan(target)
+        except DoesNotApplyError as error:
+            candidates.append(Candidate(method=name, applies=False, reason=str(error)))
+            continue
+        plan = plans[name][0]
+        width, remark = route.predict(target, plan)
+        candidates.append(
+            Candidate(
+                method=name,
+                applies=True,
+                predicted_width=width,
+                n_passes=route.n_passes(plan),
+                reason=remark,
+                allowance=route.allowance(target),
+            )
+        )
+    return plans, candidates
+
+
+def _positive(name: str, value: float | None) -> float | None:
+    return None if value is None else check_interval(name, value, 1e-100, 1e100)
+
+
+def _assumptions(target: Target) -> tuple[str, ...]:
+    """Return what the predicted widths rest on, as clauses."""
+    model = target.model
+    if not isinstance(model, GeneralizedLinearModel):
+        return ("parameters as the prior draws them",)
+    known = model.feature_moments is not None
+    moments = "the declared moments of the features" if known else "features of the declared scales, not correlated"
+    assumed = [moments + ("" if known else " (correlation is not known in public, and may widen intervals)")]
+    if not model.has_dispersion:
+        spread = "as the prior draws it" if target.simulate else "of size 1, or of the prior's where that is smaller"
+        if target.predictor_spread is not None:
+            spread = f"of size {target.predictor_spread:g}"
+        assumed.append(f"a linear predictor {spread}")
+    return tuple(assumed)

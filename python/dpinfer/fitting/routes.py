@@ -1,0 +1,463 @@
+"""The ways from records to a posterior: what each says of a model, plans, predicts, runs and checks beforehand.
+
+A route asks the mechanism whether it takes a model; none of them knows the library's models by name.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._progress import ProgressCallback
+from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan, PureEvent, as_adjacency, plan_privacy
+from dpinfer.inference import PlannedRelease, PosteriorRequest, ReleaseFacts
+from dpinfer.mechanism import NewtonPlan, plan_newton, run_dp_sep, run_dpvi, run_newton, run_statistic
+from dpinfer.mechanism.private_run import CheckpointArgument
+from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.statistic import has_statistic
+from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model
+from dpinfer.planning import plan_inference, predict_newton, predict_statistic, recommended_run
+from dpinfer.recipes import default_recipe
+from dpinfer.release import (
+    AnyRelease,
+    LogisticNewtonRelease,
+    NetworkRelease,
+    NewtonRelease,
+    SiteRelease,
+    StatisticRelease,
+)
+
+__all__ = ["METHODS", "ROUTES", "DoesNotApplyError", "MechanismPlan", "Route", "StatisticPlan", "Target"]
+
+_SEP_RATE, _SEP_STEPS = 1.0, 50
+# Intervals of a gradient trace are many times wider where features are correlated (docs/coverage.md).
+_UNWHITENED = 1.5
+METHODS = ("auto", "newton", "statistic", "dpvi", "sep")
+
+
+class DoesNotApplyError(ValueError):
+    """A mechanism has no run for a model; its text says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The public numbers that a fit is planned from.
+
+    Parameters
+    ----------
+    model : Model
+    epsilon, delta : float
+    n_records : int
+    adjacency : Adjacency
+    response_scale : float or None
+    predictor_spread : float or None
+        None: 1, or that of the prior where it is smaller or runs are simulated.
+    simulate : bool
+    """
+
+    model: Model
+    epsilon: float
+    delta: float
+    n_records: int
+    adjacency: Adjacency
+    response_scale: float | None = None
+    predictor_spread: float | None = None
+    simulate: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What every private run is told alike."""
+
+    ledger: LedgerAccount | None = None
+    checkpoint: CheckpointArgument = None
+    random_source: RandomSource | None = None
+    progress: bool | ProgressCallback = False
+    n_threads: int | None = None
+
+
+@dataclass(frozen=True)
+class StatisticPlan:
+    """What a one-shot statistic costs.
+
+    **Privacy.** Holds no records.
+
+    Parameters
+    ----------
+    epsilon : float
+    adjacency : Adjacency
+    """
+
+    epsilon: float
+    adjacency: Adjacency
+
+    @property
+    def delta(self) -> float:
+        """Nothing: the guarantee is pure."""
+        return 0.0
+
+    @property
+    def event(self) -> Event:
+        """The privacy event of the release."""
+        return PureEvent(self.epsilon, self.adjacency.value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return {"epsilon": self.epsilon, "adjacency": self.adjacency.value}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "StatisticPlan":
+        """Rebuild what :meth:`to_dict` returned."""
+        return cls(float(data["epsilon"]), as_adjacency(data["adjacency"]))
+
+
+MechanismPlan: TypeAlias = NewtonPlan | PrivacyPlan | StatisticPlan
+
+
+class Route(ABC):
+    """One mechanism of the library, as a way to fit a model."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
+        """Return the mechanism's plan and its further public settings, as JSON values.
+
+        Raises
+        ------
+        DoesNotApplyError
+            If the mechanism has no run for the model.
+        """
+
+    @abstractmethod
+    def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
+        """Return the predicted relative width, nan where there is none, and a remark."""
+
+    def allowance(self, target: Target) -> float:
+        """Return what the predicted width is multiplied with in the comparison, for what it assumes."""
+        return 1.0
+
+    @abstractmethod
+    def n_passes(self, plan: MechanismPlan) -> float:
+        """Return the number of passes over the records."""
+
+    @abstractmethod
+    def plan_from_dict(self, data: Mapping[str, Any]) -> MechanismPlan:
+        """Rebuild the mechanism's plan from its ``to_dict``."""
+
+    @abstractmethod
+    def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
+        """Refuse, from public facts alone, what would fail in the run, or in the posterior where one is requested."""
+
+    @abstractmethod
+    def run(
+        self,
+        target: Target,
+        plan: MechanismPlan,
+        settings: Mapping[str, Any],
+        X: npt.ArrayLike,
+        y: npt.ArrayLike | None,
+        run: RunSettings,
+    ) -> AnyRelease:
+        """Make the private run."""
+
+
+class NewtonRoute(Route):
+    """A few full-batch passes: :func:`dpinfer.run_newton`."""
+
+    name = "newton"
+
+    def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
+        """Ask the mechanism for its plan."""
+        model: Any = target.model
+        try:
+            plan = plan_newton(
+                model,
+                target_epsilon=target.epsilon,
+                target_delta=target.delta,
+                n_records=target.n_records,
+                adjacency=target.adjacency,
+            )
+        except TypeError as error:
+            raise DoesNotApplyError(f"not for a {type(model).__name__}") from error
+        return plan, {}
+
+    def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
+        """Return the closed form of the plan."""
+        if not isinstance(plan, NewtonPlan) or not isinstance(target.model, GeneralizedLinearModel):
+            return math.nan, "no width is predicted"
+        spread = target.predictor_spread or prior_spread(target.model)
+        if target.predictor_spread is None and not target.simulate:
+            spread = min(1.0, spread)
+        try:
+            widths = predict_newton(target.model, plan, target.n_records, predictor_spread=spread)
+        except ValueError as error:
+            return math.nan, str(error)
+        return float(np.median(widths)), ""
+
+    def n_passes(self, plan: MechanismPlan) -> float:
+        """Return the passes of the plan."""
+        return float(plan.n_passes) if isinstance(plan, NewtonPlan) else math.nan
+
+    def plan_from_dict(self, data: Mapping[str, Any]) -> MechanismPlan:
+        """Rebuild a NewtonPlan."""
+        return NewtonPlan.from_dict(data)
+
+    def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
+        """Ask for the scale of the responses where the run needs one."""
+        linear = isinstance(plan, NewtonPlan) and "scale" in plan.phases
+        if linear and target.response_scale is None:
+            raise ValueError(
+                "response_scale must be given to fit a linear regression with method 'newton': a public order of "
+                "magnitude of y in its units, within a factor of 10 of its root mean square (never taken from y); "
+                "method='dpvi' does without it"
+            )
+        if not linear and target.response_scale is not None:
+            raise ValueError(
+                f"response_scale must be None for a {type(target.model).__name__}: its responses have no scale"
+            )
+        if request is not None:
+            kind = NewtonRelease if linear else LogisticNewtonRelease
+            request.check(PlannedRelease(kind=kind, model=target.model))
+
+    def run(
+        self,
+        target: Target,
+        plan: MechanismPlan,
+        settings: Mapping[str, Any],
+        X: npt.ArrayLike,
+        y: npt.ArrayLike | None,
+        run: RunSettings,
+    ) -> AnyRelease:
+        """Run it."""
+        model: Any = target.model
+        mechanism: Any = plan
+        response: Any = y
+        return run_newton(
+            model,
+            X,
+            response,
+            plan=mechanism,
+            n_records=target.n_records,
+            response_scale=target.response_scale,
+            **vars(run),
+        )
+
+
+class StatisticRoute(Route):
+    """One noisy sufficient statistic: :func:`dpinfer.run_statistic`."""
+
+    name = "statistic"
+
+    def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
+        """Spend epsilon on one release; delta is not needed."""
+        if not has_statistic(target.model):
+            raise DoesNotApplyError("no sufficient statistic of a few numbers")
+        return StatisticPlan(target.epsilon, target.adjacency), {}
+
+    def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
+        """Return the median over parameters from the prior."""
+        model: Any = target.model
+        widths = predict_statistic(
+            model, epsilon=target.epsilon, n_records=target.n_records, adjacency=target.adjacency
+        )
+        return float(np.median(widths)), "pure epsilon"
+
+    def n_passes(self, plan: MechanismPlan) -> float:
+        """Return one."""
+        return 1.0
+
+    def plan_from_dict(self, data: Mapping[str, Any]) -> MechanismPlan:
+        """Rebuild a StatisticPlan."""
+        return StatisticPlan.from_dict(data)
+
+    def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
+        """Refuse a checkpoint: there is one pass."""
+        _refuse_scale(target, self.name)
+        if run.checkpoint is not None:
+            raise ValueError("checkpoint must be None with method 'statistic': one pass has nothing to go on from")
+        if request is not None:
+            request.check(PlannedRelease(kind=StatisticRelease, model=target.model))
+
+    def run(
+        self,
+        target: Target,
+        plan: MechanismPlan,
+        settings: Mapping[str, Any],
+        X: npt.ArrayLike,
+        y: npt.ArrayLike | None,
+        run: RunSettings,
+    ) -> AnyRelease:
+        """Run it."""
+        if y is not None:
+            raise TypeError(f"y must be None for a {type(target.model).__name__}, whose records are the values in X")
+        model: Any = target.model
+        return run_statistic(
+            model,
+            X,
+            epsilon=plan.epsilon,
+            n_records=target.n_records,
+            adjacency=plan.adjacency,
+            random_source=run.random_source,
+            ledger=run.ledger,
+        )
+
+
+class DPVIRoute(Route):
+    """A noisy gradient trace: :func:`dpinfer.run_dpvi`, with the settings that the planner recommends."""
+
+    name = "dpvi"
+
+    def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
+        """Take the planner's sampling, steps and clipping norm, and calibrate the noise for the adjacency."""
+        if target.model.gradient_sum is None:
+            raise DoesNotApplyError(f"not for a {type(target.model).__name__}")
+        if target.adjacency is Adjacency.REPLACE_ONE:
+            raise DoesNotApplyError("its sampling is not accounted for under replace_one adjacency")
+        try:
+            plan, norm = recommended_run(
+                target.model, n_records=target.n_records, target_epsilon=target.epsilon, target_delta=target.delta
+            )
+        except TypeError as error:
+            raise DoesNotApplyError("no default settings for a model of your own: call run_dpvi") from error
+        if target.adjacency is not plan.adjacency:
+            plan = plan_privacy(
+                target_epsilon=target.epsilon,
+                target_delta=target.delta,
+                sample_rate=plan.sample_rate,
+                n_steps=plan.n_steps,
+                adjacency=target.adjacency,
+            )
+        return plan, {"max_grad_norm": norm}
+
+    def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
+        """Return the planner's closed form, or its simulated runs where they are asked for."""
+        if target.adjacency is not Adjacency.ADD_REMOVE:
+            return math.nan, "predicted under add_remove adjacency only"
+        closed = default_recipe(target.model) == "tied"
+        if not closed and not target.simulate:
+            return math.nan, "no closed form; simulate=True predicts it"
+        mechanism: Any = plan
+        found = plan_inference(
+            target.model,
+            n_records=target.n_records,
+            target_epsilon=target.epsilon,
+            target_delta=target.delta,
+            sample_rate=mechanism.sample_rate,
+            n_steps=mechanism.n_steps,
+            learning_rate_factor=None if closed else 1.0,
+        ).prediction
+        remarks = [] if closed else [f"simulated, +- {found.typical_stderr:.2g}"]
+        if self.allowance(target) > 1.0:
+            remarks.append("for features that are not correlated, and parameters as the prior draws them")
+        return found.typical_widening, "; ".join(remarks)
+
+    def allowance(self, target: Target) -> float:
+        """Ask for more of a regression, whose trace is clipped and noised without whitening."""
+        return _UNWHITENED if isinstance(target.model, GeneralizedLinearModel) else 1.0
+
+    def n_passes(self, plan: MechanismPlan) -> float:
+        """Return the expected number."""
+        return plan.sample_rate * plan.n_steps if isinstance(plan, PrivacyPlan) else math.nan
+
+    def plan_from_dict(self, data: Mapping[str, Any]) -> MechanismPlan:
+        """Rebuild a PrivacyPlan."""
+        return PrivacyPlan.from_dict(data)
+
+    def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
+        """Check the posterior of the planned trace."""
+        if request is not None and isinstance(plan, PrivacyPlan):
+            fisher = default_recipe(target.model) == "tied"
+            facts = ReleaseFacts.planned(
+                target.model, n_steps=plan.n_steps, n_records=target.n_records, fisher_scaled=fisher
+            )
+            request.check(facts)
+
+    def run(
+        self,
+        target: Target,
+        plan: MechanismPlan,
+        settings: Mapping[str, Any],
+        X: npt.ArrayLike,
+        y: npt.ArrayLike | None,
+        run: RunSettings,
+    ) -> AnyRelease:
+        """Run it."""
+        mechanism: Any = plan
+        return run_dpvi(
+            target.model,
+            X,
+            y,
+            plan=mechanism,
+            n_records=target.n_records,
+            max_grad_norm=settings["max_grad_norm"],
+            **vars(run),
+        )
+
+
+class SepRoute(Route):
+    """A site trace: :func:`dpinfer.run_dp_sep`, all records in every step."""
+
+    name = "sep"
+
+    def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
+        """Calibrate the noise of the steps."""
+        if target.model.site_sum is None and not isinstance(target.model, BayesianNeuralNetwork):
+            raise DoesNotApplyError(f"not for a {type(target.model).__name__}")
+        return plan_privacy(
+            target_epsilon=target.epsilon,
+            target_delta=target.delta,
+            sample_rate=_SEP_RATE,
+            n_steps=_SEP_STEPS,
+            adjacency=target.adjacency,
+        ), {}
+
+    def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
+        """Return that there is no prediction."""
+        return math.nan, "no width is predicted"
+
+    def n_passes(self, plan: MechanismPlan) -> float:
+        """Return the expected number."""
+        return plan.sample_rate * plan.n_steps if isinstance(plan, PrivacyPlan) else math.nan
+
+    def plan_from_dict(self, data: Mapping[str, Any]) -> MechanismPlan:
+        """Rebuild a PrivacyPlan."""
+        return PrivacyPlan.from_dict(data)
+
+    def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
+        """Check the posterior of the planned trace."""
+        _refuse_scale(target, self.name)
+        if request is not None:
+            kind = NetworkRelease if isinstance(target.model, BayesianNeuralNetwork) else SiteRelease
+            request.check(PlannedRelease(kind=kind, model=target.model, n_steps=_SEP_STEPS))
+
+    def run(
+        self,
+        target: Target,
+        plan: MechanismPlan,
+        settings: Mapping[str, Any],
+        X: npt.ArrayLike,
+        y: npt.ArrayLike | None,
+        run: RunSettings,
+    ) -> AnyRelease:
+        """Run it."""
+        model: Any = target.model
+        mechanism: Any = plan
+        return run_dp_sep(model, X, y, plan=mechanism, n_records=target.n_records, **vars(run))
+
+
+ROUTES: dict[str, Route] = {route.name: route for route in (NewtonRoute(), StatisticRoute(), DPVIRoute(), SepRoute())}
+
+
+def prior_spread(model: GeneralizedLinearModel) -> float:
+    """Return the root mean square of the linear predictor under the prior and the public second moments."""
+    return model.prior_scale * math.sqrt(float(np.trace(model.design_moments)))
+
+
+def _refuse_scale(target: Target, method: str) -> None:
+    if target.response_scale is not None:
+        raise ValueError(f"response_scale must be None with method {method!r}")

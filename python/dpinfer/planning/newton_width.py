@@ -1,0 +1,188 @@
+"""How wide the posterior of a private Newton run will be: the covariance that its plan's noise leaves, without records.
+
+Features are normal with the model's public moments, which are independent unless the model declares otherwise.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.mechanism.newton import NewtonPlan
+from dpinfer.mechanism.newton.contributions import Query, SecondMoments
+from dpinfer.mechanism.newton.geometry import declared_units, declared_whitening, learn_geometry
+from dpinfer.mechanism.newton.linear import SCALE_WEIGHT
+from dpinfer.mechanism.newton.passes import NoisySum
+from dpinfer.mechanism.newton.tracker import best_clip
+from dpinfer.models import GeneralizedLinearModel
+from dpinfer.models.bijectors import sigmoid
+from dpinfer.models.huber import huber_slope, huber_variance
+from dpinfer.models.whitening import shrink_moments
+
+__all__ = ["predict_newton"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_REFERENCE_RECORDS = 2000
+_GEOMETRIES = 4
+_SEED = 20_261_122
+
+
+def predict_newton(
+    model: GeneralizedLinearModel, plan: NewtonPlan, n_records: int, *, predictor_spread: float = 1.0
+) -> FloatArray:
+    """Return by which factor privacy widens the interval of every weight, (n_coef,).
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    model : GeneralizedLinearModel
+        One that :func:`dpinfer.plan_newton` takes.
+    plan : NewtonPlan
+    n_records : int
+        Public.
+    predictor_spread : float
+        Root mean square of the linear predictor that is expected of a logistic regression.  Where it is larger, each
+        response says less, and the intervals are wider.
+
+    Returns
+    -------
+    (n_coef,) array
+
+    Raises
+    ------
+    ValueError
+        If there is no prediction for models of this kind.
+
+    Notes
+    -----
+    docs/derivations/planner.md, "The private Newton method".  The geometry's public arithmetic is that of a run, on
+    expected sums with noise from a fixed seed; what follows is a recursion of covariances.
+    """
+    rng = np.random.default_rng(_SEED)
+    design = model.reference_design(_REFERENCE_RECORDS, rng)
+    linear = "scale" in plan.phases
+    if not linear and model.likelihood != "logistic":
+        raise ValueError(f"no width is predicted for a {type(model).__name__}")
+    units = declared_units if linear else declared_whitening
+    widths = []
+    for _ in range(_GEOMETRIES):
+        transform, trace = units(model)
+        passes = _ExpectedPasses(plan, design, n_records, rng)
+        geometry, shrunken = learn_geometry(plan, passes, n_records, transform=transform, trace=trace)
+        found = _Geometry(
+            design, geometry["transforms"][-1], float(geometry["moment_bounds"][-1]), shrunken.error, n_records
+        )
+        widths.append(_linear(model, plan, found) if linear else _bounded(model, plan, found, predictor_spread))
+    return np.asarray(np.median(widths, axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Geometry:
+    """Where a run stands after its geometry: the whitening, its bound, and the error of the second moments."""
+
+    design: FloatArray
+    transform: FloatArray
+    bound: float
+    error: float
+    n_records: int
+
+    def weighted(self, factor: FloatArray | float = 1.0) -> FloatArray:
+        """Return E[factor w z z'] of the reference records, (d, d)."""
+        return _weighted(self.design @ self.transform.T, self.bound, factor)
+
+    def widening(self, optimum: FloatArray, prior: FloatArray, information: FloatArray) -> FloatArray:
+        """Return the widths of the weights over those without privacy.
+
+        Parameters
+        ----------
+        optimum : (d, d) array
+            Covariance of the whitened weights about the truth, of the score's noise and of sampling.
+        prior : (d, d) array
+            Prior precision of the whitened weights.
+        information : (d, d) array
+            Precision of the weights without privacy.
+        """
+        private = self.transform.T @ np.linalg.inv(np.linalg.inv(optimum) + prior) @ self.transform
+        return np.asarray(np.sqrt(np.diag(private) / np.diag(np.linalg.inv(information))))
+
+
+class _ExpectedPasses:
+    """Passes over the reference records, as if there were `n_records` of them, with noise of a fixed seed."""
+
+    def __init__(self, plan: NewtonPlan, design: FloatArray, n_records: int, rng: np.random.Generator) -> None:
+        self._multipliers = iter(plan.noise_multipliers[index] for index in plan.indices("geometry"))
+        self._design, self._n_records, self._rng = design, n_records, rng
+
+    def noisy_sum(self, phase: str, query: Query) -> NoisySum:
+        """Return the expected second moments with noise."""
+        if not isinstance(query, SecondMoments):
+            raise RuntimeError(f"the {phase!r} passes are not predicted by a sum")
+        d = query.transform.shape[0]
+        rows, columns = np.triu_indices(d)
+        matrix = self._n_records * _weighted(self._design @ query.transform.T, query.bound)
+        values = matrix[rows, columns] * np.where(rows == columns, 1.0, math.sqrt(2.0))
+        stddev = next(self._multipliers) * query.max_norm
+        return NoisySum(values + stddev * self._rng.normal(size=values.size), stddev)
+
+
+def _weighted(z: FloatArray, bound: float, factor: FloatArray | float = 1.0) -> FloatArray:
+    squared = np.sum(z**2, axis=1)
+    weight = np.minimum(1.0, bound**2 / np.maximum(squared, 1e-300)) * factor
+    return np.asarray((z * weight[:, None]).T @ z / len(z))
+
+
+def _linear(model: GeneralizedLinearModel, plan: NewtonPlan, geometry: _Geometry) -> FloatArray:
+    """Return the widths for Huber's score: the noise variance is 1, and known where the steps end."""
+    n, transform, bound = geometry.n_records, geometry.transform, geometry.bound
+    moments = geometry.weighted()
+    prior: FloatArray = transform @ transform.T / model.prior_scale**2
+    precision, private, sampling = prior, np.zeros_like(prior), np.zeros_like(prior)
+    for index in (*plan.indices("localise"), *plan.indices("measure")):
+        covariance = np.linalg.inv(precision)
+        excess = float(np.sum(covariance * moments))
+        spread = math.sqrt(1.0 + excess)
+        multiplier = plan.noise_multipliers[index]
+        clip = best_clip(multiplier, n, bound) * spread
+        stddev = multiplier * clip * bound * math.sqrt(1.0 + SCALE_WEIGHT) / n
+        slope = float(huber_slope(clip / spread))
+        wrong = 0.5 * geometry.error**2 * float(np.trace(covariance))
+        gained = slope**2 / (stddev**2 + slope**2 * wrong) * moments @ moments
+        private = private + gained
+        precision = precision + gained
+        # What sampling leaves is that of the last score, at residuals of spread 1, as the posterior counts it.
+        variance = float(huber_variance(clip)) / (n * float(huber_slope(clip)) ** 2)
+        sampling = np.asarray(variance * np.linalg.inv(moments), dtype=np.float64)
+    information = n * geometry.design.T @ geometry.design / len(geometry.design)
+    information = information + np.eye(len(prior)) / model.prior_scale**2
+    return geometry.widening(np.linalg.inv(private) + sampling, prior, information)
+
+
+def _bounded(
+    model: GeneralizedLinearModel, plan: NewtonPlan, geometry: _Geometry, predictor_spread: float
+) -> FloatArray:
+    """Return the widths for the bounded score of a logistic regression, whose slope is released."""
+    n, transform, bound, design = geometry.n_records, geometry.transform, geometry.bound, geometry.design
+    # Which way the predictor points hardly matters: all weights alike, in the units of their features.
+    weights = 1.0 / np.sqrt(model.second_moments)
+    predictor = design @ (weights * np.where(np.arange(weights.size) % 2, 1.0, -1.0))
+    probability = sigmoid(predictor * predictor_spread / float(np.sqrt(np.mean(predictor**2))))
+    curvature = probability * (1.0 - probability)
+    jacobian = geometry.weighted(curvature)
+    prior = transform @ transform.T / model.prior_scale**2
+    noise = np.array([multiplier * bound / n for multiplier in plan.noise_multipliers])
+    (at,) = plan.indices("slope")
+    slope = shrink_moments(jacobian, 0.25 * bound * noise[at], max(float(np.trace(jacobian)), 1e-9))
+    # The localising scores end in a start for those that are measured, and are not read again.
+    found = np.sum(noise[list(plan.indices("localise"))] ** -2.0)
+    precision = prior + jacobian @ np.linalg.solve(np.eye(len(prior)) / found + jacobian / n, jacobian)
+    private = np.zeros_like(prior)
+    for index in plan.indices("measure"):
+        wrong = 0.5 * slope.error**2 * float(np.trace(np.linalg.inv(precision)))
+        gained = jacobian @ jacobian / (noise[index] ** 2 + wrong)
+        precision, private = precision + gained, private + gained
+    information = n * (design * curvature[:, None]).T @ design / len(design)
+    information = information + np.eye(len(prior)) / model.prior_scale**2
+    return geometry.widening(np.linalg.inv(private) + np.linalg.inv(jacobian) / n, prior, information)

@@ -1,0 +1,61 @@
+"""How wide the posterior of a one-shot statistic will be, before any record is read."""
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.accounting import Adjacency
+from dpinfer.mechanism.statistic import clipped_information, default_clip
+from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
+
+__all__ = ["predict_statistic"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_PRIOR_DRAWS = 256
+_SEED = 20_261_122
+
+
+def predict_statistic(
+    model: ConjugateModel, *, epsilon: float, n_records: int, adjacency: Adjacency = Adjacency.ADD_REMOVE
+) -> FloatArray:
+    """Return by which factor the noise of a one-shot statistic widens intervals, at parameters from the prior, (m,).
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    model : ConjugateModel
+        One that :func:`dpinfer.run_statistic` takes.
+    epsilon : float
+    n_records : int
+        Public.
+    adjacency : Adjacency
+
+    Raises
+    ------
+    TypeError
+        If the model has no such statistic.
+
+    Notes
+    -----
+    The prior counts as pseudo-records; a number with noise of variance v tells of a mean as much as its sampling
+    variance would if v were added to it.
+    """
+    truth = model.sample_prior(_PRIOR_DRAWS, np.random.default_rng(_SEED))
+    if isinstance(model, GammaExponential):
+        clip = default_clip(model, epsilon=epsilon, n_records=n_records)
+        told = clipped_information(truth[:, 0], clip, epsilon=epsilon, n_records=n_records)
+        return np.asarray(np.sqrt((n_records + model.shape) / (told + model.shape)))
+    if isinstance(model, DirichletCategorical):
+        trials, known = 1, float(np.sum(model.concentration))
+    elif isinstance(model, (BetaBernoulli, BetaBinomial)):
+        trials, known = model.trials, model.a + model.b
+    else:
+        raise TypeError(f"model must be a conjugate model with a sufficient statistic, got {type(model).__name__}")
+    twice = adjacency is Adjacency.REPLACE_ONE and isinstance(model, DirichletCategorical)
+    noise = 2.0 * ((2.0 if twice else float(trials)) / epsilon) ** 2
+    spread = truth * (1.0 - truth)
+    size = n_records * trials
+    # In pseudo-records: size p(1 - p) is the variance of the exact sum.
+    told = size * spread * size / (size * spread + noise)
+    return np.asarray(np.sqrt((size + known) / (told + known)).ravel())

@@ -1,0 +1,186 @@
+"""The plan of a fit: deterministic, from public numbers, and its predicted widths against what is known of them."""
+
+import math
+
+import numpy as np
+import pytest
+
+import dpinfer as dpi
+from dpinfer.errors import WeakGuaranteeWarning
+from dpinfer.fitting.choice import Candidate, Choice, choose
+from dpinfer.planning import predict_newton, predict_statistic
+from dpinfer.testing import InsecureRNG
+
+PUBLIC = {"epsilon": 1.0, "delta": 1e-5, "n_records": 5000}
+
+
+@pytest.mark.parametrize(
+    ("model", "epsilon", "method"),
+    [
+        (dpi.models.LinearRegression(10, fit_intercept=True), 0.3, "newton"),
+        (dpi.models.LinearRegression(3), 3.0, "newton"),
+        (dpi.models.LogisticRegression(5, fit_intercept=True), 1.0, "newton"),
+        (dpi.models.BetaBernoulli(), 0.1, "statistic"),
+        (dpi.models.BetaBinomial(5), 1.0, "statistic"),
+        (dpi.models.DirichletCategorical(), 1.0, "statistic"),
+        (dpi.models.GammaExponential(), 0.1, "statistic"),
+        (dpi.models.GaussianMixture(2, 2), 1.0, "sep"),
+        (dpi.models.BayesianNeuralNetwork(2, 3), 1.0, "sep"),
+    ],
+)
+def test_each_candidate_is_chosen_where_it_should_be(model, epsilon, method):
+    plan = dpi.plan_fit(model, **(PUBLIC | {"epsilon": epsilon}))
+    assert plan.method == plan.choice.chosen.method == method
+    assert plan.epsilon <= epsilon
+    assert plan.n_passes == plan.choice.chosen.n_passes
+    assert f"* {method}" in repr(plan)
+
+
+@pytest.mark.parametrize("model", [dpi.models.LogisticRegression(4), dpi.models.BetaBernoulli()])
+def test_a_plan_is_deterministic_and_plain_data(model):
+    plan, again = (dpi.plan_fit(model, **PUBLIC) for _ in range(2))
+    assert plan.to_dict() == again.to_dict()
+    rebuilt = dpi.FitPlan.from_dict(plan.to_dict())
+    assert str(rebuilt) == str(plan)
+    assert rebuilt.event == plan.event
+
+
+def test_the_guarantee_is_under_the_adjacency_that_was_asked_for():
+    routes = ((dpi.models.LogisticRegression(2), "newton"), (dpi.models.LogisticRegression(2), "dpvi"),
+              (dpi.models.BetaBernoulli(), "statistic"), (dpi.models.GaussianMixture(2, 2), "sep"))  # fmt: skip
+    for adjacency in ("add_remove", "zero_out", "replace_one"):
+        for model, method in routes:
+            if (method, adjacency) == ("dpvi", "replace_one"):
+                with pytest.raises(ValueError, match="sampling is not accounted for"):
+                    dpi.plan_fit(model, method=method, adjacency=adjacency, **PUBLIC)
+                continue
+            plan = dpi.plan_fit(model, method=method, adjacency=adjacency, **PUBLIC)
+            assert plan.adjacency.value == adjacency
+            found = dpi.account(plan.event, delta=plan.delta or 1e-9, adjacency=adjacency).epsilon
+            assert found <= 1.0 + 1e-9
+    wide = dpi.plan_fit(dpi.models.LogisticRegression(4), adjacency="replace_one", **PUBLIC).predicted_width
+    assert wide > dpi.plan_fit(dpi.models.LogisticRegression(4), **PUBLIC).predicted_width
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"method": "best"}, "method"),
+        ({"method": "statistic"}, "method must be one of auto, newton, dpvi, sep"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"delta": 1.0}, "delta"),
+        ({"n_records": 0}, "n_records"),
+        ({"response_scale": -1.0}, "response_scale"),
+        ({"predictor_spread": 0.0}, "predictor_spread"),
+        ({"adjacency": "near"}, "adjacency"),
+    ],
+)
+def test_wrong_arguments_are_named(change, text):
+    with pytest.raises(ValueError, match=text):
+        dpi.plan_fit(dpi.models.LogisticRegression(3), **(PUBLIC | change))
+
+
+def test_a_weak_delta_is_told_once():
+    with pytest.warns(WeakGuaranteeWarning) as caught:
+        dpi.plan_fit(dpi.models.LogisticRegression(3), epsilon=1.0, delta=1e-5, n_records=200_000)
+    assert len(caught) == 1
+    assert dpi.plan_fit(dpi.models.BetaBernoulli(), epsilon=1.0, delta=1e-5, n_records=200_000).delta == 0.0
+
+
+def test_widths_go_to_one_with_the_budget_and_the_records():
+    for model in (dpi.models.LinearRegression(5), dpi.models.LogisticRegression(5), dpi.models.BetaBernoulli()):
+        widths = [
+            dpi.plan_fit(model, epsilon=epsilon, delta=1e-7, n_records=n).predicted_width
+            for n, epsilon in ((3000, 0.3), (10_000, 0.3), (10_000, 1.0), (1_000_000, 1.0))
+        ]
+        assert widths == sorted(widths, reverse=True)
+        assert widths[0] > 1.01
+        # The weights that bound a linear regression's features leave 11% at 5 weights, whatever the budget.
+        assert 1.0 <= widths[-1] < 1.15
+
+
+def test_predicted_width_of_a_linear_regression_is_that_of_a_run():
+    """One run of 11 weights at epsilon 1: bench/fit_widths.py has the table, with its Monte Carlo errors."""
+    rng = np.random.default_rng(8)
+    model = dpi.models.LinearRegression(10, fit_intercept=True)
+    design = np.hstack((rng.normal(size=(5000, 10)), np.ones((5000, 1))))
+    y = design @ rng.normal(size=11) + rng.normal(size=5000)
+    plan = dpi.plan_fit(model, response_scale=3.0, **PUBLIC)
+    release = plan.run(np.ascontiguousarray(design[:, :-1]), y, random_source=InsecureRNG(1))
+    stddev = dpi.noise_aware_posterior(release, n_samples=40).stddev[:-1]
+    relative = np.median(stddev / np.sqrt(np.diag(np.linalg.inv(design.T @ design + np.eye(11)))))
+    assert relative == pytest.approx(plan.predicted_width, rel=0.15)
+    # The power twin: the widths of three times less, or more, budget are told from it.
+    for epsilon in (0.3, 3.0):
+        other = dpi.plan_fit(model, response_scale=3.0, **(PUBLIC | {"epsilon": epsilon}))
+        assert relative != pytest.approx(other.predicted_width, rel=0.05)
+
+
+def test_declared_moments_enter_the_prediction():
+    """A declared collinear pair is harder to whiten than independent features; what is declared is said."""
+    moments = np.eye(5)
+    moments[0, 1] = moments[1, 0] = 0.999
+    linear = dpi.models.LogisticRegression(4, feature_moments=moments)
+    plan = dpi.plan_fit(linear, **PUBLIC)
+    assert plan.choice.assumes[0] == "the declared moments of the features"
+    widths = predict_newton(linear, plan.mechanism, 5000)
+    assert widths.shape == (4,)
+    assert np.all(widths >= 1.0)
+    assert abs(widths[0] - widths[2]) > 0.05
+
+
+def test_large_predictors_are_predicted_wider():
+    model = dpi.models.LogisticRegression(5)
+    plan = dpi.plan_fit(model, **PUBLIC)
+    small, large = (dpi.plan_fit(model, predictor_spread=s, **PUBLIC).predicted_width for s in (0.5, 4.0))
+    assert small < plan.predicted_width < large
+    assert "of size 4" in str(dpi.plan_fit(model, predictor_spread=4.0, **PUBLIC))
+
+
+def test_statistics_cost_what_their_noise_says():
+    """Beta-Bernoulli at p = 1/2: the variance of the sum, N / 4, against the Laplace noise's 2 / epsilon**2."""
+    model = dpi.models.BetaBernoulli(1e6, 1e6)
+    widths = predict_statistic(model, epsilon=0.05, n_records=10_000)
+    data, noise, prior = 1e4 / 4.0, 2.0 / 0.05**2, 2e6
+    assert np.median(widths) == pytest.approx(math.sqrt((1e4 + prior) / (1e4 * data / (data + noise) + prior)), 1e-4)
+    replaced = predict_statistic(
+        dpi.models.DirichletCategorical(), epsilon=0.1, n_records=500, adjacency=dpi.accounting.Adjacency.REPLACE_ONE
+    )
+    added = predict_statistic(dpi.models.DirichletCategorical(), epsilon=0.1, n_records=500)
+    assert np.all(replaced > added)
+
+
+def candidates(*rows):
+    return [
+        Candidate(method=name, applies=True, predicted_width=width, n_passes=passes, allowance=allowance)
+        for name, width, passes, allowance in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "chosen"),
+    [
+        ([("newton", 1.5, 13, 1.0), ("dpvi", 1.3, 125, 1.0)], "dpvi"),
+        ([("newton", 1.38, 13, 1.0), ("dpvi", 1.3, 125, 1.0)], "newton"),
+        ([("newton", 1.5, 13, 1.0), ("dpvi", 1.3, 125, 1.5)], "newton"),
+        ([("newton", 4.0, 13, 1.0), ("dpvi", 1.3, 125, 1.5)], "dpvi"),
+        ([("newton", 40.0, 13, 1.0), ("dpvi", math.nan, 125, 1.0)], "newton"),
+        ([("newton", math.nan, 13, 1.0), ("dpvi", math.nan, 125, 1.0)], "newton"),
+        ([("newton", math.nan, 13, 1.0), ("dpvi", 9.0, 125, 1.5)], "dpvi"),
+    ],
+)
+def test_the_rule_of_choice(rows, chosen):
+    found = choose(candidates(*rows), "auto")
+    assert [item.method for item in found if item.chosen] == [chosen]
+    assert choose(candidates(*rows), rows[-1][0])[-1].chosen
+
+
+def test_the_table_names_every_candidate():
+    rows = choose([*candidates(("newton", 1.5, 13, 1.0)), Candidate(method="sep", applies=False, reason="no")], "auto")
+    table = str(Choice(rows, ("nothing",)))
+    assert "* newton        1.50      13  the only one for this model" in table
+    assert "  sep              -       -  no" in table
+    assert table.endswith("assumes nothing")
+    assert Choice(rows)["sep"].reason == "no"
+    with pytest.raises(KeyError):
+        Choice(rows)["dpvi"]

@@ -221,6 +221,7 @@ def _estimator() -> Iterator[Scenario]:
     for name, ledger, options in (
         ("BayesianLogisticRegression", True, {}),
         ("BayesianLogisticRegression, tied", False, {"recipe": "tied", "method": "laplace"}),
+        ("BayesianLogisticRegression, newton", True, {"method": "newton"}),
     ):
 
         def run(records: Any, place: Place, options: Any = options) -> Any:

@@ -1,6 +1,6 @@
 """Estimators with scikit-learn's conventions: a private run and its noise-aware posterior in one ``fit``.
 
-**Privacy.** ``fit`` reads records through :func:`dpinfer.run_dpvi` only; what an estimator keeps is the release and
+**Privacy.** ``fit`` hands records to one private mechanism only; what an estimator keeps is the release and
 what follows from it.  scikit-learn itself is not needed.
 """
 

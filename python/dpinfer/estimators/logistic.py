@@ -3,13 +3,14 @@
 import copy
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import fields
-from typing import Any, Self
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._validate import check_float_array, check_interval
+from dpinfer._validate import check_choice, check_float_array, check_interval
 from dpinfer.accounting import (
     AccountantName,
     Adjacency,
@@ -30,22 +31,28 @@ from dpinfer.estimators.records import (
     feature_names,
     public_columns,
     typical_norm,
+    typical_scales,
 )
 from dpinfer.estimators.spending import Spending
+from dpinfer.fitting import plan_fit
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
-from dpinfer.mechanism import RandomSource, run_dpvi
+from dpinfer.inference.request import METHODS
+from dpinfer.mechanism import NewtonPlan, RandomSource, run_dpvi
 from dpinfer.models import LogisticRegression
-from dpinfer.release import Release
+from dpinfer.release import LogisticNewtonRelease, Release
 
 __all__ = ["BayesianLogisticRegression"]
 
 FloatArray = npt.NDArray[np.float64]
 
+# Values of `method` that name the mechanism; all others are posteriors of a gradient trace.
+ROUTES = ("auto", "newton", "dpvi")
+
 
 class BayesianLogisticRegression(Estimator):
     """Bayesian logistic regression, fitted with differential privacy, whose posterior counts the privacy noise.
 
-    **Privacy.** ``fit`` reads the records once, through :func:`dpinfer.run_dpvi`, and is (epsilon,
+    **Privacy.** ``fit`` reads the records once, through one private mechanism, and is (epsilon,
     delta)-differentially private under `adjacency`; with "add_remove" a neighbour has one record more or less, and
     clipping to `max_grad_norm` bounds what that changes.  ``release_``, ``posterior_``, ``coef_``, ``intercept_`` and
     predictions for public points are covered by that guarantee.  Not covered is what ``fit`` has to read from the data
@@ -77,7 +84,14 @@ class BayesianLogisticRegression(Estimator):
     data_bounds : (low, high) or (n_features, 2) array, optional
         Public bounds.  X is clipped to them, in ``fit`` and in predictions; it is not scaled.  Scale the columns to
         about unit size by public constants first (:mod:`dpinfer.tabular` does): the prior and the clipping expect it.
-    method, hessian, burn_in, prior
+    method : str
+        The way to the posterior.  "auto" chooses the mechanism by predicted width as :func:`dpinfer.plan_fit` does:
+        "newton", a few full-batch passes (:func:`dpinfer.run_newton`), or "dpvi", a gradient trace and its exact
+        posterior.  The methods of :func:`dpinfer.noise_aware_posterior`, of which "exact" is the default, are those of
+        a gradient trace.  `sample_rate`, `n_steps`, `max_grad_norm`, `accountant` and the four settings above belong
+        to the trace; "newton" takes the columns to spread over `data_bounds`, or to be
+        of about unit size.
+    hessian, burn_in, prior
         As in :func:`dpinfer.noise_aware_posterior`.
     accountant : {"pld", "prv", "rdp"}
     adjacency : {"add_remove", "replace_one"}
@@ -94,11 +108,11 @@ class BayesianLogisticRegression(Estimator):
 
     Attributes
     ----------
-    release_ : Release
+    release_ : Release or LogisticNewtonRelease
         What the private run published.
     posterior_ : Posterior
         The noise-aware posterior of the weights.
-    privacy_ : PrivacyPlan
+    privacy_ : PrivacyPlan or NewtonPlan
         The certified guarantee and the noise it took.
     coef_ : (1, n_features) float64
         Posterior means of the weights.
@@ -112,7 +126,7 @@ class BayesianLogisticRegression(Estimator):
 
     Notes
     -----
-    The mechanism is DPVI and the posterior the one of NA-DPVI (section 3), computed exactly by default.  The bound
+    By default the mechanism is DPVI and the posterior the one of NA-DPVI (section 3), computed exactly.  The bound
     behind "auto": the gradient of a record's loss in the weights is (p - y)(x, 1), with norm at most that of (x, 1).
 
     Examples
@@ -133,8 +147,8 @@ class BayesianLogisticRegression(Estimator):
     n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
     posterior_: Posterior
-    privacy_: PrivacyPlan
-    release_: Release
+    privacy_: PrivacyPlan | NewtonPlan
+    release_: Release | LogisticNewtonRelease
     _spending: Spending
 
     def __init__(
@@ -241,7 +255,6 @@ class BayesianLogisticRegression(Estimator):
         n_records = len(records.features) if self.n_records is None else self.n_records
         bounds = records.bounds = as_bounds(self.data_bounds, n_features)
         classes = records.classes
-        norm = self._clipping_norm(bounds)
         request = self._posterior_request()
         model = LogisticRegression(
             n_features=n_features,
@@ -249,35 +262,15 @@ class BayesianLogisticRegression(Estimator):
             fit_intercept=self.fit_intercept,
             feature_names=None if names is None else list(names),
         )
-        plan = self._privacy_plan()
-        fisher = self.recipe in FISHER_RECIPES
-        check_fit(
-            model,
-            plan,
-            request,
-            n_records=n_records,
-            recipe="plain" if self.recipe is None else self.recipe,
-            max_grad_norm=norm,
-            learning_rate=self.learning_rate if self.grad_scale is None else None,
-        )
-        source = self.random_source() if callable(self.random_source) else self.random_source
+        plan, mechanism = self._checked_run(model, request, bounds, n_records)
         self._warn_of_leaks()
         spending.warn_of(plan, self.ledger)
-        release = run_dpvi(
-            model,
+        release = mechanism(
             records.X,
             records.y,
-            plan=plan,
-            n_records=n_records,
-            max_grad_norm=norm,
-            grad_scale=self.grad_scale,
-            learning_rate=None if fisher and self.learning_rate == "heuristic" else self.learning_rate,
-            loss=self.loss,
-            expectation=self.expectation,
-            recipe=self.recipe,
             n_threads=self.n_threads,
             progress=self.progress,
-            random_source=source,
+            random_source=self.random_source() if callable(self.random_source) else self.random_source,
             ledger=self.ledger,
         )
         # Set before the posterior: what has been paid for must survive a failure of the post-processing.
@@ -305,6 +298,65 @@ class BayesianLogisticRegression(Estimator):
         self.intercept_ = mean[n_features:].copy() if self.fit_intercept else np.zeros(1)
         self.posterior_ = posterior
         return self
+
+    def _checked_run(
+        self, model: LogisticRegression, request: PosteriorRequest, bounds: FloatArray | None, n_records: int
+    ) -> tuple[PrivacyPlan | NewtonPlan, Callable[..., Release | LogisticNewtonRelease]]:
+        """Return the plan of the run, and what makes it, after refusing what would fail; reads no records."""
+        if self.method in ("auto", "newton"):
+            fit_plan = plan_fit(
+                model if bounds is None else replace(model, feature_scale=typical_scales(bounds)),
+                epsilon=self.epsilon,
+                delta=self.delta,
+                n_records=n_records,
+                method=self.method,
+                adjacency=self._relation(),
+            )
+            if isinstance(fit_plan.mechanism, NewtonPlan):
+                self._refuse_dpvi_settings()
+                fit_plan.check(request)
+                return fit_plan.mechanism, cast(Any, fit_plan.run)
+        norm = self._clipping_norm(bounds)
+        plan = self._privacy_plan()
+        fisher = self.recipe in FISHER_RECIPES
+        check_fit(
+            model,
+            plan,
+            request,
+            n_records=n_records,
+            recipe="plain" if self.recipe is None else self.recipe,
+            max_grad_norm=norm,
+            learning_rate=self.learning_rate if self.grad_scale is None else None,
+        )
+        return plan, partial(
+            run_dpvi,
+            model,
+            plan=plan,
+            n_records=n_records,
+            max_grad_norm=norm,
+            grad_scale=self.grad_scale,
+            learning_rate=None if fisher and self.learning_rate == "heuristic" else self.learning_rate,
+            loss=self.loss,
+            expectation=self.expectation,
+            recipe=self.recipe,
+        )
+
+    def _refuse_dpvi_settings(self) -> None:
+        """Refuse settings of another mechanism than the one that will run."""
+        given = {
+            "recipe": self.recipe is not None,
+            "loss": self.loss is not None,
+            "expectation": self.expectation is not None,
+            "grad_scale": self.grad_scale is not None,
+            "learning_rate": not isinstance(self.learning_rate, str) or self.learning_rate != "heuristic",
+            "max_grad_norm": not isinstance(self.max_grad_norm, str),
+        }
+        for name, changed in given.items():
+            if changed:
+                raise ValueError(
+                    f"{name} must be left at its default with method={self.method!r}, which runs the private Newton "
+                    "method: it belongs to method='dpvi'"
+                )
 
     def spent(self) -> PrivacyBound:
         """Return the guarantee of all fits of this estimator and its clones together, in this process.
@@ -398,22 +450,27 @@ class BayesianLogisticRegression(Estimator):
         weights = None if sample_weight is None else check_float_array("sample_weight", sample_weight, (len(right),))
         return float(np.average(right, weights=weights))
 
-    def _privacy_plan(self) -> PrivacyPlan:
+    def _relation(self) -> Adjacency:
         relation = as_adjacency(self.adjacency)
         if relation is Adjacency.ZERO_OUT:
             raise ValueError("adjacency must be 'add_remove' or 'replace_one', got 'zero_out': a label cannot be blank")
+        return relation
+
+    def _privacy_plan(self) -> PrivacyPlan:
         # Under the estimator's own names.
         return plan_privacy(
             target_epsilon=check_interval("epsilon", self.epsilon, 0.0),
             target_delta=check_interval("delta", self.delta, 0.0, 1.0),
             sample_rate=self.sample_rate,
             n_steps=self.n_steps,
-            adjacency=relation,
+            adjacency=self._relation(),
             accountant=self.accountant,
         )
 
     def _posterior_request(self) -> PosteriorRequest:
-        return PosteriorRequest(method=self.method, hessian=self.hessian, burn_in=self.burn_in, prior=self.prior)
+        method = check_choice("method", self.method, (*ROUTES, *METHODS))
+        method = "exact" if method in ROUTES else method
+        return PosteriorRequest(method=method, hessian=self.hessian, burn_in=self.burn_in, prior=self.prior)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle keeps: the release as plain data; the posterior is computed from it again."""
@@ -422,7 +479,8 @@ class BayesianLogisticRegression(Estimator):
         release = state.pop("release_", None)
         if release is not None:
             values = {item.name: getattr(release, item.name) for item in fields(release)}
-            state["release_"] = values | {name: dict(values[name]) for name in ("model_spec", "settings")}
+            plain = values | {name: dict(values[name]) for name in ("model_spec", "settings")}
+            state["release_"] = (type(release), plain)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -432,7 +490,9 @@ class BayesianLogisticRegression(Estimator):
         values = state.pop("release_", None)
         vars(self).update(state)
         if values is not None:
-            self.release_ = Release(**values)
+            # Up to version 0.1 there was one kind of release, and it was not named.
+            kind, fields_of_release = values if isinstance(values, tuple) else (Release, values)
+            self.release_ = kind(**fields_of_release)
         if fitted:
             self.posterior_ = noise_aware_posterior(self.release_, self._posterior_request())
 
@@ -466,7 +526,7 @@ class BayesianLogisticRegression(Estimator):
         norm = typical_norm(bounds, fit_intercept=bool(self.fit_intercept))
         return 2.0 * norm if self.recipe in FISHER_RECIPES else norm
 
-    def _leaks(self, plan: PrivacyPlan) -> list[str]:
+    def _leaks(self, plan: PrivacyPlan | NewtonPlan) -> list[str]:
         """Return what the release says for ever of what was read from the records without noise."""
         leaks = ["the two classes were read from the private records"] if self.classes is None else []
         # Neighbours of the other relations have as many records.

@@ -23,6 +23,7 @@ __all__ = [
     "feature_names",
     "public_columns",
     "typical_norm",
+    "typical_scales",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -286,5 +287,14 @@ def as_bounds(data_bounds: Any, n_features: int) -> FloatArray | None:
 
 def typical_norm(bounds: FloatArray, *, fit_intercept: bool) -> float:
     """Return the root mean square norm of a row that is uniform on its public bounds, the intercept's 1 included."""
+    return float(np.sqrt(np.sum(_mean_squares(bounds)) + float(fit_intercept)))
+
+
+def typical_scales(bounds: FloatArray) -> tuple[float, ...]:
+    """Return the root mean square of every column of a row that is uniform on its public bounds."""
+    return tuple(np.sqrt(_mean_squares(bounds)).tolist())
+
+
+def _mean_squares(bounds: FloatArray) -> FloatArray:
     low, high = bounds[:, 0], bounds[:, 1]
-    return float(np.sqrt(np.sum(low * low + low * high + high * high) / 3.0 + float(fit_intercept)))
+    return np.asarray((low * low + low * high + high * high) / 3.0)

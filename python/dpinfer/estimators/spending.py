@@ -2,12 +2,15 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from dpinfer.accounting import Composed, LedgerAccount, PrivacyBound, PrivacyPlan, account
 from dpinfer.errors import RepeatedSpendingWarning
+from dpinfer.mechanism import NewtonPlan
 
 __all__ = ["Spending"]
+
+AnyPlan: TypeAlias = PrivacyPlan | NewtonPlan
 
 
 class Spending:
@@ -17,7 +20,7 @@ class Spending:
     another process.
     """
 
-    def __init__(self, plans: Sequence[PrivacyPlan] = (), *, elsewhere: bool = False) -> None:
+    def __init__(self, plans: Sequence[AnyPlan] = (), *, elsewhere: bool = False) -> None:
         self._plans, self._elsewhere, self._told = list(plans), elsewhere, False
 
     def total(self) -> PrivacyBound:
@@ -37,11 +40,11 @@ class Spending:
         event = events[0] if len(events) == 1 else Composed(tuple(events))
         return account(event, delta=delta, adjacency=self._plans[0].adjacency)
 
-    def add(self, plan: PrivacyPlan) -> None:
+    def add(self, plan: AnyPlan) -> None:
         """Count a fit."""
         self._plans.append(plan)
 
-    def warn_of(self, plan: PrivacyPlan, ledger: LedgerAccount | None) -> None:
+    def warn_of(self, plan: AnyPlan, ledger: LedgerAccount | None) -> None:
         """Say, once, that the fit that is about to run is not the only one.
 
         Warns
@@ -83,5 +86,5 @@ class Spending:
         return _elsewhere, (tuple(self._plans),)
 
 
-def _elsewhere(plans: tuple[PrivacyPlan, ...]) -> Spending:
+def _elsewhere(plans: tuple[AnyPlan, ...]) -> Spending:
     return Spending(plans, elsewhere=True)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback
+from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan, PureEvent, as_adjacency, plan_privacy
 from dpinfer.inference import PlannedRelease, PosteriorRequest, ReleaseFacts
 from dpinfer.mechanism import NewtonPlan, plan_newton, run_dp_sep, run_dpvi, run_newton, run_statistic
@@ -220,6 +221,8 @@ class NewtonRoute(Route):
             raise ValueError(
                 f"response_scale must be None for a {type(target.model).__name__}: its responses have no scale"
             )
+        if isinstance(target.model, GeneralizedLinearModel):
+            check_interval("model.prior_scale", target.model.prior_scale, 1e-30, 1e30)
         if request is not None:
             kind = NewtonRelease if linear else LogisticNewtonRelease
             request.check(PlannedRelease(kind=kind, model=target.model))

@@ -387,6 +387,47 @@ def test_every_accepted_value_gives_a_posterior(records, settings):
     assert np.isfinite(model.predict_proba(records[0][:5])).all()
 
 
+@pytest.mark.parametrize("method", ["newton", "auto"])
+def test_the_newton_route_is_a_fit_like_any_other(records, method):
+    X, y = records
+    model = make(method=method).fit(X, y)
+    assert isinstance(model.release_, dpi.LogisticNewtonRelease)
+    assert isinstance(model.privacy_, dpi.NewtonPlan)
+    assert model.privacy_.epsilon <= 2.0
+    low, high = model.posterior_.quantile([0.0005, 0.9995])
+    assert np.all((low < [2.0, -1.0, 0.0, 0.5]) & (high > [2.0, -1.0, 0.0, 0.5]))
+    assert model.score(X, y) > 0.7
+    assert model.spent().epsilon == pytest.approx(model.privacy_.epsilon)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.coef_, model.coef_)
+    cloned = model.__sklearn_clone__().set_params(method="dpvi", n_steps=60, sample_rate=0.5, hessian="diagonal")
+    with pytest.warns(RepeatedSpendingWarning):
+        cloned.fit(X, y)
+    assert isinstance(cloned.release_, dpi.Release)
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"recipe": "tied"}, "recipe must be left"),
+        ({"loss": "split"}, "loss must be left"),
+        ({"expectation": "quadrature"}, "expectation must be left"),
+        ({"grad_scale": 1.0}, "grad_scale must be left"),
+        ({"learning_rate": 0.1}, "learning_rate must be left"),
+        ({"max_grad_norm": 1.0}, "max_grad_norm must be left"),
+        ({"hessian": "tied"}, "hessian must be left"),
+        ({"burn_in": 10}, "burn_in must be left"),
+        ({"prior": "weak"}, "prior must be one of"),
+        ({"adjacency": "zero_out"}, "adjacency"),
+        ({"epsilon": -1.0}, "epsilon"),
+    ],
+)
+def test_the_newton_route_refuses_settings_of_a_trace_unspent(records, account, settings, word):
+    with pytest.raises(ValueError, match=word):
+        make(method="newton", ledger=account, random_source=None, **settings).fit(*records)
+    assert account.runs() == ()
+
+
 class Watched:
     """Records that tell when they are looked at; their shape is public."""
 

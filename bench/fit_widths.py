@@ -101,7 +101,7 @@ def show(name: str, planned: float, measure: Callable[[], FloatArray], seed: int
     """Print a line."""
     measured, error = median_and_error(measure(), seed)
     share = 100.0 * (planned / measured - 1.0)
-    print(f"{name:52s} predicted {planned:5.2f}  measured {measured:5.2f} +- {error:.2f}  {share:+4.0f}%", flush=True)
+    print(f"{name:52s} predicted {planned:6.3f}  measured {measured:6.3f} +- {error:.3f}  {share:+4.0f}%", flush=True)
 
 
 def main() -> None:

@@ -10,7 +10,15 @@ from dpinfer._sinks import printable
 if TYPE_CHECKING:
     from dpinfer.inference import PosteriorRequest
 
-__all__ = ["OneLineParser", "add_posterior_arguments", "integer", "interval", "posterior_request", "share_or_steps"]
+__all__ = [
+    "ROUTES",
+    "OneLineParser",
+    "add_posterior_arguments",
+    "integer",
+    "interval",
+    "posterior_request",
+    "share_or_steps",
+]
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -67,14 +75,24 @@ def share_or_steps(text: str) -> str | float | int:
     raise argparse.ArgumentTypeError(f"must be 'auto', a number of steps, or a share in [0, 1), got {text!r}")
 
 
-def add_posterior_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of :func:`dpinfer.noise_aware_posterior`."""
+# Values of `fit --method` that name the mechanism; all others are posteriors of a gradient trace.
+ROUTES = ("auto", "newton", "dpvi")
+
+
+def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = False) -> None:
+    """Add the options of :func:`dpinfer.noise_aware_posterior`; `routes`: and the mechanisms among the methods."""
     group = parser.add_argument_group("posterior (post-processing; costs no privacy)")
     group.add_argument(
         "--method",
-        choices=("exact", "laplace", "emcee", "nuts", "naive", "averaged"),
+        choices=(*(ROUTES if routes else ()), "exact", "laplace", "emcee", "nuts", "naive", "averaged"),
         default="exact",
-        help="how the noise-aware posterior is computed (default: %(default)s)",
+        help="how the noise-aware posterior is computed (default: %(default)s)"
+        + (
+            "; 'auto' chooses the mechanism by predicted width, 'newton' makes a few full passes over the records, "
+            "'dpvi' a gradient trace with its exact posterior, and the others are posteriors of such a trace"
+            if routes
+            else ""
+        ),
     )
     group.add_argument(
         "--hessian",
@@ -107,5 +125,9 @@ def posterior_request(args: argparse.Namespace) -> "PosteriorRequest":
     from dpinfer.inference import PosteriorRequest  # a second to import, and not every verb needs it
 
     return PosteriorRequest(
-        method=args.method, hessian=args.hessian, prior=args.prior, burn_in=args.burn_in, level=args.level
+        method="exact" if args.method in ROUTES else args.method,
+        hessian=args.hessian,
+        prior=args.prior,
+        burn_in=args.burn_in,
+        level=args.level,
     )

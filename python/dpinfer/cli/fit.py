@@ -5,7 +5,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dpinfer._sinks import printable, terminal_text
 from dpinfer.accounting import LedgerAccount, PrivacyLedger, PrivacyPlan, plan_privacy
@@ -18,6 +18,7 @@ from dpinfer.cli.pipeline import (
     analyse,
     automatic_max_grad_norm,
     check_request,
+    model_of,
     release_bytes,
     spend,
     tell_failures,
@@ -25,7 +26,9 @@ from dpinfer.cli.pipeline import (
 from dpinfer.cli.summary import as_comment, guarantee_text, to_text, verdict_text
 from dpinfer.errors import PrivacyLeakWarning, SchemaError
 from dpinfer.estimators.checks import RECIPES, SCALES
+from dpinfer.fitting import FitPlan, plan_fit
 from dpinfer.inference import PosteriorRequest
+from dpinfer.mechanism import NewtonPlan
 from dpinfer.tabular import (
     Schema,
     SharesPlan,
@@ -109,7 +112,7 @@ def add_parser(verbs: Any) -> None:
         help="save the private run here, go on from it after a crash, and remove it when the release is saved; SECRET: "
         "whoever reads it can take the noise out of the release",
     )
-    add_posterior_arguments(parser)
+    add_posterior_arguments(parser, routes=True)
     parser.set_defaults(run=run)
 
 
@@ -121,11 +124,14 @@ def run(args: argparse.Namespace) -> int:
         if path is not None:
             with path.open("rb"):
                 pass
-    plan, shares = plan_of(args)
+    given = None if args.schema is None else Schema.load(args.schema)
+    chosen = fit_plan_of(args, given)
+    newton = None if chosen is None or chosen.method != "newton" else chosen
+    plan, shares = plan_of(args) if newton is None else (cast(NewtonPlan, newton.mechanism), None)
     account = account_of(args, plan, shares)
     notes: list[str] = []
-    if args.schema is not None:
-        schema = Schema.load(args.schema)
+    if given is not None:
+        schema = given
     else:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", PrivacyLeakWarning)
@@ -143,6 +149,8 @@ def run(args: argparse.Namespace) -> int:
         n_threads=args.threads,
         ledger=account,
         checkpoint=args.checkpoint,
+        fit_plan=newton,
+        choice=None if chosen is None else chosen.choice,
     )
     with public_arguments():
         asked = posterior_request(args)
@@ -169,6 +177,11 @@ def check_options(args: argparse.Namespace) -> None:
         raise UsageError("give either --schema or --bounds-from-data, not both")
     if args.bounds_from_data and args.target is None:
         raise UsageError("--bounds-from-data needs --target")
+    if args.method in ("auto", "newton"):
+        if args.schema is None or args.n_records is None:
+            raise UsageError(f"--method {args.method} needs --schema and --n-records: its plan follows from them")
+        if args.shares_budget is not None:
+            raise UsageError(f"--shares-budget belongs to --method dpvi, not to --method {args.method}")
     if args.shares_budget is not None and args.checkpoint is not None:
         raise UsageError(
             "give either --shares-budget or --checkpoint, not both: a run taken up again would count twice"
@@ -182,6 +195,24 @@ def check_options(args: argparse.Namespace) -> None:
             "--ledger needs --schema and --n-records: what is read from the records instead is read before the charge, "
             "and no ledger counts it"
         )
+
+
+def fit_plan_of(args: argparse.Namespace, schema: Schema | None) -> FitPlan | None:
+    """Return the plan of a fit whose mechanism is to be chosen, or is the private Newton method; no data is read."""
+    if args.method not in ("auto", "newton") or schema is None:
+        return None
+    with public_arguments():
+        plan = plan_fit(
+            model_of(schema, args.prior_scale),
+            epsilon=args.epsilon,
+            delta=args.delta,
+            n_records=args.n_records,
+            method=args.method,
+        )
+    for option, changed in (("--recipe", args.recipe != "plain"), ("--max-grad-norm", args.max_grad_norm is not None)):
+        if changed and plan.method == "newton":
+            raise UsageError(f"{option} belongs to --method dpvi, and the private Newton method would run")
+    return plan
 
 
 def plan_of(args: argparse.Namespace) -> tuple[PrivacyPlan, SharesPlan | None]:
@@ -200,7 +231,9 @@ def plan_of(args: argparse.Namespace) -> tuple[PrivacyPlan, SharesPlan | None]:
         return both.run, both
 
 
-def account_of(args: argparse.Namespace, plan: PrivacyPlan, shares: SharesPlan | None) -> LedgerAccount | None:
+def account_of(
+    args: argparse.Namespace, plan: PrivacyPlan | NewtonPlan, shares: SharesPlan | None
+) -> LedgerAccount | None:
     """Return the ledger's account that the arguments name, if its budget still covers the plan; no data is read."""
     if args.ledger is None:
         return None
@@ -259,7 +292,8 @@ def write_results(
             test=test,
         )
     tell_failures(results)
-    told = f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=asked.level)}\n"
+    told = "" if request.choice is None else f"{request.choice}\n\n"
+    told += f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=asked.level)}\n"
     told += f"{verdict_text(results.posterior)}\n"
     if results.calibration is not None:
         told += f"{results.calibration}\n(computed from the test labels without noise)\n"

@@ -11,7 +11,7 @@ import numpy as np
 from dpinfer import plots
 from dpinfer.diagnostics import CalibrationCurve
 from dpinfer.inference import Posterior
-from dpinfer.release import Release
+from dpinfer.release import Release, SumsOfPasses
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["NARROW", "Picture", "draw_all", "draw_picture"]
 
 Picture = tuple[str, bytes, str]
+if TYPE_CHECKING:
+    # What draws, the size in inches, and a caption.
+    _Plan = tuple[Callable[[Axes], Axes], tuple[float, float], str]
 _MAXIMUM_ROWS = 60
 # What the name of a picture ends with that is the one before it again, for a narrow screen.
 NARROW = "-narrow"
 
 
 def draw_all(
-    release: Release,
+    release: Release | SumsOfPasses,
     posterior: Posterior,
     *,
     level: float,
@@ -39,7 +42,8 @@ def draw_all(
 
     Parameters
     ----------
-    release : Release
+    release : Release or SumsOfPasses
+        Of the latter there are no pictures of a trace.
     posterior : Posterior
     level : float
     reference : mapping, optional
@@ -57,7 +61,7 @@ def draw_all(
         ``trace-narrow``, for narrow screens.
     """
     n_rows = min(_MAXIMUM_ROWS, len(posterior.names))
-    plans: dict[str, tuple[Callable[[Axes], Axes], tuple[float, float], str]] = {
+    plans: dict[str, _Plan] = {
         "posterior": (
             lambda ax: plots.posterior(
                 posterior, max_parameters=_MAXIMUM_ROWS, level=level, reference=reference, ax=ax
@@ -72,19 +76,8 @@ def draw_all(
             (3.8, 3.6),
             "What is left to an attack that knows all other records: the least share of records that it misses",
         )
-    chosen = _contrasting(posterior)
-    names = [posterior.names[index] for index in dict.fromkeys((*chosen.values(), *range(len(posterior.names))))][:6]
-    plans["trace"] = (
-        lambda ax: plots.trace(release, posterior, parameters=names, ax=ax),
-        (7.4, 3.4),
-        "Locations over the steps; dotted lines are the estimated optima",
-    )
-    for kind, index in chosen.items():
-        plans[f"gradients-{kind}"] = (
-            _gradient_drawer(release, posterior, index),
-            (5.2, 4.2),
-            f"Noisy gradients of {posterior.names[index]} and the fitted line",
-        )
+    if isinstance(release, Release):
+        plans |= _of_the_trace(release, posterior)
     if calibration is not None:
         plans["calibration"] = (
             lambda ax: plots.calibration(calibration, ax=ax),
@@ -96,7 +89,7 @@ def draw_all(
             (4.6, 4.4),
             "Observed share minus predicted probability; the band is two standard errors",
         )
-    for name in ("posterior", "trace"):
+    for name in ("posterior", "trace") if "trace" in plans else ("posterior",):
         draw, (_, height), caption = plans[name]
         plans[name + NARROW] = (_with_stacked_legend(draw), (3.9, height + 0.5), caption)
     pictures = {}
@@ -122,6 +115,26 @@ def _with_stacked_legend(draw: "Callable[[Axes], Axes]") -> "Callable[[Axes], Ax
         return ax
 
     return narrow
+
+
+def _of_the_trace(release: Release, posterior: Posterior) -> "dict[str, _Plan]":
+    """Return how to draw the steps of a gradient trace, and its gradients where the posterior has fitted lines."""
+    chosen = _contrasting(posterior)
+    names = [posterior.names[index] for index in dict.fromkeys((*chosen.values(), *range(len(posterior.names))))][:6]
+    plans: dict[str, _Plan] = {
+        "trace": (
+            lambda ax: plots.trace(release, posterior, parameters=names, ax=ax),
+            (7.4, 3.4),
+            "Locations over the steps; dotted lines are the estimated optima",
+        )
+    }
+    for kind, index in chosen.items():
+        plans[f"gradients-{kind}"] = (
+            _gradient_drawer(release, posterior, index),
+            (5.2, 4.2),
+            f"Noisy gradients of {posterior.names[index]} and the fitted line",
+        )
+    return plans
 
 
 def _gradient_drawer(release: Release, posterior: Posterior, index: int) -> "Callable[[Axes], Axes]":

@@ -5,9 +5,11 @@ import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -17,15 +19,15 @@ from dpinfer.accounting import Composed, LedgerAccount, PrivacyPlan, account
 from dpinfer.cli.errors import CommandError, reason
 from dpinfer.cli.output import OutputFolder
 from dpinfer.cli.pictures import NARROW, draw_all
-from dpinfer.cli.report import ReportContent, render
+from dpinfer.cli.report import AnalysedRelease, ReportContent, render
 from dpinfer.cli.summary import SummaryRow, summarise, to_csv
 from dpinfer.diagnostics import CalibrationCurve, calibration_curve
 from dpinfer.errors import DpinferError, FallbackWarning
 from dpinfer.estimators.checks import FISHER_RECIPES, RECIPES, check_fit
+from dpinfer.fitting import Choice, FitPlan
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
-from dpinfer.mechanism import RunCheckpoint, run_dpvi
+from dpinfer.mechanism import NewtonPlan, RunCheckpoint, run_dpvi
 from dpinfer.models import LogisticRegression
-from dpinfer.release import Release
 from dpinfer.release.parts import Part, check_parts
 from dpinfer.tabular import Schema, UnreadTable
 
@@ -36,6 +38,7 @@ __all__ = [
     "analyse",
     "automatic_max_grad_norm",
     "check_request",
+    "model_of",
     "release_bytes",
     "spend",
     "tell_failures",
@@ -48,15 +51,17 @@ _CALIBRATION_BINS = 10
 class FitRequest:
     """The public settings of the private run."""
 
-    plan: PrivacyPlan
+    plan: PrivacyPlan | NewtonPlan
     n_records: int
-    max_grad_norm: float
+    max_grad_norm: float = 1.0
     prior_scale: float = 1.0
     recipe: str = "plain"
     n_threads: int | None = None
     ledger: LedgerAccount | None = None
     checkpoint: Path | None = None
     leaks: tuple[str, ...] = ()
+    fit_plan: FitPlan | None = None
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,16 +92,17 @@ def automatic_max_grad_norm(schema: Schema, recipe: str) -> float:
     return 2.0 * norm if check_choice("recipe", recipe, RECIPES) in FISHER_RECIPES else norm
 
 
-def release_bytes(plan: PrivacyPlan, schema: Schema) -> int:
-    """Return about how large the saved release will be: parameters and gradients, 8 bytes each."""
-    return 2 * 2 * (len(schema.feature_names) + 1) * plan.n_steps * 8
+def release_bytes(plan: PrivacyPlan | NewtonPlan, schema: Schema) -> int:
+    """Return about how large the saved release will be: parameters and gradients, or matrices, 8 bytes each."""
+    width = len(schema.feature_names) + 1
+    return (2 * 2 * width * plan.n_steps if isinstance(plan, PrivacyPlan) else width * width * plan.n_passes) * 8
 
 
-def model_of(schema: Schema, request: FitRequest) -> LogisticRegression:
+def model_of(schema: Schema, prior_scale: float) -> LogisticRegression:
     """Return the model of a table with this schema."""
     return LogisticRegression(
         n_features=len(schema.feature_names),
-        prior_scale=request.prior_scale,
+        prior_scale=prior_scale,
         fit_intercept=True,
         feature_names=schema.feature_names,
         feature_moments=schema.feature_moments,
@@ -110,9 +116,12 @@ def check_request(schema: Schema, request: FitRequest, asked: PosteriorRequest) 
     **Privacy.** Reads the schema only.
     """
     _earlier_parts(schema, request)
+    if request.fit_plan is not None:
+        request.fit_plan.check(asked)
+        return
     check_fit(
-        model_of(schema, request),
-        request.plan,
+        model_of(schema, request.prior_scale),
+        cast(PrivacyPlan, request.plan),
         asked,
         n_records=request.n_records,
         recipe=request.recipe,
@@ -120,10 +129,10 @@ def check_request(schema: Schema, request: FitRequest, asked: PosteriorRequest) 
     )
 
 
-def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: OutputFolder) -> Release:
+def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: OutputFolder) -> AnalysedRelease:
     """Run the private mechanism and save its release: the one step that costs privacy.
 
-    **Privacy.** Reads the records, through :func:`dpinfer.run_dpvi` and when the ledger is charged; add/remove or the
+    **Privacy.** Reads the records, through one private mechanism and when the ledger is charged; add/remove or the
     plan's adjacency.
 
     Parameters
@@ -139,17 +148,11 @@ def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: Outpu
     CommandError
         If the release cannot be saved in `folder`; its cost has been paid then, and it is kept elsewhere if possible.
     """
-    model = model_of(schema, request)
     before = _earlier_parts(schema, request)
     checkpoint = None if request.checkpoint is None else RunCheckpoint(request.checkpoint)
-    release = run_dpvi(
-        model,
+    release = _mechanism(schema, request)(
         table.X,
         table.y,
-        plan=request.plan,
-        n_records=request.n_records,
-        max_grad_norm=request.max_grad_norm,
-        recipe=request.recipe,
         n_threads=request.n_threads,
         progress=True,
         ledger=request.ledger,
@@ -166,17 +169,31 @@ def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: Outpu
     return release
 
 
+def _mechanism(schema: Schema, request: FitRequest) -> Callable[..., AnalysedRelease]:
+    """Return what runs on the records, with every setting but those that all runs share."""
+    if request.fit_plan is not None:
+        return cast(Callable[..., AnalysedRelease], request.fit_plan.run)
+    return partial(
+        run_dpvi,
+        model_of(schema, request.prior_scale),
+        plan=cast(PrivacyPlan, request.plan),
+        n_records=request.n_records,
+        max_grad_norm=request.max_grad_norm,
+        recipe=request.recipe,
+    )
+
+
 def _earlier_parts(schema: Schema, request: FitRequest) -> tuple[Part, ...]:
     """Return what the schema holds of earlier releases, which must compose with the run that is planned."""
     plan = request.plan
     before = check_parts("the schema's parts", schema.parts, plan.adjacency)
     if before:
         event = Composed((*(part.event for part in before), plan.event))
-        account(event, delta=plan.delta, adjacency=plan.adjacency, accountant=plan.accountant)
+        account(event, delta=plan.delta, adjacency=plan.adjacency, accountant=getattr(plan, "accountant", "pld"))
     return before
 
 
-def _save(release: Release, path: Path, *, again: bool) -> None:
+def _save(release: AnalysedRelease, path: Path, *, again: bool) -> None:
     """Save what has been paid for: where it belongs, or else anywhere."""
     try:
         try:
@@ -201,7 +218,7 @@ def _saved(path: Path) -> str:
     return f"the release is saved and paid for: go on with 'dpinfer posterior {place} --out DIR'"
 
 
-def _save_elsewhere(release: Release, name: str) -> Path | None:
+def _save_elsewhere(release: AnalysedRelease, name: str) -> Path | None:
     for place in (Path.cwd, Path.home, lambda: Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError, RuntimeError):
             path = Path(tempfile.mkdtemp(prefix="dpinfer-", dir=place())) / name
@@ -215,7 +232,7 @@ def _save_elsewhere(release: Release, name: str) -> Path | None:
 
 
 def analyse(
-    release: Release,
+    release: AnalysedRelease,
     request: PosteriorRequest,
     *,
     folder: OutputFolder | None,

@@ -10,8 +10,10 @@ from dpinfer.cli.arguments import add_posterior_arguments, posterior_request
 from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
 from dpinfer.cli.output import files_text, output_folder
 from dpinfer.cli.pipeline import analyse, tell_failures
+from dpinfer.cli.report import AnalysedRelease
 from dpinfer.cli.summary import guarantee_text, to_text, verdict_text
-from dpinfer.release import Release, load_release
+from dpinfer.errors import ReleaseFormatError
+from dpinfer.release import Release, SumsOfPasses, load_release
 from dpinfer.tabular import Schema, UnreadTable
 
 __all__ = ["add_parser", "run"]
@@ -38,7 +40,11 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load, compute, print and, with ``--out``, write."""
-    release = load_release(args.release, Release)
+    release = load_release(args.release)
+    if not isinstance(release, (Release, SumsOfPasses)):
+        raise ReleaseFormatError(
+            "RELEASE must be a gradient trace or that of a private Newton run: for others use noise_aware_posterior"
+        )
     test = _test(args, release)
     with public_arguments():
         request = posterior_request(args)
@@ -55,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _test(args: argparse.Namespace, release: Release) -> UnreadTable | None:
+def _test(args: argparse.Namespace, release: AnalysedRelease) -> UnreadTable | None:
     if (args.test is None) != (args.schema is None):
         raise UsageError("give --test and --schema together")
     if args.test is None:

@@ -111,6 +111,10 @@ COMMAND_OPTIONS: dict[str, Sequence[str]] = {
         *("--ledger", LEDGER, "--dataset", DATASET, "--shares-budget", "0.3"),
         *("--method", "laplace", "--hessian", "diagonal"),
     ),
+    "newton, ledger, checkpoint": (
+        *("--ledger", LEDGER, "--dataset", DATASET, "--checkpoint", _CHECKPOINT),
+        *("--method", "newton"),
+    ),
     "all records in each step, other options": (
         *("--sample-rate", "1"),
         *("--target", "rich", "--recipe", "tied", "--accountant", "pld", "--max-grad-norm", "2", "--prior-scale", "3"),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, TypeAlias
 
 import dpinfer
 from dpinfer._sinks import html_text as _text
@@ -16,9 +16,11 @@ from dpinfer.cli.summary import SummaryRow
 from dpinfer.diagnostics import CalibrationCurve
 from dpinfer.inference import Posterior
 from dpinfer.inference.posterior.diagnostics import in_words
-from dpinfer.release import Release
+from dpinfer.release import Release, SumsOfPasses
 
-__all__ = ["ReportContent", "render"]
+__all__ = ["AnalysedRelease", "ReportContent", "render"]
+
+AnalysedRelease: TypeAlias = Release | SumsOfPasses
 
 
 _DIAGNOSTICS = {
@@ -40,7 +42,7 @@ class ReportContent:
     Parameters
     ----------
     title, release_name : str
-    release : Release
+    release : Release or SumsOfPasses
     posterior : Posterior
     rows : list of SummaryRow
     level : float
@@ -54,7 +56,7 @@ class ReportContent:
 
     title: str
     release_name: str
-    release: Release
+    release: AnalysedRelease
     posterior: Posterior
     rows: list[SummaryRow]
     level: float
@@ -106,7 +108,10 @@ def _headline(content: ReportContent) -> str:
     release = content.release
     model = str(release.model_spec.get("kind", "model"))
     words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in model).strip()
-    return f"Bayesian {words}, {release.n_params} parameters, {release.n_steps:,} private steps"
+    made = (
+        f"{release.n_steps:,} private steps" if isinstance(release, Release) else f"{release.n_passes} private passes"
+    )
+    return f"Bayesian {words}, {release.n_params} parameters, {made}"
 
 
 def _guarantee(content: ReportContent) -> str:
@@ -155,7 +160,15 @@ def _warnings(content: ReportContent) -> str:
     return f'<section class="warning"><h2>Warnings</h2><ul>{items}</ul></section>'
 
 
-def _released(release: Release) -> str:
+def _released(release: AnalysedRelease) -> str:
+    if not isinstance(release, Release):
+        text = (
+            f"The noisy sums of all {release.n_passes} passes over the records, and the public settings below. Each "
+            "pass bounded what one record adds, summed over all records and added Gaussian noise before anything was "
+            "looked at. No record, exact sum, loss or random seed left the mechanism. The estimates and pictures were "
+            "computed from that release alone."
+        )
+        return f"<section><h2>What was released</h2><p>{text}</p></section>"
     size = release.noisy_gradients.shape[1]
     text = (
         f"The noisy gradients of all {release.n_steps:,} steps, {size} numbers in each, and the public settings below."
@@ -219,12 +232,16 @@ def _diagnostics(content: ReportContent) -> str:
         (_DIAGNOSTICS.get(name, name.replace("_", " ").capitalize()), _value(value))
         for name, value in posterior.diagnostics.to_dict().items()
     ]
-    rows.append(("Steps released", str(release.n_steps)))
+    trace = isinstance(release, Release)
+    if isinstance(release, Release):
+        rows.append(("Steps released", str(release.n_steps)))
+    else:
+        rows.append(("Passes released", str(release.n_passes)))
     pictures = "".join(_figure(content, name) for name in ("gradients-clear", "gradients-noisy"))
     return (
         "<section><h2>Diagnostics</h2><p>The posterior rests on one assumption: near the optimum the gradient is "
-        "linear in the parameters, with the known privacy noise around the line. The averages in the pictures should "
-        "follow the line.</p>"
+        "linear in the parameters, with the known privacy noise around the line."
+        f"{' The averages in the pictures should follow the line.' if trace else ''}</p>"
         f"{_table(rows)}{_figure(content, 'trace')}"
         + (f'<div class="pair">{pictures}</div>' if pictures else "")
         + "</section>"
@@ -249,19 +266,27 @@ def _settings(content: ReportContent) -> str:
     release = content.release
     rows: list[tuple[str, object]] = [
         ("Records (public number)", release.n_records),
-        ("Steps", release.n_steps),
-        ("Sample rate", release.sample_rate),
-        ("Noise multiplier", release.noise_multiplier),
-        ("Clipping norm", release.max_grad_norm),
+        *_settings_of_trace(release),
         ("Adjacency", release.adjacency.value.replace("_", " ")),
         ("Delta", release.delta),
         ("Accountant", release.accountant),
-        ("Gradients", release.gradient),
         ("Prior standard deviation", release.model_spec.get("prior_scale")),
         *((str(name).replace("_", " ").capitalize(), value) for name, value in release.settings.items()),
     ]
     shown = [(name, _value(value)) for name, value in rows if value is not None]
     return f"<section><h2>Settings</h2>{_table(shown)}</section>"
+
+
+def _settings_of_trace(release: AnalysedRelease) -> list[tuple[str, object]]:
+    if not isinstance(release, Release):
+        return [("Passes", release.n_passes)]
+    return [
+        ("Steps", release.n_steps),
+        ("Sample rate", release.sample_rate),
+        ("Noise multiplier", release.noise_multiplier),
+        ("Clipping norm", release.max_grad_norm),
+        ("Gradients", release.gradient),
+    ]
 
 
 def _reuse(release_name: str) -> str:

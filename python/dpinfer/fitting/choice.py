@@ -119,6 +119,8 @@ def choose(candidates: list[Candidate], asked: str) -> tuple[Candidate, ...]:
         best, why = next(item for item in applying if item.method == asked), "as asked for"
     elif len(applying) == 1:
         best, why = applying[0], "the only one for this model"
+    elif len(predicted) == 1:
+        best, why = predicted[0], "the only one whose width is predicted"
     elif not predicted:
         best, why = applying[0], "first of those for this model; no width is predicted"
     else:

@@ -58,7 +58,7 @@ def predict_newton(
 
     Notes
     -----
-    docs/derivations/planner.md, "The private Newton method".  The geometry's public arithmetic is that of a run, on
+    docs/derivations/planner.md, "The private Newton method: a recursion of covariances".  The geometry's public arithmetic is that of a run, on
     expected sums with noise from a fixed seed; what follows is a recursion of covariances.
     """
     rng = np.random.default_rng(_SEED)

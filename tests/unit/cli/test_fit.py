@@ -36,6 +36,63 @@ class Links(HTMLParser):
         self.text.append(data)
 
 
+def newton_arguments(place, *more, method="newton"):
+    """Return arguments without the burn-in of a trace."""
+    given = arguments(place, "--method", method, *more)
+    at = given.index("--burn-in")
+    return given[:at] + given[at + 2 :]
+
+
+def test_the_newton_route_writes_the_same_files_without_pictures_of_a_trace(place, capsys):
+    assert call(newton_arguments(place, "--test", str(place / "people.csv"))) == 0
+    out = capsys.readouterr().out
+    assert "* newton" in out
+    release = dpi.load_release(place / "out" / "fit.release")
+    assert isinstance(release, dpi.LogisticNewtonRelease)
+    assert release.secure
+    assert release.epsilon <= 1.0
+    assert release.guarantee in out
+    assert (place / "out" / "posterior.csv").read_text().startswith(f"# {release.guarantee}")
+    assert sorted(path.name for path in (place / "out").glob("*.png")) == [
+        "calibration-error.png", "calibration.png", "posterior.png", "trade-off.png",
+    ]  # fmt: skip
+    page = Links()
+    page.feed((place / "out" / "report.html").read_text(encoding="utf-8"))
+    text = "".join(page.text)
+    assert "The noisy sums of all 13 passes" in text
+    assert all(link.startswith("data:") for link in page.loads)
+    # The saved release is analysed again by its own verb.
+    assert call(["posterior", str(place / "out" / "fit.release"), "--out", str(place / "again")]) == 0
+    assert (place / "again" / "posterior.csv").read_text() == (place / "out" / "posterior.csv").read_text()
+
+
+def test_auto_tells_what_it_chose_from(place, capsys, plain):
+    assert call(newton_arguments(place, method="auto")) == 0
+    out = capsys.readouterr().out
+    assert "* newton" in out
+    assert "simulate=True predicts it" in out
+    assert isinstance(dpi.load_release(place / "out" / "fit.release"), dpi.LogisticNewtonRelease)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--shares-budget", "0.1"), "--shares-budget belongs to --method dpvi"),
+        (("--recipe", "tied"), "--recipe belongs to --method dpvi"),
+        (("--max-grad-norm", "2"), "--max-grad-norm belongs to --method dpvi"),
+        (("--hessian", "full"), "hessian must be left at its default"),
+        (("--burn-in", "5"), "burn_in must be left at its default"),
+    ],
+)
+def test_the_newton_route_refuses_settings_of_a_trace_unspent(place, capsys, undrawn, options, word):
+    assert word in refused(place, capsys, newton_arguments(place, *options))
+
+
+def test_the_newton_route_needs_a_public_number_of_records(place, capsys, undrawn):
+    given = arguments(place, "--method", "newton", n_records=False)
+    assert "needs --schema and --n-records" in refused(place, capsys, given)
+
+
 def test_fit_writes_a_release_a_table_pictures_and_a_report(place, capsys):
     assert call(arguments(place, "--test", str(place / "people.csv"))) == 0
     out, err = capsys.readouterr()

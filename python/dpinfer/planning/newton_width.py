@@ -58,8 +58,8 @@ def predict_newton(
 
     Notes
     -----
-    docs/derivations/planner.md, "The private Newton method: a recursion of covariances".  The geometry's public arithmetic is that of a run, on
-    expected sums with noise from a fixed seed; what follows is a recursion of covariances.
+    docs/derivations/planner.md, "The private Newton method: a recursion of covariances".  The geometry's public
+    arithmetic is that of a run, on expected sums with noise from a fixed seed.
     """
     rng = np.random.default_rng(_SEED)
     design = model.reference_design(_REFERENCE_RECORDS, rng)

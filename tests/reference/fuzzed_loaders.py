@@ -14,6 +14,7 @@ from dpinfer.accounting import GaussianEvent, PrivacyPlan, charge_run, event_fro
 from dpinfer.accounting import _ledger_file as ledger_file
 from dpinfer.accounting.ledger import read_state
 from dpinfer.errors import CheckpointError, LedgerError, RecordError, ReleaseFormatError, SchemaError, StudyFormatError
+from dpinfer.fitting.files import load_plan, write_plan
 from dpinfer.mechanism import RunCheckpoint
 from dpinfer.mechanism import checkpoint as run_checkpoint
 from dpinfer.models import model_from_dict
@@ -409,7 +410,35 @@ class PlainDocuments(Target):
             model_from_dict(mutated_document(rng, rng.choice(self.models)))
 
 
+class FitPlanFile(_FileTarget):
+    documented = (ReleaseFormatError,)
+    name = "plan.json"
+
+    def make(self, folder):
+        models = (
+            dpi.models.LogisticRegression(2, feature_names=("a", "b")),
+            dpi.models.PoissonRegression(2),
+            dpi.models.BetaBernoulli(),
+        )
+        seeds = []
+        for model in models:
+            write_plan(dpi.plan_fit(model, epsilon=1.0, delta=1e-5, n_records=500), folder)
+            seeds.append(self.path.read_bytes())
+        return seeds
+
+    def content(self, rng):
+        if rng.random() < 0.3:
+            return super().content(rng)
+        return json_text(mutated_document(rng, json.loads(rng.choice(self.seeds))))
+
+    def load(self):
+        plan, _ = load_plan(self.path.parent, None)
+        str(plan)
+        plan.to_dict()
+
+
 LOADERS = (
+    FitPlanFile,
     ReleaseFile,
     StudyFile,
     StudyRuns,

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dpinfer._validate import check_interval
+
 __all__ = ["Candidate", "Choice", "choose"]
 
 # Widths are predicted to about 15%: within a tenth, the fewest passes over the records decide.
@@ -55,9 +57,23 @@ class Candidate:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Candidate":
-        """Rebuild what :meth:`to_dict` returned."""
+        """Rebuild what :meth:`to_dict` returned.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a field is missing, unknown, or of a wrong type.
+        """
         values: dict[str, Any] = {name: math.nan if value is None else value for name, value in data.items()}
-        return cls(**values)
+        result = cls(**values)
+        for name, kind in (("method", str), ("applies", bool), ("reason", str), ("chosen", bool)):
+            if not isinstance(getattr(result, name), kind):
+                raise TypeError(f"{name} must be a {kind.__name__}, got {type(getattr(result, name)).__name__}")
+        for name in ("predicted_width", "n_passes", "allowance"):
+            value = getattr(result, name)
+            if not (isinstance(value, float) and math.isnan(value)):
+                check_interval(name, value, 0.0)
+        return result
 
 
 @dataclass(frozen=True)
@@ -81,6 +97,24 @@ class Choice:
     def chosen(self) -> Candidate:
         """The candidate that is taken."""
         return next(candidate for candidate in self.candidates if candidate.chosen)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table as JSON values."""
+        return {"candidates": [item.to_dict() for item in self.candidates], "assumes": list(self.assumes)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Choice":
+        """Rebuild what :meth:`to_dict` returned.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it is no table, or not one candidate is chosen.
+        """
+        candidates = tuple(Candidate.from_dict(item) for item in data["candidates"])
+        if sum(item.chosen for item in candidates) != 1:
+            raise ValueError("candidates must be such that one of them is chosen")
+        return cls(candidates, tuple(str(text) for text in data["assumes"]))
 
     def __getitem__(self, method: str) -> Candidate:
         """Return the candidate of that name."""

@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.fitting.plan import FitPlan
 from dpinfer.models import Model
+from dpinfer.release.archive import parse_json
 from dpinfer.release.files import write_atomically
 
 __all__ = ["PLAN_FILE", "POSTERIOR_FILE", "RELEASE_FILE", "load_plan", "save_plan", "write_plan"]
@@ -47,11 +47,13 @@ def load_plan(folder: Path, model: Model | None) -> tuple[FitPlan, str]:
         If the file is not that of a fit.
     """
     path = folder / PLAN_FILE
-    if path.stat().st_size > _LARGEST:
-        raise ReleaseFormatError(f"{str(path)!r} is not the plan of a fit: it is too large")
+    with path.open("rb") as stream:
+        content = stream.read(_LARGEST + 1)
     try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("version") != _VERSION:
+        if len(content) > _LARGEST:
+            raise ValueError("it is too large")
+        data = parse_json(content)
+        if data.get("format") != _FORMAT or data.get("version") != _VERSION:
             raise ValueError("it has another format or version")
         return FitPlan.from_dict(data["plan"], model=model), str(data.get("failure", ""))
     except (ValueError, KeyError) as error:

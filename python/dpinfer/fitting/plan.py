@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback
-from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer._validate import check_choice, check_integer, check_interval, check_real
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, as_adjacency
 from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.errors import WeakGuaranteeWarning
@@ -165,8 +165,7 @@ class FitPlan:
             "method": self.method,
             "mechanism": self.mechanism.to_dict(),
             "settings": dict(self.settings),
-            "candidates": [candidate.to_dict() for candidate in self.choice.candidates],
-            "assumes": list(self.choice.assumes),
+            **self.choice.to_dict(),
         }
 
     @classmethod
@@ -188,13 +187,15 @@ class FitPlan:
         """
         try:
             own = model_from_dict(data["model"]) if model is None else model
-            target = Target(model=own, **{**data["target"], "adjacency": as_adjacency(data["target"]["adjacency"])})
+            target = _target(own, **data["target"])
             method = check_choice("method", data["method"], METHODS[1:])
-            choice = Choice(tuple(Candidate.from_dict(item) for item in data["candidates"]), tuple(data["assumes"]))
+            choice = Choice.from_dict({"candidates": data["candidates"], "assumes": data["assumes"]})
             mechanism = ROUTES[method].plan_from_dict(data["mechanism"])
-            settings = dict(data["settings"])
+            settings = {str(name): check_real(str(name), value) for name, value in data["settings"].items()}
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the plan of the fit is malformed: {error}") from error
+        if choice.chosen.method != method:
+            raise ValueError("the plan of the fit is malformed: another method is chosen than the one that it has")
         return cls(target=target, method=method, mechanism=mechanism, settings=settings, choice=choice)
 
     def __str__(self) -> str:
@@ -273,15 +274,15 @@ def plan_fit(
     if not isinstance(model, Model):
         raise TypeError(f"model must be a Model, got {type(model).__name__}")
     check_choice("method", method, METHODS)
-    target = Target(
-        model=model,
-        epsilon=check_interval("epsilon", epsilon, 0.0),
-        delta=check_interval("delta", delta, 0.0, 1.0),
-        n_records=check_integer("n_records", n_records, 1, 2**31),
-        adjacency=as_adjacency(adjacency),
-        response_scale=_positive("response_scale", response_scale),
-        predictor_spread=_positive("predictor_spread", predictor_spread),
-        simulate=bool(simulate),
+    target = _target(
+        model,
+        epsilon=epsilon,
+        delta=delta,
+        n_records=n_records,
+        adjacency=adjacency,
+        response_scale=response_scale,
+        predictor_spread=predictor_spread,
+        simulate=simulate,
     )
     with warnings.catch_warnings():
         # Said once, below.
@@ -324,6 +325,32 @@ def _candidates(target: Target) -> tuple[dict[str, tuple[MechanismPlan, dict[str
             )
         )
     return plans, candidates
+
+
+def _target(
+    model: Model,
+    *,
+    epsilon: float,
+    delta: float,
+    n_records: int,
+    adjacency: Adjacency | str,
+    response_scale: float | None,
+    predictor_spread: float | None,
+    simulate: bool,
+) -> Target:
+    """Return the public numbers, checked."""
+    if not isinstance(simulate, bool):
+        raise TypeError(f"simulate must be a bool, got {type(simulate).__name__}")
+    return Target(
+        model=model,
+        epsilon=check_interval("epsilon", epsilon, 0.0),
+        delta=check_interval("delta", delta, 0.0, 1.0),
+        n_records=check_integer("n_records", n_records, 1, 2**31),
+        adjacency=as_adjacency(adjacency),
+        response_scale=_positive("response_scale", response_scale),
+        predictor_spread=_positive("predictor_spread", predictor_spread),
+        simulate=simulate,
+    )
 
 
 def _positive(name: str, value: float | None) -> float | None:

@@ -113,7 +113,7 @@ class StatisticPlan:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "StatisticPlan":
         """Rebuild what :meth:`to_dict` returned."""
-        return cls(float(data["epsilon"]), as_adjacency(data["adjacency"]))
+        return cls(check_interval("epsilon", data["epsilon"], 0.0), as_adjacency(data["adjacency"]))
 
 
 MechanismPlan: TypeAlias = NewtonPlan | PrivacyPlan | StatisticPlan

@@ -23,17 +23,19 @@ from newton_runs import LEVELS, NORMAL_WIDTH, CellSettings, autoregressive, run_
 FloatArray = npt.NDArray[np.float64]
 
 DELTA = 1e-5
+# Features (an intercept follows), records, epsilon.  The last two of each were not looked at before the formula stood.
 LINEAR = [
-    (5000, 0.1),
-    (5000, 0.3),
-    (5000, 1.0),
-    (5000, 3.0),
-    (30_000, 0.1),
-    (30_000, 0.3),
-    (30_000, 1.0),
-    (30_000, 3.0),
+    *((10, 5000, epsilon) for epsilon in (0.1, 0.3, 1.0, 3.0)),
+    *((10, 30_000, epsilon) for epsilon in (0.1, 0.3, 1.0, 3.0)),
+    (3, 10_000, 0.3),
+    (25, 20_000, 1.0),
 ]
-LOGISTIC = [(5, 0.3), (5, 1.0), (5, 3.0), (20, 0.3), (20, 1.0), (20, 3.0)]
+LOGISTIC = [
+    *((5, 20_000, epsilon) for epsilon in (0.3, 1.0, 3.0)),
+    *((20, 20_000, epsilon) for epsilon in (0.3, 1.0, 3.0)),
+    (10, 50_000, 0.3),
+    (10, 10_000, 1.0),
+]
 STATISTIC: list[tuple[dpi.models.ConjugateModel, float]] = [
     (model, epsilon)
     for model in (dpi.models.BetaBernoulli(), dpi.models.DirichletCategorical(), dpi.models.GammaExponential())
@@ -113,20 +115,20 @@ def main() -> None:
     parser.add_argument("--correlation", type=float, default=0.0, help="AR(1) correlation of features")
     arguments = parser.parse_args()
     runs, seed, correlation = arguments.runs, arguments.seed, arguments.correlation
-    for n, epsilon in LINEAR if arguments.only in (None, "linear") else ():
-        model = dpi.models.LinearRegression(10, fit_intercept=True, prior_scale=2.0)
-        make, settings = autoregressive(n, 10, correlation), CellSettings(epsilon)
+    for d, n, epsilon in LINEAR if arguments.only in (None, "linear") else ():
+        model = dpi.models.LinearRegression(d, fit_intercept=True, prior_scale=2.0)
+        make, settings = autoregressive(n, d, correlation), CellSettings(epsilon)
         show(
-            f"linear, 11 weights, N {n}, epsilon {epsilon:g}",
+            f"linear, {d} features, N {n}, epsilon {epsilon:g}",
             predicted(model, "newton", n, epsilon),
             lambda make=make, settings=settings: run_cell(make, settings, runs, seed).width,
             seed,
         )
-    for d, epsilon in LOGISTIC if arguments.only in (None, "logistic") else ():
+    for d, n, epsilon in LOGISTIC if arguments.only in (None, "logistic") else ():
         show(
-            f"logistic, {d} features, N 20000, epsilon {epsilon:g}",
-            predicted(dpi.models.LogisticRegression(d, fit_intercept=True), "newton", 20_000, epsilon),
-            lambda d=d, epsilon=epsilon: logistic_widths(d, 20_000, epsilon, correlation, runs, seed),
+            f"logistic, {d} features, N {n}, epsilon {epsilon:g}",
+            predicted(dpi.models.LogisticRegression(d, fit_intercept=True), "newton", n, epsilon),
+            lambda d=d, n=n, epsilon=epsilon: logistic_widths(d, n, epsilon, correlation, runs, seed),
             seed,
         )
     for conjugate, epsilon in STATISTIC if arguments.only in (None, "statistic") else ():

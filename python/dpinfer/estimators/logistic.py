@@ -39,7 +39,7 @@ from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.inference.request import METHODS
 from dpinfer.mechanism import NewtonPlan, RandomSource, run_dpvi
 from dpinfer.models import LogisticRegression
-from dpinfer.release import LogisticNewtonRelease, Release
+from dpinfer.release import Release, SumsOfPasses
 
 __all__ = ["BayesianLogisticRegression"]
 
@@ -108,7 +108,7 @@ class BayesianLogisticRegression(Estimator):
 
     Attributes
     ----------
-    release_ : Release or LogisticNewtonRelease
+    release_ : Release or SumsOfPasses
         What the private run published.
     posterior_ : Posterior
         The noise-aware posterior of the weights.
@@ -148,7 +148,7 @@ class BayesianLogisticRegression(Estimator):
     feature_names_in_: npt.NDArray[np.object_]
     posterior_: Posterior
     privacy_: PrivacyPlan | NewtonPlan
-    release_: Release | LogisticNewtonRelease
+    release_: Release | SumsOfPasses
     _spending: Spending
 
     def __init__(
@@ -301,7 +301,7 @@ class BayesianLogisticRegression(Estimator):
 
     def _checked_run(
         self, model: LogisticRegression, request: PosteriorRequest, bounds: FloatArray | None, n_records: int
-    ) -> tuple[PrivacyPlan | NewtonPlan, Callable[..., Release | LogisticNewtonRelease]]:
+    ) -> tuple[PrivacyPlan | NewtonPlan, Callable[..., Release | SumsOfPasses]]:
         """Return the plan of the run, and what makes it, after refusing what would fail; reads no records."""
         if self.method in ("auto", "newton"):
             fit_plan = plan_fit(

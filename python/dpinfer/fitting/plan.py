@@ -289,7 +289,7 @@ def plan_fit(
         warnings.simplefilter("ignore", WeakGuaranteeWarning)
         plans, candidates = _candidates(target)
     if not plans:
-        raise ValueError(f"model must be one that some mechanism fits; none does a {type(model).__name__}")
+        raise ValueError(f"model must be one that some mechanism fits; none does a {type(model).__name__} by default")
     if method != "auto" and method not in plans:
         reason = next(item.reason for item in candidates if item.method == method)
         raise ValueError(f"method must be one of auto, {', '.join(plans)} for this model, got {method!r} ({reason})")

@@ -20,13 +20,12 @@ from dpinfer.mechanism import NewtonPlan, plan_newton, run_dp_sep, run_dpvi, run
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.statistic import has_statistic
-from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model
+from dpinfer.models import GeneralizedLinearModel, Model
 from dpinfer.planning import plan_inference, predict_newton, predict_statistic, recommended_run
 from dpinfer.recipes import default_recipe
 from dpinfer.release import (
     AnyRelease,
     LogisticNewtonRelease,
-    NetworkRelease,
     NewtonRelease,
     SiteRelease,
     StatisticRelease,
@@ -409,7 +408,7 @@ class SepRoute(Route):
 
     def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
         """Calibrate the noise of the steps."""
-        if target.model.site_sum is None and not isinstance(target.model, BayesianNeuralNetwork):
+        if target.model.site_sum is None:
             raise DoesNotApplyError(f"not for a {type(target.model).__name__}")
         return plan_privacy(
             target_epsilon=target.epsilon,
@@ -435,8 +434,7 @@ class SepRoute(Route):
         """Check the posterior of the planned trace."""
         _refuse_scale(target, self.name)
         if request is not None:
-            kind = NetworkRelease if isinstance(target.model, BayesianNeuralNetwork) else SiteRelease
-            request.check(PlannedRelease(kind=kind, model=target.model, n_steps=_SEP_STEPS))
+            request.check(PlannedRelease(kind=SiteRelease, model=target.model, n_steps=_SEP_STEPS))
 
     def run(
         self,

@@ -337,12 +337,11 @@ fallback, n_threads
             return release
         if isinstance(release, Release):
             return ReleaseFacts.of(release, self.model)
+        model: Model | None
         if isinstance(release, PlannedRelease):
-            kind = release.kind
-            model = release.model if self.model is None else self.model
+            kind, model = release.kind, release.model if self.model is None else self.model
         elif isinstance(release, AnyRelease):
-            kind = type(release)
-            model = model_of(release, self.model)
+            kind, model = type(release), model_of(release, self.model)
         else:
             raise TypeError(f"release must be a Release or that of another mechanism, got {type(release).__name__}")
         if issubclass(kind, (SiteRelease, NetworkRelease)):

@@ -105,7 +105,8 @@ def test_linear_regression_needs_a_public_scale_before_anything_is_spent(records
         (dpi.models.BetaBernoulli(), {"checkpoint": "run"}, ValueError, "checkpoint must be None"),
         (MODEL, {"speed": 1}, TypeError, "unexpected keyword argument 'speed'"),
         (MODEL, {"epsilon": -1.0}, ValueError, "epsilon"),
-        (dpi.models.BayesianNeuralNetwork(2, 3), {}, ValueError, "method must be 'naive' or 'averaged'"),
+        (dpi.models.BayesianNeuralNetwork(2, 3), {}, ValueError, "model must be one that some mechanism fits"),
+        (dpi.models.GaussianMixture(2, 2), {"posterior": dpi.PosteriorRequest(hessian="full")}, ValueError, "hessian"),
         ("logistic", {}, TypeError, "model must be a Model"),
     ],
 )  # fmt: skip

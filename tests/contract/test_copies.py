@@ -74,6 +74,9 @@ def results():
         "request": PosteriorRequest(method="laplace", model=dpi.models.LogisticRegression(2)),
         "facts": ReleaseFacts.of(released["trace"]),
         "settings": PlanSettings(n_steps=5, pilot=np.ones(2)),
+        "fit": dpi.fit(
+            dpi.models.BetaBernoulli(), np.ones(N), epsilon=1.0, delta=1e-3, n_records=N, random_source=InsecureRNG(3)
+        ),
         "run settings": mechanism.GradientArguments(max_grad_norm=2.0),
     }
 

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from scipy import special, stats
+from tests.reference.newton_density import log_density, moments_of
 from tests.reference.newton_quadrature import moments_of_posterior
 
 import dpinfer as dpi
@@ -15,7 +16,7 @@ from dpinfer.inference.newton.matrices import cholesky_factors, inverses
 from dpinfer.inference.newton.matrix_prior import MatrixState
 from dpinfer.inference.newton.monte_carlo import monte_carlo_error
 from dpinfer.inference.newton.posterior import newton_distribution, newton_sampler
-from dpinfer.inference.newton.target import MomentRelease, MomentsTarget, weights_given
+from dpinfer.inference.newton.target import LeapfrogPath, MomentRelease, MomentsTarget, weights_given
 from dpinfer.inference.newton.trace_model import TraceModel, WeakScalePrior
 from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance
 from dpinfer.models.whitening import shrink_moments
@@ -40,27 +41,75 @@ def trace_of(release, chains):
     return TraceModel.from_releases([release] * chains, [2.0] * chains, WeakScalePrior(loc, 2.0))
 
 
-def test_the_gradient_is_that_of_the_density(rng):
-    release, _ = simulated_release(rng, 4, epsilon=0.3, intercept=True)
-    trace = trace_of(release, 3)
-    target = MomentsTarget(MomentRelease.from_releases([release] * 3), trace)
-    d = trace.n_coef
-    state = MatrixState(
-        0.3 * rng.normal(size=(3, d, d)) + np.eye(d), rng.normal(size=(3, 2, d)), rng.normal(size=(3, 2))
+def random_states(rng, size, d, flattened):
+    """Factors near the identity, directions and logits, and the hyperparameters of each."""
+    factor = 0.3 * rng.normal(size=(size, d, d)) + np.eye(d)
+    state = MatrixState.of(factor, rng.normal(size=(size, flattened, d)), rng.normal(size=(size, flattened)))
+    return state, rng.uniform(d, 40.0, size=size), rng.normal(size=size)
+
+
+@pytest.mark.parametrize(("p", "flattened", "declared"), [(4, 2, True), (2, 1, False), (1, 0, True)])
+def test_density_and_gradient_of_the_moments_are_those_of_the_oracle(rng, p, flattened, declared):
+    release, _ = simulated_release(rng, p, epsilon=0.3, intercept=p > 1)
+    trace, size = trace_of(release, 3), 3
+    released = MomentRelease.from_releases([release] * size)
+    if not declared:
+        released = dataclasses.replace(released, diagonal=None, diagonal_stddev=None)
+    target, d = MomentsTarget(released, trace), trace.n_coef
+    state, concentration, flatness = random_states(rng, size, d, flattened)
+    np.testing.assert_allclose(
+        state.moments[1], moments_of(state.factor[1], state.direction[1], state.logit[1]), atol=1e-12
     )
-    concentration, flatness = np.array([6.0, 20.0, 80.0]), np.array([0.0, 1.0, 2.0])
     linear = trace.linearised(np.log([0.4, 0.5, 0.6]), trace.excess(state.moments, 0.3 * rng.normal(size=(3, d))))
-    gradient = target.value_and_gradient(state, concentration, flatness, linear)[1]
-    for name in ("factor", "direction", "logit"):
-        exact, step = getattr(gradient, name), 1e-6
-        for index in np.ndindex(exact.shape[1:]):
-            ends = []
-            for sign in (1.0, -1.0):
-                moved = {part: getattr(state, part).copy() for part in ("factor", "direction", "logit")}
-                moved[name][(slice(None), *index)] += sign * step
-                ends.append(target.value_and_gradient(MatrixState(**moved), concentration, flatness, linear)[0])
-            numeric = (ends[0] - ends[1]) / (2.0 * step)
-            np.testing.assert_allclose(numeric, exact[(slice(None), *index)], atol=1e-6 * np.abs(exact).max())
+
+    def oracle(chain, point):
+        given = {name: getattr(released, name) for name in ("noisy", "stddev", "to_declared", "diagonal")}
+        given = {name: None if array is None else array[chain] for name, array in given.items()}
+        given["diagonal_stddev"] = released.diagonal_stddev[chain] if declared else None
+        scores = {
+            "measured": linear.deviation[chain] + linear.mean_score[chain],
+            "positions": trace.positions[chain],
+            "precision": linear.precision[chain],
+            "sampling": linear.sampling[chain],
+            "prior_covariance": linear.prior_variance[chain] * trace.prior_covariance[chain],
+        }
+        one = MatrixState(point[None], d)
+        hyper = (concentration[chain], flatness[chain])
+        return log_density((one.factor[0], one.direction[0], one.logit[0]), hyper, given, scores)
+
+    value, gradient = target.density(state, concentration, flatness, linear)
+    other = MatrixState(state.points + 0.05 * rng.normal(size=state.points.shape), d)
+    moved, _ = target.density(other, concentration, flatness, linear)
+    for chain in range(size):
+        expected = oracle(chain, other.points[chain]) - oracle(chain, state.points[chain])
+        assert moved[chain] - value[chain] == pytest.approx(expected, rel=1e-7, abs=1e-7)
+        numeric = np.empty_like(gradient[chain])
+        for index in range(numeric.size):
+            step = 1e-5 * np.eye(numeric.size)[index]
+            ends = [oracle(chain, state.points[chain] + sign * step) for sign in (1.0, -1.0)]
+            numeric[index] = (ends[0] - ends[1]) / 2e-5
+        np.testing.assert_allclose(numeric, gradient[chain], atol=1e-5 * np.abs(gradient[chain]).max())
+
+
+def test_leapfrog_steps_are_reversible_keep_the_energy_and_refuse_a_singular_start(rng):
+    release, _ = simulated_release(rng, 3, epsilon=0.3)
+    trace = trace_of(release, 2)
+    target = MomentsTarget(MomentRelease.from_releases([release] * 2), trace)
+    state, concentration, flatness = random_states(rng, 2, 3, 2)
+    linear = trace.linearised(np.log([0.4, 0.5]), trace.excess(state.moments, np.zeros((2, 3))))
+    hyper = (concentration, flatness)
+    momentum = rng.normal(size=state.points.shape)
+    changes = []
+    for refined in (1, 10):
+        path = LeapfrogPath(momentum, np.full(2, 1e-3 / refined), np.array([1.0, 4.0]), 5 * refined)
+        end, change = target.leapfrog(state, hyper, linear, path)
+        changes.append(np.abs(change))
+    assert np.all(changes[1] < 0.02 * changes[0])  # an error of second order
+    before, after = (target.density(at, *hyper, linear)[0] for at in (state, end))
+    assert np.all(np.abs(after - before) > 10.0 * changes[1])
+    singular = MatrixState.of(np.zeros((2, 3, 3)), state.direction, state.logit)
+    assert np.all(np.isneginf(target.leapfrog(singular, hyper, linear, path)[1]))
+    assert np.all(np.isneginf(target.density(singular, *hyper, linear)[0]))
 
 
 def test_weights_given_the_rest_are_those_of_the_joint_normal_law(rng):

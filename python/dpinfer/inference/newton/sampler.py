@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dpinfer.inference.newton.matrices import inverses
 from dpinfer.inference.newton.matrix_prior import MatrixState
 from dpinfer.inference.newton.target import (
+    LeapfrogPath,
     MomentRelease,
     MomentsTarget,
     data_precision,
@@ -30,7 +31,6 @@ _SCALE_ACCEPTANCE = 0.4
 _SCALE_MOVES = 8
 _FLATTENED = 3
 _FIRST_LOGIT = 2.0
-_LARGEST, _LARGEST_LOGIT = 1e5, 60.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class _Chains:
         self.rng = np.random.default_rng(seed)
         self.trace, self.target = trace, MomentsTarget(released, trace)
         flattened = min(_FLATTENED, d - 1)
-        self.state = MatrixState(
+        self.state = MatrixState.of(
             released.start,
             self.rng.standard_normal((size, flattened, d)),
             np.full((size, flattened), _FIRST_LOGIT),
@@ -110,26 +110,15 @@ class _Chains:
         return np.asarray(value + trace.log_scales(self.log_scale, own))
 
     def _hamiltonian(self, linear: Linearised, n_leaps: int) -> tuple[MatrixState, FloatArray]:
-        rng, state = self.rng, self.state
-        value, gradient = self.target.value_and_gradient(state, self.concentration, self.flatness, linear)
-        momentum = MatrixState(*(rng.standard_normal(part.shape) for part in _parts(state)))
-        kinetic = 0.5 * momentum.squares()
-        step = self.step * rng.uniform(0.7, 1.1, size=self.step.size)
-        point, first = state, value
-        momentum = momentum.plus(gradient, 0.5 * step, self.ratio)
-        lost = np.zeros(step.size, dtype=bool)
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            for leap in range(n_leaps):
-                moved = point.plus(momentum, step, self.ratio)
-                lost |= ~(moved.squares() < _LARGEST) | (np.abs(moved.logit).max(axis=1, initial=0.0) > _LARGEST_LOGIT)
-                # A chain that has run away waits where it was, and is refused at the end.
-                point = moved.where(lost, state)
-                value, gradient = self.target.value_and_gradient(point, self.concentration, self.flatness, linear)
-                momentum = momentum.plus(gradient, step if leap < n_leaps - 1 else 0.5 * step, self.ratio)
-            change = value - first - 0.5 * momentum.squares() + kinetic
-        change = np.where(np.isfinite(change) & ~lost, change, -np.inf)
+        path = LeapfrogPath(
+            self.rng.standard_normal(self.state.points.shape),
+            self.step * self.rng.uniform(0.7, 1.1, size=self.step.size),
+            self.ratio,
+            n_leaps,
+        )
+        point, change = self.target.leapfrog(self.state, (self.concentration, self.flatness), linear, path)
         accepted = np.exp(np.minimum(0.0, change))
-        return state.where(rng.uniform(size=accepted.size) < accepted, point), accepted
+        return self.state.where(self.rng.uniform(size=accepted.size) < accepted, point), accepted
 
     def _move_scale(self, trace: TraceModel) -> FloatArray:
         moments = self.state.moments
@@ -165,10 +154,6 @@ class _Chains:
         tiny = 1e-12 * np.exp(2.0 * self.log_scale)[:, None]
         mixed = (1.0 - gain) * np.log(self.excess + tiny) + gain * np.log(own + tiny)
         self.excess = np.exp(mixed)
-
-
-def _parts(state: MatrixState) -> tuple[FloatArray, FloatArray, FloatArray]:
-    return state.factor, state.direction, state.logit
 
 
 class PosteriorSampler:

@@ -24,7 +24,8 @@ _CONCENTRATIONS = 60
 _CONCENTRATION_POWER = 0.5
 POWER = 3.0
 _FLATNESS_LOC, _FLATNESS_STDDEV = 2.0, 2.0
-_FLATNESS_GRID = np.linspace(-6.0, 8.0, 57)
+_FLATNESS_WIDTH, _FLATNESS_GROWTH = 11.0, 2.0
+_FLATNESS_GRID = np.linspace(-6.0, 14.0, 81)
 FLATTEST = 0.003  # the smallest factor of a direction's root mean square
 
 
@@ -95,6 +96,8 @@ class FlattenedWishart:
 
     def __init__(self, d: int) -> None:
         self._d = d
+        # Many directions leave room for one that no score has seen: the more of them, the less likely it is flat.
+        self._flatness_loc = _FLATNESS_LOC + _FLATNESS_GROWTH * max(0.0, np.log(d / _FLATNESS_WIDTH))
         self.grid = d - 1.0 + np.exp(np.linspace(0.0, np.log(_LARGEST_CONCENTRATION), _CONCENTRATIONS))
         self._constant = (
             special.gammaln(0.5 * self.grid * d)
@@ -115,6 +118,6 @@ class FlattenedWishart:
         """Draw the locations of the logits given the logits, (B,)."""
         away = state.logit[:, :, None] - _FLATNESS_GRID
         log_weight = np.sum(special.log_expit(away) + special.log_expit(-away), axis=1)
-        log_weight = log_weight - 0.5 * np.square((_FLATNESS_GRID - _FLATNESS_LOC) / _FLATNESS_STDDEV)
+        log_weight = log_weight - 0.5 * np.square((_FLATNESS_GRID - self._flatness_loc) / _FLATNESS_STDDEV)
         log_weight = log_weight + rng.gumbel(size=log_weight.shape)
         return np.asarray(_FLATNESS_GRID[np.argmax(log_weight, axis=1)])

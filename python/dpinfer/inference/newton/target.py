@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.inference import _native
-from dpinfer.inference.newton.matrices import cholesky_factors, inverses, transposed
+from dpinfer.inference.newton.matrices import cholesky_factors, transposed
 from dpinfer.inference.newton.matrix_prior import FLATTEST, POWER, FlattenedWishart, MatrixState
 from dpinfer.inference.newton.trace_model import Linearised, Trace
 from dpinfer.models.whitening import shrink_moments
@@ -109,7 +109,7 @@ class MomentsTarget:
         self._native = _native.NewtonMoments(
             noisy=released.noisy,
             precision=1.0 / np.square(released.stddev),
-            prior_factor=cholesky_factors(trace.prior_covariance),
+            prior_factor=trace.prior_factor,
             to_declared=to_declared,
             diagonal=diagonal,
             diagonal_precision=diagonal_precision,
@@ -173,42 +173,39 @@ def _scores(linear: Linearised, concentration: FloatArray, flatness: FloatArray)
     )
 
 
-def draw_optimum(
-    moments: FloatArray, linear: Linearised, prior_covariance: FloatArray, rng: np.random.Generator
-) -> FloatArray:
+def draw_optimum(moments: FloatArray, linear: Linearised, trace: Trace, rng: np.random.Generator) -> FloatArray:
     """Draw u* given M and the trace, (B, d).
 
-    u* = ubar + e, with prior N(0, R), R = prior variance Q + kappa**2 M^-1, and b measuring M (u* - ubar).
+    u* ~ N(0, R), R = prior variance Q + kappa**2 M^-1, and b + M ubar measures M u* with variance I / P: a draw of both
+    from the prior is moved by what the measurement differs (Hoffman and Ribak 1991).
     """
-    prior = linear.prior_variance[:, None, None] * prior_covariance
-    prior = prior + linear.sampling[:, None, None] * inverses(moments)
-    precision = inverses(prior) + linear.total[:, None, None] * (moments @ moments)
-    measured = linear.mean_score + np.einsum("bij,bj->bi", moments, linear.mean_position)
-    right = linear.total[:, None] * np.einsum("bij,bj->bi", moments, measured)
-    return _draw(_symmetric(precision), right, rng)
+    identity = np.eye(moments.shape[1])
+    root = cholesky_factors(moments)
+    draw = rng.standard_normal((3, *linear.mean_score.shape, 1))
+    prior_stddev, stddev = np.sqrt(linear.prior_variance)[:, None, None], np.sqrt(linear.sampling)[:, None, None]
+    noise = 1.0 / np.sqrt(linear.total)[:, None, None]
+    start = prior_stddev * (trace.prior_factor @ draw[0]) + stddev * np.linalg.solve(transposed(root), draw[1])
+    weighted = moments @ trace.prior_covariance
+    covariance = linear.prior_variance[:, None, None] * (weighted @ moments)
+    covariance += linear.sampling[:, None, None] * moments + np.square(noise) * identity
+    missed = linear.mean_score[..., None] + moments @ (linear.mean_position[..., None] - start) - noise * draw[2]
+    solved = np.linalg.solve(covariance, missed)
+    moved = linear.prior_variance[:, None, None] * (transposed(weighted) @ solved)
+    return np.asarray((start + moved + linear.sampling[:, None, None] * solved)[..., 0])
 
 
-def _draw(precision: FloatArray, right: FloatArray, rng: np.random.Generator) -> FloatArray:
-    factor = cholesky_factors(precision)
-    z = rng.standard_normal((*right.shape, 1))
-    whitened = np.linalg.solve(factor, right[..., None]) + z
-    return np.asarray(np.linalg.solve(transposed(factor), whitened)[..., 0])
-
-
-def weights_given(
-    moments: FloatArray, linear: Linearised, prior_covariance: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def weights_given(moments: FloatArray, linear: Linearised, trace: Trace) -> tuple[FloatArray, FloatArray]:
     """Return mean (B, d) and precision (B, d, d) of u given M and the trace, u* integrated out."""
     identity = np.eye(moments.shape[1])
     noise = identity / linear.total[:, None, None] + linear.sampling[:, None, None] * moments
     solved = np.linalg.solve(noise, moments)
     measured = linear.mean_score + np.einsum("bij,bj->bi", moments, linear.mean_position)
-    precision = moments @ solved + np.linalg.inv(prior_covariance) / linear.prior_variance[:, None, None]
+    precision = moments @ solved + trace.prior_precision / linear.prior_variance[:, None, None]
     right = np.einsum("bij,bi->bj", solved, measured)
     return np.linalg.solve(precision, right[..., None])[..., 0], _symmetric(precision)
 
 
-def data_precision(moments: FloatArray, linear: Linearised, prior_covariance: FloatArray) -> FloatArray:
+def data_precision(moments: FloatArray, linear: Linearised, trace: Trace) -> FloatArray:
     """Return the precision of u given M if u* were known, (B, d, d): that of no privacy noise."""
-    prior = np.linalg.inv(prior_covariance) / linear.prior_variance[:, None, None]
+    prior = trace.prior_precision / linear.prior_variance[:, None, None]
     return _symmetric(moments / linear.sampling[:, None, None] + prior)

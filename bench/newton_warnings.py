@@ -14,6 +14,7 @@ or 3 to 20 times their declared size).
 """
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -224,13 +225,16 @@ def run_cell(cell: Cell, runs: int) -> list[Fit]:
     return fits
 
 
-def rate(values: list[float]) -> str:
-    """Return a mean with its Monte Carlo error, which for no event at all is that of one."""
-    if not values:
-        return "    -         "
-    mean, n = float(np.mean(values)), len(values)
-    error = max(float(np.std(values)), np.sqrt((1.0 - 1.0 / n) / n) if n > 1 else 1.0) / np.sqrt(n)
-    return f"{mean:.3f} +- {error:.3f}"
+def rate(fits: list[Fit], value: Callable[[Fit], float]) -> str:
+    """Return a mean over fits with its Monte Carlo error: cells are the independent units; no event counts as one."""
+    if not fits:
+        return "-".center(15)
+    by_cell: dict[int, list[float]] = {}
+    for fit in fits:
+        by_cell.setdefault(fit.cell.index, []).append(float(value(fit)))
+    means = [float(np.mean(values)) for values in by_cell.values()]
+    error = float(np.std(means)) / np.sqrt(len(means))
+    return f"{np.mean([value(fit) for fit in fits]):.3f} +- {max(error, 1.0 / len(fits)):.3f}"
 
 
 def report(name: str, fits: list[Fit]) -> None:
@@ -241,20 +245,23 @@ def report(name: str, fits: list[Fit]) -> None:
             these = [fit for fit in fits if fit.cell.kind == kind and fit.cell.logistic == logistic]
             if not these:
                 continue
-            silent = [fit.covered for fit in these if not fit.warnings and not fit.unresolved]
+            silent = [fit for fit in these if not fit.warnings and not fit.unresolved]
             names = sorted({name for fit in these for name in fit.warnings})
             said = ", ".join(f"{name} {np.mean([name in fit.warnings for fit in these]):.2f}" for name in names)
-            print(
-                f"{kind:9s} {'logistic' if logistic else 'linear  '} {len(these):4d}  "
-                f"{rate([float(bool(fit.warnings)) for fit in these])}  {rate([float(fit.unresolved) for fit in these])}  "
-                f"{rate([fit.covered for fit in these])}  {rate(silent)} ({len(silent)})  {said}"
+            columns = (
+                rate(these, lambda fit: bool(fit.warnings)),
+                rate(these, lambda fit: fit.unresolved),
+                rate(these, lambda fit: fit.covered),
+                f"{rate(silent, lambda fit: fit.covered)} ({len(silent)})",
+                said,
             )
+            print(f"{kind:9s} {'logistic' if logistic else 'linear  '} {len(these):4d}  {'  '.join(columns)}")
     plain = [fit for fit in fits if fit.cell.kind in ("well", "collinear")]
     for words, chosen in (
         ("above 3", [fit for fit in plain if fit.truly_resolved > 3.0]),
         ("below 1", [fit for fit in plain if fit.truly_resolved < 1.0]),
     ):
-        said = rate([float(fit.unresolved) for fit in chosen])
+        said = rate(chosen, lambda fit: fit.unresolved)
         print(f"unresolved said where the exact ratio is {words}: {said} of {len(chosen)} fits")
 
 

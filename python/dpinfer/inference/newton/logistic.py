@@ -21,8 +21,6 @@ __all__ = ["logistic_distribution", "logistic_newton_posterior", "logistic_sampl
 
 FloatArray = npt.NDArray[np.float64]
 
-_LEAPS = 8
-
 
 def logistic_newton_posterior(release: LogisticNewtonRelease, request: PosteriorRequest) -> Posterior:
     """Infer the weights from the release of a private Newton run of a logistic regression.
@@ -73,7 +71,7 @@ def logistic_sampler(
     scales = [scale for scale in prior_scales for _ in range(n_chains)]
     trace = FixedSlopeTrace.from_releases(repeated, scales)
     released = MomentRelease.from_slopes(repeated)
-    return PosteriorSampler(released, trace, log_scale=np.zeros(len(repeated)), n_leaps=_LEAPS, seed=seed)
+    return PosteriorSampler(released, trace, log_scale=np.zeros(len(repeated)), seed=seed)
 
 
 def logistic_distribution(

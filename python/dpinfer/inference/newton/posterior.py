@@ -34,7 +34,6 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 
 _LOG_SCALE_SHIFT, _LOG_SCALE_STDDEV = -1.0, 2.0
-_LEAPS = 8
 _TAIL = 0.05
 
 
@@ -210,9 +209,7 @@ def newton_sampler(
         density = WeakScalePrior(loc, _LOG_SCALE_STDDEV)
     trace = TraceModel.from_releases(repeated, scales, density)
     start = np.log([release.scale_units[-1] for release in repeated])
-    sampler = PosteriorSampler(
-        MomentRelease.from_releases(repeated), trace, log_scale=start - 0.5, n_leaps=_LEAPS, seed=seed
-    )
+    sampler = PosteriorSampler(MomentRelease.from_releases(repeated), trace, log_scale=start - 0.5, seed=seed)
     return sampler, trace
 
 

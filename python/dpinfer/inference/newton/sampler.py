@@ -32,6 +32,7 @@ _SCALE_MOVES = 4
 _FLATTENED = 3
 _FIRST_LOGIT = 2.0
 _FIRST_STEP = 2.0
+_LEAPS, _FEW_COEF, _LEAPS_OF_MANY = 12, 24, 8
 
 
 @dataclass(frozen=True)
@@ -181,16 +182,13 @@ class PosteriorSampler:
         Of B chains.
     log_scale : (B,) array
         Where log sigma starts.
-    n_leaps : int
-        Leapfrog steps of a step.
     seed : int
     """
 
-    def __init__(
-        self, released: MomentRelease, trace: Trace, *, log_scale: FloatArray, n_leaps: int, seed: int
-    ) -> None:
+    def __init__(self, released: MomentRelease, trace: Trace, *, log_scale: FloatArray, seed: int) -> None:
         self._chains = _Chains(released, trace, log_scale, seed)
-        self._trace, self._n_leaps = trace, n_leaps
+        self._trace = trace
+        self._n_leaps = _LEAPS if trace.n_coef <= _FEW_COEF else _LEAPS_OF_MANY
 
     @property
     def known_excess(self) -> FloatArray:

@@ -37,3 +37,25 @@ def stationary_covariance(
     discrete: bool,
     n_threads: int,
 ) -> tuple[FloatArray, npt.NDArray[np.uint8]]: ...
+
+class NewtonMoments:
+    def __init__(
+        self,
+        noisy: FloatArray,
+        precision: FloatArray,
+        prior_factor: FloatArray,
+        to_declared: FloatArray,
+        diagonal: FloatArray,
+        diagonal_precision: FloatArray,
+        prior: FloatArray,
+    ) -> None: ...
+    def density(self, points: FloatArray, scores: tuple[FloatArray, ...]) -> tuple[FloatArray, FloatArray]: ...
+    def leapfrog(
+        self,
+        points: FloatArray,
+        momenta: FloatArray,
+        steps: FloatArray,
+        ratios: FloatArray,
+        leaps: int,
+        scores: tuple[FloatArray, ...],
+    ) -> tuple[FloatArray, FloatArray]: ...

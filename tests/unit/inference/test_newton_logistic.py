@@ -27,7 +27,7 @@ def test_weights_given_the_slope_are_those_of_the_joint_normal_law(rng):
     trace = FixedSlopeTrace.from_releases([release], [1.0])
     J = 0.2 * np.eye(2) + 0.05
     linear = trace.linearised(np.zeros(1), np.zeros((1, 3)))
-    mean, precision = weights_given(J[None], linear, trace.prior_covariance)
+    mean, precision = weights_given(J[None], linear, trace)
     prior = trace.prior_covariance[0]
     stacked = np.tile(J, (3, 1))
     noise = np.kron(np.diag(release.score_stddev**2), np.eye(2))

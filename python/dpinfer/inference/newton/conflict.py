@@ -4,11 +4,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-__all__ = ["prior_conflict", "words_of_conflict"]
+__all__ = ["prior_conflict"]
 
 FloatArray = npt.NDArray[np.float64]
-
-_LEVEL = 0.01
 
 
 def prior_conflict(location: FloatArray, covariance: FloatArray, prior_variance: FloatArray) -> float:
@@ -36,13 +34,3 @@ def prior_conflict(location: FloatArray, covariance: FloatArray, prior_variance:
     squares = np.sum(np.square(location), axis=1) + np.trace(covariance, axis1=1, axis2=2)
     statistic = float(np.mean(squares / prior_variance))
     return float(special.chdtrc(location.shape[1], statistic))
-
-
-def words_of_conflict(pvalue: float) -> str:
-    """Return a line for the summary, empty where there is nothing to say."""
-    if pvalue >= _LEVEL:
-        return ""
-    return (
-        f"warning: the weights are larger than their prior expects (p = {pvalue:.2g}): intervals lean on a prior that "
-        "the data contradict; use a larger prior_scale"
-    )

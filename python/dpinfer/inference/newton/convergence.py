@@ -1,5 +1,6 @@
 """Chains until the Monte Carlo error of what will be printed is small, and what is said of it."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,10 +12,36 @@ from dpinfer.inference.newton.sampler import Draws, PosteriorSampler
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.inference.request import PosteriorRequest
 
-__all__ = ["SettledDraws", "draw_until_settled"]
+__all__ = ["ChainLengths", "SettledDraws", "draw_until_settled"]
 
-_KEPT, _MOST_ROUNDS = 40, 8
+_MOST_ROUNDS = 6
+_AIM, _LEAST_GROWTH, _MOST_GROWTH = 0.045, 2.0, 8.0
+_LATER_GAINS = (0.08, 0.03)
 _LARGEST_ERROR = 0.05
+
+
+@dataclass(frozen=True)
+class ChainLengths:
+    """How many chains, how many steps they drop, and how many they keep at first and at most.
+
+    A chain of many weights costs more and moves less: the weights given a draw of the second moments are a normal
+    distribution already, and the more of them there are the less one draw of the matrix says.
+    """
+
+    chains: int
+    warm_up: int
+    kept: int
+    most: int
+
+    @classmethod
+    def of(cls, d: int) -> "ChainLengths":
+        """Return the defaults for `d` weights."""
+        few, many = 24, 120
+        if d <= few:
+            return cls(chains=8, warm_up=50, kept=20, most=1280)
+        if d <= many:
+            return cls(chains=4, warm_up=24, kept=10, most=640)
+        return cls(chains=3, warm_up=16, kept=10, most=160)
 
 
 @dataclass(frozen=True)
@@ -26,52 +53,61 @@ class SettledDraws:
     distribution : DrawnTheta
     error : MonteCarloError
     words : str
+    draws : Draws
+        The last round.
     """
 
     distribution: DrawnTheta
     error: MonteCarloError
     words: str
+    draws: Draws
 
 
 def draw_until_settled(
     sampler: PosteriorSampler,
     distribution_of: Callable[[Sequence[Draws]], tuple[DrawnTheta, MonteCarloError]],
     request: PosteriorRequest,
-    *,
-    warm_up: int,
+    lengths: ChainLengths,
 ) -> SettledDraws:
-    """Draw until the error of both quantiles is below 5% of the posterior standard deviation, 320 steps at most.
+    """Draw until the error of both quantiles is below 5% of the posterior standard deviation.
+
+    After a round whose error is larger the chains adapt for as long again, and the next is as long as that error says;
+    there are six at most.
 
     Parameters
     ----------
     sampler : PosteriorSampler
     distribution_of : callable
-        Makes a distribution of all draws so far.
+        Makes a distribution of draws.
     request : PosteriorRequest
         `n_samples` fixes the number of steps, `n_warmup` that of the warm-up.
-    warm_up : int
-        Of no `n_warmup`.
+    lengths : ChainLengths
+        Where the request names none.
 
     Raises
     ------
     NumericalError
         If the error stays larger, unless `check_convergence` is False or `fallback` lets the words say it.
     """
-    sampler.warm_up(warm_up if request.n_warmup is None else request.n_warmup)
-    kept = _KEPT if request.n_samples is None else request.n_samples
-    found: list[Draws] = []
-    for _ in range(_MOST_ROUNDS if request.n_samples is None else 1):
-        found.append(sampler.draw(kept))
-        distribution, error = distribution_of(found)
-        if np.max(error.quantile) < _LARGEST_ERROR:
+    sampler.warm_up(lengths.warm_up if request.n_warmup is None else request.n_warmup)
+    kept = lengths.kept if request.n_samples is None else request.n_samples
+    rounds = _MOST_ROUNDS if request.n_samples is None else 1
+    for round_ in range(rounds):
+        draws = sampler.draw(kept)
+        distribution, error = distribution_of([draws])
+        worst = float(np.max(error.quantile))
+        if worst < _LARGEST_ERROR or round_ == rounds - 1 or kept == lengths.most:
             break
-    worst = float(np.max(error.quantile))
+        sampler.warm_up(kept, _LATER_GAINS)
+        growth = float(np.clip((worst / _AIM) ** 2, _LEAST_GROWTH, _MOST_GROWTH))
+        kept = min(math.ceil(growth * kept), lengths.most)
     said = (
         f"Monte Carlo error of the 5% and 95% quantiles: at most {worst:.1%} of a posterior standard deviation "
         f"(effective draws: at least {np.min(error.ess):.0f})"
     )
     if worst < _LARGEST_ERROR:
-        return SettledDraws(distribution, error, f"{said}.")
+        return SettledDraws(distribution, error, f"{said}.", draws)
     if request.check_convergence and not request.fallback:
         raise NumericalError(f"{said}: ask for more n_samples, or pass check_convergence=False")
-    return SettledDraws(distribution, error, f"{said}: more than {_LARGEST_ERROR:.0%}, ask for more n_samples.")
+    words = f"{said}: more than {_LARGEST_ERROR:.0%}, ask for more n_samples."
+    return SettledDraws(distribution, error, words, draws)

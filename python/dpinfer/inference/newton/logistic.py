@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.newton.convergence import draw_until_settled
+from dpinfer.inference.newton.convergence import ChainLengths, draw_until_settled
 from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
-from dpinfer.inference.newton.posterior import conflict_of_weights, posterior_of_draws, weights_in_declared_units
+from dpinfer.inference.newton.posterior import checks_of, posterior_of_draws, weights_in_declared_units
 from dpinfer.inference.newton.sampler import Draws, PosteriorSampler
 from dpinfer.inference.newton.target import MomentRelease
 from dpinfer.inference.newton.trace_model import FixedSlopeTrace
@@ -21,8 +21,6 @@ __all__ = ["logistic_distribution", "logistic_newton_posterior", "logistic_sampl
 
 FloatArray = npt.NDArray[np.float64]
 
-_CHAINS, _WARM_UP, _LEAPS = 8, 80, 12
-
 
 def logistic_newton_posterior(release: LogisticNewtonRelease, request: PosteriorRequest) -> Posterior:
     """Infer the weights from the release of a private Newton run of a logistic regression.
@@ -33,14 +31,12 @@ def logistic_newton_posterior(release: LogisticNewtonRelease, request: Posterior
     ----------
     release : LogisticNewtonRelease
     request : PosteriorRequest
-        `n_samples` and `n_warmup` are kept and dropped steps of each of eight chains (by default 40 at a time until the
-        Monte Carlo error of the 5% and 95% quantiles is below 5% of the posterior standard deviation, 320 at most; and
-        80).
+        `n_samples` and `n_warmup` are kept and dropped steps of each chain, by default as for a linear regression.
 
     Returns
     -------
     Posterior
-        With ``diagnostics.mcse`` and ``diagnostics.ess`` as for a linear regression.
+        With ``diagnostics.mcse``, ``diagnostics.ess`` and what was checked, as for a linear regression.
 
     Raises
     ------
@@ -57,13 +53,14 @@ def logistic_newton_posterior(release: LogisticNewtonRelease, request: Posterior
     model = model_of(release, request.model)
     if not isinstance(model, LogisticRegression):
         raise TypeError(f"model must be a LogisticRegression, got {type(model).__name__}")
-    sampler = logistic_sampler([release], [model.prior_scale], n_chains=_CHAINS, seed=request.seed)
-    settled = draw_until_settled(
-        sampler, lambda found: logistic_distribution(release, found), request, warm_up=_WARM_UP
-    )
+    lengths = ChainLengths.of(release.n_coef)
+    sampler = logistic_sampler([release], [model.prior_scale], n_chains=lengths.chains, seed=request.seed)
+    settled = draw_until_settled(sampler, lambda found: logistic_distribution(release, found), request, lengths)
     size = len(settled.distribution.location)
-    pvalue = conflict_of_weights(settled.distribution, release.n_coef, np.full(size, model.prior_scale**2))
-    return posterior_of_draws(release, model, settled, prior="model", verdict=settled.words, pvalue=pvalue)
+    freedom = np.array([float(release.scores.size)])
+    variance = np.full(size, model.prior_scale**2)
+    checks = checks_of(release, model, settled.distribution, settled.draws, freedom, variance)
+    return posterior_of_draws(release, model, settled, prior="model", words=settled.words, checks=checks)
 
 
 def logistic_sampler(
@@ -74,7 +71,7 @@ def logistic_sampler(
     scales = [scale for scale in prior_scales for _ in range(n_chains)]
     trace = FixedSlopeTrace.from_releases(repeated, scales)
     released = MomentRelease.from_slopes(repeated)
-    return PosteriorSampler(released, trace, log_scale=np.zeros(len(repeated)), n_leaps=_LEAPS, seed=seed)
+    return PosteriorSampler(released, trace, log_scale=np.zeros(len(repeated)), seed=seed)
 
 
 def logistic_distribution(

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from dpinfer.inference.newton.conflict import prior_conflict, words_of_conflict
-from dpinfer.inference.newton.convergence import SettledDraws, draw_until_settled
+from dpinfer.inference.newton.checks import Checks, check_draws
+from dpinfer.inference.newton.convergence import ChainLengths, SettledDraws, draw_until_settled
 from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
 from dpinfer.inference.newton.sampler import Draws, PosteriorSampler
 from dpinfer.inference.newton.target import MomentRelease
@@ -18,11 +18,12 @@ from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import PosteriorRequest, model_of
-from dpinfer.models import LinearRegression, Model
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 from dpinfer.release import LogisticNewtonRelease, NewtonRelease
 
 __all__ = [
+    "checks_of",
     "newton_distribution",
     "newton_posterior",
     "newton_sampler",
@@ -33,7 +34,6 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 
 _LOG_SCALE_SHIFT, _LOG_SCALE_STDDEV = -1.0, 2.0
-_CHAINS, _WARM_UP, _LEAPS = 16, 120, 12
 _TAIL = 0.05
 
 
@@ -56,15 +56,17 @@ def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Poste
     request : PosteriorRequest
         `prior` is that of the noise variance: "weak" (default), log-normal around the spread of the responses that the
         run has found, over four powers of ten of the standard deviation (95%); "model", the model's inverse gamma.
-        `n_samples` and `n_warmup` are kept and dropped steps of each of sixteen chains (by default 40 at a time until
-        the Monte Carlo error of the 5% and 95% quantiles is below 5% of the posterior standard deviation, 320 at most;
-        and 120).
+        `n_samples` and `n_warmup` are kept and dropped steps of each chain.  By default there are rounds, each longer
+        than the last, until the Monte Carlo error of the 5% and 95% quantiles is below 5% of the posterior standard
+        deviation: 8 chains, 50 dropped, 20 kept at first and 1280 at most up to 24 weights; 4, 24, 10 and 640 up to
+        120; then 3, 16, 10 and 160.
 
     Returns
     -------
     Posterior
-        With ``diagnostics.mcse``, the larger Monte Carlo error of the two quantiles in posterior standard
-        deviations, and ``diagnostics.ess``, both (n,).
+        With ``diagnostics.mcse``, the larger Monte Carlo error of the two quantiles in posterior standard deviations,
+        and ``diagnostics.ess``, both (n,); ``diagnostics.warnings``, ``fit_pvalue``, ``prior_pvalue`` and
+        ``n_unresolved`` of :class:`Checks`, whose verdict the summary prints.
 
     Raises
     ------
@@ -83,22 +85,40 @@ def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Poste
     if not isinstance(model, LinearRegression):
         raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
     name = "weak" if request.prior == "auto" else request.prior_name
-    chosen = _noise_prior(release, model, name)
-    sampler, trace = newton_sampler([release], [model.prior_scale], chosen.density, n_chains=_CHAINS, seed=request.seed)
-    settled = draw_until_settled(
-        sampler, lambda found: newton_distribution(release, found, trace), request, warm_up=_WARM_UP
+    lengths = ChainLengths.of(release.n_coef)
+    chosen = _noise_prior(release, model, name, lengths.chains)
+    sampler, trace = newton_sampler(
+        [release], [model.prior_scale], chosen.density, n_chains=lengths.chains, seed=request.seed
     )
-    theta = settled.distribution
-    variance = softplus(theta.location[:, -1]) * model.prior_scale**2
-    pvalue = conflict_of_weights(theta, release.n_coef, variance)
-    verdict = f"Prior of the noise variance: {chosen.words}.\n{settled.words}"
-    return posterior_of_draws(release, model, settled, prior=name, verdict=verdict, pvalue=pvalue)
+    settled = draw_until_settled(sampler, lambda found: newton_distribution(release, found, trace), request, lengths)
+    variance = softplus(settled.distribution.location[:, -1]) * model.prior_scale**2
+    checks = checks_of(release, model, settled.distribution, settled.draws, trace.misfit_sizes, variance)
+    words = f"Prior of the noise variance: {chosen.words}.\n{settled.words}"
+    return posterior_of_draws(release, model, settled, prior=name, words=words, checks=checks)
 
 
-def conflict_of_weights(theta: DrawnTheta, n_coef: int, prior_variance: FloatArray) -> float:
-    """Return the p-value of :func:`prior_conflict` for the first `n_coef` coordinates."""
-    inverse = np.linalg.inv(np.asarray(theta.q_factor)[:, :n_coef, :n_coef])
-    return prior_conflict(theta.location[:, :n_coef], np.swapaxes(inverse, 1, 2) @ inverse, prior_variance)
+def checks_of(
+    release: NewtonRelease | LogisticNewtonRelease,
+    model: GeneralizedLinearModel,
+    theta: DrawnTheta,
+    draws: Draws,
+    sizes: FloatArray,
+    prior_variance: FloatArray,
+    columns: slice = slice(None),
+) -> Checks:
+    """Return :func:`check_draws` of the distribution made of the draws in `columns`."""
+    d = release.n_coef
+    inverse = np.linalg.inv(np.asarray(theta.q_factor)[:, :d, :d])
+    return check_draws(
+        release,
+        model,
+        draws,
+        sizes,
+        location=theta.location[:, :d],
+        covariance=np.swapaxes(inverse, 1, 2) @ inverse,
+        prior_variance=prior_variance,
+        columns=columns,
+    )
 
 
 def posterior_of_draws(
@@ -107,8 +127,8 @@ def posterior_of_draws(
     settled: SettledDraws,
     *,
     prior: str,
-    verdict: str,
-    pvalue: float,
+    words: str,
+    checks: Checks,
 ) -> Posterior:
     """Return the posterior of settled draws of the weights and whatever follows them.
 
@@ -117,9 +137,8 @@ def posterior_of_draws(
     release : NewtonRelease or LogisticNewtonRelease
     model : Model
     settled : SettledDraws
-    prior, verdict : str
-    pvalue : float
-        Of the weights' size under their prior.
+    prior, words : str
+    checks : Checks
     """
     d = release.n_coef
     parts = settled.distribution.parts
@@ -142,19 +161,22 @@ def posterior_of_draws(
             n_steps_used=release.scores.shape[0],
             mcse=settled.error.quantile,
             ess=settled.error.ess,
-            prior_pvalue=pvalue,
-            verdict="\n".join(filter(None, (verdict, words_of_conflict(pvalue)))),
+            prior_pvalue=checks.prior_pvalue,
+            fit_pvalue=checks.fit_pvalue,
+            n_unresolved=checks.n_unresolved,
+            warnings=", ".join(checks.warnings),
+            verdict=f"{words}\n{checks.verdict}",
         ),
     )
 
 
-def _noise_prior(release: NewtonRelease, model: LinearRegression, name: str) -> _Prior:
+def _noise_prior(release: NewtonRelease, model: LinearRegression, name: str, n_chains: int) -> _Prior:
     tail = special.ndtri(1.0 - _TAIL)
     if name == "weak":
         loc = math.log(release.response_spread) + _LOG_SCALE_SHIFT
         low, high = (math.exp(2.0 * (loc + sign * tail * _LOG_SCALE_STDDEV)) for sign in (-1.0, 1.0))
         words = f"weak, 90% of it between {low:.3g} and {high:.3g} (squared units of the response)"
-        return _Prior(WeakScalePrior(np.full(_CHAINS, loc), _LOG_SCALE_STDDEV), words)
+        return _Prior(WeakScalePrior(np.full(n_chains, loc), _LOG_SCALE_STDDEV), words)
     low, high = model.variance_prior_quantile([_TAIL, 1.0 - _TAIL])
     words = f"the model's inverse gamma, 90% of it between {low:.3g} and {high:.3g}"
     return _Prior(ModelScalePrior(model.variance_shape, model.variance_rate), words)
@@ -187,9 +209,7 @@ def newton_sampler(
         density = WeakScalePrior(loc, _LOG_SCALE_STDDEV)
     trace = TraceModel.from_releases(repeated, scales, density)
     start = np.log([release.scale_units[-1] for release in repeated])
-    sampler = PosteriorSampler(
-        MomentRelease.from_releases(repeated), trace, log_scale=start - 0.5, n_leaps=_LEAPS, seed=seed
-    )
+    sampler = PosteriorSampler(MomentRelease.from_releases(repeated), trace, log_scale=start - 0.5, seed=seed)
     return sampler, trace
 
 

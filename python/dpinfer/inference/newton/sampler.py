@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.newton.matrices import inverses
+from dpinfer.inference.newton.matrices import cholesky_factors, transposed
 from dpinfer.inference.newton.matrix_prior import MatrixState
 from dpinfer.inference.newton.target import (
+    LeapfrogPath,
     MomentRelease,
     MomentsTarget,
     data_precision,
@@ -27,10 +28,11 @@ FloatArray = npt.NDArray[np.float64]
 
 _TARGET_ACCEPTANCE = 0.8
 _SCALE_ACCEPTANCE = 0.4
-_SCALE_MOVES = 8
+_SCALE_MOVES = 4
 _FLATTENED = 3
 _FIRST_LOGIT = 2.0
-_LARGEST, _LARGEST_LOGIT = 1e5, 60.0
+_FIRST_STEP = 2.0
+_LEAPS, _FEW_COEF, _LEAPS_OF_MANY = 12, 24, 8
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class Draws:
         What it would be without privacy noise.
     log_scale : (S, B) array
         log sigma.
-    smallest : (S, B) array
-        Smallest eigenvalue of M.
+    misfit : (S, B, k) array
+        :meth:`Trace.misfit`.
     acceptance, second_acceptance, scale_acceptance : (B,) arrays
     """
 
@@ -55,7 +57,7 @@ class Draws:
     precision: FloatArray
     data_precision: FloatArray
     log_scale: FloatArray
-    smallest: FloatArray
+    misfit: FloatArray
     acceptance: FloatArray
     second_acceptance: FloatArray
     scale_acceptance: FloatArray
@@ -69,7 +71,7 @@ class _Chains:
         self.rng = np.random.default_rng(seed)
         self.trace, self.target = trace, MomentsTarget(released, trace)
         flattened = min(_FLATTENED, d - 1)
-        self.state = MatrixState(
+        self.state = MatrixState.of(
             released.start,
             self.rng.standard_normal((size, flattened, d)),
             np.full((size, flattened), _FIRST_LOGIT),
@@ -79,7 +81,9 @@ class _Chains:
         self.log_scale = log_scale
         self.optimum = np.asarray(trace.positions[:, -1])
         self.excess = trace.excess(self.state.moments, self.optimum)
-        self.step = np.clip(0.3 * released.stddev, 1e-5, 0.1)
+        # In a factor of size f the matrix's error is one of stddev / (2 f); a leap is a share of it that falls with d.
+        size_of_factor = np.sqrt(np.einsum("bij,bij->b", released.start, released.start) / d)
+        self.step = np.clip(min(0.6, _FIRST_STEP / np.sqrt(d)) * released.stddev / (2.0 * size_of_factor), 1e-5, 0.1)
         self.ratio = np.clip(0.3 / released.stddev, 1.0, 30.0)
         self.scale_step = np.full(size, 0.05)
 
@@ -88,7 +92,7 @@ class _Chains:
         linear = self.trace.linearised(self.log_scale, self.excess)
         proposal, accepted = self._hamiltonian(linear, n_leaps)
         moments = proposal.moments
-        optimum = draw_optimum(moments, linear, self.trace.prior_covariance, self.rng)
+        optimum = draw_optimum(moments, linear, self.trace, self.rng)
         second = np.ones(accepted.size)
         if isinstance(self.trace, TraceModel):
             ratio = self._surplus(self.trace, moments, optimum)
@@ -104,58 +108,35 @@ class _Chains:
 
     def _surplus(self, trace: TraceModel, moments: FloatArray, optimum: FloatArray) -> FloatArray:
         """Return the log of the density over that with fixed slopes, (B,)."""
-        own = trace.excess(moments, optimum)
-        value = trace.log_scores(moments, optimum, self.log_scale, own, self.excess)
-        value = value - trace.log_scores(moments, optimum, self.log_scale, self.excess, self.excess)
-        return np.asarray(value + trace.log_scales(self.log_scale, own))
+        products = trace.products(moments, optimum)
+        value = trace.log_scores(products, self.log_scale, products.excess, self.excess)
+        value = value - trace.log_scores(products, self.log_scale, self.excess, self.excess)
+        return np.asarray(value + trace.log_scales(self.log_scale, products.excess))
 
     def _hamiltonian(self, linear: Linearised, n_leaps: int) -> tuple[MatrixState, FloatArray]:
-        rng, state = self.rng, self.state
-        value, gradient = self.target.value_and_gradient(state, self.concentration, self.flatness, linear)
-        momentum = MatrixState(*(rng.standard_normal(part.shape) for part in _parts(state)))
-        kinetic = 0.5 * momentum.squares()
-        step = self.step * rng.uniform(0.7, 1.1, size=self.step.size)
-        point, first = state, value
-        momentum = momentum.plus(gradient, 0.5 * step, self.ratio)
-        lost = np.zeros(step.size, dtype=bool)
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            for leap in range(n_leaps):
-                moved = point.plus(momentum, step, self.ratio)
-                lost |= ~(moved.squares() < _LARGEST) | (np.abs(moved.logit).max(axis=1, initial=0.0) > _LARGEST_LOGIT)
-                # A chain that has run away waits where it was, and is refused at the end.
-                point = moved.where(lost, state)
-                value, gradient = self.target.value_and_gradient(point, self.concentration, self.flatness, linear)
-                momentum = momentum.plus(gradient, step if leap < n_leaps - 1 else 0.5 * step, self.ratio)
-            change = value - first - 0.5 * momentum.squares() + kinetic
-        change = np.where(np.isfinite(change) & ~lost, change, -np.inf)
+        path = LeapfrogPath(
+            self.rng.standard_normal(self.state.points.shape),
+            self.step * self.rng.uniform(0.7, 1.1, size=self.step.size),
+            self.ratio,
+            n_leaps,
+        )
+        point, change = self.target.leapfrog(self.state, (self.concentration, self.flatness), linear, path)
         accepted = np.exp(np.minimum(0.0, change))
-        return state.where(rng.uniform(size=accepted.size) < accepted, point), accepted
+        return self.state.where(self.rng.uniform(size=accepted.size) < accepted, point), accepted
 
     def _move_scale(self, trace: TraceModel) -> FloatArray:
-        moments = self.state.moments
-        excess = trace.excess(moments, self.optimum)
-        current = self._log_scale_density(trace, self.log_scale, moments, excess)
+        density = _ScaleDensity(trace, self.state.moments, self.optimum, self.excess)
+        current = density(self.log_scale)
         rate = np.zeros(current.size)
         for _ in range(_SCALE_MOVES):
             proposed = self.log_scale + self.scale_step * self.rng.standard_normal(current.size)
-            value = self._log_scale_density(trace, proposed, moments, excess)
+            value = density(proposed)
             change = np.where(np.isfinite(value), value - current, -np.inf)
             taken = np.log(self.rng.uniform(size=current.size)) < change
             self.log_scale = np.where(taken, proposed, self.log_scale)
             current = np.where(taken, value, current)
             rate += np.exp(np.minimum(0.0, change)) / _SCALE_MOVES
         return rate
-
-    def _log_scale_density(
-        self, trace: TraceModel, log_scale: FloatArray, moments: FloatArray, excess: FloatArray
-    ) -> FloatArray:
-        value = trace.log_scale_prior.log_density(log_scale) + trace.log_scales(log_scale, excess)
-        value = value + trace.log_scores(moments, self.optimum, log_scale, excess, self.excess)
-        spread = np.sqrt(np.exp(2.0 * log_scale) + self.excess[:, -1])
-        covariance = trace.prior_variance(log_scale)[:, None, None] * trace.prior_covariance
-        covariance = covariance + trace.sampling(spread)[:, None, None] * inverses(moments)
-        squares = np.sum(self.optimum * np.linalg.solve(covariance, self.optimum[..., None])[..., 0], axis=1)
-        return np.asarray(value - 0.5 * np.linalg.slogdet(covariance)[1] - 0.5 * squares)
 
     def adapt(self, rates: tuple[FloatArray, FloatArray, FloatArray], gain: float) -> None:
         """Adapt the steps and the slopes that stay fixed; only before draws are kept."""
@@ -167,8 +148,29 @@ class _Chains:
         self.excess = np.exp(mixed)
 
 
-def _parts(state: MatrixState) -> tuple[FloatArray, FloatArray, FloatArray]:
-    return state.factor, state.direction, state.logit
+class _ScaleDensity:
+    """log p(log sigma | M, u*, releases) up to a constant, at any number of points.
+
+    With M = L L' and L' Q L = V diag(values) V', the prior covariance v Q + kappa**2 M^-1 of u* is
+    L^-T V diag(v values + kappa**2) V' L^-1.
+    """
+
+    def __init__(self, trace: TraceModel, moments: FloatArray, optimum: FloatArray, known: FloatArray) -> None:
+        self._trace, self._known = trace, known
+        self._products = trace.products(moments, optimum)
+        root = cholesky_factors(moments)
+        self._values, vectors = np.linalg.eigh(transposed(root) @ trace.prior_covariance @ root)
+        rotated = transposed(vectors) @ (transposed(root) @ optimum[..., None])
+        self._squares = np.square(rotated[..., 0])
+
+    def __call__(self, log_scale: FloatArray) -> FloatArray:
+        """Return the log density, (B,), of one point for each chain."""
+        trace, products = self._trace, self._products
+        value = trace.log_scale_prior.log_density(log_scale) + trace.log_scales(log_scale, products.excess)
+        value = value + trace.log_scores(products, log_scale, products.excess, self._known)
+        spread = np.sqrt(np.exp(2.0 * log_scale) + self._known[:, -1])
+        variance = trace.prior_variance(log_scale)[:, None] * self._values + trace.sampling(spread)[:, None]
+        return np.asarray(value - 0.5 * np.sum(np.log(variance) + self._squares / variance, axis=1))
 
 
 class PosteriorSampler:
@@ -180,27 +182,31 @@ class PosteriorSampler:
         Of B chains.
     log_scale : (B,) array
         Where log sigma starts.
-    n_leaps : int
-        Leapfrog steps of a step.
     seed : int
     """
 
-    def __init__(
-        self, released: MomentRelease, trace: Trace, *, log_scale: FloatArray, n_leaps: int, seed: int
-    ) -> None:
+    def __init__(self, released: MomentRelease, trace: Trace, *, log_scale: FloatArray, seed: int) -> None:
         self._chains = _Chains(released, trace, log_scale, seed)
-        self._trace, self._n_leaps = trace, n_leaps
+        self._trace = trace
+        self._n_leaps = _LEAPS if trace.n_coef <= _FEW_COEF else _LEAPS_OF_MANY
 
     @property
     def known_excess(self) -> FloatArray:
         """The squared errors of the predictor, (B, T), at which slopes are fixed and model errors taken."""
         return self._chains.excess
 
-    def warm_up(self, n_steps: int) -> None:
-        """Adapt, and forget the start."""
+    def warm_up(self, n_steps: int, gains: tuple[float, float] = (0.25, 0.08)) -> None:
+        """Adapt, and forget the start.
+
+        Parameters
+        ----------
+        n_steps : int
+        gains : pair of float
+            How far a step moves what is adapted, in the first and in the second half.
+        """
         for step in range(n_steps):
-            found = self._chains.move(self._n_leaps if step > 30 else max(1, self._n_leaps // 2))
-            self._chains.adapt(found, 0.25 if 2 * step < n_steps else 0.08)
+            found = self._chains.move(self._n_leaps)
+            self._chains.adapt(found, gains[2 * step >= n_steps])
 
     def draw(self, n_steps: int) -> Draws:
         """Make steps and keep each."""
@@ -208,14 +214,14 @@ class PosteriorSampler:
         size, d = chains.log_scale.size, trace.n_coef
         mean, precision = np.empty((n_steps, size, d)), np.empty((n_steps, size, d, d))
         data = np.empty((n_steps, size, d, d))
-        scales, smallest = np.empty((n_steps, size)), np.empty((n_steps, size))
+        scales, misfit = np.empty((n_steps, size)), np.empty((n_steps, size, trace.misfit_sizes.size))
         rates = np.zeros((3, size))
         for row in range(n_steps):
             rates += np.stack(chains.move(self._n_leaps)) / n_steps
             moments = chains.state.moments
             linear = trace.linearised(chains.log_scale, trace.excess(moments, chains.optimum))
-            mean[row], precision[row] = weights_given(moments, linear, trace.prior_covariance)
-            data[row] = data_precision(moments, linear, trace.prior_covariance)
+            mean[row], precision[row] = weights_given(moments, linear, trace)
+            data[row] = data_precision(moments, linear, trace)
             scales[row] = chains.log_scale
-            smallest[row] = np.linalg.eigvalsh(moments)[:, 0]
-        return Draws(mean, precision, data, scales, smallest, *rates)
+            misfit[row] = trace.misfit(moments, chains.optimum, chains.log_scale)
+        return Draws(mean, precision, data, scales, misfit, *rates)

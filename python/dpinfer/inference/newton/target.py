@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.newton.matrices import cholesky_factors, inverses, transposed
-from dpinfer.inference.newton.matrix_prior import FlattenedWishart, MatrixState
+from dpinfer.inference import _native
+from dpinfer.inference.newton.matrices import cholesky_factors, transposed
+from dpinfer.inference.newton.matrix_prior import FLATTEST, POWER, FlattenedWishart, MatrixState
 from dpinfer.inference.newton.trace_model import Linearised, Trace
 from dpinfer.models.whitening import shrink_moments
 from dpinfer.release import LogisticNewtonRelease, NewtonRelease
 
-__all__ = ["MomentRelease", "MomentsTarget", "data_precision", "draw_optimum", "weights_given"]
+__all__ = ["LeapfrogPath", "MomentRelease", "MomentsTarget", "data_precision", "draw_optimum", "weights_given"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -91,7 +92,7 @@ class MomentRelease:
 
 
 class MomentsTarget:
-    """log p(state | releases) at given slopes, noise variance and concentration, and its gradient.
+    """log p(state | releases) at given slopes, noise variance and hyperparameters.
 
     Parameters
     ----------
@@ -100,119 +101,111 @@ class MomentsTarget:
     """
 
     def __init__(self, released: MomentRelease, trace: Trace) -> None:
-        self._released, self._trace = released, trace
         self.prior = FlattenedWishart(trace.n_coef)
+        to_declared = diagonal = diagonal_precision = np.zeros(0)
+        if released.diagonal is not None and released.diagonal_stddev is not None:
+            to_declared, diagonal = released.to_declared, released.diagonal
+            diagonal_precision = 1.0 / np.square(released.diagonal_stddev)
+        self._native = _native.NewtonMoments(
+            noisy=released.noisy,
+            precision=1.0 / np.square(released.stddev),
+            prior_factor=trace.prior_factor,
+            to_declared=to_declared,
+            diagonal=diagonal,
+            diagonal_precision=diagonal_precision,
+            prior=np.array([POWER, FLATTEST, _DECLARED_LEVEL, _DECLARED_LEVEL_STDDEV, _DECLARED_STDDEV]),
+        )
 
-    def value_and_gradient(
+    def density(
         self, state: MatrixState, concentration: FloatArray, flatness: FloatArray, linear: Linearised
-    ) -> tuple[FloatArray, MatrixState]:
-        """Return the log density, (B,), up to a constant at given slopes, noise variance and concentration.
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the log density, (B,), up to a constant, and its gradient in the state's coordinates, (B, n).
 
-        The second result is its gradient in the state's coordinates.
+        Parameters
+        ----------
+        state : MatrixState
+        concentration, flatness : (B,) arrays
+            Hyperparameters of :class:`FlattenedWishart`.
+        linear : Linearised
         """
-        expanded = state.expand()
-        moments = expanded.moments
-        log_trace, in_trace = self._trace_terms(moments, linear)
-        log_matrices, in_matrices = self._matrix_terms(moments)
-        log_prior, own = self.prior.value_and_gradient(state, concentration, flatness)
-        pulled = expanded.pull_back(in_matrices + in_trace)
-        gradient = MatrixState(pulled.factor + own.factor, pulled.direction + own.direction, pulled.logit + own.logit)
-        return log_trace + log_matrices + log_prior, gradient
+        return self._native.density(state.points, _scores(linear, concentration, flatness))
 
-    def _declared(self, moments: FloatArray) -> FloatArray:
-        to = self._released.to_declared
-        return np.asarray(np.einsum("bij,bij->bi", to @ moments, to))
+    def leapfrog(
+        self, state: MatrixState, hyper: tuple[FloatArray, FloatArray], linear: Linearised, path: "LeapfrogPath"
+    ) -> tuple[MatrixState, FloatArray]:
+        """Return where a path leads, and the log of its acceptance ratio, (B,), -inf where it ran away.
 
-    def _diagonal_terms(self, moments: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the log density of the diagonal in the declared units, (B,), and its gradient, (B, d)."""
-        released, declared = self._released, self._declared(moments)
-        if released.diagonal is None or released.diagonal_stddev is None:
-            return np.zeros(len(declared)), np.zeros_like(declared)
-        precision = 1.0 / np.square(released.diagonal_stddev)
-        missed = released.diagonal - declared
-        # The common level is integrated out: level ~ N, declared_j ~ N(level, spread**2).
-        d = declared.shape[1]
-        spread2, level2 = _DECLARED_STDDEV**2, _DECLARED_LEVEL_STDDEV**2
-        away = declared - _DECLARED_LEVEL
-        shared = away.sum(axis=1) * level2 / (spread2 + d * level2)
-        value = -0.5 * np.sum(precision * missed**2, axis=1)
-        value = value - 0.5 * np.sum(away * (away - shared[:, None]), axis=1) / spread2
-        return value, precision * missed - (away - shared[:, None]) / spread2
-
-    def _matrix_terms(self, moments: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return log p(released matrices | M), (B,), and its gradient in M."""
-        released = self._released
-        missed = released.noisy - moments
-        log_diagonal, inner = self._diagonal_terms(moments)
-        precision = 1.0 / np.square(released.stddev)
-        value = log_diagonal - 0.5 * precision * np.einsum("bij,bij->b", missed, missed)
-        to = released.to_declared
-        return value, precision[:, None, None] * missed + (transposed(to) * inner[:, None, :]) @ to
-
-    def _trace_terms(self, moments: FloatArray, linear: Linearised) -> tuple[FloatArray, FloatArray]:
-        """Return log p(scores | M) with u* and u integrated out, (B,), and its gradient in M."""
-        covariance, error, weighted = _innovation(moments, linear, self._trace.prior_covariance)
-        inverse = inverses(covariance)
-        solved = (inverse @ error[..., None])[..., 0]
-        fits = linear.deviation + linear.moved @ moments
-        scaled = linear.precision[..., None] * fits
-        value = -0.5 * np.einsum("bti,bti->b", scaled, fits)
-        value = value - 0.5 * np.linalg.slogdet(covariance)[1] - 0.5 * np.einsum("bi,bi->b", error, solved)
-        half = -0.5 * (inverse - solved[:, :, None] * solved[:, None, :])
-        inner = -transposed(scaled) @ linear.moved
-        inner = inner - solved[:, :, None] * linear.mean_position[:, None, :]
-        inner = inner + 2.0 * linear.prior_variance[:, None, None] * (half @ weighted)
-        return value, _symmetric(inner) + linear.sampling[:, None, None] * half
+        Parameters
+        ----------
+        state : MatrixState
+        hyper : pair of (B,) arrays
+            Concentration and flatness.
+        linear : Linearised
+        path : LeapfrogPath
+        """
+        scores = _scores(linear, *hyper)
+        points, change = self._native.leapfrog(state.points, path.momentum, path.step, path.ratio, path.n_leaps, scores)
+        return MatrixState(points, state.d), change
 
 
-def _innovation(
-    moments: FloatArray, linear: Linearised, prior_covariance: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return covariance and value of b + M ubar, whose mean is zero, and M times the prior covariance."""
-    identity = np.eye(moments.shape[1])
-    weighted = moments @ prior_covariance
-    covariance = identity / linear.total[:, None, None] + linear.sampling[:, None, None] * moments
-    covariance = covariance + linear.prior_variance[:, None, None] * (weighted @ moments)
-    error = linear.mean_score + (moments @ linear.mean_position[..., None])[..., 0]
-    return covariance, error, weighted
+@dataclass(frozen=True)
+class LeapfrogPath:
+    """Leapfrog steps: momenta (B, n), step sizes (B,), and how many times farther the flattening moves, (B,)."""
+
+    momentum: FloatArray
+    step: FloatArray
+    ratio: FloatArray
+    n_leaps: int
 
 
-def draw_optimum(
-    moments: FloatArray, linear: Linearised, prior_covariance: FloatArray, rng: np.random.Generator
-) -> FloatArray:
+def _scores(linear: Linearised, concentration: FloatArray, flatness: FloatArray) -> tuple[FloatArray, ...]:
+    return (
+        linear.precision,
+        linear.deviation,
+        linear.moved,
+        linear.total,
+        linear.mean_score,
+        linear.mean_position,
+        linear.sampling,
+        linear.prior_variance,
+        concentration,
+        flatness,
+    )
+
+
+def draw_optimum(moments: FloatArray, linear: Linearised, trace: Trace, rng: np.random.Generator) -> FloatArray:
     """Draw u* given M and the trace, (B, d).
 
-    u* = ubar + e, with prior N(0, R), R = prior variance Q + kappa**2 M^-1, and b measuring M (u* - ubar).
+    u* ~ N(0, R), R = prior variance Q + kappa**2 M^-1, and b + M ubar measures M u* with variance I / P: a draw of both
+    from the prior is moved by what the measurement differs (Hoffman and Ribak 1991).
     """
-    prior = linear.prior_variance[:, None, None] * prior_covariance
-    prior = prior + linear.sampling[:, None, None] * inverses(moments)
-    precision = inverses(prior) + linear.total[:, None, None] * (moments @ moments)
-    measured = linear.mean_score + np.einsum("bij,bj->bi", moments, linear.mean_position)
-    right = linear.total[:, None] * np.einsum("bij,bj->bi", moments, measured)
-    return _draw(_symmetric(precision), right, rng)
+    identity = np.eye(moments.shape[1])
+    root = cholesky_factors(moments)
+    draw = rng.standard_normal((3, *linear.mean_score.shape, 1))
+    prior_stddev, stddev = np.sqrt(linear.prior_variance)[:, None, None], np.sqrt(linear.sampling)[:, None, None]
+    noise = 1.0 / np.sqrt(linear.total)[:, None, None]
+    start = prior_stddev * (trace.prior_factor @ draw[0]) + stddev * np.linalg.solve(transposed(root), draw[1])
+    weighted = moments @ trace.prior_covariance
+    covariance = linear.prior_variance[:, None, None] * (weighted @ moments)
+    covariance += linear.sampling[:, None, None] * moments + np.square(noise) * identity
+    missed = linear.mean_score[..., None] + moments @ (linear.mean_position[..., None] - start) - noise * draw[2]
+    solved = np.linalg.solve(covariance, missed)
+    moved = linear.prior_variance[:, None, None] * (transposed(weighted) @ solved)
+    return np.asarray((start + moved + linear.sampling[:, None, None] * solved)[..., 0])
 
 
-def _draw(precision: FloatArray, right: FloatArray, rng: np.random.Generator) -> FloatArray:
-    factor = cholesky_factors(precision)
-    z = rng.standard_normal((*right.shape, 1))
-    whitened = np.linalg.solve(factor, right[..., None]) + z
-    return np.asarray(np.linalg.solve(transposed(factor), whitened)[..., 0])
-
-
-def weights_given(
-    moments: FloatArray, linear: Linearised, prior_covariance: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def weights_given(moments: FloatArray, linear: Linearised, trace: Trace) -> tuple[FloatArray, FloatArray]:
     """Return mean (B, d) and precision (B, d, d) of u given M and the trace, u* integrated out."""
     identity = np.eye(moments.shape[1])
     noise = identity / linear.total[:, None, None] + linear.sampling[:, None, None] * moments
     solved = np.linalg.solve(noise, moments)
     measured = linear.mean_score + np.einsum("bij,bj->bi", moments, linear.mean_position)
-    precision = moments @ solved + np.linalg.inv(prior_covariance) / linear.prior_variance[:, None, None]
+    precision = moments @ solved + trace.prior_precision / linear.prior_variance[:, None, None]
     right = np.einsum("bij,bi->bj", solved, measured)
     return np.linalg.solve(precision, right[..., None])[..., 0], _symmetric(precision)
 
 
-def data_precision(moments: FloatArray, linear: Linearised, prior_covariance: FloatArray) -> FloatArray:
+def data_precision(moments: FloatArray, linear: Linearised, trace: Trace) -> FloatArray:
     """Return the precision of u given M if u* were known, (B, d, d): that of no privacy noise."""
-    prior = np.linalg.inv(prior_covariance) / linear.prior_variance[:, None, None]
+    prior = trace.prior_precision / linear.prior_variance[:, None, None]
     return _symmetric(moments / linear.sampling[:, None, None] + prior)

@@ -10,11 +10,13 @@ u* ~ N(u, kappa**2 M^-1) with the sandwich's kappa**2 = E[psi**2] / (N a**2), an
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.inference.newton.matrices import cholesky_factors
 from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance
 from dpinfer.release import LogisticNewtonRelease, NewtonRelease
 
@@ -23,6 +25,7 @@ __all__ = [
     "Linearised",
     "ModelScalePrior",
     "NoiseScalePrior",
+    "ScoreProducts",
     "Trace",
     "TraceModel",
     "WeakScalePrior",
@@ -98,6 +101,24 @@ class Linearised:
     prior_variance: FloatArray
 
 
+@dataclass(frozen=True)
+class ScoreProducts:
+    """What log p(scores) needs of M and u*, (B, T) each.
+
+    Parameters
+    ----------
+    squares, cross, pushed : (B, T) arrays
+        g'g, g'h and h'h with h = M (u* - u_t).
+    excess : (B, T) array
+        (u_t - u*)' M (u_t - u*).
+    """
+
+    squares: FloatArray
+    cross: FloatArray
+    pushed: FloatArray
+    excess: FloatArray
+
+
 class Trace(Protocol):
     """What the sampler asks of the scores of a batch of B runs."""
 
@@ -110,6 +131,14 @@ class Trace(Protocol):
         """Prior covariance of the weights in units of the prior's variance, (B, d, d)."""
 
     @property
+    def prior_precision(self) -> FloatArray:
+        """Its inverse."""
+
+    @property
+    def prior_factor(self) -> FloatArray:
+        """Its lower Cholesky factor."""
+
+    @property
     def n_coef(self) -> int:
         """Number of weights d."""
 
@@ -118,6 +147,13 @@ class Trace(Protocol):
 
     def linearised(self, log_scale: FloatArray, excess: FloatArray) -> Linearised:
         """Return the trace at given slopes."""
+
+    def misfit(self, moments: FloatArray, optimum: FloatArray, log_scale: FloatArray) -> FloatArray:
+        """Return chi-squared sums of what the model misses, (B, k)."""
+
+    @property
+    def misfit_sizes(self) -> FloatArray:
+        """Their degrees of freedom, (k,)."""
 
 
 @dataclass(frozen=True)
@@ -180,10 +216,35 @@ class TraceModel:
         """Number of weights d."""
         return int(self.positions.shape[2])
 
+    @cached_property
+    def prior_precision(self) -> FloatArray:
+        """Inverse of the prior covariance, (B, d, d)."""
+        return np.asarray(np.linalg.inv(self.prior_covariance))
+
+    @cached_property
+    def prior_factor(self) -> FloatArray:
+        """Lower Cholesky factor of the prior covariance, (B, d, d)."""
+        return cholesky_factors(self.prior_covariance)
+
+    @cached_property
+    def _score_squares(self) -> FloatArray:
+        return np.asarray(np.sum(np.square(self.scores), axis=2))
+
     def excess(self, moments: FloatArray, optimum: FloatArray) -> FloatArray:
         """Return (u_t - u*)' M (u_t - u*), (B, T)."""
         away = self.positions - optimum[:, None, :]
         return np.asarray(np.sum((away @ moments) * away, axis=2))
+
+    def products(self, moments: FloatArray, optimum: FloatArray) -> ScoreProducts:
+        """Return what :meth:`log_scores` needs of M and u*."""
+        away = optimum[:, None, :] - self.positions
+        pushed = away @ moments
+        return ScoreProducts(
+            self._score_squares,
+            np.einsum("bti,bti->bt", self.scores, pushed),
+            np.einsum("bti,bti->bt", pushed, pushed),
+            np.einsum("bti,bti->bt", pushed, away),
+        )
 
     def _shared_error(self, excess: FloatArray, log_scale: FloatArray) -> FloatArray:
         """Return the variance of g_t / a_t per coordinate beyond the privacy noise, (B, T).
@@ -229,23 +290,45 @@ class TraceModel:
         )
 
     def log_scores(
-        self, moments: FloatArray, optimum: FloatArray, log_scale: FloatArray, excess: FloatArray, known: FloatArray
+        self, products: ScoreProducts, log_scale: FloatArray, excess: FloatArray, known: FloatArray
     ) -> FloatArray:
         """Return log p(scores | M, u*, sigma) with slopes at `excess` and errors at `known`, (B,)."""
+        squares, noise = self._missed_scores(products, log_scale, excess, known)
+        return np.asarray(-0.5 * np.sum(self.n_coef * np.log(noise) + squares / noise, axis=1))
+
+    def _missed_scores(
+        self, products: ScoreProducts, log_scale: FloatArray, excess: FloatArray, known: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return squared norms of what the scores differ from their expectation, and their noise, (B, T)."""
         spread = np.sqrt(np.exp(2.0 * log_scale)[:, None] + excess)
         slope = huber_slope(self.clips / spread)
         noise = np.square(self.score_stddev) + np.square(slope) * self._shared_error(known, log_scale)
-        expected = slope[..., None] * ((optimum[:, None, :] - self.positions) @ moments)
-        squares = np.sum(np.square(self.scores - expected), axis=2)
-        return np.asarray(-0.5 * np.sum(self.n_coef * np.log(noise) + squares / noise, axis=1))
+        return products.squares - slope * (2.0 * products.cross - slope * products.pushed), noise
 
     def log_scales(self, log_scale: FloatArray, excess: FloatArray) -> FloatArray:
         """Return log p(scale scores | sigma, excess), (B,)."""
+        missed, noise = self._missed_scales(log_scale, excess)
+        return np.asarray(-0.5 * np.sum(np.log(noise) + np.square(missed) / noise, axis=1))
+
+    def _missed_scales(self, log_scale: FloatArray, excess: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return what the scale scores differ from their expectation, and the variance of that, (B, T)."""
         spread = np.sqrt(np.exp(2.0 * log_scale)[:, None] + excess)
         error = _SCALE_ERROR_OF_EXCESS * excess / np.square(spread)
-        noise = np.square(self.scale_stddev) + np.square(error)
         missed = self.scale_scores - (chi_mean(self.scale_units / spread) - self.scale_centre[:, None])
-        return np.asarray(-0.5 * np.sum(np.log(noise) + np.square(missed) / noise, axis=1))
+        return missed, np.square(self.scale_stddev) + np.square(error)
+
+    def misfit(self, moments: FloatArray, optimum: FloatArray, log_scale: FloatArray) -> FloatArray:
+        """Return sums of squares of what scores and scale scores miss over their noise, (B, 2): chi-squared."""
+        products = self.products(moments, optimum)
+        squares, noise = self._missed_scores(products, log_scale, products.excess, products.excess)
+        missed, scale_noise = self._missed_scales(log_scale, products.excess)
+        return np.stack((np.sum(squares / noise, axis=1), np.sum(np.square(missed) / scale_noise, axis=1)), axis=1)
+
+    @property
+    def misfit_sizes(self) -> FloatArray:
+        """Degrees of freedom of :meth:`misfit`, (2,)."""
+        steps = self.positions.shape[1]
+        return np.array([steps * self.n_coef, steps], dtype=np.float64)
 
     def sampling_stddev_of_log_scale(self, log_scale: FloatArray) -> FloatArray:
         """Return the sampling error of log sigma as the last scale score measures it, (B,)."""
@@ -297,6 +380,16 @@ class FixedSlopeTrace:
         """Number of weights d."""
         return int(self.positions.shape[2])
 
+    @cached_property
+    def prior_precision(self) -> FloatArray:
+        """Inverse of the prior covariance, (B, d, d)."""
+        return np.asarray(np.linalg.inv(self.prior_covariance))
+
+    @cached_property
+    def prior_factor(self) -> FloatArray:
+        """Lower Cholesky factor of the prior covariance, (B, d, d)."""
+        return cholesky_factors(self.prior_covariance)
+
     def excess(self, moments: FloatArray, optimum: FloatArray) -> FloatArray:
         """Return (u_t - u*)' J (u_t - u*), (B, T)."""
         away = self.positions - optimum[:, None, :]
@@ -321,3 +414,14 @@ class FixedSlopeTrace:
             sampling=1.0 / self.n_records,
             prior_variance=np.square(self.prior_scale),
         )
+
+    def misfit(self, moments: FloatArray, optimum: FloatArray, log_scale: FloatArray) -> FloatArray:
+        """Return the sum of squares of what the scores miss over their noise, (B, 1): chi-squared."""
+        linear = self.linearised(log_scale, self.excess(moments, optimum))
+        missed = self.scores - (optimum[:, None, :] - self.positions) @ moments
+        return np.asarray(np.sum(linear.precision[..., None] * np.square(missed), axis=(1, 2))[:, None])
+
+    @property
+    def misfit_sizes(self) -> FloatArray:
+        """Degrees of freedom of :meth:`misfit`, (1,)."""
+        return np.array([self.positions.shape[1] * self.n_coef], dtype=np.float64)

@@ -40,6 +40,12 @@ class PosteriorDiagnostics:
         Of the test that the features of a linear regression are correlated.
     prior_pvalue : float, optional
         Of the size of the weights under their prior.
+    fit_pvalue : float, optional
+        Posterior predictive, of what the released sums miss.
+    n_unresolved : int, optional
+        Directions of the features that the release does not tell from zero.
+    warnings : str
+        Names of the checks that fail.
     share_dropped : float, optional
         Share of the Hessian draws that were not positive definite.
     acceptance : float, optional
@@ -83,6 +89,9 @@ class PosteriorDiagnostics:
     expected_clipped_share: float | None = None
     coupling_pvalue: float | None = None
     prior_pvalue: float | None = None
+    fit_pvalue: float | None = None
+    n_unresolved: int | None = None
+    warnings: str = ""
     share_dropped: float | None = None
     acceptance: float | None = None
     autocorrelation: FloatArray | None = None

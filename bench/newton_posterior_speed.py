@@ -1,0 +1,93 @@
+"""Seconds that the posterior of a private Newton run takes on one core, its answer checked first.
+
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python bench/newton_posterior_speed.py [--repeats 3] [--largest 300]
+
+Normal AR(1) 0.5 features, epsilon = 1, the default request.  CPU seconds, median and range over seeds.  Checked: every
+5% and 95% quantile against those of another seed, whose difference must be within 5 Monte Carlo errors, and the stated
+error against the 5% that is promised.
+"""
+
+import argparse
+import os
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+import dpinfer as dpi
+from dpinfer.testing import InsecureRNG
+from newton_runs import LEVELS, autoregressive
+
+SEED = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """A regression of `d` weights."""
+
+    logistic: bool
+    d: int
+    n_records: int
+
+
+CASES = (
+    Case(False, 11, 5_000),
+    Case(False, 57, 30_000),
+    Case(True, 20, 20_000),
+    Case(True, 57, 30_000),
+    Case(True, 100, 50_000),
+    Case(True, 300, 200_000),
+)
+
+
+def release_of(case: Case) -> dpi.NewtonRelease | dpi.LogisticNewtonRelease:
+    """Return one release of the case."""
+    rng = np.random.default_rng(SEED)
+    features = autoregressive(case.n_records, case.d, 0.5)(rng)
+    predictor = features @ (rng.normal(size=case.d) / np.sqrt(case.d))
+    if case.logistic:
+        response, model = (rng.random(case.n_records) < special.expit(predictor)) + 0.0, dpi.models.LogisticRegression
+    else:
+        response, model = predictor + rng.normal(size=case.n_records), dpi.models.LinearRegression
+    chosen = model(case.d)
+    plan = dpi.plan_newton(chosen, target_epsilon=1.0, target_delta=1e-6, n_records=case.n_records)
+    return dpi.run_newton(
+        chosen, features, response, plan=plan, n_records=case.n_records,
+        response_scale=None if case.logistic else 1.0, random_source=InsecureRNG(SEED),
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Print a line for each case."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--largest", type=int, default=300)
+    arguments = parser.parse_args()
+    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+        raise SystemExit("set OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1: CPU seconds of one core are reported")
+    for case in CASES:
+        if case.d > arguments.largest:
+            continue
+        release, seconds, ends, errors = release_of(case), [], [], []
+        for seed in range(arguments.repeats + 1):
+            begun = time.process_time()
+            posterior = dpi.noise_aware_posterior(release, seed=seed)
+            seconds.append(time.process_time() - begun)
+            ends.append(posterior.quantile(LEVELS))
+            errors.append(posterior.diagnostics["mcse"] * posterior.stddev)
+        apart = np.abs(ends[0] - ends[1]) / np.hypot(errors[0], errors[1])
+        stated = float(np.max(errors[0] / posterior.stddev))
+        if np.max(apart) > 5.0:
+            raise SystemExit(f"two seeds differ by {np.max(apart):.1f} Monte Carlo errors")
+        timed = seconds[1:]  # the first call loads SciPy's libraries
+        print(
+            f"{'logistic' if case.logistic else 'linear  '}  {case.d:3d} weights  N {case.n_records:6d}  "
+            f"{np.median(timed):6.2f} s ({min(timed):.2f} to {max(timed):.2f})  Monte Carlo error {stated:.1%}  "
+            f"two seeds at most {np.max(apart):.1f} errors apart",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""How often the posterior of a private Newton run warns: where all is as the model says, and where one thing is wrong.
+
+The design is drawn from ``SEED``, which was committed before any threshold was chosen.  Thresholds may look at the even
+cells alone; both halves are reported.
+
+    python bench/newton_warnings.py [--half seen|unseen|both] [--kind KIND ...] [--runs 4]
+
+A cell is a population of records, a declared model and a budget.  Kinds: "well", and one that is wrong on purpose:
+"scale" (declared response_scale wrong by 60 to 100 000 times), "prior" (weights of 3 to 30 prior standard deviations),
+"collinear" (AR(1) of 0.99 and more, or a feature that is another but for 1%), "outliers" (errors of a t distribution
+with 1 to 3 degrees of freedom, or 5 to 20% of them 10 to 50 times larger), "link" (a quadratic or exponential mean;
+for outcomes a complementary log-log link, or 10 to 25% of them flipped) and "features" (one or all of them 0.05 to 0.3
+or 3 to 20 times their declared size).
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+import dpinfer as dpi
+from dpinfer.inference.newton.logistic import logistic_distribution, logistic_sampler
+from dpinfer.inference.newton.posterior import checks_of, newton_distribution, newton_sampler
+from dpinfer.testing import InsecureRNG
+from newton_runs import autoregressive
+
+FloatArray = npt.NDArray[np.float64]
+Release = dpi.NewtonRelease | dpi.LogisticNewtonRelease
+
+SEED = 20_261_122_2
+KINDS = ("well", "scale", "prior", "collinear", "outliers", "link", "features")
+CELLS = {"well": 120, "scale": 24, "prior": 24, "collinear": 24, "outliers": 24, "link": 24, "features": 24}
+CHAINS, WARM_UP, KEPT = 3, 70, 40
+LOGISTIC_KINDS = ("well", "prior", "collinear", "link", "features")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One population, and what is wrong with it: `severity` in [0, 1) and a `variant` of 0 or 1."""
+
+    index: int
+    kind: str
+    logistic: bool
+    n_features: int
+    n_records: int
+    correlation: float
+    intercept: bool
+    epsilon: float
+    prior_scale: float
+    noise_variance: float
+    response_error: float
+    severity: float
+    variant: int
+
+    @property
+    def seen(self) -> bool:
+        """Whether thresholds may be chosen on this cell."""
+        return self.index % 2 == 0
+
+
+def draw_design(seed: int = SEED) -> list[Cell]:
+    """Return all cells; the even ones are the seen half."""
+    rng = np.random.default_rng(seed)
+    return [_draw_cell(index, kind, rng) for kind in KINDS for index in range(CELLS[kind])]
+
+
+def _draw_cell(index: int, kind: str, rng: np.random.Generator) -> Cell:
+    logistic = bool(rng.uniform() < 0.4)
+    return Cell(
+        index=index,
+        kind=kind,
+        logistic=logistic and kind in LOGISTIC_KINDS,
+        n_features=int(np.rint(np.exp(rng.uniform(np.log(2.0), np.log(15.0))))),
+        n_records=int(np.exp(rng.uniform(np.log(2000.0), np.log(20_000.0)))),
+        correlation=float(rng.choice([0.0, rng.uniform(0.2, 0.9)])),
+        intercept=bool(rng.uniform() < 0.7),
+        epsilon=float(np.exp(rng.uniform(np.log(0.3), np.log(8.0)))),
+        prior_scale=float(rng.choice([1.0, 2.0, 4.0])),
+        noise_variance=float(np.exp(rng.uniform(np.log(0.02), np.log(10.0)))),
+        response_error=float(10.0 ** rng.uniform(-1.0, 1.0)),
+        severity=float(rng.uniform()),
+        variant=int(rng.integers(2)),
+    )
+
+
+def make_design(cell: Cell, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Return features as the model will see them, and the design matrix in their declared units."""
+    p, n = cell.n_features, cell.n_records
+    correlation = cell.correlation
+    if cell.kind == "collinear" and cell.variant == 0:
+        correlation = 1.0 - 0.01 * 0.01**cell.severity
+    features = autoregressive(n, p, correlation)(rng)
+    if cell.kind == "collinear" and cell.variant == 1:
+        features[:, 1] = features[:, 0] + 0.01 * rng.normal(size=n)
+    if cell.kind == "features":
+        factor = (
+            0.05 * 6.0 ** (2.0 * cell.severity) if cell.severity < 0.5 else 3.0 * 6.67 ** (2.0 * cell.severity - 1.0)
+        )
+        features[:, : 1 if cell.variant else p] *= factor
+    design = np.hstack((features, np.ones((n, 1)))) if cell.intercept else features
+    return np.ascontiguousarray(features), design
+
+
+def draw_responses(cell: Cell, design: FloatArray, truth: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Return responses of the cell's population."""
+    predictor = design @ truth
+    if cell.logistic:
+        p = special.expit(predictor)
+        if cell.kind == "link" and cell.variant == 0:
+            p = -np.expm1(-np.exp(np.minimum(predictor, 30.0)))
+        if cell.kind == "link" and cell.variant == 1:
+            flipped = 0.1 + 0.15 * cell.severity
+            p = p * (1.0 - flipped) + (1.0 - p) * flipped
+        return (rng.random(len(p)) < p) + 0.0
+    sigma = np.sqrt(cell.noise_variance)
+    errors = rng.normal(size=len(predictor))
+    if cell.kind == "outliers" and cell.variant == 0:
+        errors = rng.standard_t(1.0 + 2.0 * cell.severity, size=len(predictor))
+    if cell.kind == "outliers" and cell.variant == 1:
+        wild = rng.random(len(predictor)) < 0.05 + 0.15 * cell.severity
+        errors = np.where(wild, (10.0 + 40.0 * cell.severity) * errors, errors)
+    if cell.kind == "link":
+        spread = float(predictor.std())
+        bent = np.square(predictor) / spread if cell.variant == 0 else spread * np.exp(predictor / spread)
+        predictor = predictor + (0.3 + 0.7 * cell.severity) * bent
+    return predictor + sigma * errors
+
+
+def target_weights(cell: Cell, design: FloatArray, response: FloatArray, truth: FloatArray) -> FloatArray:
+    """Return what the intervals are asked to cover: the truth, or without one the estimate without privacy."""
+    if cell.kind != "link":
+        return truth
+    if not cell.logistic:
+        return np.linalg.lstsq(design, response, rcond=None)[0]
+    weights = np.zeros(design.shape[1])
+    for _ in range(25):
+        p = special.expit(design @ weights)
+        ridge = np.eye(weights.size) / cell.prior_scale**2
+        information = (design * (p * (1.0 - p))[:, None]).T @ design + ridge
+        weights = weights + np.linalg.solve(information, design.T @ (response - p) - ridge @ weights)
+    return weights
+
+
+def simulate(cell: Cell, index: int) -> tuple[Release, FloatArray, float]:
+    """Return one release of the cell, the weights that its intervals should cover, and its :func:`resolution`."""
+    rng = np.random.default_rng([SEED, KINDS.index(cell.kind), cell.index, index])
+    features, design = make_design(cell, rng)
+    sigma = 1.0 if cell.logistic else np.sqrt(cell.noise_variance)
+    # The spread of the predictor, not of a weight: logistic outcomes would be separated otherwise.
+    scale = cell.prior_scale / np.sqrt(design.shape[1]) if cell.logistic else cell.prior_scale
+    size = 3.0 * 10.0**cell.severity if cell.kind == "prior" else 1.0
+    truth = rng.normal(size=design.shape[1]) * scale * sigma
+    response = draw_responses(cell, design, truth, rng)
+    kind = dpi.models.LogisticRegression if cell.logistic else dpi.models.LinearRegression
+    model = kind(cell.n_features, prior_scale=scale / size, fit_intercept=cell.intercept)
+    plan = dpi.plan_newton(model, target_epsilon=cell.epsilon, target_delta=1e-6, n_records=cell.n_records)
+    declared = None
+    if not cell.logistic:
+        wrong = cell.response_error
+        if cell.kind == "scale":
+            factor = 60.0 * (1e5 / 60.0) ** cell.severity
+            wrong = factor if cell.variant else 1.0 / factor
+        declared = float(np.median(np.abs(response))) / 0.6745 * wrong
+    release = dpi.run_newton(
+        model, features, response, plan=plan, n_records=cell.n_records, response_scale=declared,
+        random_source=InsecureRNG(1000 * cell.index + index),
+    )  # fmt: skip
+    return release, target_weights(cell, design, response, truth), resolution(release, cell, features)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What one posterior says of itself, and how it does."""
+
+    cell: Cell
+    warnings: tuple[str, ...]
+    unresolved: bool
+    truly_resolved: float
+    covered: float
+
+
+def resolution(release: Release, cell: Cell, features: FloatArray) -> float:
+    """Return the smallest eigenvalue of the exact matrix over the largest that the last release's noise alone has."""
+    design = np.hstack((features, np.ones((len(features), 1)))) if cell.intercept else features
+    z = design @ release.transforms[-1].T
+    weight = np.minimum(1.0, float(release.moment_bounds[-1]) ** 2 / np.maximum(np.sum(z**2, axis=1), 1e-300))
+    stddev = float(release.moment_stddev[-1])
+    if isinstance(release, dpi.LogisticNewtonRelease):
+        p = special.expit(z @ release.slope_position)
+        weight, stddev = weight * p * (1.0 - p), release.slope_stddev
+    moments = (z * weight[:, None]).T @ z / len(z)
+    return float(np.linalg.eigvalsh(moments)[0]) / (stddev * np.sqrt(2.0 * release.n_coef))
+
+
+def run_cell(cell: Cell, runs: int) -> list[Fit]:
+    """Simulate the runs of a cell and look at their posteriors."""
+    simulated = [simulate(cell, index) for index in range(runs)]
+    releases = [release for release, _, _ in simulated]
+    models = [dpi.models.model_from_dict(release.model_spec) for release in releases]
+    scales = [model.prior_scale for model in models]
+    if cell.logistic:
+        sampler, sizes = logistic_sampler(releases, scales, n_chains=CHAINS, seed=SEED), None
+    else:
+        sampler, trace = newton_sampler(releases, scales, n_chains=CHAINS, seed=SEED)
+        sizes = trace.misfit_sizes
+    sampler.warm_up(WARM_UP)
+    draws = sampler.draw(KEPT)
+    fits = []
+    for index, (release, wanted, resolved) in enumerate(simulated):
+        columns, d = slice(CHAINS * index, CHAINS * (index + 1)), release.n_coef
+        if cell.logistic:
+            theta, _ = logistic_distribution(release, [draws], columns)
+            variance = np.full(len(theta.location), scales[index] ** 2)
+        else:
+            theta, _ = newton_distribution(release, [draws], trace, columns)
+            variance = np.logaddexp(0.0, theta.location[:, -1]) * scales[index] ** 2
+        freedom = np.array([float(release.scores.size)]) if sizes is None else sizes
+        checks = checks_of(release, models[index], theta, draws, freedom, variance, columns)
+        low, high = theta.marginals.quantile(np.array([0.05, 0.95]))[:, :d]
+        covered = float(np.mean((low < wanted) & (wanted < high)))
+        fits.append(Fit(cell, tuple(checks.warnings), checks.n_unresolved > 0, resolved, covered))
+    return fits
+
+
+def rate(fits: list[Fit], value: Callable[[Fit], float]) -> str:
+    """Return a mean over fits with its Monte Carlo error: cells are the independent units; no event counts as one."""
+    if not fits:
+        return "-".center(15)
+    by_cell: dict[int, list[float]] = {}
+    for fit in fits:
+        by_cell.setdefault(fit.cell.index, []).append(float(value(fit)))
+    means = [float(np.mean(values)) for values in by_cell.values()]
+    error = float(np.std(means)) / np.sqrt(len(means))
+    return f"{np.mean([value(fit) for fit in fits]):.3f} +- {max(error, 1.0 / len(fits)):.3f}"
+
+
+def report(name: str, fits: list[Fit]) -> None:
+    """Print a line for each kind of cell."""
+    print(f"\n{name}: fits; share warned; share with any direction unresolved; covered: all, where 'fits' is said")
+    for kind in KINDS:
+        for logistic in (False, True):
+            these = [fit for fit in fits if fit.cell.kind == kind and fit.cell.logistic == logistic]
+            if not these:
+                continue
+            silent = [fit for fit in these if not fit.warnings and not fit.unresolved]
+            names = sorted({name for fit in these for name in fit.warnings})
+            said = ", ".join(f"{name} {np.mean([name in fit.warnings for fit in these]):.2f}" for name in names)
+            columns = (
+                rate(these, lambda fit: bool(fit.warnings)),
+                rate(these, lambda fit: fit.unresolved),
+                rate(these, lambda fit: fit.covered),
+                f"{rate(silent, lambda fit: fit.covered)} ({len(silent)})",
+                said,
+            )
+            print(f"{kind:9s} {'logistic' if logistic else 'linear  '} {len(these):4d}  {'  '.join(columns)}")
+    plain = [fit for fit in fits if fit.cell.kind in ("well", "collinear")]
+    for words, chosen in (
+        ("above 3", [fit for fit in plain if fit.truly_resolved > 3.0]),
+        ("below 1", [fit for fit in plain if fit.truly_resolved < 1.0]),
+    ):
+        said = rate(chosen, lambda fit: fit.unresolved)
+        print(f"unresolved said where the exact ratio is {words}: {said} of {len(chosen)} fits")
+
+
+def main() -> None:
+    """Run the design, or a half of it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
+    parser.add_argument("--kind", nargs="*", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--runs", type=int, default=4)
+    arguments = parser.parse_args()
+    fits: dict[bool, list[Fit]] = {True: [], False: []}
+    for cell in draw_design():
+        if cell.kind in arguments.kind and arguments.half in ("both", "seen" if cell.seen else "unseen"):
+            fits[cell.seen].extend(run_cell(cell, arguments.runs))
+    for seen, found in fits.items():
+        if found:
+            report("seen half" if seen else "unseen half", found)
+
+
+if __name__ == "__main__":
+    main()

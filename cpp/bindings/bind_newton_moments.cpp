@@ -1,0 +1,171 @@
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "bindings/array_arguments.hpp"
+#include "bindings/scipy_lapack.hpp"
+#include "common/aligned.hpp"
+#include "inference/newton_moments.hpp"
+
+namespace py = pybind11;
+using namespace dpinfer::inference;
+using dpinfer::bindings::Array;
+using dpinfer::bindings::flat;
+
+namespace {
+
+using Span = std::span<const double>;
+
+// The released matrices of B chains, which outlive it: the arrays are kept.
+class NewtonMoments {
+ public:
+  NewtonMoments(Array<double> noisy, Array<double> precision, Array<double> prior_factor, Array<double> to_declared,
+                Array<double> diagonal, Array<double> diagonal_precision, const Array<double>& prior)
+      : noisy_(std::move(noisy)),
+        precision_(std::move(precision)),
+        prior_factor_(std::move(prior_factor)),
+        to_declared_(std::move(to_declared)),
+        diagonal_(std::move(diagonal)),
+        diagonal_precision_(std::move(diagonal_precision)) {
+    if (noisy_.ndim() != 3 || noisy_.shape(1) != noisy_.shape(2) || noisy_.shape(1) < 1) {
+      throw py::value_error("noisy must be (B, d, d)");
+    }
+    const Span numbers = flat("prior", prior, 5);
+    prior_ = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+    chains_ = noisy_.shape(0);
+    d_ = noisy_.shape(1);
+    declared_ = to_declared_.size() > 0;
+    flat("noisy", noisy_, chains_ * d_ * d_);
+    flat("precision", precision_, chains_);
+    flat("prior_factor", prior_factor_, chains_ * d_ * d_);
+    flat("to_declared", to_declared_, declared_ ? chains_ * d_ * d_ : 0);
+    flat("diagonal", diagonal_, declared_ ? chains_ * d_ : 0);
+    flat("diagonal_precision", diagonal_precision_, declared_ ? chains_ * d_ : 0);
+  }
+
+  py::tuple density(const Array<double>& points, const py::tuple& scores) const {
+    const Scores given(scores, chains_, d_);
+    const MomentsShape shape = shape_of(points);
+    py::array_t<double> value(chains_);
+    py::array_t<double> gradient({chains_, points.shape(1)});
+    const Lapack& lapack = dpinfer::bindings::scipy_lapack();
+    const std::size_t all = shape.coordinates();
+    const double* from = flat("points", points, points.size()).data();
+    double* values = value.mutable_data();
+    double* gradients = gradient.mutable_data();
+    {
+      py::gil_scoped_release unlocked;
+      dpinfer::AlignedVector<double> work(moments_work_size(shape, given.steps));
+      for (std::size_t c = 0; c < static_cast<std::size_t>(chains_); ++c) {
+        values[c] = moments_density(lapack, shape, prior_, released(c), given.of(c), {from + c * all, all},
+                                    {gradients + c * all, all}, {work.data(), work.size()});
+      }
+    }
+    return py::make_tuple(value, gradient);
+  }
+
+  py::tuple leapfrog(const Array<double>& points, const Array<double>& momenta, const Array<double>& steps,
+                     const Array<double>& ratios, int leaps, const py::tuple& scores) const {
+    const Scores given(scores, chains_, d_);
+    const MomentsShape shape = shape_of(points);
+    const std::size_t all = shape.coordinates();
+    const Span from = flat("points", points, points.size());
+    const Span push = flat("momenta", momenta, points.size());
+    const Span step = flat("steps", steps, chains_);
+    const Span ratio = flat("ratios", ratios, chains_);
+    if (leaps < 1) throw py::value_error("leaps must be at least 1");
+    py::array_t<double> moved({chains_, points.shape(1)});
+    py::array_t<double> change(chains_);
+    const Lapack& lapack = dpinfer::bindings::scipy_lapack();
+    double* to = moved.mutable_data();
+    double* changes = change.mutable_data();
+    {
+      py::gil_scoped_release unlocked;
+      dpinfer::AlignedVector<double> work(moments_work_size(shape, given.steps) + all);
+      const std::span<double> momentum(work.data(), all);
+      const std::span<double> rest(work.data() + all, work.size() - all);
+      std::copy(from.begin(), from.end(), to);
+      for (std::size_t c = 0; c < static_cast<std::size_t>(chains_); ++c) {
+        std::copy(push.begin() + c * all, push.begin() + (c + 1) * all, momentum.begin());
+        changes[c] = moments_leapfrog(lapack, shape, prior_, released(c), given.of(c), static_cast<std::size_t>(leaps),
+                                      step[c], ratio[c], {to + c * all, all}, momentum, rest);
+      }
+    }
+    return py::make_tuple(moved, change);
+  }
+
+ private:
+  // (precision, deviation, moved, total, mean_score, mean_position, sampling, prior_variance, concentration, flatness)
+  struct Scores {
+    Scores(const py::tuple& parts, py::ssize_t chains, py::ssize_t d) : width(static_cast<std::size_t>(d)) {
+      if (parts.size() != 10) throw py::value_error("scores must be ten arrays");
+      for (const py::handle part : parts) arrays.push_back(part.cast<Array<double>>());
+      if (arrays[0].ndim() != 2) throw py::value_error("precision must be (B, T)");
+      const py::ssize_t count = arrays[0].shape(1);
+      steps = static_cast<std::size_t>(count);
+      const py::ssize_t sizes[] = {count, count * d, count * d, 1, d, d, 1, 1, 1, 1};
+      for (std::size_t k = 0; k < 10; ++k) spans.push_back(flat("scores", arrays[k], chains * sizes[k]));
+    }
+
+    LinearScores of(std::size_t c) const {
+      return {steps,
+              spans[0].data() + c * steps,
+              spans[1].data() + c * steps * width,
+              spans[2].data() + c * steps * width,
+              spans[4].data() + c * width,
+              spans[5].data() + c * width,
+              spans[3][c],
+              spans[6][c],
+              spans[7][c],
+              spans[8][c],
+              spans[9][c]};
+    }
+
+    std::size_t width;
+    std::size_t steps = 0;
+    std::vector<Array<double>> arrays;
+    std::vector<Span> spans;
+  };
+
+  MomentsShape shape_of(const Array<double>& points) const {
+    if (points.ndim() != 2 || points.shape(0) != chains_) throw py::value_error("points must be (B, n)");
+    const py::ssize_t rest = points.shape(1) - d_ * d_;
+    if (rest < 0 || rest % (d_ + 1) != 0) throw py::value_error("points must be (B, d d + m d + m)");
+    return {static_cast<std::size_t>(d_), static_cast<std::size_t>(rest / (d_ + 1))};
+  }
+
+  ReleasedMoments released(std::size_t c) const {
+    const auto d = static_cast<std::size_t>(d_);
+    return {noisy_.data() + c * d * d,
+            precision_.data()[c],
+            prior_factor_.data() + c * d * d,
+            declared_ ? to_declared_.data() + c * d * d : nullptr,
+            declared_ ? diagonal_.data() + c * d : nullptr,
+            declared_ ? diagonal_precision_.data() + c * d : nullptr};
+  }
+
+  Array<double> noisy_;
+  Array<double> precision_;
+  Array<double> prior_factor_;
+  Array<double> to_declared_;
+  Array<double> diagonal_;
+  Array<double> diagonal_precision_;
+  MomentsPrior prior_{};
+  py::ssize_t chains_ = 0;
+  py::ssize_t d_ = 0;
+  bool declared_ = false;
+};
+
+}  // namespace
+
+void bind_newton_moments(py::module_& module) {
+  py::class_<NewtonMoments>(module, "NewtonMoments")
+      .def(py::init<Array<double>, Array<double>, Array<double>, Array<double>, Array<double>, Array<double>,
+                    const Array<double>&>(),
+           py::arg("noisy").noconvert(), py::arg("precision").noconvert(), py::arg("prior_factor").noconvert(),
+           py::arg("to_declared").noconvert(), py::arg("diagonal").noconvert(),
+           py::arg("diagonal_precision").noconvert(), py::arg("prior").noconvert())
+      .def("density", &NewtonMoments::density, py::arg("points").noconvert(), py::arg("scores"))
+      .def("leapfrog", &NewtonMoments::leapfrog, py::arg("points").noconvert(), py::arg("momenta").noconvert(),
+           py::arg("steps").noconvert(), py::arg("ratios").noconvert(), py::arg("leaps"), py::arg("scores"));
+}

@@ -1,0 +1,177 @@
+"""Whether a private Newton run fits its model, from the release and its posterior's draws: what is said, and when.
+
+Thresholds were chosen on the seen half of the design of bench/newton_warnings.py, so that a release that fits is
+doubted in fewer than 2% of the cases; docs/private-newton.md has the rates on both halves.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpinfer.inference.newton.conflict import prior_conflict
+from dpinfer.inference.newton.sampler import Draws
+from dpinfer.models import GeneralizedLinearModel
+from dpinfer.release import LogisticNewtonRelease, NewtonRelease
+
+__all__ = ["Checks", "check_draws"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_PRIOR_LEVEL, _FIT_LEVEL = 0.005, 0.003
+# Noisy shares count beyond three standard deviations of their noise.
+_SURE = 3.0
+_BEYOND, _BELOW = 0.02, 0.2  # share of the responses larger, smaller than the declared scale allows for
+_FAR, _TAIL = 4.0, 0.02  # share of the responses beyond four times their 68% point
+# The features' second moments in the declared units: a common level and its spread; share of the largest trace.
+_LEVEL, _SPREAD, _OFF, _SATURATED = 0.9, 0.45, 1.5, 0.8
+_LEAST_DECLARED = 0.1
+_RESOLVED = 2.0  # an eigenvalue over the largest that noise alone has
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What was looked at, and what was found.
+
+    Parameters
+    ----------
+    beyond_scale, below_scale : float
+        Share of the responses that are larger, smaller than the declared scale allows for, less what noise may do; nan
+        for a logistic regression.
+    tail : float
+        The same for responses far out.
+    prior_pvalue : float
+        Of the weights' size under their prior.
+    fit_pvalue : float
+        The smaller one of scores and scale scores: posterior predictive, so closer to a half than to uniform.
+    declared_score : float
+        How far the features' second moments are from the declared ones beyond the noise, in units of what is usual.
+    saturation : float
+        Trace of the features' second moments over the largest that it can be.
+    n_unresolved : int
+        Directions of the features that are not told from zero.
+    n_coef : int
+    """
+
+    beyond_scale: float
+    below_scale: float
+    tail: float
+    prior_pvalue: float
+    fit_pvalue: float
+    declared_score: float
+    saturation: float
+    n_unresolved: int
+    n_coef: int
+
+    @property
+    def warnings(self) -> dict[str, str]:
+        """What does not fit, by name."""
+        found = {}
+        if self.beyond_scale > _BEYOND or self.below_scale > _BELOW:
+            which = "small" if self.beyond_scale > _BEYOND else "large"
+            found["scale"] = f"response_scale is far too {which}: use one within a factor of 10 of the responses' size"
+        if self.declared_score > _OFF or self.saturation > _SATURATED:
+            found["features"] = "the features do not have their declared second moments: declare feature_scale anew"
+        if self.tail > _TAIL:
+            found["tails"] = "responses lie much farther out than normal ones do"
+        if self.fit_pvalue < _FIT_LEVEL:
+            found["fit"] = (
+                f"the scores contradict each other (p = {self.fit_pvalue:.2g}): the mean is not the model's, or the "
+                "errors are not normal"
+            )
+        if self.prior_pvalue < _PRIOR_LEVEL:
+            found["prior"] = (
+                f"the weights are larger than their prior expects (p = {self.prior_pvalue:.2g}): use a larger "
+                "prior_scale"
+            )
+        return found
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in words."""
+        found = self.warnings
+        said = "The release does not fit its model: " + "; ".join(found.values()) + "." if found else ""
+        if self.n_unresolved:
+            weak = (
+                f"{self.n_unresolved} of {self.n_coef} directions of the features are not told from zero: intervals "
+                "along them rest on priors, and may fail where features nearly determine each other."
+            )
+            return f"{said} {weak}" if said else f"The release leaves its model open: {weak}"
+        return said or "The release fits its model: no check of scale, features, scores or prior fails."
+
+
+def check_draws(
+    release: NewtonRelease | LogisticNewtonRelease,
+    model: GeneralizedLinearModel,
+    draws: Draws,
+    sizes: FloatArray,
+    *,
+    location: FloatArray,
+    covariance: FloatArray,
+    prior_variance: FloatArray,
+    columns: slice = slice(None),
+) -> Checks:
+    """Check a release and the draws of its posterior.
+
+    **Privacy.** Post-processing of a release.
+
+    Parameters
+    ----------
+    release : NewtonRelease or LogisticNewtonRelease
+    model : GeneralizedLinearModel
+    draws : Draws
+    sizes : (k,) array
+        Degrees of freedom of the draws' `misfit`.
+    location, covariance, prior_variance : arrays
+        As for :func:`prior_conflict`.
+    columns : slice
+        The release's chains.
+    """
+    misfit = draws.misfit[:, columns]
+    fit = [float(np.mean(special.chdtrc(size, misfit[..., k]))) for k, size in enumerate(sizes)]
+    beyond, below, tail = _shares(release) if isinstance(release, NewtonRelease) else (math.nan,) * 3
+    score, saturation = _declared(release, model)
+    return Checks(
+        beyond_scale=beyond,
+        below_scale=below,
+        tail=tail,
+        prior_pvalue=prior_conflict(location, covariance, prior_variance),
+        fit_pvalue=min(fit),
+        declared_score=score,
+        saturation=saturation,
+        n_unresolved=_count_unresolved(release),
+        n_coef=release.n_coef,
+    )
+
+
+def _shares(release: NewtonRelease) -> tuple[float, float, float]:
+    """Return the shares of responses beyond the declared scale, below it, and far out, less three times their noise."""
+    noise = _SURE * release.counts_stddev
+    first = int(np.searchsorted(release.edges, _FAR * release.response_spread)) + 1
+    far = release.counts[first:]
+    tail = float(np.sum(far)) - noise * math.sqrt(max(far.size, 1))
+    return float(release.counts[-1]) - noise, float(release.counts[0]) - noise, tail
+
+
+def _declared(release: NewtonRelease | LogisticNewtonRelease, model: GeneralizedLinearModel) -> tuple[float, float]:
+    """Return the largest deviation of the first diagonal from the declared one, and the saturation of its trace."""
+    noise = float(release.moment_stddev[0])
+    diagonal = np.diagonal(release.moments[0])
+    transform = release.transforms[0]
+    declared = np.diagonal(transform @ model.design_moments @ transform.T)
+    away = np.abs(diagonal - _LEVEL * declared) - _SURE * noise
+    score = float(np.max(away / (_SPREAD * np.maximum(declared, _LEAST_DECLARED))))
+    largest = float(release.moment_bounds[0]) ** 2
+    return score, (float(np.sum(diagonal)) - _SURE * noise * math.sqrt(release.n_coef)) / largest
+
+
+def _count_unresolved(release: NewtonRelease | LogisticNewtonRelease) -> int:
+    """Count eigenvalues of the last matrix that noise alone might have; its norm is about stddev sqrt(2 d)."""
+    if isinstance(release, NewtonRelease):
+        matrix, stddev = release.moments[-1], float(release.moment_stddev[-1])
+    else:
+        matrix, stddev = release.slope, release.slope_stddev
+    least = _RESOLVED * stddev * math.sqrt(2.0 * release.n_coef)
+    return int(np.count_nonzero(np.linalg.eigvalsh(matrix) < least))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpinfer.accounting.adjacency import Adjacency, add_remove_to_replace_one, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.events import (
+    ApproximateEvent,
     Composed,
     Event,
     GaussianEvent,
@@ -36,6 +37,7 @@ __all__ = [
     "AccountantFallbackWarning",
     "AccountantName",
     "Adjacency",
+    "ApproximateEvent",
     "Charge",
     "Composed",
     "Event",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dpinfer.accounting.adjacency import Adjacency
 from dpinfer.accounting.events import (
+    ApproximateEvent,
     Composed,
     Event,
     GaussianEvent,
@@ -21,14 +22,15 @@ from dpinfer.accounting.events import (
     SampledWithoutReplacement,
     SelfComposed,
 )
+from dpinfer.accounting.gaussian import pure_mu
 from dpinfer.errors import UnsupportedEventError
 
-__all__ = ["Step", "StepKind", "reduce_event", "split_pure"]
+__all__ = ["Step", "StepKind", "pure_as_gaussian", "reduce_event", "split_failure", "split_pure"]
 
 _COVERED = (
     "Covered are: GaussianEvent under every adjacency; PoissonSampled(GaussianEvent) under add_remove and zero_out; "
-    "SampledWithoutReplacement(GaussianEvent) under replace_one and zero_out; PureEvent under its own relation; and "
-    "compositions of these"
+    "SampledWithoutReplacement(GaussianEvent) under replace_one and zero_out; PureEvent and ApproximateEvent under "
+    "their own relation; and compositions of these"
 )
 
 # Shifts and rates are rounded up by more than the rounding error of computing them: a larger one dominates.
@@ -43,6 +45,7 @@ class StepKind(enum.Enum):
     POISSON = "poisson"
     SUBSET = "subset"
     PURE = "pure"
+    FAILURE = "failure"
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,13 @@ class Step:
     Parameters
     ----------
     kind : StepKind
-        Plain Gaussian, Poisson-sampled Gaussian, a Gaussian on a subset drawn without replacement, or a pure guarantee.
+        Plain Gaussian, Poisson-sampled Gaussian, a Gaussian on a subset drawn without replacement, a pure guarantee,
+        or a failure that gives the record away.
     shift : float
-        L2 sensitivity divided by the noise's standard deviation, positive; epsilon, where the kind is PURE.
+        L2 sensitivity divided by the noise's standard deviation, positive; epsilon, where the kind is PURE; the
+        probability, where it is FAILURE.
     rate : float
-        Probability with which one record takes part, in (0, 1]; 1 exactly when the kind is GAUSSIAN or PURE.
+        Probability with which one record takes part, in (0, 1]; below 1 exactly when the kind is POISSON or SUBSET.
     """
 
     kind: StepKind
@@ -74,8 +79,7 @@ def reduce_event(event: Event, adjacency: Adjacency) -> dict[Step, int] | None:
 
     A part that is repeated more often than floating-point numbers go counts as not private.
 
-    All plain Gaussians become one step of count 1, exactly: their losses are Gaussian and squared shifts add.  So do
-    all pure guarantees, whose epsilons add.
+    All plain Gaussians become one step of count 1, exactly: their losses are Gaussian and squared shifts add.
 
     Raises
     ------
@@ -92,11 +96,6 @@ def reduce_event(event: Event, adjacency: Adjacency) -> dict[Step, int] | None:
         # hypot of every shift would overflow no earlier than the answer does, and loses no small term.
         shift = math.hypot(*(step.shift * math.sqrt(counts.pop(step)) for step in gaussians))
         counts[Step(StepKind.GAUSSIAN, shift * _ROUND_UP, 1.0)] = 1
-    pure = [step for step in counts if step.kind is StepKind.PURE]
-    if pure:
-        number = sum(counts[step] for step in pure)
-        total = math.fsum(step.shift * counts.pop(step) for step in pure)
-        counts[Step(StepKind.PURE, total if number == 1 else total * _ROUND_UP, 1.0)] = 1
     return dict(counts)
 
 
@@ -106,8 +105,37 @@ def split_pure(steps: Mapping[Step, int]) -> tuple[dict[Step, int], float]:
     Whatever the order of the steps, the loss of the pure ones is at most their sum e, so that the hockey-stick
     divergence of all at epsilon + e is at most that of the rest at epsilon.
     """
-    rest = {step: count for step, count in steps.items() if step.kind is not StepKind.PURE}
-    return rest, math.fsum(step.shift * count for step, count in steps.items() if step.kind is StepKind.PURE)
+    return _split(steps, StepKind.PURE)
+
+
+def split_failure(steps: Mapping[Step, int]) -> tuple[dict[Step, int], float]:
+    """Return the steps without failures, and the sum of their probabilities, which adds to the delta of the rest.
+
+    An (epsilon, delta) guarantee is dominated by a pure one beside a failure of probability delta (Kairouz, Oh and
+    Viswanath 2015), and without any failure, of which the chance is at most the sum, the rest is all there is.
+    """
+    return _split(steps, StepKind.FAILURE)
+
+
+def _split(steps: Mapping[Step, int], kind: StepKind) -> tuple[dict[Step, int], float]:
+    rest = {step: count for step, count in steps.items() if step.kind is not kind}
+    own = {step: count for step, count in steps.items() if step.kind is kind}
+    total = math.fsum(step.shift * count for step, count in own.items())
+    return rest, total if sum(own.values()) <= 1 else total * _ROUND_UP
+
+
+def pure_as_gaussian(steps: Mapping[Step, int]) -> dict[Step, int]:
+    """Return the steps with a plain Gaussian that dominates the pure guarantees in place of these.
+
+    Squared shifts add where epsilons would: for guarantees that are small beside the rest that costs far less.
+    """
+    shifts = [
+        (pure_mu(step.shift) if step.kind is StepKind.PURE else step.shift) * math.sqrt(count)
+        for step, count in steps.items()
+        if step.kind in (StepKind.PURE, StepKind.GAUSSIAN)
+    ]
+    rest = {step: count for step, count in steps.items() if step.kind not in (StepKind.PURE, StepKind.GAUSSIAN)}
+    return rest | ({Step(StepKind.GAUSSIAN, math.hypot(*shifts) * _ROUND_UP, 1.0): 1} if shifts else {})
 
 
 def _collect(event: Event, adjacency: Adjacency, count: int, counts: Counter[Step]) -> bool:
@@ -119,12 +147,14 @@ def _collect(event: Event, adjacency: Adjacency, count: int, counts: Counter[Ste
         return all(private)
     if isinstance(event, SelfComposed):
         return _collect(event.event, adjacency, count * event.count, counts)
-    if isinstance(event, PureEvent):
+    if isinstance(event, (PureEvent, ApproximateEvent)):
         if event.adjacency != adjacency.value:
             raise UnsupportedEventError(
-                f"a PureEvent under {event.adjacency!r} is not covered under {adjacency.value!r}. {_COVERED}"
+                f"a {type(event).__name__} under {event.adjacency!r} is not covered under {adjacency.value!r}. {_COVERED}"
             )
         counts[Step(StepKind.PURE, event.epsilon, 1.0)] += count
+        if isinstance(event, ApproximateEvent):
+            counts[Step(StepKind.FAILURE, event.delta, 1.0)] += count
         return True
     if not isinstance(event, GaussianEvent) and isinstance(event.event, NonPrivateEvent):
         return False

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_choice, check_interval
-from dpinfer.accounting._steps import Step, reduce_event, split_pure
+from dpinfer.accounting._steps import Step, StepKind, pure_as_gaussian, reduce_event, split_failure, split_pure
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.bound import AccountantFallbackWarning, PrivacyBound
 from dpinfer.accounting.events import Event, check_event
@@ -121,6 +121,7 @@ def certify_at(event: Event, *, delta: float, adjacency: Adjacency | str, accoun
         return certify(event, delta=delta, adjacency=adjacency, accountant=accountant).epsilon
     steps = reduce_event(event, as_adjacency(adjacency))
     rest, pure = ({}, math.inf) if steps is None else split_pure(steps)
+    # What is left may be a failure, which delta has to cover.
     return math.inf if rest else pure
 
 
@@ -181,16 +182,10 @@ def check_stated_epsilon(
 def _certify(event: Event, delta: float, relation: Adjacency, accountant: str) -> PrivacyBound:
     steps = reduce_event(event, relation)
     if steps is None:
-        return PrivacyBound(
-            epsilon=math.inf,
-            delta=delta,
-            adjacency=relation,
-            accountant=accountant,
-            estimate=math.inf,
-            note="the event holds a part for which no guarantee is claimed, or can be",
-        )
+        note = "the event holds a part for which no guarantee is claimed, or can be"
+        return _bound(math.inf, delta, relation, accountant, note=note)
     slack = total_variation_slack(event)
-    for share in RESERVED_SHARES:
+    for share in RESERVED_SHARES if slack else (0.0,):
         bound = _certify_exact(steps, delta * (1.0 - share), relation, accountant)
         if LARGEST_EPSILON < bound.epsilon < math.inf:
             note = f"{bound.note}; {_EXACT_NOTE}" if bound.note else _EXACT_NOTE
@@ -202,9 +197,38 @@ def _certify(event: Event, delta: float, relation: Adjacency, accountant: str) -
 
 
 def _certify_exact(steps: Mapping[Step, int], delta: float, relation: Adjacency, accountant: str) -> PrivacyBound:
-    """Certify a composition whose noise is exactly Gaussian or Laplace."""
+    """Certify a composition whose noise is exactly Gaussian or Laplace: by the better of two bounds on its pure parts."""
+    steps, failure = split_failure(steps)
+    if failure > delta or (failure == delta and any(step.kind is not StepKind.PURE for step in steps)):
+        note = f"delta must exceed the {failure:g} with which parts of the event fail"
+        return _bound(math.inf, delta, relation, accountant, note=note)
+    left = (delta - failure) * (1.0 - 1e-15)
+    rest, pure = split_pure(steps)
+    if failure and not left:
+        return _bound(pure, delta, relation, accountant, note="")
+    added = _certify_impure(rest, left, relation, accountant)
+    if not pure:
+        return replace(added, delta=delta)
+    grown = pure * (1.0 + 1e-15) if rest else pure
+    lower = None if added.lower is None else added.lower + pure
+    added = replace(added, epsilon=added.epsilon + grown, estimate=added.estimate + grown, lower=lower)
+    dominated = pure_as_gaussian(steps)
+    # The least delta of a Gaussian is not worth a fallback of its own.
+    squared = _certify_impure(dominated, left, relation, "pld" if accountant == "prv" else accountant)
+    if squared.epsilon >= added.epsilon:
+        return replace(added, delta=delta)
+    return replace(squared, delta=delta, accountant=accountant)
+
+
+def _bound(epsilon: float, delta: float, relation: Adjacency, accountant: str, *, note: str) -> PrivacyBound:
+    return PrivacyBound(
+        epsilon=epsilon, delta=delta, adjacency=relation, accountant=accountant, estimate=epsilon, note=note
+    )
+
+
+def _certify_impure(steps: Mapping[Step, int], delta: float, relation: Adjacency, accountant: str) -> PrivacyBound:
+    """Certify a composition without pure guarantees."""
     lower, fallback, note = None, None, ""
-    steps, pure = split_pure(steps)
     if not steps:
         epsilon = estimate = 0.0
     elif accountant == "rdp":
@@ -221,10 +245,6 @@ def _certify_exact(steps: Mapping[Step, int], delta: float, relation: Adjacency,
         epsilon = estimate = pld_epsilon(steps, delta)
     if math.isinf(epsilon) and not note:
         note = "no finite epsilon could be certified"
-    if steps and pure:
-        epsilon, estimate = (value + pure * (1.0 + 1e-15) for value in (epsilon, estimate))
-    elif pure:
-        epsilon = estimate = pure
     return PrivacyBound(
         epsilon=epsilon,
         delta=delta,
@@ -275,9 +295,14 @@ def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adja
     steps = reduce_event(event, as_adjacency(adjacency))
     if steps is None:
         return 1.0
-    steps, pure = split_pure(steps)
-    delta = _delta(steps, pure, epsilon)
-    if steps:
+    steps, failure = split_failure(steps)
+    dominated = pure_as_gaussian(steps)
+    rest, pure = split_pure(steps)
+    delta = _delta(rest, pure, epsilon)
+    if pure:
+        delta = min(delta, pld_delta(dominated, epsilon))
+    delta = min(1.0, delta + failure)
+    if rest:
         # No delta of a Gaussian is 0, however far it is below the range of the arithmetic.
         delta = max(delta, sys.float_info.min)
     if epsilon > LARGEST_EPSILON:

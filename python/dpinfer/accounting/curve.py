@@ -11,14 +11,14 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_float_array, check_interval
-from dpinfer.accounting._steps import Step, StepKind, reduce_event, split_pure
+from dpinfer.accounting._steps import Step, StepKind, pure_as_gaussian, reduce_event, split_failure, split_pure
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.events import Event, check_event
-from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon
+from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon, pure_mu
 from dpinfer.accounting.pld import pld_deltas
 from dpinfer.accounting.sampler_slack import LARGEST_EPSILON, total_variation_slack
 
@@ -240,15 +240,18 @@ def _curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
     nothing = PrivacyCurve(np.array([0.0, 1.0]), np.ones(2), adjacency)
     if steps is None:
         return nothing
+    steps, failure = split_failure(steps)
+    dominated = pure_as_gaussian(steps)
     steps, pure = split_pure(steps)
     reach = min(gaussian_epsilon(min(_plain_mu(steps), 1e4), _LEAST_DELTA) if steps else 0.0, LARGEST_EPSILON)
     if pure:
         epsilons = _spaced(min(reach + pure, LARGEST_EPSILON))
         shifted = np.unique(np.concatenate(([0.0], np.abs(epsilons - pure), epsilons + pure)))
         deltas = _with_pure(epsilons, pure, shifted, _deltas(steps, lambda top: shifted)[1])
+        deltas = np.fmin(deltas, _deltas(dominated, lambda top: epsilons)[1])
     else:
         epsilons, deltas = _deltas(steps, lambda top: _spaced(min(top, reach)))
-    deltas = deltas + total_variation_slack(event) * (1.0 + np.exp(epsilons))
+    deltas = deltas + failure + total_variation_slack(event) * (1.0 + np.exp(epsilons))
     deltas = np.minimum.accumulate(np.clip(np.where(np.isfinite(deltas), deltas, 1.0), 0.0, 1.0))
     return PrivacyCurve(epsilons, deltas, adjacency)
 
@@ -291,13 +294,10 @@ def _only_gaussian(steps: Mapping[Step, int]) -> Step | None:
 def _plain_mu(steps: Mapping[Step, int]) -> float:
     """Return a mu of Gaussian differential privacy of the composition when every record takes part in every step.
 
-    A pure guarantee e has that at which G_mu meets its trade-off curve in the corner (Dong, Roth and Su 2022, section
-    2.2): the curve is straight on either side, and G_mu convex.
+    A failure has none.
     """
     shifts = (
-        -2.0 * float(ndtri(1.0 / (1.0 + math.exp(min(step.shift, 700.0))))) * (1.0 + 1e-12)
-        if step.kind is StepKind.PURE
-        else step.shift
+        math.inf if step.kind is StepKind.FAILURE else pure_mu(step.shift) if step.kind is StepKind.PURE else step.shift
         for step in steps
     )
     return math.hypot(*(shift * math.sqrt(count) for shift, count in zip(shifts, steps.values(), strict=True))) * (
@@ -306,7 +306,12 @@ def _plain_mu(steps: Mapping[Step, int]) -> float:
 
 
 def _plain_shift(steps: Mapping[Step, int]) -> float:
-    """Return the root of 2 rho of the composition when every record takes part in every step; a pure e has e**2 / 2."""
+    """Return the root of 2 rho of the composition when every record takes part in every step; a pure e has e**2 / 2.
+
+    A failure has none.
+    """
+    if any(step.kind is StepKind.FAILURE for step in steps):
+        return math.inf
     return math.hypot(*(step.shift * math.sqrt(count) for step, count in steps.items())) * (1.0 + 1e-14)
 
 
@@ -358,8 +363,9 @@ def gaussian_dp_mu(event: Event, *, slack: float, adjacency: Adjacency | str = A
     steps = reduce_event(event, relation)
     if steps is None:
         return math.inf
+    steps, failure = split_failure(steps)
     plain = _plain_mu(steps)
-    if not _plain_holds(event, plain, slack):
+    if failure >= slack or not _plain_holds(event, plain, slack - failure):
         return _curve(event, relation).mu(slack)
     return plain if _only_gaussian(steps) is not None else min(plain, _curve(event, relation).mu(slack))
 

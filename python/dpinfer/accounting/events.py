@@ -13,6 +13,7 @@ from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting.adjacency import as_adjacency
 
 __all__ = [
+    "ApproximateEvent",
     "Composed",
     "Event",
     "GaussianEvent",
@@ -122,6 +123,50 @@ class PureEvent:
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain data for :func:`event_from_dict`."""
         return {"type": self.type_name, "epsilon": self.epsilon, "adjacency": self.adjacency}
+
+
+@dataclass(frozen=True)
+class ApproximateEvent:
+    """A release that is (epsilon, delta)-differentially private, whatever its noise: names that pass a threshold.
+
+    **Privacy.** Describes a mechanism; reads no records.  As of pure guarantees, those under two relations are not
+    multiples of each other: the event names its own, and accountants refuse it under another.
+
+    Parameters
+    ----------
+    epsilon : float
+        In (0, inf).
+    delta : float
+        In (0, 1).
+    adjacency : {"add_remove", "zero_out", "replace_one"}
+        The relation that both are stated under.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field is not of its type or outside its interval.
+
+    Examples
+    --------
+    >>> ApproximateEvent(0.5, 1e-6, "add_remove").to_dict()
+    {'type': 'approximate', 'epsilon': 0.5, 'delta': 1e-06, 'adjacency': 'add_remove'}
+    """
+
+    type_name: ClassVar[str] = "approximate"
+    epsilon: float
+    delta: float
+    adjacency: str
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        object.__setattr__(self, "epsilon", check_interval("epsilon", self.epsilon, 0.0))
+        object.__setattr__(self, "delta", check_interval("delta", self.delta, 0.0, 1.0))
+        object.__setattr__(self, "adjacency", as_adjacency(self.adjacency).value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as plain data for :func:`event_from_dict`."""
+        own = {"epsilon": self.epsilon, "delta": self.delta, "adjacency": self.adjacency}
+        return {"type": self.type_name, **own}
 
 
 @dataclass(frozen=True)
@@ -295,13 +340,21 @@ class Composed:
 
 
 Event: TypeAlias = (
-    GaussianEvent | NonPrivateEvent | PureEvent | PoissonSampled | SampledWithoutReplacement | SelfComposed | Composed
+    GaussianEvent
+    | NonPrivateEvent
+    | PureEvent
+    | ApproximateEvent
+    | PoissonSampled
+    | SampledWithoutReplacement
+    | SelfComposed
+    | Composed
 )
 
 _EVENT_TYPES: tuple[type[Event], ...] = (
     GaussianEvent,
     NonPrivateEvent,
     PureEvent,
+    ApproximateEvent,
     PoissonSampled,
     SampledWithoutReplacement,
     SelfComposed,

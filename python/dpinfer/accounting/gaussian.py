@@ -2,9 +2,9 @@
 
 import math
 
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtri
 
-__all__ = ["gaussian_delta", "gaussian_epsilon"]
+__all__ = ["gaussian_delta", "gaussian_epsilon", "pure_mu"]
 
 _UNIT = 2.0**-53
 # log_ndtr is accurate to a few units in the last place; this is the multiple of the unit roundoff granted to it.
@@ -97,3 +97,29 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
         else:
             low = middle
     return high
+
+
+def pure_mu(epsilon: float) -> float:
+    """Return a mu, rounded up, with which every mechanism of a pure guarantee is Gaussian differentially private.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    epsilon : float
+        Of the pure guarantee, positive.
+
+    Notes
+    -----
+    The trade-off curve of pure guarantees runs straight from (0, 1) to the corner where both rates are
+    1 / (1 + e**epsilon), and is symmetric.  That of G_mu is convex, so it lies below once it does in the corner
+    (Dong, Roth and Su 2022, section 2.2).
+
+    Examples
+    --------
+    >>> round(pure_mu(0.1), 4)
+    0.1253
+    """
+    corner = float(ndtri(1.0 / (1.0 + math.exp(min(epsilon, 700.0)))))
+    # What rounding moves the corner by is a few units at one half, whatever epsilon.
+    return -2.0 * corner * (1.0 + 1e-12) + 1e-15

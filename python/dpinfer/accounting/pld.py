@@ -34,8 +34,10 @@ def _only_gaussian(steps: Mapping[Step, int]) -> Step | None:
 
 
 def _without_pure(steps: Mapping[Step, int]) -> None:
-    if any(step.kind is StepKind.PURE for step in steps):
-        raise UnsupportedEventError("pure guarantees have no law on the grid: split them off with split_pure")
+    if any(step.kind in (StepKind.PURE, StepKind.FAILURE) for step in steps):
+        raise UnsupportedEventError(
+            "pure guarantees and failures have no law on the grid: split them off with split_pure and split_failure"
+        )
 
 
 def _in_range(steps: Mapping[Step, int]) -> bool:

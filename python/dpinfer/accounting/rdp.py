@@ -133,6 +133,8 @@ def _divergence(step: Step) -> Callable[[float], float]:
     if step.kind is StepKind.PURE:
         # Bun and Steinke (2016), Proposition 3.3.
         return lambda order: min(step.shift, 0.5 * step.shift * step.shift * order * (1.0 + 4.0 * _UNIT))
+    if step.kind is StepKind.FAILURE:
+        return lambda order: math.inf
     if step.kind is StepKind.GAUSSIAN:
         return lambda order: 0.5 * step.shift * step.shift * order * (1.0 + 4.0 * _UNIT)
     cumulant = _poisson_cumulant if step.kind is StepKind.POISSON else _subset_cumulant

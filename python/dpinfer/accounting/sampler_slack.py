@@ -6,7 +6,15 @@ the exact rounding of an exact Gaussian; docs/derivations/noise.md has the bound
 
 import math
 
-from dpinfer.accounting.events import Composed, Event, GaussianEvent, NonPrivateEvent, PureEvent, SelfComposed
+from dpinfer.accounting.events import (
+    ApproximateEvent,
+    Composed,
+    Event,
+    GaussianEvent,
+    NonPrivateEvent,
+    PureEvent,
+    SelfComposed,
+)
 
 __all__ = ["LARGEST_EPSILON", "RESERVED_SHARES", "reserve_suffices", "total_variation_slack"]
 
@@ -36,8 +44,8 @@ def total_variation_slack(event: Event) -> float:
     float
         In [0, inf); parts without a guarantee count nothing.
     """
-    if isinstance(event, (NonPrivateEvent, PureEvent)):
-        # Laplace noise is drawn exactly, by integers.
+    if isinstance(event, (NonPrivateEvent, PureEvent, ApproximateEvent)):
+        # These are drawn exactly, by integers.
         return 0.0
     if isinstance(event, Composed):
         return math.fsum(total_variation_slack(part) for part in event.events)

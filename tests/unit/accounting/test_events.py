@@ -5,6 +5,7 @@ import json
 import pytest
 
 from dpinfer.accounting import (
+    ApproximateEvent,
     Composed,
     GaussianEvent,
     NonPrivateEvent,
@@ -20,6 +21,7 @@ EVENTS = [
     GAUSSIAN,
     NonPrivateEvent(),
     PureEvent(0.5, "replace_one"),
+    ApproximateEvent(0.5, 1e-6, "zero_out"),
     PoissonSampled(0.25, GAUSSIAN),
     SampledWithoutReplacement(100, 7, GAUSSIAN),
     SelfComposed(PoissonSampled(0.25, GAUSSIAN), 12),

@@ -32,6 +32,9 @@ _MODULES = (
 )
 _NAMES = {
     "BayesianLogisticRegression": "dpinfer.estimators",
+    "BoundsRelease": "dpinfer.release",
+    "CategoriesRelease": "dpinfer.release",
+    "CountRelease": "dpinfer.release",
     "CoverageResult": "dpinfer.studies",
     "Fit": "dpinfer.fitting",
     "FitPlan": "dpinfer.fitting",
@@ -59,6 +62,9 @@ _NAMES = {
     "plan_inference": "dpinfer.planning",
     "plan_newton": "dpinfer.mechanism",
     "plan_privacy": "dpinfer.accounting",
+    "release_bounds": "dpinfer.mechanism",
+    "release_categories": "dpinfer.mechanism",
+    "release_count": "dpinfer.mechanism",
     "release_from_arrays": "dpinfer.release",
     "run_dp_sep": "dpinfer.mechanism",
     "run_dpvi": "dpinfer.mechanism",
@@ -69,6 +75,9 @@ _NAMES = {
 
 __all__ = [
     "BayesianLogisticRegression",
+    "BoundsRelease",
+    "CategoriesRelease",
+    "CountRelease",
     "CoverageResult",
     "Fit",
     "FitPlan",
@@ -110,6 +119,9 @@ __all__ = [
     "planning",
     "plots",
     "release",
+    "release_bounds",
+    "release_categories",
+    "release_count",
     "release_from_arrays",
     "run_dp_sep",
     "run_dpvi",
@@ -147,9 +159,23 @@ if TYPE_CHECKING:
     from dpinfer.estimators import BayesianLogisticRegression
     from dpinfer.fitting import Fit, FitPlan, fit, load_fit, plan_fit
     from dpinfer.inference import Posterior, PosteriorRequest, load_posterior, noise_aware_posterior
-    from dpinfer.mechanism import NewtonPlan, plan_newton, run_dp_sep, run_dpvi, run_newton, run_sep, run_statistic
+    from dpinfer.mechanism import (
+        NewtonPlan,
+        plan_newton,
+        release_bounds,
+        release_categories,
+        release_count,
+        run_dp_sep,
+        run_dpvi,
+        run_newton,
+        run_sep,
+        run_statistic,
+    )
     from dpinfer.planning import InferencePlan, plan_inference
     from dpinfer.release import (
+        BoundsRelease,
+        CategoriesRelease,
+        CountRelease,
         LogisticNewtonRelease,
         NewtonRelease,
         Release,

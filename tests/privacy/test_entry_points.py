@@ -114,6 +114,19 @@ def fitted_statistic(watch, **options):
     return dpi.fit(dpi.models.BetaBernoulli(), labels(watch), delta=1e-5, **PURE, **options).release
 
 
+def count(watch, **options):
+    return dpi.release_count(features(watch), epsilon=1.0, **options)
+
+
+def bounds(watch, **options):
+    return dpi.release_bounds(features(watch), epsilon=1.0, names=("left", "right"), **options)
+
+
+def categories(watch, **options):
+    pets = watch(np.array(["cat", "dog"])[np.arange(N) % 2])
+    return dpi.release_categories(pets, epsilon=1.0, delta=1e-6, **options)
+
+
 CASES = {
     dpvi: dpi.run_dpvi,
     conjugate_dpvi: dpi.run_dpvi,
@@ -131,6 +144,9 @@ CASES = {
     shares: release_shares,
     fitted: dpi.fit,
     fitted_statistic: dpi.fit,
+    count: dpi.release_count,
+    bounds: dpi.release_bounds,
+    categories: dpi.release_categories,
 }
 LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, newton, logistic_newton)
 # It hands its records to run_dpvi, after checks of its own: tests/unit/estimators.

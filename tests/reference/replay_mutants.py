@@ -15,7 +15,7 @@ import numpy as np
 from dpinfer.accounting import charge_run
 from dpinfer.auditing.replay_paths import library_scenarios
 from dpinfer.cli.replay import COMMAND_OPTIONS, command_scenario, files
-from dpinfer.mechanism import _native, dpvi
+from dpinfer.mechanism import _native, dpvi, thresholds, unknowns
 from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.mechanism.replay.native import NativeSession
 from dpinfer.release.guarantee import Guaranteed
@@ -27,6 +27,7 @@ REGRESSION, CHARGED, SITES = (
     "run_dp_sep: mixture",
 )
 FILE, SHARES = "no ledger", "ledger, shares"
+BOUNDS, CATEGORIES = "release_bounds, add_remove", "release_categories, add_remove"
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,45 @@ def an_event_lost_from_the_release():
         Guaranteed.with_parts = right
 
 
+def less_sensitive_than_it_is():
+    """Quantiles for which a record counts a third of what it does."""
+
+    def cell(ranks, probability, *, epsilon, replace, key, stream):
+        costs = [abs(10 * rank - int(10 * probability) * ranks[-1]) for rank in ranks[:-1]]
+        return unknowns.select_least(costs, sensitivity=3, epsilon=epsilon, key=key, stream=stream)
+
+    return replace_everywhere(unknowns._cell, cell)
+
+
+def a_threshold_for_another_delta():
+    right = thresholds.least_threshold
+    return replace_everywhere(right, lambda epsilon, delta, **options: right(epsilon, 1e3 * delta, **options))
+
+
+def labels_without_a_threshold():
+    right = unknowns.draw_categories
+
+    def draw(columns, **options):
+        found = right(columns, **options)
+        return {name: counts | dict.fromkeys(columns[name], 99) for name, counts in found.items()}
+
+    return replace_everywhere(right, draw)
+
+
+def most_frequent_labels_as_they_are():
+    """The labels of the noisy counts, in the order of the exact ones."""
+    right = unknowns.draw_categories
+
+    def draw(columns, **options):
+        found = right(columns, **options)
+        return {
+            name: dict(sorted(counts.items(), key=lambda item: (-columns[name][item[0]], item[0])))
+            for name, counts in found.items()
+        }
+
+    return replace_everywhere(right, draw)
+
+
 def an_event_lost_from_the_ledger():
     right = release_shares
     return replace_everywhere(right, lambda table, **options: right(table, **options | {"ledger": None}))
@@ -198,6 +238,10 @@ MUTANTS = {
     "warned_of_a_record": Mutant(REGRESSION, in_the_run(warned_of_a_record), "messages"),
     "refused_for_a_record": Mutant(REGRESSION, in_the_run(refused_for_a_record), "outcome"),
     "fewer_steps_for_a_record": Mutant(REGRESSION, in_the_run(fewer_steps_for_a_record), "public"),
+    "quantile_less_sensitive": Mutant(BOUNDS, less_sensitive_than_it_is, "sensitivity"),
+    "threshold_for_another_delta": Mutant(CATEGORIES, a_threshold_for_another_delta, "accounting"),
+    "labels_without_a_threshold": Mutant(CATEGORIES, labels_without_a_threshold, "outcome"),
+    "labels_in_the_order_of_exact_counts": Mutant(CATEGORIES, most_frequent_labels_as_they_are, "outcome"),
     "another_type_for_a_record": Mutant(REGRESSION, in_the_run(another_type_for_a_record), "outcome"),
 }
 

@@ -149,9 +149,8 @@ def _collect(event: Event, adjacency: Adjacency, count: int, counts: Counter[Ste
         return _collect(event.event, adjacency, count * event.count, counts)
     if isinstance(event, (PureEvent, ApproximateEvent)):
         if event.adjacency != adjacency.value:
-            raise UnsupportedEventError(
-                f"a {type(event).__name__} under {event.adjacency!r} is not covered under {adjacency.value!r}. {_COVERED}"
-            )
+            name = f"{type(event).__name__} under {event.adjacency!r}"
+            raise UnsupportedEventError(f"a {name} is not covered under {adjacency.value!r}. {_COVERED}")
         counts[Step(StepKind.PURE, event.epsilon, 1.0)] += count
         if isinstance(event, ApproximateEvent):
             counts[Step(StepKind.FAILURE, event.delta, 1.0)] += count

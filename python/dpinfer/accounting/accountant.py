@@ -197,7 +197,7 @@ def _certify(event: Event, delta: float, relation: Adjacency, accountant: str) -
 
 
 def _certify_exact(steps: Mapping[Step, int], delta: float, relation: Adjacency, accountant: str) -> PrivacyBound:
-    """Certify a composition whose noise is exactly Gaussian or Laplace: by the better of two bounds on its pure parts."""
+    """Certify a composition whose noise is exactly Gaussian or Laplace, by the better of two bounds on pure parts."""
     steps, failure = split_failure(steps)
     if failure > delta or (failure == delta and any(step.kind is not StepKind.PURE for step in steps)):
         note = f"delta must exceed the {failure:g} with which parts of the event fail"

@@ -138,7 +138,8 @@ def _describe(value: Any, path: str, into: dict[str, str], place: str, seen: set
     if isinstance(value, np.ndarray) and value.dtype != object:
         into[path] = show(value)
     elif isinstance(value, Mapping):
-        into[path] = f"{type(value).__name__} of {len(value)}"
+        # In their order, which could be that of something private.
+        into[path] = f"{type(value).__name__} of {len(value)}: {', '.join(map(repr, value))}"
         for key, item in value.items():
             _describe(item, f"{path}[{key!r}]", into, place, seen)
     elif isinstance(value, (tuple, list, set, frozenset, np.ndarray)):

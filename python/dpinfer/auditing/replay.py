@@ -244,8 +244,8 @@ def _own_findings(scenario: Scenario, run: _Run) -> list[str]:
 def _law(tape: Tape) -> list[str]:
     """Check the noise's scale against what is claimed, by an exact interval for Gaussian noise."""
     found = []
-    for kind in ("gaussian", "laplace"):
-        sums = [own for own in tape.sums if own.mechanism[0] == kind]
+    for kind, names in (("gaussian", ("gaussian",)), ("laplace", ("laplace", "threshold"))):
+        sums = [own for own in tape.sums if own.mechanism[0] in names]
         if not sums:
             continue
         # Rounding to a lattice step is far below what this can see.
@@ -261,7 +261,7 @@ def _law(tape: Tape) -> list[str]:
 
 
 def _scale(own: NoisedSum) -> float:
-    multiplier = 1.0 / own.mechanism[1] if own.mechanism[0] == "laplace" else own.mechanism[1]
+    multiplier = own.mechanism[1] if own.mechanism[0] == "gaussian" else 1.0 / own.mechanism[1]
     return float(own.sensitivity) * float(multiplier)
 
 
@@ -269,7 +269,7 @@ def _moves(scenario: Scenario, neighbour: Neighbour, tape: Tape, other: Tape) ->
     """Return the largest move of a sum as a share of what is claimed, and what is wrong with the sums."""
     largest, found = 0.0, []
     for own, theirs in zip(tape.sums, other.sums, strict=False):
-        if own.noise != theirs.noise:
+        if not own.same_noise(theirs):
             found.append(f"noise: that of {own.name} depends on the records")
         if neighbour.aligned:
             factor = scenario.adjacency.sensitivity_factor if own.norm == 2 else 1.0

@@ -25,6 +25,9 @@ from dpinfer.mechanism import (
     NetworkVISettings,
     RunCheckpoint,
     plan_newton,
+    release_bounds,
+    release_categories,
+    release_count,
     run_dp_sep,
     run_dpvi,
     run_network_dp_sep,
@@ -431,6 +434,36 @@ def _statistics(adjacency: Adjacency) -> Iterator[Scenario]:
         )
 
 
+def _unknowns(adjacency: Adjacency) -> Iterator[Scenario]:
+    rng = np.random.default_rng(34)
+    rows = (np.column_stack((rng.normal(size=N_RECORDS), np.arange(N_RECORDS) % 4.0)),)
+    more, far = (np.array([[0.5, 1.0]]),), (np.array([[_FAR, -_FAR]]),)
+    labels = (np.array((["clerk"] * 35 + ["cook"] * 35 + ["else"] * 2), dtype=object),)
+    another, unseen = (np.array(["cook"], dtype=object),), (np.array(["astronaut"], dtype=object),)
+
+    def count(records: Records, place: Place) -> Any:
+        return release_count(place.watched(records[0]), epsilon=0.8, adjacency=adjacency, ledger=place.account)
+
+    def bounds(records: Records, place: Place) -> Any:
+        limits, names = (None, (0.0, 10.0)), ("height", "stairs")
+        own = {"names": names, "limits": limits, "adjacency": adjacency, "ledger": place.account}
+        return release_bounds(place.watched(records[0]), epsilon=3.0, probability=0.25, **own)
+
+    def categories(records: Records, place: Place) -> Any:
+        columns = {"job": place.watched(records[0]), "place": place.watched(np.roll(records[0], 1))}
+        own: dict[str, Any] = {"adjacency": adjacency, "ledger": place.account}
+        return release_categories(columns, epsilon=3.0, delta=1e-6, max_labels=2, **own)
+
+    for run, data in ((count, (rows, more, far)), (bounds, (rows, more, far)), (categories, (labels, another, unseen))):
+        if run is count and adjacency is Adjacency.REPLACE_ONE:
+            continue
+        # An empty data set is one of those that may be counted.
+        found = tuple(item for item in neighbours(*data, adjacency) if not item.refused)
+        name = f"release_{run.__name__}"
+        entry = f"dpinfer.mechanism.{name}"
+        yield Scenario(f"{name}, {adjacency.value}", entry, run, data[0], found, adjacency, ledger=True)
+
+
 def library_scenarios() -> tuple[Scenario, ...]:
     """Return a scenario for each private call of the library, and several for those with several kinds of sums."""
     return (
@@ -441,4 +474,5 @@ def library_scenarios() -> tuple[Scenario, ...]:
         *_statistics(Adjacency.ADD_REMOVE),
         *_statistics(Adjacency.REPLACE_ONE),
         *_statistics(Adjacency.ZERO_OUT),
+        *(scenario for adjacency in Adjacency for scenario in _unknowns(adjacency)),
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpinfer.accounting import (
     Adjacency,
+    ApproximateEvent,
     Composed,
     GaussianEvent,
     LedgerAccount,
@@ -25,6 +26,7 @@ from dpinfer.mechanism.replay import NoisedSum
 
 __all__ = [
     "DATASET",
+    "FAILURE",
     "LEDGER",
     "PURE",
     "Mechanisms",
@@ -39,10 +41,10 @@ __all__ = [
     "stated_by",
 ]
 
-# How often each mechanism, or the epsilon of all that are pure.
+# How often each mechanism, or the epsilon of all that are pure, and the delta of those that may fail.
 Mechanisms: TypeAlias = "Counter[tuple[Any, ...]]"
 
-PURE = ("pure",)
+PURE, FAILURE = ("pure",), ("failure",)
 # Of a scenario that is charged: the ledger's file in its folder, and the name of the records.
 LEDGER, DATASET = "spent.ledger", "people"
 
@@ -181,12 +183,14 @@ class Scenario:
 
 
 def mechanisms_of(sums: Sequence[NoisedSum]) -> Mechanisms:
-    """Return what was drawn: how often each Gaussian mechanism, and the pure epsilon of all others together."""
+    """Return what was drawn: how often each Gaussian mechanism, and the epsilon and delta of all others together."""
     found: Mechanisms = Counter()
     permuted: Counter[tuple[Any, ...]] = Counter()
     for own in sums:
-        if own.mechanism[0] == "laplace":
+        if own.mechanism[0] in ("laplace", "exponential", "threshold"):
             found[PURE] += own.mechanism[1]
+            if own.mechanism[0] == "threshold":
+                found[FAILURE] += own.mechanism[2]
         elif own.mechanism[2] == "permutation":
             permuted[("gaussian", own.mechanism[1], "all", 1.0), own.n_rows] += 1
         else:
@@ -215,6 +219,9 @@ def mechanisms_of_event(event: Any, count: int = 1, sampling: tuple[Any, ...] = 
             found += mechanisms_of_event(part, count, sampling)
     elif isinstance(event, PureEvent):
         found[PURE] += event.epsilon * count  # type: ignore[assignment]
+    elif isinstance(event, ApproximateEvent):
+        found[PURE] += event.epsilon * count  # type: ignore[assignment]
+        found[FAILURE] += event.delta * count  # type: ignore[assignment]
     else:
         raise TypeError(f"event must be of a kind that the replay knows, got {type(event).__name__}")
     return found

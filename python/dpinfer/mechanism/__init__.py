@@ -22,6 +22,7 @@ from dpinfer.mechanism.sep import SEPArguments, SEPResult, run_sep
 from dpinfer.mechanism.site_settings import SiteArguments
 from dpinfer.mechanism.statistic import default_clip, run_statistic
 from dpinfer.mechanism.sums import RowSource
+from dpinfer.mechanism.unknowns import release_bounds, release_categories, release_count
 from dpinfer.recipes import FisherScaling, GradientArguments, largest_natural_rate, steady_rate
 
 __all__ = [
@@ -41,6 +42,9 @@ __all__ = [
     "largest_natural_rate",
     "network_plan_arguments",
     "plan_newton",
+    "release_bounds",
+    "release_categories",
+    "release_count",
     "run_dp_sep",
     "run_dpvi",
     "run_network_dp_sep",

@@ -9,15 +9,25 @@ from fractions import Fraction
 
 from dpinfer.mechanism import _native
 
-__all__ = ["discrete_laplace", "laplace_mechanism"]
+__all__ = ["KeystreamIntegers", "discrete_laplace", "laplace_mechanism"]
 
 _NOISE_DOMAIN = 1
 _BLOCK_BYTES = 64
 _BLOCKS_PER_CALL = 256
 
 
-class _KeystreamIntegers:
-    """Uniform integers of any size from one ChaCha20 stream of the noise domain."""
+class KeystreamIntegers:
+    """Uniform integers of any size from one ChaCha20 stream of the noise domain, and what is drawn with them.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    key : bytes
+        32 bytes.
+    stream : int
+        Read from its start: a stream serves one object.
+    """
 
     def __init__(self, key: bytes, stream: int) -> None:
         self._key = key
@@ -52,6 +62,11 @@ class _KeystreamIntegers:
             trial += 1
         return trial % 2 == 1
 
+    def bernoulli_exp_any(self, numerator: int, denominator: int) -> bool:
+        """Return True with probability exp(-numerator / denominator), for any ratio that is not negative."""
+        whole, rest = divmod(numerator, denominator)
+        return all(self.bernoulli_exp(1, 1) for _ in range(whole)) and self.bernoulli_exp(rest, denominator)
+
 
 def discrete_laplace(key: bytes, scale: Fraction, size: int, *, stream: int = 0) -> list[int]:
     """Draw from the law P(k) proportional to exp(-|k| / scale) on the integers, exactly.
@@ -84,7 +99,7 @@ def discrete_laplace(key: bytes, scale: Fraction, size: int, *, stream: int = 0)
     >>> len(discrete_laplace(bytes(32), Fraction(10), 3))
     3
     """
-    source = _KeystreamIntegers(key, stream)
+    source = KeystreamIntegers(key, stream)
     top, bottom = scale.numerator, scale.denominator
     draws: list[int] = []
     while len(draws) < size:

@@ -15,9 +15,13 @@ from dpinfer.release.parts import Part
 from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.statistic import StatisticRelease
 from dpinfer.release.trace import Release
+from dpinfer.release.unknowns import BoundsRelease, CategoriesRelease, CountRelease
 
 __all__ = [
     "AnyRelease",
+    "BoundsRelease",
+    "CategoriesRelease",
+    "CountRelease",
     "LogisticNewtonRelease",
     "NetworkRelease",
     "NewtonRelease",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer.mechanism import _native, counts, discrete_laplace
+from dpinfer.mechanism import _native, counts, discrete_laplace, selection, thresholds
 from dpinfer.mechanism.replay.native import wrapped_module
 from dpinfer.mechanism.replay.tape import NoisedSum, Tape, show, upward
 
@@ -46,6 +46,7 @@ class TapeRecorder:
         self.on_records: Callable[[], None] = lambda: None
         self.on_sum: Callable[[Sequence[NoisedSum]], None] = lambda sums: None
         self._replayed = replayed
+        self._quiet = False
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Tape]:
@@ -60,11 +61,14 @@ class TapeRecorder:
                 stack.enter_context(wrapped_module(module, self))
             stack.enter_context(replace_everywhere(counts.noisy_counts, self._noisy_counts))
             stack.enter_context(replace_everywhere(discrete_laplace.laplace_mechanism, self._laplace_mechanism))
+            stack.enter_context(replace_everywhere(selection.select_least, self._select_least))
+            stack.enter_context(replace_everywhere(thresholds.thresholded_counts, self._thresholded_counts))
             yield self.tape
 
     def note(self, text: str) -> None:
-        """Add a line to the log."""
-        self.tape.log.append(text)
+        """Add a line to the log, unless a draw is under way that depends on what it is a draw of."""
+        if not self._quiet:
+            self.tape.log.append(text)
 
     def fault(self, text: str) -> None:
         """Say that the run did what no private run may do, as "kind: what"."""
@@ -127,6 +131,57 @@ class TapeRecorder:
             tuple(released),
         )
         return list(self.answer(own))
+
+    def _select_least(self, costs: Any, *, sensitivity: int, epsilon: float, key: bytes, stream: int) -> int:
+        self.on_records()
+        exact = tuple(map(int, costs))
+        self.note(f"select_least({len(exact)}, {sensitivity}, {epsilon.hex()}, {show(key)}, {stream})")
+        draw = self._quietly(selection.select_least)
+        released = draw(list(exact), sensitivity=sensitivity, epsilon=epsilon, key=key, stream=stream)
+        mechanism, bound = ("exponential", epsilon), Fraction(sensitivity)
+        own = NoisedSum("select_least", (key, stream), mechanism, exact, (), bound, math.inf, released)
+        return int(self.answer(own))
+
+    def _thresholded_counts(
+        self, found: Any, *, epsilon: float, threshold: int, replace: bool, key: bytes, column: str
+    ) -> dict[str, int]:
+        self.on_records()
+        self.note(f"thresholded_counts({epsilon.hex()}, {threshold}, {replace}, {show(key)}, {column!r})")
+        draw = self._quietly(thresholds.thresholded_counts)
+        given: dict[str, Any] = {"epsilon": epsilon, "replace": replace, "key": key, "column": column}
+        released = draw(dict(found), threshold=threshold, **given)
+        # With the noise of those that stay below it, which never leave.
+        noisy = draw(dict(found), threshold=-(2**62), **given)
+        labels = tuple(sorted(noisy))
+        moves = 2 if replace else 1
+        below = math.exp(-epsilon / moves)
+        failure = moves * below ** (threshold - 1) / (1.0 + below)
+        own = NoisedSum(
+            "thresholded_counts",
+            (key, column),
+            ("threshold", epsilon, failure),
+            tuple(int(found[label]) for label in labels),
+            tuple(noisy[label] - int(found[label]) for label in labels),
+            Fraction(moves),
+            1,
+            released,
+            labels=labels,
+        )
+        if any(count < threshold for count in released.values()):
+            self.fault("unnoised: a label leaves below the threshold")
+        return dict(self.answer(own))
+
+    def _quietly(self, wrapped: Any) -> Callable[..., Any]:
+        """Return what was wrapped, whose own requests are not noted: how many there are depends on the records."""
+
+        def draw(*arguments: Any, **named: Any) -> Any:
+            self._quiet = True
+            try:
+                return self._original(wrapped)(*arguments, **named)
+            finally:
+                self._quiet = False
+
+        return draw
 
     @staticmethod
     def _original(wrapped: Any) -> Any:

@@ -5,6 +5,7 @@
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -27,16 +28,19 @@ class NoisedSum:
     stream : tuple
         Key and number of the noise; a stream serves one sum.
     mechanism : tuple
-        ("gaussian", noise multiplier, sampling, rate) or ("laplace", epsilon): what an event has to say.
+        ("gaussian", noise multiplier, sampling, rate), ("laplace", epsilon), ("threshold", epsilon, delta) or
+        ("exponential", epsilon): what an event has to say.
     exact, noise : tuple of int
         In lattice steps.
     sensitivity : Fraction
         What one record may move the sum by, in lattice steps; for Laplace under the release's own adjacency.
-    norm : {1, 2}
+    norm : {1, 2, inf}
     released : object
         What left.
     n_rows : int
         Number of records, which a permutation's event needs.
+    labels : tuple of str, optional
+        What the numbers are of, where another data set's may be of others: those that it lacks are 0.
     """
 
     name: str
@@ -45,15 +49,33 @@ class NoisedSum:
     exact: tuple[int, ...] = field(repr=False)
     noise: tuple[int, ...] = field(repr=False)
     sensitivity: Fraction
-    norm: int
+    norm: float
     released: Any = field(repr=False)
     n_rows: int = 0
+    labels: tuple[str, ...] | None = field(default=None, repr=False)
+
+    def same_noise(self, other: "NoisedSum") -> bool:
+        """Whether the noise is the same wherever both have a number."""
+        if self.labels is None or other.labels is None:
+            return self.noise == other.noise
+        mine, theirs = (
+            dict(zip(self.labels, self.noise, strict=True)),
+            dict(zip(other.labels, other.noise, strict=True)),
+        )
+        return all(mine[label] == theirs[label] for label in mine.keys() & theirs.keys())
 
     def move(self, other: "NoisedSum") -> float:
         """Return how far another data set's sum is from this one, as a share of the sensitivity: rounded up."""
-        if len(self.exact) != len(other.exact):
+        if self.labels is not None and other.labels is not None:
+            mine, theirs = (Counter(dict(zip(own.labels or (), own.exact, strict=True))) for own in (self, other))
+            moved = [mine[label] - theirs[label] for label in mine.keys() | theirs.keys()]
+        elif len(self.exact) != len(other.exact):
             return math.inf
-        moved = [a - b for a, b in zip(self.exact, other.exact, strict=True)]
+        else:
+            moved = [a - b for a, b in zip(self.exact, other.exact, strict=True)]
+        if self.norm == math.inf:
+            share = Fraction(max(map(abs, moved))) / self.sensitivity
+            return upward(float(share), lambda value: Fraction(value) >= share)
         if self.norm == 1:
             share = Fraction(sum(map(abs, moved))) / self.sensitivity
             return upward(float(share), lambda value: Fraction(value) >= share)

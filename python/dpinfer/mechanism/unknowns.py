@@ -1,0 +1,529 @@
+"""Private answers to what nobody knows in public: how many records, within which bounds, with which labels.
+
+**Privacy.** Reads the records.  Proofs: docs/derivations/unknowns.md.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._records import as_record_array
+from dpinfer._validate import check_integer, check_interval
+from dpinfer.accounting import Adjacency, ApproximateEvent, Event, LedgerAccount, PureEvent, SelfComposed, as_adjacency
+from dpinfer.errors import RecordError
+from dpinfer.mechanism.discrete_laplace import laplace_mechanism
+from dpinfer.mechanism.lattice_sums import pure_terms
+from dpinfer.mechanism.null_records import without_null_records
+from dpinfer.mechanism.private_run import ReleaseTerms
+from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.mechanism.selection import select_least
+from dpinfer.mechanism.thresholds import least_threshold, thresholded_counts
+from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease
+
+__all__ = [
+    "QuantileSearch",
+    "bounds_event",
+    "categories_event",
+    "check_names",
+    "count_labels",
+    "draw_bounds",
+    "draw_categories",
+    "draw_count",
+    "labels_of",
+    "release_bounds",
+    "release_categories",
+    "release_count",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+# The streams of one key: the count's, then two for each selection of bounds.
+_COUNT_STREAM, _FIRST_SELECTION = 0, 1
+# Half octaves from a millionth to a trillion, of either sign.
+_MAGNITUDES = 2.0 ** (0.5 * np.arange(-40, 81))
+_COARSE_EDGES = np.concatenate((-_MAGNITUDES[::-1], [0.0], _MAGNITUDES))
+_FINE_EDGES = 1025
+_LONGEST_LABEL = 1000
+# A share is what one part of an epsilon or delta gets, rounded so that the parts never add to more.
+_SHARE = 1.0 - 1e-13
+
+
+class QuantileSearch:
+    """How two quantiles of a column are found: cells between public edges, or two lists of them, the second finer.
+
+    **Privacy.** Reads no records until :meth:`find`.
+
+    Parameters
+    ----------
+    limits : (low, high) or None
+        Public limits: edges are spaced evenly between them.  None: half octaves of either sign, and then edges spaced
+        evenly over what was found there.
+    """
+
+    def __init__(self, limits: tuple[float, float] | None) -> None:
+        self.limits = limits
+
+    @property
+    def n_selections(self) -> int:
+        """How often a cell is drawn."""
+        return 4 if self.limits is None else 2
+
+    def find(
+        self, values: FloatArray, probability: Fraction, *, epsilon: float, replace: bool, key: bytes, stream: int
+    ) -> tuple[float, float]:
+        """Return where the cells of the quantiles of `probability` and 1 - `probability` begin and end.
+
+        **Privacy.** Reads the records: `n_selections` draws of the exponential mechanism, of `epsilon` each, the later
+        ones among cells that follow from the earlier.
+
+        Parameters
+        ----------
+        values : (N,) float64
+            Without NaN.
+        probability : Fraction
+        epsilon : float
+        replace : bool
+        key : bytes
+        stream : int
+            The first of as many streams as there are selections.
+        """
+        ordered = np.sort(values)
+
+        def draw(edges: FloatArray, first: int) -> list[float]:
+            ranks = np.searchsorted(ordered, edges, side="left")
+            # What lies beyond an end counts as lying in the cell at that end.
+            ranks[0], ranks[-1] = 0, ordered.size
+            cells = [
+                _cell(ranks.tolist(), share, epsilon=epsilon, replace=replace, key=key, stream=number)
+                for share, number in ((probability, first), (1 - probability, first + 1))
+            ]
+            return [float(edges[min(cells)]), float(edges[max(cells) + 1])]
+
+        ends: Sequence[float]
+        if self.limits is None:
+            ends, stream = draw(_COARSE_EDGES, stream), stream + 2
+        else:
+            ends = self.limits
+        low, high = draw(np.linspace(*ends, _FINE_EDGES), stream)
+        return low, high
+
+
+def _cell(
+    ranks: Sequence[int], probability: Fraction, *, epsilon: float, replace: bool, key: bytes, stream: int
+) -> int:
+    """Draw the cell, between two edges of these ranks, that a quantile lies in: its cost is the rank that it misses."""
+    top, bottom = probability.numerator, probability.denominator
+    wanted = top * ranks[-1]
+    costs = [max(0, bottom * left - wanted, wanted - bottom * right) for left, right in itertools.pairwise(ranks)]
+    sensitivity = bottom if replace else max(top, bottom - top)
+    return select_least(costs, sensitivity=sensitivity, epsilon=epsilon, key=key, stream=stream)
+
+
+def draw_count(n_records: int, *, epsilon: float, key: bytes) -> int:
+    """Return a number of records with discrete Laplace noise of scale 1 / epsilon.
+
+    **Privacy.** `n_records` is that of the records; the result is epsilon-differentially private where one record is
+    present in one data set only, or blanked.
+    """
+    (noisy,) = laplace_mechanism([n_records], l1_sensitivity=1, epsilon=epsilon, key=key, stream=_COUNT_STREAM)
+    return noisy
+
+
+def draw_bounds(
+    columns: Sequence[FloatArray],
+    searches: Sequence[QuantileSearch],
+    probability: float,
+    *,
+    epsilon: float,
+    relation: Adjacency,
+    key: bytes,
+) -> FloatArray:
+    """Return the quantiles of each column, (k, 2); `epsilon` is that of one selection.
+
+    **Privacy.** Reads the records: see :func:`release_bounds`.
+    """
+    share, stream = exact_probability(probability), _FIRST_SELECTION
+    found = np.empty((len(columns), 2))
+    for place, (values, search) in enumerate(zip(columns, searches, strict=True)):
+        numbers = values[~np.isnan(values)]
+        replace = relation is Adjacency.REPLACE_ONE
+        found[place] = search.find(numbers, share, epsilon=epsilon, replace=replace, key=key, stream=stream)
+        stream += search.n_selections
+    return found
+
+
+def draw_categories(
+    columns: Mapping[str, Mapping[str, int]],
+    *,
+    epsilon: float,
+    threshold: int,
+    relation: Adjacency,
+    key: bytes,
+    max_labels: int | None,
+) -> dict[str, dict[str, int]]:
+    """Return the labels of each column that pass the threshold; `epsilon` is that of one column.
+
+    **Privacy.** Reads the records' counts: see :func:`release_categories`.
+    """
+    replace = relation is Adjacency.REPLACE_ONE
+    found = {}
+    for name, counts in columns.items():
+        passed = thresholded_counts(counts, epsilon=epsilon, threshold=threshold, replace=replace, key=key, column=name)
+        found[name] = dict(list(passed.items())[:max_labels])
+    return found
+
+
+def exact_probability(probability: float) -> Fraction:
+    """Return a probability as the fraction that a person means by it."""
+    return Fraction(probability).limit_denominator(10**6)
+
+
+def shared(total: float, parts: int) -> float:
+    """Return one of `parts` equal shares, which never add to more than the whole."""
+    return total if parts == 1 else total / parts * _SHARE
+
+
+def bounds_event(epsilon: float, n_selections: int, relation: Adjacency) -> Event:
+    """Return the event of as many selections, of `epsilon` each."""
+    return SelfComposed(PureEvent(epsilon, relation.value), n_selections)
+
+
+def categories_event(epsilon: float, delta: float, n_columns: int, relation: Adjacency) -> Event:
+    """Return the event of as many columns of labels, of `epsilon` and `delta` each."""
+    return SelfComposed(ApproximateEvent(epsilon, delta, relation.value), n_columns)
+
+
+def labels_of(values: npt.NDArray[Any] | Sequence[Any]) -> Counter[str]:
+    """Return how many records have each label: text without spaces around it, and whole numbers without a point.
+
+    **Privacy.** Reads the records.  A value that is neither text nor a number, or that cannot be a name (empty, longer
+    than 1000 characters, not printable), is no label; whether it is does not depend on another record.
+    """
+    found = Counter(map(_label, values.tolist() if isinstance(values, np.ndarray) else values))
+    return Counter({label: count for label, count in found.items() if label is not None})
+
+
+def _label(value: Any) -> str | None:
+    if not isinstance(value, (str, int, float)) or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    return text if text.isprintable() and 0 < len(text) <= _LONGEST_LABEL else None
+
+
+def count_labels(name: str, values: Any) -> Counter[str]:
+    """Return the counts of a column of labels, whatever holds it.
+
+    **Privacy.** Reads the records.
+
+    Raises
+    ------
+    RecordError
+        If it is not one column.
+    """
+    array = as_record_array(name, values)
+    if array.ndim != 1:
+        raise RecordError(f"{name} must be one column of labels, got {array.ndim} dimensions")
+    return labels_of(array)
+
+
+def check_names(argument: str, names: Any) -> tuple[str, ...]:
+    """Return distinct names of columns, at least one."""
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"{argument} must be a sequence of strings")
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"{argument} must hold at least one name, and none of them twice")
+    return tuple(names)
+
+
+def release_count(
+    records: Any,
+    *,
+    epsilon: float,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    ledger: LedgerAccount | None = None,
+    random_source: RandomSource | None = None,
+) -> CountRelease:
+    """Release how many records there are, with noise: a public number for every argument `n_records`.
+
+    **Privacy.** Reads the records.  epsilon-differentially private with delta = 0: one record moves the number by 1,
+    and gets discrete Laplace noise of scale 1 / epsilon (docs/derivations/unknowns.md).
+
+    Parameters
+    ----------
+    records : (N,) or (N, d) array
+        Only its length is used; under "zero_out" rows of NaN alone are not counted.
+    epsilon : float
+        In (0, inf).
+    adjacency : {"add_remove", "zero_out"}
+        Under "replace_one" the number of records is public, and is refused here.
+    ledger : LedgerAccount, optional
+        Charged before the records are looked at, or refused.
+    random_source : RandomSource, optional
+        The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
+        that are marked NOT PRIVATE.
+
+    Returns
+    -------
+    CountRelease
+        ``release.n_records`` for a run, and the law of the true number.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
+    RecordError
+        If the records are no array.
+    BudgetExceededError
+        If the ledger's budget would be exceeded; nothing was spent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> count = release_count(np.zeros((5000, 3)), epsilon=0.5)
+    >>> bool(abs(count.n_records - 5000) < 100)
+    True
+    """
+    epsilon = check_interval("epsilon", epsilon, 0.0)
+    relation = as_adjacency(adjacency)
+    if relation is Adjacency.REPLACE_ONE:
+        raise ValueError("adjacency must not be 'replace_one', under which the number of records is public")
+    control = RunControl.checked(random_source=random_source, ledger=ledger)
+
+    def load() -> int:
+        array = as_record_array("records", records)
+        if array.ndim == 0:
+            raise RecordError("records must have a row for each record, got a single value")
+        if relation is Adjacency.ZERO_OUT and array.dtype.kind == "f":
+            array, _ = without_null_records(relation, array, None)
+        return len(array)
+
+    def draw(n_records: int, key: bytes) -> int:
+        return draw_count(n_records, epsilon=epsilon, key=key)
+
+    terms = pure_terms(epsilon, relation)
+    noisy, said = run_once(terms, "release_count", control, load, draw)
+    return CountRelease(
+        noisy_count=noisy,
+        laplace_scale=1.0 / epsilon,
+        event=terms.event,
+        adjacency=relation,
+        secure=control.source.secure,
+        settings=said,
+    )
+
+
+def release_bounds(
+    X: npt.ArrayLike,
+    *,
+    epsilon: float,
+    names: Sequence[str] = ("value",),
+    limits: Sequence[Any] | None = None,
+    probability: float = 0.1,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    ledger: LedgerAccount | None = None,
+    random_source: RandomSource | None = None,
+) -> BoundsRelease:
+    """Release about where each column of numbers lies: two private quantiles, from which bounds follow.
+
+    **Privacy.** Reads the records.  epsilon-differentially private with delta = 0: every quantile is a cell of a
+    public list, drawn by the exponential mechanism with exact arithmetic, and `epsilon` is shared equally among the two
+    or (without limits) four draws of each column (docs/derivations/unknowns.md).
+
+    Parameters
+    ----------
+    X : (N,) or (N, k) array
+        NaN in a column is a missing value and is left out; infinities are values.
+    epsilon : float
+        In (0, inf), for all columns together.
+    names : k str
+        Of the columns.
+    limits : k pairs (low, high), or None for a column without, optional
+        Public limits, which halve the number of draws: a year of birth lies in (1900, 2030).  Bounds stay inside.
+    probability : float
+        Of the lower quantile, in [0.001, 0.4]; the upper one is as far from the other end.  With about 20 /
+        (probability N) of epsilon for each draw the cells are near; below that they may lie far outside.
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+    ledger : LedgerAccount, optional
+        Charged before the records are looked at, or refused.
+    random_source : RandomSource, optional
+        As of :func:`release_count`.
+
+    Returns
+    -------
+    BoundsRelease
+        ``release.bounds()``, ``release.centre`` and ``release.scale`` of each column.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
+    RecordError
+        If the records cannot be used.
+    BudgetExceededError
+        If the ledger's budget would be exceeded; nothing was spent.
+
+    Notes
+    -----
+    Smith (2011) for quantiles by the exponential mechanism.  Where more than 1 - 2 `probability` of a column is one
+    value (mostly zeros, say) both quantiles are that value, and its bounds say nothing of the rest: declare them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> heights = 170.0 + 10.0 * np.random.default_rng(1).normal(size=5000)
+    >>> release = release_bounds(heights, epsilon=1.0)
+    >>> bool(abs(release.centre[0] - 170.0) < 5.0 and 5.0 < release.scale[0] < 20.0)
+    True
+    """
+    epsilon = check_interval("epsilon", epsilon, 0.0)
+    relation = as_adjacency(adjacency)
+    columns = check_names("names", names)
+    probability = check_interval("probability", probability, 0.001, 0.4, low_open=False, high_open=False)
+    searches = _searches(limits, len(columns))
+    n_selections = sum(search.n_selections for search in searches)
+    control = RunControl.checked(random_source=random_source, ledger=ledger)
+    each = shared(epsilon, n_selections)
+
+    def load() -> list[FloatArray]:
+        array = as_record_array("X", X)
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"X must be an array of real numbers, got dtype {array.dtype}")
+        array = array[:, None] if array.ndim == 1 else array
+        if array.ndim != 2 or array.shape[1] != len(columns):
+            found = f"{array.shape[1]} columns" if array.ndim == 2 else f"{array.ndim} dimensions"
+            raise RecordError(f"X must have {len(columns)} columns, one for each of names, got {found}")
+        return list(array.astype(np.float64).T)
+
+    def draw(values: list[FloatArray], key: bytes) -> FloatArray:
+        return draw_bounds(values, searches, probability, epsilon=each, relation=relation, key=key)
+
+    event = bounds_event(each, n_selections, relation)
+    terms = ReleaseTerms(event, relation, pure_terms(epsilon, relation).delta)
+    found, said = run_once(terms, "release_bounds", control, load, draw)
+    return BoundsRelease(
+        names=columns,
+        lower=found[:, 0],
+        upper=found[:, 1],
+        probability=probability,
+        limits=np.array([search.limits or (-math.inf, math.inf) for search in searches]),
+        event=event,
+        adjacency=relation,
+        secure=control.source.secure,
+        settings=said,
+    )
+
+
+def _searches(limits: Sequence[Any] | None, n_columns: int) -> list[QuantileSearch]:
+    if limits is None:
+        return [QuantileSearch(None)] * n_columns
+    if isinstance(limits, str) or not isinstance(limits, (Sequence, np.ndarray)) or len(limits) != n_columns:
+        raise ValueError(f"limits must hold a pair (low, high) or None for each of {n_columns} columns")
+    return [QuantileSearch(None if pair is None else check_limits("limits", pair)) for pair in limits]
+
+
+def check_limits(name: str, pair: Any) -> tuple[float, float]:
+    """Return public limits as two numbers, the first less than the second by more than rounding hides."""
+    if isinstance(pair, str) or not isinstance(pair, (Sequence, np.ndarray)) or len(pair) != 2:
+        raise ValueError(f"{name} must be two numbers (low, high)")
+    low, high = (check_interval(name, value, -1e100, 1e100) for value in pair)
+    if not high - low > 1e-9 * max(abs(low), abs(high)):
+        raise ValueError(f"{name} must have low < high, and not only by a rounding error")
+    return low, high
+
+
+def release_categories(
+    records: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    max_labels: int | None = None,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    ledger: LedgerAccount | None = None,
+    random_source: RandomSource | None = None,
+) -> CategoriesRelease:
+    """Release which labels occur, as far as enough records have them, with noisy counts.
+
+    **Privacy.** Reads the records.  (epsilon, delta)-differentially private: each label that occurs gets discrete
+    Laplace noise on its count and leaves when it passes a threshold that a label of one record passes with a
+    probability of at most delta (docs/derivations/unknowns.md).  A label is published as it stands: rare spellings stay
+    below the threshold, but what many records share is not hidden.
+
+    Parameters
+    ----------
+    records : (N,) array of labels, or mapping of column names to such arrays
+        One label of each record in each column: text or a number.  None, NaN, and text that is empty, longer than 1000
+        characters or not printable is no label.
+    epsilon : float
+        In (0, inf), shared equally among the columns.
+    delta : float
+        In (0, 1), shared equally among the columns.
+    max_labels : int, optional
+        Keep at most this many labels of a column, those with the largest noisy counts.
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+    ledger : LedgerAccount, optional
+        Charged before the records are looked at, or refused.
+    random_source : RandomSource, optional
+        As of :func:`release_count`.
+
+    Returns
+    -------
+    CategoriesRelease
+        ``release.categories``; a single array's column is called "value".
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
+    RecordError
+        If the records cannot be used.
+    BudgetExceededError
+        If the ledger's budget would be exceeded; nothing was spent.
+
+    Notes
+    -----
+    Korolova, Kenthapadi, Mishra and Ntoulas (2009); with integers the law of the noise is exact.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> release = release_categories(np.repeat(["cat", "dog", "emu"], [600, 300, 1]), epsilon=1.0, delta=1e-6)
+    >>> release.categories["value"]
+    ('cat', 'dog')
+    """
+    epsilon, delta = check_interval("epsilon", epsilon, 0.0), check_interval("delta", delta, 0.0, 1.0)
+    relation = as_adjacency(adjacency)
+    if max_labels is not None:
+        max_labels = check_integer("max_labels", max_labels, 1)
+    columns: Mapping[str, Any] = records if isinstance(records, Mapping) else {"value": records}
+    names = check_names("records", list(columns))
+    control = RunControl.checked(random_source=random_source, ledger=ledger)
+    each, failure = shared(epsilon, len(names)), shared(delta, len(names))
+    threshold = least_threshold(each, failure, replace=relation is Adjacency.REPLACE_ONE)
+
+    def load() -> dict[str, Counter[str]]:
+        return {name: count_labels("records", columns[name]) for name in names}
+
+    def draw(counts: dict[str, Counter[str]], key: bytes) -> dict[str, dict[str, int]]:
+        return draw_categories(
+            counts, epsilon=each, threshold=threshold, relation=relation, key=key, max_labels=max_labels
+        )
+
+    terms = ReleaseTerms(categories_event(each, failure, len(names), relation), relation, delta)
+    found, said = run_once(terms, "release_categories", control, load, draw)
+    return CategoriesRelease(
+        noisy_counts=found,
+        laplace_scale=(2.0 if relation is Adjacency.REPLACE_ONE else 1.0) / each,
+        threshold=threshold,
+        event=terms.event,
+        adjacency=relation,
+        delta=delta,
+        secure=control.source.secure,
+        settings=said,
+    )

@@ -62,10 +62,12 @@ _NAMES = {
     "plan_inference": "dpinfer.planning",
     "plan_newton": "dpinfer.mechanism",
     "plan_privacy": "dpinfer.accounting",
+    "plan_unknown": "dpinfer.tabular",
     "release_bounds": "dpinfer.mechanism",
     "release_categories": "dpinfer.mechanism",
     "release_count": "dpinfer.mechanism",
     "release_from_arrays": "dpinfer.release",
+    "release_unknown": "dpinfer.tabular",
     "run_dp_sep": "dpinfer.mechanism",
     "run_dpvi": "dpinfer.mechanism",
     "run_newton": "dpinfer.mechanism",
@@ -116,6 +118,7 @@ __all__ = [
     "plan_inference",
     "plan_newton",
     "plan_privacy",
+    "plan_unknown",
     "planning",
     "plots",
     "release",
@@ -123,6 +126,7 @@ __all__ = [
     "release_categories",
     "release_count",
     "release_from_arrays",
+    "release_unknown",
     "run_dp_sep",
     "run_dpvi",
     "run_newton",
@@ -185,6 +189,7 @@ if TYPE_CHECKING:
         release_from_arrays,
     )
     from dpinfer.studies import CoverageResult, coverage_study
+    from dpinfer.tabular import plan_unknown, release_unknown
 
 
 def __getattr__(name: str) -> Any:

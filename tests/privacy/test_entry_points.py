@@ -14,13 +14,15 @@ from dpinfer import baselines
 from dpinfer.accounting import account as certified
 from dpinfer.errors import BudgetExceededError, FallbackWarning, InsecureReleaseError
 from dpinfer.mechanism import NetworkVISettings, run_network_dp_sep, run_network_vi
-from dpinfer.tabular import Schema, Table, release_shares
+from dpinfer.tabular import Schema, SchemaDraft, Table, plan_unknown, release_shares, release_unknown
 from dpinfer.testing import InsecureRNG
 
 N = 24
 NETWORK = dpi.models.BayesianNeuralNetwork(2, 3)
 MIXTURE = dpi.models.GaussianMixture(2, 2, covariance=0.25, prior_scale=2.0)
 SCHEMA = Schema.from_dict({"columns": {"pet": {"kind": "categorical", "categories": ["cat", "dog"]}}})
+DRAFT = SchemaDraft({"columns": {"age": {"kind": "continuous"}, "pet": {"kind": "categorical"}}})
+UNKNOWN = plan_unknown(DRAFT, target_epsilon=1.0, target_delta=1e-5)
 PLAN = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.5, n_steps=4)
 RUN = {"plan": PLAN, "n_records": N}
 PURE = {"epsilon": 1.0, "n_records": N}
@@ -127,6 +129,11 @@ def categories(watch, **options):
     return dpi.release_categories(pets, epsilon=1.0, delta=1e-6, **options)
 
 
+def unknown(watch, **options):
+    columns = {"age": watch(np.linspace(20.0, 60.0, N)), "pet": watch(np.array(["cat", "dog"])[np.arange(N) % 2])}
+    return release_unknown(columns, DRAFT, plan=UNKNOWN, **options)
+
+
 CASES = {
     dpvi: dpi.run_dpvi,
     conjugate_dpvi: dpi.run_dpvi,
@@ -147,6 +154,7 @@ CASES = {
     count: dpi.release_count,
     bounds: dpi.release_bounds,
     categories: dpi.release_categories,
+    unknown: release_unknown,
 }
 LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, newton, logistic_newton)
 # It hands its records to run_dpvi, after checks of its own: tests/unit/estimators.

@@ -446,7 +446,7 @@ def _unknowns(adjacency: Adjacency) -> Iterator[Scenario]:
 
     def bounds(records: Records, place: Place) -> Any:
         limits, names = (None, (0.0, 10.0)), ("height", "stairs")
-        own = {"names": names, "limits": limits, "adjacency": adjacency, "ledger": place.account}
+        own: dict[str, Any] = {"names": names, "limits": limits, "adjacency": adjacency, "ledger": place.account}
         return release_bounds(place.watched(records[0]), epsilon=3.0, probability=0.25, **own)
 
     def categories(records: Records, place: Place) -> Any:
@@ -454,14 +454,15 @@ def _unknowns(adjacency: Adjacency) -> Iterator[Scenario]:
         own: dict[str, Any] = {"adjacency": adjacency, "ledger": place.account}
         return release_categories(columns, epsilon=3.0, delta=1e-6, max_labels=2, **own)
 
-    for run, data in ((count, (rows, more, far)), (bounds, (rows, more, far)), (categories, (labels, another, unseen))):
+    cases = ((count, rows, more, far), (bounds, rows, more, far), (categories, labels, another, unseen))
+    for run, records, other, unusual in cases:
         if run is count and adjacency is Adjacency.REPLACE_ONE:
             continue
         # An empty data set is one of those that may be counted.
-        found = tuple(item for item in neighbours(*data, adjacency) if not item.refused)
+        found = tuple(item for item in neighbours(records, other, unusual, adjacency) if not item.refused)
         name = f"release_{run.__name__}"
         entry = f"dpinfer.mechanism.{name}"
-        yield Scenario(f"{name}, {adjacency.value}", entry, run, data[0], found, adjacency, ledger=True)
+        yield Scenario(f"{name}, {adjacency.value}", entry, run, records, found, adjacency, ledger=True)
 
 
 def library_scenarios() -> tuple[Scenario, ...]:

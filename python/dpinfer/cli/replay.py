@@ -21,7 +21,7 @@ from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.models import BetaBernoulli, LogisticRegression
 from dpinfer.release import load_release
-from dpinfer.tabular import Schema, Table, reading, release_shares
+from dpinfer.tabular import Schema, SchemaDraft, Table, plan_unknown, reading, release_shares, release_unknown
 
 __all__ = ["BUDGET", "COMMAND_OPTIONS", "PUBLIC_FACTS", "all_scenarios", "command_scenario", "files"]
 
@@ -335,6 +335,30 @@ def _shares() -> Scenario:
     return Scenario("release_shares", "dpinfer.tabular.release_shares", run, X, found, ledger=True)
 
 
+def _unknown() -> Scenario:
+    draft = SchemaDraft({"columns": {"age": {"kind": "continuous"}, "job": {"kind": "categorical"}}})
+    plan = plan_unknown(draft, target_epsilon=20.0, target_delta=1e-5, budget_share=0.5)
+    ages = np.random.default_rng(43).uniform(20.0, 70.0, 80)
+    columns = {"age": ages, "job": np.array(["clerk", "cook"] * 39 + ["else"] * 2, dtype=object)}
+
+    def run(records: Any, place: Place) -> Any:
+        watched = {name: place.watched(column) for name, column in records.items()}
+        return release_unknown(watched, draft, plan=plan, max_labels=4, ledger=place.account)
+
+    def more(age: float, job: Any) -> Any:
+        return {"age": np.append(columns["age"], age), "job": np.append(columns["job"], np.array([job], dtype=object))}
+
+    found = (
+        Neighbour("a record more", more(33.0, "cook")),
+        Neighbour("a record far out of an unseen category more", more(1e300, "astronaut")),
+        Neighbour("a record without a number more", more(np.nan, "cook")),
+        Neighbour("a record without anything more", more(np.inf, None)),
+        Neighbour("the last record less", {name: column[:-1] for name, column in columns.items()}),
+        Neighbour("the first record less", {name: column[1:] for name, column in columns.items()}),
+    )
+    return Scenario("release_unknown", "dpinfer.tabular.release_unknown", run, columns, found, ledger=True)
+
+
 def all_scenarios() -> tuple[Scenario, ...]:
     """Return a scenario for every private call: of the library, of tables and estimators, and of the command line."""
     commands = []
@@ -342,4 +366,4 @@ def all_scenarios() -> tuple[Scenario, ...]:
         everything = "--sample-rate" in options
         found = files(every=everything or index == 0, place=3 if everything else _N_LINES)
         commands.append(command_scenario(name, options, tuple(found)))
-    return (*library_scenarios(), _shares(), *_estimator(), *_fits(), *commands)
+    return (*library_scenarios(), _shares(), _unknown(), *_estimator(), *_fits(), *commands)

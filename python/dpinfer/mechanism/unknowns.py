@@ -111,7 +111,7 @@ class QuantileSearch:
             ends, stream = draw(_COARSE_EDGES, stream), stream + 2
         else:
             ends = self.limits
-        low, high = draw(np.linspace(*ends, _FINE_EDGES), stream)
+        low, high = draw(np.linspace(ends[0], ends[1], _FINE_EDGES), stream)
         return low, high
 
 
@@ -347,7 +347,7 @@ def release_bounds(
     limits : k pairs (low, high), or None for a column without, optional
         Public limits, which halve the number of draws: a year of birth lies in (1900, 2030).  Bounds stay inside.
     probability : float
-        Of the lower quantile, in [0.001, 0.4]; the upper one is as far from the other end.  With about 20 /
+        Of the lower quantile, in [0.001, 0.4]; the upper one is as far from the other end.  With about 32 /
         (probability N) of epsilon for each draw the cells are near; below that they may lie far outside.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
     ledger : LedgerAccount, optional

@@ -2,7 +2,8 @@
 
 **Privacy.** :class:`Schema` is public and reads no record.  :func:`read_table` reads records and hands them, encoded,
 to a private mechanism; it releases nothing.  :func:`release_shares` is a private mechanism: it counts categories, with
-noise.  :func:`schema_from_data` leaks, and warns.  :func:`check_table` counts records without noise, for the curator.
+noise.  So is :func:`release_unknown`, which fills the gaps of a :class:`SchemaDraft`.  :func:`schema_from_data` leaks,
+and warns.  :func:`check_table` counts records without noise, for the curator.
 """
 
 from dpinfer.tabular.checking import ColumnCheck, HeaderCheck, TableCheck, check_table
@@ -14,10 +15,13 @@ from dpinfer.tabular.columns import (
     IgnoredColumn,
     TargetColumn,
 )
+from dpinfer.tabular.draft import SchemaDraft
 from dpinfer.tabular.from_data import BOUNDS_FROM_DATA, schema_from_data
 from dpinfer.tabular.schema import Schema
 from dpinfer.tabular.shares import SharesPlan, SharesRelease, plan_with_shares, release_shares
 from dpinfer.tabular.table import Table, UnreadTable, read_table
+from dpinfer.tabular.unknown import UnknownRelease, release_unknown
+from dpinfer.tabular.unknown_plan import UnknownParts, UnknownPlan, plan_unknown
 
 __all__ = [
     "BOUNDS_FROM_DATA",
@@ -29,15 +33,21 @@ __all__ = [
     "HeaderCheck",
     "IgnoredColumn",
     "Schema",
+    "SchemaDraft",
     "SharesPlan",
     "SharesRelease",
     "Table",
     "TableCheck",
     "TargetColumn",
+    "UnknownParts",
+    "UnknownPlan",
+    "UnknownRelease",
     "UnreadTable",
     "check_table",
+    "plan_unknown",
     "plan_with_shares",
     "read_table",
     "release_shares",
+    "release_unknown",
     "schema_from_data",
 ]

@@ -25,7 +25,7 @@ from dpinfer.tabular.columns import (
 )
 from dpinfer.tabular.declarations import unknown_key
 
-__all__ = ["Schema"]
+__all__ = ["Schema", "load_document", "parse_document"]
 
 _RESERVED_NAMES = ("intercept", "noise_variance")
 _TABLE_KEYS = ("missing", "missing_values", "delimiter", "leaks", "parts")
@@ -138,11 +138,7 @@ class Schema:
         SchemaError
             If it is not TOML or not a schema.
         """
-        try:
-            text = Path(path).read_bytes().decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise SchemaError("the schema must be a UTF-8 text file") from error
-        return cls.from_toml(text)
+        return cls.from_dict(load_document(path))
 
     @classmethod
     def from_toml(cls, text: str) -> "Schema":
@@ -161,16 +157,7 @@ class Schema:
         SchemaError
             If it is not TOML or not a schema.
         """
-        try:
-            document = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise SchemaError(f"the schema is not valid TOML: {error}") from error
-        except (RecursionError, ValueError) as error:
-            # tomllib leaves Python's own limits to Python: on nesting, and on the digits of a number.
-            raise SchemaError(
-                "the schema is not valid TOML: it is nested too deeply, or a number is too long"
-            ) from error
-        return cls.from_dict(document)
+        return cls.from_dict(parse_document(text))
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Schema":
@@ -326,6 +313,40 @@ class Schema:
     def typical_row_norm(self) -> float:
         """A public guess of the root mean square norm of a row of X, from the declarations alone."""
         return float(np.sqrt(sum(column.mean_square for column in self.columns)))
+
+
+def load_document(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the tables of a TOML file.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    SchemaError
+        If it is not TOML.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SchemaError("the schema must be a UTF-8 text file") from error
+    return parse_document(text)
+
+
+def parse_document(text: str) -> dict[str, Any]:
+    """Return the tables of a TOML text.
+
+    Raises
+    ------
+    SchemaError
+        If it is not TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SchemaError(f"the schema is not valid TOML: {error}") from error
+    except (RecursionError, ValueError) as error:
+        # tomllib leaves Python's own limits to Python: on nesting, and on the digits of a number.
+        raise SchemaError("the schema is not valid TOML: it is nested too deeply, or a number is too long") from error
 
 
 def _toml(value: Any) -> str:

@@ -21,7 +21,7 @@ from dpinfer.tabular.decoding import (
 from dpinfer.tabular.reading import LineCounts, check_header, read_chunks
 from dpinfer.tabular.schema import Schema
 
-__all__ = ["Table", "UnreadTable", "read_table"]
+__all__ = ["Table", "UnreadTable", "encode", "read_table"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -155,7 +155,7 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
     for chunk in read_chunks(path, names, delimiter=schema.delimiter, refuse_malformed=refuse, counts=lines):
         decoded = decode(chunk, schema)
         empty = decoded.empty if empty is None else empty & decoded.empty
-        X, y = _encode(decoded, schema)
+        X, y = encode(decoded, schema)
         parts.append(X)
         if y is not None:
             targets.append(y)
@@ -174,7 +174,11 @@ def check_schema(schema: Schema) -> Schema:
     return schema
 
 
-def _encode(decoded: DecodedChunk, schema: Schema) -> tuple[FloatArray, FloatArray | None]:
+def encode(decoded: DecodedChunk, schema: Schema) -> tuple[FloatArray, FloatArray | None]:
+    """Return the features and targets of the records of a chunk that lack no value that they need.
+
+    **Privacy.** Reads records, each by itself, and returns them encoded.
+    """
     for item in decoded.columns:
         if item.policy == "refuse" and bool(item.absent.any()):
             raise RecordError(lacking_value(item.column))

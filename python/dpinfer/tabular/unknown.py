@@ -1,0 +1,355 @@
+"""What is unknown in public about a table, released for a part of its budget: a schema without gaps comes out."""
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._records import as_record_array
+from dpinfer._validate import check_integer
+from dpinfer.accounting import (
+    Adjacency,
+    Event,
+    LedgerAccount,
+    PureEvent,
+)
+from dpinfer.errors import RecordError, SchemaError
+from dpinfer.mechanism import RandomSource
+from dpinfer.mechanism.private_run import ReleaseTerms
+from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.mechanism.unknowns import (
+    bounds_event,
+    categories_event,
+    draw_bounds,
+    draw_categories,
+    draw_count,
+    labels_of,
+)
+from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease, Part
+from dpinfer.release.guarantee import DERIVED, Guaranteed
+from dpinfer.tabular.decoding import decode, refuses_lines, texts_of
+from dpinfer.tabular.draft import SchemaDraft
+from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
+from dpinfer.tabular.schema import Schema
+from dpinfer.tabular.table import encode
+from dpinfer.tabular.unknown_plan import UnknownPlan, check_unknown
+
+__all__ = ["UnknownRelease", "release_unknown"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_INSECURE = "what was unknown in public was drawn with a seeded generator"
+# A draw among 1024 cells lands beyond all of N values about once in 10 000 times at an epsilon p N / (1 - p) of 32.
+_RESOLVED = 32.0
+_PROBABILITY, _LEAST_PROBABILITY, _LARGEST_PROBABILITY = 0.1, 0.02, 0.25
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class UnknownRelease(Guaranteed):
+    """What was unknown in public about a table, and the schema that it completes.
+
+    **Privacy.** Safe to publish: everything carries the noise that `event` accounts for.
+
+    Parameters
+    ----------
+    schema : Schema
+        The draft with its gaps filled, and this release among its parts.
+    count : CountRelease or None
+    bounds : BoundsRelease or None
+    categories : CategoriesRelease or None
+    event : Event
+        Of all of them.
+    delta : float
+        At which the plan states its epsilon.
+    adjacency : Adjacency
+    certified_epsilon : float, optional
+        At `delta`, of these parts alone; derived where it is not given.
+    accountant : str
+    secure : bool
+        False when a seeded generator drew the noise: then `epsilon` raises.
+    other_parts : tuple of Part
+    leaks : tuple of str
+    settings : mapping
+        The ledger's entry, where there is one.
+    """
+
+    schema: Schema
+    count: CountRelease | None
+    bounds: BoundsRelease | None
+    categories: CategoriesRelease | None
+    event: Event
+    delta: float
+    adjacency: Adjacency
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
+    secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    _part_name: ClassVar[str] = "what was unknown in public"
+    _released: ClassVar[str] = "what was unknown in public"
+
+    def __post_init__(self) -> None:
+        self._check_guarantee()
+        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
+
+    def _values(self) -> dict[str, Any]:
+        return super()._values() | {"settings": dict(self.settings)}
+
+    @property
+    def n_records(self) -> int | None:
+        """The released number of records; None where it was not asked for."""
+        return None if self.count is None else self.count.n_records
+
+    def __repr__(self) -> str:
+        there = [name for name in ("count", "bounds", "categories") if getattr(self, name) is not None]
+        return f"UnknownRelease({', '.join(there)})\n  {self.guarantee}"
+
+
+@dataclass(eq=False)
+class _Columns:
+    """What is looked at of a table.
+
+    **Privacy.** Holds records.
+    """
+
+    n_records: int = 0
+    numbers: dict[str, list[FloatArray]] = field(default_factory=dict)
+    labels: dict[str, Counter[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, chunks: Iterator[Mapping[str, RawColumn]], draft: SchemaDraft) -> "_Columns":
+        """Read them: numbers of columns without bounds, labels of those without categories, and how many there are."""
+        found = cls(
+            numbers={name: [np.empty(0)] for name in draft.unknown_bounds},
+            labels={name: Counter() for name in draft.unknown_categories},
+        )
+        schema = draft.placeholder
+        for chunk in chunks:
+            decoded = decode(chunk, schema)
+            found.n_records += len(encode(decoded, schema)[0])
+            for item in decoded.columns:
+                name = item.column.name
+                if name in found.numbers:
+                    found.numbers[name].append(np.asarray(item.values, dtype=np.float64))
+                elif name in found.labels:
+                    texts = zip(texts_of(item.raw), item.absent.tolist(), strict=True)
+                    found.labels[name].update(labels_of([text for text, absent in texts if not absent]))
+        return found
+
+
+def release_unknown(
+    records: str | os.PathLike[str] | Mapping[str, Any],
+    draft: SchemaDraft,
+    *,
+    plan: UnknownPlan,
+    n_records: int | None = None,
+    max_labels: int | None = None,
+    ledger: LedgerAccount | None = None,
+    random_source: RandomSource | None = None,
+) -> UnknownRelease:
+    """Release what a plan says is unknown in public about a table, and complete its schema.
+
+    **Privacy.** Reads the records.  The release is what ``plan.parts.event`` says: a number of records with discrete
+    Laplace noise, quantiles by the exponential mechanism, and labels above a threshold (docs/derivations/unknowns.md).
+    It composes with the fit as the plan has certified; the fit's release states both once it is told:
+    ``release.with_parts(*unknown.schema.parts).with_leaks(*unknown.schema.leaks)``, which ``dpinfer fit`` does.
+
+    Parameters
+    ----------
+    records : path-like, or mapping of column names to arrays
+        A file as :func:`read_table` takes it, of which the header alone is looked at before the charge; or columns of
+        numbers or texts, of equal length.
+    draft : SchemaDraft
+        That of the plan.
+    plan : UnknownPlan
+        From :func:`plan_unknown`.
+    n_records : int, optional
+        A public number of records, where it is not released: which quantiles can be resolved follows from it.
+    max_labels : int, optional
+        Keep at most this many labels of a column, those with the largest noisy counts.
+    ledger : LedgerAccount, optional
+        Charged before the records are looked at, once for all parts, or refused.
+    random_source : RandomSource, optional
+        The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
+        that are marked NOT PRIVATE.
+
+    Returns
+    -------
+    UnknownRelease
+        ``release.schema`` and ``release.n_records`` for the fit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
+    OSError, RecordError, SchemaError
+        If the records cannot be used; see :func:`read_table`.
+    BudgetExceededError
+        If the ledger's budget would be exceeded; nothing was spent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpinfer.tabular import plan_unknown
+    >>> draft = SchemaDraft({"columns": {"age": {"kind": "continuous", "limits": [0, 120]}}})
+    >>> plan = plan_unknown(draft, ("n_records", "bounds"), target_epsilon=3.0, target_delta=1e-5)
+    >>> ages = 40.0 + 10.0 * np.random.default_rng(1).normal(size=20_000)
+    >>> unknown = release_unknown({"age": ages}, draft, plan=plan)
+    >>> low, high = unknown.schema.columns[0].bounds
+    >>> low < 25.0 and 55.0 < high, abs(unknown.n_records - 20_000) < 2000
+    (True, True)
+    """
+    if not isinstance(plan, UnknownPlan):
+        raise TypeError(f"plan must be an UnknownPlan, got {type(plan).__name__}")
+    check_unknown(draft, plan.parts.unknown, plan.adjacency)
+    there = (sum(search.n_selections for search in draft.searches), len(draft.unknown_categories))
+    if there != (plan.parts.n_selections, plan.parts.n_labelled):
+        raise ValueError("plan must be that of this draft: other columns lack bounds or categories")
+    public = None if n_records is None else check_integer("n_records", n_records, 1)
+    if max_labels is not None:
+        max_labels = check_integer("max_labels", max_labels, 1)
+    control = RunControl.checked(random_source=random_source, ledger=ledger)
+    schema = draft.placeholder
+    names = [column.name for column in schema.columns]
+    if isinstance(records, Mapping):
+        _check_columns(records, names)
+    else:
+        check_header(records, names, delimiter=schema.delimiter)
+
+    def load() -> _Columns:
+        if isinstance(records, Mapping):
+            return _Columns.of(iter([_raw_columns(records, names)]), draft)
+        refuse = refuses_lines(schema)
+        return _Columns.of(read_chunks(records, names, delimiter=schema.delimiter, refuse_malformed=refuse), draft)
+
+    def draw(columns: _Columns, key: bytes) -> _Drawn:
+        return _draw(columns, plan, draft, key, public=public, max_labels=max_labels)
+
+    terms = ReleaseTerms(plan.parts.event, plan.adjacency, plan.delta)
+    found, said = run_once(terms, "release_unknown", control, load, draw)
+    secure = control.source.secure
+    parts = _releases(found, plan, draft, secure=secure)
+    new = () if secure else (_INSECURE,)
+    own = Part(UnknownRelease._part_name, plan.parts.event, plan.adjacency)
+    return UnknownRelease(
+        schema=draft.complete(parts["bounds"], parts["categories"], parts=(own,), leaks=new),
+        **parts,
+        event=plan.parts.event,
+        delta=plan.delta,
+        adjacency=plan.adjacency,
+        accountant=plan.accountant,
+        secure=secure,
+        other_parts=schema.parts,
+        leaks=(*schema.leaks, *new),
+        settings=said,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """What was drawn; None where it was not asked for."""
+
+    count: int | None
+    probability: float
+    bounds: FloatArray | None
+    labels: dict[str, dict[str, int]] | None
+
+
+def _draw(
+    columns: _Columns, plan: UnknownPlan, draft: SchemaDraft, key: bytes, *, public: int | None, max_labels: int | None
+) -> _Drawn:
+    """Draw the number of records first: which quantiles can be resolved follows from it."""
+    count = bounds = labels = None
+    probability = _PROBABILITY
+    if "n_records" in plan.parts.unknown:
+        count = public = draw_count(columns.n_records, epsilon=plan.parts.count_epsilon, key=key)
+    if "bounds" in plan.parts.unknown:
+        if public is not None:
+            resolved = _RESOLVED / (plan.parts.selection_epsilon * max(public, 1))
+            probability = min(max(resolved, _LEAST_PROBABILITY), _LARGEST_PROBABILITY)
+        bounds = draw_bounds(
+            [np.concatenate(parts) for parts in columns.numbers.values()],
+            draft.searches,
+            probability,
+            epsilon=plan.parts.selection_epsilon,
+            relation=plan.adjacency,
+            key=key,
+        )
+    if "categories" in plan.parts.unknown:
+        labels = draw_categories(
+            columns.labels,
+            epsilon=plan.parts.column_epsilon,
+            threshold=plan.parts.threshold,
+            relation=plan.adjacency,
+            key=key,
+            max_labels=max_labels,
+        )
+    return _Drawn(count, probability, bounds, labels)
+
+
+def _releases(drawn: _Drawn, plan: UnknownPlan, draft: SchemaDraft, *, secure: bool) -> dict[str, Any]:
+    """Return the release of each part."""
+    relation = plan.adjacency
+    common: dict[str, Any] = {"adjacency": relation, "secure": secure}
+    parts: dict[str, Any] = {"count": None, "bounds": None, "categories": None}
+    if drawn.count is not None:
+        event: Event = PureEvent(plan.parts.count_epsilon, relation.value)
+        scale = 1.0 / plan.parts.count_epsilon
+        parts["count"] = CountRelease(noisy_count=drawn.count, laplace_scale=scale, event=event, **common)
+    if drawn.bounds is not None:
+        parts["bounds"] = BoundsRelease(
+            names=draft.unknown_bounds,
+            lower=drawn.bounds[:, 0],
+            upper=drawn.bounds[:, 1],
+            probability=drawn.probability,
+            limits=np.array([search.limits or (-math.inf, math.inf) for search in draft.searches]),
+            event=bounds_event(plan.parts.selection_epsilon, plan.parts.n_selections, relation),
+            **common,
+        )
+    if drawn.labels is not None:
+        parts["categories"] = CategoriesRelease(
+            noisy_counts=drawn.labels,
+            laplace_scale=(2.0 if relation is Adjacency.REPLACE_ONE else 1.0) / plan.parts.column_epsilon,
+            threshold=plan.parts.threshold,
+            event=categories_event(plan.parts.column_epsilon, plan.parts.column_delta, plan.parts.n_labelled, relation),
+            delta=plan.delta,
+            **common,
+        )
+    return parts
+
+
+def _check_columns(records: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Refuse columns that are not those of the draft; their names are public."""
+    if set(records) != set(names):
+        lacking, extra = sorted(set(names) - set(records)), len(set(records) - set(names))
+        raise SchemaError(
+            f"records must have the columns that the draft declares: it lacks {lacking}, and has {extra} others; "
+            "declare each, with kind = 'ignore' if it is not to be used"
+        )
+
+
+def _raw_columns(records: Mapping[str, Any], names: Sequence[str]) -> dict[str, RawColumn]:
+    """Return columns in memory as they come from a file."""
+    columns: dict[str, RawColumn] = {}
+    for name in names:
+        array = as_record_array(f"records[{name!r}]", records[name])
+        if array.ndim != 1:
+            raise RecordError(f"records[{name!r}] must be one column, got {array.ndim} dimensions")
+        numeric = array.dtype.kind in "fiub"
+        columns[name] = array.astype(np.float64) if numeric else [_text(value) for value in array.tolist()]
+    if len({len(column) for column in columns.values()}) > 1:
+        raise RecordError("records must have columns of equal length")
+    return columns
+
+
+def _text(value: Any) -> str | None:
+    if not isinstance(value, (str, int, float)) or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return str(value)

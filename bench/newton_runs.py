@@ -111,13 +111,14 @@ def run_cell(
         truths.append(np.append(truth, variance))
         variances.append(NORMAL_WIDTH * np.sqrt(2.0 / len(features)))
         widths.append(NORMAL_WIDTH * np.sqrt(variance * np.diag(np.linalg.inv(precision))))
-    return _evaluate(releases, np.array(truths), np.array(widths), np.array(variances), settings, seed)
+    return evaluate(releases, np.array(truths), np.array(widths), np.array(variances), settings, seed)
 
 
-def _evaluate(
+def evaluate(
     releases: list[dpi.NewtonRelease], truths: FloatArray, widths: FloatArray, variances: FloatArray,
     settings: CellSettings, seed: int,
 ) -> CellResult:  # fmt: skip
+    """Return how the posteriors of runs do: truths (R, d + 1) with the noise variance last, widths without privacy."""
     sampler, trace = newton_sampler(releases, [settings.prior_scale] * len(releases), n_chains=CHAINS, seed=seed)
     sampler.warm_up(WARM_UP)
     found = [sampler.draw(KEPT)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from dpinfer._sinks import printable, terminal_text
-from dpinfer.accounting import LedgerAccount, PrivacyLedger, PrivacyPlan, plan_privacy
+from dpinfer.accounting import Event, LedgerAccount, PrivacyLedger, PrivacyPlan, plan_privacy, run_event
 from dpinfer.cli.arguments import add_posterior_arguments, integer, interval, posterior_request
 from dpinfer.cli.errors import EXIT_DONE, CommandError, UsageError, public_arguments
 from dpinfer.cli.output import OutputFolder, files_text
@@ -31,10 +31,14 @@ from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism import NewtonPlan
 from dpinfer.tabular import (
     Schema,
+    SchemaDraft,
     SharesPlan,
+    UnknownPlan,
     UnreadTable,
+    plan_unknown,
     plan_with_shares,
     release_shares,
+    release_unknown,
     schema_from_data,
 )
 
@@ -72,6 +76,13 @@ def add_parser(verbs: Any) -> None:
         "--bounds-from-data",
         action="store_true",
         help="without a schema: take bounds and categories from the private records, which leaks them",
+    )
+    parser.add_argument(
+        "--unknown",
+        type=_names,
+        metavar="WHAT",
+        help="release for a part of the budget what nobody knows in public, out of n_records,bounds,categories: bounds "
+        "of the continuous and categories of the categorical columns that the schema declares without",
     )
     parser.add_argument("--test", type=Path, metavar="FILE", help="records to check the calibration on, without noise")
     group = parser.add_argument_group("private run")
@@ -124,13 +135,17 @@ def run(args: argparse.Namespace) -> int:
         if path is not None:
             with path.open("rb"):
                 pass
-    given = None if args.schema is None else Schema.load(args.schema)
+    draft = None if args.unknown is None else SchemaDraft.load(args.schema)
+    given = None if args.schema is None or draft is not None else Schema.load(args.schema)
     chosen = fit_plan_of(args, given)
     newton = None if chosen is None or chosen.method != "newton" else chosen
-    plan, shares = plan_of(args) if newton is None else (cast(NewtonPlan, newton.mechanism), None)
-    account = account_of(args, plan, shares)
+    plan, shares, unknown = plan_of(args, draft) if newton is None else (cast(NewtonPlan, newton.mechanism), None, None)
+    joint = shares or unknown
+    account = account_of(args, plan, plan.event if joint is None else joint.event)
     notes: list[str] = []
-    if given is not None:
+    if draft is not None:
+        schema = draft.placeholder
+    elif given is not None:
         schema = given
     else:
         with warnings.catch_warnings(record=True) as caught:
@@ -156,7 +171,10 @@ def run(args: argparse.Namespace) -> int:
         asked = posterior_request(args)
         check_request(schema, request, asked)
     with OutputFolder(args.out, need_bytes=release_bytes(plan, schema), overwrite=args.overwrite) as folder:
-        if args.n_records is None:
+        if draft is not None and unknown is not None:
+            table, request = fill_gaps(args, draft, unknown, request, folder)
+            test = None if test is None else UnreadTable(args.test, table.schema)
+        elif args.n_records is None:
             # No ledger: nothing is charged, and everything that follows says that the number leaks.
             request = replace(request, n_records=len(table.read().X), leaks=(_COUNT_LEAK,))
             notes.append(COUNT_FROM_DATA)
@@ -186,11 +204,14 @@ def check_options(args: argparse.Namespace) -> None:
         raise UsageError(
             "give either --shares-budget or --checkpoint, not both: a run taken up again would count twice"
         )
+    if args.unknown is not None:
+        _check_unknown_options(args)
     if (args.ledger is None) != (args.dataset is None):
         raise UsageError("give --ledger and --dataset together")
     if args.refund_refused and args.ledger is None:
         raise UsageError("--refund-refused needs --ledger")
-    if args.ledger is not None and (args.schema is None or args.n_records is None):
+    counted = args.n_records is not None or "n_records" in (args.unknown or ())
+    if args.ledger is not None and (args.schema is None or not counted):
         raise UsageError(
             "--ledger needs --schema and --n-records: what is read from the records instead is read before the charge, "
             "and no ledger counts it"
@@ -215,8 +236,27 @@ def fit_plan_of(args: argparse.Namespace, schema: Schema | None) -> FitPlan | No
     return plan
 
 
-def plan_of(args: argparse.Namespace) -> tuple[PrivacyPlan, SharesPlan | None]:
-    """Return the run's plan, and that of the counts with it where they are asked for; no data is read."""
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _check_unknown_options(args: argparse.Namespace) -> None:
+    if args.schema is None:
+        raise UsageError("--unknown needs --schema, without the bounds and categories that are to be released")
+    if args.shares_budget is not None or args.checkpoint is not None:
+        raise UsageError(
+            "give --unknown without --shares-budget and --checkpoint: a run taken up again would release twice"
+        )
+    if args.method == "newton":
+        raise UsageError("--method newton needs a complete schema: give --unknown with another method")
+    if ("n_records" in args.unknown) == (args.n_records is not None):
+        raise UsageError("give --n-records, or n_records among --unknown, and not both")
+
+
+def plan_of(
+    args: argparse.Namespace, draft: SchemaDraft | None = None
+) -> tuple[PrivacyPlan, SharesPlan | None, UnknownPlan | None]:
+    """Return the run's plan, and that of the counts or of what is unknown with it; no data is read."""
     target: dict[str, Any] = {
         "target_epsilon": args.epsilon,
         "target_delta": args.delta,
@@ -225,15 +265,56 @@ def plan_of(args: argparse.Namespace) -> tuple[PrivacyPlan, SharesPlan | None]:
         "accountant": args.accountant,
     }
     with public_arguments():
+        if draft is not None:
+            return _plan_of_unknown(args, draft)
         if args.shares_budget is None:
-            return plan_privacy(**target), None
+            return plan_privacy(**target), None, None
         both = plan_with_shares(**target, budget_share=args.shares_budget)
-        return both.run, both
+        return both.run, both, None
 
 
-def account_of(
-    args: argparse.Namespace, plan: PrivacyPlan | NewtonPlan, shares: SharesPlan | None
-) -> LedgerAccount | None:
+def _plan_of_unknown(args: argparse.Namespace, draft: SchemaDraft) -> tuple[PrivacyPlan, None, UnknownPlan]:
+    def event(noise_multiplier: float) -> Event:
+        return run_event(noise_multiplier, args.sample_rate, args.steps)
+
+    terms: dict[str, Any] = {"accountant": args.accountant}
+    unknown = plan_unknown(
+        draft, args.unknown, target_epsilon=args.epsilon, target_delta=args.delta, make_event=event, **terms
+    )
+    plan = PrivacyPlan.from_noise_multiplier(
+        unknown.noise_multiplier, args.sample_rate, args.steps, args.delta, adjacency=unknown.adjacency, **terms
+    )
+    return plan, None, unknown
+
+
+def fill_gaps(
+    args: argparse.Namespace, draft: SchemaDraft, plan: UnknownPlan, request: FitRequest, folder: OutputFolder
+) -> tuple[UnreadTable, FitRequest]:
+    """Release what is unknown, save it at once, and return the table with its schema and the request with its numbers.
+
+    **Privacy.** Reads the records, through :func:`dpinfer.release_unknown` and when the ledger is charged.
+    """
+    release = release_unknown(args.file, draft, plan=plan, n_records=args.n_records, ledger=request.ledger)
+    told = "" if release.n_records is None else f"# n_records = {release.n_records}, with noise\n"
+    _save_schema(folder, as_comment(release.guarantee) + told + release.schema.to_toml())
+    found = replace(
+        request,
+        n_records=args.n_records or release.n_records or 1,
+        max_grad_norm=args.max_grad_norm or automatic_max_grad_norm(release.schema, args.recipe),
+    )
+    return UnreadTable(args.file, release.schema), found
+
+
+def _save_schema(folder: OutputFolder, text: str) -> None:
+    """Save what has been paid for, whatever becomes of the run."""
+    try:
+        folder.write("schema.toml", text)
+    except CommandError as error:
+        # The release of the run holds what was released before it.
+        sys.stderr.write(f"dpinfer: warning: {printable(error)}\n")
+
+
+def account_of(args: argparse.Namespace, plan: PrivacyPlan | NewtonPlan, event: Event) -> LedgerAccount | None:
     """Return the ledger's account that the arguments name, if its budget still covers the plan; no data is read."""
     if args.ledger is None:
         return None
@@ -241,7 +322,7 @@ def account_of(
         account = PrivacyLedger(args.ledger).dataset(args.dataset, refund_refused=args.refund_refused)
         # An interrupted run is charged already; the mechanism checks that it is.
         if args.checkpoint is None or not args.checkpoint.exists():
-            account.check(plan.event if shares is None else shares.event, adjacency=plan.adjacency)
+            account.check(event, adjacency=plan.adjacency)
     return account
 
 
@@ -273,12 +354,7 @@ def write_results(
             ledger=request.ledger,
         )
         schema = counts.schema
-        # It has been paid for, whatever becomes of the run.
-        try:
-            folder.write("schema.toml", as_comment(counts.guarantee) + schema.to_toml())
-        except CommandError as error:
-            # The release of the run holds what was counted.
-            sys.stderr.write(f"dpinfer: warning: {printable(error)}\n")
+        _save_schema(folder, as_comment(counts.guarantee) + schema.to_toml())
     release = spend(table, schema, request, folder)
     with after_spending(folder):
         schema_path = folder.write("schema.toml", as_comment(release.guarantee) + schema.to_toml())

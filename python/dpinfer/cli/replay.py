@@ -25,7 +25,7 @@ from dpinfer.tabular import Schema, SchemaDraft, Table, plan_unknown, reading, r
 
 __all__ = ["BUDGET", "COMMAND_OPTIONS", "PUBLIC_FACTS", "all_scenarios", "command_scenario", "files"]
 
-RECORDS, SCHEMA, TEST = "records.csv", "schema.toml", "test.csv"
+RECORDS, SCHEMA, DRAFT, TEST = "records.csv", "schema.toml", "draft.toml", "test.csv"
 _CHECKPOINT = "run.checkpoint"
 _N_LINES = 12
 
@@ -55,6 +55,10 @@ kind = "target"
 positive = "yes"
 negative = "no"
 """
+# What is left of it where bounds and categories are unknown.
+DRAFT_TOML = SCHEMA_TOML.replace("bounds = [0, 100]\n", "").replace(
+    'categories = ["clerk", "cook", "else"]\nreference = "clerk"\n', ""
+)
 _HEADER = "id,age,job,region,member,rich"
 
 # One line more, each: those that are read, those that are dropped, and those that are refused.
@@ -115,6 +119,10 @@ COMMAND_OPTIONS: dict[str, Sequence[str]] = {
         *("--ledger", LEDGER, "--dataset", DATASET, "--checkpoint", _CHECKPOINT),
         *("--method", "newton"),
     ),
+    "ledger, unknown": (
+        *("--ledger", LEDGER, "--dataset", DATASET, "--unknown", "n_records,bounds,categories"),
+        *("--method", "laplace", "--hessian", "diagonal"),
+    ),
     "all records in each step, other options": (
         *("--sample-rate", "1"),
         *("--target", "rich", "--recipe", "tied", "--accountant", "pld", "--max-grad-norm", "2", "--prior-scale", "3"),
@@ -140,8 +148,9 @@ def command_scenario(
         from dpinfer.cli.main import main
         from dpinfer.cli.pictures import draw_all
 
-        paths = {key: str(place.folder / key) for key in (RECORDS, SCHEMA, TEST, LEDGER, _CHECKPOINT)}
+        paths = {key: str(place.folder / key) for key in (RECORDS, SCHEMA, DRAFT, TEST, LEDGER, _CHECKPOINT)}
         Path(paths[SCHEMA]).write_text(SCHEMA_TOML)
+        Path(paths[DRAFT]).write_text(DRAFT_TOML)
         for file, content in ((RECORDS, lines), (TEST, _lines())):
             Path(paths[file]).write_text("\n".join([_HEADER, *content, ""]))
         given = [paths.get(option, option) for option in (*public, *options)]
@@ -162,7 +171,7 @@ def command_scenario(
         _lines(),
         tuple(found),
         ledger="--ledger" in options,
-        skipped=frozenset((RECORDS, SCHEMA, TEST, _CHECKPOINT)),
+        skipped=frozenset((RECORDS, SCHEMA, DRAFT, TEST, _CHECKPOINT)),
         stated=stated,
     )
 
@@ -365,5 +374,6 @@ def all_scenarios() -> tuple[Scenario, ...]:
     for index, (name, options) in enumerate(COMMAND_OPTIONS.items()):
         everything = "--sample-rate" in options
         found = files(every=everything or index == 0, place=3 if everything else _N_LINES)
-        commands.append(command_scenario(name, options, tuple(found)))
+        public = ("--schema", DRAFT) if "--unknown" in options else PUBLIC_FACTS
+        commands.append(command_scenario(name, options, tuple(found), public=public))
     return (*library_scenarios(), _shares(), _unknown(), *_estimator(), *_fits(), *commands)

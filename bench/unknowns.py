@@ -2,7 +2,7 @@
 
     DPINFER_DATA=../shared/data python bench/unknowns.py power [--runs 24]
     DPINFER_DATA=../shared/data python bench/unknowns.py adult [--runs 24]
-    python bench/unknowns.py count [--runs 4000]
+    python bench/unknowns.py count [--runs 150]
 
 Real columns, simulated responses.  One privacy target is split by plan_unknown; what is released before the fit is
 released by release_unknown, and the fit gets the rest.  Coverage of 90% intervals, pooled over weights, with its Monte
@@ -55,7 +55,7 @@ def released(
     return release_unknown(columns, draft, plan=plan, n_records=public, random_source=source), plan.fit_epsilon
 
 
-def power(runs: int, seed: int) -> None:
+def power(runs: int, seed: int, epsilons: list[float]) -> None:
     """Print a line for each epsilon and for each of what is unknown."""
     features = real_columns("power-plant")
     if features is None:
@@ -63,7 +63,7 @@ def power(runs: int, seed: int) -> None:
     n_records, width = features.shape
     # As they would come: units that nobody has standardised.
     centre, unit = np.array([20.0, 54.0, 1013.0, 73.0]), np.array([7.5, 12.7, 5.9, 14.6])
-    for epsilon in EPSILONS:
+    for epsilon in epsilons:
         for name, unknown in POWER.items():
             rng = np.random.default_rng(seed)
             releases, truths, widths = [], [], []
@@ -105,7 +105,7 @@ def newton_fit(
     )
 
 
-def adult(runs: int, seed: int) -> None:
+def adult(runs: int, seed: int, epsilons: list[float]) -> None:
     """Print a line for each epsilon and for each of what is unknown."""
     folder = os.environ.get("DPINFER_DATA")
     if not folder:
@@ -115,7 +115,7 @@ def adult(runs: int, seed: int) -> None:
     public = Schema.from_toml(text)
     full = read_table(path, public).X
     design = np.column_stack((full, np.ones(len(full))))
-    for epsilon in EPSILONS:
+    for epsilon in epsilons:
         for name in ("public", "all"):
             rng = np.random.default_rng(seed)
             rows = []
@@ -133,6 +133,31 @@ def adult(runs: int, seed: int) -> None:
                 f"Adult  epsilon {epsilon:3.1f}  {name:7s} covered {mean[0]:.3f} +- {error[0]:.3f}  without privacy "
                 f"{mean[1]:.3f} +- {error[1]:.3f}  width {np.median(rows, axis=0)[2]:5.2f} (standard error "
                 f"{error[2]:.2f})  weights {mean[3]:.0f}",
+                flush=True,
+            )
+
+
+def count(runs: int, seed: int, epsilons: list[float]) -> None:
+    """Print a line for each epsilon: a proportion, its number of records released for a tenth of epsilon."""
+    model, n_records = dpi.models.BetaBernoulli(1.0, 1.0), 500
+    for epsilon in epsilons:
+        rng = np.random.default_rng(seed)
+        covered, width = np.zeros((2, runs)), np.zeros((2, runs))
+        for index in range(runs):
+            truth = rng.beta(model.a, model.b)
+            records = (rng.random(n_records) < truth) + 0.0
+            source = InsecureRNG(7000 * seed + index)
+            number = dpi.release_count(records, epsilon=0.1 * epsilon, random_source=source)
+            counted = dpi.run_statistic(model, records, epsilon=0.9 * epsilon, n_records=number, random_source=source)
+            plugged = dpi.release.StatisticRelease(**{**vars(counted), "settings": {}})
+            for place, release in enumerate((counted, plugged)):
+                low, high = dpi.noise_aware_posterior(release).quantile(LEVELS)[:, 0]
+                covered[place, index], width[place, index] = low < truth < high, high - low
+        error = covered.std(axis=1, ddof=1) / np.sqrt(runs)
+        for place, name in enumerate(("integrated", "plugged in")):
+            print(
+                f"proportion, {n_records} records  epsilon {epsilon:3.1f}  {name:10s} covered "
+                f"{covered[place].mean():.3f} +- {error[place]:.3f}  width {np.median(width[place]):.4f}",
                 flush=True,
             )
 
@@ -198,12 +223,13 @@ def without_privacy(features: FloatArray, response: FloatArray) -> tuple[FloatAr
 def main() -> None:
     """Run one of the studies."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    studies: dict[str, Any] = {"power": power, "adult": adult}
+    studies: dict[str, Any] = {"power": power, "adult": adult, "count": count}
     parser.add_argument("study", choices=sorted(studies))
     parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--seed", type=int, default=31)
+    parser.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS))
     arguments = parser.parse_args()
-    studies[arguments.study](arguments.runs, arguments.seed)
+    studies[arguments.study](arguments.runs, arguments.seed, arguments.epsilon)
 
 
 if __name__ == "__main__":

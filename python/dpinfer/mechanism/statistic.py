@@ -14,7 +14,7 @@ from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import load_records
 from dpinfer.mechanism.run import RunControl, run_once
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential, Model
-from dpinfer.release import StatisticRelease
+from dpinfer.release import CountRelease, StatisticRelease
 
 __all__ = ["clipped_information", "default_clip", "has_statistic", "run_statistic"]
 
@@ -85,7 +85,7 @@ def run_statistic(
     X: npt.ArrayLike,
     *,
     epsilon: float,
-    n_records: int,
+    n_records: int | CountRelease,
     clip: float | str = "auto",
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     random_source: RandomSource | None = None,
@@ -114,8 +114,9 @@ def run_statistic(
         The records, as the model says.
     epsilon : float
         In (0, inf).
-    n_records : int
-        The *public* number of records.
+    n_records : int or CountRelease
+        The *public* number of records; or, for counts of successes, what :func:`dpinfer.release_count` released of it,
+        whose noise the posterior then counts and whose part goes into the guarantee.
     clip : "auto" or float
         Waiting times enter as min(x, clip); "auto" takes :func:`default_clip`, from public numbers alone.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
@@ -156,8 +157,11 @@ def run_statistic(
     if not has_statistic(model):
         raise TypeError(f"model must be a conjugate model with a sufficient statistic, got {type(model).__name__}")
     epsilon = check_interval("epsilon", epsilon, 0.0)
-    n_records = check_integer("n_records", n_records, 1, 2**31)
     relation = as_adjacency(adjacency)
+    counted = n_records if isinstance(n_records, CountRelease) else None
+    if isinstance(n_records, CountRelease):
+        n_records = _counted(model, n_records, relation)
+    n_records = check_integer("n_records", n_records, 1, 2**31)
     control = RunControl.checked(random_source=random_source, ledger=ledger)
     bound = _clip(model, clip, epsilon, n_records)
     lattice, names = _lattice(model, bound, replace=relation is Adjacency.REPLACE_ONE)
@@ -182,10 +186,26 @@ def run_statistic(
         n_records=n_records,
         event=terms.event,
         adjacency=relation,
-        secure=control.source.secure,
+        secure=control.source.secure and (counted is None or counted.secure),
+        other_parts=() if counted is None else counted.parts,
+        leaks=() if counted is None else counted.leaks,
         model_spec=model.to_dict(),
-        settings=said | ({} if bound is None else {"clip": bound}),
+        settings=said | ({} if bound is None else {"clip": bound}) | _said_of(counted),
     )
+
+
+def _counted(model: ConjugateModel, count: CountRelease, relation: Adjacency) -> int:
+    """Return the released number of records, if its noise can be counted in the posterior of this model."""
+    if not isinstance(model, (BetaBernoulli, BetaBinomial)):
+        raise TypeError(f"n_records must be an integer for {type(model).__name__}, got {type(count).__name__}")
+    if count.adjacency is not relation:
+        raise ValueError(f"n_records must be released under {relation.value!r}, got {count.adjacency.value!r}")
+    return count.n_records
+
+
+def _said_of(count: CountRelease | None) -> dict[str, Any]:
+    """Return what the settings say of a released number of records."""
+    return {} if count is None else {"noisy_n_records": count.noisy_count, "n_records_scale": count.laplace_scale}
 
 
 def _clip(model: ConjugateModel, clip: float | str, epsilon: float, n_records: int) -> float | None:

@@ -7,6 +7,8 @@ import numpy.typing as npt
 import pytest
 from scipy import integrate, special, stats
 
+import dpinfer as dpi
+from dpinfer.accounting import PureEvent
 from dpinfer.inference.statistic.conjugate import statistic_posterior
 from dpinfer.inference.statistic.counts import CategoryCounts, success_weights
 from dpinfer.inference.statistic.noise_laws import LaplaceLaw, NoiseLaw, RoundedGaussianLaw
@@ -194,3 +196,49 @@ def test_bad_arguments_are_named() -> None:
         statistic_posterior(GammaExponential(), [1.0], LaplaceLaw(1.0), n_records=5)
     with pytest.raises(ValueError, match="scale"):
         LaplaceLaw(0.0)
+
+
+@pytest.mark.parametrize("noisy_number", [3, 25, 60])
+def test_an_unknown_number_of_trials_is_integrated_out(noisy_number):
+    """Against the sum over every number of records and every count; the twin takes the number as it was released."""
+    number = dpi.release.CountRelease(
+        noisy_count=noisy_number, laplace_scale=6.0, event=PureEvent(1.0 / 6.0, "add_remove"), adjacency="add_remove"
+    )
+    a, b, scale, noisy = 2.0, 3.0, 1.5, 11.0
+    numbers = np.arange(1, noisy_number + 150)
+    levels = np.linspace(1e-4, 1.0 - 1e-4, 4001)
+    density = np.zeros(levels.size)
+    for n in numbers:
+        counts = np.arange(n + 1)
+        law = np.exp(-np.abs(n - noisy_number) / 6.0) * np.exp(-np.abs(noisy - counts) / scale)
+        likely = stats.betabinom.pmf(counts, n, a, b) * law
+        density += sum(
+            w * stats.beta.pdf(levels, a + s, b + n - s) for s, w in zip(counts, likely, strict=True) if w > 1e-12
+        )
+    density /= density.sum()
+    mean = float(density @ levels)
+    release = dpi.StatisticRelease(
+        method="one_shot", names=("successes",), noisy_statistics=np.array([noisy]), laplace_scale=np.array([scale]),
+        n_records=number.n_records, event=PureEvent(1.0 / scale, "add_remove"), adjacency="add_remove",
+        model_spec=dpi.models.BetaBernoulli(a, b).to_dict(),
+        settings={"noisy_n_records": noisy_number, "n_records_scale": 6.0},
+    )  # fmt: skip
+    posterior = dpi.noise_aware_posterior(release)
+    assert posterior.mean[0] == pytest.approx(mean, abs=0.01)
+    spread = float(np.sqrt(density @ (levels - mean) ** 2))
+    assert posterior.stddev[0] == pytest.approx(spread, rel=0.06)
+    plugged = dpi.noise_aware_posterior(release.__class__(**{**vars(release), "settings": {}}))
+    assert abs(plugged.stddev[0] - spread) > 2.0 * abs(posterior.stddev[0] - spread)
+
+
+def test_a_released_number_of_records_goes_into_the_guarantee():
+    ones = np.ones(400)
+    number = dpi.release_count(ones, epsilon=0.25)
+    release = dpi.run_statistic(dpi.models.BetaBernoulli(), ones, epsilon=0.5, n_records=number)
+    assert release.epsilon == pytest.approx(0.75)
+    assert [part.name for part in release.parts] == ["number of records", "sufficient statistics"]
+    assert dpi.noise_aware_posterior(release).mean[0] > 0.8
+    with pytest.raises(TypeError, match="n_records"):
+        dpi.run_statistic(dpi.models.GammaExponential(), ones, epsilon=0.5, n_records=number)
+    with pytest.raises(ValueError, match="add_remove"):
+        dpi.run_statistic(dpi.models.BetaBernoulli(), ones, epsilon=0.5, n_records=number, adjacency="zero_out")

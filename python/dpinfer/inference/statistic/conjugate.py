@@ -4,16 +4,20 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
+from dpinfer.accounting import PureEvent
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import ThetaDistribution
 from dpinfer.inference.request import PosteriorRequest, model_of
-from dpinfer.inference.statistic.counts import categorical_theta, success_theta
+from dpinfer.inference.statistic.counts import categorical_theta, success_theta, success_theta_of_some_trials
 from dpinfer.inference.statistic.noise_laws import LaplaceLaw, NoiseLaw
 from dpinfer.inference.statistic.waiting import rate_theta
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
-from dpinfer.release import StatisticRelease
+from dpinfer.release import CountRelease, StatisticRelease
 
 __all__ = ["one_shot_posterior", "statistic_posterior"]
+
+# Slices of the law of an unknown number of records.
+_NUMBERS = 40
 
 
 def statistic_posterior(
@@ -80,13 +84,21 @@ def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> 
     model = model_of(release, request.model)
     if not isinstance(model, ConjugateModel):
         raise ValueError("release must name its conjugate model, or model must be given")
-    distribution = statistic_posterior(
-        model,
-        release.noisy_statistics,
-        LaplaceLaw(float(release.laplace_scale[0])),
-        n_records=release.n_records,
-        clip=release.settings.get("clip"),
-    )
+    law = LaplaceLaw(float(release.laplace_scale[0]))
+    if "noisy_n_records" in release.settings:
+        if not isinstance(model, (BetaBernoulli, BetaBinomial)):
+            raise ValueError("model must be one of successes where the number of records was released with noise")
+        trials = model.trials * _likely_numbers(release)
+        noisy = float(release.noisy_statistics[0])
+        distribution = success_theta_of_some_trials(noisy, law, trials=trials, a=model.a, b=model.b)
+    else:
+        distribution = statistic_posterior(
+            model,
+            release.noisy_statistics,
+            law,
+            n_records=release.n_records,
+            clip=release.settings.get("clip"),
+        )
     marginals = distribution.marginals
     unknown = np.full(model.n_params, np.nan)
     return Posterior(
@@ -104,3 +116,15 @@ def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> 
         model=model,
         guarantee=release.guarantee,
     )
+
+
+def _likely_numbers(release: StatisticRelease) -> npt.NDArray[np.int64]:
+    """Return numbers of records that are alike likely given the noisy one: the middles of as many slices."""
+    scale = check_interval("settings['n_records_scale']", release.settings["n_records_scale"], 0.0)
+    count = CountRelease(
+        noisy_count=release.settings["noisy_n_records"],
+        laplace_scale=scale,
+        event=PureEvent(1.0 / scale, release.adjacency.value),
+        adjacency=release.adjacency,
+    )
+    return count.quantile((np.arange(_NUMBERS) + 0.5) / _NUMBERS)

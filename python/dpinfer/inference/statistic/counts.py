@@ -10,7 +10,13 @@ from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.statistic.noise_laws import NoiseLaw
 from dpinfer.inference.statistic.tabulated import TabulatedTheta, mixture_of_table
 
-__all__ = ["CategoryCounts", "categorical_theta", "success_theta", "success_weights"]
+__all__ = [
+    "CategoryCounts",
+    "categorical_theta",
+    "success_theta",
+    "success_theta_of_some_trials",
+    "success_weights",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -37,6 +43,12 @@ def success_weights(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: fl
     counts, weights : (m,) float64
         Every count whose probability is not negligible; where there are more than 2**18, an even subset of them.
     """
+    counts, weight, _ = _weighed(noisy, law, trials=trials, a=a, b=b)
+    return counts, weight
+
+
+def _weighed(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: float) -> tuple[FloatArray, FloatArray, float]:
+    """Return what :func:`success_weights` does, and log P(noisy), up to what does not depend on `trials`."""
     low, high = 0.0, float(trials)
     while True:
         step = max(1.0, np.ceil((high - low) / _MOST_COUNTS))
@@ -53,7 +65,9 @@ def success_weights(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: fl
         first, last = max(int(kept[0]) - 1, 0), min(int(kept[-1]) + 1, counts.size - 1)
         if step == 1.0 or last - first > counts.size // 4:
             weight = np.exp(log_weight[first : last + 1] - log_weight.max())
-            return counts[first : last + 1], weight / weight.sum()
+            evidence = log_weight.max() + np.log(step * weight.sum())
+            evidence += special.gammaln(trials + 1.0) - special.gammaln(a + b + trials)
+            return counts[first : last + 1], weight / weight.sum(), float(evidence)
         low, high = counts[first], counts[last]
 
 
@@ -75,6 +89,35 @@ def success_theta(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: floa
     shapes = a + counts, b + trials - counts
     table = mixture_of_table(*logit_beta_mixture(weight, *shapes))
     return TabulatedTheta(table, _parts(weight, *(shape[:, None] for shape in shapes)))
+
+
+def success_theta_of_some_trials(
+    noisy: float, law: NoiseLaw, *, trials: IntArray, a: float, b: float
+) -> TabulatedTheta:
+    """Return what :func:`success_theta` does where the number of trials is one of several, alike likely before.
+
+    Parameters
+    ----------
+    noisy, law, a, b
+        As of :func:`success_theta`.
+    trials : (m,) int64
+        Positive; one that is there twice is twice as likely.
+    """
+    numbers, repeats = np.unique(trials, return_counts=True)
+    found = [_weighed(noisy, law, trials=int(number), a=a, b=b) for number in numbers]
+    log_share = np.log(repeats) + np.array([evidence for _, _, evidence in found])
+    share = np.exp(log_share - log_share.max())
+    weights, firsts, seconds = [], [], []
+    for number, own, (counts, weight, _) in zip(numbers, share / share.sum(), found, strict=True):
+        centre, merged = _grouped(counts, weight, trials=int(number), a=a, b=b)
+        weights.append(own * merged)
+        firsts.append(a + centre)
+        seconds.append(b + number - centre)
+    weight, first, second = (np.concatenate(parts) for parts in (weights, firsts, seconds))
+    kept = weight > _NEGLIGIBLE
+    weight, first, second = weight[kept] / weight[kept].sum(), first[kept], second[kept]
+    table = mixture_of_table(*logit_beta_mixture(weight, first, second))
+    return TabulatedTheta(table, _parts(weight, first[:, None], second[:, None]))
 
 
 def _grouped(

@@ -85,6 +85,7 @@ def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> 
     if not isinstance(model, ConjugateModel):
         raise ValueError("release must name its conjugate model, or model must be given")
     law = LaplaceLaw(float(release.laplace_scale[0]))
+    distribution: ThetaDistribution
     if "noisy_n_records" in release.settings:
         if not isinstance(model, (BetaBernoulli, BetaBinomial)):
             raise ValueError("model must be one of successes where the number of records was released with noise")

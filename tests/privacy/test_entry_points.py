@@ -5,6 +5,7 @@ import inspect
 import os
 import pkgutil
 import warnings
+from concurrent.futures import Executor, Future
 
 import numpy as np
 import pytest
@@ -85,6 +86,51 @@ def logistic_newton(watch, **options):
     return dpi.run_newton(model, features(watch), labels(watch), plan=plan, n_records=N, **options)
 
 
+def stream(*watched):
+    """A source that looks at its records when it is read."""
+
+    def blocks():
+        parts = [np.array_split(np.asarray(array), 2) for array in watched]
+        return iter(zip(*parts, strict=True) if len(parts) > 1 else parts[0])
+
+    return dpi.mechanism.RowSource(blocks)
+
+
+def streamed_newton(watch, **options):
+    plan = dpi.plan_newton(dpi.models.LogisticRegression(2), target_epsilon=1.0, target_delta=1e-5, n_records=N)
+    rows = stream(features(watch), labels(watch))
+    return dpi.run_newton(dpi.models.LogisticRegression(2), rows, plan=plan, n_records=N, **options)
+
+
+def unit_newton(watch, **options):
+    model = dpi.models.LinearRegression(2)
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=N // 2)
+    unit = dpi.mechanism.Units(watch(np.arange(N) // 2), max_rows=2)
+    return dpi.run_newton(
+        model, features(watch), labels(watch), plan=plan, n_records=N // 2, response_scale=1.0, unit=unit, **options
+    )
+
+
+class Here(Executor):
+    """Makes calls where and when they are asked for."""
+
+    def submit(self, function, /, *arguments):
+        future = Future()
+        future.set_result(function(*arguments))
+        return future
+
+
+def sharded_newton(watch, **options):
+    model = dpi.models.LinearRegression(2)
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=N)
+    shards = dpi.mechanism.ShardedRows(Here(), [stream(features(watch), labels(watch))] * 2)
+    return dpi.run_newton(model, shards, plan=plan, n_records=N, response_scale=1.0, **options)
+
+
+def streamed_one_shot(watch, **options):
+    return dpi.run_statistic(dpi.models.BetaBernoulli(), stream(labels(watch)), **PURE, **options)
+
+
 def statistics(watch, **options):
     return baselines.release_statistics(baselines.BinomialFamily(), labels(watch), **PURE, **options)
 
@@ -145,8 +191,12 @@ CASES = {
     dpvim: baselines.run_dpvim,
     newton: dpi.run_newton,
     logistic_newton: dpi.run_newton,
+    streamed_newton: dpi.run_newton,
+    sharded_newton: dpi.run_newton,
+    unit_newton: dpi.run_newton,
     statistics: baselines.release_statistics,
     one_shot: dpi.run_statistic,
+    streamed_one_shot: dpi.run_statistic,
     regression_statistics: baselines.release_regression_statistics,
     shares: release_shares,
     fitted: dpi.fit,
@@ -156,7 +206,10 @@ CASES = {
     categories: dpi.release_categories,
     unknown: release_unknown,
 }
-LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, newton, logistic_newton)
+LONG = (
+    dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, newton, logistic_newton,
+    streamed_newton, sharded_newton, unit_newton,
+)  # fmt: skip
 # It hands its records to run_dpvi, after checks of its own: tests/unit/estimators.
 HANDS_ON = {dpi.BayesianLogisticRegression}
 # They run mechanisms on records that they make up.
@@ -310,7 +363,7 @@ class Stopped(Exception):  # noqa: N818
     pass
 
 
-RESUMED = [network_vi, dp_em, dpvim, newton, logistic_newton, fitted]
+RESUMED = [network_vi, dp_em, dpvim, newton, logistic_newton, streamed_newton, sharded_newton, unit_newton, fitted]
 
 
 @pytest.mark.parametrize("entry", RESUMED, ids=lambda entry: entry.__name__)

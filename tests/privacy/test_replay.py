@@ -39,6 +39,7 @@ READ_WITHOUT_PRIVACY = {
     "dpinfer.cli.pipeline.spend": "the replay of the command line runs it",
     "dpinfer.mechanism.checkpoint.tag_of_records": "its tag stays in a secret file",
     "dpinfer.mechanism.network_records.check_network_records": "returns the records",
+    "dpinfer.mechanism.newton.pass_records.open_records": "returns the records",
 }
 VERBS_WITHOUT_RECORDS = {"account", "audit", "coverage", "demo", "ledger", "plan", "posterior"}
 # Not private, and their first line says so.

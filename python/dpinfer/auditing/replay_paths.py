@@ -4,7 +4,8 @@
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,10 @@ from dpinfer.baselines import (
 from dpinfer.mechanism import (
     NetworkSettings,
     NetworkVISettings,
+    RowSource,
     RunCheckpoint,
+    ShardedRows,
+    Units,
     plan_newton,
     release_bounds,
     release_categories,
@@ -52,7 +56,7 @@ from dpinfer.models import (
 __all__ = ["library_scenarios"]
 
 FloatArray = npt.NDArray[np.float64]
-Records = tuple[FloatArray, ...]
+Records = tuple[npt.NDArray[Any], ...]
 
 N_RECORDS = 12
 CHECKPOINT = "run.checkpoint"
@@ -259,14 +263,16 @@ def _newton(
     ledger: bool = False,
     checkpoint: bool = False,
     interrupted: bool = False,
+    rows: Callable[[Sequence[Any]], Any] | None = None,
 ) -> Scenario:
     plan = plan_newton(model, target_epsilon=5.0, target_delta=1e-5, n_records=N_RECORDS, adjacency=adjacency)
     scale = 1.0 if isinstance(model, LinearRegression) else None
 
     def once(records: Records, place: Place, progress: Callable[[int, int], None]) -> Any:
+        arrays = [place.watched(part) for part in records]
         return run_newton(
             model,
-            *(place.watched(part) for part in records),
+            *(arrays if rows is None else [rows(arrays)]),
             plan=plan,
             n_records=N_RECORDS,
             response_scale=scale,
@@ -289,12 +295,90 @@ def _newton(
     )
 
 
+def _stream(arrays: Sequence[Any], *, units: bool = False) -> RowSource:
+    """Return records as three blocks."""
+
+    def blocks() -> Iterator[Any]:
+        return zip(*(np.array_split(np.asarray(array), 3) for array in arrays), strict=True)
+
+    return RowSource(blocks, units=units)
+
+
+class _Here(Executor):
+    """Makes calls where and when they are asked for."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*arguments, **named))
+        return future
+
+
+def _shards(arrays: Sequence[Any]) -> ShardedRows:
+    """Return records as two shards."""
+
+    def shard(index: int) -> RowSource:
+        return RowSource(lambda: iter([tuple(np.array_split(np.asarray(array), 2)[index] for array in arrays)]))
+
+    return ShardedRows(_Here(), [shard(0), shard(1)])
+
+
+def _by_units(model: LinearRegression | LogisticRegression, adjacency: Adjacency, *, streamed: bool) -> Scenario:
+    """Return a run over units of one to three rows, and neighbours with another unit."""
+    (X, y), other, far, refused = _regression(model, 2 * N_RECORDS)
+    unit: npt.NDArray[Any] = np.sort(np.arange(2 * N_RECORDS) ** 2 % N_RECORDS)
+    records = (X, y, unit)
+    kept = unit != unit[4]
+
+    def rows(*parts: Records) -> Records:
+        joined = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
+        return (*joined, np.full(len(joined[0]), N_RECORDS))
+
+    def instead(own: Records) -> Records:
+        left = tuple(array[kept] for array in records) if adjacency is Adjacency.REPLACE_ONE else records
+        return _append(left, own)
+
+    found = [
+        Neighbour("another unit of one row", instead(rows(other))),
+        Neighbour("another unit of five rows", instead(rows(other, other, far, other, other))),
+        Neighbour("another unit of five rows far out", instead(rows(*[far] * 5))),
+    ]
+    if adjacency is Adjacency.ADD_REMOVE:
+        found.append(Neighbour("a unit less", tuple(array[kept] for array in records), aligned=False))
+    found += [
+        Neighbour(f"a unit outside of the domain ({index + 1})", instead(rows(bad)), refused="one reason")
+        for index, bad in enumerate(refused)
+    ]
+    plan = plan_newton(model, target_epsilon=5.0, target_delta=1e-5, n_records=N_RECORDS, adjacency=adjacency)
+
+    def run(records: Records, place: Place) -> Any:
+        arrays = [place.watched(part) for part in records]
+        return run_newton(
+            model,
+            *([_stream(arrays, units=True)] if streamed else arrays[:2]),
+            plan=plan,
+            n_records=N_RECORDS,
+            response_scale=1.0 if isinstance(model, LinearRegression) else None,
+            unit=Units(None if streamed else arrays[2], max_rows=2.0),
+            n_threads=1,
+            progress=place.progress,
+        )
+
+    name = f"run_newton: {type(model).__name__} by units{', streamed' if streamed else ''}, {adjacency.value}"
+    return Scenario(name, "dpinfer.mechanism.run_newton", run, records, tuple(found), adjacency)
+
+
 def _newton_scenarios() -> Iterator[Scenario]:
     linear, logistic = LinearRegression(2, fit_intercept=True), LogisticRegression(2)
     yield _newton("linear", linear)
     yield _newton("linear, replaced", linear, adjacency=Adjacency.REPLACE_ONE)
     yield _newton("linear, interrupted", linear, ledger=True, checkpoint=True, interrupted=True)
+    yield _newton("linear, streamed", linear, rows=_stream, ledger=True, checkpoint=True)
+    yield _newton("linear, sharded", linear, rows=_shards, adjacency=Adjacency.REPLACE_ONE)
     yield _newton("logistic", logistic)
+    yield _newton("logistic, streamed", logistic, rows=_stream, adjacency=Adjacency.ZERO_OUT)
+    yield _by_units(linear, Adjacency.ADD_REMOVE, streamed=False)
+    yield _by_units(logistic, Adjacency.REPLACE_ONE, streamed=True)
+    yield _newton("logistic, sharded", logistic, rows=_shards, ledger=True, checkpoint=True)
     yield _newton("logistic, ledger and checkpoint", logistic, ledger=True, checkpoint=True)
 
 

@@ -21,7 +21,16 @@ from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.sep import SEPArguments, SEPResult, run_sep
 from dpinfer.mechanism.site_settings import SiteArguments
 from dpinfer.mechanism.statistic import default_clip, run_statistic
-from dpinfer.mechanism.sums import RowSource
+from dpinfer.mechanism.streams import (
+    rows_of_arrays,
+    rows_of_arrow,
+    rows_of_csv,
+    rows_of_duckdb,
+    rows_of_npy,
+    rows_of_parquet,
+)
+from dpinfer.mechanism.sums import RowSource, ShardedRows, rows_of_dask
+from dpinfer.mechanism.units import Units
 from dpinfer.mechanism.unknowns import release_bounds, release_categories, release_count
 from dpinfer.recipes import FisherScaling, GradientArguments, largest_natural_rate, steady_rate
 
@@ -37,7 +46,9 @@ __all__ = [
     "RunCheckpoint",
     "SEPArguments",
     "SEPResult",
+    "ShardedRows",
     "SiteArguments",
+    "Units",
     "default_clip",
     "largest_natural_rate",
     "network_plan_arguments",
@@ -45,6 +56,13 @@ __all__ = [
     "release_bounds",
     "release_categories",
     "release_count",
+    "rows_of_arrays",
+    "rows_of_arrow",
+    "rows_of_csv",
+    "rows_of_dask",
+    "rows_of_duckdb",
+    "rows_of_npy",
+    "rows_of_parquet",
     "run_dp_sep",
     "run_dpvi",
     "run_network_dp_sep",

@@ -135,11 +135,7 @@ def run_dpvi(
         raise TypeError(
             f"model must be a generalised linear, a conjugate or a gradient model, got {type(model).__name__}"
         )
-    if isinstance(X, RowSource):
-        if y is not None:
-            raise TypeError("y must be None with a RowSource, whose blocks are (X, y)")
-    else:
-        check_arguments(model, y)
+    check_arguments(model, y, X)
     n_records = check_plan(plan, n_records)
     asked = settings_of("run_dpvi", GradientArguments, settings, options)
     chosen = choose_gradient_run(model, plan, n_records, asked)

@@ -5,7 +5,7 @@ docs/derivations/one-shot-statistic.md.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -92,7 +92,9 @@ class LatticeSum:
 
     def release(self, chunks: Iterable[FloatArray], *, epsilon: float, key: bytes, stream: int = 0) -> FloatArray:
         """Return the noisy sums, (s,), in units of the statistics."""
-        noisy = laplace_mechanism(
-            self.total(chunks), l1_sensitivity=self.l1_sensitivity, epsilon=epsilon, key=key, stream=stream
-        )
+        return self.release_total(self.total(chunks), epsilon=epsilon, key=key, stream=stream)
+
+    def release_total(self, total: Sequence[int], *, epsilon: float, key: bytes, stream: int = 0) -> FloatArray:
+        """Return the noisy sums of integers that :meth:`total` gave, or of several of them added up."""
+        noisy = laplace_mechanism(total, l1_sensitivity=self.l1_sensitivity, epsilon=epsilon, key=key, stream=stream)
         return np.array([value * self.step for value in noisy])

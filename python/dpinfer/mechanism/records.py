@@ -9,6 +9,7 @@ from dpinfer._records import as_record_array
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.null_records import without_null_records
+from dpinfer.mechanism.sums.shards import ShardedRows
 from dpinfer.mechanism.sums.sources import Records, RowSource
 from dpinfer.models import ConjugateModel
 
@@ -157,9 +158,24 @@ def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.AD
     return (check(model, X, adjacency),)
 
 
-def check_arguments(model: Any, y: Any) -> None:
-    """Refuse a response where the model has none, and none where it has one, before records are looked at."""
+def check_arguments(model: Any, y: Any, X: Any = None, *, sharded: bool = False, units: bool = False) -> None:
+    """Refuse a response where the model has none, and none where it has one, before records are looked at.
+
+    With a :class:`RowSource` for `X`, the responses are in its blocks; :class:`ShardedRows` are for the few-pass runs,
+    and sources with units for those that take `unit`.
+    """
     name = type(model).__name__
+    if isinstance(X, RowSource) and X.units and not units:
+        raise TypeError("X must be a source without units: this run protects rows")
+    if isinstance(X, ShardedRows) and not sharded:
+        raise TypeError("X must be an array or a RowSource: a run that samples rows needs them in one place")
+    if isinstance(X, (RowSource, ShardedRows)):
+        if y is not None:
+            raise TypeError(f"y must be None with a {type(X).__name__}, whose blocks are (X, y)")
+        wanted = getattr(model, "n_features", 1)
+        if X.n_features not in (None, wanted):
+            raise ValueError(f"X must have {wanted} columns for {name}, got {X.n_features}")
+        return
     if model.record_form == "regression" and y is None:
         raise TypeError(f"y must be given for {name}")
     if model.record_form != "regression" and y is not None:

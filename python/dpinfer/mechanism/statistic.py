@@ -1,18 +1,21 @@
 """The one-shot mechanism of conjugate models: their clipped sufficient statistic, released once with Laplace noise."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
 from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.mechanism.records import load_records
+from dpinfer.mechanism.records import check_arguments, load_records
 from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential, Model
 from dpinfer.release import CountRelease, StatisticRelease
 
@@ -82,7 +85,7 @@ def has_statistic(model: Model) -> bool:
 
 def run_statistic(
     model: ConjugateModel,
-    X: npt.ArrayLike,
+    X: npt.ArrayLike | RowSource | ShardedRows,
     *,
     epsilon: float,
     n_records: int | CountRelease,
@@ -110,8 +113,9 @@ def run_statistic(
     Parameters
     ----------
     model : BetaBernoulli, BetaBinomial, DirichletCategorical or GammaExponential
-    X : (N,) or (N, 1) array
-        The records, as the model says.
+    X : (N,) or (N, 1) array, RowSource or ShardedRows
+        The records, as the model says.  A :class:`dpinfer.mechanism.RowSource` is read twice, a block at a time;
+        :class:`dpinfer.mechanism.ShardedRows` are read by workers.
     epsilon : float
         In (0, inf).
     n_records : int or CountRelease
@@ -156,6 +160,7 @@ def run_statistic(
     """
     if not has_statistic(model):
         raise TypeError(f"model must be a conjugate model with a sufficient statistic, got {type(model).__name__}")
+    check_arguments(model, None, X, sharded=True)
     epsilon = check_interval("epsilon", epsilon, 0.0)
     relation = as_adjacency(adjacency)
     counted = n_records if isinstance(n_records, CountRelease) else None
@@ -166,15 +171,14 @@ def run_statistic(
     bound = _clip(model, clip, epsilon, n_records)
     lattice, names = _lattice(model, bound, replace=relation is Adjacency.REPLACE_ONE)
 
-    def load() -> FloatArray:
-        (values,) = load_records(model, X, None, relation)
-        if relation is Adjacency.REPLACE_ONE and len(values) != n_records:
+    def load() -> list[int]:
+        total, n_rows = _total(X, model, relation, lattice)
+        if relation is Adjacency.REPLACE_ONE and n_rows != n_records:
             raise RecordError("X must have n_records rows under 'replace_one' adjacency")
-        return np.asarray(values)
+        return total
 
-    def draw(values: FloatArray, key: bytes) -> FloatArray:
-        chunks = (_contributions(model, values[start : start + _CHUNK]) for start in range(0, len(values), _CHUNK))
-        return lattice.release(chunks, epsilon=epsilon, key=key)
+    def draw(total: list[int], key: bytes) -> FloatArray:
+        return lattice.release_total(total, epsilon=epsilon, key=key)
 
     terms = pure_terms(epsilon, relation)
     noisy, said = run_once(terms, "statistic", control, load, draw)
@@ -228,6 +232,40 @@ def _lattice(model: Any, bound: float | None, *, replace: bool) -> tuple[Lattice
         lattice = LatticeSum(np.zeros(width), np.ones(width), replace=replace, n_nonzero=1, step=1.0)
         return lattice, tuple(f"count[{index}]" for index in range(width))
     return LatticeSum(np.zeros(1), np.array([float(model.trials)]), replace=replace, step=1.0), ("successes",)
+
+
+def _total(X: Any, model: ConjugateModel, relation: Adjacency, lattice: LatticeSum) -> tuple[list[int], int | None]:
+    """Return the exact sum over the records, wherever they are, and their number."""
+    if isinstance(X, ShardedRows):
+        parts = X.each(_total_of_shard, model, relation, lattice)
+        return _add(total for total, _ in parts), X.counted([n_rows for _, n_rows in parts])
+    if isinstance(X, RowSource):
+        source = X.checked(lambda values, y: load_records(model, values, y, relation))
+        return _total_of_blocks(source, model, lattice)
+    return _total_of_blocks([load_records(model, X, None, relation)], model, lattice)
+
+
+@standard_arithmetic()
+def _total_of_shard(
+    source: RowSource, model: ConjugateModel, relation: Adjacency, lattice: LatticeSum
+) -> tuple[list[int], int | None]:
+    return _total_of_blocks(source.each(lambda values, y: load_records(model, values, y, relation)), model, lattice)
+
+
+def _total_of_blocks(
+    blocks: Iterable[Records], model: ConjugateModel, lattice: LatticeSum
+) -> tuple[list[int], int | None]:
+    """Return the sum, and the number of records; None where there is no block."""
+    totals, counts = [lattice.total(())], []
+    for (values,) in blocks:
+        counts.append(len(values))
+        chunks = (_contributions(model, values[start : start + _CHUNK]) for start in range(0, len(values), _CHUNK))
+        totals.append(lattice.total(chunks))
+    return _add(totals), sum(counts) if counts else None
+
+
+def _add(totals: Iterable[list[int]]) -> list[int]:
+    return [sum(values) for values in zip(*totals, strict=True)]
 
 
 def _contributions(model: ConjugateModel, values: FloatArray) -> FloatArray:

@@ -238,9 +238,10 @@ class AnyRelease(Guaranteed):
         object.__setattr__(self, "names", names)
 
     def _taken_as_public(self) -> str:
-        """Return a clause about known moments of the features that no part accounts for."""
+        """Return clauses about what a record is, and about known moments of the features that no part accounts for."""
+        units = " (a record being a unit with all its rows)" if "unit" in self.settings else ""
         known = self.model_spec.get("feature_moments_known") is True and not self.other_parts
-        return " (given its model's feature moments, taken as public)" if known else ""
+        return units + (" (given its model's feature moments, taken as public)" if known else "")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""

@@ -20,6 +20,7 @@ from dpinfer.mechanism.newton.contributions import (
     SecondMoments,
     smat,
 )
+from dpinfer.mechanism.newton.pass_records import MemoryRecords
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.testing import InsecureRNG
 
@@ -63,7 +64,7 @@ class FakePrivate:
 
 def fake_passes(X, y, plan, **options):
     report = options.pop("report", lambda done, total: None)
-    return Passes(FakePrivate(), plan, X, y, intercept=False, n_threads=1, report=report)
+    return Passes(FakePrivate(), plan, MemoryRecords(X, y, intercept=False, n_threads=1), report=report)
 
 
 def plan_of(*shares):

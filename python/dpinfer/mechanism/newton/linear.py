@@ -69,7 +69,7 @@ class LinearNewton:
         }
 
     def _score(self, passes: Passes, index: int, transform: FloatArray, bound: float, tracker: Tracker) -> ScoreStep:
-        multiplier = self.plan.noise_multipliers[index]
+        multiplier = passes.noise_multiplier(index)
         clip = best_clip(multiplier, self.n_records, bound) * tracker.spread
         unit = SCALE_UNIT * tracker.spread
         centre = float(chi_mean(SCALE_UNIT))

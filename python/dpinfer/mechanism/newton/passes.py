@@ -12,7 +12,8 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback
 from dpinfer.errors import CheckpointError
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.newton.contributions import Query, Rows
+from dpinfer.mechanism.newton.contributions import Query
+from dpinfer.mechanism.newton.pass_records import PassRecords
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.private_run import PrivateRun
 
@@ -46,31 +47,26 @@ class Passes:
     ----------
     private : PrivateRun
     plan : NewtonPlan
-    features : (N, p) array of float64 or float32
-    response : (N,) array
-    intercept : bool
-        Whether a column of ones follows the features.
-    n_threads : int
-        0 for all.
+    records : PassRecords
     report : callable
+    max_rows : float
+        A record's contribution may be as long as that of so many rows: of a unit, more than 1.
     """
 
     def __init__(
         self,
         private: PrivateRun,
         plan: NewtonPlan,
-        features: FloatArray | npt.NDArray[np.float32],
-        response: FloatArray,
+        records: PassRecords,
         *,
-        intercept: bool,
-        n_threads: int,
         report: ProgressCallback,
+        max_rows: float = 1.0,
     ) -> None:
         self._private, self._plan, self._report = private, plan, report
-        self._rows = Rows.of(features, response, intercept=intercept, n_threads=n_threads)
+        self._records, self._max_rows = records, max_rows
         self._key = private.key
         self._next = 0
-        self._done, saved = private.begin([features, response])
+        self._done, saved = private.begin(records.arrays())
         self._released: dict[str, FloatArray] = {}
         self._restore(saved)
 
@@ -79,11 +75,16 @@ class Passes:
             raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
         self._released = dict(saved)
 
+    def noise_multiplier(self, index: int) -> float:
+        """Return the noise of a pass in units of the bound on a row's contribution."""
+        return self._max_rows * self._plan.noise_multipliers[index]
+
     def noisy_sum(self, phase: str, query: Query) -> NoisySum:
         """Release a sum over all records.
 
-        **Privacy.** Reads the records.  Adding, removing or blanking one moves the sum by at most ``query.max_norm`` in
-        the L2 norm, replacing one by at most twice that, in exact integer arithmetic, whatever the query computes.
+        **Privacy.** Reads the records.  Adding, removing or blanking one moves the sum by at most `max_rows` times
+        ``query.max_norm`` in the L2 norm, replacing one by at most twice that, in exact integer arithmetic, whatever
+        the query computes.
 
         Parameters
         ----------
@@ -96,11 +97,12 @@ class Passes:
             raise RuntimeError(f"pass {index} is not one of the plan's {phase!r} passes")
         self._next += 1
         multiplier = self._plan.noise_multipliers[index]
+        max_norm = self._max_rows * query.max_norm
         name = f"pass_{index}"
         if index >= self._done:
             self._private.refuse_fork()
-            total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
-            query.add(total, self._rows)
+            total = _native.PartialSum(length=query.length, max_norm=max_norm)
+            self._records.add(total, query)
             self._released[name] = total.noisy_sum(self._key, index, multiplier)
             last = self._next == self._plan.n_passes
             # Passes are few and dear, and their sums small: every one is kept at once.
@@ -108,4 +110,4 @@ class Passes:
             self._report(self._next, self._plan.n_passes)
         elif self._released[name].shape != (query.length,):
             raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
-        return NoisySum(self._released[name].copy(), multiplier * query.max_norm)
+        return NoisySum(self._released[name].copy(), multiplier * max_norm)

@@ -220,7 +220,7 @@ def plan_newton(
     target_delta : float
         In (0, 1).
     n_records : int
-        The *public* number of records, from which the shares follow.
+        The *public* number of records, from which the shares follow: of units, for a run with ``unit=``.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
 
     Returns

@@ -12,12 +12,15 @@ from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
 from dpinfer.mechanism.newton.linear import LinearNewton
 from dpinfer.mechanism.newton.logistic import LogisticNewton
+from dpinfer.mechanism.newton.pass_records import open_records
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.private_run import CheckpointArgument, private_run
 from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.mechanism.records import check_records
+from dpinfer.mechanism.records import check_arguments
 from dpinfer.mechanism.run import RunControl
+from dpinfer.mechanism.sums import RowSource, ShardedRows
+from dpinfer.mechanism.units import Units
 from dpinfer.models import LinearRegression, LogisticRegression
 from dpinfer.release.newton_logistic import LogisticNewtonRelease
 from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
@@ -30,12 +33,13 @@ _LOGISTIC_PHASES = ("geometry", "localise", "slope", "measure")
 @standard_arithmetic()
 def run_newton(
     model: LinearRegression | LogisticRegression,
-    X: npt.ArrayLike,
-    y: npt.ArrayLike,
+    X: npt.ArrayLike | RowSource | ShardedRows,
+    y: npt.ArrayLike | None = None,
     *,
     plan: NewtonPlan,
     n_records: int,
     response_scale: float | None = None,
+    unit: Units | None = None,
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
@@ -58,9 +62,12 @@ def run_newton(
     ----------
     model : LinearRegression or LogisticRegression
         `prior_scale` and the declared second moments of the features enter; a prior of the noise variance does not.
-    X : (N, n_features) array of float64 or float32
-        Not copied when C-contiguous.
-    y : (N,) array
+    X : (N, n_features) array of float64 or float32, RowSource or ShardedRows
+        Not copied when C-contiguous.  A :class:`dpinfer.mechanism.RowSource` is read anew in every pass, a block at a
+        time, responses included; :class:`dpinfer.mechanism.ShardedRows` are read by workers.  The release has the bits
+        of the run in memory, whatever the blocks, the shards and their order.
+    y : (N,) array, optional
+        None with one of these.
     plan : NewtonPlan
         From :func:`plan_newton`.
     n_records : int
@@ -68,6 +75,10 @@ def run_newton(
     response_scale : float, optional
         For, and only for, a linear regression: a public order of magnitude of the responses, in their units, within a
         factor of 10 of their root mean square.
+    unit : Units, optional
+        Whose each row is: what is protected is then a unit with all of its rows, and `n_records`, here and in the plan,
+        counts units.  All rows of a unit are summed before the sum is clipped (docs/derivations/units.md).  The
+        release's `n_records` counts rows: ``unit.n_rows(n_records)``.
     n_threads : int, optional
         All cores by default.  The release does not depend on it.
     progress : bool or callable
@@ -91,6 +102,8 @@ def run_newton(
         If an argument is wrong.
     RecordError
         If the records cannot be used.
+    RuntimeError
+        If a shard could not be read; passes that were made are in the checkpoint.
     BudgetExceededError
         If the data set's budget would be exceeded; nothing was spent.
     InsecureReleaseError
@@ -121,6 +134,8 @@ def run_newton(
         raise TypeError(f"model must be a LinearRegression or a LogisticRegression, got {type(model).__name__}")
     if not isinstance(plan, NewtonPlan):
         raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")
+    check_arguments(model, y, X, sharded=True, units=True)
+    _check_unit(unit, X, plan.adjacency)
     linear = isinstance(model, LinearRegression)
     _check_phases(plan, ("scale", "geometry", "localise", "measure") if linear else _LOGISTIC_PHASES)
     n_records = check_integer("n_records", n_records, 1)
@@ -133,6 +148,9 @@ def run_newton(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
 
+    units = {} if unit is None else {"unit": unit.to_dict(n_records)}
+    n_rows = n_records if unit is None else unit.n_rows(n_records)
+
     def description() -> dict[str, Any]:
         return {
             "version": __version__,
@@ -140,6 +158,7 @@ def run_newton(
             "plan": plan.to_dict(),
             "n_records": n_records,
             "response_scale": response_scale,
+            **units,
         }
 
     with private_run(
@@ -151,28 +170,21 @@ def run_newton(
         description=description,
     ) as private:
         # From here on the records are read; nothing is drawn before the passes begin.
-        design, response = check_records(model, X, y, plan.adjacency)
+        records = open_records(model, X, y, plan.adjacency, n_threads=control.n_threads, units=unit)
         if plan.adjacency is Adjacency.REPLACE_ONE:
-            caution_of_count(plan.adjacency, n_records, len(design), stacklevel=4)
-        passes = Passes(
-            private,
-            plan,
-            design,
-            response,
-            intercept=model.fit_intercept,
-            n_threads=control.n_threads,
-            report=control.report,
-        )
+            caution_of_count(plan.adjacency, n_records, records.n_rows, stacklevel=4)
+        max_rows = 1.0 if unit is None else unit.max_rows
+        passes = Passes(private, plan, records, report=control.report, max_rows=max_rows)
         arrays: dict[str, Any]
         if isinstance(model, LinearRegression):
             scale = check_interval("response_scale", response_scale, 0.0)
-            arrays = {**LinearNewton(model, plan, n_records, scale).run(passes), "response_scale": scale}
+            arrays = {**LinearNewton(model, plan, n_rows, scale).run(passes), "response_scale": scale}
         else:
-            arrays = LogisticNewton(model, plan, n_records).run(passes)
+            arrays = LogisticNewton(model, plan, n_rows).run(passes)
     return (NewtonRelease if linear else LogisticNewtonRelease)(
         **arrays,
         names=model.names,
-        n_records=n_records,
+        n_records=n_rows,
         event=plan.event,
         adjacency=plan.adjacency,
         delta=plan.delta,
@@ -182,9 +194,26 @@ def run_newton(
             "mechanism": "newton",
             "version": __version__,
             "plan": plan.to_dict(),
+            **units,
             **({"ledger": private.ledger_settings} if private.ledger_settings else {}),
         },
     )
+
+
+def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:
+    streamed = isinstance(X, RowSource) and X.units
+    if unit is None:
+        if streamed:
+            raise ValueError("unit must be given with a source of (X, y, unit)")
+        return
+    if not isinstance(unit, Units):
+        raise TypeError(f"unit must be a Units, got {type(unit).__name__}")
+    if isinstance(X, ShardedRows):
+        raise TypeError("unit must be None with ShardedRows: that no unit is in two shards cannot be checked")
+    if isinstance(X, RowSource) != (unit.ids is None) or isinstance(X, RowSource) != streamed:
+        raise ValueError("unit must have ids with an array, and none with a RowSource, whose blocks are (X, y, unit)")
+    if adjacency is Adjacency.ZERO_OUT:
+        raise ValueError("plan must not be for 'zero_out' with units: plan for 'add_remove' or 'replace_one'")
 
 
 def _check_phases(plan: NewtonPlan, phases: tuple[str, ...]) -> None:

@@ -54,6 +54,9 @@ class Recorder(Protocol):
     def note(self, text: str) -> None:
         """Add a line to the log."""
 
+    def note_block(self, text: str) -> None:
+        """Add a line about a block of records, once for each noised sum: how many blocks there are is private."""
+
     def fault(self, text: str) -> None:
         """Say that the run did what no private run may do."""
 
@@ -98,16 +101,24 @@ def _opener(recorder: Recorder, name: str, opened: Callable[..., Any]) -> Callab
 def _note_opening(recorder: Recorder, name: str, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """Note public arguments, and of records types and widths; return the former, and how many records there are."""
     recorder.on_records()
+    recorder.note(_opening(name, arguments))
+    public = {key: value for key, value in arguments.items() if key not in _RECORDS}
+    return public, next(len(value) for key, value in arguments.items() if key in _RECORDS)
+
+
+def _opening(name: str, arguments: Mapping[str, Any]) -> str:
     public = {key: value for key, value in arguments.items() if key not in _RECORDS}
     private = {key: value for key, value in arguments.items() if key in _RECORDS}
     widths = ", ".join(f"{key}: {value.dtype} {value.shape[1:]}" for key, value in private.items())
-    recorder.note(f"{name}({show(public)}) over records of {widths}")
-    return public, len(next(iter(private.values())))
+    return f"{name}({show(public)}) over records of {widths}"
 
 
 def _noted(recorder: Recorder, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    # Made anew for every block of records.
+    note = recorder.note_block if name == "Residuals" else recorder.note
+
     def call(*arguments: Any, **named: Any) -> Any:
-        recorder.note(f"{name}({show(arguments)}, {show(named)})")
+        note(f"{name}({show(arguments)}, {show(named)})")
         return function(*arguments, **named)
 
     return call
@@ -268,7 +279,8 @@ def _sum_opener(
 
 def _rows_opener(recorder: Recorder, name: str, opened: Callable[..., Any]) -> Callable[..., Any]:
     def open_rows(**arguments: Any) -> "NativeRows":
-        _note_opening(recorder, name, arguments)
+        recorder.on_records()
+        recorder.note_block(_opening(name, arguments))
         return NativeRows(recorder, name, opened(**arguments))
 
     return open_rows
@@ -309,7 +321,7 @@ class NativeRows:
 
         def add(total: NativeSum, *arguments: Any, **named: Any) -> None:
             kinds = [type(item).__name__ for item in arguments]
-            self._recorder.note(f"{full}({kinds}, {show(named)})")
+            self._recorder.note_block(f"{full}({kinds}, {show(named)})")
             total.sample_rate = self._sample_rate
             value(total.real, *arguments, **named)
 

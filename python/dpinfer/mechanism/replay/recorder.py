@@ -47,6 +47,7 @@ class TapeRecorder:
         self.on_sum: Callable[[Sequence[NoisedSum]], None] = lambda sums: None
         self._replayed = replayed
         self._quiet = False
+        self._blocks: set[str] = set()
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Tape]:
@@ -70,6 +71,12 @@ class TapeRecorder:
         if not self._quiet:
             self.tape.log.append(text)
 
+    def note_block(self, text: str) -> None:
+        """Add a line about a block of records, once for each noised sum: how many blocks there are is private."""
+        if text not in self._blocks:
+            self._blocks.add(text)
+            self.note(text)
+
     def fault(self, text: str) -> None:
         """Say that the run did what no private run may do, as "kind: what"."""
         self.tape.faults.append(text)
@@ -78,6 +85,7 @@ class TapeRecorder:
         """Keep a noised sum, and return what the run is to see of it."""
         place = len(self.tape.sums)
         self.tape.sums.append(own)
+        self._blocks.clear()
         self.note(f"{own.name} leaves with noise {own.mechanism}")
         self.on_sum(self.tape.sums)
         if self._replayed is None:

@@ -9,6 +9,7 @@ a backend.  A new kernel, source or backend registers here and edits nothing els
 from dpinfer.mechanism.sums import numpy_sums
 from dpinfer.mechanism.sums.gradients import GradientSession, SessionSettings, open_gradients
 from dpinfer.mechanism.sums.registry import find_sum, sums
+from dpinfer.mechanism.sums.shards import ShardedRows, rows_of_dask
 from dpinfer.mechanism.sums.sources import Records, RowSource
 
 __all__ = [
@@ -16,8 +17,10 @@ __all__ = [
     "Records",
     "RowSource",
     "SessionSettings",
+    "ShardedRows",
     "find_sum",
     "numpy_sums",
     "open_gradients",
+    "rows_of_dask",
     "sums",
 ]

@@ -8,23 +8,31 @@ import numpy.typing as npt
 
 from dpinfer.errors import RecordError
 
-__all__ = ["Records", "RowSource"]
+__all__ = ["MAX_ROWS", "Records", "RowSource"]
 
 Array = npt.NDArray[Any]
 Records = Sequence[Array]
-Block = tuple[Any, ...]
+
+MAX_ROWS = 2**31
 
 
 class RowSource:
-    """Rows that are read a block at a time, anew in every step: what `X` may be in place of an array.
+    """Rows that are read a block at a time, anew in every pass: what `X` may be in place of an array.
 
-    **Privacy.** Holds no records, but reads them.  Every pass must give the same rows in the same order: a pass that
-    gives another number of rows ends the run, for which the charge stays.
+    **Privacy.** Holds no records, but reads them.  Every pass must give the same rows: a pass that gives another number
+    of rows ends the run, for which the charge stays.  Sums over all rows do not depend on their order, nor on how they
+    are cut into blocks; a Poisson sample and a checkpoint need the same order in every pass.
 
     Parameters
     ----------
     blocks : callable
-        Returns an iterable of the blocks of one pass: pairs (X, y), or arrays X for models without a response.
+        Returns an iterable of the blocks of one pass: pairs (X, y), or arrays X for models without a response.  A block
+        is done with when the next one is asked for, which may be in its place.
+    n_features : int, optional
+        Columns of X, where they are known before a row is read.
+    units : bool
+        Whether blocks are triples (X, y, unit), with the rows of a unit one after the other and units in increasing
+        order: for a run with ``unit=``.
 
     Raises
     ------
@@ -45,15 +53,19 @@ class RowSource:
     5
     """
 
-    def __init__(self, blocks: Callable[[], Iterable[Any]]) -> None:
+    def __init__(
+        self, blocks: Callable[[], Iterable[Any]], n_features: int | None = None, *, units: bool = False
+    ) -> None:
         if not callable(blocks):
             raise TypeError(f"blocks must be callable, and return the blocks of a pass, got {type(blocks).__name__}")
         self._blocks = blocks
-        self._check: Callable[[Any, Any], Records] | None = None
+        self.n_features = n_features
+        self.units = units
+        self._check: Callable[..., Records] | None = None
         self.n_rows = 0
         self.empty: Records = ()
 
-    def checked(self, check: Callable[[Any, Any], Records]) -> "RowSource":
+    def checked(self, check: Callable[..., Records]) -> "RowSource":
         """Read all rows once, and return the source that checks them in every pass and knows how many there are.
 
         **Privacy.** Reads the records.
@@ -61,30 +73,54 @@ class RowSource:
         Parameters
         ----------
         check : callable
-            Gets (X, y) of a block and returns the arrays that the kernels read.
+            Gets (X, y) or (X, y, unit) of a block and returns the arrays that the kernels read.
 
         Raises
         ------
         RecordError
-            If there is no row, or a block cannot be used.
+            If there is no row, or too many, or a block cannot be used.
         """
-        source = RowSource(self._blocks)
+        source = RowSource(self._blocks, self.n_features, units=self.units)
         source._check = check
-        for arrays in source:
-            source.n_rows += arrays[0].shape[0]
+        n_rows = 0
+        for arrays in self.each(check):
+            n_rows += arrays[0].shape[0]
             source.empty = [array[:0].copy() for array in arrays]
+            if n_rows > MAX_ROWS:
+                raise RecordError(f"X must have at most {MAX_ROWS} rows")
         if not source.empty:
             raise RecordError("X must have at least one row, got none")
+        source.n_rows = n_rows
         return source
 
+    def each(self, check: Callable[..., Records]) -> Iterator[Records]:
+        """Yield the checked arrays of every block of one pass.
+
+        **Privacy.** Reads the records.
+        """
+        for block in self._blocks():
+            arrays = block if isinstance(block, tuple) else (block, None)
+            if len(arrays) != (3 if self.units else 2):
+                raise RecordError("X must give blocks (X, y), or arrays X, or with units (X, y, unit)")
+            if np.shape(arrays[0])[:1] != (0,):
+                yield check(*arrays)
+
     def __iter__(self) -> Iterator[Records]:
-        """Yield the checked arrays of every block of one pass."""
+        """Yield the checked arrays of every block of one pass.
+
+        Raises
+        ------
+        RecordError
+            If the pass gives another number of rows than the first one did.
+        """
         if self._check is None:
             raise TypeError("a RowSource must be checked before it is read")
-        for block in self._blocks():
-            features, response = block if isinstance(block, tuple) else (block, None)
-            if np.shape(features)[:1] != (0,):
-                yield self._check(features, response)
+        n_rows = 0
+        for arrays in self.each(self._check):
+            n_rows += arrays[0].shape[0]
+            yield arrays
+        if n_rows != self.n_rows:
+            raise RecordError("X must give the same rows in every pass, and gave another number")
 
     def take(self, rows: npt.NDArray[np.int64]) -> Records:
         """Return these rows, increasing, from one pass.
@@ -104,6 +140,4 @@ class RowSource:
             for part, array in zip(parts, arrays, strict=True):
                 part.append(array[own])
             first += size
-        if first != self.n_rows:
-            raise RecordError("X must give the same rows in every pass, and gave another number")
         return [np.ascontiguousarray(np.concatenate(part)) for part in parts]

@@ -1,0 +1,228 @@
+"""Fits of files that are larger than the memory they take: peak memory, MB/s of each pass against a plain read, rows/s.
+
+    python bench/streams.py [--gigabytes 1] [--features 20] [--folder DIR]
+
+Answer first: a stream gives the bits of the run in memory.  Then a generated file (.npy; Parquet where pyarrow is
+installed) is fitted in a process of its own, cold: the pages of the file are dropped from the system's cache before
+every pass and before every plain read, which alternate.  Last, warm fits over two decades of rows.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import dpinfer as dpi
+from dpinfer import mechanism
+from dpinfer.testing import InsecureRNG
+
+GENERATED_ROWS = 100_000
+READ_BYTES = 2**21
+
+
+def options(n_features, n_records):
+    model = dpi.models.LogisticRegression(n_features)
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-7, n_records=n_records)
+    return model, {"plan": plan, "n_records": n_records, "random_source": InsecureRNG(1), "n_threads": 1}
+
+
+def generated(n_rows, n_features):
+    """Yield blocks of records."""
+    rng = np.random.default_rng(3)
+    weights = rng.normal(size=n_features) / np.sqrt(n_features)
+    for start in range(0, n_rows, GENERATED_ROWS):
+        X = rng.normal(size=(min(GENERATED_ROWS, n_rows - start), n_features))
+        yield X, (rng.random(len(X)) < 1.0 / (1.0 + np.exp(-X @ weights))).astype(float)
+
+
+def write_npy(folder, n_rows, n_features):
+    paths = [folder / f"X{n_rows}.npy", folder / f"y{n_rows}.npy"]
+    arrays = [
+        np.lib.format.open_memmap(path, mode="w+", dtype="f8", shape=shape)
+        for path, shape in zip(paths, ((n_rows, n_features), (n_rows,)), strict=True)
+    ]
+    start = 0
+    for block in generated(n_rows, n_features):
+        for array, part in zip(arrays, block, strict=True):
+            array[start : start + len(part)] = part
+        start += len(block[0])
+    for array in arrays:
+        array.flush()
+    return paths
+
+
+def write_parquet(folder, n_rows, n_features):
+    import pyarrow
+    import pyarrow.parquet
+
+    path = folder / f"rows{n_rows}.parquet"
+    names = [f"x{index}" for index in range(n_features)]
+    schema = pyarrow.schema([(name, pyarrow.float64()) for name in (*names, "y")])
+    # Normal numbers do not compress: what is written is what is read.
+    with pyarrow.parquet.ParquetWriter(path, schema, compression="NONE", use_dictionary=False) as writer:
+        for X, y in generated(n_rows, n_features):
+            columns = {name: X[:, index] for index, name in enumerate(names)}
+            writer.write_table(pyarrow.table({**columns, "y": y}, schema=schema))
+    return [path]
+
+
+FORMATS = {"npy": write_npy, "parquet": write_parquet}
+
+
+def source(name, paths, n_features):
+    if name == "npy":
+        return mechanism.rows_of_npy(*paths)
+    return mechanism.rows_of_parquet(paths, [f"x{index}" for index in range(n_features)], "y")
+
+
+def drop(paths):
+    for path in paths:
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def plain_read(paths):
+    buffer = bytearray(READ_BYTES)
+    start = time.perf_counter()
+    for path in paths:
+        with path.open("rb", buffering=0) as stream:
+            while stream.readinto(buffer):
+                pass
+    return time.perf_counter() - start
+
+
+def peak_megabytes():
+    """Return the most memory that this process has had; the system's count of resources begins with the parent's."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024.0
+
+
+def fit(name, paths, n_rows, n_features, cold, sink):
+    """Fit in a fresh process; send seconds per pass, of plain reads between them, and peak memory before and after."""
+    model, settings = options(n_features, n_rows)
+    rows = source(name, paths, n_features)
+    before, passes, reads = peak_megabytes(), [], []
+    # Warm: processor time, which other processes on the machine disturb less.
+    clock = time.perf_counter if cold else time.process_time
+    start = clock()
+
+    def note(done, total):
+        nonlocal start
+        passes.append(clock() - start)
+        if cold:
+            drop(paths)
+            reads.append(plain_read(paths))
+            drop(paths)
+        start = clock()
+
+    release = dpi.run_newton(model, rows, progress=note, **settings)
+    # The first also has the check of the records.
+    sink.send((passes[1:], reads[1:], before, peak_megabytes(), release.scores.tobytes()))
+
+
+def in_a_process(*arguments):
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=fit, args=(*arguments, sender))
+    process.start()
+    sender.close()
+    result = receiver.recv()
+    process.join()
+    return result
+
+
+def answer_first(folder, formats, n_features):
+    X, y = (np.concatenate(parts) for parts in zip(*generated(50_000, n_features), strict=True))
+    model, settings = options(n_features, len(X))
+    whole = dpi.run_newton(model, X, y, **settings).scores.tobytes()
+    for name in formats:
+        paths = FORMATS[name](folder, len(X), n_features)
+        assert in_a_process(name, paths, len(X), n_features, False)[4] == whole, name
+        for path in paths:
+            path.unlink()
+    print(f"bits of the run in memory: {', '.join(formats)}: equal")
+
+
+def cold_fit(folder, name, n_rows, n_features):
+    paths = FORMATS[name](folder, n_rows, n_features)
+    megabytes = sum(path.stat().st_size for path in paths) / 1e6
+    drop(paths)
+    passes, reads, before, after, _ = in_a_process(name, paths, n_rows, n_features, True)
+    for path in paths:
+        path.unlink()
+    shares = np.array(reads) / np.array(passes)
+    result = {
+        "format": name, "megabytes": megabytes, "rows": n_rows,
+        "pass_mb_per_s": megabytes / np.median(passes), "plain_read_mb_per_s": megabytes / np.median(reads),
+        "share_of_plain_read": float(np.median(shares)),
+        "share_low": float(shares.min()), "share_high": float(shares.max()),
+        "peak_megabytes": after, "before_megabytes": before,
+    }  # fmt: skip
+    print(
+        f"{name:8s} {megabytes:7.0f} MB, {n_rows} rows, cold: a pass {result['pass_mb_per_s']:5.0f} MB/s, plain read "
+        f"{result['plain_read_mb_per_s']:5.0f} MB/s; share {result['share_of_plain_read']:.2f} (median of {len(passes)}"
+        f" passes, {result['share_low']:.2f} to {result['share_high']:.2f}); peak memory {after:.0f} MB "
+        f"({before:.0f} MB before the run)"
+    )
+    return result
+
+
+def scaling(folder, n_rows, n_features):
+    counts = [round(n_rows * 10.0**-power) for power in (2.0, 1.5, 1.0, 0.5, 0.0)]
+    print("warm, npy, one thread, processor time:")
+    times = []
+    for count in counts:
+        paths = write_npy(folder, count, n_features)
+        plain_read(paths)
+        passes, *_ = in_a_process("npy", paths, count, n_features, False)
+        for path in paths:
+            path.unlink()
+        times.append(passes)
+        print(f"  {count:10d} rows: {count / np.median(passes) / 1e6:6.2f} million rows/s a pass")
+    # Passes differ in kind: each kind has its own level, and they share the slope.
+    logs = np.log(np.array(times))
+    place = np.log(counts) - np.mean(np.log(counts))
+    slopes = place @ (logs - logs.mean(axis=0)) / (place @ place)
+    slope, error = float(np.mean(slopes)), float(np.std(slopes, ddof=1) / np.sqrt(slopes.size))
+    print(f"  slope of log(time) against log(rows): {slope:.3f} +- {error:.3f}")
+    return {"rows": counts, "seconds": [float(np.median(row)) for row in times], "slope": slope, "slope_error": error}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=1.0)
+    parser.add_argument("--features", type=int, default=20)
+    parser.add_argument(
+        "--folder", help="on the disk to be measured; the system's folder of temporary files by default"
+    )
+    parser.add_argument("--json", help="a file for the results")
+    arguments = parser.parse_args()
+    n_rows = round(arguments.gigabytes * 1e9 / (8 * (arguments.features + 1)))
+    try:
+        import pyarrow  # noqa: F401
+
+        formats = ["npy", "parquet"]
+    except ImportError:
+        formats = ["npy"]
+        print("Parquet is left out: pyarrow is not installed")
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+        folder = Path(name)
+        answer_first(folder, formats, arguments.features)
+        results = {
+            "cold": [cold_fit(folder, item, n_rows, arguments.features) for item in formats],
+            "warm": scaling(folder, min(n_rows, 4_000_000), arguments.features),
+        }
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

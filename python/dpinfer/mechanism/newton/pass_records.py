@@ -1,0 +1,315 @@
+"""The records of a private Newton run, as its passes need them: in memory, in streams, in shards, or by units.
+
+**Privacy.** Holds the records, or reads them.  Integers add up to the same sum whatever the blocks, and whatever their
+order (docs/derivations/private-sum.md, "Sums made in parts"): where records come from changes no bit of a release.
+"""
+
+import copy
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._float_environment import standard_arithmetic
+from dpinfer.accounting import Adjacency
+from dpinfer.errors import RecordError
+from dpinfer.mechanism import _native
+from dpinfer.mechanism.checkpoint import tag_of_records
+from dpinfer.mechanism.newton.contributions import Query, Rows
+from dpinfer.mechanism.records import check_records
+from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
+from dpinfer.mechanism.units import Units, check_identities
+
+__all__ = ["MemoryRecords", "PassRecords", "ShardedRecords", "StreamedRecords", "UnitRecords", "open_records"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_UNITS_AT_ONCE = 256
+
+
+class PassRecords(Protocol):
+    """Checked records that a pass sums."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many there are: private under add/remove adjacency."""
+
+    def arrays(self) -> Iterable[npt.NDArray[Any]]:
+        """Return everything that is read, for a checkpoint to know it again."""
+
+    def add(self, total: _native.PartialSum, query: Query) -> None:
+        """Add all records' contributions to a query, each once."""
+
+
+class MemoryRecords:
+    """Records in memory, or in a memory map.
+
+    **Privacy.** Holds the records.
+
+    Parameters
+    ----------
+    features : (N, p) array of float64 or float32
+    response : (N,) array
+    intercept : bool
+    n_threads : int
+    """
+
+    def __init__(
+        self, features: FloatArray | npt.NDArray[np.float32], response: FloatArray, *, intercept: bool, n_threads: int
+    ) -> None:
+        self._features, self._response = features, response
+        self._rows = Rows.of(features, response, intercept=intercept, n_threads=n_threads)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self._features)
+
+    def arrays(self) -> Iterable[npt.NDArray[Any]]:
+        """Return features and responses."""
+        return [self._features, self._response]
+
+    def add(self, total: _native.PartialSum, query: Query) -> None:
+        """Add all records."""
+        query.add(total, self._rows)
+
+
+class StreamedRecords:
+    """Records that are read anew in every pass, a block at a time: no more than a block is held.
+
+    **Privacy.** Reads the records.  A pass adds to a sum from which nothing is released before its end.
+
+    Parameters
+    ----------
+    source : RowSource
+        Checked.
+    intercept : bool
+    n_threads : int
+    """
+
+    def __init__(self, source: RowSource, *, intercept: bool, n_threads: int) -> None:
+        self._source, self._intercept, self._n_threads = source, intercept, n_threads
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the first pass."""
+        return self._source.n_rows
+
+    def arrays(self) -> Iterable[npt.NDArray[Any]]:
+        """Yield the arrays of all blocks."""
+        return (array for block in self._source for array in block)
+
+    def add(self, total: _native.PartialSum, query: Query) -> None:
+        """Add all records, in one pass over the source.
+
+        Raises
+        ------
+        RecordError
+            If the source gives another number of rows than before.
+        """
+        for features, response in self._source:
+            query.add(total, Rows.of(features, response, intercept=self._intercept, n_threads=self._n_threads))
+
+
+class ShardedRecords:
+    """Records that workers read, each its own shard.
+
+    **Privacy.** Workers get public numbers and return integers; a sum from which noise is missing stays here until all
+    of them have.
+
+    Parameters
+    ----------
+    shards : ShardedRows
+    model : LinearRegression or LogisticRegression
+    adjacency : Adjacency
+    n_threads : int
+        Of a worker.
+    """
+
+    def __init__(self, shards: ShardedRows, model: Any, adjacency: Adjacency, *, n_threads: int) -> None:
+        self._shards, self._public = shards, (model, adjacency)
+        self._n_threads = n_threads
+        self._counts = shards.each(_count_shard, *self._public)
+        self.n_rows = shards.counted(self._counts)
+
+    def arrays(self) -> Iterable[npt.NDArray[Any]]:
+        """Yield a hash of each shard's records."""
+        for digest in self._shards.each(_hash_shard, *self._public):
+            yield np.frombuffer(digest, dtype=np.uint8)
+
+    def add(self, total: _native.PartialSum, query: Query) -> None:
+        """Add all shards' sums, when all of them are there.
+
+        Raises
+        ------
+        RecordError
+            If a shard gives another number of rows than before.
+        RuntimeError
+            If one could not be read.
+        """
+        parts = self._shards.each(_add_shard, *self._public, query, self._n_threads)
+        if [n_rows for _, n_rows in parts] != [count or 0 for count in self._counts]:
+            raise RecordError("X must give the same rows in every pass, and a shard gave another number")
+        for integers, _ in parts:
+            total.merge(integers.copy())
+
+
+def _blocks(source: RowSource, model: Any, adjacency: Adjacency) -> Iterator[Records]:
+    return source.each(lambda features, response: check_records(model, features, response, adjacency))
+
+
+def _count_shard(source: RowSource, model: Any, adjacency: Adjacency) -> int | None:
+    """Check a shard's records, and return how many there are; None where not even null records are."""
+    counts = [len(features) for features, _ in _blocks(source, model, adjacency)]
+    return sum(counts) if counts else None
+
+
+def _hash_shard(source: RowSource, model: Any, adjacency: Adjacency) -> bytes:
+    return tag_of_records(b"", (array for block in _blocks(source, model, adjacency) for array in block))
+
+
+@standard_arithmetic()
+def _add_shard(
+    source: RowSource, model: Any, adjacency: Adjacency, query: Query, n_threads: int
+) -> tuple[npt.NDArray[np.int64], int]:
+    """Return the integers of a shard, and how many rows they are of."""
+    # What came over a network may lie anywhere in memory; kernels read aligned numbers.
+    query = copy.deepcopy(query)
+    total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
+    n_rows = 0
+    for features, response in _blocks(source, model, adjacency):
+        query.add(total, Rows.of(features, response, intercept=model.fit_intercept, n_threads=n_threads))
+        n_rows += len(features)
+    return total.integers, n_rows
+
+
+class UnitRecords:
+    """Rows of units, which are summed before anything is clipped to what a unit may add.
+
+    **Privacy.** A unit's integers are the sum of its rows', a function of that unit and of public numbers; the sum that
+    they are added to holds each unit to its own bound (docs/derivations/units.md).
+
+    Parameters
+    ----------
+    blocks : callable
+        Returns an iterable of checked (features, response, unit), with the rows of a unit one after the other and units
+        in increasing order, anew for every pass.
+    intercept : bool
+    n_threads : int
+
+    Raises
+    ------
+    RecordError
+        If units are not in increasing order.
+    """
+
+    def __init__(self, blocks: Callable[[], Iterable[Records]], *, intercept: bool, n_threads: int) -> None:
+        self._blocks, self._intercept, self._n_threads = blocks, intercept, n_threads
+        self._size = self._walk(lambda features, response: None, lambda: None)
+        self.n_rows = self._size[1]
+
+    def arrays(self) -> Iterable[npt.NDArray[Any]]:
+        """Yield the arrays of all blocks, names of units as bytes."""
+        for *rows, unit in self._blocks():
+            yield from rows
+            yield np.ascontiguousarray(unit).view(np.uint8)
+
+    def add(self, total: _native.PartialSum, query: Query) -> None:
+        """Add all units, in one pass.
+
+        Raises
+        ------
+        RecordError
+            If there are other numbers of rows or units than before.
+        """
+        # One exact sum over the rows of all units: a unit's is what it has grown by.
+        rows_sum = _native.PartialSum(length=total.length, max_norm=total.max_norm)
+        before, step = rows_sum.integers, total.lattice_step
+        waiting: list[npt.NDArray[np.int64]] = []
+
+        def add_rows(features: FloatArray, response: FloatArray) -> None:
+            query.add(rows_sum, Rows.of(features, response, intercept=self._intercept, n_threads=self._n_threads))
+
+        def flush() -> None:
+            if waiting:
+                total.add_contributions(np.array(waiting, dtype=np.float64) * step)
+                waiting.clear()
+
+        def close_unit() -> None:
+            nonlocal before
+            after = rows_sum.integers
+            waiting.append(after - before)
+            before = after
+            if len(waiting) == _UNITS_AT_ONCE:
+                flush()
+
+        if self._walk(add_rows, close_unit) != self._size:
+            raise RecordError("X must give the same rows and units in every pass, and gave other numbers")
+        flush()
+
+    def _walk(
+        self, add_rows: Callable[[FloatArray, FloatArray], None], close_unit: Callable[[], None]
+    ) -> tuple[int, int]:
+        """Call `add_rows` with parts of units, and `close_unit` after the last of each; return how many of both."""
+        n_rows = n_units = 0
+        last: Any = None
+        for features, response, unit in self._blocks():
+            n_rows += len(unit)
+            if np.any(unit[1:] < unit[:-1]) or (n_units and unit[0] < last):
+                raise RecordError("unit must increase: the rows must be sorted by their units")
+            cuts = np.concatenate(([0], np.flatnonzero(unit[1:] != unit[:-1]) + 1, [len(unit)]))
+            for first, end in itertools.pairwise(cuts.tolist()):
+                if not n_units or unit[first] != last:
+                    if n_units:
+                        close_unit()
+                    n_units += 1
+                    last = unit[first]
+                add_rows(features[first:end], response[first:end])
+        if n_units:
+            close_unit()
+        return n_rows, n_units
+
+
+def _open_units(model: Any, X: Any, y: Any, units: Units, *, n_threads: int) -> UnitRecords:
+    def check(features: Any, response: Any, ids: Any) -> Records:
+        rows = check_records(model, features, response)
+        return (*rows, check_identities(ids, len(rows[0])))
+
+    if isinstance(X, RowSource):
+        source = X.checked(check)
+        return UnitRecords(lambda: source, intercept=model.fit_intercept, n_threads=n_threads)
+    *rows, unit = check(X, y, units.ids)
+    order = np.argsort(unit, kind="stable")
+    block = [array[order] for array in (*rows, unit)]
+    return UnitRecords(lambda: [block], intercept=model.fit_intercept, n_threads=n_threads)
+
+
+def open_records(
+    model: Any, X: Any, y: Any, adjacency: Adjacency, *, n_threads: int, units: Units | None = None
+) -> PassRecords:
+    """Check the records, and return them as passes read them.
+
+    With `units`, a record is a unit; they are for the relations "add_remove" and "replace_one".
+
+    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
+
+    Raises
+    ------
+    TypeError
+        If an array does not hold real numbers.
+    RecordError
+        If the records cannot be used.
+    RuntimeError
+        If a shard could not be read.
+    """
+    if units is not None:
+        return _open_units(model, X, y, units, n_threads=n_threads)
+    if isinstance(X, ShardedRows):
+        return ShardedRecords(X, model, adjacency, n_threads=n_threads)
+    if isinstance(X, RowSource):
+        source = X.checked(lambda features, response: check_records(model, features, response, adjacency))
+        return StreamedRecords(source, intercept=model.fit_intercept, n_threads=n_threads)
+    features, response = check_records(model, X, y, adjacency)
+    return MemoryRecords(features, response, intercept=model.fit_intercept, n_threads=n_threads)

@@ -1,0 +1,471 @@
+"""Rows from files and queries, a block at a time: sources for runs over more records than memory holds.
+
+**Privacy.** A source holds no record, and reads none before a run asks for them but for what names its columns.  A
+reader's own errors may quote a file: they are replaced with ones that do not.
+"""
+
+import importlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_integer
+from dpinfer.errors import BackendUnavailableError, DpinferError, RecordError
+from dpinfer.mechanism.sums.sources import RowSource
+
+__all__ = ["rows_of_arrays", "rows_of_arrow", "rows_of_csv", "rows_of_duckdb", "rows_of_npy", "rows_of_parquet"]
+
+Array = npt.NDArray[Any]
+Block = Array | tuple[Array, ...]
+PathLike = str | os.PathLike[str]
+T = TypeVar("T")
+
+# A block stays in the processor's cache between its check and its sum.
+_BLOCK_BYTES = 2**21
+_LEAST_ROWS, _MOST_ROWS = 1024, 2**20
+_QUERIED_ROWS = 2**15
+
+
+def rows_of_arrays(
+    X: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
+    unit: npt.ArrayLike | None = None,
+    *,
+    block_rows: int | None = None,
+) -> RowSource:
+    """Return arrays or memory maps as a source of rows.
+
+    **Privacy.** Reads no records until a run does.
+
+    Parameters
+    ----------
+    X : (N, n_features) or (N,) array
+    y : (N,) array, optional
+    unit : (N,) array of integers or strings, optional
+        Sorted: for a run with ``unit=``.
+    block_rows : int, optional
+        Rows in a block; about 2 MB of them by default.
+    """
+    features, *others = (np.asanyarray(item) for item in (X, y, unit) if item is not None)
+    width = features.shape[1] if features.ndim == 2 else 1
+    blocks = _ArrayBlocks((features, *others), _block_rows(block_rows, width))
+    return RowSource(blocks, width, units=unit is not None)
+
+
+def rows_of_npy(X: PathLike, y: PathLike | None = None, *, block_rows: int | None = None) -> RowSource:
+    """Return the rows of ``.npy`` files, which are read in sequence and not mapped: no more than a block is held.
+
+    **Privacy.** Reads the files' headers, which say type and shape, and no records until a run does.
+
+    Parameters
+    ----------
+    X : path-like
+        A file of ``numpy.save``: an array (N, n_features) or (N,) in C order.
+    y : path-like, optional
+        An array (N,).
+    block_rows : int, optional
+        Rows in a block; about 2 MB of them by default.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read.
+    ValueError
+        If a file holds no such array.
+    """
+    features, response = _NpyFile.opened("X", X), None if y is None else _NpyFile.opened("y", y)
+    width = features.shape[1] if len(features.shape) == 2 else 1
+    if response is not None and response.shape != features.shape[:1]:
+        raise ValueError("y must be a file of one number for each row of X")
+    return RowSource(_NpyBlocks(features, response, _block_rows(block_rows, width)), width)
+
+
+def rows_of_csv(
+    path: PathLike, features: Sequence[str], response: str | None = None, *, delimiter: str = ","
+) -> RowSource:
+    """Return the rows of a CSV file of numbers, read in parallel to what is made of them.
+
+    For tables with categories, bounds or missing values see :class:`dpinfer.tabular.Schema`.
+
+    **Privacy.** Reads the header, and no records until a run does.  Lines are cut at their line feeds before anything
+    in them is read: there are no quotes.
+
+    Parameters
+    ----------
+    path : path-like
+        UTF-8 with a header line.
+    features : sequence of str
+        Names of the columns of X, in the model's order.
+    response : str, optional
+        Name of the column of y.
+    delimiter : str
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If it lacks a column.
+    BackendUnavailableError
+        Without pyarrow: ``pip install 'dpinfer[parquet]'``.
+    """
+    _module("pyarrow.csv", "parquet")
+    wanted = _Columns.of(features, response)
+    with Path(path).open(encoding="utf-8", errors="replace") as stream:
+        header = [name.strip() for name in stream.readline().removeprefix("\ufeff").strip().split(delimiter)]
+    wanted.check(header)
+    return wanted.source(_CsvBatches(os.fspath(path), wanted.names, delimiter))
+
+
+def rows_of_parquet(
+    path: PathLike | Sequence[PathLike], features: Sequence[str], response: str | None = None, unit: str | None = None
+) -> RowSource:
+    """Return the rows of Parquet files of numbers, a part of a row group at a time.
+
+    **Privacy.** Reads the files' schemas, and no records until a run does.
+
+    Parameters
+    ----------
+    path : path-like or sequence of path-like
+    features : sequence of str
+        Names of the columns of X, in the model's order.
+    response : str, optional
+        Name of the column of y.
+    unit : str, optional
+        Name of the column of units, by which the rows are sorted: for a run with ``unit=``.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read.
+    ValueError
+        If one lacks a column.
+    BackendUnavailableError
+        Without pyarrow: ``pip install 'dpinfer[parquet]'``.
+    """
+    wanted = _Columns.of(features, response, unit)
+    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    if not paths:
+        raise ValueError("path must name at least one file, got none")
+    parquet = _module("pyarrow.parquet", "parquet")
+    for item in paths:
+        # For an error that names the file.
+        Path(item).stat()
+        header = _quietly(partial(parquet.read_schema, os.fspath(item))).names
+        wanted.check(header)
+    return wanted.source(_ParquetBatches(tuple(os.fspath(item) for item in paths), wanted.names))
+
+
+def rows_of_arrow(
+    batches: Callable[[], Iterable[Any]], features: Sequence[str], response: str | None = None, unit: str | None = None
+) -> RowSource:
+    """Return the rows of Arrow record batches or tables: of a dataset, a Flight stream, another library.
+
+    **Privacy.** Reads no records until a run does.
+
+    Parameters
+    ----------
+    batches : callable
+        Returns the batches of one pass, anew for every pass: objects with ``column(name)``, such as
+        ``lambda: dataset.to_batches(columns=names)``.
+    features : sequence of str
+        Names of the columns of X, in the model's order.
+    response : str, optional
+        Name of the column of y.
+    unit : str, optional
+        Name of the column of units, by which the rows are sorted: for a run with ``unit=``.
+
+    Raises
+    ------
+    TypeError
+        If `batches` cannot be called.
+    """
+    if not callable(batches):
+        raise TypeError(f"batches must be callable, and return the batches of a pass, got {type(batches).__name__}")
+    return _Columns.of(features, response, unit).source(batches)
+
+
+def rows_of_duckdb(
+    database: PathLike, query: str, features: Sequence[str], response: str | None = None, unit: str | None = None
+) -> RowSource:
+    """Return the rows of a query to a DuckDB database, which is asked anew in every pass.
+
+    The order in which DuckDB gives the rows does not matter to a sum over all of them; a run with a checkpoint, and
+    one that samples, needs an ``ORDER BY``.
+
+    **Privacy.** Asks for the names of the columns, and for no records until a run does.
+
+    Parameters
+    ----------
+    database : path-like
+        Opened read-only.  ``":memory:"`` is an empty one, from which a query can read files.
+    query : str
+        A SELECT.
+    features : sequence of str
+        Names of the columns of X, in the model's order.
+    response : str, optional
+        Name of the column of y.
+    unit : str, optional
+        Name of the column of units, by which the rows are sorted: for a run with ``unit=``.
+
+    Raises
+    ------
+    ValueError
+        If the result lacks a column.
+    RecordError
+        If the database or the query cannot be used.
+    BackendUnavailableError
+        Without duckdb: ``pip install 'dpinfer[duckdb]'``.
+    """
+    _module("pyarrow", "duckdb")
+    wanted, batches = _Columns.of(features, response, unit), _DuckdbBatches(os.fspath(database), query)
+    wanted.check(batches.names())
+    return wanted.source(batches)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Which columns of a table are what."""
+
+    features: tuple[str, ...]
+    response: str | None
+    unit: str | None
+
+    @classmethod
+    def of(cls, features: Sequence[str], response: str | None, unit: str | None = None) -> "_Columns":
+        if isinstance(features, str) or not features:
+            raise ValueError("features must be a sequence of the names of at least one column")
+        if unit is not None and response is None:
+            raise ValueError("unit must be None without a response")
+        return cls(tuple(features), response, unit)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(
+            dict.fromkeys((*self.features, *(name for name in (self.response, self.unit) if name is not None)))
+        )
+
+    def check(self, header: Sequence[str]) -> None:
+        absent = [name for name in self.names if name not in header]
+        if absent:
+            raise ValueError(f"features, response and unit must name columns, and {', '.join(absent)} is none")
+
+    def source(self, batches: Callable[[], Iterable[Any]]) -> RowSource:
+        return RowSource(_ColumnBlocks(batches, self), len(self.features), units=self.unit is not None)
+
+
+def _block_rows(block_rows: int | None, width: int) -> int:
+    if block_rows is not None:
+        return check_integer("block_rows", block_rows, 1)
+    return min(max(_BLOCK_BYTES // (8 * max(width, 1)), _LEAST_ROWS), _MOST_ROWS)
+
+
+def _module(name: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise BackendUnavailableError(f"this source needs {package}: pip install 'dpinfer[{extra}]'") from error
+
+
+def _quietly(action: Callable[[], T]) -> T:
+    """Return ``action()``; a foreign error, whose text may quote a record, becomes one that does not."""
+    try:
+        return action()
+    except DpinferError:
+        raise
+    except OSError as error:
+        number = error.errno
+    except Exception:
+        number = None
+    # Raised outside the handler: otherwise the foreign error would travel along as __context__.
+    if number is not None:
+        raise OSError(number, os.strerror(number))
+    raise RecordError("X cannot be read from its source (the reason is withheld: it could quote a record)")
+
+
+def _items(items: Iterator[T]) -> Iterator[T]:
+    """Yield what an iterator of a foreign library gives, without its errors' texts."""
+    end = object()
+    while (item := _quietly(lambda: next(items, end))) is not end:
+        yield item  # type: ignore[misc]
+
+
+@dataclass(frozen=True, eq=False)
+class _ArrayBlocks:
+    arrays: tuple[Array, ...]
+    rows: int
+
+    def __call__(self) -> Iterator[Block]:
+        for start in range(0, len(self.arrays[0]), self.rows):
+            parts = tuple(array[start : start + self.rows] for array in self.arrays)
+            yield parts if len(parts) > 1 else parts[0]
+
+
+@dataclass(frozen=True)
+class _NpyFile:
+    path: str
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def opened(cls, name: str, path: PathLike) -> "_NpyFile":
+        with Path(path).open("rb") as stream:
+            try:
+                version = np.lib.format.read_magic(stream)
+                read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+                shape, fortran, dtype = read[version](stream)
+            except (ValueError, KeyError):
+                shape, fortran, dtype = (), True, np.dtype("O")
+            # Python objects are not read: to load them executes code.
+            if dtype.hasobject or len(shape) not in (1, 2) or (fortran and len(shape) == 2):
+                raise ValueError(
+                    f"{name} must be a .npy file of an array of numbers in C order, with 1 or 2 dimensions"
+                )
+            return cls(os.fspath(path), stream.tell(), dtype, tuple(shape))
+
+    def blocks(self, rows: int) -> Iterator[Array]:
+        """Yield the blocks, each in the place of the one before it: fresh memory costs as much as the read."""
+        buffer = np.empty((min(rows, self.shape[0]), *self.shape[1:]), self.dtype)
+        with Path(self.path).open("rb", buffering=0) as stream:
+            stream.seek(self.offset)
+            for start in range(0, self.shape[0], rows):
+                block = buffer[: self.shape[0] - start]
+                _announce(stream, 2 * block.nbytes)
+                if block.size and not _filled(stream, block.data.cast("B")):
+                    raise RecordError("X must give the same rows in every pass, and a file ended early")
+                yield block
+
+
+def _announce(stream: Any, size: int) -> None:
+    """Tell the system what is read next, so that it reads while a block is summed."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(stream.fileno(), stream.tell(), size, os.POSIX_FADV_WILLNEED)
+
+
+def _filled(stream: Any, buffer: memoryview) -> bool:
+    while len(buffer):
+        count = stream.readinto(buffer)
+        if not count:
+            return False
+        buffer = buffer[count:]
+    return True
+
+
+@dataclass(frozen=True)
+class _NpyBlocks:
+    features: _NpyFile
+    response: _NpyFile | None
+    rows: int
+
+    def __call__(self) -> Iterator[Block]:
+        if self.response is None:
+            yield from self.features.blocks(self.rows)
+        else:
+            yield from zip(self.features.blocks(self.rows), self.response.blocks(self.rows), strict=True)
+
+
+@dataclass(frozen=True)
+class _ColumnBlocks:
+    """Columns of batches as rows."""
+
+    batches: Callable[[], Iterable[Any]]
+    columns: _Columns
+
+    def __call__(self) -> Iterator[Block]:
+        width = len(self.columns.features)
+        size = _block_rows(None, width)
+        # Blocks follow each other in one place: fresh memory costs as much as what is put into it.
+        buffers = {kind: np.empty((size, width), kind) for kind in (np.float64, np.float32)}
+        for batch in _items(iter(_quietly(self.batches))):
+            for start in range(0, batch.num_rows, size):
+                yield _quietly(partial(self._rows, batch.slice(start, size), buffers))
+
+    def _rows(self, batch: Any, buffers: Mapping[Any, Array]) -> Block:
+        wanted = self.columns
+        columns = [_numbers(batch.column(name)) for name in wanted.features]
+        single = all(column.dtype == np.float32 for column in columns)
+        X = buffers[np.float32 if single else np.float64][: batch.num_rows]
+        for index, column in enumerate(columns):
+            X[:, index] = column
+        if wanted.response is None:
+            return X
+        response = _numbers(batch.column(wanted.response))
+        return (X, response) if wanted.unit is None else (X, response, _identities(batch.column(wanted.unit)))
+
+
+def _numbers(column: Any) -> Array:
+    """Return an Arrow column as numbers; a null is NaN, which a run refuses."""
+    if str(column.type).startswith("decimal"):
+        column = column.cast("float64")
+    values = np.asarray(column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(zero_copy_only=False))
+    if values.dtype.kind not in "fiub":
+        raise TypeError("a column of no numbers")
+    return values
+
+
+def _identities(column: Any) -> Array:
+    """Return an Arrow column of integers or strings, without nulls."""
+    if column.null_count:
+        raise ValueError("a unit without a name")
+    values = np.asarray(column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(zero_copy_only=False))
+    return values.astype(np.str_) if values.dtype.kind == "O" else values
+
+
+@dataclass(frozen=True)
+class _ParquetBatches:
+    paths: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    def __call__(self) -> Iterator[Any]:
+        parquet = _module("pyarrow.parquet", "parquet")
+        rows = _block_rows(None, len(self.columns))
+        for path in self.paths:
+            # Buffered ahead, a file would come to be in memory as a whole.
+            with parquet.ParquetFile(path, pre_buffer=False) as file:
+                for group in range(file.num_row_groups):
+                    yield from file.iter_batches(batch_size=rows, row_groups=[group], columns=list(self.columns))
+
+
+@dataclass(frozen=True)
+class _CsvBatches:
+    path: str
+    columns: tuple[str, ...]
+    delimiter: str
+
+    def __call__(self) -> Iterator[Any]:
+        csv, arrow = _module("pyarrow.csv", "parquet"), _module("pyarrow", "parquet")
+        parse = csv.ParseOptions(delimiter=self.delimiter, quote_char=False, newlines_in_values=False)
+        kinds = csv.ConvertOptions(
+            include_columns=list(self.columns), column_types=dict.fromkeys(self.columns, arrow.float64())
+        )
+        with csv.open_csv(self.path, parse_options=parse, convert_options=kinds) as reader:
+            yield from reader
+
+
+@dataclass(frozen=True)
+class _DuckdbBatches:
+    database: str
+    query: str
+
+    def names(self) -> list[str]:
+        with self._connected() as connection:
+            return _quietly(lambda: list(connection.sql(self.query).columns))
+
+    def __call__(self) -> Iterator[Any]:
+        with self._connected() as connection:
+            rows = connection.sql(self.query)
+            # Older versions have the second name.
+            reader = getattr(rows, "to_arrow_reader", None) or rows.fetch_arrow_reader
+            yield from reader(_QUERIED_ROWS)
+
+    def _connected(self) -> Any:
+        duckdb = _module("duckdb", "duckdb")
+        return _quietly(lambda: duckdb.connect(self.database, read_only=self.database != ":memory:"))

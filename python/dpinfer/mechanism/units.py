@@ -1,0 +1,84 @@
+"""User-level privacy: all rows of a unit are one record.
+
+**Privacy.** Proof: docs/derivations/units.md.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._records import as_record_array
+from dpinfer._validate import check_interval
+from dpinfer.errors import RecordError
+
+__all__ = ["Units", "check_identities"]
+
+_MOST_ROWS = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Whose each row is: what is protected is then a unit with all of its rows, however many.
+
+    **Privacy.** Holds records: which unit a row belongs to is one.  `max_rows` and `mean_rows` are public: from
+    knowledge of the population, not from these rows.
+
+    Parameters
+    ----------
+    ids : (N,) array of integers or strings, optional
+        The unit of each row; None with a :class:`dpinfer.mechanism.RowSource`, whose blocks then are (X, y, unit).
+    max_rows : float
+        At least 1.  A unit's sum over its rows may be as long as that of so many rows, and a longer one is clipped to
+        that; the noise grows in proportion.  Privacy does not depend on it being right.
+    mean_rows : float, optional
+        Rows of an average unit, `max_rows` by default: how many rows there are is taken to be the number of units times
+        this number.
+
+    Raises
+    ------
+    ValueError
+        If a number is outside of its interval.
+    """
+
+    ids: npt.ArrayLike | None = None
+    max_rows: float = 1.0
+    mean_rows: float | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "max_rows", check_interval("max_rows", self.max_rows, 1.0, _MOST_ROWS, low_open=False))
+        mean = self.max_rows if self.mean_rows is None else self.mean_rows
+        put(self, "mean_rows", check_interval("mean_rows", mean, 1.0, _MOST_ROWS, low_open=False))
+
+    def n_rows(self, n_units: int) -> int:
+        """Return the public number of rows of so many units."""
+        return round(n_units * float(self.mean_rows or 1.0))
+
+    def to_dict(self, n_units: int) -> dict[str, Any]:
+        """Return what is public, as plain data."""
+        return {"n_units": n_units, "max_rows": self.max_rows, "mean_rows": self.mean_rows}
+
+    def __repr__(self) -> str:
+        return f"Units(max_rows={self.max_rows:g}, mean_rows={self.mean_rows:g}; private identities, not shown)"
+
+
+def check_identities(ids: Any, n_rows: int) -> npt.NDArray[Any]:
+    """Return the units of rows as an array that can be compared.
+
+    **Privacy.** Reads the records; names no value.
+
+    Raises
+    ------
+    RecordError
+        If they are no integers or strings, or not one for each row.
+    """
+    units = as_record_array("unit", ids)
+    if units.dtype.kind == "O" and all(isinstance(item, str) for item in units.flat):
+        units = units.astype(np.str_)
+    if units.dtype.kind not in "iuSU":
+        raise RecordError("unit must be an array of integers or strings")
+    if units.ndim != 1 or units.shape[0] != n_rows:
+        raise RecordError("unit must be one-dimensional with as many entries as X has rows")
+    return np.asarray(units)

@@ -62,12 +62,13 @@ def main() -> None:
     """Print a line for each case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--smallest", type=int, default=1)
     parser.add_argument("--largest", type=int, default=300)
     arguments = parser.parse_args()
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
         raise SystemExit("set OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1: CPU seconds of one core are reported")
     for case in CASES:
-        if case.d > arguments.largest:
+        if not arguments.smallest <= case.d <= arguments.largest:
             continue
         release, seconds, ends, errors = release_of(case), [], [], []
         for seed in range(arguments.repeats + 1):
@@ -75,7 +76,7 @@ def main() -> None:
             posterior = dpi.noise_aware_posterior(release, seed=seed)
             seconds.append(time.process_time() - begun)
             ends.append(posterior.quantile(LEVELS))
-            errors.append(posterior.diagnostics["mcse"] * posterior.stddev)
+            errors.append(posterior.diagnostics.mcse * posterior.stddev)
         apart = np.abs(ends[0] - ends[1]) / np.hypot(errors[0], errors[1])
         stated = float(np.max(errors[0] / posterior.stddev))
         if np.max(apart) > 5.0:

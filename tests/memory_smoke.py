@@ -121,6 +121,14 @@ def posteriors():
             for hessian in ("diagonal", "full") if method == "exact" and width < 70 else ("diagonal",):
                 found = dpi.noise_aware_posterior(release, method=method, hessian=hessian, n_threads=THREADS)
                 assert np.all(np.isfinite(found.optimum_mean))
+    for width, n_records in ((1, 50), (3, 200), (26, 300)):
+        X = rng.normal(size=(n_records, width))
+        for kind, y in (("Linear", X[:, 0]), ("Logistic", 1.0 * (X[:, 0] > 0.0))):
+            model = getattr(dpi.models, f"{kind}Regression")(width)
+            plan = dpi.plan_newton(model, target_epsilon=8.0, target_delta=1e-5, n_records=n_records)
+            scale = 1.0 if kind == "Linear" else None
+            newton = dpi.run_newton(model, X, y, plan=plan, n_records=n_records, response_scale=scale)
+            assert np.all(np.isfinite(dpi.noise_aware_posterior(newton, n_samples=20, n_warmup=5).mean))
     for n_draws, n_sims, width in ((1, 2, 1), (7, 65, 3), (101, 230, 4)):
         samples, thetas = rng.normal(size=(n_draws, n_sims, width)), rng.normal(size=(n_sims, width))
         for draws in (samples, samples.astype(np.float32)):

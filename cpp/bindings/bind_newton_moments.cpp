@@ -16,6 +16,8 @@ namespace {
 
 using Span = std::span<const double>;
 
+constexpr int kMostLeaps = 1000;
+
 // The released matrices of B chains, which outlive it: the arrays are kept.
 class NewtonMoments {
  public:
@@ -73,7 +75,7 @@ class NewtonMoments {
     const Span push = flat("momenta", momenta, points.size());
     const Span step = flat("steps", steps, chains_);
     const Span ratio = flat("ratios", ratios, chains_);
-    if (leaps < 1) throw py::value_error("leaps must be at least 1");
+    if (leaps < 1 || leaps > kMostLeaps) throw py::value_error("leaps must be in 1, ..., 1000");
     py::array_t<double> moved({chains_, points.shape(1)});
     py::array_t<double> change(chains_);
     const Lapack& lapack = dpinfer::bindings::scipy_lapack();

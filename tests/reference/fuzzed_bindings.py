@@ -239,7 +239,7 @@ class RandomNumbers(Binding):
 class Inference(Binding):
     def feed(self, rng):
         steps, k, m = rng.choice((0, 1, 2, 50)), rng.choice((1, 2, 5)), rng.choice((1, 3))
-        kind = rng.randrange(7)
+        kind = rng.randrange(8)
         threads = self.threads(rng)
         if kind == 0:
             edges = self.edges(rng, steps)
@@ -265,6 +265,8 @@ class Inference(Binding):
             )
         elif kind == 5:
             inference.draw_moments(self.array(rng, steps, m, k), threads)
+        elif kind == 6:
+            self.newton(rng, m, k, rng.choice((0, 1, 3)))
         else:
             form = rng.choice((0, 1, 2))
             hessian = self.array(rng, m, k) if form == 0 else self.array(rng, m, k, k)
@@ -272,6 +274,19 @@ class Inference(Binding):
             inference.stationary_covariance(
                 hessian, rate, noise, self.value(rng, 0.1), self.value(rng, form), self.value(rng, True), threads
             )
+
+    def newton(self, rng, chains, d, flattened):
+        square, diagonal = (chains, d, d), (chains, d)
+        declared = (square, diagonal, diagonal) if rng.random() < 0.5 else ((0,),) * 3
+        released = [self.array(rng, *shape) for shape in (square, (chains,), square, *declared, (5,))]
+        steps = (chains, rng.choice((0, 1, 3)))
+        shapes = (steps, (*steps, d), (*steps, d), (chains,), diagonal, diagonal, *((chains,),) * 4)
+        scores = tuple(self.array(rng, *shape) for shape in shapes)
+        points = (chains, d * d + flattened * (d + 1))
+        kernel = inference.NewtonMoments(*released)
+        kernel.density(self.array(rng, *points), scores)
+        pair = self.array(rng, chains), self.array(rng, chains)
+        kernel.leapfrog(self.array(rng, *points), self.array(rng, *points), *pair, self.value(rng, 2), scores)
 
     def edges(self, rng, steps):
         good = np.array(sorted({0, steps // 2, steps}))

@@ -11,6 +11,7 @@ from tests.reference.newton_quadrature import moments_of_posterior
 import dpinfer as dpi
 from dpinfer.accounting import GaussianEvent
 from dpinfer.errors import NumericalError, ReleaseFormatError
+from dpinfer.inference import _native
 from dpinfer.inference.newton.conflict import prior_conflict
 from dpinfer.inference.newton.matrices import cholesky_factors, inverses
 from dpinfer.inference.newton.matrix_prior import MatrixState
@@ -110,6 +111,39 @@ def test_leapfrog_steps_are_reversible_keep_the_energy_and_refuse_a_singular_sta
     singular = MatrixState.of(np.zeros((2, 3, 3)), state.direction, state.logit)
     assert np.all(np.isneginf(target.leapfrog(singular, hyper, linear, path)[1]))
     assert np.all(np.isneginf(target.density(singular, *hyper, linear)[0]))
+
+
+def test_the_kernel_refuses_arrays_of_another_type_or_shape(rng):
+    square, one = np.tile(np.eye(2), (3, 1, 1)), np.ones(3)
+    nothing, prior = np.zeros(0), np.array([3.0, 0.003, 0.9, 0.4, 0.2])
+    good = (square, one, square, nothing, nothing, nothing, prior)
+    scores = (
+        np.ones((3, 1)),
+        np.zeros((3, 1, 2)),
+        np.zeros((3, 1, 2)),
+        one,
+        *[np.zeros((3, 2))] * 2,
+        one,
+        one,
+        4 * one,
+        one,
+    )
+    points = np.tile(np.eye(2).ravel(), (3, 1))
+    kernel = _native.NewtonMoments(*good)
+    assert np.all(np.isfinite(kernel.density(points, scores)[0]))
+    for index, wrong in ((0, square[:, :1]), (1, one[:2]), (2, square[:2]), (3, square), (6, prior[:4])):
+        with pytest.raises((TypeError, ValueError)):
+            _native.NewtonMoments(*good[:index], wrong, *good[index + 1 :])
+    with pytest.raises(TypeError):
+        _native.NewtonMoments(square.astype(np.float32), *good[1:])
+    for at in (points[:2], points[:, :3], points.astype(np.float32), points[:, :, None]):
+        with pytest.raises((TypeError, ValueError)):
+            kernel.density(at, scores)
+    for given in (scores[:9], (scores[0][:, 0], *scores[1:]), (*scores[:9], np.ones(2))):
+        with pytest.raises((TypeError, ValueError)):
+            kernel.density(points, given)
+    with pytest.raises(ValueError, match="leaps"):
+        kernel.leapfrog(points, points, one, one, 0, scores)
 
 
 def test_weights_given_the_rest_are_those_of_the_joint_normal_law(rng):

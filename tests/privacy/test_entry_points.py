@@ -79,10 +79,21 @@ def newton(watch, **options):
     return dpi.run_newton(model, features(watch), labels(watch), plan=plan, n_records=N, response_scale=1.0, **options)
 
 
-def logistic_newton(watch, **options):
-    model = dpi.models.LogisticRegression(2)
+def glm_newton(model, watch, **options):
     plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=N)
     return dpi.run_newton(model, features(watch), labels(watch), plan=plan, n_records=N, **options)
+
+
+def logistic_newton(watch, **options):
+    return glm_newton(dpi.models.LogisticRegression(2), watch, **options)
+
+
+def probit_newton(watch, **options):
+    return glm_newton(dpi.models.ProbitRegression(2), watch, **options)
+
+
+def poisson_newton(watch, **options):
+    return glm_newton(dpi.models.PoissonRegression(2), watch, **options)
 
 
 def statistics(watch, **options):
@@ -145,6 +156,8 @@ CASES = {
     dpvim: baselines.run_dpvim,
     newton: dpi.run_newton,
     logistic_newton: dpi.run_newton,
+    probit_newton: dpi.run_newton,
+    poisson_newton: dpi.run_newton,
     statistics: baselines.release_statistics,
     one_shot: dpi.run_statistic,
     regression_statistics: baselines.release_regression_statistics,
@@ -156,7 +169,8 @@ CASES = {
     categories: dpi.release_categories,
     unknown: release_unknown,
 }
-LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, newton, logistic_newton)
+NEWTON = (newton, logistic_newton, probit_newton, poisson_newton)
+LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, *NEWTON)
 # It hands its records to run_dpvi, after checks of its own: tests/unit/estimators.
 HANDS_ON = {dpi.BayesianLogisticRegression}
 # They run mechanisms on records that they make up.
@@ -310,7 +324,7 @@ class Stopped(Exception):  # noqa: N818
     pass
 
 
-RESUMED = [network_vi, dp_em, dpvim, newton, logistic_newton, fitted]
+RESUMED = [network_vi, dp_em, dpvim, *NEWTON, fitted]
 
 
 @pytest.mark.parametrize("entry", RESUMED, ids=lambda entry: entry.__name__)

@@ -253,7 +253,7 @@ def _dp_sep(
 
 def _newton(
     name: str,
-    model: LinearRegression | LogisticRegression,
+    model: GeneralizedLinearModel,
     *,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     ledger: bool = False,
@@ -296,6 +296,11 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _newton("linear, interrupted", linear, ledger=True, checkpoint=True, interrupted=True)
     yield _newton("logistic", logistic)
     yield _newton("logistic, ledger and checkpoint", logistic, ledger=True, checkpoint=True)
+    yield _newton("probit, replaced", ProbitRegression(2, fit_intercept=True), adjacency=Adjacency.REPLACE_ONE)
+    yield _newton("probit, blanked", ProbitRegression(2), adjacency=Adjacency.ZERO_OUT)
+    poisson = PoissonRegression(2, fit_intercept=True)
+    yield _newton("Poisson", poisson)
+    yield _newton("Poisson, interrupted", poisson, ledger=True, checkpoint=True, interrupted=True)
 
 
 def _points() -> tuple[Records, Records, Records, tuple[Records, ...]]:

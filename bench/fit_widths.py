@@ -4,7 +4,7 @@
 
 Median width over the weights, relative to the posterior without privacy; the error of a measured median is that over
 resampled runs.  Records as in newton_regression.py (noise variance unknown, weights from the prior) and
-newton_logistic.py (weights N(0, 1 / d): a linear predictor of spread 1, which is what the plan assumes), with
+newton_glm.py (weights N(0, 1 / d): a linear predictor of spread 1, which is what the plan assumes), with
 independent features, and --correlation for those that the plan knows nothing of.
 """
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy import special
 
 import dpinfer as dpi
-from dpinfer.inference.newton.logistic import logistic_distribution, logistic_sampler
+from dpinfer.inference.newton.glm import glm_distribution, glm_sampler
 from dpinfer.testing import InsecureRNG
 from newton_runs import LEVELS, NORMAL_WIDTH, CellSettings, autoregressive, run_cell
 
@@ -73,12 +73,12 @@ def logistic_widths(d: int, n_records: int, epsilon: float, correlation: float, 
         releases.append(dpi.run_newton(model, features, y, plan=plan, n_records=n_records, random_source=source))
         information = (design * (p * (1.0 - p))[:, None]).T @ design + np.eye(d + 1)
         widths.append(NORMAL_WIDTH * np.sqrt(np.diag(np.linalg.inv(information))))
-    sampler = logistic_sampler(releases, [1.0] * runs, n_chains=CHAINS, seed=seed)
+    sampler = glm_sampler(releases, [model] * runs, n_chains=CHAINS, seed=seed)
     sampler.warm_up(WARM_UP)
     found = [sampler.draw(KEPT)]
     rows = []
     for index, release in enumerate(releases):
-        theta, _ = logistic_distribution(release, found, slice(CHAINS * index, CHAINS * (index + 1)))
+        theta, _ = glm_distribution(release, found, slice(CHAINS * index, CHAINS * (index + 1)))
         low, high = theta.marginals.quantile(LEVELS)
         rows.append((high - low) / widths[index])
     return np.array(rows)

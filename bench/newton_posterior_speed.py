@@ -41,7 +41,7 @@ CASES = (
 )
 
 
-def release_of(case: Case) -> dpi.NewtonRelease | dpi.LogisticNewtonRelease:
+def release_of(case: Case) -> dpi.NewtonRelease | dpi.GlmNewtonRelease:
     """Return one release of the case."""
     rng = np.random.default_rng(SEED)
     features = autoregressive(case.n_records, case.d, 0.5)(rng)

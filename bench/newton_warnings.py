@@ -22,13 +22,13 @@ import numpy.typing as npt
 from scipy import special
 
 import dpinfer as dpi
-from dpinfer.inference.newton.logistic import logistic_distribution, logistic_sampler
+from dpinfer.inference.newton.glm import glm_distribution, glm_sampler
 from dpinfer.inference.newton.posterior import checks_of, newton_distribution, newton_sampler
 from dpinfer.testing import InsecureRNG
 from newton_runs import autoregressive
 
 FloatArray = npt.NDArray[np.float64]
-Release = dpi.NewtonRelease | dpi.LogisticNewtonRelease
+Release = dpi.NewtonRelease | dpi.GlmNewtonRelease
 
 SEED = 20_261_122_2
 KINDS = ("well", "scale", "prior", "collinear", "outliers", "link", "features")
@@ -188,7 +188,7 @@ def resolution(release: Release, cell: Cell, features: FloatArray) -> float:
     z = design @ release.transforms[-1].T
     weight = np.minimum(1.0, float(release.moment_bounds[-1]) ** 2 / np.maximum(np.sum(z**2, axis=1), 1e-300))
     stddev = float(release.moment_stddev[-1])
-    if isinstance(release, dpi.LogisticNewtonRelease):
+    if isinstance(release, dpi.GlmNewtonRelease):
         p = special.expit(z @ release.slope_position)
         weight, stddev = weight * p * (1.0 - p), release.slope_stddev
     moments = (z * weight[:, None]).T @ z / len(z)
@@ -202,7 +202,7 @@ def run_cell(cell: Cell, runs: int) -> list[Fit]:
     models = [dpi.models.model_from_dict(release.model_spec) for release in releases]
     scales = [model.prior_scale for model in models]
     if cell.logistic:
-        sampler, sizes = logistic_sampler(releases, scales, n_chains=CHAINS, seed=SEED), None
+        sampler, sizes = glm_sampler(releases, models, n_chains=CHAINS, seed=SEED), None
     else:
         sampler, trace = newton_sampler(releases, scales, n_chains=CHAINS, seed=SEED)
         sizes = trace.misfit_sizes
@@ -212,7 +212,7 @@ def run_cell(cell: Cell, runs: int) -> list[Fit]:
     for index, (release, wanted, resolved) in enumerate(simulated):
         columns, d = slice(CHAINS * index, CHAINS * (index + 1)), release.n_coef
         if cell.logistic:
-            theta, _ = logistic_distribution(release, [draws], columns)
+            theta, _ = glm_distribution(release, [draws], columns)
             variance = np.full(len(theta.location), scales[index] ** 2)
         else:
             theta, _ = newton_distribution(release, [draws], trace, columns)

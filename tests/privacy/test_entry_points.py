@@ -80,8 +80,7 @@ def newton(watch, **options):
     return dpi.run_newton(model, features(watch), labels(watch), plan=plan, n_records=N, response_scale=1.0, **options)
 
 
-def logistic_newton(watch, **options):
-    model = dpi.models.LogisticRegression(2)
+def glm_newton(model, watch, **options):
     plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=N)
     return dpi.run_newton(model, features(watch), labels(watch), plan=plan, n_records=N, **options)
 
@@ -129,6 +128,18 @@ def sharded_newton(watch, **options):
 
 def streamed_one_shot(watch, **options):
     return dpi.run_statistic(dpi.models.BetaBernoulli(), stream(labels(watch)), **PURE, **options)
+
+
+def logistic_newton(watch, **options):
+    return glm_newton(dpi.models.LogisticRegression(2), watch, **options)
+
+
+def probit_newton(watch, **options):
+    return glm_newton(dpi.models.ProbitRegression(2), watch, **options)
+
+
+def poisson_newton(watch, **options):
+    return glm_newton(dpi.models.PoissonRegression(2), watch, **options)
 
 
 def statistics(watch, **options):
@@ -191,6 +202,8 @@ CASES = {
     dpvim: baselines.run_dpvim,
     newton: dpi.run_newton,
     logistic_newton: dpi.run_newton,
+    probit_newton: dpi.run_newton,
+    poisson_newton: dpi.run_newton,
     streamed_newton: dpi.run_newton,
     sharded_newton: dpi.run_newton,
     unit_newton: dpi.run_newton,
@@ -206,10 +219,8 @@ CASES = {
     categories: dpi.release_categories,
     unknown: release_unknown,
 }
-LONG = (
-    dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, newton, logistic_newton,
-    streamed_newton, sharded_newton, unit_newton,
-)  # fmt: skip
+NEWTON = (newton, logistic_newton, probit_newton, poisson_newton, streamed_newton, sharded_newton, unit_newton)
+LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, *NEWTON)
 # It hands its records to run_dpvi, after checks of its own: tests/unit/estimators.
 HANDS_ON = {dpi.BayesianLogisticRegression}
 # They run mechanisms on records that they make up.
@@ -363,7 +374,7 @@ class Stopped(Exception):  # noqa: N818
     pass
 
 
-RESUMED = [network_vi, dp_em, dpvim, newton, logistic_newton, streamed_newton, sharded_newton, unit_newton, fitted]
+RESUMED = [network_vi, dp_em, dpvim, *NEWTON, fitted]
 
 
 @pytest.mark.parametrize("entry", RESUMED, ids=lambda entry: entry.__name__)

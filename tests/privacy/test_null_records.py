@@ -47,6 +47,20 @@ def vi(X, y, **options):
     return run_network_vi(NETWORK, X, y, settings=settings, max_grad_norm=1.0, **options).loc
 
 
+def newton(model):
+    plans = {
+        relation: dpi.plan_newton(model, target_epsilon=3.0, target_delta=1e-5, n_records=N, adjacency=relation)
+        for relation in PLANS
+    }
+    scale = {"response_scale": 1.0} if model.has_dispersion else {}
+
+    def run(X, y, *, plan, **options):
+        released = dpi.run_newton(model, X, y, plan=plans[plan.adjacency.value], **scale, **options)
+        return np.concatenate([released.counts, released.moments.ravel(), released.scores.ravel()])
+
+    return run
+
+
 RUNS = {
     "logistic": gradients(MODELS.LogisticRegression(2)),
     "probit": gradients(MODELS.ProbitRegression(2)),
@@ -64,6 +78,10 @@ RUNS = {
     "logistic sites": lambda X, y, **options: dpi.run_dp_sep(MODELS.LogisticRegression(2), X, y, **options).noisy_sums,
     "network sites": lambda X, y, **options: run_network_dp_sep(NETWORK, X, y, **options).noisy_sums,
     "network vi": vi,
+    "linear newton": newton(MODELS.LinearRegression(2)),
+    "logistic newton": newton(MODELS.LogisticRegression(2)),
+    "probit newton": newton(MODELS.ProbitRegression(2, fit_intercept=True)),
+    "poisson newton": newton(MODELS.PoissonRegression(2)),
     "em": lambda X, y, **options: baselines.run_dp_em(MIXTURE, X, max_site_norm=1.0, **options).loc,
 }
 

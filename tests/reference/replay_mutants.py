@@ -20,6 +20,7 @@ from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.mechanism.replay.native import NativeSession
 from dpinfer.release.guarantee import Guaranteed
 from dpinfer.tabular import ContinuousColumn, read_table, release_shares
+from tests.reference.newton_mutants import NEWTON_MUTANTS, in_place_of
 
 REGRESSION, CHARGED, SITES = (
     "run_dpvi: logistic, plain",
@@ -243,6 +244,10 @@ MUTANTS = {
     "labels_without_a_threshold": Mutant(CATEGORIES, labels_without_a_threshold, "outcome"),
     "labels_in_the_order_of_exact_counts": Mutant(CATEGORIES, most_frequent_labels_as_they_are, "outcome"),
     "another_type_for_a_record": Mutant(REGRESSION, in_the_run(another_type_for_a_record), "outcome"),
+    **{
+        name: Mutant(scenario, in_place_of(*place, bug), finding)
+        for name, (scenario, place, bug, finding) in NEWTON_MUTANTS.items()
+    },
 }
 
 

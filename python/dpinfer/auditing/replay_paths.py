@@ -257,7 +257,7 @@ def _dp_sep(
 
 def _newton(
     name: str,
-    model: LinearRegression | LogisticRegression,
+    model: GeneralizedLinearModel,
     *,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     ledger: bool = False,
@@ -380,6 +380,11 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _by_units(logistic, Adjacency.REPLACE_ONE, streamed=True)
     yield _newton("logistic, sharded", logistic, rows=_shards, ledger=True, checkpoint=True)
     yield _newton("logistic, ledger and checkpoint", logistic, ledger=True, checkpoint=True)
+    yield _newton("probit, replaced", ProbitRegression(2, fit_intercept=True), adjacency=Adjacency.REPLACE_ONE)
+    yield _newton("probit, blanked", ProbitRegression(2), adjacency=Adjacency.ZERO_OUT)
+    poisson = PoissonRegression(2, fit_intercept=True)
+    yield _newton("Poisson", poisson)
+    yield _newton("Poisson, interrupted", poisson, ledger=True, checkpoint=True, interrupted=True)
 
 
 def _points() -> tuple[Records, Records, Records, tuple[Records, ...]]:

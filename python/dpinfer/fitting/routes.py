@@ -25,7 +25,7 @@ from dpinfer.planning import plan_inference, predict_newton, predict_statistic, 
 from dpinfer.recipes import default_recipe
 from dpinfer.release import (
     AnyRelease,
-    LogisticNewtonRelease,
+    GlmNewtonRelease,
     NewtonRelease,
     SiteRelease,
     StatisticRelease,
@@ -223,7 +223,7 @@ class NewtonRoute(Route):
         if isinstance(target.model, GeneralizedLinearModel):
             check_interval("model.prior_scale", target.model.prior_scale, 1e-30, 1e30)
         if request is not None:
-            kind = NewtonRelease if linear else LogisticNewtonRelease
+            kind = NewtonRelease if linear else GlmNewtonRelease
             request.check(PlannedRelease(kind=kind, model=target.model))
 
     def run(

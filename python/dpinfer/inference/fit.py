@@ -21,7 +21,7 @@ from dpinfer.inference.information.posteriors import (
     gram_full_posterior,
     model_full_posterior,
 )
-from dpinfer.inference.newton.logistic import logistic_newton_posterior
+from dpinfer.inference.newton.glm import glm_newton_posterior
 from dpinfer.inference.newton.posterior import newton_posterior
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts
@@ -34,7 +34,7 @@ from dpinfer.inference.trace.by_coordinate import Coordinates, coordinate_poster
 from dpinfer.models import LinearRegression
 from dpinfer.release import (
     AnyRelease,
-    LogisticNewtonRelease,
+    GlmNewtonRelease,
     NetworkRelease,
     NewtonRelease,
     Release,
@@ -175,7 +175,7 @@ _OTHER_RELEASES: dict[type, Callable[[Any, PosteriorRequest], Posterior]] = {
     NetworkRelease: network_trace_posterior,
     StatisticRelease: one_shot_posterior,
     NewtonRelease: newton_posterior,
-    LogisticNewtonRelease: logistic_newton_posterior,
+    GlmNewtonRelease: glm_newton_posterior,
 }
 
 

@@ -15,7 +15,6 @@ from dpinfer.models import (
     ConjugateModel,
     GeneralizedLinearModel,
     LinearRegression,
-    LogisticRegression,
     Model,
     model_from_dict,
 )
@@ -395,9 +394,10 @@ fallback, n_threads
         priors = ("auto", "weak", "model") if linear else ("auto", "model")
         if self.prior not in priors:
             raise ValueError(f"prior must be one of {', '.join(priors)} for this release, got {self.prior_name!r}")
-        wanted = LinearRegression if linear else LogisticRegression
-        if not isinstance(model, wanted):
-            raise TypeError(f"model must be a {wanted.__name__}, got {type(model).__name__}")
+        if linear and not isinstance(model, LinearRegression):
+            raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
+        if not linear and (not isinstance(model, GeneralizedLinearModel) or model.residual_link is None):
+            raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
         for name, value, least in (("n_samples", self.n_samples, 20), ("n_warmup", self.n_warmup, 10)):
             if value is not None:
                 check_integer(name, value, least)

@@ -46,6 +46,8 @@ class GeneralizedLinearModel(NormalPriorModel):
         What responses are: 0 or 1, integers of at least 0, or any numbers.
     likelihood : str
         The compiled kernels' name of the link, where they have it.
+    residual_link : str or None
+        Their name of E[y | eta], for a private Newton run: "logistic", "probit" or "poisson" (None: there is none).
 
     Parameters
     ----------
@@ -83,6 +85,7 @@ class GeneralizedLinearModel(NormalPriorModel):
     response: ClassVar[str] = "real"
     gradient_sum: ClassVar[str | None] = "numpy"
     has_quadrature: ClassVar[bool] = True
+    residual_link: ClassVar[str | None] = None
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -371,6 +374,7 @@ class LogisticRegression(GeneralizedLinearModel):
     """
 
     likelihood: ClassVar[str] = "logistic"
+    residual_link: ClassVar[str | None] = "logistic"
     response: ClassVar[str] = "binary"
     gradient_sum: ClassVar[str | None] = "glm"
     site_sum: ClassVar[str | None] = "binary"
@@ -398,6 +402,7 @@ class ProbitRegression(GeneralizedLinearModel):
     """Bernoulli responses with the probit link: P(y = 1) = Phi(x' w)."""
 
     likelihood: ClassVar[str] = "probit"
+    residual_link: ClassVar[str | None] = "probit"
     response: ClassVar[str] = "binary"
     gradient_sum: ClassVar[str | None] = "glm"
     site_sum: ClassVar[str | None] = "binary"
@@ -427,6 +432,7 @@ class PoissonRegression(GeneralizedLinearModel):
     """Poisson counts with the log link: E[y] = exp(x' w)."""
 
     likelihood: ClassVar[str] = "poisson"
+    residual_link: ClassVar[str | None] = "poisson"
     response: ClassVar[str] = "count"
     gradient_sum: ClassVar[str | None] = "glm"
 

@@ -12,12 +12,15 @@ import numpy.typing as npt
 from dpinfer.mechanism.newton import NewtonPlan
 from dpinfer.mechanism.newton.contributions import Query, SecondMoments
 from dpinfer.mechanism.newton.geometry import declared_units, declared_whitening, learn_geometry
+from dpinfer.mechanism.newton.glm import STEEPEST
 from dpinfer.mechanism.newton.linear import SCALE_WEIGHT
 from dpinfer.mechanism.newton.passes import NoisySum
 from dpinfer.mechanism.newton.tracker import best_clip
 from dpinfer.models import GeneralizedLinearModel
-from dpinfer.models.bijectors import sigmoid
+from dpinfer.models.clipped_residuals import ResponseGrid
 from dpinfer.models.huber import huber_slope, huber_variance
+from dpinfer.models.normal_design import PredictorLaw
+from dpinfer.models.normal_design import best_clip as choose_clip
 from dpinfer.models.whitening import shrink_moments
 
 __all__ = ["predict_newton"]
@@ -27,6 +30,7 @@ FloatArray = npt.NDArray[np.float64]
 _REFERENCE_RECORDS = 2000
 _GEOMETRIES = 4
 _SEED = 20_261_122
+_SPACING = 1.0 / 8.0
 
 
 def predict_newton(
@@ -44,8 +48,8 @@ def predict_newton(
     n_records : int
         Public.
     predictor_spread : float
-        Root mean square of the linear predictor that is expected of a logistic regression.  Where it is larger, each
-        response says less, and the intervals are wider.
+        Root mean square of the linear predictor that is expected of a regression without a scale; its mean is taken
+        for 0.  Where it is larger, a response of 0 or 1 says less, and the intervals are wider.
 
     Returns
     -------
@@ -63,9 +67,7 @@ def predict_newton(
     """
     rng = np.random.default_rng(_SEED)
     design = model.reference_design(_REFERENCE_RECORDS, rng)
-    linear = "scale" in plan.phases
-    if not linear and model.likelihood != "logistic":
-        raise ValueError(f"no width is predicted for a {type(model).__name__}")
+    linear = model.residual_link is None
     units = declared_units if linear else declared_whitening
     widths = []
     for _ in range(_GEOMETRIES):
@@ -163,26 +165,34 @@ def _linear(model: GeneralizedLinearModel, plan: NewtonPlan, geometry: _Geometry
 def _bounded(
     model: GeneralizedLinearModel, plan: NewtonPlan, geometry: _Geometry, predictor_spread: float
 ) -> FloatArray:
-    """Return the widths for the bounded score of a logistic regression, whose slope is released."""
+    """Return the widths for clipped residuals, whose slope is released."""
     n, transform, bound, design = geometry.n_records, geometry.transform, geometry.bound, geometry.design
     # Which way the predictor points hardly matters: all weights alike, in the units of their features.
     weights = 1.0 / np.sqrt(model.second_moments)
     predictor = design @ (weights * np.where(np.arange(weights.size) % 2, 1.0, -1.0))
-    probability = sigmoid(predictor * predictor_spread / float(np.sqrt(np.mean(predictor**2))))
-    curvature = probability * (1.0 - probability)
-    jacobian = geometry.weighted(curvature)
-    prior = transform @ transform.T / model.prior_scale**2
+    predictor = predictor * predictor_spread / float(np.sqrt(np.mean(predictor**2)))
+    grid, law = ResponseGrid(model, _SPACING), PredictorLaw(0.0, predictor_spread)
     noise = np.array([multiplier * bound / n for multiplier in plan.noise_multipliers])
+    measured = list(plan.indices("measure"))
+    clip = choose_clip(grid, model.response, law, float(np.sum(noise[measured] ** -2.0) ** -0.5), n)
+    residual = grid.clipped(clip)
+    residual = residual.with_slope_at_most(law.largest(grid, residual.slope, STEEPEST))
+    jacobian = geometry.weighted(np.interp(predictor, grid.nodes, residual.slope))
+    prior = transform @ transform.T / model.prior_scale**2
     (at,) = plan.indices("slope")
-    slope = shrink_moments(jacobian, 0.25 * bound * noise[at], max(float(np.trace(jacobian)), 1e-9))
+    slope_noise = residual.slope_bound * bound * noise[at]
+    slope = shrink_moments(jacobian, slope_noise, max(float(np.trace(jacobian)), 1e-9))
+    noise = noise * residual.bound
     # The localising scores end in a start for those that are measured, and are not read again.
     found = np.sum(noise[list(plan.indices("localise"))] ** -2.0)
-    precision = prior + jacobian @ np.linalg.solve(np.eye(len(prior)) / found + jacobian / n, jacobian)
+    ratio = law.mean(grid, residual.variance) / law.mean(grid, residual.slope)
+    precision = prior + jacobian @ np.linalg.solve(np.eye(len(prior)) / found + ratio * jacobian / n, jacobian)
     private = np.zeros_like(prior)
-    for index in plan.indices("measure"):
+    for index in measured:
         wrong = 0.5 * slope.error**2 * float(np.trace(np.linalg.inv(precision)))
         gained = jacobian @ jacobian / (noise[index] ** 2 + wrong)
         precision, private = precision + gained, private + gained
-    information = n * (design * curvature[:, None]).T @ design / len(design)
+    fisher = np.interp(predictor, grid.nodes, grid.information)
+    information = n * (design * fisher[:, None]).T @ design / len(design)
     information = information + np.eye(len(prior)) / model.prior_scale**2
-    return geometry.widening(np.linalg.inv(private) + np.linalg.inv(jacobian) / n, prior, information)
+    return geometry.widening(np.linalg.inv(private) + ratio * np.linalg.inv(jacobian) / n, prior, information)

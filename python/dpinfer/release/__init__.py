@@ -9,7 +9,7 @@ from dpinfer.release.external import release_from_arrays
 from dpinfer.release.files import load_release, save_release
 from dpinfer.release.guarantee import AnyRelease
 from dpinfer.release.network_trace import NetworkRelease
-from dpinfer.release.newton_logistic import LogisticNewtonRelease
+from dpinfer.release.newton_glm import GlmNewtonRelease
 from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
 from dpinfer.release.parts import Part
 from dpinfer.release.site_trace import SiteRelease
@@ -22,7 +22,7 @@ __all__ = [
     "BoundsRelease",
     "CategoriesRelease",
     "CountRelease",
-    "LogisticNewtonRelease",
+    "GlmNewtonRelease",
     "NetworkRelease",
     "NewtonRelease",
     "Part",

@@ -13,7 +13,7 @@ from dpinfer.errors import ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.guarantee import AnyRelease
 from dpinfer.release.network_trace import NetworkRelease
-from dpinfer.release.newton_logistic import LogisticNewtonRelease
+from dpinfer.release.newton_glm import GlmNewtonRelease
 from dpinfer.release.newton_trace import NewtonRelease
 from dpinfer.release.parts import part_from_dict
 from dpinfer.release.site_trace import SiteRelease
@@ -29,7 +29,7 @@ SITE_FORMAT_NAME = "dpinfer-site-release"
 NETWORK_FORMAT_NAME = "dpinfer-network-release"
 STATISTIC_FORMAT_NAME = "dpinfer-statistic-release"
 NEWTON_FORMAT_NAME = "dpinfer-newton-release"
-LOGISTIC_NEWTON_FORMAT_NAME = "dpinfer-logistic-newton-release"
+GLM_NEWTON_FORMAT_NAME = "dpinfer-glm-newton-release"
 FORMAT_VERSION = 2
 # Version 1 had neither parts nor marks of leakage.
 _READABLE = (1, 2)
@@ -104,21 +104,37 @@ _NEWTON_SCALARS = (
     "accountant",
     "secure",
 )
-_LOGISTIC_NEWTON_ARRAYS = (
+_GLM_NEWTON_ARRAYS = (
+    "counts",
+    "edges",
     "transforms",
     "moments",
     "moment_stddev",
     "moment_bounds",
     "localise_positions",
     "localise_scores",
-    "localise_stddev",
+    "localise_score_stddev",
+    "score_transform",
     "slope",
     "slope_position",
     "positions",
     "scores",
     "score_stddev",
 )
-_LOGISTIC_NEWTON_SCALARS = ("slope_stddev", "n_records", "delta", "accountant", "secure")
+_GLM_NEWTON_SCALARS = (
+    "counts_stddev",
+    "localise_clip",
+    "localise_residual_bound",
+    "score_radius",
+    "slope_stddev",
+    "clip",
+    "residual_bound",
+    "slope_bound",
+    "n_records",
+    "delta",
+    "accountant",
+    "secure",
+)
 # Characters; a run's event has about a hundred, and accounting takes time for each.
 _LONGEST_EVENTS = 20_000
 _UNCOUNTED_SHARES = (
@@ -130,7 +146,7 @@ _KINDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
     NETWORK_FORMAT_NAME: (NetworkRelease, _NETWORK_ARRAYS, _NETWORK_SCALARS),
     STATISTIC_FORMAT_NAME: (StatisticRelease, _STATISTIC_ARRAYS, _STATISTIC_SCALARS),
     NEWTON_FORMAT_NAME: (NewtonRelease, _NEWTON_ARRAYS, _NEWTON_SCALARS),
-    LOGISTIC_NEWTON_FORMAT_NAME: (LogisticNewtonRelease, _LOGISTIC_NEWTON_ARRAYS, _LOGISTIC_NEWTON_SCALARS),
+    GLM_NEWTON_FORMAT_NAME: (GlmNewtonRelease, _GLM_NEWTON_ARRAYS, _GLM_NEWTON_SCALARS),
 }
 
 

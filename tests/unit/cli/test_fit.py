@@ -48,7 +48,7 @@ def test_the_newton_route_writes_the_same_files_without_pictures_of_a_trace(plac
     out = capsys.readouterr().out
     assert "* newton" in out
     release = dpi.load_release(place / "out" / "fit.release")
-    assert isinstance(release, dpi.LogisticNewtonRelease)
+    assert isinstance(release, dpi.GlmNewtonRelease)
     assert release.secure
     assert release.epsilon <= 1.0
     assert release.guarantee in out
@@ -71,7 +71,7 @@ def test_auto_tells_what_it_chose_from(place, capsys, plain):
     out = capsys.readouterr().out
     assert "* newton" in out
     assert "simulate=True predicts it" in out
-    assert isinstance(dpi.load_release(place / "out" / "fit.release"), dpi.LogisticNewtonRelease)
+    assert isinstance(dpi.load_release(place / "out" / "fit.release"), dpi.GlmNewtonRelease)
 
 
 @pytest.mark.parametrize(

@@ -391,7 +391,7 @@ def test_every_accepted_value_gives_a_posterior(records, settings):
 def test_the_newton_route_is_a_fit_like_any_other(records, method):
     X, y = records
     model = make(method=method).fit(X, y)
-    assert isinstance(model.release_, dpi.LogisticNewtonRelease)
+    assert isinstance(model.release_, dpi.GlmNewtonRelease)
     assert isinstance(model.privacy_, dpi.NewtonPlan)
     assert model.privacy_.epsilon <= 2.0
     low, high = model.posterior_.quantile([0.0005, 0.9995])

@@ -66,7 +66,7 @@ def test_the_release_is_that_of_the_plan_alone(fitted, records):
     [
         (dpi.models.BetaBernoulli(), "statistic", dpi.StatisticRelease, False),
         (dpi.models.BetaBernoulli(), "dpvi", dpi.Release, False),
-        (MODEL, "newton", dpi.LogisticNewtonRelease, True),
+        (MODEL, "newton", dpi.GlmNewtonRelease, True),
         (dpi.models.LogisticRegression(2), "sep", dpi.SiteRelease, True),
     ],
 )
@@ -179,7 +179,7 @@ def test_an_interrupt_of_the_posterior_hands_over_the_release(records, monkeypat
     monkeypatch.setattr("dpinfer.fitting.one_call.noise_aware_posterior", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
         dpi.fit(MODEL, *records, random_source=InsecureRNG(1), **PUBLIC)
-    assert isinstance(caught.value.release, dpi.LogisticNewtonRelease)
+    assert isinstance(caught.value.release, dpi.GlmNewtonRelease)
 
 
 def test_a_disk_that_fills_up_loses_nothing(records, tmp_path, monkeypatch):
@@ -187,7 +187,7 @@ def test_a_disk_that_fills_up_loses_nothing(records, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     place = tmp_path / "run"
-    monkeypatch.setattr(dpi.LogisticNewtonRelease, "save", full)
+    monkeypatch.setattr(dpi.GlmNewtonRelease, "save", full)
     with pytest.warns(FallbackWarning, match="could not be saved"):
         result = dpi.fit(
             MODEL, *records, path=tmp_path / "fit", checkpoint=place, random_source=InsecureRNG(1), **PUBLIC

@@ -12,8 +12,8 @@ from dpinfer.accounting import Adjacency, GaussianEvent, account
 from dpinfer.errors import CheckpointError, InsecureReleaseError, RecordError
 from dpinfer.mechanism import RunCheckpoint, _native
 from dpinfer.mechanism.newton.contributions import (
-    LogisticCurvatures,
-    LogisticScores,
+    ClippedCurvatures,
+    ClippedScores,
     LogScaleCounts,
     RobustScores,
     Rows,
@@ -22,11 +22,21 @@ from dpinfer.mechanism.newton.contributions import (
 )
 from dpinfer.mechanism.newton.pass_records import MemoryRecords
 from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.models.clipped_residuals import ResponseGrid
 from dpinfer.testing import InsecureRNG
 
 D = 4
 SCORES = {"clip": 0.7, "unit": 1.3, "centre": 0.45, "scale_weight": 0.4}
 EDGES = 2.0 ** np.arange(-3, 4)
+
+
+def residual_of(link):
+    kind = {"logistic": "Logistic", "probit": "Probit", "poisson": "Poisson"}[link]
+    grid = ResponseGrid(getattr(dpi.models, f"{kind}Regression")(D), 1.0 / 256.0)
+    return grid.clipped(1.7 if link == "poisson" else 0.6)
+
+
+RESIDUALS = {link: residual_of(link) for link in ("logistic", "probit", "poisson")}
 
 
 def transform(rng):
@@ -39,12 +49,23 @@ def queries(rng):
         "counts": LogScaleCounts(EDGES),
         "moments": SecondMoments(W, 2.5),
         "scores": RobustScores(W, 2.5, rng.normal(size=D), **SCORES),
-        "logistic scores": LogisticScores(W, 2.5, rng.normal(size=D)),
-        "curvatures": LogisticCurvatures(W, 2.5, np.zeros(D)),
+        **{f"{link} scores": ClippedScores(W, 2.5, rng.normal(size=D), link, RESIDUALS[link]) for link in RESIDUALS},
+        **{
+            f"{link} curvatures": ClippedCurvatures(W, 2.5, np.zeros(D), link, RESIDUALS[link].with_slope_at_most(0.3))
+            for link in RESIDUALS
+        },
     }
 
 
-NAMES = ("counts", "moments", "scores", "logistic scores", "curvatures")
+KINDS = tuple(f"{link} {sum_}" for link in RESIDUALS for sum_ in ("scores", "curvatures"))
+NAMES = ("counts", "moments", "scores", *KINDS)
+
+
+def responses_for(name, rng, size):
+    """Responses of the model whose sum this is, those that make the longest vectors among them."""
+    if name.startswith(("logistic", "probit")):
+        return (rng.random(size) < 0.5) + 0.0
+    return rng.poisson(3.0, size) + 0.0 if name.startswith("poisson") else rng.normal(size=size) * 10.0
 
 
 class FakePrivate:
@@ -88,7 +109,7 @@ def adversarial_rows(rng, size):
 def test_a_record_stays_within_the_stated_norm_and_ordinary_ones_reach_it(rng, name):
     query = queries(rng)[name]
     X = rng.normal(size=(400, D)) * rng.uniform(0.0, 1.0, size=(400, 1))
-    y = (rng.random(400) < 0.5) + 0.0 if name == "logistic scores" else rng.normal(size=400) * 10.0
+    y = responses_for(name, rng, 400)
     far, response = adversarial_rows(rng, 20)
     norms = []
     for row, own in zip(np.concatenate((X, far)), np.concatenate((y, response)), strict=True):
@@ -96,7 +117,7 @@ def test_a_record_stays_within_the_stated_norm_and_ordinary_ones_reach_it(rng, n
         norms.append(math.sqrt(sum(int(value) ** 2 for value in integers)) * step / query.max_norm)
     assert max(norms) <= 1.0
     # A stated norm that is too small would clip ordinary records, one that is too large waste noise.
-    assert max(norms) >= (0.7 if name == "logistic scores" else 0.98)
+    assert max(norms) >= (0.9 if name.endswith("scores") else 0.98)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -145,12 +166,23 @@ def test_sums_are_those_of_numpy(rng):
     np.testing.assert_allclose(
         total(LogScaleCounts(EDGES)), np.histogram(np.abs(y), [0.0, *EDGES, np.inf])[0], rtol=1e-5
     )
-    p = 1.0 / (1.0 + np.exp(-X @ beta))
-    chosen = (y > 0.0) + 0.0
-    own = total(LogisticScores(W, 2.5, beta), chosen)
-    np.testing.assert_allclose(own, (weight * (chosen - p)) @ Z, rtol=1e-4, atol=1e-3)
-    expected = (Z * (weight * p * (1.0 - p))[:, None]).T @ Z
-    np.testing.assert_allclose(smat(total(LogisticCurvatures(W, 2.5, beta)), D), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("link", RESIDUALS)
+def test_sums_of_clipped_residuals_are_those_of_numpy(rng, link):
+    X, W, beta, residual = rng.normal(size=(3000, D)), transform(rng), 0.4 * rng.normal(size=D), RESIDUALS[link]
+    eta = X @ beta
+    mean = {"logistic": special.expit, "probit": special.ndtr, "poisson": np.exp}[link](eta)
+    y = rng.poisson(mean) + 0.0 if link == "poisson" else (rng.random(3000) < mean) + 0.0
+    Z = X @ W.T
+    weight = np.minimum(1.0, 6.25 / (Z**2).sum(axis=1))
+    nodes = residual.first_node + residual.spacing * np.arange(residual.centre.size)
+    psi = np.clip(y - mean, -residual.clip, residual.clip) - np.interp(eta, nodes, residual.centre)
+    integers, step = exact_sum(X, y, ClippedScores(W, 2.5, beta, link, residual))
+    np.testing.assert_allclose(integers * step, (weight * psi) @ Z, rtol=1e-4, atol=1e-3)
+    integers, step = exact_sum(X, y, ClippedCurvatures(W, 2.5, beta, link, residual))
+    expected = (Z * (weight * np.interp(eta, nodes, residual.slope))[:, None]).T @ Z
+    np.testing.assert_allclose(smat(integers * step, D), expected, rtol=1e-4, atol=1e-3)
 
 
 class Silence:
@@ -218,7 +250,7 @@ def test_plans_are_plain_data():
     with pytest.raises(ValueError, match="sum to at most 1"):
         plan_of(0.6, 0.6)
     with pytest.raises(TypeError, match="LinearRegression"):
-        dpi.plan_newton(dpi.models.PoissonRegression(2), target_epsilon=1.0, target_delta=1e-5, n_records=10)
+        dpi.plan_newton(dpi.models.BetaBernoulli(), target_epsilon=1.0, target_delta=1e-5, n_records=10)
 
 
 @pytest.fixture
@@ -347,31 +379,56 @@ def test_bad_arguments_are_named(records, plan, change, message):
         run(records, **({"plan": plan} | change))
 
 
-def logistic_records(rng, n_records):
+WEIGHTS = np.array([0.7, 0.0, -0.7, 0.3])
+
+
+def glm_records(model_, rng, n_records):
     X = rng.normal(size=(n_records, 3))
-    return X, (rng.random(n_records) < 1.0 / (1.0 + np.exp(-X @ [1.0, 0.0, -1.0]))) + 0.0
+    return X, model_.simulate(WEIGHTS, X, rng)
 
 
-def test_a_logistic_run_finds_the_weights(rng):
-    model_ = dpi.models.LogisticRegression(3, fit_intercept=True)
-    X, y = logistic_records(rng, 4000)
+@pytest.mark.parametrize("kind", ["LogisticRegression", "ProbitRegression", "PoissonRegression"])
+def test_a_run_without_a_scale_finds_the_weights(rng, kind):
+    model_ = getattr(dpi.models, kind)(3, fit_intercept=True)
+    X, y = glm_records(model_, rng, 4000)
     plan = dpi.plan_newton(model_, target_epsilon=2.0, target_delta=1e-5, n_records=4000)
     release = dpi.run_newton(model_, X, y, plan=plan, n_records=4000, random_source=InsecureRNG(1))
-    weights = release.transforms[-1].T @ release.positions[-1]
-    assert np.abs(weights - [1.0, 0.0, -1.0, 0.0]).max() < 0.4
-    assert release.n_passes == plan.n_passes == 13
+    weights = release.score_transform.T @ release.positions[-1]
+    assert np.abs(weights - WEIGHTS).max() < 0.3
+    assert release.n_passes == plan.n_passes == (11 if kind == "PoissonRegression" else 10)
     with pytest.raises(TypeError, match="response_scale must be None"):
         dpi.run_newton(model_, X, y, plan=plan, n_records=4000, response_scale=1.0)
-    with pytest.raises(RecordError, match="0 and 1"):
+    with pytest.raises(RecordError, match=r"0 and 1|counts"):
         dpi.run_newton(model_, X, y + 0.5, plan=plan, n_records=4000)
     with pytest.raises(ValueError, match="plan must have the phases scale"):
         dpi.run_newton(model(), X, y, plan=plan, n_records=4000, response_scale=1.0)
 
 
-@pytest.mark.parametrize("labels", [0.0, 1.0])
-def test_a_logistic_run_with_one_label_alone_goes_through(rng, labels):
-    model_ = dpi.models.LogisticRegression(2)
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("LogisticRegression", 0.0),
+        ("ProbitRegression", 1.0),
+        ("PoissonRegression", 0.0),
+        ("PoissonRegression", 1e15),
+    ],
+)
+@pytest.mark.parametrize(("size", "prior_scale"), [(0.0, 1.0), (1.0, 1e4), (1e150, 1.0)])
+def test_a_run_with_one_response_alone_goes_through(rng, kind, value, size, prior_scale):
+    model_ = getattr(dpi.models, kind)(2, fit_intercept=True, prior_scale=prior_scale)
     plan = dpi.plan_newton(model_, target_epsilon=1.0, target_delta=1e-5, n_records=200)
-    X = rng.normal(size=(200, 2)) * 1e150
-    release = dpi.run_newton(model_, X, np.full(200, labels), plan=plan, n_records=200, random_source=InsecureRNG(1))
+    X = rng.normal(size=(200, 2)) * size
+    release = dpi.run_newton(model_, X, np.full(200, value), plan=plan, n_records=200, random_source=InsecureRNG(1))
     assert np.all(np.isfinite(release.scores))
+
+
+def test_the_intercept_is_found_far_from_zero(rng):
+    """From a start at zero a bounded score would take many steps to a rate of 20."""
+    model_ = dpi.models.PoissonRegression(2, fit_intercept=True)
+    X = rng.normal(size=(8000, 2))
+    plan = dpi.plan_newton(model_, target_epsilon=1.0, target_delta=1e-5, n_records=8000)
+    for intercept in (3.0, -3.0):
+        y = model_.simulate([0.3, -0.3, intercept], X, rng)
+        release = dpi.run_newton(model_, X, y, plan=plan, n_records=8000, random_source=InsecureRNG(2))
+        weights = release.score_transform.T @ release.positions[-1]
+        assert np.abs(weights - [0.3, -0.3, intercept]).max() < (0.1 if intercept > 0.0 else 0.5)

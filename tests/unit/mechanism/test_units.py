@@ -12,22 +12,24 @@ from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import RowSource, ShardedRows, Units, _native
 from dpinfer.mechanism.newton.contributions import (
-    LogisticCurvatures,
-    LogisticScores,
+    ClippedCurvatures,
+    ClippedScores,
     LogScaleCounts,
     RobustScores,
     SecondMoments,
 )
 from dpinfer.mechanism.newton.pass_records import MemoryRecords, UnitRecords
+from dpinfer.models.clipped_residuals import ResponseGrid
 from dpinfer.testing import InsecureRNG
 
 D, MAX_ROWS = 3, 2.0
+RESIDUAL = ResponseGrid(dpi.models.LogisticRegression(D), 0.05).clipped(0.6)
 QUERIES = {
     "counts": LogScaleCounts(2.0 ** np.arange(-3, 4)),
     "moments": SecondMoments(np.eye(D) + 0.3, 2.0),
     "scores": RobustScores(np.eye(D), 2.0, np.ones(D), clip=0.7, unit=1.3, centre=0.45, scale_weight=0.4),
-    "logistic scores": LogisticScores(np.eye(D), 2.0, np.ones(D)),
-    "curvatures": LogisticCurvatures(np.eye(D), 2.0, np.zeros(D)),
+    "logistic scores": ClippedScores(np.eye(D), 2.0, np.ones(D), "logistic", RESIDUAL),
+    "curvatures": ClippedCurvatures(np.eye(D), 2.0, np.zeros(D), "logistic", RESIDUAL),
 }
 EACH_QUERY = pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
 

@@ -14,7 +14,7 @@ from scipy import special
 from dpinfer.inference.newton.conflict import prior_conflict
 from dpinfer.inference.newton.sampler import Draws
 from dpinfer.models import GeneralizedLinearModel
-from dpinfer.release import LogisticNewtonRelease, NewtonRelease
+from dpinfer.release import GlmNewtonRelease, NewtonRelease
 
 __all__ = ["Checks", "check_draws"]
 
@@ -103,7 +103,7 @@ class Checks:
 
 
 def check_draws(
-    release: NewtonRelease | LogisticNewtonRelease,
+    release: NewtonRelease | GlmNewtonRelease,
     model: GeneralizedLinearModel,
     draws: Draws,
     sizes: FloatArray,
@@ -119,7 +119,7 @@ def check_draws(
 
     Parameters
     ----------
-    release : NewtonRelease or LogisticNewtonRelease
+    release : NewtonRelease or GlmNewtonRelease
     model : GeneralizedLinearModel
     draws : Draws
     sizes : (k,) array
@@ -155,7 +155,7 @@ def _shares(release: NewtonRelease) -> tuple[float, float, float]:
     return float(release.counts[-1]) - noise, float(release.counts[0]) - noise, tail
 
 
-def _declared(release: NewtonRelease | LogisticNewtonRelease, model: GeneralizedLinearModel) -> tuple[float, float]:
+def _declared(release: NewtonRelease | GlmNewtonRelease, model: GeneralizedLinearModel) -> tuple[float, float]:
     """Return the largest deviation of the first diagonal from the declared one, and the saturation of its trace."""
     noise = float(release.moment_stddev[0])
     diagonal = np.diagonal(release.moments[0])
@@ -167,7 +167,7 @@ def _declared(release: NewtonRelease | LogisticNewtonRelease, model: Generalized
     return score, (float(np.sum(diagonal)) - _SURE * noise * math.sqrt(release.n_coef)) / largest
 
 
-def _count_unresolved(release: NewtonRelease | LogisticNewtonRelease) -> int:
+def _count_unresolved(release: NewtonRelease | GlmNewtonRelease) -> int:
     """Count eigenvalues of the last matrix that noise alone might have; its norm is about stddev sqrt(2 d)."""
     if isinstance(release, NewtonRelease):
         matrix, stddev = release.moments[-1], float(release.moment_stddev[-1])

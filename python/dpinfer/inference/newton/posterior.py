@@ -20,7 +20,7 @@ from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import PosteriorRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
-from dpinfer.release import LogisticNewtonRelease, NewtonRelease
+from dpinfer.release import GlmNewtonRelease, NewtonRelease
 
 __all__ = [
     "checks_of",
@@ -98,7 +98,7 @@ def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Poste
 
 
 def checks_of(
-    release: NewtonRelease | LogisticNewtonRelease,
+    release: NewtonRelease | GlmNewtonRelease,
     model: GeneralizedLinearModel,
     theta: DrawnTheta,
     draws: Draws,
@@ -122,7 +122,7 @@ def checks_of(
 
 
 def posterior_of_draws(
-    release: NewtonRelease | LogisticNewtonRelease,
+    release: NewtonRelease | GlmNewtonRelease,
     model: Model,
     settled: SettledDraws,
     *,
@@ -134,7 +134,7 @@ def posterior_of_draws(
 
     Parameters
     ----------
-    release : NewtonRelease or LogisticNewtonRelease
+    release : NewtonRelease or GlmNewtonRelease
     model : Model
     settled : SettledDraws
     prior, words : str

@@ -11,7 +11,7 @@ from dpinfer.inference.newton.matrices import cholesky_factors, transposed
 from dpinfer.inference.newton.matrix_prior import FLATTEST, POWER, FlattenedWishart, MatrixState
 from dpinfer.inference.newton.trace_model import Linearised, Trace
 from dpinfer.models.whitening import shrink_moments
-from dpinfer.release import LogisticNewtonRelease, NewtonRelease
+from dpinfer.release import GlmNewtonRelease, NewtonRelease
 
 __all__ = ["LeapfrogPath", "MomentRelease", "MomentsTarget", "data_precision", "draw_optimum", "weights_given"]
 
@@ -74,7 +74,7 @@ class MomentRelease:
         )
 
     @classmethod
-    def from_slopes(cls, releases: Sequence[LogisticNewtonRelease]) -> "MomentRelease":
+    def from_slopes(cls, releases: Sequence[GlmNewtonRelease]) -> "MomentRelease":
         """Stack the slopes of releases whose arrays have the same shapes."""
         d = releases[0].n_coef
         starts = []

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dpinfer.inference.newton.matrices import cholesky_factors
 from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance
-from dpinfer.release import LogisticNewtonRelease, NewtonRelease
+from dpinfer.release import GlmNewtonRelease, NewtonRelease
 
 __all__ = [
     "FixedSlopeTrace",
@@ -339,10 +339,10 @@ class TraceModel:
 
 @dataclass(frozen=True)
 class FixedSlopeTrace:
-    """Scores of a batch of logistic regressions near their zeros: g_t = J (u* - u_t) + noise.
+    """Scores of a batch of regressions without a scale near their zeros: g_t = J (u* - u_t) + noise.
 
-    u* ~ N(u, J^-1 / N): the score's variance is at most J, as the weights are at most 1.  The noise takes in a relative
-    error of the slope, which is released at one point and used at others.
+    u* ~ N(u, kappa**2 J^-1): the score's variance is taken for kappa**2 N J.  The noise takes in a relative error of
+    the slope, which is released at one point and used at others.
 
     Parameters
     ----------
@@ -350,7 +350,11 @@ class FixedSlopeTrace:
     score_stddev : (B, T) array
     prior_covariance : (B, d, d) array
         Of u in units of the prior's variance.
-    prior_scale, n_records : (B,) arrays
+    prior_scale : (B,) array
+    sampling : (B,) array
+        kappa**2.
+    steepest : (B,) array
+        Largest slope of a residual.
     """
 
     positions: FloatArray
@@ -358,21 +362,23 @@ class FixedSlopeTrace:
     score_stddev: FloatArray
     prior_covariance: FloatArray
     prior_scale: FloatArray
-    n_records: FloatArray
+    sampling: FloatArray
+    steepest: FloatArray
 
     @classmethod
     def from_releases(
-        cls, releases: Sequence[LogisticNewtonRelease], prior_scales: Sequence[float]
+        cls, releases: Sequence[GlmNewtonRelease], prior_scales: Sequence[float], sampling: Sequence[float]
     ) -> "FixedSlopeTrace":
-        """Stack releases whose arrays have the same shapes."""
-        whitening = np.stack([release.transforms[-1] for release in releases])
+        """Stack releases whose arrays have the same shapes, with the kappa**2 of each."""
+        whitening = np.stack([release.score_transform for release in releases])
         return cls(
             positions=np.stack([release.positions for release in releases]),
             scores=np.stack([release.scores for release in releases]),
             score_stddev=np.stack([release.score_stddev for release in releases]),
-            prior_covariance=np.linalg.inv(whitening @ np.swapaxes(whitening, -1, -2)),
+            prior_covariance=np.asarray(np.linalg.inv(whitening @ np.swapaxes(whitening, -1, -2)), dtype=np.float64),
             prior_scale=np.asarray(prior_scales, dtype=np.float64),
-            n_records=np.array([float(release.n_records) for release in releases]),
+            sampling=np.asarray(sampling, dtype=np.float64),
+            steepest=np.array([release.slope_bound for release in releases]),
         )
 
     @property
@@ -398,8 +404,8 @@ class FixedSlopeTrace:
     def linearised(self, log_scale: FloatArray, excess: FloatArray) -> Linearised:
         """Return the trace; `log_scale` is not used, and `excess` sets the error of the slope alone."""
         del log_scale
-        # |J away|**2 <= (largest slope) away'J away, and p (1 - p) is at most 1/4.
-        noise = np.square(self.score_stddev) + 0.25 * _SLOPE_ERROR**2 * excess / self.n_coef
+        # |J away|**2 <= (largest eigenvalue of J) away'J away, and w z z' is near the identity on average.
+        noise = np.square(self.score_stddev) + self.steepest[:, None] * _SLOPE_ERROR**2 * excess / self.n_coef
         precision = 1.0 / noise
         total = precision.sum(axis=1)
         mean_score = np.sum(precision[..., None] * self.scores, axis=1) / total[:, None]
@@ -411,7 +417,7 @@ class FixedSlopeTrace:
             total=total,
             mean_score=mean_score,
             mean_position=mean_position,
-            sampling=1.0 / self.n_records,
+            sampling=self.sampling,
             prior_variance=np.square(self.prior_scale),
         )
 

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism import _native
+from dpinfer.models.clipped_residuals import ClippedResidual
 
 __all__ = [
+    "ClippedCurvatures",
+    "ClippedScores",
     "LogScaleCounts",
-    "LogisticCurvatures",
-    "LogisticScores",
     "Query",
     "RobustScores",
     "Rows",
@@ -155,7 +156,7 @@ class RobustScores:
         """Add all records to `total`."""
         rows.native.add_scores(
             total,
-            _residuals("gaussian", self.coefficients, self.clip),
+            _huber_residuals(self.coefficients, self.clip),
             transform=np.ascontiguousarray(self.transform),
             bound=self.bound,
             scale_weight=self.scale_weight,
@@ -164,13 +165,31 @@ class RobustScores:
         )
 
 
+def _huber_residuals(coefficients: FloatArray, clip: float) -> _native.Residuals:
+    none = np.empty(0)
+    return _native.Residuals(
+        link="gaussian",
+        loc=np.ascontiguousarray(coefficients),
+        bound=clip,
+        centre=none,
+        slope=none,
+        first_node=0.0,
+        spacing=1.0,
+    )
+
+
 @dataclass(frozen=True, eq=False)
-class LogisticScores:
-    """w (y - p) z, p = sigmoid(coefficients'x), for y in {0, 1}; norm at most bound."""
+class ClippedScores:
+    """w psi z, psi = clip(r, -c, c) - centre(eta) for r = y - E[y | eta], eta = coefficients'x.
+
+    The norm is at most bound times the largest abs(psi), of which `residual` says what it is.
+    """
 
     transform: FloatArray
     bound: float
     coefficients: FloatArray
+    link: str
+    residual: ClippedResidual
 
     @property
     def length(self) -> int:
@@ -179,22 +198,24 @@ class LogisticScores:
 
     @property
     def max_norm(self) -> float:
-        """As residuals are at most 1."""
-        return self.bound
+        """Of w z times the largest residual."""
+        return self.bound * self.residual.bound
 
     def add(self, total: _native.PartialSum, rows: Rows) -> None:
         """Add all records to `total`."""
-        residuals = _residuals("logistic", self.coefficients, math.inf)
+        residuals = _residuals(self.link, self.coefficients, self.residual)
         rows.native.add_scores(total, residuals, transform=np.ascontiguousarray(self.transform), bound=self.bound)
 
 
 @dataclass(frozen=True, eq=False)
-class LogisticCurvatures:
-    """svec(w p (1 - p) z z'), minus the derivative of LogisticScores; norm at most bound**2 / 4."""
+class ClippedCurvatures:
+    """svec(w slope(eta) z z'), minus the expected derivative of ClippedScores; norm at most bound**2 max slope."""
 
     transform: FloatArray
     bound: float
     coefficients: FloatArray
+    link: str
+    residual: ClippedResidual
 
     @property
     def length(self) -> int:
@@ -204,23 +225,22 @@ class LogisticCurvatures:
 
     @property
     def max_norm(self) -> float:
-        """As p (1 - p) is at most 1/4."""
-        return 0.25 * self.bound**2
+        """Of w z z' times the largest slope."""
+        return self.bound**2 * self.residual.slope_bound
 
     def add(self, total: _native.PartialSum, rows: Rows) -> None:
         """Add all records to `total`."""
-        residuals = _residuals("logistic", self.coefficients, math.inf)
+        residuals = _residuals(self.link, self.coefficients, self.residual)
         rows.native.add_curvature(total, residuals, transform=np.ascontiguousarray(self.transform), bound=self.bound)
 
 
-def _residuals(link: str, coefficients: FloatArray, bound: float) -> _native.Residuals:
-    none = np.empty(0)
+def _residuals(link: str, coefficients: FloatArray, residual: ClippedResidual) -> _native.Residuals:
     return _native.Residuals(
         link=link,
         loc=np.ascontiguousarray(coefficients),
-        bound=bound,
-        centre=none,
-        slope=none,
-        first_node=0.0,
-        spacing=1.0,
+        bound=residual.clip,
+        centre=np.ascontiguousarray(residual.centre),
+        slope=np.ascontiguousarray(residual.slope),
+        first_node=residual.first_node,
+        spacing=residual.spacing,
     )

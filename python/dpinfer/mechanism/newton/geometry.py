@@ -12,12 +12,12 @@ from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
 
-__all__ = ["NoisySums", "declared_units", "declared_whitening", "learn_geometry"]
+__all__ = ["BOUND", "NoisySums", "declared_units", "declared_whitening", "learn_geometry"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _DECLARED_FLOOR = 1e-3  # of the eigenvalues of the declared correlations
-_BOUND = 1.3  # B**2 in units of the expected trace of the whitened second moments
+BOUND = 1.3  # B**2 in units of the expected trace of the whitened second moments
 
 
 class NoisySums(Protocol):
@@ -60,7 +60,7 @@ def learn_geometry(
     transforms, matrices, stddevs, bounds = [], [], [], []
     rounds = plan.indices("geometry")
     for index in rounds:
-        bound = math.sqrt(_BOUND * trace)
+        bound = math.sqrt(BOUND * trace)
         released = passes.noisy_sum("geometry", SecondMoments(transform, bound))
         noisy, stddev = smat(released.values, d) / n_records, released.stddev / n_records
         transforms.append(transform)

@@ -10,24 +10,26 @@ from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, as_adj
 from dpinfer.accounting.accountant import certify
 from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.calibration import calibrate
-from dpinfer.models import GeneralizedLinearModel, LinearRegression, LogisticRegression
+from dpinfer.models import GeneralizedLinearModel, LinearRegression
 
-__all__ = ["PHASES", "NewtonPlan", "plan_newton"]
+__all__ = ["PHASES", "NewtonPlan", "check_model", "phases_of", "plan_newton"]
 
-PHASES = ("scale", "geometry", "localise", "slope", "measure")
+PHASES = ("scale", "geometry", "localise", "measure", "slope")
 
 # The histogram's noise in a share of the records, where its own share of the budget is not cut off.
 _SCALE_NOISE, _SCALE_LEAST, _SCALE_MOST = 0.05, 0.01, 0.06
 # Shares of the geometry's passes and what all of localise is multiplied with, by s d / N: the noise multiplier of the
 # whole run times parameters per record, the public order of magnitude of a whitened second moment's relative noise.
 _GEOMETRY = ((0.015, (0.04, 0.07, 0.12), 1.0), (0.004, (0.03, 0.04, 0.06), 1.0), (0.0, (0.02, 0.03, 0.04), 0.7))
-# Logistic regression: the slope of the score is released where the steps end.
-_LOGISTIC = {
+# No unknown scale: the slope of the score is released where the steps end.
+_SLOPED = {
     "geometry": (0.04, 0.06),
-    "localise": (0.02, 0.02, 0.025, 0.03, 0.03, 0.035, 0.04),
+    "localise": (0.02, 0.03, 0.04, 0.05),
+    "measure": (0.12, 0.18, 0.26),
     "slope": (0.2,),
-    "measure": (0.1, 0.16, 0.24),
 }
+# Counts: where they lie is seen first.
+_COUNTED = {"scale": (0.02,), **_SLOPED, "measure": (0.12, 0.18, 0.24)}
 _LOCALISE = (0.02, 0.02, 0.025, 0.03, 0.03, 0.035, 0.04, 0.05)
 
 
@@ -46,7 +48,7 @@ class NewtonPlan:
     noise_multiplier : float
         Of the whole run, as if it were one sum; positive.
     phases : tuple of str
-        What each pass is for, in order: "scale", "geometry", "localise", "slope", "measure".
+        What each pass is for, in order: "scale", "geometry", "localise", "measure", "slope".
     shares : tuple of float
         Share of each pass in the squared signal-to-noise ratio, positive; they sum to at most 1.
     epsilon, delta : float
@@ -185,18 +187,35 @@ def _flat(passes: Mapping[str, tuple[float, ...]]) -> tuple[tuple[str, ...], tup
     return phases, tuple(share for shares in passes.values() for share in shares)
 
 
+def phases_of(model: GeneralizedLinearModel) -> tuple[str, ...]:
+    """Return the phases of a model's run, in order."""
+    without = {"slope"} if model.residual_link is None else {"scale"} if model.response == "binary" else set()
+    return tuple(phase for phase in PHASES if phase not in without)
+
+
 def default_passes(
     model: GeneralizedLinearModel, noise_multiplier: float, n_records: int
 ) -> dict[str, tuple[float, ...]]:
     """Return the default shares of each phase, from public numbers alone."""
-    if isinstance(model, LogisticRegression):
-        return dict(_LOGISTIC)
+    if model.residual_link is not None:
+        return dict(_COUNTED if model.response == "count" else _SLOPED)
     ratio = noise_multiplier * model.n_coef / n_records
     geometry, factor = next((shares, factor) for least, shares, factor in _GEOMETRY if ratio >= least)
     localise = tuple(factor * share for share in _LOCALISE)
     scale = min(max((noise_multiplier / (_SCALE_NOISE * n_records)) ** 2, _SCALE_LEAST), _SCALE_MOST)
     measure = 1.0 - scale - math.fsum(geometry) - math.fsum(localise)
     return {"scale": (scale,), "geometry": geometry, "localise": localise, "measure": (measure,)}
+
+
+def check_model(model: object) -> None:
+    """Refuse a model for which there is no private Newton run."""
+    if isinstance(model, LinearRegression):
+        return
+    if not isinstance(model, GeneralizedLinearModel) or model.residual_link is None:
+        raise TypeError(
+            "model must be a LinearRegression, LogisticRegression, ProbitRegression or PoissonRegression, or have a "
+            f"residual_link, got {type(model).__name__}"
+        )
 
 
 def plan_newton(
@@ -214,7 +233,7 @@ def plan_newton(
 
     Parameters
     ----------
-    model : LinearRegression or LogisticRegression
+    model : LinearRegression, LogisticRegression, ProbitRegression or PoissonRegression
     target_epsilon : float
         In (0, inf).
     target_delta : float
@@ -242,8 +261,7 @@ def plan_newton(
     >>> plan.n_passes, round(plan.noise_multiplier, 2), plan.epsilon <= 1.0
     (13, 3.73, True)
     """
-    if not isinstance(model, (LinearRegression, LogisticRegression)):
-        raise TypeError(f"model must be a LinearRegression or a LogisticRegression, got {type(model).__name__}")
+    check_model(model)
     count = check_integer("n_records", n_records, 1)
     noise_multiplier, _ = calibrate(GaussianEvent, target_epsilon, target_delta, as_adjacency(adjacency), "pld")
     # Shares that sum to 1 in floating point may cost a rounding error more than one sum: certified with some to spare.

@@ -10,29 +10,27 @@ from dpinfer._validate import check_integer, check_interval
 from dpinfer._version import __version__
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
+from dpinfer.mechanism.newton.glm import GlmNewton
 from dpinfer.mechanism.newton.linear import LinearNewton
-from dpinfer.mechanism.newton.logistic import LogisticNewton
 from dpinfer.mechanism.newton.pass_records import open_records
 from dpinfer.mechanism.newton.passes import Passes
-from dpinfer.mechanism.newton.plan import NewtonPlan
+from dpinfer.mechanism.newton.plan import NewtonPlan, check_model, phases_of
 from dpinfer.mechanism.private_run import CheckpointArgument, private_run
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments
 from dpinfer.mechanism.run import RunControl
 from dpinfer.mechanism.sums import RowSource, ShardedRows
 from dpinfer.mechanism.units import Units
-from dpinfer.models import LinearRegression, LogisticRegression
-from dpinfer.release.newton_logistic import LogisticNewtonRelease
+from dpinfer.models import GeneralizedLinearModel, LinearRegression
+from dpinfer.release.newton_glm import GlmNewtonRelease
 from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
 
 __all__ = ["run_newton"]
 
-_LOGISTIC_PHASES = ("geometry", "localise", "slope", "measure")
-
 
 @standard_arithmetic()
 def run_newton(
-    model: LinearRegression | LogisticRegression,
+    model: GeneralizedLinearModel,
     X: npt.ArrayLike | RowSource | ShardedRows,
     y: npt.ArrayLike | None = None,
     *,
@@ -46,11 +44,11 @@ def run_newton(
     ledger: LedgerAccount | None = None,
     checkpoint: CheckpointArgument = None,
 ) -> SumsOfPasses:
-    """Run the private Newton method for a linear or logistic regression, and release its noisy sums.
+    """Run the private Newton method for a regression, and release its noisy sums.
 
-    A few passes over all records: for a linear regression the scale of the responses; second moments in coordinates
-    that each pass whitens better; Newton steps on a bounded score toward the weights; for a logistic regression the
-    score's slope where they end; and last, more precise scores there.
+    A few passes over all records: the scale of responses that are not zeros and ones; second moments in coordinates
+    that each pass whitens better; Newton steps on a bounded score toward the weights, the last of them more precise;
+    and for all but a linear regression the score's slope where they end.
 
     **Privacy.** Reads the records.  Adjacency: that of `plan`.  Every pass is a sum of contributions whose norm is
     bounded on an integer lattice, with exactly rounded Gaussian noise (docs/derivations/private-newton.md); the release
@@ -60,7 +58,7 @@ def run_newton(
 
     Parameters
     ----------
-    model : LinearRegression or LogisticRegression
+    model : LinearRegression, LogisticRegression, ProbitRegression or PoissonRegression
         `prior_scale` and the declared second moments of the features enter; a prior of the noise variance does not.
     X : (N, n_features) array of float64 or float32, RowSource or ShardedRows
         Not copied when C-contiguous.  A :class:`dpinfer.mechanism.RowSource` is read anew in every pass, a block at a
@@ -94,7 +92,7 @@ def run_newton(
 
     Returns
     -------
-    NewtonRelease or LogisticNewtonRelease
+    NewtonRelease or GlmNewtonRelease
 
     Raises
     ------
@@ -116,8 +114,9 @@ def run_newton(
     Notes
     -----
     Bounded scores: Huber (1964) with Mallows weights (Hampel et al. 1986, section 6.3), unbiased at the true weights
-    for symmetric errors whatever the features.  Recursive private preconditioning: Kamath, Li, Singhal and Ullman
-    (2019).  Noisy Newton steps: Avella-Medina, Bradshaw and Loh (2023).
+    for symmetric errors whatever the features; for other responses centred by the model (Kuensch, Stefanski and Carroll
+    1989).  Recursive private preconditioning: Kamath, Li, Singhal and Ullman (2019).  Noisy Newton steps:
+    Avella-Medina, Bradshaw and Loh (2023).
 
     Examples
     --------
@@ -130,14 +129,13 @@ def run_newton(
     >>> release.n_passes, release.epsilon <= 1.0
     (13, True)
     """
-    if not isinstance(model, (LinearRegression, LogisticRegression)):
-        raise TypeError(f"model must be a LinearRegression or a LogisticRegression, got {type(model).__name__}")
+    check_model(model)
     if not isinstance(plan, NewtonPlan):
         raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")
     check_arguments(model, y, X, sharded=True, units=True)
     _check_unit(unit, X, plan.adjacency)
     linear = isinstance(model, LinearRegression)
-    _check_phases(plan, ("scale", "geometry", "localise", "measure") if linear else _LOGISTIC_PHASES)
+    _check_phases(plan, phases_of(model))
     n_records = check_integer("n_records", n_records, 1)
     caution_of_delta(plan.delta, n_records, stacklevel=4)
     if linear:
@@ -180,8 +178,8 @@ def run_newton(
             scale = check_interval("response_scale", response_scale, 0.0)
             arrays = {**LinearNewton(model, plan, n_rows, scale).run(passes), "response_scale": scale}
         else:
-            arrays = LogisticNewton(model, plan, n_rows).run(passes)
-    return (NewtonRelease if linear else LogisticNewtonRelease)(
+            arrays = GlmNewton(model, plan, n_rows).run(passes)
+    return (NewtonRelease if linear else GlmNewtonRelease)(
         **arrays,
         names=model.names,
         n_records=n_rows,

@@ -240,6 +240,8 @@ class NativeSum:
         value = getattr(self.real, name)
         if name in _PROPERTIES:
             self._recorder.note(f"{self._name}.{name} is {show(value)}")
+        elif not callable(value):
+            self._recorder.fault(f"unnoised: {self._name}.{name} returns what has no noise")
         return value
 
     def add_contributions(self, contributions: Any, *arguments: Any, **named: Any) -> None:

@@ -1,4 +1,4 @@
-"""The release of a private Newton run of a logistic regression: noisy second moments, curvature and scores."""
+"""The release of a private Newton run of a regression without a scale: noisy second moments, curvature and scores."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,38 +13,60 @@ from dpinfer.release.guarantee import DERIVED
 from dpinfer.release.newton_trace import SumsOfPasses
 from dpinfer.release.parts import Part
 
-__all__ = ["LogisticNewtonRelease"]
+__all__ = ["GlmNewtonRelease"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_POSITIVE = ("moment_stddev", "moment_bounds", "localise_stddev", "score_stddev")
+_POSITIVE = ("moment_stddev", "moment_bounds", "localise_score_stddev", "score_stddev")
+_POSITIVE_NUMBERS = (
+    "slope_stddev",
+    "score_radius",
+    "localise_clip",
+    "localise_residual_bound",
+    "clip",
+    "residual_bound",
+    "slope_bound",
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LogisticNewtonRelease(SumsOfPasses):
-    """Everything a private Newton run of a logistic regression has published.
+class GlmNewtonRelease(SumsOfPasses):
+    """Everything a private Newton run of a logistic, probit or Poisson regression has published.
 
-    Sums are divided by the public number of records.  With z, w, B and u as in :class:`NewtonRelease` and p =
-    sigmoid(u'z), score t is the mean of w (y - p) z at u_t plus noise of standard deviation score_stddev[t] in every
-    coordinate, and the slope is the mean of w p (1 - p) z z' at `slope_position`, with noise of standard deviation
-    `slope_stddev` on the diagonal and 1 / sqrt(2) of it beside the diagonal.
+    Sums are divided by the public number of records.  With z, w, B and u as in :class:`NewtonRelease`, r = y - E[y | x]
+    at u and psi = clip(r, -c, c) - E[clip(r, -c, c) | x], score t is the mean of w psi z at u_t plus noise of standard
+    deviation score_stddev[t] in every coordinate, and the slope is the mean of w s z z' at `slope_position`, with s, an
+    expected -d psi / d eta, cut off at `slope_bound`, and noise of standard deviation `slope_stddev` on the diagonal
+    and 1 / sqrt(2) of it beside the diagonal.
 
     **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for, and everything else is public or
     computed from earlier noisy sums.  No record, exact statistic, seed or generator state is in it.
 
     Parameters
     ----------
+    counts : (m,) float64
+        Noisy shares of the records with a response between successive `edges`; empty for responses of 0 and 1.
+    counts_stddev : float
+    edges : (m - 1,) float64
     transforms, moments : (K, d, d) float64
     moment_stddev, moment_bounds : (K,) float64
     localise_positions, localise_scores : (L, d) float64
         Of the steps toward the zero of the score.
-    localise_stddev : (L,) float64
+    localise_score_stddev : (L,) float64
+    localise_clip, localise_residual_bound : float
+        c of these steps, and the largest abs(psi).
+    score_transform : (d, d) float64
+        Takes the place of transforms[-1] in the slope and the measurements.
+    score_radius : float
+        Takes the place of moment_bounds[-1] there.
     slope : (d, d) float64
     slope_stddev : float
     slope_position : (d,) float64
     positions, scores : (T, d) float64
         Of the measurements near the zero.
     score_stddev : (T,) float64
+    clip, residual_bound, slope_bound : float
+        c of the measurements, the largest abs(psi), and the largest s.
     names : tuple of str
     n_records : int
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
@@ -56,19 +78,29 @@ class LogisticNewtonRelease(SumsOfPasses):
         If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
     """
 
+    counts: FloatArray
+    counts_stddev: float
+    edges: FloatArray
     transforms: FloatArray
     moments: FloatArray
     moment_stddev: FloatArray
     moment_bounds: FloatArray
     localise_positions: FloatArray
     localise_scores: FloatArray
-    localise_stddev: FloatArray
+    localise_score_stddev: FloatArray
+    localise_clip: float
+    localise_residual_bound: float
+    score_transform: FloatArray
+    score_radius: float
     slope: FloatArray
     slope_stddev: float
     slope_position: FloatArray
     positions: FloatArray
     scores: FloatArray
     score_stddev: FloatArray
+    clip: float
+    residual_bound: float
+    slope_bound: float
     names: tuple[str, ...]
     n_records: int
     event: Event = field(default_factory=NonPrivateEvent)
@@ -88,14 +120,18 @@ class LogisticNewtonRelease(SumsOfPasses):
         found = check_float_array("localise_positions", self.localise_positions, (None, d)).shape[0]
         if rounds < 1 or steps < 1 or found < 1:
             raise ValueError("a release must hold at least one matrix and one score of each kind")
+        shares = check_float_array("counts", self.counts, (None,)).size
         shapes: dict[str, tuple[int, ...]] = {
+            "counts": (shares,),
+            "edges": (max(shares - 1, 0),),
             "transforms": (rounds, d, d),
             "moments": (rounds, d, d),
             "moment_stddev": (rounds,),
             "moment_bounds": (rounds,),
             "localise_positions": (found, d),
             "localise_scores": (found, d),
-            "localise_stddev": (found,),
+            "localise_score_stddev": (found,),
+            "score_transform": (d, d),
             "slope": (d, d),
             "slope_position": (d,),
             "positions": (steps, d),
@@ -103,7 +139,10 @@ class LogisticNewtonRelease(SumsOfPasses):
             "score_stddev": (steps,),
         }
         self._check_arrays(shapes, _POSITIVE)
-        object.__setattr__(self, "slope_stddev", check_interval("slope_stddev", self.slope_stddev, 0.0))
+        for name in _POSITIVE_NUMBERS:
+            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
+        least = check_interval("counts_stddev", self.counts_stddev, 0.0, low_open=shares > 0)
+        object.__setattr__(self, "counts_stddev", least)
         self._check_names(d)
         self._check_event()
         self._check_guarantee()
@@ -111,11 +150,16 @@ class LogisticNewtonRelease(SumsOfPasses):
     def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
         bound = float(self.moment_bounds[-1])
-        scores = self.localise_stddev.size, self.score_stddev.size
-        stddev = np.concatenate((self.moment_stddev, self.localise_stddev, [self.slope_stddev], self.score_stddev))
-        slope = [0.25 * bound**2]
-        norms = (np.square(self.moment_bounds), np.full(scores[0], bound), slope, np.full(scores[1], bound))
-        return stddev * self.n_records, np.concatenate(norms)
+        counted = [self.counts_stddev] if self.counts.size else []
+        stddev = (counted, self.moment_stddev, self.localise_score_stddev, self.score_stddev, [self.slope_stddev])
+        norms = (
+            np.ones(len(counted)),
+            np.square(self.moment_bounds),
+            np.full(self.localise_score_stddev.size, self.localise_residual_bound * bound),
+            np.full(self.score_stddev.size, self.residual_bound * self.score_radius),
+            [self.slope_bound * self.score_radius**2],
+        )
+        return np.concatenate(stddev) * self.n_records, np.concatenate(norms)
 
     @property
     def n_coef(self) -> int:
@@ -124,4 +168,4 @@ class LogisticNewtonRelease(SumsOfPasses):
 
     def __repr__(self) -> str:
         model = self.model_spec.get("kind", "unknown model")
-        return f"LogisticNewtonRelease({model}: {self.n_passes} passes, {self.n_coef} weights)\n  {self.guarantee}"
+        return f"GlmNewtonRelease({model}: {self.n_passes} passes, {self.n_coef} weights)\n  {self.guarantee}"

@@ -1,0 +1,171 @@
+"""The private Newton method for a generalised linear model without a scale: public arithmetic between passes."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.mechanism.newton.contributions import ClippedCurvatures, ClippedScores, LogScaleCounts, smat
+from dpinfer.mechanism.newton.geometry import BOUND, declared_whitening, learn_geometry
+from dpinfer.mechanism.newton.localiser import Localiser
+from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.plan import NewtonPlan
+from dpinfer.models import GeneralizedLinearModel
+from dpinfer.models.clipped_residuals import ClippedResidual, ResponseGrid
+from dpinfer.models.normal_design import ExpectedResidual, NormalDesign, PredictorLaw, best_clip, means_of_laws
+from dpinfer.models.whitening import ShrunkenMoments
+
+__all__ = ["STEEPEST", "GlmNewton"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_COARSE, _FINE = 1.0 / 8.0, 1.0 / 512.0
+# Octaves of counts: 0, 1, 2 and 3, 4 to 7, ..., 4096 and more.
+_EDGES = np.concatenate(([0.5], np.ldexp(1.0, np.arange(1, 13)) - 0.5))
+_FIRST_LAW = PredictorLaw(0.0, 1.0)
+_LOCS, _SCALES = np.linspace(-6.0, 7.5, 109), np.linspace(0.0, 2.5, 26)
+_SHARE_ERROR = 0.01  # relative error granted to a share: predictors are not normal
+STEEPEST = 2.5  # slopes steeper than any this many standard deviations about the predictor's mean are cut off
+_FLATTEST = 1e-6  # of the steepest slope that there is: a positive norm for runs that end far out
+_LEAST_TILT = 0.01
+_TRUSTED = 0.5  # of the localiser's information, when the measurements begin
+
+
+@dataclass
+class GlmNewton:
+    """One run.
+
+    Parameters
+    ----------
+    model : GeneralizedLinearModel
+        With a `residual_link`.
+    plan : NewtonPlan
+    n_records : int
+    """
+
+    model: GeneralizedLinearModel
+    plan: NewtonPlan
+    n_records: int
+
+    def __post_init__(self) -> None:
+        self.link = str(self.model.residual_link)
+        self.coarse, self.fine = (ResponseGrid(self.model, spacing) for spacing in (_COARSE, _FINE))
+
+    def run(self, passes: Passes) -> dict[str, FloatArray | float | int]:
+        """Make the plan's passes and return the arrays of the release."""
+        counts, law = self._count_scales(passes)
+        whitening, trace = declared_whitening(self.model)
+        geometry, moments = learn_geometry(self.plan, passes, self.n_records, transform=whitening, trace=trace)
+        transform, bound = geometry["transforms"][-1], float(geometry["moment_bounds"][-1])
+        design, start = self._design(transform, moments.matrix, law)
+        localiser = Localiser(
+            design=design,
+            prior_precision=transform @ transform.T / self.model.prior_scale**2,
+            sampling=law.mean(self.coarse, np.square(self.coarse.spread)) / self.n_records,
+            position=start,
+            prior_mean=np.zeros(self.model.n_coef),
+        )
+        residual = self._residual("localise", bound, law)
+        localised = self._take_steps("localise", passes, (transform, bound), localiser, residual)
+        forth, radius = self._measured_coordinates(moments, localiser, residual)
+        localiser, transform = localiser.in_coordinates(forth, _TRUSTED), forth @ transform
+        residual = self._residual("measure", radius, localiser.law)
+        measured = self._take_steps("measure", passes, (transform, radius), localiser, residual)
+        steepest = localiser.law.largest(self.fine, residual.slope, STEEPEST)
+        residual = residual.with_slope_at_most(max(steepest, _FLATTEST * residual.slope_bound))
+        query = ClippedCurvatures(transform, radius, transform.T @ localiser.position, self.link, residual)
+        released = passes.noisy_sum("slope", query)
+        return {
+            **counts,
+            **geometry,
+            **{f"localise_{name}": value for name, value in localised.items()},
+            **measured,
+            "score_transform": transform,
+            "score_radius": radius,
+            "slope": smat(released.values, self.model.n_coef) / self.n_records,
+            "slope_stddev": released.stddev / self.n_records,
+            "slope_position": localiser.position,
+            "slope_bound": residual.slope_bound,
+        }
+
+    def _measured_coordinates(
+        self, moments: ShrunkenMoments, localiser: Localiser, residual: ClippedResidual
+    ) -> tuple[FloatArray, float]:
+        """Return the map to coordinates in which the slope of normal features is nearly white, and a bound there.
+
+        They whiten the moments once more, flat directions less than others, and undo what the slope does to that.
+        """
+        white = moments.whitening
+        root = np.linalg.cholesky(white @ moments.matrix @ white.T)
+        back = np.linalg.inv(root)
+        slope = localiser.design.expected_slope(self.fine, residual.slope, localiser.position)
+        values, vectors = np.linalg.eigh(back @ white @ slope @ white.T @ back.T)
+        values = np.maximum(values, _LEAST_TILT)
+        forth = np.asarray(root @ (vectors / np.sqrt(values)) @ vectors.T @ back @ white, dtype=np.float64)
+        return forth, math.sqrt(BOUND * float(np.sum((forth @ moments.matrix) * forth)))
+
+    def _count_scales(self, passes: Passes) -> tuple[dict[str, FloatArray | float], PredictorLaw]:
+        """Return the released shares of the counts' octaves, and the predictor's law that fits them best."""
+        if not self.plan.indices("scale"):
+            return {"counts": np.empty(0), "counts_stddev": 0.0, "edges": np.empty(0)}, _FIRST_LAW
+        released = passes.noisy_sum("scale", LogScaleCounts(_EDGES))
+        counts, stddev = released.values / self.n_records, released.stddev / self.n_records
+        law = fit_law(self.coarse, counts, stddev, self.n_records)
+        return {"counts": counts, "counts_stddev": stddev, "edges": _EDGES}, law
+
+    def _design(self, transform: FloatArray, moments: FloatArray, law: PredictorLaw) -> tuple[NormalDesign, FloatArray]:
+        """Return the features' law, and the weights whose predictor is the mean of `law` for every record."""
+        if not self.model.fit_intercept:
+            return NormalDesign.of_moments(moments, None), np.zeros(self.model.n_coef)
+        constant = np.zeros(self.model.n_coef)
+        constant[-1] = 1.0
+        constant = np.asarray(np.linalg.solve(transform.T, constant), dtype=np.float64)
+        return NormalDesign.of_moments(moments, constant), law.loc * constant
+
+    def _clip(self, phase: str, bound: float, law: PredictorLaw) -> float:
+        information = sum(self.plan.shares[index] for index in self.plan.indices(phase))
+        noise = self.plan.noise_multiplier / math.sqrt(information) * bound / self.n_records
+        return best_clip(self.coarse, self.model.response, law, noise, self.n_records)
+
+    def _residual(self, phase: str, bound: float, law: PredictorLaw) -> ClippedResidual:
+        return self.fine.clipped(self._clip(phase, bound, law))
+
+    def _take_steps(
+        self,
+        phase: str,
+        passes: Passes,
+        coordinates: tuple[FloatArray, float],
+        localiser: Localiser,
+        residual: ClippedResidual,
+    ) -> dict[str, FloatArray | float]:
+        """Make a phase's steps toward the zero of the exact score, and return what was released."""
+        transform, bound = coordinates
+        expected = ExpectedResidual(self.coarse, residual.clip)
+        positions, scores, stddevs = [], [], []
+        for _ in self.plan.indices(phase):
+            position = localiser.position
+            query = ClippedScores(transform, bound, transform.T @ position, self.link, residual)
+            released = passes.noisy_sum(phase, query)
+            positions.append(position)
+            scores.append(released.values / self.n_records)
+            stddevs.append(released.stddev / self.n_records)
+            localiser.add(scores[-1], stddevs[-1], expected)
+        return {
+            "positions": np.array(positions),
+            "scores": np.array(scores),
+            "score_stddev": np.array(stddevs),
+            "clip": residual.clip,
+            "residual_bound": residual.bound,
+        }
+
+
+def fit_law(grid: ResponseGrid, counts: FloatArray, stddev: float, n_records: int) -> PredictorLaw:
+    """Return the law of the predictor that fits noisy shares of the counts' octaves best: least squares on a grid."""
+    variance = stddev**2 + np.maximum(counts, 0.0) / n_records + np.square(_SHARE_ERROR * np.maximum(counts, 0.01))
+    locs, scales = (part.ravel() for part in np.meshgrid(_LOCS, _SCALES, indexing="ij"))
+    misfit = np.zeros(locs.size)
+    for share, noise, column in zip(counts, variance, grid.shares(_EDGES).T, strict=True):
+        misfit += np.square(share - means_of_laws(grid, column, locs, scales)) / noise
+    best = int(np.argmin(misfit))
+    return PredictorLaw(float(locs[best]), float(scales[best]))

@@ -1,0 +1,114 @@
+"""Where the zero of a score is, from noisy scores taken elsewhere: a filter of public arithmetic."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.models.normal_design import ExpectedResidual, NormalDesign, PredictorLaw
+
+__all__ = ["Localiser"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_SWEEPS, _HALVINGS = 12, 6
+_CLOSE = 1e-4
+# Features are not normal: relative error granted to what a score far from its zero is expected to be.
+_MODEL_ERROR = 0.2
+
+
+@dataclass(frozen=True)
+class _Score:
+    """A released score: where, what, its noise, and what is expected of it."""
+
+    position: FloatArray
+    value: FloatArray
+    stddev: float
+    expected: ExpectedResidual
+
+
+@dataclass
+class Localiser:
+    """Mode and precision of the whitened weights given scores whose means are those of normal features.
+
+    A score's error is its noise and a share of its own mean.  So scores count for less the further from the zero they
+    were taken, and what features that are not normal do to them is left behind.
+
+    Parameters
+    ----------
+    design : NormalDesign
+    prior_precision : (d, d) array
+    sampling : float
+        Variance of a score at its zero, per record and direction.
+    position : (d,) array
+        Where the first score is taken.
+    prior_mean : (d,) array
+    """
+
+    design: NormalDesign
+    prior_precision: FloatArray
+    sampling: float
+    position: FloatArray
+    prior_mean: FloatArray
+    _scores: list[_Score] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.precision = self.prior_precision
+
+    @property
+    def law(self) -> PredictorLaw:
+        """The law of the linear predictor at `position`."""
+        return self.design.law(self.position)
+
+    def add(self, value: FloatArray, stddev: float, expected: ExpectedResidual) -> None:
+        """Take in the score that was released at `position`, and move."""
+        self._scores.append(_Score(self.position, value, stddev, expected))
+        self._find_mode()
+
+    def in_coordinates(self, forth: FloatArray, trusted: float) -> "Localiser":
+        """Return one for z' = forth z, whose prior is this one's and a share of what its scores have said."""
+        inverse = np.asarray(np.linalg.inv(forth), dtype=np.float64)
+        said = trusted * (self.precision - self.prior_precision)
+        total = self.prior_precision + said
+        mean = np.linalg.solve(total, self.prior_precision @ self.prior_mean + said @ self.position)
+        return Localiser(
+            design=NormalDesign(forth @ self.design.mean, forth @ self.design.covariance @ forth.T),
+            prior_precision=forth @ total @ forth.T,
+            sampling=self.sampling,
+            position=inverse.T @ self.position,
+            prior_mean=inverse.T @ mean,
+        )
+
+    def _noise(self, expected: FloatArray, score: _Score) -> float:
+        share = _MODEL_ERROR**2 * float(expected @ expected) / expected.size
+        return score.stddev**2 + self.sampling + share
+
+    def _objective(self, position: FloatArray, noises: list[float]) -> float:
+        away = position - self.prior_mean
+        value = 0.5 * float(away @ self.prior_precision @ away)
+        for score, noise in zip(self._scores, noises, strict=True):
+            expected, _ = self.design.expected_score(score.expected, position, score.position)
+            value += 0.5 * float(np.sum(np.square(score.value - expected))) / noise
+        return value
+
+    def _find_mode(self) -> None:
+        """Gauss-Newton steps with halving; errors are those at the start of each."""
+        for _ in range(_SWEEPS):
+            precision, noises = self.prior_precision.copy(), []
+            gradient = self.prior_precision @ (self.prior_mean - self.position)
+            for score in self._scores:
+                expected, jacobian = self.design.expected_score(score.expected, self.position, score.position)
+                noise = self._noise(expected, score)
+                precision += jacobian.T @ jacobian / noise
+                gradient += jacobian.T @ (score.value - expected) / noise
+                noises.append(noise)
+            step = np.asarray(np.linalg.solve(precision, gradient), dtype=np.float64)
+            before = self._objective(self.position, noises)
+            for _ in range(_HALVINGS):
+                if self._objective(self.position + step, noises) <= before:
+                    break
+                step = 0.5 * step
+            self.position = self.position + step
+            self.precision = 0.5 * (precision + precision.T)
+            if float(step @ precision @ step) < _CLOSE * step.size:
+                break

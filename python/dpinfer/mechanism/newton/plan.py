@@ -10,9 +10,9 @@ from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, as_adj
 from dpinfer.accounting.accountant import certify
 from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.calibration import calibrate
-from dpinfer.models import GeneralizedLinearModel, LinearRegression, LogisticRegression
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, LogisticRegression, OwnModel
 
-__all__ = ["PHASES", "NewtonPlan", "plan_newton"]
+__all__ = ["PHASES", "NewtonPlan", "check_newton_model", "plan_newton"]
 
 PHASES = ("scale", "geometry", "localise", "slope", "measure")
 
@@ -28,6 +28,8 @@ _LOGISTIC = {
     "slope": (0.2,),
     "measure": (0.1, 0.16, 0.24),
 }
+# A user's own model: scores and matrices of a localising pass together.
+_OWN = {"localise": (0.32 / 9.0,) * 9, "slope": (0.08,), "measure": (0.15,) * 4}
 _LOCALISE = (0.02, 0.02, 0.025, 0.03, 0.03, 0.035, 0.04, 0.05)
 
 
@@ -186,9 +188,11 @@ def _flat(passes: Mapping[str, tuple[float, ...]]) -> tuple[tuple[str, ...], tup
 
 
 def default_passes(
-    model: GeneralizedLinearModel, noise_multiplier: float, n_records: int
+    model: GeneralizedLinearModel | OwnModel, noise_multiplier: float, n_records: int
 ) -> dict[str, tuple[float, ...]]:
     """Return the default shares of each phase, from public numbers alone."""
+    if isinstance(model, OwnModel):
+        return dict(_OWN)
     if isinstance(model, LogisticRegression):
         return dict(_LOGISTIC)
     ratio = noise_multiplier * model.n_coef / n_records
@@ -199,8 +203,29 @@ def default_passes(
     return {"scale": (scale,), "geometry": geometry, "localise": localise, "measure": (measure,)}
 
 
+def check_newton_model(model: Any) -> None:
+    """Refuse a model that no private Newton run takes.
+
+    **Privacy.** Reads no records.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is of another kind, or a model of the user's own without a sampler.
+    """
+    if not isinstance(model, (LinearRegression, LogisticRegression, OwnModel)):
+        raise TypeError(
+            "model must be a LinearRegression, a LogisticRegression or a model of your own (from_gradient, from_jax, "
+            f"from_torch, from_numpyro), got {type(model).__name__}"
+        )
+    if isinstance(model, OwnModel) and not model.has_sampler:
+        raise ValueError(
+            "model must have a sampler, whose draws keep clipping from biasing the scores: give one, or use run_dpvi"
+        )
+
+
 def plan_newton(
-    model: GeneralizedLinearModel,
+    model: GeneralizedLinearModel | OwnModel,
     *,
     target_epsilon: float,
     target_delta: float,
@@ -214,7 +239,7 @@ def plan_newton(
 
     Parameters
     ----------
-    model : LinearRegression or LogisticRegression
+    model : LinearRegression, LogisticRegression, or OwnModel with a sampler
     target_epsilon : float
         In (0, inf).
     target_delta : float
@@ -242,8 +267,7 @@ def plan_newton(
     >>> plan.n_passes, round(plan.noise_multiplier, 2), plan.epsilon <= 1.0
     (13, 3.73, True)
     """
-    if not isinstance(model, (LinearRegression, LogisticRegression)):
-        raise TypeError(f"model must be a LinearRegression or a LogisticRegression, got {type(model).__name__}")
+    check_newton_model(model)
     count = check_integer("n_records", n_records, 1)
     noise_multiplier, _ = calibrate(GaussianEvent, target_epsilon, target_delta, as_adjacency(adjacency), "pld")
     # Shares that sum to 1 in floating point may cost a rounding error more than one sum: certified with some to spare.

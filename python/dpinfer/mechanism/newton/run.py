@@ -12,27 +12,39 @@ from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
 from dpinfer.mechanism.newton.linear import LinearNewton
 from dpinfer.mechanism.newton.logistic import LogisticNewton
-from dpinfer.mechanism.newton.pass_records import open_records
+from dpinfer.mechanism.newton.own_model import OwnNewton
+from dpinfer.mechanism.newton.own_rows import OwnRecords
+from dpinfer.mechanism.newton.pass_records import PassRecords, open_records
 from dpinfer.mechanism.newton.passes import Passes
-from dpinfer.mechanism.newton.plan import NewtonPlan
+from dpinfer.mechanism.newton.plan import NewtonPlan, check_newton_model
 from dpinfer.mechanism.private_run import CheckpointArgument, private_run
 from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.mechanism.records import check_arguments
+from dpinfer.mechanism.records import check_arguments, check_records
 from dpinfer.mechanism.run import RunControl
 from dpinfer.mechanism.sums import RowSource, ShardedRows
 from dpinfer.mechanism.units import Units
-from dpinfer.models import LinearRegression, LogisticRegression
+from dpinfer.models import LinearRegression, LogisticRegression, OwnModel
 from dpinfer.release.newton_logistic import LogisticNewtonRelease
+from dpinfer.release.newton_own import OwnNewtonRelease
 from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
 
 __all__ = ["run_newton"]
 
-_LOGISTIC_PHASES = ("geometry", "localise", "slope", "measure")
+_PHASES: dict[type, tuple[str, ...]] = {
+    LinearRegression: ("scale", "geometry", "localise", "measure"),
+    LogisticRegression: ("geometry", "localise", "slope", "measure"),
+    OwnModel: ("localise", "slope", "measure"),
+}
+_RELEASES: dict[type, Any] = {
+    LinearRegression: NewtonRelease,
+    LogisticRegression: LogisticNewtonRelease,
+    OwnModel: OwnNewtonRelease,
+}
 
 
 @standard_arithmetic()
 def run_newton(
-    model: LinearRegression | LogisticRegression,
+    model: LinearRegression | LogisticRegression | OwnModel,
     X: npt.ArrayLike | RowSource | ShardedRows,
     y: npt.ArrayLike | None = None,
     *,
@@ -46,21 +58,22 @@ def run_newton(
     ledger: LedgerAccount | None = None,
     checkpoint: CheckpointArgument = None,
 ) -> SumsOfPasses:
-    """Run the private Newton method for a linear or logistic regression, and release its noisy sums.
+    """Run the private Newton method for a linear or logistic regression or a model of your own, and release its sums.
 
     A few passes over all records: for a linear regression the scale of the responses; second moments in coordinates
     that each pass whitens better; Newton steps on a bounded score toward the weights; for a logistic regression the
-    score's slope where they end; and last, more precise scores there.
+    score's slope where they end; and last, more precise scores there.  For a model of your own the scores are those of
+    its likelihood, clipped, and centred by its own draws.
 
     **Privacy.** Reads the records.  Adjacency: that of `plan`.  Every pass is a sum of contributions whose norm is
-    bounded on an integer lattice, with exactly rounded Gaussian noise (docs/derivations/private-newton.md); the release
-    is (epsilon, delta)-differentially private with the plan's numbers.  Bad records are refused before the first pass,
-    in which case nothing is drawn; once it has started, the mechanism never raises because of a record, and a record
-    whose contribution is not finite contributes zero.
+    bounded on an integer lattice, with exactly rounded Gaussian noise (docs/derivations/private-newton.md, and
+    any-model.md for a model of your own); the release is (epsilon, delta)-differentially private with the plan's
+    numbers.  Bad records are refused before the first pass, in which case nothing is drawn; once it has started, the
+    mechanism never raises because of a record, and a record whose contribution is not finite contributes zero.
 
     Parameters
     ----------
-    model : LinearRegression or LogisticRegression
+    model : LinearRegression, LogisticRegression, or OwnModel with a sampler
         `prior_scale` and the declared second moments of the features enter; a prior of the noise variance does not.
     X : (N, n_features) array of float64 or float32, RowSource or ShardedRows
         Not copied when C-contiguous.  A :class:`dpinfer.mechanism.RowSource` is read anew in every pass, a block at a
@@ -94,7 +107,7 @@ def run_newton(
 
     Returns
     -------
-    NewtonRelease or LogisticNewtonRelease
+    NewtonRelease, LogisticNewtonRelease or OwnNewtonRelease
 
     Raises
     ------
@@ -130,14 +143,13 @@ def run_newton(
     >>> release.n_passes, release.epsilon <= 1.0
     (13, True)
     """
-    if not isinstance(model, (LinearRegression, LogisticRegression)):
-        raise TypeError(f"model must be a LinearRegression or a LogisticRegression, got {type(model).__name__}")
+    check_newton_model(model)
     if not isinstance(plan, NewtonPlan):
         raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")
     check_arguments(model, y, X, sharded=True, units=True)
     _check_unit(unit, X, plan.adjacency)
     linear = isinstance(model, LinearRegression)
-    _check_phases(plan, ("scale", "geometry", "localise", "measure") if linear else _LOGISTIC_PHASES)
+    _check_phases(plan, _PHASES[type(model)])
     n_records = check_integer("n_records", n_records, 1)
     caution_of_delta(plan.delta, n_records, stacklevel=4)
     if linear:
@@ -147,6 +159,12 @@ def run_newton(
     control = RunControl.checked(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
+    if isinstance(model, OwnModel) and (isinstance(X, (RowSource, ShardedRows)) or unit is not None):
+        raise TypeError(
+            "X must be an array, and unit None, for a model of your own: streams and units are not supported"
+        )
+    # A user's own code is simulated with before anything is spent: here it may raise.
+    own = OwnNewton(model, plan, n_records) if isinstance(model, OwnModel) else None
 
     units = {} if unit is None else {"unit": unit.to_dict(n_records)}
     n_rows = n_records if unit is None else unit.n_rows(n_records)
@@ -170,18 +188,24 @@ def run_newton(
         description=description,
     ) as private:
         # From here on the records are read; nothing is drawn before the passes begin.
-        records = open_records(model, X, y, plan.adjacency, n_threads=control.n_threads, units=unit)
+        records: PassRecords = (
+            open_records(model, X, y, plan.adjacency, n_threads=control.n_threads, units=unit)
+            if own is None
+            else OwnRecords(*check_records(model, X, y, plan.adjacency))
+        )
         if plan.adjacency is Adjacency.REPLACE_ONE:
             caution_of_count(plan.adjacency, n_records, records.n_rows, stacklevel=4)
         max_rows = 1.0 if unit is None else unit.max_rows
         passes = Passes(private, plan, records, report=control.report, max_rows=max_rows)
         arrays: dict[str, Any]
-        if isinstance(model, LinearRegression):
+        if own is not None:
+            arrays = own.run(passes)
+        elif isinstance(model, LinearRegression):
             scale = check_interval("response_scale", response_scale, 0.0)
             arrays = {**LinearNewton(model, plan, n_rows, scale).run(passes), "response_scale": scale}
-        else:
+        elif isinstance(model, LogisticRegression):
             arrays = LogisticNewton(model, plan, n_rows).run(passes)
-    return (NewtonRelease if linear else LogisticNewtonRelease)(
+    released: SumsOfPasses = _RELEASES[type(model)](
         **arrays,
         names=model.names,
         n_records=n_rows,
@@ -198,6 +222,7 @@ def run_newton(
             **({"ledger": private.ledger_settings} if private.ledger_settings else {}),
         },
     )
+    return released
 
 
 def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:

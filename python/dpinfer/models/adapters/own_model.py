@@ -112,6 +112,11 @@ class OwnModel(GradientModel):
         """Whether the model can draw a response."""
         return self.code is not None and self.code.sampler is not None
 
+    @property
+    def n_words(self) -> int:
+        """Random words of 64 bits that a draw needs."""
+        return self._code().n_words
+
     def unflatten(self, params: npt.ArrayLike) -> dict[str, FloatArray]:
         """Return draws (..., n) as named arrays, (..., *shape) each.
 
@@ -200,7 +205,7 @@ class OwnModel(GradientModel):
         """Return public records: made-up features, and responses drawn by the sampler or of the declared kind."""
         features = self.made_up_features(size, rng)
         if self.has_sampler:
-            words = rng.integers(0, 2**64, (size, self._code().n_words), dtype=np.uint64)
+            words = rng.integers(0, 2**64, (size, self.n_words), dtype=np.uint64)
             return features, self.draw_responses(self.parameters.prior_mean, features, words)
         drawn = {
             "real": rng.standard_normal(size),

@@ -322,3 +322,11 @@ def test_each_example_from_records_to_a_posterior(name):
         centre, spread = posterior.distribution.marginals.mean, np.sqrt(posterior.distribution.marginals.variance)
         assert np.all(np.abs(centre - truth) < 5.0 * spread)
     assert np.median(private.stddev / nearly.stddev) < 2.0
+
+
+def test_a_model_derived_from_a_built_in_one_runs_as_that_one():
+    class Mine(dpi.models.LogisticRegression):
+        pass
+
+    X, y = records()
+    assert isinstance(fitted(Mine(2), X, y), dpi.LogisticNewtonRelease)

@@ -149,7 +149,8 @@ def run_newton(
     check_arguments(model, y, X, sharded=True, units=True)
     _check_unit(unit, X, plan.adjacency)
     linear = isinstance(model, LinearRegression)
-    _check_phases(plan, _PHASES[type(model)])
+    kind = next(kind for kind in _PHASES if isinstance(model, kind))
+    _check_phases(plan, _PHASES[kind])
     n_records = check_integer("n_records", n_records, 1)
     caution_of_delta(plan.delta, n_records, stacklevel=4)
     if linear:
@@ -205,7 +206,7 @@ def run_newton(
             arrays = {**LinearNewton(model, plan, n_rows, scale).run(passes), "response_scale": scale}
         elif isinstance(model, LogisticRegression):
             arrays = LogisticNewton(model, plan, n_rows).run(passes)
-    released: SumsOfPasses = _RELEASES[type(model)](
+    released: SumsOfPasses = _RELEASES[kind](
         **arrays,
         names=model.names,
         n_records=n_rows,

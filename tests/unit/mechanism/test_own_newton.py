@@ -330,3 +330,12 @@ def test_a_model_derived_from_a_built_in_one_runs_as_that_one():
 
     X, y = records()
     assert isinstance(fitted(Mine(2), X, y), dpi.LogisticNewtonRelease)
+
+
+def test_streams_and_units_are_refused(model):
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=N)
+    source = dpi.mechanism.RowSource(lambda: iter([records()]))
+    with pytest.raises(TypeError, match="X must be an array"):
+        dpi.run_newton(model, source, plan=plan, n_records=N)
+    with pytest.raises(TypeError, match="unit None"):
+        dpi.run_newton(model, *records(), plan=plan, n_records=N, unit=dpi.mechanism.Units(np.arange(N), max_rows=2))

@@ -189,11 +189,7 @@ def run_newton(
         description=description,
     ) as private:
         # From here on the records are read; nothing is drawn before the passes begin.
-        records: PassRecords = (
-            open_records(model, X, y, plan.adjacency, n_threads=control.n_threads, units=unit)
-            if own is None
-            else OwnRecords(*check_records(model, X, y, plan.adjacency))
-        )
+        records = _records_of(model, X, y, plan, control.n_threads, unit)
         if plan.adjacency is Adjacency.REPLACE_ONE:
             caution_of_count(plan.adjacency, n_records, records.n_rows, stacklevel=4)
         max_rows = 1.0 if unit is None else unit.max_rows
@@ -240,6 +236,13 @@ def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:
         raise ValueError("unit must have ids with an array, and none with a RowSource, whose blocks are (X, y, unit)")
     if adjacency is Adjacency.ZERO_OUT:
         raise ValueError("plan must not be for 'zero_out' with units: plan for 'add_remove' or 'replace_one'")
+
+
+def _records_of(model: Any, X: Any, y: Any, plan: NewtonPlan, n_threads: int, unit: Units | None) -> PassRecords:
+    """Return the checked records, as passes read them."""
+    if isinstance(model, OwnModel):
+        return OwnRecords(*check_records(model, X, y, plan.adjacency))
+    return open_records(model, X, y, plan.adjacency, n_threads=n_threads, units=unit)
 
 
 def _check_phases(plan: NewtonPlan, phases: tuple[str, ...]) -> None:

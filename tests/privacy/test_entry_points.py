@@ -13,6 +13,7 @@ import pytest
 import dpinfer as dpi
 from dpinfer import baselines
 from dpinfer.accounting import account as certified
+from dpinfer.auditing.replay_paths import own_logistic
 from dpinfer.errors import BudgetExceededError, FallbackWarning, InsecureReleaseError
 from dpinfer.mechanism import NetworkVISettings, run_network_dp_sep, run_network_vi
 from dpinfer.tabular import Schema, SchemaDraft, Table, plan_unknown, release_shares, release_unknown
@@ -21,6 +22,7 @@ from dpinfer.testing import InsecureRNG
 N = 24
 NETWORK = dpi.models.BayesianNeuralNetwork(2, 3)
 MIXTURE = dpi.models.GaussianMixture(2, 2, covariance=0.25, prior_scale=2.0)
+OWN_MODEL = own_logistic()
 SCHEMA = Schema.from_dict({"columns": {"pet": {"kind": "categorical", "categories": ["cat", "dog"]}}})
 DRAFT = SchemaDraft({"columns": {"age": {"kind": "continuous"}, "pet": {"kind": "categorical"}}})
 UNKNOWN = plan_unknown(DRAFT, target_epsilon=1.0, target_delta=1e-5)
@@ -83,6 +85,11 @@ def newton(watch, **options):
 def glm_newton(model, watch, **options):
     plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=N)
     return dpi.run_newton(model, features(watch), labels(watch), plan=plan, n_records=N, **options)
+
+
+def own_newton(watch, **options):
+    plan = dpi.plan_newton(OWN_MODEL, target_epsilon=1.0, target_delta=1e-5, n_records=N)
+    return dpi.run_newton(OWN_MODEL, features(watch), labels(watch), plan=plan, n_records=N, **options)
 
 
 def stream(*watched):
@@ -204,6 +211,7 @@ CASES = {
     logistic_newton: dpi.run_newton,
     probit_newton: dpi.run_newton,
     poisson_newton: dpi.run_newton,
+    own_newton: dpi.run_newton,
     streamed_newton: dpi.run_newton,
     sharded_newton: dpi.run_newton,
     unit_newton: dpi.run_newton,
@@ -219,7 +227,9 @@ CASES = {
     categories: dpi.release_categories,
     unknown: release_unknown,
 }
-NEWTON = (newton, logistic_newton, probit_newton, poisson_newton, streamed_newton, sharded_newton, unit_newton)
+NEWTON = (
+    newton, logistic_newton, probit_newton, poisson_newton, own_newton, streamed_newton, sharded_newton, unit_newton,
+)  # fmt: skip
 LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, *NEWTON)
 # It hands its records to run_dpvi, after checks of its own: tests/unit/estimators.
 HANDS_ON = {dpi.BayesianLogisticRegression}

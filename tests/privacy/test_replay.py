@@ -15,7 +15,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.reference.replay_mutants import MUTANTS, scenario_of
+from tests.reference import replay_mutants
+from tests.reference.own_newton_mutants import OWN_NEWTON_MUTANTS
+from tests.reference.replay_mutants import scenario_of
 
 import dpinfer
 from dpinfer.auditing import replay_audit
@@ -25,6 +27,7 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.replay import NATIVE_NAMES, NoisedSum, TapeRecorder, show
 
 SCENARIOS = all_scenarios()
+MUTANTS = replay_mutants.MUTANTS | OWN_NEWTON_MUTANTS
 
 # What takes a source of noise or reads records, and is not replayed, with the reason.
 NOT_REPLAYED = {

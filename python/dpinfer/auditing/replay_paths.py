@@ -49,8 +49,10 @@ from dpinfer.models import (
     GeneralizedLinearModel,
     LinearRegression,
     LogisticRegression,
+    OwnModel,
     PoissonRegression,
     ProbitRegression,
+    from_gradient,
 )
 
 __all__ = ["library_scenarios"]
@@ -115,7 +117,7 @@ def _put(records: Records, record: Records) -> Records:
 
 
 def _regression(
-    model: GeneralizedLinearModel, n: int = N_RECORDS
+    model: GeneralizedLinearModel | OwnModel, n: int = N_RECORDS
 ) -> tuple[Records, Records, Records, tuple[Records, ...]]:
     """Return records of a regression, another record, one far out, and two outside of the domain."""
     rng = np.random.default_rng(31)
@@ -257,7 +259,7 @@ def _dp_sep(
 
 def _newton(
     name: str,
-    model: GeneralizedLinearModel,
+    model: GeneralizedLinearModel | OwnModel,
     *,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     ledger: bool = False,
@@ -367,6 +369,21 @@ def _by_units(model: LinearRegression | LogisticRegression, adjacency: Adjacency
     return Scenario(name, "dpinfer.mechanism.run_newton", run, records, tuple(found), adjacency)
 
 
+def own_logistic() -> OwnModel:
+    """Return a logistic regression as a user would bring it: a gradient and a sampler in NumPy."""
+
+    def mean(params: FloatArray, X: FloatArray) -> FloatArray:
+        return np.asarray(0.5 + 0.5 * np.tanh(0.5 * np.sum(X * params, axis=1)))
+
+    return from_gradient(
+        lambda params, X, y: X * (y - mean(params, X))[:, None],
+        {"coef": (2,)},
+        n_features=2,
+        sampler=lambda params, X, u: (u[:, 0] < mean(params, X)) * 1.0,
+        response="binary",
+    )
+
+
 def _newton_scenarios() -> Iterator[Scenario]:
     linear, logistic = LinearRegression(2, fit_intercept=True), LogisticRegression(2)
     yield _newton("linear", linear)
@@ -385,6 +402,11 @@ def _newton_scenarios() -> Iterator[Scenario]:
     poisson = PoissonRegression(2, fit_intercept=True)
     yield _newton("Poisson", poisson)
     yield _newton("Poisson, interrupted", poisson, ledger=True, checkpoint=True, interrupted=True)
+    own = own_logistic()
+    yield _newton("own model", own)
+    yield _newton("own model, replaced", own, adjacency=Adjacency.REPLACE_ONE)
+    yield _newton("own model, blanked", own, adjacency=Adjacency.ZERO_OUT)
+    yield _newton("own model, interrupted", own, ledger=True, checkpoint=True, interrupted=True)
 
 
 def _points() -> tuple[Records, Records, Records, tuple[Records, ...]]:

@@ -22,6 +22,7 @@ from dpinfer.inference.information.posteriors import (
     model_full_posterior,
 )
 from dpinfer.inference.newton.glm import glm_newton_posterior
+from dpinfer.inference.newton.own_model import own_newton_posterior
 from dpinfer.inference.newton.posterior import newton_posterior
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts
@@ -37,6 +38,7 @@ from dpinfer.release import (
     GlmNewtonRelease,
     NetworkRelease,
     NewtonRelease,
+    OwnNewtonRelease,
     Release,
     SiteRelease,
     StatisticRelease,
@@ -162,11 +164,25 @@ def noise_aware_posterior(
     if not isinstance(release, Release):
         return _OTHER_RELEASES[type(release)](release, request)
     analysis = Analysis(release, ReleaseFacts.of(release, request.model), request)
+    return _named_for_what_it_is(release, _of_trace(analysis))
+
+
+def _of_trace(analysis: Analysis) -> Posterior:
+    request = analysis.request
     if request.method in PLUG_INS:
         return plug_in_posterior(replace(analysis, request=request.resolve(analysis.facts)))
     if not request.fallback:
         return _attempt(_resolved(analysis))
     return _first_that_works(analysis)
+
+
+def _named_for_what_it_is(release: Release, posterior: Posterior) -> Posterior:
+    """Mark the posterior of a bare trace without curvature: it is of the optimum, not of the parameters."""
+    bare = release.family == "point" and release.settings.get("source") == "external"
+    counted = "curvature" in release.settings and posterior.hessian == "diagonal" and posterior.method not in PLUG_INS
+    if not bare or counted:
+        return posterior
+    return replace(posterior, diagnostics=replace(posterior.diagnostics, optimum_only=True))
 
 
 # What reads a release that is no gradient trace.
@@ -176,6 +192,7 @@ _OTHER_RELEASES: dict[type, Callable[[Any, PosteriorRequest], Posterior]] = {
     StatisticRelease: one_shot_posterior,
     NewtonRelease: newton_posterior,
     GlmNewtonRelease: glm_newton_posterior,
+    OwnNewtonRelease: own_newton_posterior,
 }
 
 

@@ -23,6 +23,7 @@ from dpinfer.release import (
     AnyRelease,
     NetworkRelease,
     NewtonRelease,
+    OwnNewtonRelease,
     Release,
     SiteRelease,
     StatisticRelease,
@@ -349,7 +350,7 @@ fallback, n_threads
         elif issubclass(kind, StatisticRelease):
             self._check_statistic(model)
         else:
-            self._check_newton(model, linear=issubclass(kind, NewtonRelease))
+            self._check_newton(model, kind)
         return None
 
     def _check_sites(self, n_steps: int, model: Model | None, *, network: bool) -> None:
@@ -381,7 +382,7 @@ fallback, n_threads
         if not isinstance(model, ConjugateModel):
             raise ValueError(f"model must be a conjugate model, got {type(model).__name__}")
 
-    def _check_newton(self, model: Model | None, *, linear: bool) -> None:
+    def _check_newton(self, model: Model | None, kind: type[AnyRelease]) -> None:
         given = {
             "method": self.method != "exact",
             "hessian": self.hessian != "auto",
@@ -391,9 +392,16 @@ fallback, n_threads
         for name, changed in given.items():
             if changed:
                 raise ValueError(f"{name} must be left at its default for the release of a private Newton run")
+        linear = issubclass(kind, NewtonRelease)
         priors = ("auto", "weak", "model") if linear else ("auto", "model")
         if self.prior not in priors:
             raise ValueError(f"prior must be one of {', '.join(priors)} for this release, got {self.prior_name!r}")
+        if issubclass(kind, OwnNewtonRelease):
+            if self.n_warmup is not None:
+                raise ValueError("n_warmup must not be given for this release, whose posterior has independent draws")
+            if self.n_samples is not None:
+                check_integer("n_samples", self.n_samples, 20)
+            return
         if linear and not isinstance(model, LinearRegression):
             raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
         if not linear and (not isinstance(model, GeneralizedLinearModel) or model.residual_link is None):

@@ -5,6 +5,7 @@ draws; they are post-processing.  Methods that compute an exact posterior or suf
 private.
 """
 
+from dpinfer.models.adapters import OwnModel, from_gradient, from_jax, from_numpyro, from_torch
 from dpinfer.models.base import Model
 from dpinfer.models.bayesian_neural_network import BayesianNeuralNetwork, NetworkWeights
 from dpinfer.models.conjugate import BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential
@@ -53,12 +54,17 @@ __all__ = [
     "Model",
     "NetworkWeights",
     "NormalInverseGamma",
+    "OwnModel",
     "PoissonRegression",
     "ProbitRegression",
     "SiteModel",
     "default_max_grad_norm",
     "dispersion_clipping",
     "expected_gradients",
+    "from_gradient",
+    "from_jax",
+    "from_numpyro",
+    "from_torch",
     "model_from_dict",
     "prior_predictive_norm",
     "register_model",

@@ -69,6 +69,12 @@ class GradientModel(NormalPriorModel):
         A row that is not finite, and one for which this raises, contributes nothing.
         """
 
+    def made_up_records(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Return public records to try the gradients on: features (size, n_features), responses (size,) or empty."""
+        features = rng.standard_normal((size, self.n_features))
+        has_response = self.record_form == "regression"
+        return features, rng.integers(0, 2, size).astype(np.float64) if has_response else np.empty(0)
+
 
 def check_row_gradients(model: GeneralizedLinearModel | GradientModel) -> None:
     """Try a model's gradients on made-up records: their shape, and that each row is computed by itself.
@@ -81,9 +87,12 @@ def check_row_gradients(model: GeneralizedLinearModel | GradientModel) -> None:
         If the shape is wrong, or a row changes with the others.
     """
     rng = np.random.default_rng(0)
-    features = rng.standard_normal((_CHECKED_ROWS, model.n_features))
     has_response = model.record_form == "regression"
-    response = rng.integers(0, 2, _CHECKED_ROWS).astype(np.float64) if has_response else np.empty(0)
+    if isinstance(model, GradientModel):
+        features, response = model.made_up_records(_CHECKED_ROWS, rng)
+    else:
+        features = rng.standard_normal((_CHECKED_ROWS, model.n_features))
+        response = rng.integers(0, 2, _CHECKED_ROWS).astype(np.float64)
     theta = 0.5 * rng.standard_normal(model.n_params)
 
     def at(rows: slice) -> FloatArray:

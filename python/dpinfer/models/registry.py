@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from dpinfer.models.adapters.own_model import OwnModel
 from dpinfer.models.base import Model
 from dpinfer.models.bayesian_neural_network import BayesianNeuralNetwork
 from dpinfer.models.conjugate import BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential
@@ -23,6 +24,7 @@ _KINDS: dict[str, type[Model]] = {
         GaussianMixture,
         LinearRegression,
         LogisticRegression,
+        OwnModel,
         PoissonRegression,
         ProbitRegression,
     )

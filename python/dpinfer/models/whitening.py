@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ShrunkenMoments", "shrink_moments"]
+__all__ = ["ShrunkenMoments", "shrink_moments", "shrink_to_level"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -17,6 +17,9 @@ _RELATIVE_FLOOR = 5e-4
 _KEPT_FLOOR = 0.3
 _TRACE_FLOOR = 0.15
 _TRACE_MARGIN = 0.2
+_LEAST_LEVEL = 0.1
+_LEAST_SPREAD = 1e-4
+_LEAST_EIGENVALUE = 0.1
 
 
 @dataclass(frozen=True)
@@ -86,3 +89,37 @@ def shrink_moments(noisy: FloatArray, stddev: float, expected_trace: float) -> S
     eigenvalues, eigenvectors = np.linalg.eigh(centre * np.eye(d) + share * deviation)
     floor = _FLOOR * math.sqrt(2.0 * d) * error + _RELATIVE_FLOOR * expected_trace / d
     return ShrunkenMoments(np.maximum(eigenvalues, 0.0), eigenvectors, error, floor)
+
+
+def shrink_to_level(noisy: FloatArray, stddev: float, least_spread: float = 0.0) -> tuple[FloatArray, FloatArray]:
+    """Return the posterior mean and standard deviation of a symmetric matrix near a multiple of the identity.
+
+    Parameters
+    ----------
+    noisy : (d, d) array
+        Symmetric; noise of standard deviation `stddev` on the diagonal and 1 / sqrt(2) of it beside the diagonal.
+    stddev : float
+    least_spread : float
+        By how much, at least, the entries differ from the identity's: what earlier releases left open.
+
+    Returns
+    -------
+    mean : (d, d) array
+        Positive definite.
+    stddev : (d, d) array
+        Of each entry.
+
+    Notes
+    -----
+    As :func:`shrink_moments`, with the spread around the mean eigenvalue learned from the matrix itself.
+    """
+    d = noisy.shape[0]
+    level = max(float(np.trace(noisy)) / d, _LEAST_LEVEL)
+    deviation = noisy - float(np.trace(noisy)) / d * np.eye(d)
+    variance = np.where(np.eye(d) > 0.0, stddev**2, 0.5 * stddev**2)
+    energy = float(np.sum(deviation**2)) / d**2 - float(np.mean(variance))
+    energy = max(energy, 0.5 * least_spread**2, _LEAST_SPREAD * level**2)
+    share = energy / (energy + variance)
+    eigenvalues, eigenvectors = np.linalg.eigh(level * np.eye(d) + share * deviation)
+    mean = (eigenvectors * np.maximum(eigenvalues, _LEAST_EIGENVALUE * level)) @ eigenvectors.T
+    return mean, np.sqrt(share * variance)

@@ -10,6 +10,7 @@ from dpinfer.release.files import load_release, save_release
 from dpinfer.release.guarantee import AnyRelease
 from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.newton_glm import GlmNewtonRelease
+from dpinfer.release.newton_own import OwnNewtonRelease
 from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
 from dpinfer.release.parts import Part
 from dpinfer.release.site_trace import SiteRelease
@@ -25,6 +26,7 @@ __all__ = [
     "GlmNewtonRelease",
     "NetworkRelease",
     "NewtonRelease",
+    "OwnNewtonRelease",
     "Part",
     "Release",
     "SiteRelease",

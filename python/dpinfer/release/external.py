@@ -24,6 +24,7 @@ def release_from_arrays(
     event: Event | None = None,
     delta: float | None = None,
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    curvature: npt.ArrayLike | None = None,
 ) -> Release:
     """Make a :class:`Release` from the noisy gradient trace of any DP-SGD implementation.
 
@@ -51,6 +52,10 @@ def release_from_arrays(
     delta : float in (0, 1), optional
         Needed with `event`.
     adjacency : {"add_remove", "zero_out", "replace_one"}
+    curvature : (d,) array, optional
+        For ``family="point"``: diagonal of the Hessian of the negative log posterior (all records and the prior) near
+        the optimum, public or released with noise of its own.  Its inverse is the variance that the sample leaves open.
+        Without it the posterior is that of the optimum of the clipped objective, and its summary warns.
 
     Returns
     -------
@@ -83,6 +88,14 @@ def release_from_arrays(
         names = tuple(f"theta[{index}]" for index in range(n_params))
     elif len(names) != n_params:
         raise ValueError(f"names must have length {n_params}, got {len(names)}")
+    said: dict[str, list[float]] = {}
+    if curvature is not None:
+        if family != "point":
+            raise ValueError("curvature must be None for family 'mean_field', whose raw scales say it")
+        values = check_float_array("curvature", curvature, (width,))
+        if not np.all(values > 0.0):
+            raise ValueError("curvature must be positive")
+        said["curvature"] = values.tolist()
     stddev = np.asarray(noise_stddev)
     if stddev.ndim == 0:
         stddev = np.full(width, check_float_array("noise_stddev", stddev))
@@ -103,5 +116,5 @@ def release_from_arrays(
         event=NonPrivateEvent() if event is None else event,
         adjacency=Adjacency(adjacency),
         delta=check_interval("delta", delta, 0.0, 1.0) if claimed else 0.0,
-        settings={"source": "external"},
+        settings={"source": "external", **said},
     )

@@ -14,6 +14,7 @@ from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, un
 from dpinfer.release.guarantee import AnyRelease
 from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.newton_glm import GlmNewtonRelease
+from dpinfer.release.newton_own import OwnNewtonRelease
 from dpinfer.release.newton_trace import NewtonRelease
 from dpinfer.release.parts import part_from_dict
 from dpinfer.release.site_trace import SiteRelease
@@ -30,6 +31,7 @@ NETWORK_FORMAT_NAME = "dpinfer-network-release"
 STATISTIC_FORMAT_NAME = "dpinfer-statistic-release"
 NEWTON_FORMAT_NAME = "dpinfer-newton-release"
 GLM_NEWTON_FORMAT_NAME = "dpinfer-glm-newton-release"
+OWN_NEWTON_FORMAT_NAME = "dpinfer-own-newton-release"
 FORMAT_VERSION = 2
 # Version 1 had neither parts nor marks of leakage.
 _READABLE = (1, 2)
@@ -135,6 +137,36 @@ _GLM_NEWTON_SCALARS = (
     "accountant",
     "secure",
 )
+_OWN_NEWTON_ARRAYS = (
+    "localise_positions",
+    "localise_transforms",
+    "localise_scores",
+    "localise_stddev",
+    "localise_bounds",
+    "matrices",
+    "matrix_stddev",
+    "matrix_bounds",
+    "transform",
+    "slope",
+    "slope_position",
+    "positions",
+    "scores",
+    "score_stddev",
+    "score_bounds",
+    "prior_mean",
+    "prior_scale",
+)
+_OWN_NEWTON_SCALARS = (
+    "score_share",
+    "slope_stddev",
+    "slope_bound",
+    "slope_spread",
+    "variance_ratio",
+    "n_records",
+    "delta",
+    "accountant",
+    "secure",
+)
 # Characters; a run's event has about a hundred, and accounting takes time for each.
 _LONGEST_EVENTS = 20_000
 _UNCOUNTED_SHARES = (
@@ -147,6 +179,7 @@ _KINDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
     STATISTIC_FORMAT_NAME: (StatisticRelease, _STATISTIC_ARRAYS, _STATISTIC_SCALARS),
     NEWTON_FORMAT_NAME: (NewtonRelease, _NEWTON_ARRAYS, _NEWTON_SCALARS),
     GLM_NEWTON_FORMAT_NAME: (GlmNewtonRelease, _GLM_NEWTON_ARRAYS, _GLM_NEWTON_SCALARS),
+    OWN_NEWTON_FORMAT_NAME: (OwnNewtonRelease, _OWN_NEWTON_ARRAYS, _OWN_NEWTON_SCALARS),
 }
 
 

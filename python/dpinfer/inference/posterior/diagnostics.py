@@ -63,6 +63,8 @@ class PosteriorDiagnostics:
         Of a network's standardised response.
     prior_only : (n,) bool array, optional
         Which parameters keep their prior.
+    optimum_only : bool, optional
+        Whether the sampling uncertainty of the records is left out: a bare trace of parameters, without curvature.
     fallback : str
         Why it is not the posterior that was asked for.
 
@@ -101,6 +103,7 @@ class PosteriorDiagnostics:
     mcse: FloatArray | None = None
     noise_variance: float | None = None
     prior_only: npt.NDArray[np.bool_] | None = None
+    optimum_only: bool | None = None
     fallback: str = ""
 
     def __post_init__(self) -> None:

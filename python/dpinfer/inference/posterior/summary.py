@@ -178,6 +178,11 @@ def _flags(posterior: "Posterior") -> tuple[tuple[str, ...], tuple[str, ...]]:
             f"{diagnostics.share_dropped:.0%} of the Hessian draws were not positive definite and dropped: the full "
             "Hessian is hardly identified; prefer hessian='diagonal'"
         )
+    if diagnostics.optimum_only:
+        warnings.append(
+            "this is the optimum of the clipped objective, with the privacy noise around it: the sampling uncertainty "
+            "of the records is not in these intervals; give curvature to release_from_arrays"
+        )
     if posterior.method in ("naive", "averaged"):
         warnings.append(f"method {posterior.method!r} ignores the privacy noise: its intervals are too narrow")
     return tuple(", ".join(mark) for mark in marks), tuple(warnings)

@@ -162,8 +162,12 @@ def coordinate_posterior(
         optimum_stddev=np.sqrt(optimum_variance),
         hessian_mean=hessian_mean,
         hessian_stddev=hessian_stddev,
-        distribution=IndependentTheta.from_nodes(
-            nodes, family=release.family, width=release.n_params, hessian_is_precision=coordinates.coupled
+        distribution=_with_curvature(
+            IndependentTheta.from_nodes(
+                nodes, family=release.family, width=release.n_params, hessian_is_precision=coordinates.coupled
+            ),
+            release,
+            nodes,
         ),
         diagnostics=replace(
             solved.diagnostics,
@@ -176,6 +180,14 @@ def coordinate_posterior(
             verdict=verdict,
         ),
     )
+
+
+def _with_curvature(theta: IndependentTheta, release: Release, nodes: Nodes) -> IndependentTheta:
+    """Return theta around its optimum with the variance of a stated curvature, where a bare trace has one."""
+    curvature = release.settings.get("curvature")
+    if curvature is None:
+        return theta
+    return replace(theta, q_variance=np.repeat(1.0 / np.asarray(curvature, dtype=np.float64), np.diff(nodes.offsets)))
 
 
 @dataclass(frozen=True)

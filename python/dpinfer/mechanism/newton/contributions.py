@@ -6,7 +6,7 @@ record to that norm, on the integers, whatever the query computes (docs/derivati
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -65,8 +65,8 @@ class Query(Protocol):
     def max_norm(self) -> float:
         """The largest norm of an ordinary record's vector, and of every record's integers."""
 
-    def add(self, total: _native.PartialSum, rows: Rows) -> None:
-        """Add all records to `total`."""
+    def add(self, total: _native.PartialSum, rows: Any) -> None:
+        """Add all records to `total`, from the rows that this kind of query reads."""
 
 
 def smat(vector: FloatArray, d: int) -> FloatArray:

@@ -10,7 +10,7 @@ from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, as_adj
 from dpinfer.accounting.accountant import certify
 from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.calibration import calibrate
-from dpinfer.models import GeneralizedLinearModel, LinearRegression
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 
 __all__ = ["PHASES", "NewtonPlan", "check_model", "phases_of", "plan_newton"]
 
@@ -30,6 +30,8 @@ _SLOPED = {
 }
 # Counts: where they lie is seen first.
 _COUNTED = {"scale": (0.02,), **_SLOPED, "measure": (0.12, 0.18, 0.24)}
+# A user's own model: scores and matrices of a localising pass together.
+_OWN = {"localise": (0.32 / 9.0,) * 9, "slope": (0.08,), "measure": (0.15,) * 4}
 _LOCALISE = (0.02, 0.02, 0.025, 0.03, 0.03, 0.035, 0.04, 0.05)
 
 
@@ -187,16 +189,20 @@ def _flat(passes: Mapping[str, tuple[float, ...]]) -> tuple[tuple[str, ...], tup
     return phases, tuple(share for shares in passes.values() for share in shares)
 
 
-def phases_of(model: GeneralizedLinearModel) -> tuple[str, ...]:
+def phases_of(model: GeneralizedLinearModel | OwnModel) -> tuple[str, ...]:
     """Return the phases of a model's run, in order."""
+    if isinstance(model, OwnModel):
+        return tuple(_OWN)
     without = {"slope"} if model.residual_link is None else {"scale"} if model.response == "binary" else set()
     return tuple(phase for phase in PHASES if phase not in without)
 
 
 def default_passes(
-    model: GeneralizedLinearModel, noise_multiplier: float, n_records: int
+    model: GeneralizedLinearModel | OwnModel, noise_multiplier: float, n_records: int
 ) -> dict[str, tuple[float, ...]]:
     """Return the default shares of each phase, from public numbers alone."""
+    if isinstance(model, OwnModel):
+        return dict(_OWN)
     if model.residual_link is not None:
         return dict(_COUNTED if model.response == "count" else _SLOPED)
     ratio = noise_multiplier * model.n_coef / n_records
@@ -208,18 +214,34 @@ def default_passes(
 
 
 def check_model(model: object) -> None:
-    """Refuse a model for which there is no private Newton run."""
+    """Refuse a model for which there is no private Newton run.
+
+    **Privacy.** Reads no records.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is of another kind, or a model of the user's own without a sampler.
+    """
     if isinstance(model, LinearRegression):
+        return
+    if isinstance(model, OwnModel):
+        if not model.has_sampler:
+            raise ValueError(
+                "model must have a sampler, whose draws keep clipping from biasing the scores: give one, or use "
+                "run_dpvi"
+            )
         return
     if not isinstance(model, GeneralizedLinearModel) or model.residual_link is None:
         raise TypeError(
-            "model must be a LinearRegression, LogisticRegression, ProbitRegression or PoissonRegression, or have a "
-            f"residual_link, got {type(model).__name__}"
+            "model must be a LinearRegression, LogisticRegression, ProbitRegression or PoissonRegression, have a "
+            "residual_link, or be a model of your own (from_gradient, from_jax, from_torch, from_numpyro), got "
+            f"{type(model).__name__}"
         )
 
 
 def plan_newton(
-    model: GeneralizedLinearModel,
+    model: GeneralizedLinearModel | OwnModel,
     *,
     target_epsilon: float,
     target_delta: float,
@@ -233,7 +255,7 @@ def plan_newton(
 
     Parameters
     ----------
-    model : LinearRegression, LogisticRegression, ProbitRegression or PoissonRegression
+    model : LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression, or OwnModel with a sampler
     target_epsilon : float
         In (0, inf).
     target_delta : float

@@ -12,17 +12,20 @@ from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
 from dpinfer.mechanism.newton.glm import GlmNewton
 from dpinfer.mechanism.newton.linear import LinearNewton
-from dpinfer.mechanism.newton.pass_records import open_records
+from dpinfer.mechanism.newton.own_model import OwnNewton
+from dpinfer.mechanism.newton.own_rows import OwnRecords
+from dpinfer.mechanism.newton.pass_records import PassRecords, open_records
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan, check_model, phases_of
 from dpinfer.mechanism.private_run import CheckpointArgument, private_run
 from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.mechanism.records import check_arguments
+from dpinfer.mechanism.records import check_arguments, check_records
 from dpinfer.mechanism.run import RunControl
 from dpinfer.mechanism.sums import RowSource, ShardedRows
 from dpinfer.mechanism.units import Units
-from dpinfer.models import GeneralizedLinearModel, LinearRegression
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.release.newton_glm import GlmNewtonRelease
+from dpinfer.release.newton_own import OwnNewtonRelease
 from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
 
 __all__ = ["run_newton"]
@@ -30,7 +33,7 @@ __all__ = ["run_newton"]
 
 @standard_arithmetic()
 def run_newton(
-    model: GeneralizedLinearModel,
+    model: GeneralizedLinearModel | OwnModel,
     X: npt.ArrayLike | RowSource | ShardedRows,
     y: npt.ArrayLike | None = None,
     *,
@@ -44,21 +47,22 @@ def run_newton(
     ledger: LedgerAccount | None = None,
     checkpoint: CheckpointArgument = None,
 ) -> SumsOfPasses:
-    """Run the private Newton method for a regression, and release its noisy sums.
+    """Run the private Newton method for a regression or a model of your own, and release its noisy sums.
 
     A few passes over all records: the scale of responses that are not zeros and ones; second moments in coordinates
     that each pass whitens better; Newton steps on a bounded score toward the weights, the last of them more precise;
-    and for all but a linear regression the score's slope where they end.
+    and for all but a linear regression the score's slope where they end.  For a model of your own the scores are those
+    of its likelihood, clipped, and centred by its own draws.
 
     **Privacy.** Reads the records.  Adjacency: that of `plan`.  Every pass is a sum of contributions whose norm is
-    bounded on an integer lattice, with exactly rounded Gaussian noise (docs/derivations/private-newton.md); the release
-    is (epsilon, delta)-differentially private with the plan's numbers.  Bad records are refused before the first pass,
-    in which case nothing is drawn; once it has started, the mechanism never raises because of a record, and a record
-    whose contribution is not finite contributes zero.
+    bounded on an integer lattice, with exactly rounded Gaussian noise (docs/derivations/private-newton.md, and
+    any-model.md for a model of your own); the release is (epsilon, delta)-differentially private with the plan's
+    numbers.  Bad records are refused before the first pass, in which case nothing is drawn; once it has started, the
+    mechanism never raises because of a record, and a record whose contribution is not finite contributes zero.
 
     Parameters
     ----------
-    model : LinearRegression, LogisticRegression, ProbitRegression or PoissonRegression
+    model : LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression, or OwnModel with a sampler
         `prior_scale` and the declared second moments of the features enter; a prior of the noise variance does not.
     X : (N, n_features) array of float64 or float32, RowSource or ShardedRows
         Not copied when C-contiguous.  A :class:`dpinfer.mechanism.RowSource` is read anew in every pass, a block at a
@@ -92,7 +96,7 @@ def run_newton(
 
     Returns
     -------
-    NewtonRelease or GlmNewtonRelease
+    NewtonRelease, GlmNewtonRelease or OwnNewtonRelease
 
     Raises
     ------
@@ -145,6 +149,12 @@ def run_newton(
     control = RunControl.checked(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
+    if isinstance(model, OwnModel) and (isinstance(X, (RowSource, ShardedRows)) or unit is not None):
+        raise TypeError(
+            "X must be an array, and unit None, for a model of your own: streams and units are not supported"
+        )
+    # A user's own code is simulated with before anything is spent: here it may raise.
+    own = OwnNewton(model, plan, n_records) if isinstance(model, OwnModel) else None
 
     units = {} if unit is None else {"unit": unit.to_dict(n_records)}
     n_rows = n_records if unit is None else unit.n_rows(n_records)
@@ -168,18 +178,21 @@ def run_newton(
         description=description,
     ) as private:
         # From here on the records are read; nothing is drawn before the passes begin.
-        records = open_records(model, X, y, plan.adjacency, n_threads=control.n_threads, units=unit)
+        records = _records_of(model, X, y, plan, control.n_threads, unit)
         if plan.adjacency is Adjacency.REPLACE_ONE:
             caution_of_count(plan.adjacency, n_records, records.n_rows, stacklevel=4)
         max_rows = 1.0 if unit is None else unit.max_rows
         passes = Passes(private, plan, records, report=control.report, max_rows=max_rows)
         arrays: dict[str, Any]
-        if isinstance(model, LinearRegression):
+        if own is not None:
+            arrays = own.run(passes)
+        elif isinstance(model, LinearRegression):
             scale = check_interval("response_scale", response_scale, 0.0)
             arrays = {**LinearNewton(model, plan, n_rows, scale).run(passes), "response_scale": scale}
-        else:
+        elif not isinstance(model, OwnModel):
             arrays = GlmNewton(model, plan, n_rows).run(passes)
-    return (NewtonRelease if linear else GlmNewtonRelease)(
+    kind: Any = OwnNewtonRelease if own is not None else NewtonRelease if linear else GlmNewtonRelease
+    released: SumsOfPasses = kind(
         **arrays,
         names=model.names,
         n_records=n_rows,
@@ -196,6 +209,7 @@ def run_newton(
             **({"ledger": private.ledger_settings} if private.ledger_settings else {}),
         },
     )
+    return released
 
 
 def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:
@@ -212,6 +226,13 @@ def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:
         raise ValueError("unit must have ids with an array, and none with a RowSource, whose blocks are (X, y, unit)")
     if adjacency is Adjacency.ZERO_OUT:
         raise ValueError("plan must not be for 'zero_out' with units: plan for 'add_remove' or 'replace_one'")
+
+
+def _records_of(model: Any, X: Any, y: Any, plan: NewtonPlan, n_threads: int, unit: Units | None) -> PassRecords:
+    """Return the checked records, as passes read them."""
+    if isinstance(model, OwnModel):
+        return OwnRecords(*check_records(model, X, y, plan.adjacency))
+    return open_records(model, X, y, plan.adjacency, n_threads=n_threads, units=unit)
 
 
 def _check_phases(plan: NewtonPlan, phases: tuple[str, ...]) -> None:

@@ -1,0 +1,107 @@
+"""From the release of a private Newton run of a user's own model to a posterior of its parameters."""
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.models.whitening import shrink_to_level
+from dpinfer.release import OwnNewtonRelease
+
+__all__ = ["own_newton_posterior"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_DRAWS = 1000
+_LEAST_EIGENVALUE = 0.05
+_WORDS = (
+    "Intervals rest on the model: its own draws centre the clipped scores and say how much they vary. A wrong "
+    "likelihood is not told by this release."
+)
+
+
+def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -> Posterior:
+    """Infer the parameters of a user's own model from the release of its private Newton run.
+
+    **Privacy.** Post-processing of an OwnNewtonRelease: it costs nothing.
+
+    Parameters
+    ----------
+    release : OwnNewtonRelease
+    request : PosteriorRequest
+        `n_samples` is the number of independent draws of the slope (1000 by default).
+
+    Returns
+    -------
+    Posterior
+        Normal given the slope of the scores, which is integrated over its own noise; before the maps of the parameters.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting does not fit.
+
+    Notes
+    -----
+    docs/derivations/any-model.md, "The posterior".  With T the transform and J the slope, score t is J T^-T (u* - u_t)
+    plus noise, and u* given u is normal with mean u and covariance T' J^-1 V J^-1 T / N, V = variance_ratio J.
+    """
+    request.check(release)
+    model = model_of(release, request.model)
+    n, steps = release.n_params, len(release.scores)
+    shrunken, spread = shrink_to_level(release.slope, release.slope_stddev, release.slope_spread)
+    level = float(np.trace(shrunken)) / n
+    rng = np.random.default_rng(request.seed)
+    back = np.linalg.inv(release.transform).T
+    noise = np.square(release.score_stddev)
+    gain = 1.0 / noise / np.sum(1.0 / noise)
+    prior = np.diag(1.0 / np.square(release.prior_scale))
+    size = _DRAWS if request.n_samples is None else request.n_samples
+    location, factor = np.empty((size, n)), np.empty((size, n, n))
+    inside, data = np.zeros(n), np.zeros(n)
+    for draw in range(size):
+        slope = _positive_definite(shrunken + spread * _symmetric_normal(rng, n), level)
+        jacobian = slope @ back
+        sampling = release.variance_ratio / release.n_records * slope
+        released = gain @ (release.scores + release.positions @ jacobian.T)
+        weighted = np.linalg.solve(sampling + np.eye(n) / np.sum(1.0 / noise), jacobian).T
+        precision = weighted @ jacobian + prior
+        precision = 0.5 * (precision + precision.T)
+        location[draw] = np.linalg.solve(precision, weighted @ released + prior @ release.prior_mean)
+        factor[draw] = np.linalg.cholesky(precision)
+        inside += np.diag(np.linalg.inv(precision)) / size
+        data += np.diag(np.linalg.inv(jacobian.T @ np.linalg.solve(sampling, jacobian) + prior)) / size
+    data = np.minimum(data, inside)
+    parts = VarianceParts(data, inside - data, location.var(axis=0))
+    unknown = np.full(n, np.nan)
+    distribution = DrawnTheta(location, None, factor, parts)
+    return Posterior(
+        names=release.names,
+        method="exact",
+        hessian="full",
+        prior="model",
+        burn_in=0,
+        optimum_names=release.names,
+        optimum_mean=distribution.marginals.mean.copy(),
+        optimum_stddev=np.sqrt(parts.privacy + parts.approximation),
+        hessian_mean=unknown,
+        hessian_stddev=unknown.copy(),
+        distribution=distribution,
+        model=model,
+        guarantee=release.guarantee,
+        diagnostics=PosteriorDiagnostics(n_steps_used=steps, verdict=_WORDS),
+    )
+
+
+def _symmetric_normal(rng: np.random.Generator, n: int) -> FloatArray:
+    """Return a symmetric matrix of independent standard normal entries."""
+    upper = np.triu(rng.standard_normal((n, n)))
+    return upper + np.triu(upper, 1).T
+
+
+def _positive_definite(matrix: FloatArray, level: float) -> FloatArray:
+    eigenvalues, eigenvectors = np.linalg.eigh(matrix)
+    held = np.maximum(eigenvalues, _LEAST_EIGENVALUE * level)
+    return np.asarray((eigenvectors * held) @ eigenvectors.T)

@@ -1,0 +1,129 @@
+"""Bounds of a private Newton run of a user's own model, from the model's own simulation: no records."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.mechanism.newton.own_rows import N_DRAWS
+from dpinfer.models import OwnModel
+
+__all__ = ["SimulatedBounds", "simulate_bounds", "symmetric_inverse_root"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_WEIGHT_LEVEL = 0.95
+_CLIP_LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
+_SHARES = (0.25, 0.5, 1.0)
+_RIDGE = 1e-4
+_LEAST = 1e-12
+_LARGEST_SCORE = 1e50
+
+
+@dataclass(frozen=True)
+class SimulatedBounds:
+    """What made-up records say at one point, in coordinates in which their information is the identity.
+
+    Parameters
+    ----------
+    information : (n, n) array
+        Of one made-up record, in the given coordinates.
+    weight_bound, clip, share : float
+        Of :class:`CentredScores` behind ``information ** (-1/2)``.
+    slope : float
+        Mean eigenvalue of the slope of the clipped score.
+    variance_ratio : float
+        Variance of the clipped score over its slope.
+    """
+
+    information: FloatArray
+    weight_bound: float
+    clip: float
+    share: float
+    slope: float
+    variance_ratio: float
+
+
+def symmetric_inverse_root(matrix: FloatArray) -> FloatArray:
+    """Return matrix ** (-1/2), eigenvalues held above a thousandth of the largest."""
+    eigenvalues, eigenvectors = np.linalg.eigh(matrix)
+    held = np.maximum(eigenvalues, max(1e-3 * float(eigenvalues[-1]), _LEAST))
+    return np.asarray((eigenvectors / np.sqrt(held)) @ eigenvectors.T)
+
+
+def simulate_bounds(
+    model: OwnModel,
+    theta: FloatArray,
+    unit: FloatArray,
+    *,
+    noise: float,
+    n_records: int,
+    rng: np.random.Generator,
+    n_rows: int,
+) -> SimulatedBounds:
+    """Choose bounds by the predicted variance of one measurement, on made-up records at `theta`.
+
+    Parameters
+    ----------
+    model : OwnModel
+    theta : (n,) array
+    unit : (n,) array
+        Units of the coordinates: the prior's standard deviations.
+    noise : float
+        Noise multiplier of all measurements together.
+    n_records : int
+    rng : Generator
+        Public.
+    n_rows : int
+        Made-up records.
+
+    Notes
+    -----
+    Minimises (V / N + (noise (1 + share) clip / N)**2 + bias**2) / J**2, with the variance V, the slope J and the bias
+    that the bound on the centre leaves, all simulated.
+    """
+    scores = _simulated_scores(model, theta, rng, n_rows) * unit
+    n = scores.shape[2]
+    flat = scores.reshape(-1, n)
+    information = flat.T @ flat / len(flat)
+    level = max(float(np.trace(information)) / n, _LEAST)
+    information = information + _RIDGE * level * np.eye(n)
+    white = scores @ symmetric_inverse_root(information)
+    size = np.mean(np.sum(white[:, :N_DRAWS] ** 2, axis=2), axis=1)
+    weight_bound = max(float(np.quantile(size, _WEIGHT_LEVEL)), _LEAST)
+    weight = np.minimum(1.0, weight_bound / np.maximum(size, _LEAST))
+    white = white[:, N_DRAWS:]
+    weighted = white * weight[:, None, None]
+    norm = np.sqrt(np.sum(weighted**2, axis=2))
+    products = np.sum(weighted * white, axis=2)
+    total = weighted.mean(axis=1)
+    best: tuple[float, SimulatedBounds] | None = None
+    for quantile in _CLIP_LEVELS:
+        clip = max(float(np.quantile(norm, quantile)), _LEAST)
+        kept = np.minimum(1.0, clip / np.maximum(norm, _LEAST))
+        inside = np.mean(kept[:, :, None] * weighted, axis=1)
+        excess = total - inside
+        length = np.sqrt(np.sum(excess**2, axis=1)) + _LEAST
+        slope = max(float(np.mean(kept * products)) / n, _LEAST)
+        for share in _SHARES:
+            cut = excess * np.minimum(1.0, share * clip / length)[:, None]
+            square = np.mean((kept * norm) ** 2) + np.mean(np.sum((2.0 * inside + cut) * cut, axis=1))
+            variance = float(square) / n
+            bias = float(np.sum(np.mean(excess - cut, axis=0) ** 2))
+            width = (variance / n_records + (noise * (1.0 + share) * clip / n_records) ** 2 + bias) / slope**2
+            if best is None or width < best[0]:
+                found = SimulatedBounds(information, weight_bound, clip, share, slope, variance / slope)
+                best = (width, found)
+    if best is None:
+        raise RuntimeError("no bound was tried")
+    return best[1]
+
+
+def _simulated_scores(model: OwnModel, theta: FloatArray, rng: np.random.Generator, n_rows: int) -> FloatArray:
+    """Return scores of made-up records with drawn responses, (n_rows, 2 N_DRAWS, n), finite."""
+    rows = np.repeat(model.made_up_features(n_rows, rng), 2 * N_DRAWS, axis=0)
+    words = rng.integers(0, 2**64, (len(rows), model.n_words), dtype=np.uint64)
+    with np.errstate(all="ignore"):
+        scores = model.scores(rows, model.draw_responses(theta, rows, words), theta)
+    kept = np.nan_to_num(scores, nan=0.0, posinf=_LARGEST_SCORE, neginf=-_LARGEST_SCORE)
+    return np.clip(kept, -_LARGEST_SCORE, _LARGEST_SCORE).reshape(n_rows, 2 * N_DRAWS, -1)

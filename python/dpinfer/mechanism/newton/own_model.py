@@ -1,0 +1,234 @@
+"""The private Newton method for a model of the user's own: public arithmetic between passes."""
+
+import contextlib
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.mechanism.newton.contributions import smat
+from dpinfer.mechanism.newton.own_bounds import SimulatedBounds, simulate_bounds, symmetric_inverse_root
+from dpinfer.mechanism.newton.own_rows import CentredScores
+from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.plan import NewtonPlan
+from dpinfer.models import OwnModel
+from dpinfer.models.whitening import shrink_to_level
+
+__all__ = ["SCORE_SHARE", "OwnNewton"]
+
+FloatArray = npt.NDArray[np.float64]
+
+# Of a localising pass's budget, the part of the score; the rest is the matrix's.
+SCORE_SHARE = 0.625
+
+_SEED = 811
+_ROWS, _LAST_ROWS = 1500, 4000
+_TRUST, _SHORT_TRUST = 1.0, 0.3
+_MODEL_ERROR = 0.35  # of a step's length: how far the zero of a linearised score is from its own
+_FARTHEST = 10.0  # prior standard deviations
+_FLOOR = 0.1
+
+
+@dataclass
+class _Filter:
+    """A Gaussian filter of the parameters, in units of the prior."""
+
+    mean: FloatArray
+    covariance: FloatArray
+
+    def update(self, observed: FloatArray, noise: FloatArray, drift: FloatArray) -> None:
+        """Take in an observation with this noise; the point then moves by as much as `drift` says."""
+        gain = self.covariance @ np.linalg.inv(self.covariance + noise)
+        mean = self.mean + gain @ (observed - self.mean)
+        self.mean = np.clip(mean, -_FARTHEST, _FARTHEST)
+        covariance = self.covariance - gain @ self.covariance + drift
+        self.covariance = 0.5 * (covariance + covariance.T)
+
+
+@dataclass
+class OwnNewton:
+    """One run.
+
+    Parameters
+    ----------
+    model : OwnModel
+    plan : NewtonPlan
+    n_records : int
+
+    Raises
+    ------
+    Exception
+        Whatever the model's code raises on made-up records at the prior's mean: nothing is spent yet.
+    """
+
+    model: OwnModel
+    plan: NewtonPlan
+    n_records: int
+    _number: int = 0
+    _kept: dict[str, list[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._prior = self.model.parameters
+        measured = math.fsum(self.plan.shares[index] for index in self.plan.indices("measure"))
+        self._noise = self.plan.noise_multiplier / math.sqrt(measured)
+        self._rng = np.random.default_rng(_SEED)
+        self._last = self._simulated(np.zeros(self.model.n_params), _ROWS)
+
+    def run(self, passes: Passes) -> dict[str, Any]:
+        """Make the plan's passes and return the arrays of the release."""
+        n = self.model.n_params
+        filtered = _Filter(np.zeros(n), np.eye(n))
+        ratio, ratio_stddev = self._localise(passes, filtered)
+        bounds = self._bounds(filtered.mean, _LAST_ROWS)
+        white = symmetric_inverse_root(ratio) @ symmetric_inverse_root(bounds.information)
+        released = self._query(passes, "slope", filtered.mean, white, bounds)
+        slope, stddev = smat(released["matrix"], n), released["matrix_stddev"]
+        mean, _ = shrink_to_level(slope, stddev, ratio_stddev)
+        measured = self._measure(passes, filtered.mean, white, bounds, mean)
+        return {
+            **{name: np.array(values) for name, values in self._kept.items()},
+            **measured,
+            "transform": white * self._prior.prior_scale,
+            "slope": slope,
+            "slope_stddev": stddev,
+            "slope_bound": released["matrix_bound"],
+            "slope_spread": ratio_stddev,
+            "slope_position": self._theta(filtered.mean),
+            "variance_ratio": bounds.variance_ratio,
+            "prior_mean": self._prior.prior_mean.copy(),
+            "prior_scale": self._prior.prior_scale.copy(),
+            "score_share": SCORE_SHARE,
+        }
+
+    def _theta(self, units: FloatArray) -> FloatArray:
+        return np.asarray(self._prior.prior_mean + self._prior.prior_scale * units)
+
+    def _bounds(self, units: FloatArray, n_rows: int) -> SimulatedBounds:
+        """Return the bounds at a point, or the last ones where the model's code fails there: the run is paid for."""
+        with contextlib.suppress(Exception):
+            self._last = self._simulated(units, n_rows)
+        return self._last
+
+    def _simulated(self, units: FloatArray, n_rows: int) -> SimulatedBounds:
+        return simulate_bounds(
+            self.model,
+            self._theta(units),
+            self._prior.prior_scale,
+            noise=self._noise,
+            n_records=self.n_records,
+            rng=self._rng,
+            n_rows=n_rows,
+        )
+
+    def _query(
+        self, passes: Passes, phase: str, units: FloatArray, white: FloatArray, bounds: SimulatedBounds
+    ) -> dict[str, Any]:
+        """Release a pass: the score, the matrix, or both, each divided by the number of records."""
+        weights = {"localise": (SCORE_SHARE, 1.0 - SCORE_SHARE), "slope": (0.0, 1.0), "measure": (1.0, 0.0)}[phase]
+        query = CentredScores(
+            self.model,
+            self._theta(units),
+            # The score in the parameters' own units is that in the prior's, divided by them.
+            white * self._prior.prior_scale,
+            bounds.clip,
+            bounds.share,
+            bounds.weight_bound,
+            self._number,
+            math.sqrt(weights[0]),
+            math.sqrt(weights[1]),
+        )
+        self._number += 1
+        noisy = passes.noisy_sum(phase, query)
+        n = self.model.n_params if weights[0] else 0
+        score_unit = query.score_bound / math.sqrt(weights[0]) / self.n_records if weights[0] else 0.0
+        matrix_unit = query.matrix_bound / math.sqrt(weights[1]) / self.n_records if weights[1] else 0.0
+        return {
+            "score": noisy.values[:n] * score_unit,
+            "score_stddev": noisy.stddev * score_unit,
+            "score_bound": query.score_bound,
+            "matrix": noisy.values[n:] * matrix_unit,
+            "matrix_stddev": noisy.stddev * matrix_unit,
+            "matrix_bound": query.matrix_bound,
+        }
+
+    def _keep(self, **values: Any) -> None:
+        for name, value in values.items():
+            self._kept.setdefault(name, []).append(value)
+
+    def _localise(self, passes: Passes, filtered: _Filter) -> tuple[FloatArray, float]:
+        """Step toward the zero of the score; return the ratio of the records' slope to the simulated one, its error.
+
+        The whitening of a pass is the simulated information at the point, corrected by the ratio that the passes before
+        have released; each pass's matrix is brought into the coordinates of the simulated one, and averaged.
+        """
+        n = self.model.n_params
+        ratio, stddev = np.eye(n), 0.0
+        found: list[FloatArray] = []
+        for _ in self.plan.indices("localise"):
+            bounds = self._bounds(filtered.mean, _ROWS)
+            simulated = symmetric_inverse_root(bounds.information)
+            white = symmetric_inverse_root(ratio) @ simulated
+            released = self._query(passes, "localise", filtered.mean, white, bounds)
+            matrix = smat(released["matrix"], n)
+            self._keep(
+                localise_positions=self._theta(filtered.mean),
+                localise_transforms=white * self._prior.prior_scale,
+                localise_scores=released["score"],
+                localise_stddev=released["score_stddev"],
+                localise_bounds=released["score_bound"],
+                matrices=matrix,
+                matrix_stddev=released["matrix_stddev"],
+                matrix_bounds=released["matrix_bound"],
+            )
+            back = simulated @ np.linalg.inv(white)
+            found.append(back @ (matrix / bounds.slope) @ back.T)
+            stddev = released["matrix_stddev"] / bounds.slope / math.sqrt(len(found))
+            ratio, _ = shrink_to_level(np.mean(found, axis=0), stddev)
+            forth = np.linalg.inv(back)
+            slope = bounds.slope * forth @ ratio @ forth.T
+            self._step(filtered, white, slope, released)
+        return ratio, stddev
+
+    def _step(self, filtered: _Filter, white: FloatArray, slope: FloatArray, released: dict[str, Any]) -> None:
+        """Take a Newton step inside the trust region, and filter where it leads."""
+        n = self.model.n_params
+        floor = _FLOOR * math.sqrt(n) * released["matrix_stddev"]
+        eigenvalues, eigenvectors = np.linalg.eigh(0.5 * (slope + slope.T))
+        held = np.maximum(eigenvalues, max(floor, 1e-3 * float(eigenvalues[-1]), 1e-9))
+        inverse = (eigenvectors / held) @ eigenvectors.T
+        step = inverse @ released["score"]
+        length = float(np.linalg.norm(step))
+        if length > _TRUST:
+            step, length = step * (_TRUST / length), _TRUST
+        own = inverse @ inverse * released["score_stddev"] ** 2
+        own = own + np.eye(n) * ((_MODEL_ERROR * length) ** 2 / n + 1e-6)
+        drift = white.T @ white * ((0.5 * _MODEL_ERROR * length) ** 2 / n)
+        filtered.update(filtered.mean + white.T @ step, white.T @ own @ white, drift)
+
+    def _measure(
+        self, passes: Passes, units: FloatArray, white: FloatArray, bounds: SimulatedBounds, slope: FloatArray
+    ) -> dict[str, Any]:
+        """Measure the score near its zero, with everything but the point as it is."""
+        level = float(np.trace(slope)) / len(slope)
+        points, scores, stddevs, norms = [], [], [], []
+        for number, _ in enumerate(self.plan.indices("measure")):
+            released = self._query(passes, "measure", units, white, bounds)
+            points.append(units)
+            scores.append(released["score"])
+            stddevs.append(released["score_stddev"])
+            norms.append(released["score_bound"])
+            step = np.linalg.solve(slope, np.mean(scores, axis=0))
+            length = float(np.linalg.norm(step))
+            if number == 0 or length >= 2.0 * stddevs[-1] / level:
+                moved = np.mean(points, axis=0) + white.T @ (step * min(1.0, _SHORT_TRUST / max(length, 1e-12)))
+                units = np.clip(moved, -_FARTHEST, _FARTHEST)
+            else:
+                units = np.mean(points, axis=0)
+        return {
+            "positions": np.array([self._theta(point) for point in points]),
+            "scores": np.array(scores),
+            "score_stddev": np.array(stddevs),
+            "score_bounds": np.array(norms),
+        }

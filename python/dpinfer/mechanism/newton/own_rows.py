@@ -1,0 +1,257 @@
+"""What one record adds to the sums of a private Newton run of a user's own model: a centred score, and its slope.
+
+**Privacy.** A contribution is a function of its own record, of how many equal records came before it, and of public
+numbers; the sum holds it to its norm, on the integers, whatever the model's code returns.  Proof:
+docs/derivations/any-model.md.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.mechanism import _native
+from dpinfer.mechanism.newton.contributions import Query
+from dpinfer.models import OwnModel
+
+__all__ = ["MATRIX_BOUND", "N_DRAWS", "CentredScores", "OwnRecords", "OwnRows", "score_matrix", "score_vector"]
+
+FloatArray = npt.NDArray[np.float64]
+Words = npt.NDArray[np.uint64]
+
+# A record's slope has a Frobenius norm of at most this times the bound of its squared score.
+MATRIX_BOUND = 1.5
+# Draws for the weight, and as many others for the centre.
+N_DRAWS = 8
+
+_BLOCK = 256
+_SMALL = 1e-300
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mixed(values: Words) -> Words:
+    """Return 64-bit numbers mixed so that nearby ones become unlike: the finaliser of SplitMix64."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(values ^ (values >> np.uint64(31)))
+
+
+@dataclass(frozen=True, eq=False)
+class OwnRows:
+    """The records of one run, each with the seed of its own draws.
+
+    **Privacy.** Holds the records.
+
+    Parameters
+    ----------
+    features : (N, p) array
+    response : (N,) array
+    seeds : (N, 2) array of 64-bit words
+    """
+
+    features: npt.NDArray[np.floating]
+    response: FloatArray
+    seeds: Words
+
+    @classmethod
+    def of(cls, features: npt.NDArray[np.floating], response: FloatArray) -> "OwnRows":
+        """Return the rows of checked records.
+
+        A seed is a hash of the record and of the number of equal records before it: so equal records have different
+        draws, and the seeds of the others stay as they are when a record is added or removed, wherever it stands.
+        """
+        seen: dict[bytes, int] = {}
+        digests = []
+        for first in range(0, response.size, _BLOCK):
+            block = slice(first, first + _BLOCK)
+            for row in np.column_stack((features[block].astype(np.float64), response[block])):
+                own = row.tobytes()
+                number = seen.get(own, 0)
+                seen[own] = number + 1
+                digests.append(hashlib.blake2b(own + number.to_bytes(8, "little"), digest_size=16).digest())
+        return cls(features, response, np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, 2))
+
+    def words(self, rows: slice, pass_number: int, n_words: int) -> Words:
+        """Return the random words of these rows in one pass, (B, 2 N_DRAWS, n_words)."""
+        seeds = self.seeds[rows]
+        counter = np.arange(2 * N_DRAWS * n_words, dtype=np.uint64) + np.uint64(1 + pass_number * 2 * N_DRAWS * n_words)
+        own = _mixed(seeds[:, 1:] ^ _mixed(counter * _GOLDEN)[None, :])
+        return _mixed(seeds[:, :1] + own).reshape(-1, 2 * N_DRAWS, n_words)
+
+
+class OwnRecords:
+    """Records in memory, as passes read them.
+
+    **Privacy.** Holds the records.
+
+    Parameters
+    ----------
+    features : (N, p) array
+    response : (N,) array
+    """
+
+    def __init__(self, features: npt.NDArray[np.floating], response: FloatArray) -> None:
+        self._rows = OwnRows.of(features, response)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self._rows.response)
+
+    def arrays(self) -> Iterable[npt.NDArray[Any]]:
+        """Return features and responses."""
+        return [self._rows.features, self._rows.response]
+
+    def add(self, total: _native.PartialSum, query: Query) -> None:
+        """Add all records."""
+        query.add(total, self._rows)
+
+
+def _squares(values: FloatArray) -> FloatArray:
+    """Return the sum of squares of each column of (n, ...), in one order of operations whatever the other columns."""
+    total = np.zeros(values.shape[1:])
+    for row in values:
+        total += row * row
+    return total
+
+
+def score_vector(values: FloatArray, bound: float) -> FloatArray:
+    """Return columns (n, ...) cut to a norm of at most `bound`."""
+    return np.asarray(values * np.minimum(1.0, bound / (np.sqrt(_squares(values)) + _SMALL)))
+
+
+def score_matrix(left: FloatArray, right: FloatArray, bound: float) -> FloatArray:
+    """Return svec of the symmetric part of each record's mean over draws of left right', cut to a Frobenius norm.
+
+    Parameters
+    ----------
+    left, right : (n, m, B) arrays
+    bound : float
+
+    Returns
+    -------
+    (n (n + 1) / 2, B) array
+    """
+    n, draws, size = left.shape
+    first, second = np.triu_indices(n)
+    root = np.where(first == second, 1.0, math.sqrt(2.0)) / (2.0 * draws)
+    total = np.zeros((first.size, size))
+    for draw in range(draws):
+        one, other = left[:, draw], right[:, draw]
+        total += one[first] * other[second] + one[second] * other[first]
+    return score_vector(total * root[:, None], bound)
+
+
+@dataclass(frozen=True, eq=False)
+class CentredScores:
+    """score_weight h / score_bound and matrix_weight svec(J) / matrix_bound of each record, side by side.
+
+    With s = transform grad log p(y | x, theta), its draws s' under the model, w = min(1, weight_bound / mean |s'|^2):
+    h = clip(w s) + cut(mean over other draws of w s' - clip(w s')), clip to `clip` and cut to `share` times that; J is
+    the symmetric part of the mean of clip(w s') s''.  A part of weight 0 is left out.
+
+    Parameters
+    ----------
+    model : OwnModel
+        With a sampler.
+    theta : (n,) array
+        Unconstrained.
+    transform : (n, n) array
+    clip, share, weight_bound : float
+    pass_number : int
+    score_weight, matrix_weight : float
+    """
+
+    model: OwnModel
+    theta: FloatArray
+    transform: FloatArray
+    clip: float
+    share: float
+    weight_bound: float
+    pass_number: int
+    score_weight: float = 1.0
+    matrix_weight: float = 0.0
+
+    @property
+    def score_bound(self) -> float:
+        """The largest norm of h."""
+        return (1.0 + self.share) * self.clip
+
+    @property
+    def matrix_bound(self) -> float:
+        """The largest Frobenius norm of J."""
+        return MATRIX_BOUND * self.weight_bound
+
+    @property
+    def length(self) -> int:
+        """Of the parts that are there."""
+        n = self.theta.size
+        return (n if self.score_weight else 0) + (n * (n + 1) // 2 if self.matrix_weight else 0)
+
+    @property
+    def max_norm(self) -> float:
+        """Of both parts together."""
+        return math.hypot(self.score_weight, self.matrix_weight)
+
+    def add(self, total: _native.PartialSum, rows: OwnRows) -> None:
+        """Add all records to `total`."""
+        with np.errstate(all="ignore"):
+            for first in range(0, rows.response.size, _BLOCK):
+                total.add_contributions(self._robust(rows, slice(first, min(first + _BLOCK, rows.response.size))))
+
+    def _robust(self, rows: OwnRows, block: slice) -> FloatArray:
+        """Return a block's contributions; what the code cannot compute contributes nothing, and never raises."""
+        size = block.stop - block.start
+        try:
+            return np.ascontiguousarray(self.contributions(rows, block))
+        except Exception:
+            # To raise would tell that there is such a record.
+            if size == 1:
+                return np.zeros((1, self.length))
+        return np.concatenate([self._robust(rows, slice(row, row + 1)) for row in range(block.start, block.stop)])
+
+    def contributions(self, rows: OwnRows, block: slice) -> FloatArray:
+        """Return these rows' vectors, (B, length): not private."""
+        X = np.ascontiguousarray(rows.features[block], dtype=np.float64)
+        y = np.ascontiguousarray(rows.response[block])
+        n_words = self.model.n_words
+        # Records last, draws before them: each operation runs over whole blocks, and each record by itself.
+        words = np.swapaxes(rows.words(block, self.pass_number, n_words), 0, 1).reshape(-1, n_words)
+        repeated = np.tile(X, (2 * N_DRAWS, 1))
+        drawn = self.model.draw_responses(self.theta, repeated, words)
+        simulated = self._scores(repeated, drawn).reshape(-1, 2 * N_DRAWS, len(X))
+        weight = self._weight(simulated[:, :N_DRAWS])
+        others = simulated[:, N_DRAWS:]
+        weighted = others * weight
+        clipped = score_vector(weighted, self.clip)
+        parts = []
+        if self.score_weight:
+            excess = np.zeros_like(weighted[:, 0])
+            for draw in range(N_DRAWS):
+                excess += (weighted[:, draw] - clipped[:, draw]) / N_DRAWS
+            own = score_vector(self._scores(X, y) * weight, self.clip)
+            centred = own + score_vector(excess, self.share * self.clip)
+            parts.append(centred * (self.score_weight / self.score_bound))
+        if self.matrix_weight:
+            slope = score_matrix(clipped, others, self.matrix_bound)
+            parts.append(slope * (self.matrix_weight / self.matrix_bound))
+        return np.concatenate(parts).T
+
+    def _weight(self, simulated: FloatArray) -> FloatArray:
+        size = np.zeros(simulated.shape[2])
+        for draw in range(N_DRAWS):
+            size += _squares(simulated[:, draw]) / N_DRAWS
+        return np.asarray(np.minimum(1.0, self.weight_bound / (size + _SMALL)))
+
+    def _scores(self, X: FloatArray, y: FloatArray) -> FloatArray:
+        """Return transformed scores (n, B), each record by itself; a score that is not finite counts as 0."""
+        scores = np.ascontiguousarray(self.model.scores(X, y, self.theta).T)
+        scores[:, ~np.all(np.isfinite(scores), axis=0)] = 0.0
+        total = np.zeros_like(scores)
+        for row, column in zip(scores, self.transform.T, strict=True):
+            total += column[:, None] * row
+        return total

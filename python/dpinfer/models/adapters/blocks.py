@@ -1,0 +1,37 @@
+"""Compiled code for one record, made to run over many: in blocks of one size, so that no record's place matters."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["in_blocks"]
+
+
+def in_blocks(function: Callable[..., Any], size: int) -> Callable[..., npt.NDArray[np.float64]]:
+    """Return ``over(params, *arrays)``: `function` on the rows of the arrays, `size` at a time, the last block padded.
+
+    The same compiled code runs whatever the number of rows, and memory is bounded by a block's.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(params, *blocks)``, each of `size` rows; returns a row for each.
+    size : int
+    """
+
+    def over(params: Any, *arrays: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        total = len(arrays[0])
+        parts = []
+        for first in range(0, max(total, 1), size):
+            blocks = [array[first : first + size] for array in arrays]
+            own = len(blocks[0])
+            if own < size:
+                blocks = [
+                    np.concatenate((part, np.zeros((size - own, *part.shape[1:]), part.dtype))) for part in blocks
+                ]
+            parts.append(np.asarray(function(params, *blocks))[:own])
+        return np.concatenate(parts)
+
+    return over

@@ -1,0 +1,161 @@
+"""Trials of a user's code on public records, before anything is spent: what it returns, and that rows do not mix."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dpinfer._validate import check_float_array
+from dpinfer.models.adapters.own_model import RESPONSES, OwnModel, Words
+from dpinfer.models.base import FloatArray
+
+__all__ = ["check_own_model"]
+
+_ROWS = 33
+_POINTS = 3
+_STEP = 1e-5
+_RELATIVE, _ABSOLUTE = 1e-4, 1e-6
+_DRAWS = 4096
+# Normal mean of the scores' averages under the sampler: beyond 7 with probability 3e-12 each.
+_FARTHEST_MEAN = 7.0
+_LARGEST = 1e100
+
+
+def check_own_model(model: OwnModel, public_data: Any = None) -> None:
+    """Try the model's code on records that are public: given, or made up.
+
+    **Privacy.** Reads no private records; nothing is spent.
+
+    Parameters
+    ----------
+    model : OwnModel
+    public_data : (X, y), optional
+        Records that are no secret and look like the private ones; the first 33 are used.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If gradients have another shape or type, are not finite at the start, are random, differ from finite differences
+        of the log-likelihood, or of one record change with the others; if a parameter is informed by no record; or if
+        the sampler does not fit the likelihood.
+    """
+    rng = np.random.default_rng(7)
+    features, response = model.made_up_records(_ROWS, rng) if public_data is None else _public(model, public_data)
+    scale = np.minimum(model.parameters.prior_scale, 1.0)
+    points = [model.parameters.prior_mean + 0.5 * scale * rng.standard_normal(model.n_params) for _ in range(_POINTS)]
+    with np.errstate(all="ignore"):
+        start = model.scores(features, response, model.parameters.prior_mean)
+        if not np.all(np.abs(start) < _LARGEST):
+            raise ValueError(
+                "gradients must be finite at the prior's mean, where a run starts, and are not for all public records: "
+                "check logarithms and exponentials, or give prior_mean where the model makes sense"
+            )
+        everywhere = [start]
+        for theta in points:
+            everywhere.append(model.scores(features, response, theta))
+            _check_rows("gradients", partial(_scores_of_rows, model, features, response, theta), features)
+            _check_differences(model, features, response, theta)
+        silent = np.all(np.concatenate(everywhere) == 0.0, axis=0)
+        if np.any(silent):
+            name = model.names[int(np.flatnonzero(silent)[0])]
+            raise ValueError(
+                f"parameters must be informed by records, and the gradient in {name!r} is 0 for all of them"
+            )
+        if model.has_sampler:
+            _check_sampler(model, features, points[0], rng)
+
+
+def _public(model: OwnModel, data: Any) -> tuple[FloatArray, FloatArray]:
+    if not isinstance(data, tuple) or len(data) != 2:
+        raise TypeError("public_data must be a pair (X, y)")
+    features = check_float_array("public_data[0]", data[0], (None, model.n_features))[:_ROWS]
+    response = check_float_array("public_data[1]", data[1], (None,))[:_ROWS]
+    if not len(features) or len(features) != len(response):
+        raise ValueError("public_data must have as many responses as rows, and at least one")
+    if model.invalid_records(response) is not None:
+        raise ValueError(f"public_data must have responses that are {RESPONSES[model.response]}")
+    return features, response
+
+
+def _scores_of_rows(
+    model: OwnModel, features: FloatArray, response: FloatArray, theta: FloatArray, rows: Any
+) -> FloatArray:
+    own, responses = _rows(rows, features, response)
+    return model.scores(own, responses, theta)
+
+
+def _rows(rows: Any, *arrays: Any) -> list[Any]:
+    return [np.ascontiguousarray(array[rows]) for array in arrays]
+
+
+def _check_rows(what: str, at: Callable[[Any], FloatArray], features: FloatArray) -> None:
+    """Refuse what changes from call to call, or with the other rows: alone, in reverse, and in part."""
+    size = len(features)
+    whole = at(slice(None))
+    if at(slice(None)).tobytes() != whole.tobytes():
+        raise ValueError(
+            f"{what} must be the same whenever they are computed: the code draws random numbers (dropout, say)"
+        )
+    alone = np.concatenate([at(slice(row, row + 1)) for row in range(size)])
+    others = [alone, at(slice(None, None, -1))[::-1], np.concatenate([at(slice(0, 5)), at(slice(5, None))])]
+    if all(other.tobytes() == whole.tobytes() for other in others):
+        return
+    near = all(np.allclose(other, whole, rtol=1e-9, atol=1e-12, equal_nan=True) for other in others)
+    reason = (
+        "rows are rounded together: np.sum(X * theta, axis=1) is not, X @ theta is; in JAX or torch, vectorize=False"
+        if near
+        else "records are mixed (batch norm, standardising by the batch, sorting, a mean over rows)"
+    )
+    raise ValueError(f"{what} of a record must not change with the other records, in no bit, and do: {reason}")
+
+
+def _check_differences(model: OwnModel, features: FloatArray, response: FloatArray, theta: FloatArray) -> None:
+    """Compare the gradient with central differences of the log-likelihood, where there is one."""
+    code = model.code
+    if code is None or code.log_likelihood is None:
+        return
+
+    def density(at: FloatArray) -> FloatArray:
+        values = np.asarray(code.log_likelihood(model.constrain(at), features, response))  # type: ignore[misc]
+        if values.dtype.kind != "f" or values.shape != response.shape:
+            raise ValueError(f"log_likelihood must return a real number for each record, got shape {values.shape}")
+        return values.astype(np.float64)
+
+    gradients = model.scores(features, response, theta)
+    size = np.abs(density(theta))
+    for index, name in enumerate(model.names):
+        step = np.zeros(theta.size)
+        step[index] = _STEP * max(1.0, abs(theta[index]))
+        slope = (density(theta + step) - density(theta - step)) / (2.0 * step[index])
+        # What is left of the digits of the density after a difference over so short a step.
+        allowed = _RELATIVE * np.abs(slope) + _ABSOLUTE + 1e-14 * size / step[index]
+        wrong = np.abs(gradients[:, index] - slope) > allowed
+        if np.any(wrong & np.isfinite(slope)):
+            raise ValueError(f"gradients must be those of log_likelihood, and in {name!r} they differ from its slope")
+
+
+def _check_sampler(model: OwnModel, features: FloatArray, theta: FloatArray, rng: np.random.Generator) -> None:
+    """Draws: of the declared kind, row by row, and such that the score has mean zero under them."""
+    n_words = model.code.n_words if model.code is not None else 1
+    words: Words = rng.integers(0, 2**64, (_DRAWS, n_words), dtype=np.uint64)
+    rows = model.made_up_features(_DRAWS, rng)
+    few = len(features)
+    _check_rows("draws", lambda own: model.draw_responses(theta, *_rows(own, features, words[:few])), features)
+    drawn = model.draw_responses(theta, rows, words)
+    if not np.all(np.isfinite(drawn)) or model.invalid_records(drawn) is not None:
+        raise ValueError(f"sampler must return {RESPONSES[model.response]}, all finite")
+    scores = model.scores(rows, drawn, theta)
+    scores = scores[np.all(np.isfinite(scores), axis=1)]
+    if len(scores) < 0.9 * _DRAWS:
+        raise ValueError(
+            "gradients must be finite for responses that the sampler draws, and are not for over 10% of them"
+        )
+    error = scores.std(axis=0) / np.sqrt(len(scores))
+    far = np.abs(scores.mean(axis=0)) > _FARTHEST_MEAN * error + 1e-9
+    if np.any(far):
+        name = model.names[int(np.flatnonzero(far)[0])]
+        raise ValueError(
+            f"sampler must draw from the likelihood: the score in {name!r} has mean 0 under a model's own draws, and "
+            "under these it has not"
+        )

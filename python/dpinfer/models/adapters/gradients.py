@@ -1,0 +1,117 @@
+"""Models whose gradients are NumPy code: ``from_gradient``."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_integer
+from dpinfer.models.adapters.checks import check_own_model
+from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
+from dpinfer.models.adapters.parameters import Numbers
+from dpinfer.models.base import FloatArray
+
+__all__ = ["finished", "from_gradient", "uniforms_of"]
+
+
+def uniforms_of(words: Words) -> FloatArray:
+    """Return numbers strictly between 0 and 1 from 64 random bits each."""
+    return np.asarray(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
+
+
+def finished(code: ModelCode, public_data: Any, **declared: Any) -> OwnModel:
+    """Return the model of this code, tried on public records."""
+    model = OwnModel(code=code, **declared)
+    check_own_model(model, public_data)
+    model.take_fingerprint()
+    return model
+
+
+def from_gradient(
+    gradient: Callable[[FloatArray, FloatArray, FloatArray], Any],
+    parameters: int | Sequence[str] | Mapping[str, Sequence[int]],
+    *,
+    n_features: int,
+    log_likelihood: Callable[[FloatArray, FloatArray, FloatArray], Any] | None = None,
+    sampler: Callable[[FloatArray, FloatArray, FloatArray], Any] | None = None,
+    n_uniforms: int = 1,
+    features: Callable[[int, np.random.Generator], Any] | npt.NDArray[Any] | None = None,
+    prior_mean: Numbers = 0.0,
+    prior_scale: Numbers = 1.0,
+    bijectors: Mapping[str, str] | None = None,
+    public_data: Any = None,
+    **declared: str,
+) -> OwnModel:
+    """Make a model from NumPy code for the gradient of a record's log-likelihood.
+
+    **Privacy.** Reads no records: the code is tried on made-up or public ones, before anything is spent.  What it must
+    not do with private ones is keep or print them, or let one record's row depend on another.
+
+    Parameters
+    ----------
+    gradient : callable
+        ``gradient(params, X, y)`` returns (B, n): the gradient of log p(y | x, params) in the flat params (n,), which
+        are in the model's own space, for X (B, n_features) and y (B,).
+    parameters : int, sequence of names, or mapping from name to shape
+    n_features : int
+    log_likelihood : callable, optional
+        ``log_likelihood(params, X, y)`` returns (B,): to try the gradient against its differences.
+    sampler : callable, optional
+        ``sampler(params, X, u)`` returns y (B,) drawn from p(y | x, params) as a function of u (B, n_uniforms),
+        uniform on (0, 1), by inverse distribution functions say.  :func:`dpinfer.run_newton` needs it.
+    n_uniforms : int
+    features : callable or (M, n_features) array, optional
+        Public, made-up features like the private ones: ``features(size, rng)``, or rows to draw from.  Standard normal
+        by default.
+    prior_mean, prior_scale : number, (n,) array, or mapping from name to number or array
+        Of independent normal priors before the map of `bijectors`; finite, and the scale positive.
+    bijectors : mapping from name to {"identity", "exp", "softplus", "sigmoid"}, optional
+        Keep the entries of an array where they make sense: "exp" for what is positive.
+    public_data : (X, y), optional
+        Records that are no secret, to try the code on instead of made-up ones.
+    **declared
+        `response`, "real" (default), "binary", "count" or "positive"; and `name`, for messages.
+
+    Returns
+    -------
+    OwnModel
+        For :func:`dpinfer.run_dpvi`, and with a sampler for :func:`dpinfer.run_newton`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong, or the code fails a trial: docs/any-model.md lists them.
+
+    Examples
+    --------
+    >>> import numpy as np, dpinfer as dpi
+    >>> def gradient(theta, X, y):  # a Poisson regression
+    ...     rate = np.exp(np.sum(X * theta, axis=1))
+    ...     return X * (y - rate)[:, None]
+    >>> model = dpi.models.from_gradient(gradient, {"coef": (2,)}, n_features=2, response="count", name="Poisson")
+    >>> model
+    OwnModel('Poisson': 2 parameters, 2 features)
+    """
+    uniform_count = check_integer("n_uniforms", n_uniforms, 1, 64)
+    for argument, function in (("gradient", gradient), ("log_likelihood", log_likelihood), ("sampler", sampler)):
+        if not callable(function) and (function is not None or argument == "gradient"):
+            raise TypeError(f"{argument} must be callable, got {type(function).__name__}")
+    draw = None
+    if sampler is not None:
+        chosen = sampler
+
+        def draw(params: FloatArray, X: FloatArray, words: Words) -> Any:
+            return chosen(params, X, uniforms_of(words))
+
+    code = ModelCode(gradient, log_likelihood, draw, uniform_count, features)
+    return finished(
+        code,
+        public_data,
+        parameters=parameters,
+        n_features=n_features,
+        prior_mean=prior_mean,
+        prior_scale=prior_scale,
+        bijectors=bijectors,
+        **declared,
+    )

@@ -1,0 +1,169 @@
+"""Models whose log-likelihood of one record is JAX code: ``from_jax``."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_integer
+from dpinfer.errors import BackendUnavailableError
+from dpinfer.models.adapters.blocks import in_blocks
+from dpinfer.models.adapters.gradients import finished
+from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
+from dpinfer.models.adapters.parameters import Numbers, ParameterSet
+from dpinfer.models.base import FloatArray
+
+__all__ = ["double_precision", "from_jax", "jax_code"]
+
+BLOCK = 1024
+
+
+def _jax() -> Any:
+    try:
+        import jax
+    except ImportError as error:
+        raise BackendUnavailableError("models in JAX need it: pip install 'dpinfer[jax]'") from error
+    if not hasattr(jax, "vmap") or not hasattr(jax.random, "wrap_key_data"):
+        raise BackendUnavailableError(
+            f"jax must be at least 0.4.16, got {jax.__version__}: pip install -U 'dpinfer[jax]'"
+        )
+    return jax
+
+
+def double_precision() -> Any:
+    """Return a context in which JAX computes in double precision, whatever the user's setting."""
+    jax = _jax()
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64
+
+    return enable_x64()
+
+
+def from_jax(
+    log_likelihood: Callable[[Any, Any, Any], Any],
+    parameters: int | Sequence[str] | Mapping[str, Sequence[int]],
+    *,
+    n_features: int,
+    sampler: Callable[[Any, Any, Any], Any] | None = None,
+    features: Callable[[int, np.random.Generator], Any] | npt.NDArray[Any] | None = None,
+    prior_mean: Numbers = 0.0,
+    prior_scale: Numbers = 1.0,
+    bijectors: Mapping[str, str] | None = None,
+    public_data: Any = None,
+    vectorize: bool = True,
+    **declared: str,
+) -> OwnModel:
+    """Make a model from the log-likelihood of one record, written in JAX.
+
+    Gradients are those of JAX, mapped over records and compiled, in double precision and in blocks of 1024 records.
+
+    **Privacy.** As :func:`dpinfer.models.from_gradient`.
+
+    Parameters
+    ----------
+    log_likelihood : callable
+        ``log_likelihood(params, x, y)`` of one record: x (n_features,), y a number; returns a number.  `params` are in
+        the model's own space: an array (n,) where `parameters` is a number, else a dict of named arrays.
+    sampler : callable, optional
+        ``sampler(key, params, x)`` returns one y drawn from p(y | x, params) with that key of ``jax.random``.
+    vectorize : bool
+        Map over a block at once (default), or record by record: for code whose rows are rounded together otherwise.
+    parameters, n_features, features, prior_mean, prior_scale, bijectors, public_data, **declared
+        As in :func:`dpinfer.models.from_gradient`.
+
+    Returns
+    -------
+    OwnModel
+
+    Raises
+    ------
+    BackendUnavailableError
+        If JAX is not installed (the extra ``dpinfer[jax]``), or too old.
+    TypeError, ValueError
+        If an argument is wrong, or the code fails a trial.
+    """
+    _jax()
+    count = check_integer("n_features", n_features, 1)
+    kept = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
+    flat = not isinstance(parameters, Mapping | Sequence)
+    code = jax_code(log_likelihood, sampler, kept, features, flat=flat, vectorize=vectorize, n_features=count)
+    return finished(
+        code,
+        public_data,
+        parameters=parameters,
+        n_features=count,
+        prior_mean=prior_mean,
+        prior_scale=prior_scale,
+        bijectors=bijectors,
+        **declared,
+    )
+
+
+def jax_code(
+    log_likelihood: Callable[[Any, Any, Any], Any],
+    sampler: Callable[[Any, Any, Any], Any] | None,
+    kept: ParameterSet,
+    features: Any,
+    *,
+    flat: bool,
+    vectorize: bool,
+    n_features: int,
+) -> ModelCode:
+    """Return JAX code for one record as NumPy code for many.
+
+    Parameters
+    ----------
+    log_likelihood, sampler, features, vectorize
+        As in :func:`from_jax`.
+    kept : ParameterSet
+    flat : bool
+        Whether the code takes one array rather than named ones.
+    n_features : int
+    """
+    jax = _jax()
+
+    def named(params: Any) -> Any:
+        if flat:
+            return params
+        return {array: params[kept.slices[array]].reshape(shape) for array, shape in kept.shapes.items()}
+
+    def density(params: Any, x: Any, y: Any) -> Any:
+        return log_likelihood(named(params), x, y)
+
+    def drawn(params: Any, x: Any, words: Any) -> Any:
+        key = jax.random.wrap_key_data(jax.numpy.stack((words[0] >> 32, words[0] & 0xFFFFFFFF)).astype("uint32"))
+        return sampler(key, named(params), x)  # type: ignore[misc]
+
+    def mapped(function: Any) -> Any:
+        if vectorize:
+            over = jax.vmap(function, (None, 0, 0))
+        else:
+
+            def over(params: Any, *rows: Any) -> Any:
+                return jax.lax.map(lambda row: function(params, *row), rows)
+
+        compiled = in_blocks(jax.jit(over), BLOCK)
+
+        def run(params: FloatArray, *rows: npt.NDArray[Any]) -> FloatArray:
+            with double_precision():
+                return compiled(params, *rows)
+
+        return run
+
+    with double_precision():
+        blank = (np.zeros(kept.size), np.zeros(n_features), np.zeros(()))
+        _one_number("log_likelihood", jax.eval_shape(density, *blank))
+        if sampler is not None:
+            words = np.zeros(1, dtype=np.uint64)
+            _one_number("sampler", jax.eval_shape(drawn, blank[0], blank[1], words), real=False)
+    draw: Callable[[FloatArray, FloatArray, Words], Any] | None = None if sampler is None else mapped(drawn)
+    return ModelCode(mapped(jax.grad(density)), mapped(density), draw, 1, features)
+
+
+def _one_number(what: str, result: Any, *, real: bool = True) -> None:
+    kind = np.dtype(getattr(result, "dtype", object)).kind
+    if getattr(result, "shape", None) != () or kind not in ("f" if real else "fiub"):
+        shape = getattr(result, "shape", type(result).__name__)
+        raise ValueError(f"{what} must return one real number for one record, got {shape} of kind {kind!r}")

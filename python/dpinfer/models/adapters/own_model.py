@@ -1,0 +1,276 @@
+"""A model of which the user gives code for one record, in NumPy or a framework, and the library needs nothing else."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_choice, check_integer
+from dpinfer.models.adapters.parameters import Numbers, ParameterSet
+from dpinfer.models.base import FloatArray
+from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.gradient_model import GradientModel
+
+__all__ = ["RESPONSES", "ModelCode", "OwnModel"]
+
+RESPONSES: Mapping[str, str] = {
+    "real": "real numbers",
+    "binary": "zeros and ones",
+    "count": "whole numbers from 0 on",
+    "positive": "positive numbers",
+}
+
+Words = npt.NDArray[np.uint64]
+
+_MADE_UP_SEED = 20_240
+
+
+@dataclass(frozen=True)
+class ModelCode:
+    """What the user's code computes, in the terms of the library.
+
+    **Privacy.** Code only.  Each row of what it returns may depend on the same row of what it gets, and on no other.
+
+    Parameters
+    ----------
+    score : callable
+        ``score(params, X, y)``: gradients of log p(y | x, params) in the flat params (n,) of the model's own space, for
+        X (B, p) and y (B,); returns (B, n).
+    log_likelihood : callable or None
+        ``log_likelihood(params, X, y)``: (B,).
+    sampler : callable or None
+        ``sampler(params, X, words)``: responses (B,) drawn given x from random words (B, n_words) of 64 bits.
+    n_words : int
+        Random words that a draw needs.
+    features : callable or (M, p) array or None
+        Public, made-up features: ``features(size, rng)`` returns (size, p).  Standard normal where None.
+    """
+
+    score: Callable[[FloatArray, FloatArray, FloatArray], Any]
+    log_likelihood: Callable[[FloatArray, FloatArray, FloatArray], Any] | None = None
+    sampler: Callable[[FloatArray, FloatArray, Words], Any] | None = None
+    n_words: int = 1
+    features: Callable[[int, np.random.Generator], Any] | npt.NDArray[Any] | None = None
+
+
+class OwnModel(GradientModel):
+    """A regression of the user's own, as `from_gradient`, `from_jax`, `from_torch` and `from_numpyro` make it.
+
+    **Privacy.** Public; holds no records.  What its code returns of a record is clipped and rounded by the mechanism.
+
+    Parameters
+    ----------
+    parameters, bijectors, prior_mean, prior_scale
+        As in :class:`ParameterSet`.
+    n_features : int
+    response : {"real", "binary", "count", "positive"}
+    name : str
+        For messages and releases.
+    fingerprint : str
+        What the code computes on made-up records, hashed: two models with the same are taken to be the same.
+    code : ModelCode, optional
+        None for the model of a loaded release, of which only the posterior is asked.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
+    """
+
+    record_form: ClassVar[str] = "regression"
+
+    def __init__(
+        self,
+        *,
+        parameters: int | Sequence[str] | Mapping[str, Sequence[int]],
+        n_features: int,
+        bijectors: Mapping[str, str] | None = None,
+        prior_mean: Numbers = 0.0,
+        prior_scale: Numbers = 1.0,
+        response: str = "real",
+        name: str = "own model",
+        fingerprint: str = "",
+        code: ModelCode | None = None,
+    ) -> None:
+        self.parameters = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
+        self.n_features = check_integer("n_features", n_features, 1)
+        self.response = check_choice("response", response, tuple(RESPONSES))
+        if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 200:
+            raise ValueError("name must be one line of printable text, at most 200 characters long")
+        self.name, self.fingerprint, self.code = name, fingerprint, code
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the n parameters, those of arrays with an index."""
+        return self.parameters.names
+
+    @property
+    def has_sampler(self) -> bool:
+        """Whether the model can draw a response."""
+        return self.code is not None and self.code.sampler is not None
+
+    @property
+    def n_words(self) -> int:
+        """Random words of 64 bits that a draw needs."""
+        return self._code().n_words
+
+    def unflatten(self, params: npt.ArrayLike) -> dict[str, FloatArray]:
+        """Return draws (..., n) as named arrays, (..., *shape) each.
+
+        **Privacy.** Reads no records.
+        """
+        return self.parameters.unflatten(params)
+
+    def invalid_records(self, values: FloatArray) -> str | None:
+        """Return what responses must be when `values` are not, or None."""
+        valid = {
+            "real": True,
+            "binary": np.all((values == 0.0) | (values == 1.0)),
+            "count": np.all((values >= 0.0) & (values == np.floor(values))),
+            "positive": np.all(values > 0.0),
+        }[self.response]
+        return None if valid else RESPONSES[self.response]
+
+    def constrain(self, theta: npt.ArrayLike) -> FloatArray:
+        """Map unconstrained parameters (..., n) to the model's own space."""
+        return self.parameters.constrain(theta)
+
+    def unconstrain(self, params: npt.ArrayLike) -> FloatArray:
+        """Invert :meth:`constrain`."""
+        return self.parameters.unconstrain(params)
+
+    def _code(self) -> ModelCode:
+        if self.code is None:
+            raise TypeError("the model of a loaded release has no code: build it again, as it was for the run")
+        return self.code
+
+    def scores(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> FloatArray:
+        """Return the gradients of log p(y | x, theta) in the unconstrained theta, (B, n).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the code returns anything but B rows of n real numbers.
+        """
+        n = self.n_params
+        values = np.asarray(self._code().score(self.parameters.constrain(theta), features, response))
+        if values.dtype.kind not in "fiub":
+            raise TypeError(f"gradients must be real numbers, got dtype {values.dtype}")
+        if values.shape != (features.shape[0], n):
+            rows = "B" if values.shape[:1] == features.shape[:1] else str(values.shape[:1])
+            raise ValueError(
+                f"gradients must have shape (B, {n}), a row for each of B records, got {values.ndim} dimensions "
+                f"({rows} rows): a sum or mean over the batch is not enough"
+            )
+        return np.asarray(values.astype(np.float64) * self.parameters.slopes(theta), dtype=np.float64)
+
+    def record_gradients(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> FloatArray:
+        """Return the gradients of -log p(record | theta) in theta, (B, n)."""
+        return -self.scores(features, response, theta)
+
+    def draw_responses(self, theta: FloatArray, features: FloatArray, words: Words) -> FloatArray:
+        """Draw a response for each row of `features` (B, p) from its own random words (B, n_words), (B,)."""
+        sampler = self._code().sampler
+        if sampler is None:
+            raise TypeError("the model has no sampler")
+        drawn = np.asarray(sampler(self.parameters.constrain(theta), features, words))
+        if drawn.dtype.kind not in "fiub" or drawn.shape != features.shape[:1]:
+            raise ValueError(f"sampler must return B real numbers for B rows, got shape {drawn.shape}")
+        return drawn.astype(np.float64)
+
+    def made_up_features(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Return public features (size, p), drawn as the model's declaration says.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the declaration gives anything else.
+        """
+        declared = None if self.code is None else self.code.features
+        if declared is None:
+            return rng.standard_normal((size, self.n_features))
+        rows = np.asarray(declared(size, rng) if callable(declared) else declared)
+        if rows.dtype.kind not in "fiub":
+            raise TypeError(f"features must be real numbers, got dtype {rows.dtype}")
+        if not callable(declared) and rows.ndim == 2 and len(rows):
+            rows = rows[rng.integers(0, len(rows), size)]
+        if rows.shape != (size, self.n_features) or not np.all(np.isfinite(rows)):
+            raise ValueError(f"features must give finite rows of {self.n_features} numbers")
+        return np.ascontiguousarray(rows, dtype=np.float64)
+
+    def made_up_records(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Return public records: made-up features, and responses drawn by the sampler or of the declared kind."""
+        features = self.made_up_features(size, rng)
+        if self.has_sampler:
+            words = rng.integers(0, 2**64, (size, self.n_words), dtype=np.uint64)
+            return features, self.draw_responses(self.parameters.prior_mean, features, words)
+        drawn = {
+            "real": rng.standard_normal(size),
+            "binary": rng.integers(0, 2, size).astype(np.float64),
+            "count": rng.poisson(2.0, size).astype(np.float64),
+            "positive": rng.exponential(size=size),
+        }[self.response]
+        return features, drawn
+
+    def log_prior(self, theta: npt.ArrayLike) -> FloatArray:
+        """Return the log prior density on the unconstrained space, (...,) for (..., n)."""
+        scale = self.parameters.prior_scale
+        scaled = (np.asarray(theta, dtype=np.float64) - self.parameters.prior_mean) / scale
+        return np.asarray(-np.sum(0.5 * scaled**2 + np.log(scale) + 0.5 * np.log(2.0 * np.pi), axis=-1))
+
+    def log_prior_gradient(self, theta: FloatArray) -> FloatArray:
+        """Return the gradient of the log prior at one theta, (n,)."""
+        return (self.parameters.prior_mean - theta) / self.parameters.prior_scale**2
+
+    def expected_log_prior_gradient(self, loc: FloatArray, raw_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient of E_q[log prior] in loc and raw_scale, in closed form."""
+        variance = self.parameters.prior_scale**2
+        return (self.parameters.prior_mean - loc) / variance, -softplus(raw_scale) * sigmoid(raw_scale) / variance
+
+    def prior_moments(self) -> tuple[FloatArray, FloatArray]:
+        """Return the prior's mean and standard deviation of each unconstrained parameter, two (n,) arrays."""
+        return self.parameters.prior_mean.copy(), self.parameters.prior_scale.copy()
+
+    def default_start(self) -> tuple[FloatArray, FloatArray]:
+        """Return loc at the prior's mean, and the raw_scale of every normal prior."""
+        return self.parameters.prior_mean.copy(), super().default_start()[1]
+
+    def sample_prior(self, size: int, rng: np.random.Generator | int) -> FloatArray:
+        """Draw constrained parameters from the prior, (size, n)."""
+        z = np.random.default_rng(rng).standard_normal((check_integer("size", size, 0), self.n_params))
+        return self.constrain(self.parameters.prior_mean + self.parameters.prior_scale * z)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model as JSON values, less its code."""
+        return {
+            "kind": "OwnModel",
+            **self.parameters.to_dict(),
+            "n_features": self.n_features,
+            "response": self.response,
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OwnModel) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.fingerprint, self.names))
+
+    def __repr__(self) -> str:
+        return f"OwnModel({self.name!r}: {self.n_params} parameters, {self.n_features} features)"
+
+    def take_fingerprint(self) -> None:
+        """Note what the code computes on made-up records, to six digits: another function has another fingerprint."""
+        rng = np.random.default_rng(_MADE_UP_SEED)
+        features, response = self.made_up_records(16, rng)
+        digest = hashlib.sha256()
+        with np.errstate(all="ignore"):
+            for step in (-0.25, 0.25):
+                at = self.parameters.prior_mean + step * np.minimum(self.parameters.prior_scale, 1.0)
+                for value in self.scores(features, response, at).ravel():
+                    digest.update(f"{value:.6e}".encode())
+        self.fingerprint = digest.hexdigest()[:32]

@@ -1,0 +1,181 @@
+"""Models whose log-likelihood of one record is PyTorch code, or a module: ``from_torch``."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_integer
+from dpinfer.errors import BackendUnavailableError
+from dpinfer.models.adapters.blocks import in_blocks
+from dpinfer.models.adapters.gradients import finished, uniforms_of
+from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
+from dpinfer.models.adapters.parameters import Numbers, ParameterSet
+from dpinfer.models.base import FloatArray
+
+__all__ = ["from_torch"]
+
+BLOCK = 1024
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise BackendUnavailableError("models in PyTorch need it: pip install 'dpinfer[torch]'") from error
+    if not hasattr(torch, "func"):
+        raise BackendUnavailableError(
+            f"torch must be at least 2.0, got {torch.__version__}: pip install -U 'dpinfer[torch]'"
+        )
+    return torch
+
+
+def from_torch(
+    log_likelihood: Callable[..., Any],
+    parameters: int | Sequence[str] | Mapping[str, Sequence[int]] | None = None,
+    *,
+    n_features: int,
+    module: Any = None,
+    sampler: Callable[..., Any] | None = None,
+    features: Callable[[int, np.random.Generator], Any] | npt.NDArray[Any] | None = None,
+    prior_mean: Numbers = 0.0,
+    prior_scale: Numbers = 1.0,
+    bijectors: Mapping[str, str] | None = None,
+    public_data: Any = None,
+    vectorize: bool = True,
+    **declared: str,
+) -> OwnModel:
+    """Make a model from the log-likelihood of one record, written in PyTorch, or from a module.
+
+    Gradients are those of ``torch.func``, mapped over records, in double precision and in blocks of 1024 records.
+
+    **Privacy.** As :func:`dpinfer.models.from_gradient`.
+
+    Parameters
+    ----------
+    log_likelihood : callable
+        ``log_likelihood(params, x, y)`` of one record: tensors x (n_features,) and y (); returns a tensor with one
+        number.  `params` are in the model's own space: a tensor (n,) where `parameters` is a number, else a dict of
+        named tensors.  With a `module`: ``log_likelihood(output, y)`` of what the module returns for x.
+    parameters : int, sequence of names, or mapping from name to shape
+        None with a module, whose parameters they are.
+    module : torch.nn.Module, optional
+        Its weights are the parameters, and those it has do not matter.  A module with buffers (batch norm) is refused.
+    sampler : callable, optional
+        ``sampler(params, x, u)`` returns one y drawn as a function of u (1,), uniform on (0, 1); with a module
+        ``sampler(output, u)``.
+    vectorize : bool
+        Map over a block at once (default), or record by record: slow, for code whose rows are rounded together.
+    n_features, features, prior_mean, prior_scale, bijectors, public_data, **declared
+        As in :func:`dpinfer.models.from_gradient`.
+
+    Returns
+    -------
+    OwnModel
+
+    Raises
+    ------
+    BackendUnavailableError
+        If PyTorch is not installed (the extra ``dpinfer[torch]``), or too old.
+    TypeError, ValueError
+        If an argument is wrong, the module mixes records, or the code fails a trial.
+    """
+    torch = _torch()
+    count = check_integer("n_features", n_features, 1)
+    if module is not None:
+        if parameters is not None:
+            raise ValueError("parameters must be None with a module, whose parameters they are")
+        parameters = _of_module(torch, module)
+        log_likelihood, sampler = _through(torch, module, log_likelihood, sampler)
+    if parameters is None:
+        raise TypeError("parameters must be given without a module")
+    kept = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
+    flat = not isinstance(parameters, Mapping | Sequence)
+    code = _code(torch, log_likelihood, sampler, kept, features, flat=flat, vectorize=vectorize)
+    return finished(
+        code,
+        public_data,
+        parameters=parameters,
+        n_features=count,
+        prior_mean=prior_mean,
+        prior_scale=prior_scale,
+        bijectors=bijectors,
+        **declared,
+    )
+
+
+def _of_module(torch: Any, module: Any) -> dict[str, tuple[int, ...]]:
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"module must be a torch.nn.Module, got {type(module).__name__}")
+    buffers = [name for name, _ in module.named_buffers()]
+    if buffers:
+        raise ValueError(
+            f"module must have no buffers, and has {buffers[0]!r}: batch norm and its like mix records, which no "
+            "clipping of single records bounds; use layer norm or group norm"
+        )
+    return {name: tuple(value.shape) for name, value in module.named_parameters()}
+
+
+def _through(
+    torch: Any, module: Any, log_likelihood: Callable[..., Any], sampler: Callable[..., Any] | None
+) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+    """Return what is said of a module's output as said of its parameters and x."""
+
+    def output(params: Any, x: Any) -> Any:
+        return torch.func.functional_call(module, params, (x,))
+
+    def density(params: Any, x: Any, y: Any) -> Any:
+        return log_likelihood(output(params, x), y)
+
+    def drawn(params: Any, x: Any, u: Any) -> Any:
+        return sampler(output(params, x), u)  # type: ignore[misc]
+
+    return density, None if sampler is None else drawn
+
+
+def _code(
+    torch: Any,
+    log_likelihood: Callable[..., Any],
+    sampler: Callable[..., Any] | None,
+    kept: ParameterSet,
+    features: Any,
+    *,
+    flat: bool,
+    vectorize: bool,
+) -> ModelCode:
+    def named(params: Any) -> Any:
+        if flat:
+            return params
+        return {array: params[kept.slices[array]].reshape(shape) for array, shape in kept.shapes.items()}
+
+    def density(params: Any, x: Any, y: Any) -> Any:
+        value = log_likelihood(named(params), x, y)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.is_floating_point():
+            raise ValueError("log_likelihood must return a tensor with one real number for one record")
+        return value.reshape(())
+
+    def drawn(params: Any, x: Any, u: Any) -> Any:
+        return sampler(named(params), x, u).reshape(()).double()  # type: ignore[misc]
+
+    def mapped(function: Any) -> Any:
+        over = torch.func.vmap(function, (None, 0, 0)) if vectorize else function
+
+        def block(params: FloatArray, *rows: npt.NDArray[Any]) -> Any:
+            tensors = [torch.from_numpy(np.require(row, requirements=["C", "W"])) for row in rows]
+            given = torch.from_numpy(np.array(params))
+            if vectorize:
+                return over(given, *tensors).detach().numpy()
+            return torch.stack([over(given, *row) for row in zip(*tensors, strict=True)]).detach().numpy()
+
+        return in_blocks(block, BLOCK if vectorize else 1)
+
+    gradient, value = mapped(torch.func.grad(density)), mapped(density)
+    draw: Callable[[FloatArray, FloatArray, Words], Any] | None = None
+    if sampler is not None:
+        simulate = mapped(drawn)
+
+        def draw(params: FloatArray, X: FloatArray, words: Words) -> Any:
+            return simulate(params, X, uniforms_of(words))
+
+    return ModelCode(gradient, value, draw, 1, features)

@@ -1,0 +1,156 @@
+"""The release of a private Newton run of a user's own model: noisy centred scores, slopes, and their known noise."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_float_array, check_interval
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
+from dpinfer.release.guarantee import DERIVED
+from dpinfer.release.newton_trace import SumsOfPasses
+from dpinfer.release.parts import Part
+
+__all__ = ["OwnNewtonRelease"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_POSITIVE = (
+    "localise_stddev",
+    "localise_bounds",
+    "matrix_stddev",
+    "matrix_bounds",
+    "score_stddev",
+    "score_bounds",
+    "prior_scale",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OwnNewtonRelease(SumsOfPasses):
+    """Everything a private Newton run of a user's own model has published.
+
+    Sums are divided by the public number of records.  With T = transform and s = T grad log p(y | x, theta), score t is
+    the mean of the centred clipped score h(s) at positions[t] plus noise of standard deviation score_stddev[t] in every
+    coordinate, and no record's h has a norm above score_bounds[t]; the slope is the mean of E[clip(s) s' | x] at
+    `slope_position`, with noise of standard deviation `slope_stddev` on the diagonal and 1 / sqrt(2) of it beside the
+    diagonal.  Localising passes release both in one sum: docs/derivations/any-model.md.
+
+    **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for, and everything else is public or
+    computed from earlier noisy sums.  No record, exact statistic, seed or generator state is in it.
+
+    Parameters
+    ----------
+    localise_positions, localise_scores : (L, n) float64
+    localise_transforms, matrices : (L, n, n) float64
+    localise_stddev, localise_bounds, matrix_stddev, matrix_bounds : (L,) float64
+    score_share : float in (0, 1)
+        Part of a localising pass's budget that is the score's.
+    transform : (n, n) float64
+        Of the slope and of the measurements.
+    slope : (n, n) float64
+    slope_stddev, slope_bound : float
+    slope_spread : float
+        By how much its entries are expected to differ from a multiple of the identity's: the error of the whitening.
+    slope_position : (n,) float64
+    positions, scores : (T, n) float64
+    score_stddev, score_bounds : (T,) float64
+    variance_ratio : float
+        Variance of the clipped score over its slope, simulated under the model.
+    prior_mean, prior_scale : (n,) float64
+        Of the normal priors of the unconstrained parameters.
+    names : tuple of str
+    n_records : int
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`NewtonRelease`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
+    """
+
+    localise_positions: FloatArray
+    localise_transforms: FloatArray
+    localise_scores: FloatArray
+    localise_stddev: FloatArray
+    localise_bounds: FloatArray
+    matrices: FloatArray
+    matrix_stddev: FloatArray
+    matrix_bounds: FloatArray
+    score_share: float
+    transform: FloatArray
+    slope: FloatArray
+    slope_stddev: float
+    slope_bound: float
+    slope_spread: float
+    slope_position: FloatArray
+    positions: FloatArray
+    scores: FloatArray
+    score_stddev: FloatArray
+    score_bounds: FloatArray
+    variance_ratio: float
+    prior_mean: FloatArray
+    prior_scale: FloatArray
+    names: tuple[str, ...]
+    n_records: int
+    event: Event = field(default_factory=NonPrivateEvent)
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    delta: float = 0.0
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
+    secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
+    model_spec: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        found, n = check_float_array("localise_positions", self.localise_positions, (None, None)).shape
+        steps = check_float_array("positions", self.positions, (None, n)).shape[0]
+        if steps < 1 or found < 1 or n < 1:
+            raise ValueError("a release must hold at least one localising pass and one measurement")
+        shapes: dict[str, tuple[int, ...]] = {
+            "localise_positions": (found, n),
+            "localise_transforms": (found, n, n),
+            "localise_scores": (found, n),
+            "localise_stddev": (found,),
+            "localise_bounds": (found,),
+            "matrices": (found, n, n),
+            "matrix_stddev": (found,),
+            "matrix_bounds": (found,),
+            "transform": (n, n),
+            "slope": (n, n),
+            "slope_position": (n,),
+            "positions": (steps, n),
+            "scores": (steps, n),
+            "score_stddev": (steps,),
+            "score_bounds": (steps,),
+            "prior_mean": (n,),
+            "prior_scale": (n,),
+        }
+        self._check_arrays(shapes, _POSITIVE)
+        for name in ("slope_stddev", "slope_bound", "slope_spread", "variance_ratio"):
+            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
+        object.__setattr__(self, "score_share", check_interval("score_share", self.score_share, 0.0, 1.0))
+        self._check_names(n)
+        self._check_event()
+        self._check_guarantee()
+
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """Return each pass's noise and the largest norm that a record's contribution may have there, in order.
+
+        A localising pass is one sum of (score / bound, matrix / bound), times the roots of their shares, of norm 1.
+        """
+        scores = self.localise_stddev * np.sqrt(self.score_share) / self.localise_bounds
+        matrices = self.matrix_stddev * np.sqrt(1.0 - self.score_share) / self.matrix_bounds
+        localise = np.minimum(scores, matrices) * self.n_records
+        others = np.concatenate(([self.slope_stddev], self.score_stddev)) * self.n_records
+        norms = np.concatenate((np.ones(localise.size), [self.slope_bound], self.score_bounds))
+        return np.concatenate((localise, others)), norms
+
+    def __repr__(self) -> str:
+        model = self.model_spec.get("name", "unknown model")
+        return f"OwnNewtonRelease({model}: {self.n_passes} passes, {self.n_params} parameters)\n  {self.guarantee}"

@@ -1,0 +1,80 @@
+"""Bugs in the private Newton run of a user's own model: records that look at each other, seeds from their places."""
+
+import contextlib
+from dataclasses import replace
+
+import numpy as np
+
+from dpinfer.mechanism.newton.own_rows import CentredScores, OwnRows
+
+from .replay_mutants import Mutant
+
+OWN = "run_newton: own model"
+
+
+def in_place_of(owner, name, make):
+    """`make(right)` in the place of a method."""
+
+    @contextlib.contextmanager
+    def installed():
+        right = vars(owner)[name]
+        setattr(owner, name, make(getattr(owner, name)))
+        try:
+            yield
+        finally:
+            setattr(owner, name, right)
+
+    return installed
+
+
+def weight_of_the_batch(right):
+    """The weight comes from the block's mean rather than from each record's own draws."""
+
+    def weight(query, simulated):
+        size = np.mean(np.sum(simulated**2, axis=0))
+        return np.full(simulated.shape[2], min(1.0, query.weight_bound / (size + 1e-300)))
+
+    return weight
+
+
+def centre_of_the_batch(right):
+    """Scores are centred by the mean of the records rather than by the model's own draws."""
+
+    def contributions(query, rows, block):
+        own = right(query, rows, block)
+        return np.ascontiguousarray(own - 0.1 * own.mean(axis=0))
+
+    return contributions
+
+
+def clip_of_the_records(right):
+    """The clip is a quantile of the records' own norms."""
+
+    def add(query, total, rows):
+        norms = np.linalg.norm(np.clip(rows.features, -1e3, 1e3), axis=1)
+        object.__setattr__(query, "clip", float(norms.max()))
+        return right(query, total, rows)
+
+    return add
+
+
+def seeds_of_places(right):
+    """A record's draws come from its number in the file: they move up when a record before it goes."""
+
+    def of(features, response):
+        words = np.random.default_rng(1).integers(0, 2**64, (len(response), 2), dtype=np.uint64)
+        return replace(right(features, response), seeds=words)
+
+    return staticmethod(of)
+
+
+BATCH_MUTANTS = {
+    "weight_of_the_batch": in_place_of(CentredScores, "_weight", weight_of_the_batch),
+    "centre_of_the_batch": in_place_of(CentredScores, "contributions", centre_of_the_batch),
+    "seeds_of_places": in_place_of(OwnRows, "of", seeds_of_places),
+}
+
+OWN_NEWTON_MUTANTS = {
+    "weight_of_the_batch": Mutant(OWN, BATCH_MUTANTS["weight_of_the_batch"], "sensitivity"),
+    "clip_of_the_records": Mutant(OWN, in_place_of(CentredScores, "add", clip_of_the_records), "outcome"),
+}

@@ -1,0 +1,341 @@
+"""Private Newton runs of a user's own model: whose contributions are whose, what is released, and the posterior."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reference.own_models import EXAMPLES
+from tests.reference.own_newton_mutants import BATCH_MUTANTS
+
+import dpinfer as dpi
+from dpinfer.auditing.replay_paths import own_logistic
+from dpinfer.mechanism import _native
+from dpinfer.mechanism.newton import own_rows
+from dpinfer.mechanism.newton.own_rows import MATRIX_BOUND, CentredScores, OwnRows, score_matrix, score_vector
+from dpinfer.models import from_gradient
+from dpinfer.models.whitening import shrink_to_level
+from dpinfer.testing import InsecureRNG
+
+N = 40
+
+
+@pytest.fixture(scope="module")
+def model():
+    return own_logistic()
+
+
+def records(n=N, seed=3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    X[5] = X[9]  # equal records
+    return X, ((rng.random(n) < 0.5) | (np.arange(n) == 5) | (np.arange(n) == 9)) * 1.0
+
+
+def query(model, **changes):
+    given = {"clip": 0.3, "share": 0.5, "weight_bound": 0.4, "pass_number": 2}
+    given |= {"score_weight": 0.8, "matrix_weight": 0.6} | changes
+    return CentredScores(model, np.array([0.5, -0.4]), np.array([[1.0, 0.2], [0.0, 1.5]]), **given)
+
+
+def integers(asked, X, y):
+    total = _native.PartialSum(length=asked.length, max_norm=asked.max_norm)
+    asked.add(total, OwnRows.of(X, y))
+    return np.array(total.integers), total.lattice_step
+
+
+# Contributions
+
+
+def one_record_is_one_vector(model):
+    """Return whether taking out any record, in any place, changes the exact sum by that record's bounded vector."""
+    X, y = records()
+    asked = query(model)
+    whole, step = integers(asked, X, y)
+    for row in (0, 5, 9, 20, N - 1):
+        rest, _ = integers(asked, np.delete(X, row, axis=0), np.delete(y, row))
+        single = OwnRows.of(X, y)
+        alone = _native.PartialSum(length=asked.length, max_norm=asked.max_norm)
+        last = row if row != 5 else 9  # of equal records, the last one's draws go
+        alone.add_contributions(asked.contributions(single, slice(last, last + 1)))
+        if not np.array_equal(whole - rest, alone.integers):
+            return False
+        if np.linalg.norm((whole - rest) * step) > asked.max_norm:
+            return False
+    return True
+
+
+def test_a_record_less_is_one_bounded_vector_less(model):
+    assert one_record_is_one_vector(model)
+
+
+@pytest.mark.parametrize("name", BATCH_MUTANTS)
+def test_records_that_look_at_each_other_would_be_found(model, name):
+    with BATCH_MUTANTS[name]():
+        assert not one_record_is_one_vector(model)
+
+
+def test_the_order_and_the_blocks_do_not_matter(model, monkeypatch):
+    X, y = records()
+    whole, _ = integers(query(model), X, y)
+    order = np.random.default_rng(0).permutation(N)
+    assert np.array_equal(integers(query(model), X[order], y[order])[0], whole)
+    monkeypatch.setattr(own_rows, "_BLOCK", 7)
+    assert np.array_equal(integers(query(model), X, y)[0], whole)
+    assert np.array_equal(
+        integers(query(model), X.astype(np.float32).astype(float), y)[0],
+        integers(query(model), X.astype(np.float32), y)[0],
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=2),
+    y=st.sampled_from([0.0, 1.0]),
+    clip=st.floats(1e-3, 1e3),
+)
+def test_whatever_the_record_its_integers_keep_the_bound(values, y, clip):
+    asked = query(own_logistic_once(), clip=clip)
+    got, step = integers(asked, np.array([values]), np.array([y]))
+    numerator, denominator = (asked.max_norm / step).as_integer_ratio()
+    assert sum(int(k) ** 2 for k in got) * denominator**2 <= numerator**2
+
+
+_MADE = []
+
+
+def own_logistic_once():
+    if not _MADE:
+        _MADE.append(own_logistic())
+    return _MADE[0]
+
+
+def test_the_bound_holds_when_the_cap_does_not(model, monkeypatch):
+    """Guarantee without the kernel's arithmetic: the sum clips what was not capped."""
+    monkeypatch.setattr(own_rows, "score_vector", lambda values, bound: values * 1e6)
+    asked = query(model)
+    X, y = records(1 + 9)
+    got, step = integers(asked, X[:1], y[:1])
+    assert 0.9 * asked.max_norm < np.linalg.norm(got * step) <= asked.max_norm
+
+
+def test_code_that_fails_for_a_record_takes_that_record_alone_away():
+    def fails(params, X, y):
+        if np.any(X[:, 0] > 100.0):
+            raise RuntimeError(f"a record {X}")
+        return X * (y - 0.5)[:, None]
+
+    model = from_gradient(fails, 2, n_features=2, sampler=lambda p, X, u: (u[:, 0] < 0.5) * 1.0, response="binary")
+    X, y = records()
+    bad, worse = np.append(X, [[1e3, 0.0]], axis=0), np.append(y, 1.0)
+    assert np.array_equal(integers(query(model), bad, worse)[0], integers(query(model), X, y)[0])
+
+
+def test_equal_records_have_draws_of_their_own(model):
+    X, y = np.ones((3, 2)), np.ones(3)
+    seeds = OwnRows.of(X, y).seeds
+    assert len(np.unique(seeds, axis=0)) == 3
+    assert np.array_equal(OwnRows.of(X[:2], y[:2]).seeds, seeds[:2])
+    words = OwnRows.of(*records(200)).words(slice(0, 200), 1, 3)
+    uniform = (words >> np.uint64(11)).ravel() * 2.0**-53
+    assert abs(uniform.mean() - 0.5) < 5.0 * np.sqrt(1.0 / 12.0 / uniform.size)
+    assert np.unique(words).size == words.size
+    assert not np.intersect1d(words, OwnRows.of(*records(200)).words(slice(0, 200), 2, 3)).size
+
+
+def test_cuts_and_matrices():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(3, 50))
+    cut = score_vector(values, 1.0)
+    norms = np.linalg.norm(values, axis=0)
+    np.testing.assert_allclose(np.linalg.norm(cut, axis=0), np.minimum(norms, 1.0))
+    left, right = rng.normal(size=(2, 3, 4, 6))
+    expected = np.einsum("amb,cmb->acb", left, right) / 4.0
+    expected = 0.5 * (expected + np.swapaxes(expected, 0, 1))
+    got = score_matrix(left, right, 1e9)
+    np.testing.assert_allclose(np.linalg.norm(got, axis=0), np.linalg.norm(expected, axis=(0, 1)))
+    np.testing.assert_allclose(got[0], expected[0, 0])
+    np.testing.assert_allclose(got[1], np.sqrt(2.0) * expected[0, 1])
+    assert np.linalg.norm(score_matrix(left, right, 0.1), axis=0).max() <= 0.1 + 1e-12
+
+
+@pytest.mark.statistical
+def test_the_centred_score_has_mean_zero_at_the_truth_and_the_clipped_one_has_not():
+    """z-scores of a sum over 6000 records at the truth; |z| < 5 with probability 6e-7 a coordinate.
+
+    The power twin is the same score without its centre: the dispersion of a negative binomial is then off by many sd.
+    """
+    example = EXAMPLES["negative binomial"]()
+    model, rng = example.model, np.random.default_rng(8)
+    theta = np.array([0.3, 0.4, -0.2, 0.1, 0.3, -0.4, -0.3])
+    X = example.features(6000, rng)
+    y = model.draw_responses(theta, X, rng.integers(0, 2**64, (6000, 1), dtype=np.uint64))
+    spread = model.scores(X, y, theta).std(axis=0)
+    scores = {}
+    for share in (10.0, 1e-9):
+        asked = CentredScores(model, theta, np.diag(1.0 / spread), 1.5, share, 12.0, 0)
+        parts = [asked.contributions(OwnRows.of(X, y), slice(0, 6000))]
+        values = np.concatenate(parts)
+        scores[share] = values.mean(axis=0) / values.std(axis=0) * np.sqrt(6000)
+    assert np.abs(scores[10.0]).max() < 5.0
+    assert np.abs(scores[1e-9]).max() > 10.0
+
+
+# Runs
+
+
+def fitted(model, X, y, seed=1, epsilon=2.0, **options):
+    plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-5, n_records=len(y))
+    return dpi.run_newton(model, X, y, plan=plan, n_records=len(y), random_source=InsecureRNG(seed), **options)
+
+
+@pytest.fixture(scope="module")
+def logistic_release(model):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(4000, 2))
+    y = (rng.random(4000) < 1.0 / (1.0 + np.exp(-X @ [0.8, -0.5]))) * 1.0
+    return fitted(model, X, y), X, y
+
+
+def test_a_release_says_what_it_is_and_is_read_again(logistic_release, tmp_path):
+    release = logistic_release[0]
+    assert release.n_passes == 14
+    assert release.names == ("coef[0]", "coef[1]")
+    assert "OwnNewtonRelease(own model: 14 passes" in repr(release)
+    release.save(tmp_path / "own")
+    loaded = dpi.load_release(tmp_path / "own")
+    assert isinstance(loaded, dpi.OwnNewtonRelease)
+    for name, value in vars(release).items():
+        if isinstance(value, np.ndarray):
+            assert np.array_equal(getattr(loaded, name), value), name
+    one, other = (dpi.noise_aware_posterior(item, n_samples=50) for item in (release, loaded))
+    assert np.array_equal(one.mean, other.mean)
+    with pytest.raises(ValueError, match="more noise"):
+        replace(release, score_stddev=0.5 * release.score_stddev)
+    with pytest.raises(ValueError, match="more noise"):
+        replace(release, localise_stddev=0.5 * release.localise_stddev)
+    with pytest.raises(ValueError, match="more noise"):
+        replace(release, slope_bound=2.0 * release.slope_bound)
+
+
+def test_the_posterior_is_near_the_truth_and_about_as_wide_as_without_privacy(logistic_release):
+    release, X, _ = logistic_release
+    posterior = dpi.noise_aware_posterior(release)
+    p = 1.0 / (1.0 + np.exp(-X @ [0.8, -0.5]))
+    spread = np.sqrt(np.diag(np.linalg.inv((X * (p * (1.0 - p))[:, None]).T @ X + np.eye(2))))
+    assert np.all(np.abs(posterior.mean - [0.8, -0.5]) < 5.0 * posterior.stddev)
+    assert np.all((posterior.stddev > 0.95 * spread) & (posterior.stddev < 1.6 * spread))
+    parts = posterior.decompose()
+    np.testing.assert_allclose(parts.total, np.diag(posterior.distribution.covariance), rtol=1e-6)
+    assert "Intervals rest on the model" in str(posterior.summary())
+
+
+def test_more_noise_is_a_wider_posterior(model, logistic_release):
+    _, X, y = logistic_release
+    wide, narrow = (dpi.noise_aware_posterior(fitted(model, X, y, epsilon=eps)) for eps in (0.05, 8.0))
+    assert np.all(wide.stddev > 1.5 * narrow.stddev)
+    assert np.all(np.abs(wide.mean - narrow.mean) < 5.0 * wide.stddev)
+
+
+def test_what_is_wrong_is_refused_before_a_record_is_looked_at(model):
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=N)
+    linear = dpi.plan_newton(dpi.models.LinearRegression(2), target_epsilon=1.0, target_delta=1e-5, n_records=N)
+
+    class Untouchable:
+        def __array__(self, *_, **__):
+            raise AssertionError("a record was looked at")
+
+    def run(model=model, **options):
+        given = {"plan": plan, "n_records": N} | options
+        return dpi.run_newton(model, Untouchable(), Untouchable(), **given)
+
+    bare = from_gradient(lambda p, X, y: X * (y[:, None] - X * p), 1, n_features=1)
+    with pytest.raises(ValueError, match="must have a sampler"):
+        dpi.plan_newton(bare, target_epsilon=1.0, target_delta=1e-5, n_records=N)
+    with pytest.raises(ValueError, match="must have a sampler"):
+        run(bare)
+    with pytest.raises(ValueError, match="phases localise, slope, measure"):
+        run(plan=linear)
+    with pytest.raises(TypeError, match="response_scale must be None"):
+        run(response_scale=1.0)
+    with pytest.raises(TypeError, match="model of your own"):
+        run(dpi.models.BetaBernoulli())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"prior": "weak"}, "prior"), ({"n_warmup": 20}, "n_warmup"), ({"n_samples": 5}, "n_samples")],
+    ids=str,
+)
+def test_settings_of_other_posteriors_are_refused(logistic_release, options, message):
+    with pytest.raises(ValueError, match=message):
+        dpi.noise_aware_posterior(logistic_release[0], **options)
+
+
+def test_code_that_fails_after_the_charge_does_not_end_the_run():
+    calls = []
+
+    def sampler(params, X, u):
+        calls.append(len(X))
+        if len(calls) > 60:
+            raise RuntimeError("too often")
+        return (u[:, 0] < 0.5) * 1.0
+
+    model = from_gradient(lambda p, X, y: X * (y - 0.5)[:, None], 2, n_features=2, sampler=sampler, response="binary")
+    X, y = records(60)
+    assert fitted(model, X, y).n_passes == 14
+    assert len(calls) > 60
+
+
+# A matrix near a multiple of the identity
+
+
+def test_shrinkage_follows_the_noise():
+    truth = np.diag([1.0, 1.1, 0.9])
+    sharp, error = shrink_to_level(truth, 1e-6)
+    np.testing.assert_allclose(sharp, truth, atol=1e-6)
+    assert error.max() < 2e-6
+    noise = np.random.default_rng(0).normal(size=(3, 3))
+    blurred, _ = shrink_to_level(truth + 0.01 * (noise + noise.T), 1.0)
+    assert np.abs(blurred - np.trace(blurred) / 3.0 * np.eye(3)).max() < 0.01
+    held, _ = shrink_to_level(np.diag([1.0, 1.0, -1.0]), 0.3)
+    assert np.linalg.eigvalsh(held).min() > 0.0
+    assert MATRIX_BOUND > 1.0
+
+
+# The examples
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_example_from_records_to_a_posterior(name):
+    """One run each at N = 3000: within five sd, and at most twice the width of a run with hardly any noise."""
+    example = EXAMPLES[name]()
+    model, rng = example.model, np.random.default_rng(6)
+    truth = model.parameters.prior_mean + 0.5 * model.parameters.prior_scale * rng.standard_normal(model.n_params)
+    X = example.features(3000, rng)
+    y = model.draw_responses(truth, X, rng.integers(0, 2**64, (3000, 1), dtype=np.uint64))
+    private, nearly = (
+        dpi.noise_aware_posterior(fitted(model, X, y, epsilon=eps), n_samples=200) for eps in (2.0, 50.0)
+    )
+    for posterior in (private, nearly):
+        centre, spread = posterior.distribution.marginals.mean, np.sqrt(posterior.distribution.marginals.variance)
+        assert np.all(np.abs(centre - truth) < 5.0 * spread)
+    assert np.median(private.stddev / nearly.stddev) < 2.0
+
+
+def test_a_model_derived_from_a_built_in_one_runs_as_that_one():
+    class Mine(dpi.models.LogisticRegression):
+        pass
+
+    X, y = records()
+    assert isinstance(fitted(Mine(2), X, y), dpi.GlmNewtonRelease)
+
+
+def test_streams_and_units_are_refused(model):
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=N)
+    source = dpi.mechanism.RowSource(lambda: iter([records()]))
+    with pytest.raises(TypeError, match="X must be an array"):
+        dpi.run_newton(model, source, plan=plan, n_records=N)
+    with pytest.raises(TypeError, match="unit None"):
+        dpi.run_newton(model, *records(), plan=plan, n_records=N, unit=dpi.mechanism.Units(np.arange(N), max_rows=2))

@@ -1,5 +1,7 @@
 """dpinfer: Bayesian inference under differential privacy, with posteriors that count the privacy noise.
 
+A table: :func:`regression` (a formula and a public schema).
+
 One call: :func:`fit` (a plan from public numbers, one private run, its posterior).
 
 Four steps: :func:`plan_privacy` (no data), :func:`run_dpvi` (records in, :class:`Release` out),
@@ -19,6 +21,7 @@ _MODULES = (
     "errors",
     "estimators",
     "fitting",
+    "formulas",
     "inference",
     "mechanism",
     "models",
@@ -47,6 +50,7 @@ _NAMES = {
     "PosteriorRequest": "dpinfer.inference",
     "PrivacyLedger": "dpinfer.accounting",
     "PrivacyPlan": "dpinfer.accounting",
+    "RegressionFit": "dpinfer.formulas",
     "Release": "dpinfer.release",
     "SiteRelease": "dpinfer.release",
     "StatisticRelease": "dpinfer.release",
@@ -57,6 +61,7 @@ _NAMES = {
     "fit": "dpinfer.fitting",
     "load_fit": "dpinfer.fitting",
     "load_posterior": "dpinfer.inference",
+    "load_regression": "dpinfer.formulas",
     "load_release": "dpinfer.release",
     "noise_aware_posterior": "dpinfer.inference",
     "plan_fit": "dpinfer.fitting",
@@ -67,6 +72,8 @@ _NAMES = {
     "release_bounds": "dpinfer.mechanism",
     "release_categories": "dpinfer.mechanism",
     "release_count": "dpinfer.mechanism",
+    "plan_regression": "dpinfer.formulas",
+    "regression": "dpinfer.formulas",
     "release_from_arrays": "dpinfer.release",
     "release_unknown": "dpinfer.tabular",
     "run_dp_sep": "dpinfer.mechanism",
@@ -93,6 +100,7 @@ __all__ = [
     "PosteriorRequest",
     "PrivacyLedger",
     "PrivacyPlan",
+    "RegressionFit",
     "Release",
     "SiteRelease",
     "StatisticRelease",
@@ -109,9 +117,11 @@ __all__ = [
     "estimators",
     "fit",
     "fitting",
+    "formulas",
     "inference",
     "load_fit",
     "load_posterior",
+    "load_regression",
     "load_release",
     "mechanism",
     "models",
@@ -121,8 +131,10 @@ __all__ = [
     "plan_newton",
     "plan_privacy",
     "plan_unknown",
+    "plan_regression",
     "planning",
     "plots",
+    "regression",
     "release",
     "release_bounds",
     "release_categories",
@@ -149,6 +161,7 @@ if TYPE_CHECKING:
         errors,
         estimators,
         fitting,
+        formulas,
         inference,
         mechanism,
         models,
@@ -164,6 +177,7 @@ if TYPE_CHECKING:
     from dpinfer.auditing import audit, audit_one_run
     from dpinfer.estimators import BayesianLogisticRegression
     from dpinfer.fitting import Fit, FitPlan, fit, load_fit, plan_fit
+    from dpinfer.formulas import RegressionFit, load_regression, plan_regression, regression
     from dpinfer.inference import Posterior, PosteriorRequest, load_posterior, noise_aware_posterior
     from dpinfer.mechanism import (
         NewtonPlan,

@@ -198,6 +198,19 @@ def unknown(watch, **options):
     return release_unknown(columns, DRAFT, plan=UNKNOWN, **options)
 
 
+def tabled(watch, **options):
+    pytest.importorskip("formulaic", reason="formulas need the extra dpinfer[formula]")
+    columns = {
+        "size": {"kind": "continuous", "bounds": [-1, 1]},
+        "alive": {"kind": "target", "positive": "1", "negative": "0"},
+    }
+    keywords = {"epsilon": 1.0, "delta": 1e-5, "n_records": N, "method": "newton", "family": "binomial", **options}
+    table = {"size": watch(np.linspace(-1.0, 1.0, N)), "alive": labels(watch)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        return dpi.regression("alive ~ size", table, schema=Schema.from_dict({"columns": columns}), **keywords).release
+
+
 CASES = {
     dpvi: dpi.run_dpvi,
     conjugate_dpvi: dpi.run_dpvi,
@@ -226,6 +239,7 @@ CASES = {
     bounds: dpi.release_bounds,
     categories: dpi.release_categories,
     unknown: release_unknown,
+    tabled: dpi.regression,
 }
 NEWTON = (
     newton, logistic_newton, probit_newton, poisson_newton, own_newton, streamed_newton, sharded_newton, unit_newton,
@@ -384,7 +398,7 @@ class Stopped(Exception):  # noqa: N818
     pass
 
 
-RESUMED = [network_vi, dp_em, dpvim, *NEWTON, fitted]
+RESUMED = [network_vi, dp_em, dpvim, *NEWTON, fitted, tabled]
 
 
 @pytest.mark.parametrize("entry", RESUMED, ids=lambda entry: entry.__name__)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback
 from dpinfer._sinks import printable
-from dpinfer.accounting import Adjacency, LedgerAccount
+from dpinfer.accounting import Adjacency, Composed, LedgerAccount, account
 from dpinfer.errors import FallbackWarning
 from dpinfer.fitting.files import RELEASE_FILE, save_plan
 from dpinfer.fitting.plan import FitPlan, plan_fit
@@ -21,6 +21,7 @@ from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.models import Model
 from dpinfer.release import AnyRelease
+from dpinfer.release.parts import Part, check_leaks, check_parts
 
 __all__ = ["FitOptions", "fit"]
 
@@ -28,12 +29,14 @@ _PLAN_OPTIONS = ("adjacency", "response_scale", "predictor_spread", "simulate")
 
 
 class FitOptions(TypedDict, total=False):
-    """Further keyword arguments of :func:`fit`: those of :func:`plan_fit`, then those of :meth:`FitPlan.run`."""
+    """Further keyword arguments of :func:`fit`: of :func:`plan_fit`, the release's, and of :meth:`FitPlan.run`."""
 
     adjacency: Adjacency | str
     response_scale: float | None
     predictor_spread: float | None
     simulate: bool
+    leaks: tuple[str, ...]
+    parts: tuple[Part, ...]
     checkpoint: CheckpointArgument
     progress: bool | ProgressCallback
     n_threads: int | None
@@ -81,6 +84,8 @@ def fit(
         What is asked of the posterior; checked against the planned run before anything is spent.
     adjacency, response_scale, predictor_spread, simulate
         As in :func:`dpinfer.plan_fit`.  `response_scale` is needed for a linear regression by "newton".
+    leaks, parts : tuple, optional
+        What the release is to name for ever: as in its ``with_leaks`` and ``with_parts``.
     checkpoint : path-like or RunCheckpoint, optional
         Save the run after each pass, and go on from it after a crash, for one charge.  SECRET: it holds the noise's
         key.  With `path` a file is removed when the release is saved.
@@ -122,6 +127,7 @@ def fit(
     ('newton', True)
     """
     planned: Any = {name: options.pop(name) for name in _PLAN_OPTIONS if name in options}  # type: ignore[misc]
+    named = check_leaks(options.pop("leaks", ())), options.pop("parts", ())
     given: Any = options
     unknown = set(given) - set(RunSettings.__dataclass_fields__)
     if unknown:
@@ -132,6 +138,7 @@ def fit(
         raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")
     run = RunSettings(ledger=ledger, random_source=random_source, **given)
     plan.check(request, run)
+    _check_composition(plan, named[1])
     folder = None if path is None else Path(path)
     checkpoint = run.checkpoint
     if folder is not None:
@@ -139,11 +146,19 @@ def fit(
         if checkpoint is not None and not isinstance(checkpoint, RunCheckpoint):
             # It stays until the release is on the disk.
             run = RunSettings(**{**vars(run), "checkpoint": RunCheckpoint(checkpoint)})
-    release = plan.run(X, y, **vars(run))
+    release = plan.run(X, y, **vars(run)).with_parts(*named[1]).with_leaks(*named[0])
     saved = folder is None or _saved(release, folder)
     if saved and run.checkpoint is not checkpoint and isinstance(run.checkpoint, RunCheckpoint):
         run.checkpoint.discard()
     return _with_posterior(plan, release, request, folder if saved else None)
+
+
+def _check_composition(plan: FitPlan, parts: tuple[Part, ...]) -> None:
+    """Refuse earlier private parts whose guarantees do not compose with the planned run's."""
+    before = check_parts("parts", parts, plan.adjacency)
+    if before:
+        event = Composed((*(part.event for part in before), plan.event))
+        account(event, delta=plan.delta or plan.target.delta, adjacency=plan.adjacency)
 
 
 def _saved(release: AnyRelease, folder: Path) -> bool:

@@ -21,7 +21,7 @@ background: #f0f6f2 } .warning { border-color: #b3541e; background: #fbf1ea } .c
 """
 
 
-def render(plan: FitPlan, release: AnyRelease, posterior: Posterior | None, failure: str) -> str:
+def render(plan: FitPlan, release: AnyRelease, posterior: Posterior | None, failure: str, *, first: str = "") -> str:
     """Return the page.
 
     **Privacy.** Post-processing of a Release.  All text is escaped.
@@ -33,11 +33,14 @@ def render(plan: FitPlan, release: AnyRelease, posterior: Posterior | None, fail
     posterior : Posterior or None
     failure : str
         Why there is no posterior.
+    first : str
+        HTML of a section that comes before the others.
     """
     title = f"Private fit of a {type(plan.model).__name__}"
     parts = [
         f"<h1>{_text(title)}</h1>",
         f'<p class="guarantee">{_text(release.guarantee)}</p>',
+        first,
         _choice(plan),
         _no_estimates(failure) if posterior is None else _estimates(posterior),
         f"<footer>Written by dpinfer {_text(__version__)}.</footer>",

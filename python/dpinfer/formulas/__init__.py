@@ -1,0 +1,23 @@
+"""Regressions of tables from a formula and a public schema, with coefficients in the user's units.
+
+**Privacy.** The design follows from the formula and the :class:`dpinfer.tabular.Schema` alone, which are public:
+levels, bounds and the constants of transformations are never taken from records, and a row of the design matrix depends
+on one record.  :func:`regression` hands the records to :func:`dpinfer.fit`; everything else is post-processing.
+"""
+
+from dpinfer.formulas.coefficients import CoefficientTable
+from dpinfer.formulas.design import Design, DesignColumn, design
+from dpinfer.formulas.regression import plan_regression, regression
+from dpinfer.formulas.result import RegressionFit, RegressionSummary, load_regression
+
+__all__ = [
+    "CoefficientTable",
+    "Design",
+    "DesignColumn",
+    "RegressionFit",
+    "RegressionSummary",
+    "design",
+    "load_regression",
+    "plan_regression",
+    "regression",
+]

@@ -1,0 +1,233 @@
+"""Coefficients in the user's units: estimates, intervals, and what of their variance is the privacy noise's."""
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.formulas.design import Design
+from dpinfer.inference import Posterior
+
+__all__ = ["DRAWS", "SEED", "CoefficientTable", "combination", "tabulate", "user_draws"]
+
+FloatArray = npt.NDArray[np.float64]
+
+DRAWS, SEED = 16_384, 0
+_HEADS = ("mean", "sd", "low", "high", "privacy", "mcse", "ess", "per_sd")
+
+
+@dataclass(frozen=True, eq=False)
+class CoefficientTable:
+    """A table of coefficients.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    names : tuple of str
+    mean, sd : (m,) arrays
+        Posterior mean and standard deviation, in the user's units.  Of ratios (``exp=True``): median, and the standard
+        deviation of the logarithm.
+    low, high : (m,) arrays
+        Ends of the interval.
+    privacy : (m,) array
+        Share of the variance that is due to the privacy noise; NaN of a combination of several weights.
+    mcse, ess : (m,) arrays
+        Monte Carlo standard error of the mean, and how many independent draws it rests on; 0 and infinite where nothing
+        is drawn.  Of ratios, the error of the logarithm.
+    per_sd : (m,) array
+        Mean for a change of one (public) standard deviation of the column, in units of the response; NaN where there is
+        none.
+    level : float
+    exp : bool
+        Whether these are odds or rate ratios.
+    response : str
+    """
+
+    names: tuple[str, ...]
+    mean: FloatArray
+    sd: FloatArray
+    low: FloatArray
+    high: FloatArray
+    privacy: FloatArray
+    mcse: FloatArray
+    ess: FloatArray
+    per_sd: FloatArray
+    level: float
+    exp: bool = False
+    response: str = ""
+
+    def __getitem__(self, name: str) -> dict[str, float]:
+        """Return one row."""
+        if name not in self.names:
+            raise KeyError(name)
+        index = self.names.index(name)
+        return {head: float(getattr(self, head)[index]) for head in _HEADS}
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the columns as lists: ``pandas.DataFrame(table.to_dict())`` is a data frame."""
+        return {"name": list(self.names)} | {head: getattr(self, head).tolist() for head in _HEADS}
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return head and rows as text."""
+        tail = 50.0 * (1.0 - self.level)
+        first = ("ratio", "sd of log") if self.exp else ("mean", "sd")
+        heads = ("", *first, f"{tail:g}%", f"{100.0 - tail:g}%", "privacy", "mcse", "ess", "per sd")
+        body = []
+        for index, name in enumerate(self.names):
+            numbers = [_number(getattr(self, head)[index]) for head in ("mean", "sd", "low", "high")]
+            share = self.privacy[index]
+            more = [_number(self.mcse[index], 2), _count(self.ess[index]), _number(self.per_sd[index])]
+            body.append((name, *numbers, "" if math.isnan(share) else f"{share:.0%}", *more))
+        return [heads, *body]
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+        lines = []
+        for row in rows:
+            cells = [f"{row[0]:<{widths[0]}}"]
+            cells += [f"{text:>{width}}" for text, width in zip(row[1:], widths[1:], strict=True)]
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def to_html(self) -> str:
+        """Return the table as HTML; names are escaped."""
+        head, *body = [[html.escape(text) for text in row] for row in self.rows()]
+        top = "".join(f"<th>{text}</th>" for text in head)
+        lines = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in row)}</tr>" for row in body)
+        return f"<table><tr>{top}</tr>{lines}</table>"
+
+
+def _number(value: float, digits: int = 4) -> str:
+    return "" if math.isnan(value) else f"{value:.{digits}g}"
+
+
+def _count(value: float) -> str:
+    return "exact" if math.isinf(value) else f"{value:.0f}"
+
+
+def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -> CoefficientTable:
+    """Return the coefficients of a posterior in the user's units.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    design : Design
+    posterior : Posterior
+        Of the design's model.
+    level : float
+    exp : bool
+    """
+    matrix, shift = design.user_units()
+    size, total = len(design.columns), len(matrix)
+    tail = 0.5 * (1.0 - level)
+    ends = np.array([tail, 0.5, 1.0 - tail])
+    errors = posterior.monte_carlo_error(ends)
+    factor = np.diag(matrix)[:size]
+    mean = matrix @ posterior.mean[:total] + shift
+    variance = np.einsum("ij,jk,ik->i", matrix, posterior.cov[:total, :total], matrix)
+    quantiles = np.empty((3, total))
+    quantiles[:, :size] = posterior.quantile(ends)[:, :size] * factor
+    mcse, ess = np.empty(total), np.empty(total)
+    mcse[:size], ess[:size] = np.abs(factor) * errors.mean[:size], errors.effective_draws[:size]
+    privacy = np.full(total, np.nan)
+    privacy[:size] = np.asarray(posterior.decompose().shares)[1, :size]
+    if total > size:
+        quantiles[:, -1] = np.quantile(user_draws(design, posterior)[:, size], ends)
+        ess[-1] = min(DRAWS, float(errors.effective_draws[:total].min()))
+        mcse[-1] = math.sqrt(variance[-1] / ess[-1])
+    names = design.model.names[:total]
+    per_sd = np.full(total, np.nan)
+    per_sd[:size] = posterior.mean[:size] * design.response_scale
+    parts = [names, mean, np.sqrt(variance), quantiles, privacy, mcse, ess, per_sd]
+    if design.model.has_dispersion and not exp:
+        parts = _with_sigma(parts, design, posterior, ends)
+    names, mean, sd, quantiles, privacy, mcse, ess, per_sd = parts
+    if exp:
+        quantiles = np.exp(quantiles)
+        mean, per_sd = quantiles[1], np.exp(per_sd)
+    return CoefficientTable(
+        tuple(names),
+        mean,
+        sd,
+        quantiles[0],
+        quantiles[2],
+        privacy,
+        mcse,
+        ess,
+        per_sd,
+        level,
+        exp,
+        design.response.label,
+    )
+
+
+def _with_sigma(parts: Sequence[Any], design: Design, posterior: Posterior, ends: FloatArray) -> list[Any]:
+    """Append the standard deviation of the noise, in the response's units."""
+    names, mean, sd, quantiles, privacy, mcse, ess, per_sd = parts
+    draws = np.sqrt(posterior.sample(DRAWS, seed=SEED)[:, -1]) * design.response_scale
+    found = np.sqrt(posterior.quantile(ends)[:, -1]) * design.response_scale
+    share = np.asarray(posterior.decompose().shares)[1, -1]
+    effective = min(DRAWS, float(posterior.monte_carlo_error(ends).effective_draws[-1]))
+    return [
+        (*names, "sigma"),
+        np.append(mean, draws.mean()),
+        np.append(sd, draws.std()),
+        np.column_stack([quantiles, found]),
+        np.append(privacy, share),
+        np.append(mcse, draws.std() / math.sqrt(effective)),
+        np.append(ess, effective),
+        np.append(per_sd, np.nan),
+    ]
+
+
+def user_draws(design: Design, posterior: Posterior) -> FloatArray:
+    """Return draws of the coefficients in the user's units with a fixed seed, (16384, m)."""
+    matrix, shift = design.user_units()
+    return np.asarray(posterior.sample(DRAWS, seed=SEED)[:, : len(matrix)] @ matrix.T + shift)
+
+
+def combination(
+    design: Design, posterior: Posterior, weights: dict[str, float], *, level: float, exp: bool
+) -> CoefficientTable:
+    """Return a linear combination of coefficients: mean and sd are exact, its interval is from draws.
+
+    Raises
+    ------
+    ValueError
+        If a name is not that of a coefficient.
+    """
+    matrix, shift = design.user_units()
+    names = design.model.names[: len(matrix)]
+    vector = np.zeros(len(matrix))
+    for name, weight in weights.items():
+        if name not in names:
+            raise ValueError(f"weights must be of coefficients ({', '.join(names)}), got {name!r}")
+        vector[names.index(name)] = float(weight)
+    row = vector @ matrix
+    tail = 0.5 * (1.0 - level)
+    mean = np.array([row @ posterior.mean[: len(matrix)] + vector @ shift])
+    sd = np.sqrt([row @ posterior.cov[: len(matrix), : len(matrix)] @ row])
+    low, middle, high = np.quantile(user_draws(design, posterior) @ vector, [tail, 0.5, 1.0 - tail])
+    ess = min(DRAWS, float(posterior.monte_carlo_error().effective_draws[: len(matrix)].min()))
+    ends = np.array([[low], [middle], [high]])
+    if exp:
+        ends = np.exp(ends)
+        mean = ends[1]
+    label = " ".join(f"{'-' if weight < 0 else '+'} {abs(weight):g} {name}" for name, weight in weights.items())
+    label = label.removeprefix("+ ")
+    blank = np.array([np.nan])
+    return CoefficientTable(
+        (label,), mean, sd, ends[0], ends[2], blank, sd / math.sqrt(ess), np.array([ess]), blank, level, exp
+    )

@@ -1,0 +1,356 @@
+"""The design of a regression: which columns, in which units, from the formula and the schema alone.
+
+**Privacy.** Making a design reads no records.  A row of the matrix depends on one record.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpinfer._validate import check_choice
+from dpinfer.formulas.factors import (
+    Factor,
+    FormulaError,
+    Part,
+    Values,
+    category_labels,
+    compile_factor,
+    compile_response,
+    public_location,
+)
+from dpinfer.formulas.grammar import Formula, parse
+from dpinfer.models import (
+    GeneralizedLinearModel,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegression,
+    ProbitRegression,
+)
+from dpinfer.tabular import Column, ContinuousColumn, IgnoredColumn, Schema
+
+__all__ = ["FAMILIES", "Design", "DesignColumn", "design"]
+
+FloatArray = npt.NDArray[np.float64]
+
+FAMILIES = ("gaussian", "binomial", "poisson", "probit")
+_MODELS: dict[str, type[GeneralizedLinearModel]] = {
+    "gaussian": LinearRegression,
+    "binomial": LogisticRegression,
+    "poisson": PoissonRegression,
+    "probit": ProbitRegression,
+}
+# Weak: in units of the noise sd for gaussian, of the link for the others, per standard deviation of a column.
+_PRIOR_SCALES = {"gaussian": 10.0, "binomial": 2.5, "poisson": 2.5, "probit": 2.5}
+_REFERENCE_POINTS = 4096
+_COLLINEAR = 1e-9
+_MOST_COLUMNS = 2000
+
+
+@dataclass(frozen=True)
+class DesignColumn:
+    """One column of the design matrix.
+
+    Parameters
+    ----------
+    name : str
+        As a statistician writes it: ``age``, ``job[T.clerk]``, ``age:sex[T.male]``.
+    parts : tuple of Part
+        Whose product it is, in the user's units.
+    offset, scale : float
+        Public; the model sees (value - offset) / scale.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    offset: float = 0.0
+    scale: float = 1.0
+
+    def evaluate(self, values: Values) -> FloatArray:
+        """Return the column in the user's units, (N,)."""
+        result = self.parts[0].evaluate(values)
+        for part in self.parts[1:]:
+            result = result * part.evaluate(values)
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """What a formula means for tables with a schema.  Made by :func:`design`.
+
+    **Privacy.** Public; holds no records.
+
+    Parameters
+    ----------
+    formula : Formula
+    schema : Schema
+    family : {"gaussian", "binomial", "poisson", "probit"}
+    columns : tuple of DesignColumn
+    response : Part
+    response_columns : frozenset of str
+        Columns of the table that the response reads.
+    response_offset, response_scale : float
+        The model sees (y - offset) / scale; 0 and 1 but for gaussian.
+    prior_scale : float
+    """
+
+    formula: Formula
+    schema: Schema
+    family: str
+    columns: tuple[DesignColumn, ...]
+    response: Part
+    response_columns: frozenset[str]
+    predictor_columns: frozenset[str]
+    response_offset: float = 0.0
+    response_scale: float = 1.0
+    prior_scale: float = 1.0
+    moments: FloatArray = field(default_factory=lambda: np.ones((1, 1)), repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns of the design matrix, the intercept not among them."""
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def model(self) -> GeneralizedLinearModel:
+        """The model that is fitted, in scaled units."""
+        return _MODELS[self.family](
+            n_features=len(self.columns),
+            prior_scale=self.prior_scale,
+            fit_intercept=self.formula.intercept,
+            feature_names=self.names,
+            feature_moments=self.moments,
+        )
+
+    def table_columns(self, *, response: bool = True) -> tuple[Column, ...]:
+        """Return the columns of the schema that are read."""
+        used = self.predictor_columns | (self.response_columns if response else frozenset())
+        return tuple(column for column in self.schema.columns if column.name in used)
+
+    def encode(self, values: Values) -> FloatArray:
+        """Return the rows of the design matrix in scaled units, (N, n_columns), each from one record.
+
+        Parameters
+        ----------
+        values : mapping
+            Decoded columns: :func:`dpinfer.formulas.records.kept_values`.
+        """
+        if not self.columns:
+            return np.empty((len(next(iter(values.values()))), 0))
+        rows = [(column.evaluate(values) - column.offset) / column.scale for column in self.columns]
+        return np.ascontiguousarray(np.column_stack(rows))
+
+    def encode_response(self, values: Values) -> FloatArray:
+        """Return the responses in scaled units, (N,)."""
+        y = (self.response.evaluate(values) - self.response_offset) / self.response_scale
+        return np.rint(y) if self.family == "poisson" else y
+
+    def user_units(self) -> tuple[FloatArray, FloatArray]:
+        """Return the linear map from the model's weights to coefficients in the user's units: (matrix, shift).
+
+        Rows and columns are the design's columns, then the intercept where there is one.
+        """
+        size = len(self.columns)
+        total = size + int(self.formula.intercept)
+        scales = np.array([column.scale for column in self.columns])
+        matrix = np.zeros((total, total))
+        matrix[np.arange(size), np.arange(size)] = self.response_scale / scales
+        shift = np.zeros(total)
+        if self.formula.intercept:
+            offsets = np.array([column.offset for column in self.columns])
+            matrix[-1, :size] = -self.response_scale * offsets / scales
+            matrix[-1, -1] = self.response_scale
+            shift[-1] = self.response_offset
+        return matrix, shift
+
+    def __repr__(self) -> str:
+        return f"Design({self.formula.text!r}, {self.family}, {len(self.columns)} columns)"
+
+
+def design(formula: str, schema: Schema, *, family: str = "gaussian", prior_scale: float | None = None) -> Design:
+    """Work out what a formula means for tables with a schema.
+
+    **Privacy.** Reads no records: levels, bounds, and the constants of transformations are the schema's.
+
+    Parameters
+    ----------
+    formula : str
+        ``y ~ age + C(job, base="clerk") + age:sex + poly(hours, 2) + bs(gain, knots=[10, 50]) + log(weight)``.
+    schema : Schema
+    family : {"gaussian", "binomial", "poisson", "probit"}
+    prior_scale : float, optional
+        Prior standard deviation of a coefficient per standard deviation of its column: 2.5 by default; 10 for gaussian,
+        in units of the noise's standard deviation.
+
+    Returns
+    -------
+    Design
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the formula needs something that is not public, or does not fit the schema; the message says what.
+    BackendUnavailableError
+        If formulaic is not installed.
+
+    Notes
+    -----
+    A factor of categories is coded by contrasts with its base level where the term without it is in the formula, and by
+    a column for each level otherwise, as R does.  Columns are scaled by a public guess of their mean and standard
+    deviation: that of the uniform distribution on the bounds, of equally likely categories, or of what the schema
+    declares, with columns of the table independent of each other.
+    """
+    if not isinstance(schema, Schema):
+        raise TypeError(f"schema must be a Schema, got {type(schema).__name__}")
+    check_choice("family", family, FAMILIES)
+    known = tuple(column.name for column in schema.columns if not isinstance(column, IgnoredColumn))
+    parsed = parse(formula, known)
+    response, response_columns, own = compile_response(parsed.response, schema)
+    factors = {text: compile_factor(text, schema) for term in parsed.terms for text in term}
+    predictor_columns = frozenset(name for factor in factors.values() for name in factor.columns)
+    both = sorted(response_columns & predictor_columns)
+    if both:
+        raise FormulaError(f"formula must not have {both[0]!r} on both sides")
+    columns = _columns(parsed, factors)
+    if not columns:
+        raise FormulaError("formula must have at least one term besides the intercept")
+    if len(columns) > _MOST_COLUMNS:
+        raise FormulaError(f"formula must give at most {_MOST_COLUMNS} columns, got {len(columns)}")
+    repeated = {column.name for column in columns if [other.name for other in columns].count(column.name) > 1}
+    if repeated:
+        raise FormulaError(f"formula must give distinct columns, and two are called {min(repeated)!r}")
+    offset, scale = _response_units(response, own, family)
+    scaled, moments = _scaled(columns, schema, predictor_columns, intercept=parsed.intercept)
+    return Design(
+        formula=parsed,
+        schema=schema,
+        family=family,
+        columns=scaled,
+        response=response,
+        response_columns=response_columns,
+        predictor_columns=predictor_columns,
+        response_offset=offset,
+        response_scale=scale,
+        prior_scale=_PRIOR_SCALES[family] if prior_scale is None else prior_scale,
+        moments=moments,
+    )
+
+
+def _columns(parsed: Formula, factors: dict[str, Factor]) -> list[DesignColumn]:
+    """Return the columns in the user's units."""
+    terms = {frozenset(term) for term in parsed.terms} | ({frozenset[str]()} if parsed.intercept else set())
+    columns: list[DesignColumn] = []
+    full_margin = parsed.intercept
+    for term in parsed.terms:
+        products: list[tuple[Part, ...]] = [()]
+        for text in term:
+            margin = frozenset(term) - {text}
+            contrast = margin in terms if margin else full_margin
+            if factors[text].base is not None and not margin:
+                # The first factor with all its levels makes up for the intercept.
+                full_margin = True
+            coded = factors[text].coded(contrast=contrast)
+            products = [(*product, part) for product in products for part in coded]
+        columns += [DesignColumn(":".join(part.label for part in parts), parts) for parts in products]
+    return columns
+
+
+def _response_units(response: Part, own: Column | None, family: str) -> tuple[float, float]:
+    """Return offset and scale of the response; refuse a response that the family does not have."""
+    labels = () if own is None else category_labels(own)
+    if family in ("binomial", "probit"):
+        if len(labels) != 2:
+            raise FormulaError(
+                f"formula must have a response of two categories (kind 'target' or 'binary') with family={family!r}"
+            )
+        return 0.0, 1.0
+    if labels:
+        raise FormulaError(f"formula must have a response of numbers with family={family!r}; 'binomial' takes this one")
+    low, high = response.bounds
+    if family == "poisson":
+        if own is None or low < 0.0 or high < 1.0:
+            raise FormulaError(
+                "formula must have a column of counts, with bounds of at least 0, as response with family='poisson', "
+                f"got {response.label!r} within [{low:g}, {high:g}]"
+            )
+        return 0.0, 1.0
+    if isinstance(own, ContinuousColumn):
+        return public_location(own)
+    if not low < high:
+        raise FormulaError("formula must have a response that varies")
+    return 0.5 * (low + high), (high - low) / float(np.sqrt(12.0))
+
+
+def _scaled(
+    columns: Sequence[DesignColumn], schema: Schema, used: frozenset[str], *, intercept: bool
+) -> tuple[tuple[DesignColumn, ...], FloatArray]:
+    """Return the columns with their units, and the public second moments of (z, 1)."""
+    values = reference_values(schema, used)
+    matrix = np.column_stack([column.evaluate(values) for column in columns])
+    indicator = np.all((matrix == 0.0) | (matrix == 1.0), axis=0)
+    offset = np.where(indicator, 0.0, matrix.mean(axis=0)) if intercept else np.zeros(len(columns))
+    scale = np.where(indicator, 1.0, matrix.std(axis=0) if intercept else np.sqrt(np.mean(matrix**2, axis=0)))
+    still = np.flatnonzero((scale <= 0.0) | (np.ptp(matrix, axis=0) == 0.0))
+    if still.size and intercept:
+        raise FormulaError(f"formula must have terms that vary: {columns[int(still[0])].name!r} does not")
+    z = np.column_stack([(matrix - offset) / scale, np.ones(len(matrix))])
+    moments = z.T @ z / len(z)
+    root = np.sqrt(np.diag(moments))
+    inner = slice(None) if intercept else slice(None, -1)
+    if np.linalg.eigvalsh((moments / root[:, None] / root)[inner, inner])[0] < _COLLINEAR:
+        raise FormulaError(
+            "formula must not have terms that are linear combinations of others, whatever the records "
+            "(with an interaction, add its main effects: a * b)"
+        )
+    scaled: list[Any] = [
+        DesignColumn(column.name, column.parts, float(shift), float(unit))
+        for column, shift, unit in zip(columns, offset, scale, strict=True)
+    ]
+    moments = 0.5 * (moments + moments.T)
+    moments[-1, -1] = 1.0
+    return tuple(scaled), moments
+
+
+def reference_values(schema: Schema, names: frozenset[str]) -> dict[str, FloatArray]:
+    """Return a public population: columns independent, as the schema declares them, in a deterministic order.
+
+    **Privacy.** Reads no records.
+
+    Notes
+    -----
+    Points of an additive recurrence with the roots of the primes as steps.
+    """
+    columns = [column for column in schema.columns if column.name in names]
+    steps = np.sqrt(_primes(len(columns))) % 1.0
+    uniform = (np.arange(_REFERENCE_POINTS)[:, None] * steps + 0.5) % 1.0
+    values: dict[str, FloatArray] = {}
+    for column, u in zip(columns, uniform.T, strict=True):
+        if isinstance(column, ContinuousColumn):
+            low, high = column.bounds
+            if column.mean is not None and column.sd is not None:
+                u = column.mean + column.sd * special.ndtri(np.clip(u, 1e-9, 1.0 - 1e-9))
+                values[column.name] = np.clip(u, low, high)
+            else:
+                values[column.name] = low + (high - low) * u
+        else:
+            size = len(category_labels(column))
+            shares = np.full(size, 1.0 / size) if column.declared_shares is None else np.array(column.declared_shares)
+            if size == 2 and column.kind in ("binary", "target"):
+                shares = shares[::-1]  # declared of 1 and of 0
+            codes = np.searchsorted(np.cumsum(shares)[:-1], u, side="right")
+            values[column.name] = codes.astype(np.float64)
+    return values
+
+
+def _primes(size: int) -> FloatArray:
+    found: list[int] = []
+    candidate = 2
+    while len(found) < size:
+        if all(candidate % prime for prime in found if prime * prime <= candidate):
+            found.append(candidate)
+        candidate += 1
+    return np.array(found, dtype=np.float64)

@@ -1,0 +1,195 @@
+"""Tables of records as users have them: data frames, relations, mappings and files, looked at when a run is charged.
+
+**Privacy.** Names and types of columns are public.  Values are read when a private function makes arrays of them.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._records import DeferredArray
+from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
+from dpinfer.formulas.design import Design
+from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
+from dpinfer.tabular import ContinuousColumn
+from dpinfer.tabular.decoding import DecodedChunk, decode, lacking_value, undeclared_value
+
+__all__ = ["UnreadRecords", "predictors"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_KINDS = "a data frame (pandas, Polars, Arrow, DuckDB), a mapping of columns, or the path of a CSV or Parquet file"
+
+
+class UnreadRecords:
+    """Records that nobody has looked at: `X` and `y` are read when they are made arrays.
+
+    **Privacy.** Making one looks at the names of the columns, which are public.
+
+    Parameters
+    ----------
+    data : data frame, mapping or path-like
+    design : Design
+
+    Raises
+    ------
+    TypeError, OSError, RecordError, SchemaError, BackendUnavailableError
+        If it is not a table, or has not the columns that the design needs.
+    """
+
+    def __init__(self, data: Any, design: Design) -> None:
+        self._design = design
+        self._source = _source(data, design)
+        self._rows: tuple[FloatArray, FloatArray] | None = None
+        self.X = DeferredArray(lambda: self._read()[0])
+        self.y = DeferredArray(lambda: self._read()[1])
+
+    def _read(self) -> tuple[FloatArray, FloatArray]:
+        if self._rows is None:
+            design = self._design
+            names = [column.name for column in design.table_columns()]
+            chunks = (kept_values(decode(chunk, design.schema, names)) for chunk in self._source())
+            rows = [(design.encode(values), design.encode_response(values)) for values in chunks]
+            if not rows:
+                raise RecordError("data must hold at least one record")
+            self._rows = np.concatenate([x for x, _ in rows]), np.concatenate([y for _, y in rows])
+        return self._rows
+
+    def __repr__(self) -> str:
+        return "UnreadRecords(private, not shown)"
+
+
+def predictors(data: Any, design: Design) -> dict[str, FloatArray]:
+    """Return the decoded predictors of new points, NaN where a value is missing: one row for each of the caller's.
+
+    **Privacy.** Reads the caller's own points.
+
+    Parameters
+    ----------
+    data : data frame or mapping
+    design : Design
+    """
+    if isinstance(data, (str, os.PathLike)):
+        raise TypeError(f"new_data must be a data frame or a mapping of columns, got {type(data).__name__}")
+    names = [column.name for column in design.table_columns(response=False)]
+    (chunk,) = _frame("new_data", data, names)()
+    values: dict[str, FloatArray] = {}
+    for item in decode(chunk, design.schema, names).columns:
+        if bool(item.undeclared.any()):
+            raise SchemaError(undeclared_value(item.column))
+        column = np.where(item.lost, np.nan, item.values.astype(np.float64))
+        if isinstance(item.column, ContinuousColumn):
+            column = np.clip(column, *item.column.bounds)
+        values[item.column.name] = column
+    return values
+
+
+def kept_values(decoded: DecodedChunk) -> dict[str, FloatArray]:
+    """Return the values of the records that lack none: numbers clamped to their bounds, indices of categories.
+
+    Raises
+    ------
+    RecordError, SchemaError
+        If a value is missing where the policy is "refuse", or in no declared category.
+    """
+    for item in decoded.columns:
+        if item.policy == "refuse" and bool(item.absent.any()):
+            raise RecordError(lacking_value(item.column))
+    values: dict[str, FloatArray] = {}
+    for item in decoded.columns:
+        # Checked on the kept records only: a record that is dropped anyway must not be able to stop the run.
+        if bool(item.undeclared[decoded.keep].any()):
+            raise SchemaError(undeclared_value(item.column))
+        column = item.values[decoded.keep].astype(np.float64)
+        if isinstance(item.column, ContinuousColumn):
+            column = np.clip(column, *item.column.bounds)
+        values[item.column.name] = column
+    return values
+
+
+def _source(data: Any, design: Design) -> Any:
+    schema = design.schema
+    names = [column.name for column in design.table_columns()]
+    if isinstance(data, (str, os.PathLike)):
+        path, declared = data, [column.name for column in schema.columns]
+        check_header(path, declared, delimiter=schema.delimiter)
+        refuse = "refuse" in (schema.missing, *(column.missing for column in design.table_columns()))
+        return lambda: read_chunks(path, declared, delimiter=schema.delimiter, refuse_malformed=refuse)
+    return _frame("data", data, names)
+
+
+def _frame(argument: str, data: Any, names: list[str]) -> Any:
+    """Return what gives the raw columns of a data frame when it is called; the names are checked at once."""
+    if isinstance(data, Mapping):
+        _check_names(argument, list(data), names)
+        return lambda: _mapping_chunks(argument, data, names)
+    try:
+        import narwhals as nw
+    except ImportError as error:
+        raise BackendUnavailableError("data frames need narwhals: pip install 'dpinfer[formula]'") from error
+    try:
+        frame: Any = nw.from_native(data)
+        present = list(frame.collect_schema().names())
+    except TypeError as error:
+        raise TypeError(f"{argument} must be {_KINDS}, got {type(data).__name__}") from error
+    _check_names(argument, present, names)
+    return lambda: _frame_chunks(frame, names, nw)
+
+
+def _check_names(argument: str, present: list[Any], names: list[str]) -> None:
+    absent = [name for name in names if name not in present]
+    if absent:
+        raise SchemaError(f"{argument} must have the column {absent[0]!r}, which the formula uses")
+
+
+def _mapping_chunks(argument: str, data: Mapping[str, Any], names: list[str]) -> Iterator[dict[str, RawColumn]]:
+    columns = {name: np.asarray(data[name]) for name in names}
+    if any(column.ndim != 1 for column in columns.values()) or len({len(column) for column in columns.values()}) > 1:
+        raise RecordError(f"{argument} must have columns of one dimension and of equal length")
+    yield {
+        name: column.astype(np.float64) if column.dtype.kind in "fiu" else _texts(column.tolist())
+        for name, column in columns.items()
+    }
+
+
+def _frame_chunks(frame: Any, names: list[str], nw: Any) -> Iterator[dict[str, RawColumn]]:
+    problem = None
+    try:
+        selected = frame.select(names)
+        if isinstance(selected, nw.LazyFrame):
+            selected = selected.collect()
+        chunk = {name: _series(selected[name], nw) for name in names}
+    except Exception as error:
+        problem = type(error).__name__
+    if problem is not None:
+        # Raised outside the handler: the text of the original may quote a record, and would travel along.
+        raise RecordError(f"data could not be read ({problem}, whose text is withheld: it could quote a record)")
+    yield chunk
+
+
+def _series(series: Any, nw: Any) -> RawColumn:
+    if series.dtype.is_numeric():
+        values = series.cast(nw.Float64).to_numpy()
+        if values.dtype.kind == "f":
+            return np.asarray(values, dtype=np.float64)
+        return np.array([np.nan if value is None else value for value in series.to_list()], dtype=np.float64)
+    return _texts(series.to_list())
+
+
+def _texts(values: list[Any]) -> tuple[str | None, ...]:
+    return tuple(_text(value) for value in values)
+
+
+def _text(value: Any) -> str | None:
+    """Return a value as it would stand in a CSV file; None where it is missing or has no text."""
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        if value != value:
+            return None
+        return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    except Exception:
+        return None

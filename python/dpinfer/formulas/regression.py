@@ -1,0 +1,174 @@
+"""The front door for tables: a formula, a table, a public schema and a budget."""
+
+import os
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from dpinfer._progress import ProgressCallback
+from dpinfer.accounting import Adjacency, LedgerAccount
+from dpinfer.fitting import FitPlan, fit, plan_fit
+from dpinfer.fitting.files import RELEASE_FILE
+from dpinfer.formulas.design import Design, design
+from dpinfer.formulas.records import UnreadRecords
+from dpinfer.formulas.result import RegressionFit, save_design
+from dpinfer.inference import PosteriorRequest
+from dpinfer.mechanism.private_run import CheckpointArgument
+from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.tabular import Schema
+
+__all__ = ["RegressionOptions", "plan_regression", "regression"]
+
+
+class RegressionOptions(TypedDict, total=False):
+    """Further keyword arguments of :func:`regression`."""
+
+    prior_scale: float | None
+    posterior: PosteriorRequest | None
+    adjacency: Adjacency | str
+    predictor_spread: float | None
+    simulate: bool
+    checkpoint: CheckpointArgument
+    progress: bool | ProgressCallback
+    n_threads: int | None
+
+
+def plan_regression(
+    formula: str,
+    *,
+    family: str = "gaussian",
+    schema: Schema,
+    epsilon: float,
+    delta: float,
+    n_records: int,
+    method: str = "auto",
+    prior_scale: float | None = None,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    predictor_spread: float | None = None,
+    simulate: bool = False,
+) -> FitPlan:
+    """Return the plan of a regression, before any record is read; see :func:`dpinfer.plan_fit`.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    formula, family, schema, prior_scale
+        As in :func:`regression`.
+    epsilon, delta, n_records, method, adjacency, predictor_spread, simulate
+        As in :func:`dpinfer.plan_fit`.
+    """
+    return plan_fit(
+        design(formula, schema, family=family, prior_scale=prior_scale).model,
+        epsilon=epsilon,
+        delta=delta,
+        n_records=n_records,
+        method=method,
+        adjacency=adjacency,
+        response_scale=_response_scale(family),
+        predictor_spread=predictor_spread,
+        simulate=simulate,
+    )
+
+
+def regression(
+    formula: str,
+    data: Any,
+    *,
+    family: str = "gaussian",
+    schema: Schema,
+    epsilon: float,
+    delta: float,
+    n_records: int,
+    method: str = "auto",
+    ledger: LedgerAccount | None = None,
+    path: str | os.PathLike[str] | None = None,
+    random_source: RandomSource | None = None,
+    **options: Unpack[RegressionOptions],
+) -> RegressionFit:
+    """Fit a regression of a table with differential privacy, with coefficients in the table's units.
+
+    **Privacy.** Hands the records to one mechanism, through :func:`dpinfer.fit`, which is (epsilon, delta)-
+    differentially private.  The design is public: it follows from formula and schema.  A record is decoded, dropped if
+    it lacks a value that the formula uses, and clamped to the schema's bounds by itself.  `data` are looked at when the
+    run is charged, but for the names of their columns.
+
+    Parameters
+    ----------
+    formula : str
+        ``y ~ age + C(job) + age:sex``: see docs/tables.md for what it may hold.
+    data : data frame, mapping of columns, or path-like
+        pandas, Polars, Arrow or DuckDB (through narwhals), or a CSV or Parquet file, as in
+        :func:`dpinfer.tabular.read_table`.
+    family : {"gaussian", "binomial", "poisson", "probit"}
+    schema : Schema
+        Public kinds, bounds and categories of the columns, the response's among them.
+    epsilon, delta, n_records, method
+        As in :func:`dpinfer.plan_fit`.
+    ledger, path, random_source
+        As in :func:`dpinfer.fit`.
+    prior_scale : float, optional
+        See :func:`dpinfer.formulas.design`.
+    posterior, adjacency, predictor_spread, simulate, checkpoint, progress, n_threads
+        As in :func:`dpinfer.fit`.
+
+    Returns
+    -------
+    RegressionFit
+        If the posterior fails after all, it holds the release, and ``fit.failure`` says why.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong, or the formula needs what is not public; nothing was spent.
+    SchemaError
+        If the table lacks a column; nothing was spent.
+    RecordError
+        If the records cannot be used.
+    BudgetExceededError
+        If the ledger's budget would be exceeded; nothing was spent.
+    BackendUnavailableError
+        If formulaic is not installed.
+
+    Notes
+    -----
+    Coefficients of a column are those of the scaled column divided by its public scale; the intercept is that of the
+    unscaled columns.  A response of a gaussian family is scaled by the schema's bounds, which say its size to the
+    mechanism: bounds wider than 10 times the root mean square of the response about their middle are too wide.
+    """
+    unknown = set(options) - set(RegressionOptions.__annotations__)
+    if unknown:
+        raise TypeError(f"regression() got an unexpected keyword argument {min(unknown)!r}; see RegressionOptions")
+    prior_scale = options.pop("prior_scale", None)
+    found = design(formula, schema, family=family, prior_scale=prior_scale)
+    records = UnreadRecords(data, found)
+    if path is not None:
+        _save_first(found, Path(path))
+    given: Any = options
+    result = fit(
+        found.model,
+        records.X,
+        records.y,
+        epsilon=epsilon,
+        delta=delta,
+        n_records=n_records,
+        method=method,
+        ledger=ledger,
+        random_source=random_source,
+        path=path,
+        response_scale=_response_scale(family),
+        leaks=schema.leaks,
+        parts=schema.parts,
+        **given,
+    )
+    return RegressionFit(design=found, fit=result)
+
+
+def _response_scale(family: str) -> float | None:
+    """Return the public size of the scaled responses, which the schema's bounds make about 1."""
+    return 1.0 if family == "gaussian" else None
+
+
+def _save_first(found: Design, folder: Path) -> None:
+    if (folder / RELEASE_FILE).exists():
+        raise FileExistsError(f"path must be a folder without a fit, and {str(folder)!r} holds {RELEASE_FILE}")
+    save_design(found, folder)

@@ -1,0 +1,381 @@
+"""What a regression of a table gives back: coefficients in the user's units, contrasts, effects, predictions."""
+
+import html
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_interval
+from dpinfer.accounting import Guarantee
+from dpinfer.errors import ReleaseFormatError
+from dpinfer.fitting import Choice, Fit, FitPlan, load_fit
+from dpinfer.fitting.report import render
+from dpinfer.formulas.coefficients import CoefficientTable, combination, tabulate
+from dpinfer.formulas.design import Design, design, reference_values
+from dpinfer.formulas.factors import Values, category_labels
+from dpinfer.formulas.records import predictors
+from dpinfer.inference import Posterior
+from dpinfer.release import AnyRelease
+from dpinfer.release.files import write_atomically
+from dpinfer.tabular import ContinuousColumn, Schema
+
+__all__ = ["DESIGN_FILE", "RegressionFit", "RegressionSummary", "load_regression", "save_design"]
+
+FloatArray = npt.NDArray[np.float64]
+
+DESIGN_FILE = "regression.json"
+_FORMAT, _VERSION, _LARGEST = "dpinfer-regression", 1, 1 << 24
+_PREDICTION_DRAWS, _CELLS, _SEED = 2000, 2_000_000, 0
+_EFFECT_STEP = 1e-4  # of the public range of a column
+_EFFECT_POINTS = 512
+_RATIOS = {"binomial": "odds ratios", "poisson": "rate ratios"}
+
+
+@dataclass(frozen=True)
+class RegressionSummary:
+    """A regression in words and numbers; its text is what it prints.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    title : str
+    guarantee : Guarantee
+    table : CoefficientTable or None
+        None where there is no posterior.
+    notes : tuple of str
+    """
+
+    title: str
+    guarantee: Guarantee
+    table: CoefficientTable | None
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        table = () if self.table is None else (str(self.table), "")
+        return "\n".join((self.title, "", *table, *self.notes, "", str(self.guarantee)))
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RegressionFit:
+    """A private regression of a table: made by :func:`dpinfer.regression`, or read by :func:`load_regression`.
+
+    **Privacy.** Holds no records: a release, what follows from it, and public knowledge.
+
+    Parameters
+    ----------
+    design : Design
+        What the formula means for the schema.
+    fit : Fit
+        The fit in scaled units.
+    """
+
+    design: Design
+    fit: Fit
+
+    @property
+    def release(self) -> AnyRelease:
+        """What the private run published."""
+        return self.fit.release
+
+    @property
+    def plan(self) -> FitPlan:
+        """The plan of the run."""
+        return self.fit.plan
+
+    @property
+    def choice(self) -> Choice:
+        """The table of candidate mechanisms."""
+        return self.fit.choice
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior of the weights in scaled units.
+
+        Raises
+        ------
+        NumericalError
+            If it could not be computed; the release can be analysed again at no cost.
+        """
+        return self.fit.posterior
+
+    @property
+    def failure(self) -> str:
+        """Why there is no posterior; empty where there is one."""
+        return self.fit.failure
+
+    def coefficients(self, level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
+        """Return the coefficients in the user's units.
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        level : float in (0, 1)
+            Of the equal-tailed intervals.
+        exp : bool
+            Odds ratios of a binomial, rate ratios of a Poisson regression.
+
+        Raises
+        ------
+        ValueError
+            If `exp` is asked of another family.
+        NumericalError
+            If there is no posterior.
+        """
+        self._check_exp(exp)
+        return tabulate(self.design, self.posterior, level=check_interval("level", level, 0.0, 1.0), exp=exp)
+
+    def contrast(self, weights: Mapping[str, float], level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
+        """Return a linear combination of coefficients: ``{"job[T.clerk]": 1, "job[T.cook]": -1}``.
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        weights : mapping
+            Name of a coefficient to its weight.
+        level, exp
+            As in :meth:`coefficients`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a name is not that of a coefficient.
+        """
+        if not isinstance(weights, Mapping) or not weights:
+            raise TypeError(f"weights must be a mapping of names of coefficients, got {type(weights).__name__}")
+        self._check_exp(exp)
+        level = check_interval("level", level, 0.0, 1.0)
+        return combination(self.design, self.posterior, dict(weights), level=level, exp=exp)
+
+    def _check_exp(self, exp: bool) -> None:
+        if exp and self.design.family not in _RATIOS:
+            raise ValueError(f"exp must be False for family {self.design.family!r}: its coefficients give no ratios")
+
+    def predict(self, new_data: Any, *, return_std: bool = False) -> Any:
+        """Return E[y | x] at new points, in the user's units: a mean, a probability or a rate.
+
+        **Privacy.** Post-processing of the release; `new_data` are the caller's own points.
+
+        Parameters
+        ----------
+        new_data : data frame or mapping of columns
+            Of the columns on the right-hand side; values are clamped to the schema's bounds, as in the fit.
+        return_std : bool
+            Also return the posterior standard deviation of E[y | x], which leaves out the noise of one response.
+
+        Returns
+        -------
+        (N,) array, or two
+            NaN where a value is missing.  Over 2000 draws with a fixed seed.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If columns or categories are not those of the schema.
+        """
+        mean, sd = self._predicted(predictors(new_data, self.design))
+        return (mean, sd) if return_std else mean
+
+    def _predicted(self, values: Values) -> tuple[FloatArray, FloatArray]:
+        known = np.all([np.isfinite(column) for column in values.values()], axis=0)
+        rows = self.design.encode({name: column[known] for name, column in values.items()})
+        mean, sd = np.full(len(known), np.nan), np.full(len(known), np.nan)
+        theta = self.posterior.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
+        places = np.flatnonzero(known)
+        step = max(1, _CELLS // len(theta))
+        for first in range(0, len(rows), step):
+            drawn = self._response(theta, rows[first : first + step])
+            mean[places[first : first + step]], sd[places[first : first + step]] = drawn.mean(axis=0), drawn.std(axis=0)
+        return mean, sd
+
+    def _response(self, theta: FloatArray, rows: FloatArray) -> FloatArray:
+        """Return E[y | theta, x] in the user's units, (draws, points)."""
+        return self.design.model.predict_mean(theta, rows) * self.design.response_scale + self.design.response_offset
+
+    def marginal_effects(self, new_data: Any = None, level: float = 0.9) -> CoefficientTable:
+        """Return average marginal effects on E[y | x]: slopes of numbers, differences from base levels of categories.
+
+        **Privacy.** Post-processing of the release.  The average is over `new_data`, which are the caller's own points:
+        an average over the private records would be a release of its own, without noise.
+
+        Parameters
+        ----------
+        new_data : data frame or mapping of columns, optional
+            Public points; by default 512 that follow from the schema (columns independent, as it declares them).
+        level : float in (0, 1)
+
+        Returns
+        -------
+        CoefficientTable
+            From 2000 draws with a fixed seed.
+        """
+        level = check_interval("level", level, 0.0, 1.0)
+        if new_data is None:
+            every = reference_values(self.design.schema, self.design.predictor_columns)
+            values: Values = {name: column[:_EFFECT_POINTS] for name, column in every.items()}
+        else:
+            values = predictors(new_data, self.design)
+            known = np.all([np.isfinite(column) for column in values.values()], axis=0)
+            values = {name: column[known] for name, column in values.items()}
+        if not len(next(iter(values.values()))):
+            raise ValueError("new_data must hold at least one point without missing values")
+        theta = self.posterior.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
+        effects = self._effects(theta, values)
+        draws = np.array(list(effects.values()))
+        tail = 0.5 * (1.0 - level)
+        low, high = np.quantile(draws, [tail, 1.0 - tail], axis=1)
+        ess = min(_PREDICTION_DRAWS, float(self.posterior.monte_carlo_error().effective_draws.min()))
+        blank, sd = np.full(len(draws), np.nan), draws.std(axis=1)
+        size = np.full(len(draws), ess)
+        return CoefficientTable(
+            tuple(effects), draws.mean(axis=1), sd, low, high, blank, sd / np.sqrt(size), size, blank, level
+        )
+
+    def _effects(self, theta: FloatArray, values: Values) -> dict[str, FloatArray]:
+        """Return draws of every average effect, (draws,) each."""
+        result: dict[str, FloatArray] = {}
+        for column in self.design.table_columns(response=False):
+            if isinstance(column, ContinuousColumn):
+                low, high = column.bounds
+                step = _EFFECT_STEP * (high - low)
+                at = np.clip(values[column.name], low + step, high - step)
+                up, down = (self._average(theta, {**values, column.name: at + sign * step}) for sign in (1.0, -1.0))
+                result[column.name] = (up - down) / (2.0 * step)
+                continue
+            labels = category_labels(column)
+            reference = getattr(column, "reference", None)
+            base = 0 if reference is None else labels.index(reference)
+            ones = np.ones_like(values[column.name])
+            least = self._average(theta, {**values, column.name: base * ones})
+            for code, label in enumerate(labels):
+                if code != base:
+                    changed = self._average(theta, {**values, column.name: code * ones})
+                    result[f"{column.name}[{label} - {labels[base]}]"] = changed - least
+        return result
+
+    def _average(self, theta: FloatArray, values: Values) -> FloatArray:
+        rows = self.design.encode(values)
+        total = np.zeros(len(theta))
+        step = max(1, _CELLS // len(theta))
+        for first in range(0, len(rows), step):
+            total += self._response(theta, rows[first : first + step]).sum(axis=1)
+        return total / len(rows)
+
+    def summary(self, level: float = 0.9, *, exp: bool = False) -> RegressionSummary:
+        """Return the regression in words and numbers.
+
+        Parameters
+        ----------
+        level, exp
+            As in :meth:`coefficients`.
+        """
+        self._check_exp(exp)
+        title = (
+            f"{self.design.formula.text}  (family {self.design.family}, {self.plan.n_records} records, "
+            f"method {self.plan.method})"
+        )
+        if self.fit.maybe_posterior is None:
+            return RegressionSummary(title, self.release.guarantee, None, (f"no posterior: {self.failure}",))
+        table = self.coefficients(level, exp=exp)
+        told = f"{_RATIOS[self.design.family]}; " if exp else "coefficients in the units of the table; "
+        notes = [
+            told + f"{level:.0%} intervals count what the records leave open and the privacy noise; privacy: its share "
+            "of the variance; per sd: for a change of one public standard deviation of the column"
+        ]
+        notes += [str(message) for message in self.posterior.summary().warnings]
+        return RegressionSummary(title, self.release.guarantee, table, tuple(notes))
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write the regression as one self-contained HTML page.
+
+        Parameters
+        ----------
+        path : path-like
+            Replaced if it exists.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        summary = self.summary()
+        first = f"<h2>Coefficients</h2><p>{html.escape(summary.title)}</p>"
+        if summary.table is not None:
+            first += summary.table.to_html() + f"<p>{html.escape(summary.notes[0])}.</p>"
+        page = render(self.plan, self.release, self.fit.maybe_posterior, self.failure, first=first)
+        write_atomically(Path(path), page.encode())
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Save everything to a folder; :func:`load_regression` reads it.
+
+        Parameters
+        ----------
+        folder : path-like
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        self.fit.save(folder)
+        save_design(self.design, Path(folder))
+
+    def __repr__(self) -> str:
+        return str(self.summary())
+
+
+def save_design(design: Design, folder: Path) -> None:
+    """Write formula, family and schema to a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "formula": design.formula.text,
+        "family": design.family,
+        "prior_scale": design.prior_scale,
+        "schema": design.schema.to_dict(),
+    }
+    write_atomically(folder / DESIGN_FILE, json.dumps(data, indent=1, allow_nan=False).encode())
+
+
+def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:
+    """Read a regression that was saved.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    folder : path-like
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read.
+    ReleaseFormatError, PosteriorFormatError
+        If a file is not what it should be.
+    """
+    path = Path(folder) / DESIGN_FILE
+    if path.stat().st_size > _LARGEST:
+        raise ReleaseFormatError(f"{str(path)!r} is not the design of a regression: it is too large")
+    try:
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("version") != _VERSION:
+            raise ValueError("it has another format or version")
+        schema = Schema.from_dict(data["schema"])
+        found = design(data["formula"], schema, family=data["family"], prior_scale=data["prior_scale"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ReleaseFormatError(f"{str(path)!r} is not the design of a regression: {error}") from error
+    fit = load_fit(folder)
+    if fit.plan.model.names != found.model.names or type(fit.plan.model) is not type(found.model):
+        raise ReleaseFormatError(f"{str(path)!r} is not the design of the fit beside it")
+    return RegressionFit(design=found, fit=fit)

@@ -55,14 +55,21 @@ def add_parser(verbs: Any) -> None:
     """Add the verb's arguments to the command's parser."""
     parser = verbs.add_parser(
         "fit",
-        help="fit a Bayesian logistic regression privately",
-        description="Bayesian logistic regression of a CSV (also .csv.gz) or Parquet file, with differential privacy.",
+        help="fit a Bayesian regression privately",
+        description="Bayesian regression of a CSV (also .csv.gz) or Parquet file, with differential privacy: logistic "
+        "of all columns of the schema, or what --formula and --family say.",
     )
     parser.add_argument(
         "file", type=Path, metavar="FILE", help="the private records, with a header line (see 'dpinfer check')"
     )
     parser.add_argument(
         "--schema", type=Path, metavar="SCHEMA.toml", help="public bounds and categories of every column"
+    )
+    parser.add_argument(
+        "--formula", metavar="F", help="'y ~ age + C(job)': what to fit, with coefficients in the table's units"
+    )
+    parser.add_argument(
+        "--family", choices=("gaussian", "binomial", "poisson", "probit"), help="of --formula; by default gaussian"
     )
     parser.add_argument("--target", metavar="COL", help="the column to predict; by default the schema's target")
     parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E")
@@ -101,7 +108,12 @@ def add_parser(verbs: Any) -> None:
         metavar="C",
         help="clipping norm; by default a typical norm of a record, guessed from the schema alone",
     )
-    group.add_argument("--prior-scale", type=interval(*SCALES), default=1.0, help="default: %(default)s")
+    group.add_argument(
+        "--prior-scale",
+        type=interval(*SCALES),
+        metavar="S",
+        help="prior sd of a weight; default: 1, with --formula 2.5 (10 for gaussian) for a change of one sd",
+    )
     group.add_argument("--recipe", choices=RECIPES, default="plain", help="default: %(default)s")
     group.add_argument("--accountant", choices=("pld", "prv", "rdp"), default="pld", help="default: %(default)s")
     group.add_argument("--threads", type=integer(1, 4096), metavar="K", help="by default all cores")
@@ -135,6 +147,15 @@ def run(args: argparse.Namespace) -> int:
         if path is not None:
             with path.open("rb"):
                 pass
+    if args.formula is not None and args.schema is not None:
+        # Its parts are imported where there is a formula.
+        from dpinfer.cli.formula import plan_formula, run_formula
+
+        schema = Schema.load(args.schema)
+        formula_plan = plan_formula(args, schema)
+        account = account_of(args, formula_plan, formula_plan.event)
+        return run_formula(args, schema, formula_plan, account)
+    args.prior_scale = args.prior_scale or 1.0
     draft = None if args.unknown is None else SchemaDraft.load(args.schema)
     given = None if args.schema is None or draft is not None else Schema.load(args.schema)
     chosen = fit_plan_of(args, given)
@@ -186,6 +207,10 @@ def run(args: argparse.Namespace) -> int:
 
 def check_options(args: argparse.Namespace) -> None:
     """Refuse options that exclude or need each other; no file is opened."""
+    if args.formula is not None or args.family is not None:
+        from dpinfer.cli.formula import check_formula_options
+
+        check_formula_options(args)
     if args.schema is None and not args.bounds_from_data:
         raise UsageError(
             "a schema with public bounds is needed: give --schema, or --bounds-from-data to take them from the private "
@@ -195,7 +220,7 @@ def check_options(args: argparse.Namespace) -> None:
         raise UsageError("give either --schema or --bounds-from-data, not both")
     if args.bounds_from_data and args.target is None:
         raise UsageError("--bounds-from-data needs --target")
-    if args.method in ("auto", "newton"):
+    if args.formula is None and args.method in ("auto", "newton"):
         if args.schema is None or args.n_records is None:
             raise UsageError(f"--method {args.method} needs --schema and --n-records: its plan follows from them")
         if args.shares_budget is not None:
@@ -314,7 +339,9 @@ def _save_schema(folder: OutputFolder, text: str) -> None:
         sys.stderr.write(f"dpinfer: warning: {printable(error)}\n")
 
 
-def account_of(args: argparse.Namespace, plan: PrivacyPlan | NewtonPlan, event: Event) -> LedgerAccount | None:
+def account_of(
+    args: argparse.Namespace, plan: PrivacyPlan | NewtonPlan | FitPlan, event: Event
+) -> LedgerAccount | None:
     """Return the ledger's account that the arguments name, if its budget still covers the plan; no data is read."""
     if args.ledger is None:
         return None

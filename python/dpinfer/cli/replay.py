@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import importlib.util
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from dpinfer.auditing.replay_scenario import DATASET, LEDGER, Neighbour, Place, 
 from dpinfer.errors import FallbackWarning
 from dpinfer.estimators import BayesianLogisticRegression
 from dpinfer.fitting import fit
+from dpinfer.formulas import regression
 from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.models import BetaBernoulli, LogisticRegression
@@ -122,6 +124,10 @@ COMMAND_OPTIONS: dict[str, Sequence[str]] = {
     "ledger, unknown": (
         *("--ledger", LEDGER, "--dataset", DATASET, "--unknown", "n_records,bounds,categories"),
         *("--method", "laplace", "--hessian", "diagonal"),
+    ),
+    "formula, ledger, checkpoint": (
+        *("--ledger", LEDGER, "--dataset", DATASET, "--checkpoint", _CHECKPOINT),
+        *("--formula", "rich ~ age + C(job) + region", "--family", "binomial", "--method", "newton"),
     ),
     "all records in each step, other options": (
         *("--sample-rate", "1"),
@@ -321,6 +327,53 @@ def _fits() -> Iterator[Scenario]:
         )
 
 
+def _table() -> Scenario:
+    """Return a scenario of :func:`dpinfer.regression`."""
+    age, job = np.linspace(20.0, 80.0, N_RECORDS), np.array(["clerk", "cook"])[np.arange(N_RECORDS) % 2]
+    rich = np.array(["yes", "no"])[np.arange(N_RECORDS) % 3 % 2]
+    schema = Schema.from_toml(SCHEMA_TOML)
+
+    def more(*values: Any) -> tuple[Any, ...]:
+        return tuple(np.append(column, value) for column, value in zip((age, job, rich), values, strict=True))
+
+    def run(parts: Any, place: Place) -> Any:
+        table = dict(zip(("age", "job", "rich"), map(place.watched, parts), strict=True))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FallbackWarning)
+            return regression(
+                "rich ~ poly(age, 2) + C(job)",
+                table,
+                family="binomial",
+                schema=schema,
+                epsilon=4.0,
+                delta=1e-5,
+                n_records=N_RECORDS,
+                method="newton",
+                ledger=place.account,
+                path=place.folder / "fit",
+                n_threads=1,
+            )
+
+    found = (
+        Neighbour("a record more", more(44.0, "cook", "yes")),
+        Neighbour("a record out of bounds more", more(-1e300, "cook", "no")),
+        Neighbour("a record of an unseen category more", more(33.0, "astronaut", "no")),
+        Neighbour("a record without a value more", more(np.nan, "cook", "no")),
+        Neighbour("the last record less", tuple(column[:-1] for column in (age, job, rich))),
+        Neighbour("a label that the schema lacks (1)", more(44.0, "cook", "perhaps"), refused="label"),
+        Neighbour("a label that the schema lacks (2)", more(21.0, "clerk", "never"), refused="label"),
+    )
+    return Scenario(
+        "regression",
+        "dpinfer.formulas.regression",
+        run,
+        (age, job, rich),
+        found,
+        ledger=True,
+        stated=lambda result, folder: stated_by(result.release, folder),
+    )
+
+
 def _shares() -> Scenario:
     schema = Schema.from_toml(SCHEMA_TOML)
     width = len(schema.feature_names)
@@ -369,11 +422,18 @@ def _unknown() -> Scenario:
 
 
 def all_scenarios() -> tuple[Scenario, ...]:
-    """Return a scenario for every private call: of the library, of tables and estimators, and of the command line."""
+    """Return a scenario for every private call: of the library, of tables and estimators, and of the command line.
+
+    Those with a formula are there where formulaic is installed.
+    """
     commands = []
+    formulas = importlib.util.find_spec("formulaic") is not None
     for index, (name, options) in enumerate(COMMAND_OPTIONS.items()):
+        if "--formula" in options and not formulas:
+            continue
         everything = "--sample-rate" in options
         found = files(every=everything or index == 0, place=3 if everything else _N_LINES)
         public = ("--schema", DRAFT) if "--unknown" in options else PUBLIC_FACTS
         commands.append(command_scenario(name, options, tuple(found), public=public))
-    return (*library_scenarios(), _shares(), _unknown(), *_estimator(), *_fits(), *commands)
+    tables = (_table(),) if formulas else ()
+    return (*library_scenarios(), _shares(), _unknown(), *_estimator(), *_fits(), *tables, *commands)

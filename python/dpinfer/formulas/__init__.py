@@ -7,8 +7,8 @@ on one record.  :func:`regression` hands the records to :func:`dpinfer.fit`; eve
 
 from dpinfer.formulas.coefficients import CoefficientTable
 from dpinfer.formulas.design import Design, DesignColumn, design
-from dpinfer.formulas.regression import plan_regression, regression
 from dpinfer.formulas.result import RegressionFit, RegressionSummary, load_regression
+from dpinfer.formulas.run import plan_regression, regression
 
 __all__ = [
     "CoefficientTable",

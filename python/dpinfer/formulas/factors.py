@@ -7,6 +7,7 @@ at a time; nothing in it is ever executed.
 """
 
 import ast
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,6 +26,8 @@ FloatArray = npt.NDArray[np.float64]
 Values = Mapping[str, FloatArray]
 
 _MOST_DEGREE, _MOST_KNOTS, _DEEPEST = 10, 100, 50
+# `a column's name`, as formulaic leaves it in an expression.
+_QUOTED = re.compile("`([^`]+)`")
 _STATEFUL = "its constants would come from the records"
 _REFUSED = {
     "offset": "the mechanisms have no offsets; for rates of a known exposure use its logarithm as a term",
@@ -127,8 +130,13 @@ def compile_factor(expression: str, schema: Schema) -> Factor:
     columns = {column.name: column for column in schema.columns}
     if expression in columns:
         return _column(expression, columns[expression])
-    tree = _syntax(expression)
-    used = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in columns)
+    for alias, name in enumerate(dict.fromkeys(_QUOTED.findall(expression))):
+        if name not in columns:
+            raise FormulaError(f"formula must use columns of the schema ({', '.join(columns)}), got {name!r}")
+        columns[f"_quoted_{alias}_"] = columns[name]
+    tree = _syntax(_QUOTED.sub(lambda found: _alias(found[1], columns), expression))
+    named = (node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    used = frozenset(columns[name].name for name in named if name in columns)
     if isinstance(tree, ast.Call):
         name = _function_name(tree)
         if name == "C":
@@ -140,6 +148,11 @@ def compile_factor(expression: str, schema: Schema) -> Factor:
     if not used:
         raise FormulaError(f"formula must have terms of columns, and {expression!r} reads no column of the schema")
     return Factor(expression, used, (Part(expression, _vector(compiled), compiled.bounds),))
+
+
+def _alias(name: str, columns: Mapping[str, Column]) -> str:
+    """Return the name that stands for a quoted column in Python's syntax."""
+    return next(key for key, column in columns.items() if key.startswith("_quoted_") and column.name == name)
 
 
 def compile_response(expression: str, schema: Schema) -> tuple[Part, frozenset[str], Column | None]:
@@ -248,7 +261,7 @@ def _name_argument(call: ast.Call, columns: Mapping[str, Column], function: str)
     first = call.args[0] if call.args else None
     if not isinstance(first, ast.Name) or first.id not in columns:
         raise FormulaError(f"formula must have {function}() of one column of the schema")
-    return first.id
+    return columns[first.id].name
 
 
 def _continuous(call: ast.Call, columns: Mapping[str, Column], function: str) -> ContinuousColumn:
@@ -393,7 +406,8 @@ def _variable(name: str, columns: Mapping[str, Column], whole: str) -> _Number:
         raise FormulaError(f"formula must use columns of the schema ({listed}), got {name!r}")
     if not isinstance(column, ContinuousColumn):
         raise FormulaError(f"formula must compute with continuous columns only, and {name!r} in {whole!r} is not one")
-    return _Number(lambda values: values[name], column.bounds)
+    own = column.name
+    return _Number(lambda values: values[own], column.bounds)
 
 
 def _operation(node: ast.BinOp, columns: Mapping[str, Column], whole: str) -> _Number:

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from dpinfer._records import DeferredArray
 from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
 from dpinfer.formulas.design import Design
-from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
 from dpinfer.tabular import ContinuousColumn
 from dpinfer.tabular.decoding import DecodedChunk, decode, lacking_value, undeclared_value
+from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
 
 __all__ = ["UnreadRecords", "predictors"]
 

@@ -90,9 +90,7 @@ class DecodedChunk:
         return {item.column.name for item in self.columns if bool(item.absent.all())}
 
 
-def decode(
-    chunk: Mapping[str, RawColumn], schema: Schema, names: Collection[str] | None = None
-) -> DecodedChunk:
+def decode(chunk: Mapping[str, RawColumn], schema: Schema, names: Collection[str] | None = None) -> DecodedChunk:
     """Return the columns of a chunk as the schema takes them; an ignored one only where its `missing` is declared.
 
     **Privacy.** Reads records, each by itself.

@@ -22,6 +22,8 @@ SCHEMA = Schema.from_dict(
             "wage": {"kind": "continuous", "bounds": [0, 100]},
             "rich": {"kind": "target", "positive": "yes", "negative": "no"},
             "id": {"kind": "ignore"},
+            "hours-per-week": {"kind": "continuous", "bounds": [1, 99]},
+            "marital status": {"kind": "categorical", "categories": ["single", "married"]},
         }
     }
 )
@@ -58,7 +60,7 @@ FORMULAS = [
     "wage ~ poly(age, 3) + bs(hours, knots=[20, 40, 60])",
     "wage ~ bs(age, df=5, degree=2) + poly(hours, 2, raw=True)",
     "wage ~ np.log(age) + I(hours**2) + sqrt(hours / age) + center(age):scale(hours) + exp(-age / 10)",
-    "log1p(wage) ~ . - rich",
+    "log1p(wage) ~ . - rich - `hours-per-week` - `marital status`",
     "wage ~ 0 + C(job) + age:job",
 ]
 
@@ -106,12 +108,23 @@ def test_names_and_values_are_those_of_treatment_contrasts():
         ("wage ~ 0 + job + sex", ("job[a]", "job[b]", "job[c]", "sex[T.M]")),
         ("wage ~ age + age:job", ("age", "age:job[T.a]", "age:job[T.c]")),
         ("wage ~ age:job", ("age:job[a]", "age:job[b]", "age:job[c]")),
-        ("wage ~ .", ("age", "hours", "job[T.a]", "job[T.c]", "sex[T.M]", "rich[T.yes]")),
+        (
+            "wage ~ . - `hours-per-week` - `marital status`",
+            ("age", "hours", "job[T.a]", "job[T.c]", "sex[T.M]", "rich[T.yes]"),
+        ),
         ("wage ~ (age + sex)**2 - age:sex", ("age", "sex[T.M]")),
     ],
 )
 def test_coding_is_that_of_r(formula, names):
     assert design(formula, SCHEMA).names == names
+
+
+def test_names_that_are_not_identifiers_are_quoted():
+    found = design("wage ~ log(`hours-per-week`) * C(`marital status`, base='married') + `hours-per-week`", SCHEMA)
+    assert found.names[:3] == ("log(`hours-per-week`)", "marital status[T.single]", "hours-per-week")
+    assert found.predictor_columns == {"hours-per-week", "marital status"}
+    with pytest.raises(ValueError, match="got 'no such'"):
+        design("wage ~ log(`no such`)", SCHEMA)
 
 
 def test_bases_are_those_of_the_public_bounds():

@@ -1,9 +1,7 @@
 """Bayesian logistic regression under differential privacy."""
 
-import copy
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self, cast
 
@@ -15,18 +13,14 @@ from dpinfer.accounting import (
     AccountantName,
     Adjacency,
     LedgerAccount,
-    PrivacyBound,
     PrivacyPlan,
-    as_adjacency,
     plan_privacy,
 )
-from dpinfer.errors import PrivacyLeakWarning
 from dpinfer.estimators.checks import FISHER_RECIPES, check_fit
-from dpinfer.estimators.protocol import Estimator, not_fitted_error
+from dpinfer.estimators.private import PrivateEstimator
 from dpinfer.estimators.records import (
     PendingRecords,
     as_bounds,
-    as_features,
     as_labels,
     feature_names,
     public_columns,
@@ -35,7 +29,7 @@ from dpinfer.estimators.records import (
 )
 from dpinfer.estimators.spending import Spending
 from dpinfer.fitting import plan_fit
-from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
+from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.inference.request import METHODS
 from dpinfer.mechanism import NewtonPlan, RandomSource, run_dpvi
 from dpinfer.models import LogisticRegression
@@ -49,7 +43,7 @@ FloatArray = npt.NDArray[np.float64]
 ROUTES = ("auto", "newton", "dpvi")
 
 
-class BayesianLogisticRegression(Estimator):
+class BayesianLogisticRegression(PrivateEstimator):
     """Bayesian logistic regression, fitted with differential privacy, whose posterior counts the privacy noise.
 
     **Privacy.** ``fit`` reads the records once, through one private mechanism, and is (epsilon,
@@ -141,6 +135,7 @@ class BayesianLogisticRegression(Estimator):
     (3, 2)
     """
 
+    _facts = ("n_records", "classes")
     classes_: npt.NDArray[Any]
     coef_: FloatArray
     intercept_: FloatArray
@@ -265,34 +260,10 @@ class BayesianLogisticRegression(Estimator):
         plan, mechanism = self._checked_run(model, request, bounds, n_records)
         self._warn_of_leaks()
         spending.warn_of(plan, self.ledger)
-        release = mechanism(
-            records.X,
-            records.y,
-            n_threads=self.n_threads,
-            progress=self.progress,
-            random_source=self.random_source() if callable(self.random_source) else self.random_source,
-            ledger=self.ledger,
-        )
-        # Set before the posterior: what has been paid for must survive a failure of the post-processing.
-        self._forget_fit()
-        self.release_ = release = release.with_leaks(*self._leaks(plan))
-        spending.add(plan)
-        self.privacy_ = plan
+        release = mechanism(records.X, records.y, **self._run_settings())
+        self._keep(release, plan, n_features, names, bounds)
         self.classes_ = classes
-        self.n_features_in_ = n_features
-        self._bounds = bounds
-        if names is not None:
-            self.feature_names_in_ = names
-        try:
-            posterior = noise_aware_posterior(release, request)
-        except BaseException as error:
-            # The estimator may be a clone that nobody keeps.
-            error.release = release  # type: ignore[attr-defined]
-            error.add_note(
-                "The private run is done and paid for: its release is release_ of the estimator and 'release' of this "
-                "error; save it, and go on with dpinfer.noise_aware_posterior(release, ...)."
-            )
-            raise
+        posterior = self._infer(request)
         mean = np.asarray(posterior.mean)
         self.coef_ = mean[None, :n_features].copy()
         self.intercept_ = mean[n_features:].copy() if self.fit_intercept else np.zeros(1)
@@ -358,40 +329,6 @@ class BayesianLogisticRegression(Estimator):
                     "method: it belongs to method='dpvi'"
                 )
 
-    def spent(self) -> PrivacyBound:
-        """Return the guarantee of all fits of this estimator and its clones together, in this process.
-
-        Cross-validation and grid search fit clones, on overlapping parts of the records.
-
-        **Privacy.** Reads no records.  Only a ledger counts across estimators and processes.
-
-        Returns
-        -------
-        PrivacyBound
-
-        Raises
-        ------
-        ValueError
-            If nothing was fitted.
-        """
-        return self._family().total()
-
-    def __sklearn_clone__(self) -> Self:
-        """Return an unfitted copy, whose fits are counted with those of this estimator."""
-        copied = type(self)(**{name: copy.deepcopy(value) for name, value in self.get_params().items()})
-        copied._spending = self._family()
-        return copied
-
-    def _family(self) -> Spending:
-        if not hasattr(self, "_spending"):
-            self._spending = Spending()
-        return self._spending
-
-    def _forget_fit(self) -> None:
-        """Drop what an earlier fit set: half of it would be of another release."""
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
-            delattr(self, name)
-
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the posterior predictive probability of each class, averaged over the weights.
 
@@ -450,12 +387,6 @@ class BayesianLogisticRegression(Estimator):
         weights = None if sample_weight is None else check_float_array("sample_weight", sample_weight, (len(right),))
         return float(np.average(right, weights=weights))
 
-    def _relation(self) -> Adjacency:
-        relation = as_adjacency(self.adjacency)
-        if relation is Adjacency.ZERO_OUT:
-            raise ValueError("adjacency must be 'add_remove' or 'replace_one', got 'zero_out': a label cannot be blank")
-        return relation
-
     def _privacy_plan(self) -> PrivacyPlan:
         # Under the estimator's own names.
         return plan_privacy(
@@ -472,47 +403,6 @@ class BayesianLogisticRegression(Estimator):
         method = "exact" if method in ROUTES else method
         return PosteriorRequest(method=method, hessian=self.hessian, burn_in=self.burn_in, prior=self.prior)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle keeps: the release as plain data; the posterior is computed from it again."""
-        state = vars(self).copy()
-        state["posterior_"] = "posterior_" in state
-        release = state.pop("release_", None)
-        if release is not None:
-            values = {item.name: getattr(release, item.name) for item in fields(release)}
-            plain = values | {name: dict(values[name]) for name in ("model_spec", "settings")}
-            state["release_"] = (type(release), plain)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the parameters and the release, and compute the posterior from it."""
-        state = state.copy()
-        fitted = state.pop("posterior_")
-        values = state.pop("release_", None)
-        vars(self).update(state)
-        if values is not None:
-            # Up to version 0.1 there was one kind of release, and it was not named.
-            kind, fields_of_release = values if isinstance(values, tuple) else (Release, values)
-            self.release_ = kind(**fields_of_release)
-        if fitted:
-            self.posterior_ = noise_aware_posterior(self.release_, self._posterior_request())
-
-    def _points(self, X: Any) -> FloatArray:
-        if not self.__sklearn_is_fitted__():
-            raise not_fitted_error(self)
-        self._check_names(X)
-        points = as_features(X)
-        if points.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {points.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
-                "features as input"
-            )
-        return points if self._bounds is None else np.clip(points, self._bounds[:, 0], self._bounds[:, 1])
-
-    def _check_names(self, X: Any) -> None:
-        given, fitted = feature_names(X), getattr(self, "feature_names_in_", None)
-        if given is not None and fitted is not None and list(given) != list(fitted):
-            raise ValueError("The feature names should match those that were passed during fit, in the same order.")
-
     def _clipping_norm(self, bounds: FloatArray | None) -> float:
         if not isinstance(self.max_grad_norm, str):
             return check_interval("max_grad_norm", self.max_grad_norm, 0.0)
@@ -525,34 +415,3 @@ class BayesianLogisticRegression(Estimator):
             )
         norm = typical_norm(bounds, fit_intercept=bool(self.fit_intercept))
         return 2.0 * norm if self.recipe in FISHER_RECIPES else norm
-
-    def _leaks(self, plan: PrivacyPlan | NewtonPlan) -> list[str]:
-        """Return what the release says for ever of what was read from the records without noise."""
-        leaks = ["the two classes were read from the private records"] if self.classes is None else []
-        # Neighbours of the other relations have as many records.
-        if self.n_records is None and plan.adjacency is Adjacency.ADD_REMOVE:
-            leaks.append("the number of records was read from the private records")
-        return leaks
-
-    def _refuse_reading_before_a_charge(self, n_features: int | None) -> None:
-        """Refuse a ledger where something would be read from the records before it is charged."""
-        if self.ledger is None:
-            return
-        missing = [name for name in ("n_records", "classes") if getattr(self, name) is None]
-        if missing:
-            raise ValueError(
-                f"{' and '.join(missing)} must be given with ledger: read from the records it would leak, which no "
-                "ledger counts"
-            )
-        if n_features is None:
-            raise TypeError("X must have a two-dimensional shape with ledger (an array or a data frame, not lists)")
-
-    def _warn_of_leaks(self) -> None:
-        read = [name for name in ("n_records", "classes") if getattr(self, name) is None]
-        if read:
-            warnings.warn(
-                f"{' and '.join(read)} {'was' if len(read) == 1 else 'were'} read from the private records and will be "
-                f"part of what is published; give a public value with {' and '.join(f'{name}=' for name in read)}",
-                PrivacyLeakWarning,
-                stacklevel=3,
-            )

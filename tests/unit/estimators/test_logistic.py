@@ -15,7 +15,7 @@ from dpinfer.errors import (
     RecordError,
     RepeatedSpendingWarning,
 )
-from dpinfer.estimators import logistic
+from dpinfer.estimators import logistic, private
 from dpinfer.estimators.checks import RECIPES
 from dpinfer.estimators.records import typical_norm
 from dpinfer.mechanism import private_run
@@ -270,7 +270,7 @@ def test_failed_post_processing_keeps_the_release(records, monkeypatch):
     def fail(*args, **kwargs):
         raise dpi.errors.NumericalError("no")
 
-    monkeypatch.setattr(logistic, "noise_aware_posterior", fail)
+    monkeypatch.setattr(private, "noise_aware_posterior", fail)
     model = make(n_steps=20)
     with pytest.raises(dpi.errors.NumericalError):
         model.fit(*records)
@@ -501,7 +501,7 @@ def test_what_was_paid_for_survives_any_failure_after_it(records, monkeypatch):
             raise error("no")
 
         model = make(n_steps=20).fit(*records)
-        monkeypatch.setattr(logistic, "noise_aware_posterior", fail)
+        monkeypatch.setattr(private, "noise_aware_posterior", fail)
         with pytest.warns(RepeatedSpendingWarning), pytest.raises(failure) as caught:
             model.fit(*records)
         monkeypatch.undo()

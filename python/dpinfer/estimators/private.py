@@ -1,0 +1,214 @@
+"""What the private estimators share: what they have spent, what they keep, and what they refuse."""
+
+import copy
+import warnings
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyBound, as_adjacency
+from dpinfer.errors import PrivacyLeakWarning
+from dpinfer.estimators.protocol import Estimator, not_fitted_error
+from dpinfer.estimators.records import as_features, feature_names
+from dpinfer.estimators.spending import Spending
+from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
+from dpinfer.mechanism import RandomSource
+from dpinfer.release import Release
+
+__all__ = ["PrivateEstimator"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_LEAKS = {
+    "classes": "the two classes were read from the private records",
+    "n_records": "the number of records was read from the private records",
+}
+
+
+class PrivateEstimator(Estimator):
+    """Base of the estimators: one private run in ``fit``, and post-processing of its release.
+
+    **Privacy.** Reads no records itself; what it keeps is a release and what follows from it.
+
+    Subclasses have the parameters `n_records`, `adjacency`, `n_threads`, `progress`, `random_source` and `ledger`.
+
+    Attributes
+    ----------
+    release_ : any release
+    posterior_ : Posterior
+    privacy_ : plan
+        The certified guarantee and the noise it took.
+    n_features_in_ : int
+    feature_names_in_ : (n_features,) object array
+        Only when X had string column names.
+    """
+
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
+    posterior_: Posterior
+    privacy_: Any
+    release_: Any
+    n_records: int | None
+    adjacency: Adjacency | str
+    n_threads: int | None
+    progress: bool
+    random_source: RandomSource | Callable[[], RandomSource] | None
+    ledger: LedgerAccount | None
+    _bounds: FloatArray | None
+    _spending: Spending
+    # What is read from the records, with a warning, where it is not given.
+    _facts: ClassVar[tuple[str, ...]] = ("n_records",)
+
+    def _run_settings(self) -> dict[str, Any]:
+        """Return what every run is told alike."""
+        return {
+            "n_threads": self.n_threads,
+            "progress": self.progress,
+            "random_source": self.random_source() if callable(self.random_source) else self.random_source,
+            "ledger": self.ledger,
+        }
+
+    def _keep(
+        self, release: Any, plan: Any, n_features: int, names: npt.NDArray[np.object_] | None, bounds: FloatArray | None
+    ) -> None:
+        """Keep what has been paid for, before the posterior: it must survive a failure of the post-processing."""
+        self._forget_fit()
+        self.release_ = release.with_leaks(*self._leaks(plan.adjacency))
+        self._family().add(plan)
+        self.privacy_ = plan
+        self.n_features_in_ = n_features
+        self._bounds = bounds
+        if names is not None:
+            self.feature_names_in_ = names
+
+    def _infer(self, request: PosteriorRequest) -> Posterior:
+        """Return the posterior of the release; an error of it carries the release."""
+        try:
+            return noise_aware_posterior(self.release_, request)
+        except BaseException as error:
+            # The estimator may be a clone that nobody keeps.
+            error.release = self.release_  # type: ignore[attr-defined]
+            error.add_note(
+                "The private run is done and paid for: its release is release_ of the estimator and 'release' of this "
+                "error; save it, and go on with dpinfer.noise_aware_posterior(release, ...)."
+            )
+            raise
+
+    def _posterior_request(self) -> PosteriorRequest:
+        """Return what is asked of the posterior."""
+        return PosteriorRequest()
+
+    def spent(self) -> PrivacyBound:
+        """Return the guarantee of all fits of this estimator and its clones together, in this process.
+
+        Cross-validation and grid search fit clones, on overlapping parts of the records.
+
+        **Privacy.** Reads no records.  Only a ledger counts across estimators and processes.
+
+        Returns
+        -------
+        PrivacyBound
+
+        Raises
+        ------
+        ValueError
+            If nothing was fitted.
+        """
+        return self._family().total()
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted copy, whose fits are counted with those of this estimator."""
+        copied = type(self)(**{name: copy.deepcopy(value) for name, value in self.get_params().items()})
+        copied._spending = self._family()
+        return copied
+
+    def _family(self) -> Spending:
+        if not hasattr(self, "_spending"):
+            self._spending = Spending()
+        return self._spending
+
+    def _forget_fit(self) -> None:
+        """Drop what an earlier fit set: half of it would be of another release."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+
+    def _relation(self) -> Adjacency:
+        relation = as_adjacency(self.adjacency)
+        if relation is Adjacency.ZERO_OUT:
+            raise ValueError("adjacency must be 'add_remove' or 'replace_one', got 'zero_out': a label cannot be blank")
+        return relation
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle keeps: the release as plain data; the posterior is computed from it again."""
+        state = vars(self).copy()
+        state["posterior_"] = "posterior_" in state
+        release = state.pop("release_", None)
+        if release is not None:
+            values = {item.name: getattr(release, item.name) for item in fields(release)}
+            plain = values | {name: dict(values[name]) for name in ("model_spec", "settings")}
+            state["release_"] = (type(release), plain)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the parameters and the release, and compute the posterior from it."""
+        state = state.copy()
+        fitted = state.pop("posterior_")
+        values = state.pop("release_", None)
+        vars(self).update(state)
+        if values is not None:
+            # Up to version 0.1 there was one kind of release, and it was not named.
+            kind, fields_of_release = values if isinstance(values, tuple) else (Release, values)
+            self.release_ = kind(**fields_of_release)
+        if fitted:
+            self.posterior_ = noise_aware_posterior(self.release_, self._posterior_request())
+
+    def _points(self, X: Any) -> FloatArray:
+        if not self.__sklearn_is_fitted__():
+            raise not_fitted_error(self)
+        self._check_names(X)
+        points = as_features(X)
+        if points.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {points.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
+                "features as input"
+            )
+        return points if self._bounds is None else np.clip(points, self._bounds[:, 0], self._bounds[:, 1])
+
+    def _check_names(self, X: Any) -> None:
+        given, fitted = feature_names(X), getattr(self, "feature_names_in_", None)
+        if given is not None and fitted is not None and list(given) != list(fitted):
+            raise ValueError("The feature names should match those that were passed during fit, in the same order.")
+
+    def _leaks(self, adjacency: Adjacency) -> list[str]:
+        """Return what the release says for ever of what was read from the records without noise."""
+        leaks = [_LEAKS[name] for name in self._facts if name != "n_records" and getattr(self, name) is None]
+        # Neighbours of the other relations have as many records.
+        if self.n_records is None and adjacency is Adjacency.ADD_REMOVE:
+            leaks.append(_LEAKS["n_records"])
+        return leaks
+
+    def _refuse_reading_before_a_charge(self, n_features: int | None) -> None:
+        """Refuse a ledger where something would be read from the records before it is charged."""
+        if self.ledger is None:
+            return
+        missing = [name for name in self._facts if getattr(self, name) is None]
+        if missing:
+            raise ValueError(
+                f"{' and '.join(missing)} must be given with ledger: read from the records it would leak, which no "
+                "ledger counts"
+            )
+        if n_features is None:
+            raise TypeError("X must have a two-dimensional shape with ledger (an array or a data frame, not lists)")
+
+    def _warn_of_leaks(self) -> None:
+        read = [name for name in self._facts if getattr(self, name) is None]
+        if read:
+            warnings.warn(
+                f"{' and '.join(read)} {'was' if len(read) == 1 else 'were'} read from the private records and will be "
+                f"part of what is published; give a public value with {' and '.join(f'{name}=' for name in read)}",
+                PrivacyLeakWarning,
+                stacklevel=3,
+            )

@@ -34,10 +34,13 @@ _MODULES = (
     "testing",
 )
 _NAMES = {
+    "BayesianLinearRegression": "dpinfer.estimators",
     "BayesianLogisticRegression": "dpinfer.estimators",
     "BoundsRelease": "dpinfer.release",
     "CategoriesRelease": "dpinfer.release",
     "CountRelease": "dpinfer.release",
+    "BayesianPoissonRegression": "dpinfer.estimators",
+    "BayesianProbitRegression": "dpinfer.estimators",
     "CoverageResult": "dpinfer.studies",
     "Fit": "dpinfer.fitting",
     "FitPlan": "dpinfer.fitting",
@@ -84,7 +87,10 @@ _NAMES = {
 }
 
 __all__ = [
+    "BayesianLinearRegression",
     "BayesianLogisticRegression",
+    "BayesianPoissonRegression",
+    "BayesianProbitRegression",
     "BoundsRelease",
     "CategoriesRelease",
     "CountRelease",
@@ -175,7 +181,12 @@ if TYPE_CHECKING:
     )
     from dpinfer.accounting import PrivacyLedger, PrivacyPlan, account, plan_privacy
     from dpinfer.auditing import audit, audit_one_run
-    from dpinfer.estimators import BayesianLogisticRegression
+    from dpinfer.estimators import (
+        BayesianLinearRegression,
+        BayesianLogisticRegression,
+        BayesianPoissonRegression,
+        BayesianProbitRegression,
+    )
     from dpinfer.fitting import Fit, FitPlan, fit, load_fit, plan_fit
     from dpinfer.formulas import RegressionFit, load_regression, plan_regression, regression
     from dpinfer.inference import Posterior, PosteriorRequest, load_posterior, noise_aware_posterior

@@ -246,7 +246,12 @@ NEWTON = (
 )  # fmt: skip
 LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, *NEWTON)
 # It hands its records to run_dpvi, after checks of its own: tests/unit/estimators.
-HANDS_ON = {dpi.BayesianLogisticRegression}
+HANDS_ON = {
+    dpi.BayesianLogisticRegression,
+    dpi.BayesianLinearRegression,
+    dpi.BayesianPoissonRegression,
+    dpi.BayesianProbitRegression,
+}
 # They run mechanisms on records that they make up.
 AUDITS = {dpi.diagnostics.audit, dpi.diagnostics.audit_one_run}
 

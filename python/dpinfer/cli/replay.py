@@ -16,7 +16,12 @@ from dpinfer import tabular
 from dpinfer.auditing.replay_paths import N_RECORDS, library_scenarios
 from dpinfer.auditing.replay_scenario import DATASET, LEDGER, Neighbour, Place, Scenario, stated_by
 from dpinfer.errors import FallbackWarning
-from dpinfer.estimators import BayesianLogisticRegression
+from dpinfer.estimators import (
+    BayesianLinearRegression,
+    BayesianLogisticRegression,
+    BayesianPoissonRegression,
+    BayesianProbitRegression,
+)
 from dpinfer.fitting import fit
 from dpinfer.formulas import regression
 from dpinfer.inference import PosteriorRequest
@@ -270,6 +275,48 @@ def _estimator() -> Iterator[Scenario]:
         )
 
 
+def _planned_estimators() -> Iterator[Scenario]:
+    """Yield a scenario for each estimator whose mechanism a plan chooses."""
+    rng = np.random.default_rng(47)
+    X, y = rng.uniform(-1.0, 1.0, size=(N_RECORDS, 2)), np.arange(N_RECORDS) % 2.0
+
+    def more(row: Sequence[float], response: float) -> tuple[Any, ...]:
+        return np.vstack((X, [row])), np.append(y, response)
+
+    found = (
+        Neighbour("a record more", more((0.5, 0.5), 1.0)),
+        Neighbour("a record far out more", more((1e300, -1e300), 0.0)),
+        Neighbour("the last record less", (X[:-1], y[:-1])),
+        Neighbour("a record that is not finite (1)", more((np.nan, 0.0), 1.0), refused="not finite"),
+        Neighbour("a record that is not finite (2)", more((0.3, np.nan), 0.0), refused="not finite"),
+    )
+    kinds: tuple[tuple[Any, dict[str, Any]], ...] = (
+        (BayesianLinearRegression, {"target_bounds": (0.0, 1.0), "method": "newton"}),
+        (BayesianPoissonRegression, {}),
+        (BayesianProbitRegression, {"classes": (0.0, 1.0)}),
+    )
+    for kind, options in kinds:
+
+        def run(records: Any, place: Place, kind: Any = kind, options: Any = options) -> Any:
+            public = {"epsilon": 4.0, "n_records": N_RECORDS, "data_bounds": (-1.0, 1.0), "n_threads": 1}
+            estimator = kind(**public, ledger=place.account, **options)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FallbackWarning)
+                estimator.fit(*(place.watched(part) for part in records))
+            estimator.ledger = None
+            return estimator
+
+        yield Scenario(
+            kind.__name__,
+            f"dpinfer.estimators.{kind.__name__}",
+            run,
+            (X, y),
+            found,
+            ledger=True,
+            stated=lambda result, folder: stated_by(result.release_, folder),
+        )
+
+
 def _fits() -> Iterator[Scenario]:
     """Yield a scenario for each mechanism that :func:`dpinfer.fitting.fit` hands records to."""
     rng = np.random.default_rng(43)
@@ -436,4 +483,5 @@ def all_scenarios() -> tuple[Scenario, ...]:
         public = ("--schema", DRAFT) if "--unknown" in options else PUBLIC_FACTS
         commands.append(command_scenario(name, options, tuple(found), public=public))
     tables = (_table(),) if formulas else ()
-    return (*library_scenarios(), _shares(), _unknown(), *_estimator(), *_fits(), *tables, *commands)
+    library = (*library_scenarios(), _shares(), _unknown())
+    return (*library, *_estimator(), *_planned_estimators(), *_fits(), *tables, *commands)

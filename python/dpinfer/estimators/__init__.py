@@ -5,5 +5,15 @@ what follows from it.  scikit-learn itself is not needed.
 """
 
 from dpinfer.estimators.logistic import BayesianLogisticRegression
+from dpinfer.estimators.regression import (
+    BayesianLinearRegression,
+    BayesianPoissonRegression,
+    BayesianProbitRegression,
+)
 
-__all__ = ["BayesianLogisticRegression"]
+__all__ = [
+    "BayesianLinearRegression",
+    "BayesianLogisticRegression",
+    "BayesianPoissonRegression",
+    "BayesianProbitRegression",
+]

@@ -1,0 +1,569 @@
+"""Bayesian linear, Poisson and probit regression under differential privacy, by the mechanism that a plan chooses."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._records import DeferredArray
+from dpinfer._validate import check_float_array
+from dpinfer.accounting import Adjacency, LedgerAccount
+from dpinfer.errors import RecordError
+from dpinfer.estimators.private import PrivateEstimator
+from dpinfer.estimators.records import (
+    PendingRecords,
+    as_bounds,
+    as_features,
+    as_labels,
+    check_enough,
+    feature_names,
+    public_columns,
+)
+from dpinfer.fitting import plan_fit
+from dpinfer.fitting.routes import RunSettings
+from dpinfer.mechanism import RandomSource
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, PoissonRegression, ProbitRegression
+
+__all__ = ["BayesianLinearRegression", "BayesianPoissonRegression", "BayesianProbitRegression"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_PREDICTION_DRAWS, _SEED = 2000, 0
+
+
+class PlannedRegression(PrivateEstimator):
+    """Base of the estimators whose mechanism is chosen by :func:`dpinfer.plan_fit`.
+
+    **Privacy.** ``fit`` hands the records to the plan's mechanism, which is (epsilon, delta)-differentially private.
+
+    Columns are clipped to the public `data_bounds` and scaled by them; coefficients are in the user's units.
+    """
+
+    coef_: FloatArray
+    intercept_: Any
+    _estimator_type: ClassVar[str]
+    epsilon: float
+    delta: float
+    method: str
+    prior_scale: float | None
+    fit_intercept: bool
+    data_bounds: npt.ArrayLike | None
+    _model: ClassVar[type[GeneralizedLinearModel]]
+
+    @abstractmethod
+    def _responses(self, X: Any, y: Any, bounds: FloatArray) -> tuple[Any, Any]:
+        """Return features and responses that are read when a mechanism makes arrays of them."""
+
+    def _response_units(self) -> tuple[float, float]:
+        """Return offset and scale of the responses that the model sees."""
+        return 0.0, 1.0
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Run the private mechanism on the records and compute the posterior from what it released.
+
+        **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call spends the budget again, and
+        so does each fit of a clone.  Arguments are checked, then the ledger is charged, then the records are looked at.
+
+        Parameters
+        ----------
+        X : (N, n_features) array of real numbers
+        y : (N,) array
+
+        Returns
+        -------
+        the estimator itself
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a parameter is wrong (BudgetExceededError: the budget cannot be met, or the ledger's is used up).
+        RecordError
+            If the records cannot be used.
+        NumericalError
+            If the posterior cannot be computed after all: the release is kept as ``release_``, and is the error's
+            ``release``.
+
+        Warns
+        -----
+        PrivacyLeakWarning
+            If what should be public is not given, and is read from the records.
+        RepeatedSpendingWarning
+            Once, when an estimator and its clones spend for the second time.
+        """
+        names, n_features = feature_names(X), public_columns(X)
+        self._refuse_reading_before_a_charge(n_features)
+        table = None
+        if n_features is None or self.n_records is None:
+            table = as_features(X)
+            check_enough(len(table))
+            n_features = table.shape[1]
+        bounds = self._public_bounds(n_features)
+        features, responses = self._responses(X if table is None else table, y, bounds)
+        _, unit = self._response_units()
+        linear = self._model.has_dispersion
+        plan = plan_fit(
+            self._model(
+                n_features=n_features,
+                fit_intercept=bool(self.fit_intercept),
+                feature_names=None if names is None else list(names),
+                **({} if self.prior_scale is None else {"prior_scale": self.prior_scale}),
+            ),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            n_records=len(table) if self.n_records is None and table is not None else self.n_records,  # type: ignore[arg-type]
+            method=self.method,
+            adjacency=self._relation(),
+            response_scale=1.0 if linear and unit else None,
+        )
+        request = self._posterior_request()
+        plan.check(request, RunSettings(n_threads=self.n_threads, ledger=self.ledger))
+        self._warn_of_leaks()
+        self._family().warn_of(plan.mechanism, self.ledger)
+        release = plan.run(features, responses, **self._run_settings())
+        self._keep(release, plan.mechanism, n_features, names, bounds)
+        self._set_classes(responses)
+        self.posterior_ = self._infer(request)
+        self._set_coefficients(n_features, bounds)
+        return self
+
+    def _set_classes(self, responses: Any) -> None:
+        """Keep what else follows from public knowledge."""
+
+    def _public_bounds(self, n_features: int) -> FloatArray:
+        bounds = as_bounds(self.data_bounds, n_features)
+        if bounds is None:
+            raise ValueError(
+                "data_bounds must be given: (low, high), or a row for each column; columns are clipped to them and "
+                "scaled by them, and taking them from the records would leak them"
+            )
+        return bounds
+
+    def _column_units(self, bounds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return offset and scale of every column: those of the uniform distribution on its bounds."""
+        low, high = bounds.T
+        if not self.fit_intercept:
+            return np.zeros(len(bounds)), np.sqrt((low * low + low * high + high * high) / 3.0)
+        return 0.5 * (low + high), (high - low) / np.sqrt(12.0)
+
+    def _scaled(self, features: FloatArray, bounds: FloatArray) -> FloatArray:
+        offset, scale = self._column_units(bounds)
+        return np.asarray((np.clip(features, bounds[:, 0], bounds[:, 1]) - offset) / scale)
+
+    def _set_coefficients(self, n_features: int, bounds: FloatArray) -> None:
+        offset, scale = self._column_units(bounds)
+        shift, unit = self._response_units()
+        mean = self.posterior_.mean
+        coef = unit * mean[:n_features] / scale
+        self.coef_ = coef if self._estimator_type == "regressor" else coef[None, :]
+        intercept = shift + unit * mean[n_features] - offset @ coef if self.fit_intercept else 0.0
+        self.intercept_ = float(intercept) if self._estimator_type == "regressor" else np.array([intercept])
+
+    def _draws(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        """Return draws of E[y | x] in the model's units, (draws, points), and of the parameters."""
+        points = self._points(X)
+        theta = self.posterior_.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
+        model: Any = self.posterior_.model
+        return np.asarray(model.predict_mean(theta, self._scaled(points, np.asarray(self._bounds)))), model.constrain(
+            theta
+        )
+
+
+class _Regressor(PlannedRegression):
+    """What the estimators of numbers share: predictions with their spread, and the coefficient of determination."""
+
+    _estimator_type = "regressor"
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Return the posterior predictive mean of each point.
+
+        **Privacy.** Post-processing of the release; X is the caller's own.
+
+        Parameters
+        ----------
+        X : (n_points, n_features) array
+        return_std : bool
+            Also return the standard deviation of the posterior predictive: of the coefficients and of one response.
+
+        Returns
+        -------
+        (n_points,) array, or two
+            Over 2000 draws with a fixed seed.
+        """
+        mean, parameters = self._draws(X)
+        shift, unit = self._response_units()
+        expected = shift + unit * mean.mean(axis=0)
+        if not return_std:
+            return expected
+        return expected, unit * np.sqrt(mean.var(axis=0) + self._noise(mean, parameters))
+
+    @abstractmethod
+    def _noise(self, mean: FloatArray, parameters: FloatArray) -> FloatArray:
+        """Return the expected variance of one response, in the model's units, (n_points,) or a number."""
+
+    def score(self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Return the coefficient of determination R**2 of the predictions.
+
+        **Privacy.** Reads y without noise: publish the number only if y is public.
+
+        Parameters
+        ----------
+        X : (n_points, n_features) array
+        y : (n_points,) array
+        sample_weight : (n_points,) array, optional
+        """
+        predicted = self.predict(X)
+        actual = _numbers(y, len(predicted))
+        weights = np.ones(len(actual))
+        if sample_weight is not None:
+            weights = check_float_array("sample_weight", sample_weight, (len(actual),))
+        spread = float(np.sum(weights * (actual - np.average(actual, weights=weights)) ** 2))
+        missed = float(np.sum(weights * (actual - predicted) ** 2))
+        return 1.0 - missed / spread if spread > 0.0 else float(missed == 0.0)
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags; called by scikit-learn only."""
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=True, positive_only=self._model.response == "count"),
+            regressor_tags=RegressorTags(poor_score=True),
+            input_tags=InputTags(sparse=False, allow_nan=False),
+            non_deterministic=True,
+        )
+
+
+class BayesianLinearRegression(_Regressor):
+    """Bayesian linear regression, fitted with differential privacy, whose posterior counts the privacy noise.
+
+    **Privacy.** ``fit`` hands the records to the mechanism that :func:`dpinfer.plan_fit` chooses, which is (epsilon,
+    delta)-differentially private under `adjacency`.  Not covered is the number of records where `n_records` is not
+    given.  There is no seed: see `random_source`.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy budget, positive.
+    delta : float in (0, 1)
+    n_records : int, optional
+        A public number of records.  None takes ``len(X)``, which then becomes public, with a warning.
+    data_bounds : (low, high) or (n_features, 2) array
+        Public bounds of the columns, needed: X is clipped to them and scaled by them.
+    target_bounds : (low, high)
+        Public bounds of y, needed: y is clipped to them, and they say its size to the mechanism.
+    method : {"auto", "newton", "dpvi"}
+        As in :func:`dpinfer.plan_fit`.
+    prior_scale : float, optional
+        Prior standard deviation of a scaled weight, in units of the noise's; that of the model by default.
+    fit_intercept : bool
+    adjacency : {"add_remove", "replace_one"}
+    n_threads : int, optional
+    progress : bool
+    random_source : RandomSource or callable returning one, optional
+        As in :class:`BayesianLogisticRegression`.
+    ledger : LedgerAccount, optional
+        Charged by every ``fit`` before it looks at a record.  It needs `n_records` and an X with a shape.
+
+    Attributes
+    ----------
+    coef_ : (n_features,) float64
+        Posterior means, in units of y for each unit of the column.
+    intercept_ : float
+    release_, posterior_, privacy_, n_features_in_, feature_names_in_
+        As in :class:`BayesianLogisticRegression`; the posterior is of the scaled weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpinfer import BayesianLinearRegression
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(0.0, 10.0, size=(4000, 1))
+    >>> y = 20.0 + 5.0 * X[:, 0] + rng.normal(scale=5.0, size=4000)
+    >>> model = BayesianLinearRegression(n_records=4000, data_bounds=(0.0, 10.0), target_bounds=(0.0, 100.0))
+    >>> bool(abs(model.fit(X, y).coef_[0] - 5.0) < 0.5)
+    True
+    """
+
+    _model = LinearRegression
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        n_records: int | None = None,
+        data_bounds: npt.ArrayLike | None = None,
+        target_bounds: tuple[float, float] | None = None,
+        method: str = "auto",
+        prior_scale: float | None = None,
+        fit_intercept: bool = True,
+        adjacency: Adjacency | str = "add_remove",
+        n_threads: int | None = None,
+        progress: bool = False,
+        random_source: RandomSource | Callable[[], RandomSource] | None = None,
+        ledger: LedgerAccount | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_records = n_records
+        self.data_bounds = data_bounds
+        self.target_bounds = target_bounds
+        self.method = method
+        self.prior_scale = prior_scale
+        self.fit_intercept = fit_intercept
+        self.adjacency = adjacency
+        self.n_threads = n_threads
+        self.progress = progress
+        self.random_source = random_source
+        self.ledger = ledger
+
+    def _response_units(self) -> tuple[float, float]:
+        low, high = self._target_bounds()
+        if not self.fit_intercept:
+            return 0.0, float(np.sqrt((low * low + low * high + high * high) / 3.0))
+        return 0.5 * (low + high), (high - low) / float(np.sqrt(12.0))
+
+    def _target_bounds(self) -> tuple[float, float]:
+        if self.target_bounds is None:
+            raise ValueError(
+                "target_bounds must be given: public bounds (low, high) of y, never taken from the records"
+            )
+        low, high = check_float_array("target_bounds", self.target_bounds, (2,))
+        if not low < high:
+            raise ValueError("target_bounds must have low < high")
+        return float(low), float(high)
+
+    def _responses(self, X: Any, y: Any, bounds: FloatArray) -> tuple[Any, Any]:
+        low, high = self._target_bounds()
+        shift, unit = self._response_units()
+        features = _Features(X)
+        return (
+            DeferredArray(lambda: self._scaled(features.values, bounds)),
+            DeferredArray(lambda: (np.clip(_numbers(y, len(features.values)), low, high) - shift) / unit),
+        )
+
+    def _noise(self, mean: FloatArray, parameters: FloatArray) -> FloatArray:
+        return np.asarray(np.mean(parameters[:, -1]))
+
+
+class BayesianPoissonRegression(_Regressor):
+    """Bayesian Poisson regression with the logarithmic link, fitted with differential privacy.
+
+    **Privacy.** As :class:`BayesianLinearRegression`.
+
+    Parameters
+    ----------
+    epsilon, delta, n_records, data_bounds, method, fit_intercept, adjacency, n_threads, progress, random_source, ledger
+        As in :class:`BayesianLinearRegression`.
+    prior_scale : float, optional
+        Prior standard deviation of a scaled weight; that of the model by default.
+
+    Attributes
+    ----------
+    coef_ : (n_features,) float64
+        Posterior means of the logarithms of the rate ratios for a unit of each column.
+    intercept_ : float
+    release_, posterior_, privacy_, n_features_in_, feature_names_in_
+        As in :class:`BayesianLinearRegression`.
+
+    Notes
+    -----
+    Responses are rounded to counts, and negative ones to 0, each by itself.
+    """
+
+    _model = PoissonRegression
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        n_records: int | None = None,
+        data_bounds: npt.ArrayLike | None = None,
+        method: str = "auto",
+        prior_scale: float | None = None,
+        fit_intercept: bool = True,
+        adjacency: Adjacency | str = "add_remove",
+        n_threads: int | None = None,
+        progress: bool = False,
+        random_source: RandomSource | Callable[[], RandomSource] | None = None,
+        ledger: LedgerAccount | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_records = n_records
+        self.data_bounds = data_bounds
+        self.method = method
+        self.prior_scale = prior_scale
+        self.fit_intercept = fit_intercept
+        self.adjacency = adjacency
+        self.n_threads = n_threads
+        self.progress = progress
+        self.random_source = random_source
+        self.ledger = ledger
+
+    def _responses(self, X: Any, y: Any, bounds: FloatArray) -> tuple[Any, Any]:
+        features = _Features(X)
+        return (
+            DeferredArray(lambda: self._scaled(features.values, bounds)),
+            DeferredArray(lambda: np.maximum(np.rint(_numbers(y, len(features.values))), 0.0)),
+        )
+
+    def _noise(self, mean: FloatArray, parameters: FloatArray) -> FloatArray:
+        return np.asarray(mean.mean(axis=0))
+
+
+class BayesianProbitRegression(PlannedRegression):
+    """Bayesian probit regression, fitted with differential privacy.
+
+    **Privacy.** As :class:`BayesianLinearRegression`; `classes` are read from the records where they are not given,
+    with a warning.
+
+    Parameters
+    ----------
+    epsilon, delta, n_records, data_bounds, method, fit_intercept, adjacency, n_threads, progress, random_source, ledger
+        As in :class:`BayesianLinearRegression`.
+    classes : pair of labels, optional
+        (negative, positive), public.
+    prior_scale : float, optional
+        Prior standard deviation of a scaled weight; that of the model by default.
+
+    Attributes
+    ----------
+    coef_ : (1, n_features) float64
+    intercept_ : (1,) float64
+    classes_ : (2,) array
+        Negative and positive label.
+    release_, posterior_, privacy_, n_features_in_, feature_names_in_
+        As in :class:`BayesianLinearRegression`.
+    """
+
+    _model = ProbitRegression
+    _facts = ("n_records", "classes")
+    _estimator_type = "classifier"
+    classes_: npt.NDArray[Any]
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        n_records: int | None = None,
+        classes: Sequence[Any] | None = None,
+        data_bounds: npt.ArrayLike | None = None,
+        method: str = "auto",
+        prior_scale: float | None = None,
+        fit_intercept: bool = True,
+        adjacency: Adjacency | str = "add_remove",
+        n_threads: int | None = None,
+        progress: bool = False,
+        random_source: RandomSource | Callable[[], RandomSource] | None = None,
+        ledger: LedgerAccount | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_records = n_records
+        self.classes = classes
+        self.data_bounds = data_bounds
+        self.method = method
+        self.prior_scale = prior_scale
+        self.fit_intercept = fit_intercept
+        self.adjacency = adjacency
+        self.n_threads = n_threads
+        self.progress = progress
+        self.random_source = random_source
+        self.ledger = ledger
+
+    def _responses(self, X: Any, y: Any, bounds: FloatArray) -> tuple[Any, Any]:
+        self._records = PendingRecords(X, y, self.classes)
+        records = self._records
+        if self.classes is None:
+            # Read now, and told: nothing is charged yet.
+            _ = records.classes
+        return DeferredArray(lambda: self._scaled(records.features, bounds)), records.y
+
+    def _set_classes(self, responses: Any) -> None:
+        self.classes_ = self._records.classes
+        del self._records
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the posterior predictive probability of each class.
+
+        **Privacy.** Post-processing of the release; X is the caller's own.
+
+        Parameters
+        ----------
+        X : (n_points, n_features) array
+
+        Returns
+        -------
+        (n_points, 2) float64
+            Columns in the order of ``classes_``; over 2000 draws with a fixed seed.
+        """
+        positive = self._draws(X)[0].mean(axis=0)
+        return np.stack([1.0 - positive, positive], axis=1)
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Return the more probable class of each point.
+
+        **Privacy.** Post-processing of the release; X is the caller's own.
+
+        Parameters
+        ----------
+        X : (n_points, n_features) array
+        return_std : bool
+            Also return the posterior standard deviation of the probability of the positive class.
+        """
+        probability = self._draws(X)[0]
+        found = self.classes_[(probability.mean(axis=0) > 0.5).astype(np.intp)]
+        return (found, probability.std(axis=0)) if return_std else found
+
+    def score(self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Return the share of points whose class is predicted right.
+
+        **Privacy.** Reads the labels y without noise: publish the number only if they are public.
+
+        Parameters
+        ----------
+        X : (n_points, n_features) array
+        y : (n_points,) array of labels
+        sample_weight : (n_points,) array, optional
+        """
+        predicted = self.predict(X)
+        right = predicted == as_labels(y, len(predicted))
+        weights = None if sample_weight is None else check_float_array("sample_weight", sample_weight, (len(right),))
+        return float(np.average(right, weights=weights))
+
+
+class _Features:
+    """X, read when it is first used."""
+
+    def __init__(self, X: Any) -> None:
+        self._X = X
+        self._values: FloatArray | None = None
+
+    @property
+    def values(self) -> FloatArray:
+        if self._values is None:
+            self._values = as_features(self._X)
+            check_enough(len(self._values))
+        return self._values
+
+
+def _numbers(y: Any, n_records: int) -> FloatArray:
+    """Return y as finite numbers, as long as X."""
+    labels = as_labels(y, n_records)
+    if labels.dtype.kind not in "fiub":
+        problem = ""
+        try:
+            labels = labels.astype(np.float64)
+        except Exception:
+            problem = "y must hold numbers: at least one entry is not"
+        if problem:
+            raise RecordError(problem)
+    numbers = labels.astype(np.float64)
+    if not np.all(np.isfinite(numbers)):
+        raise RecordError("y must be finite: it contains NaN or infinity")
+    return numbers

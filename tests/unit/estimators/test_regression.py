@@ -1,0 +1,123 @@
+"""Linear, Poisson and probit estimators: units, refusals, and what they keep."""
+
+import functools
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+import dpinfer as dpi
+from dpinfer.errors import FallbackWarning, PrivacyLeakWarning, RecordError
+from dpinfer.mechanism import private_run
+from dpinfer.testing import InsecureRNG
+
+N = 3000
+SOURCE = functools.partial(InsecureRNG, 5)
+LINEAR = {"data_bounds": [(0, 10), (-1, 1)], "target_bounds": (0, 100), "n_records": N, "epsilon": 3.0}
+COUNT = {"data_bounds": [(0, 10), (-1, 1)], "n_records": N, "epsilon": 8.0}
+CLASSES = {**COUNT, "classes": ("no", "yes")}
+
+
+@pytest.fixture(scope="module")
+def records():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(0, 10, N), rng.uniform(-1, 1, N)])
+    predictor = 0.2 * X[:, 0] - 0.5 * X[:, 1]
+    return {
+        "X": X,
+        "number": 20 + 5 * X[:, 0] - 8 * X[:, 1] + rng.normal(scale=4, size=N),
+        "count": rng.poisson(np.exp(predictor)).astype(float),
+        "class": np.where(predictor - 1 + rng.normal(size=N) > 0, "yes", "no"),
+    }
+
+
+def quietly(estimator, X, y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        return estimator.fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def linear(records):
+    return dpi.BayesianLinearRegression(**LINEAR, random_source=SOURCE).fit(records["X"], records["number"])
+
+
+def test_linear_coefficients_are_in_units(records, linear):
+    rows = np.column_stack([records["X"], np.ones(N)])
+    exact = np.linalg.lstsq(rows, records["number"], rcond=None)[0]
+    assert linear.coef_ == pytest.approx(exact[:2], abs=0.5)
+    assert linear.intercept_ == pytest.approx(exact[2], abs=1.5)
+    points = records["X"][:5]
+    mean, spread = linear.predict(points, return_std=True)
+    assert mean == pytest.approx(points @ linear.coef_ + linear.intercept_, abs=0.2)
+    assert np.all((spread > 3.5) & (spread < 4.5))
+    assert linear.score(records["X"], records["number"]) > 0.9
+    assert linear.spent().epsilon > 0.0
+
+
+def test_a_pickle_predicts_the_same(linear, records):
+    again = pickle.loads(pickle.dumps(linear))
+    assert np.array_equal(again.predict(records["X"][:9]), linear.predict(records["X"][:9]))
+
+
+def test_counts_and_classes(records):
+    count = quietly(dpi.BayesianPoissonRegression(**COUNT, random_source=SOURCE), records["X"], records["count"])
+    assert np.all(count.predict(records["X"][:5]) > 0)
+    assert count.coef_[0] > 0.0 > count.coef_[1]
+    mean, spread = count.predict(records["X"][:5], return_std=True)
+    assert np.all(spread >= np.sqrt(mean))
+    probit = quietly(dpi.BayesianProbitRegression(**CLASSES, random_source=SOURCE), records["X"], records["class"])
+    assert probit.score(records["X"], records["class"]) > 0.55
+    assert set(probit.predict(records["X"])) == {"no", "yes"}
+    assert np.allclose(probit.predict_proba(records["X"][:4]).sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data_bounds": None}, "data_bounds must be given"),
+        ({"target_bounds": None}, "target_bounds must be given"),
+        ({"target_bounds": (3, 3)}, "target_bounds must have low < high"),
+        ({"epsilon": 0.0}, "epsilon must"),
+        ({"method": "emcee"}, "method must"),
+        ({"adjacency": "zero_out"}, "adjacency must"),
+        ({"prior_scale": -1.0}, "prior_scale must"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_a_run(changes, words, records, monkeypatch):
+    def refuse(*arguments, **named):
+        raise AssertionError("a run began")
+
+    monkeypatch.setattr(private_run.PrivateRun, "begin", refuse)
+    with pytest.raises(ValueError, match=words):
+        dpi.BayesianLinearRegression(**{**LINEAR, **changes}).fit(records["X"], records["number"])
+
+
+def test_records_are_looked_at_after_the_charge(records, tmp_path):
+    account = dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("people", budget=(4.0, 1e-5))
+    seen = []
+
+    class Watched:
+        def __init__(self, values):
+            self._values, self.shape = values, values.shape
+
+        def __array__(self, dtype=None, copy=None):
+            seen.append(len(account.runs()))
+            return np.asarray(self._values, dtype=dtype)
+
+    model = dpi.BayesianLinearRegression(**LINEAR, ledger=account)
+    model.fit(Watched(records["X"]), Watched(records["number"]))
+    assert seen
+    assert set(seen) == {1}
+    with pytest.raises(ValueError, match="n_records must be given with ledger"):
+        dpi.BayesianLinearRegression(**{**LINEAR, "n_records": None, "ledger": account}).fit(records["X"], [0.0])
+
+
+def test_a_count_of_records_from_the_data_is_a_leak(records):
+    model = dpi.BayesianLinearRegression(**{**LINEAR, "n_records": None})
+    with pytest.warns(PrivacyLeakWarning, match="n_records was read"):
+        model.fit(records["X"], records["number"])
+    assert "number of records was read" in str(model.release_.guarantee)
+    with pytest.raises(RecordError, match="y must hold numbers"):
+        dpi.BayesianLinearRegression(**LINEAR).fit(records["X"], np.array(["a"] * N))

@@ -40,6 +40,31 @@ def test_check_estimator():
     assert sum(result["status"] == "passed" for result in results) > 40
 
 
+REGRESSIONS = [
+    # A dozen fits with the fewest records take seconds each: the exact posterior of a few sums.
+    pytest.param(dpi.BayesianLinearRegression, {"target_bounds": (-500.0, 500.0)}, marks=pytest.mark.slow),
+    (dpi.BayesianPoissonRegression, {}),
+    (dpi.BayesianProbitRegression, {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), REGRESSIONS)
+def test_check_estimator_of_planned_regressions(kind, options):
+    model = kind(
+        epsilon=8.0,
+        data_bounds=(-10.0, 10.0),
+        random_source=functools.partial(InsecureRNG, 1),
+        n_threads=1,
+        **options,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        results = checks.check_estimator(model, expected_failed_checks=EXPECTED_FAILURES, on_fail=None, on_skip=None)
+    failed = {result["check_name"]: result["exception"] for result in results if result["status"] == "failed"}
+    assert not failed
+    assert sum(result["status"] == "passed" for result in results) > 40
+
+
 def test_clone_and_model_selection():
     from sklearn.base import clone, is_classifier
     from sklearn.model_selection import cross_val_score

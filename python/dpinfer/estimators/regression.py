@@ -101,28 +101,30 @@ class PlannedRegression(PrivateEstimator):
             n_features = table.shape[1]
         bounds = self._public_bounds(n_features)
         features, responses = self._responses(X if table is None else table, y, bounds)
-        _, unit = self._response_units()
-        linear = self._model.has_dispersion
+        # Where it is not given the table was read.
+        n_records: Any = len(table) if self.n_records is None and table is not None else self.n_records
+        given: dict[str, Any] = {} if self.prior_scale is None else {"prior_scale": self.prior_scale}
         plan = plan_fit(
             self._model(
                 n_features=n_features,
                 fit_intercept=bool(self.fit_intercept),
                 feature_names=None if names is None else list(names),
-                **({} if self.prior_scale is None else {"prior_scale": self.prior_scale}),
+                **given,
             ),
             epsilon=self.epsilon,
             delta=self.delta,
-            n_records=len(table) if self.n_records is None and table is not None else self.n_records,  # type: ignore[arg-type]
+            n_records=n_records,
             method=self.method,
             adjacency=self._relation(),
-            response_scale=1.0 if linear and unit else None,
+            response_scale=1.0 if self._model.has_dispersion else None,
         )
         request = self._posterior_request()
         plan.check(request, RunSettings(n_threads=self.n_threads, ledger=self.ledger))
         self._warn_of_leaks()
-        self._family().warn_of(plan.mechanism, self.ledger)
+        mechanism: Any = plan.mechanism
+        self._family().warn_of(mechanism, self.ledger)
         release = plan.run(features, responses, **self._run_settings())
-        self._keep(release, plan.mechanism, n_features, names, bounds)
+        self._keep(release, mechanism, n_features, names, bounds)
         self._set_classes(responses)
         self.posterior_ = self._infer(request)
         self._set_coefficients(n_features, bounds)

@@ -65,12 +65,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--schema", type=Path, metavar="SCHEMA.toml", help="public bounds and categories of every column"
     )
-    parser.add_argument(
-        "--formula", metavar="F", help="'y ~ age + C(job)': what to fit, with coefficients in the table's units"
-    )
-    parser.add_argument(
-        "--family", choices=("gaussian", "binomial", "poisson", "probit"), help="of --formula; by default gaussian"
-    )
+    _add_formula_arguments(parser)
     parser.add_argument("--target", metavar="COL", help="the column to predict; by default the schema's target")
     parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E")
     parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D")
@@ -137,6 +132,15 @@ def add_parser(verbs: Any) -> None:
     )
     add_posterior_arguments(parser, routes=True)
     parser.set_defaults(run=run)
+
+
+def _add_formula_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--formula", metavar="F", help="'y ~ age + C(job)': what to fit, with coefficients in the table's units"
+    )
+    parser.add_argument(
+        "--family", choices=("gaussian", "binomial", "poisson", "probit"), help="of --formula; by default gaussian"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

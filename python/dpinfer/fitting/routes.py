@@ -209,7 +209,7 @@ class NewtonRoute(Route):
 
     def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
         """Ask for the scale of the responses where the run needs one."""
-        linear = isinstance(plan, NewtonPlan) and "scale" in plan.phases
+        linear = isinstance(plan, NewtonPlan) and "slope" not in plan.phases
         if linear and target.response_scale is None:
             raise ValueError(
                 "response_scale must be given to fit a linear regression with method 'newton': a public order of "

@@ -42,12 +42,13 @@ def test_check_estimator():
 
 REGRESSIONS = [
     # A dozen fits with the fewest records take seconds each: the exact posterior of a few sums.
-    pytest.param(dpi.BayesianLinearRegression, {"target_bounds": (-500.0, 500.0)}, marks=pytest.mark.slow),
+    (dpi.BayesianLinearRegression, {"target_bounds": (-500.0, 500.0)}),
     (dpi.BayesianPoissonRegression, {}),
     (dpi.BayesianProbitRegression, {}),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options"), REGRESSIONS)
 def test_check_estimator_of_planned_regressions(kind, options):
     model = kind(

@@ -1,7 +1,9 @@
 """Post-processing never loads the private side, and importing the package is cheap."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +60,22 @@ def test_a_verb_imports_what_it_needs_alone():
     loaded = modules_after(script)
     assert "dpinfer.accounting.accountant" in loaded
     assert not {"dpinfer.inference", "dpinfer.mechanism", "dpinfer.plots", "dpinfer.cli.fit"} & loaded
+
+
+def test_exact_integers_are_read_in_two_places_alone():
+    """Of shards and of units: both add them to the sum that gets the noise."""
+    package = Path(__file__).parents[2] / "python" / "dpinfer"
+    readers = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"integers_of_part\(|(?<!rng)(?<!self)\.integers\b", path.read_text(encoding="utf-8"))
+    }
+    assert readers == {
+        "mechanism/newton/pass_records.py",
+        "mechanism/replay/native.py",
+        "mechanism/replay/recorder.py",
+        "mechanism/sums/parts.py",
+    }
 
 
 def test_every_public_name_is_there():

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dpinfer.models import registry
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -38,6 +40,8 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
     if page in NEEDED and find_spec(NEEDED[page]) is None:
         pytest.skip(f"needs {NEEDED[page]}")
     mpl.use("Agg")
+    # A class that a snippet defines is not that of another test.
+    monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     text = page.read_text(encoding="utf-8")

@@ -43,7 +43,7 @@ def weight_not_applied(right):
             return right(passes, phase, query)
         longer = 1e3
         total = _native.PartialSum(length=query.length, max_norm=longer * query.max_norm)
-        replace(query, bound=longer * query.bound).add(total, passes._rows)
+        passes._records.add(total, replace(query, bound=longer * query.bound))
         return _released(passes, total, query, passes._plan.noise_multipliers[passes._next] / longer)
 
     return noisy_sum
@@ -54,7 +54,7 @@ def wrong_sensitivity(right):
 
     def noisy_sum(passes, phase, query):
         total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
-        query.add(total, passes._rows)
+        passes._records.add(total, query)
         return _released(passes, total, query, 0.5 * passes._plan.noise_multipliers[passes._next])
 
     return noisy_sum
@@ -66,7 +66,7 @@ def the_same_noise_twice(right):
     def noisy_sum(passes, phase, query):
         index = passes._next
         total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
-        query.add(total, passes._rows)
+        passes._records.add(total, query)
         passes._next += 1
         values = total.noisy_sum(passes._key, index // 2, passes._plan.noise_multipliers[index])
         passes._released[f"pass_{index}"] = values
@@ -115,7 +115,7 @@ def without_noise(right):
         if phase != "geometry":
             return right(passes, phase, query)
         total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
-        query.add(total, passes._rows)
+        passes._records.add(total, query)
         exact = total.integers * total.lattice_step
         return NoisySum(exact, right(passes, phase, query).stddev)
 

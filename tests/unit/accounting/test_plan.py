@@ -122,7 +122,7 @@ def test_argument_errors_name_the_argument(changes, error):
 
 
 def test_a_budget_that_cannot_be_met_is_refused():
-    with pytest.raises(BudgetExceededError, match="target_epsilon"):
+    with pytest.raises(BudgetExceededError, match="epsilon 1e-10 at delta 1e-12 cannot be met"):
         plan_privacy(**(GOOD | {"target_epsilon": 1e-10, "target_delta": 1e-12}))
 
 

@@ -20,6 +20,7 @@ from dpinfer.mechanism.checkpoint import tag_of_records
 from dpinfer.mechanism.newton.contributions import Query, Rows
 from dpinfer.mechanism.records import check_records
 from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
+from dpinfer.mechanism.sums.parts import integers_of_part
 from dpinfer.mechanism.units import Units, check_identities
 
 __all__ = ["MemoryRecords", "PassRecords", "ShardedRecords", "StreamedRecords", "UnitRecords", "open_records"]
@@ -182,7 +183,7 @@ def _add_shard(
     for features, response in _blocks(source, model, adjacency):
         query.add(total, Rows.of(features, response, intercept=model.fit_intercept, n_threads=n_threads))
         n_rows += len(features)
-    return total.integers, n_rows
+    return integers_of_part(total), n_rows
 
 
 class UnitRecords:
@@ -226,7 +227,7 @@ class UnitRecords:
         """
         # One exact sum over the rows of all units: a unit's is what it has grown by.
         rows_sum = _native.PartialSum(length=total.length, max_norm=total.max_norm)
-        before, step = rows_sum.integers, total.lattice_step
+        before, step = integers_of_part(rows_sum), total.lattice_step
         waiting: list[npt.NDArray[np.int64]] = []
 
         def add_rows(features: FloatArray, response: FloatArray) -> None:
@@ -239,7 +240,7 @@ class UnitRecords:
 
         def close_unit() -> None:
             nonlocal before
-            after = rows_sum.integers
+            after = integers_of_part(rows_sum)
             waiting.append(after - before)
             before = after
             if len(waiting) == _UNITS_AT_ONCE:

@@ -17,6 +17,7 @@ import numpy as np
 from dpinfer.mechanism import _native, counts, discrete_laplace, selection, thresholds
 from dpinfer.mechanism.replay.native import wrapped_module
 from dpinfer.mechanism.replay.tape import NoisedSum, Tape, show, upward
+from dpinfer.mechanism.sums import parts
 
 __all__ = ["TapeRecorder", "replace_everywhere"]
 
@@ -64,6 +65,7 @@ class TapeRecorder:
             stack.enter_context(replace_everywhere(discrete_laplace.laplace_mechanism, self._laplace_mechanism))
             stack.enter_context(replace_everywhere(selection.select_least, self._select_least))
             stack.enter_context(replace_everywhere(thresholds.thresholded_counts, self._thresholded_counts))
+            stack.enter_context(replace_everywhere(parts.integers_of_part, self._integers_of_part))
             yield self.tape
 
     def note(self, text: str) -> None:
@@ -94,6 +96,10 @@ class TapeRecorder:
             # The comparison of the logs tells it.
             return own.released
         return self._replayed.sums[place].released
+
+    def _integers_of_part(self, part: Any) -> Any:
+        """Let the integers of a part go into the sum that it is a part of, which is on the tape when it leaves."""
+        return self._original(parts.integers_of_part)(part.real)
 
     def _noisy_counts(self, labels: Any, n_columns: int, *, noise_multiplier: float, key: bytes) -> Any:
         self.on_records()

@@ -1,0 +1,25 @@
+"""Parts of a sum: integers that go from one exact sum into another, and nowhere else."""
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.mechanism import _native
+
+__all__ = ["integers_of_part"]
+
+
+def integers_of_part(part: _native.PartialSum) -> npt.NDArray[np.int64]:
+    """Return the integers of a sum that is to be added to another.
+
+    **Privacy.** Exact: as private as the records.  Only what adds them to a sum that gets noise may call this; record
+    and replay takes any other reading of a sum's integers for a leak (docs/derivations/audit.md).
+
+    Parameters
+    ----------
+    part : PartialSum
+
+    Returns
+    -------
+    (length,) int64
+    """
+    return part.integers

@@ -1,5 +1,6 @@
 """Generalised linear models: the linear predictor is eta = x' w, with x extended by a constant 1 for the intercept."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -48,6 +49,8 @@ class GeneralizedLinearModel(NormalPriorModel):
         The compiled kernels' name of the link, where they have it.
     residual_link : str or None
         Their name of E[y | eta], for a private Newton run: "logistic", "probit" or "poisson" (None: there is none).
+    largest_predictor : float
+        The largest linear predictor at which responses can be drawn.
 
     Parameters
     ----------
@@ -86,6 +89,7 @@ class GeneralizedLinearModel(NormalPriorModel):
     gradient_sum: ClassVar[str | None] = "numpy"
     has_quadrature: ClassVar[bool] = True
     residual_link: ClassVar[str | None] = None
+    largest_predictor: ClassVar[float] = math.inf
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -235,7 +239,9 @@ class GeneralizedLinearModel(NormalPriorModel):
         Features are normal, with the public moments.
         """
         design = self.reference_design(size, rng)
-        records = (design, self.draw_response(design @ loc[: self.n_coef], self.constrain(loc), rng))
+        # A release may be centred anywhere: where no response can be drawn, those nearest to it stand for it.
+        predictors = np.minimum(design @ loc[: self.n_coef], self.largest_predictor)
+        records = (design, self.draw_response(predictors, self.constrain(loc), rng))
         return records, np.full(size, 1.0 / size)
 
     def record_derivatives(
@@ -433,6 +439,7 @@ class PoissonRegression(GeneralizedLinearModel):
 
     likelihood: ClassVar[str] = "poisson"
     residual_link: ClassVar[str | None] = "poisson"
+    largest_predictor: ClassVar[float] = _LARGEST_LOG_RATE
     response: ClassVar[str] = "count"
     gradient_sum: ClassVar[str | None] = "glm"
 

@@ -175,6 +175,7 @@ def test_one_step_and_a_sampler_that_is_not_there_are_refused_before_the_run(mon
     st.integers(0, 1000),
 )
 @example("bernoulli", "tied", "aligned", "random", 1, 1.0, 20, "auto", 0)  # a coordinate without a single node
+@example("Poisson", "tied", "aligned", "random", 1, 1.0, 5, "auto", 0)  # rates that nothing can be drawn at
 def test_every_valid_release_has_a_proper_posterior(name, recipe, gradient, kind, n, epsilon, steps, hessian, seed):
     # Whatever the noise does to the iterate: what is paid for is released.
     release = run(

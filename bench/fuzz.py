@@ -26,7 +26,7 @@ SHARES = {
     "TableFile": 6, "GzipTableFile": 3, "TableLines": 6, "LedgerFile": 5, "LedgerRows": 10, "RunCheckpointFile": 12,
     "PlainDocuments": 14,
     "StepSession": 5, "AffineSession": 4, "RandomNumbers": 4, "Inference": 4, "Study": 1,
-    "SiteSession": 4, "NetworkSession": 3, "NetworkPasses": 3, "PartialSum": 2,
+    "SiteSession": 4, "NetworkSession": 3, "NetworkPasses": 3, "PartialSum": 2, "FitPlanFile": 3,
 }  # fmt: skip
 BUSY_SECONDS, SILENCE_SECONDS = 60.0, 600.0
 MEMORY_BYTES = 4 * 2**30

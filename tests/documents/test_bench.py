@@ -1,5 +1,6 @@
 """``python -m bench``: it knows the benchmarks of bench/README.md, and fails when one of them does."""
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -38,3 +39,10 @@ def test_what_ran_is_tabulated_and_a_wrong_answer_fails(tmp_path: Path) -> None:
     assert failed.returncode == 1
     assert "| wrong | FAILED |" in failed.stdout
     assert bench("gone", cwd=tmp_path).returncode == 2
+
+
+def test_every_target_of_the_fuzzer_has_a_share() -> None:
+    spec = importlib.util.spec_from_file_location("fuzz", ROOT / "bench" / "fuzz.py")
+    fuzz = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fuzz)
+    assert set(fuzz.SHARES) == set(fuzz.targets())

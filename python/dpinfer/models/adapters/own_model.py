@@ -118,7 +118,7 @@ class OwnModel(GradientModel):
         return self._code().n_words
 
     def unflatten(self, params: npt.ArrayLike) -> dict[str, FloatArray]:
-        """Return draws (..., n) as named arrays, (..., *shape) each.
+        """Return draws (..., n) as named arrays, ``(..., *shape)`` each.
 
         **Privacy.** Reads no records.
         """

@@ -47,8 +47,7 @@ class Evaluation {
  public:
   static std::size_t doubles(const MomentsShape& shape, std::size_t steps) {
     const std::size_t square = shape.d * shape.d;
-    return (8 + shape.flattened) * square + 3 * shape.flattened * shape.d + 4 * shape.flattened +
-           (steps + 4) * shape.d;
+    return (8 + shape.flattened) * square + 3 * shape.flattened * shape.d + 4 * shape.flattened + (steps + 4) * shape.d;
   }
 
   Evaluation(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
@@ -170,7 +169,8 @@ class Evaluation {
     }
     double value = -0.5 * released_.precision * squares;
     if (released_.to_declared == nullptr) return value;
-    // Row i of to_declared G has the square norm of the declared diagonal's entry i; the common level is integrated out.
+    // Row i of to_declared G has the square norm of the declared diagonal's entry i; the common level is integrated
+    // out.
     multiply(false, 1.0, const_cast<double*>(released_.to_declared), factor(), 0.0, declared_);
     double sum = 0.0;
     for (std::size_t i = 0; i < d_; ++i) {
@@ -333,7 +333,9 @@ class Evaluation {
   double trace_ = 0.0;
 };
 
-double kinetic(std::span<const double> momentum) { return 0.5 * dot(momentum.data(), momentum.data(), momentum.size()); }
+double kinetic(std::span<const double> momentum) {
+  return 0.5 * dot(momentum.data(), momentum.data(), momentum.size());
+}
 
 }  // namespace
 

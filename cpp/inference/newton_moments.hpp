@@ -1,6 +1,6 @@
 // The density of the second moments of a private Newton run, with the weights integrated out, and leapfrog steps on it.
 //
-// docs/derivations/private-newton.md, "The posterior": M = G G', G = C_m ... C_1 F, C_k = I - shrink_k v_k v_k'.  Chains
+// docs/derivations/private-newton.md, "The posterior": M = G G', G = C_m ... C_1 F, C_k = I - shrink_k v_k v_k'. Chains
 // are independent; the coordinates of one are F (d, d), the directions v_k (m, d) and the logits of their levels (m),
 // row-major.
 #pragma once

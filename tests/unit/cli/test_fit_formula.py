@@ -1,0 +1,79 @@
+"""``dpinfer fit --formula``: every family, what is written, and what is refused before anything is spent."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import dpinfer as dpi
+from dpinfer.cli.main import main
+
+pytest.importorskip("formulaic", reason="formulas need the extra dpinfer[formula]")
+N = 1500
+SCHEMA = """
+[columns.age]
+kind = "continuous"
+bounds = [18, 80]
+[columns.job]
+kind = "categorical"
+categories = ["clerk", "cook"]
+[columns.pay]
+kind = "continuous"
+bounds = [0, 100]
+[columns.visits]
+kind = "continuous"
+bounds = [0, 40]
+[columns.rich]
+kind = "target"
+positive = "yes"
+negative = "no"
+"""
+RESPONSES = {"gaussian": "pay", "binomial": "rich", "probit": "rich", "poisson": "visits"}
+
+
+@pytest.fixture
+def place(tmp_path):
+    rng = np.random.default_rng(3)
+    age, job = rng.uniform(18, 80, N), rng.choice(["clerk", "cook"], N)
+    pay = np.clip(10 + 0.5 * age + rng.normal(scale=5, size=N), 0, 100)
+    visits, rich = rng.poisson(np.exp(0.01 * age)), np.where(pay > 35, "yes", "no")
+    with (tmp_path / "people.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["age", "job", "pay", "visits", "rich"])
+        writer.writerows(zip(age, job, pay, visits, rich, strict=True))
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    return tmp_path
+
+
+def fit(place, formula, *rest):
+    given = ["--epsilon", "2", "--delta", "1e-6", "--n-records", str(N), "--out", str(place / "out")]
+    return main(
+        ["fit", str(place / "people.csv"), "--schema", str(place / "schema.toml"), *given, "--formula", formula, *rest]
+    )
+
+
+@pytest.mark.parametrize("family", RESPONSES)
+def test_every_family_runs(place, capsys, family):
+    assert fit(place, f"{RESPONSES[family]} ~ age + job", "--family", family) == 0, capsys.readouterr().err
+    lines = (place / "out" / "coefficients.csv").read_text().splitlines()
+    assert "differentially private" in lines[0]
+    names = [row[0] for row in csv.reader(lines[2:])]
+    assert {"age", "job[T.cook]"} <= set(names)
+    assert ("sigma" in names) == (family == "gaussian")
+    assert (place / "out" / "report.html").stat().st_size > 1000
+    assert dpi.load_regression(place / "out").fit.release.epsilon <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("formula", "rest", "said"),
+    [
+        ("pay ~ height", [], "height"),
+        ("pay ~ bs(age)", [], "bs"),
+        ("pay ~ age", ["--family", "binomial"], "two categories"),
+    ],
+)
+def test_what_is_not_public_is_refused_before_the_charge(place, capsys, formula, rest, said):
+    account = dpi.PrivacyLedger.create(place / "spent").add_dataset("people", budget=(3.0, 1e-5))
+    assert fit(place, formula, *rest, "--ledger", str(place / "spent"), "--dataset", "people") == 2
+    assert said in capsys.readouterr().err
+    assert not account.runs()

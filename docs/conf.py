@@ -22,17 +22,25 @@ project_copyright = "2026, the dpinfer developers"
 version = release = dpinfer.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
 ]
-source_suffix = {".md": "markdown"}
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 exclude_patterns = ["_templates"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
+# Notebooks are kept without outputs; each is run from its first cell to its last, in a folder of its own.
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+# Their kernels import the package that this process did.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(dpinfer.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 napoleon_google_docstring = False

@@ -1,48 +1,39 @@
-"""Progress of long work: a one-line bar on a terminal, or whatever the caller passes."""
+"""Progress of long work: a bar on a terminal and in a notebook, or whatever the caller passes."""
 
 import sys
-import time
+import threading
 from collections.abc import Callable
-from typing import TextIO
+from importlib.util import find_spec
+from typing import Any
 
 __all__ = ["ProgressCallback", "resolve_progress"]
 
 ProgressCallback = Callable[[int, int], None]
 
-_WIDTH = 30
-_REFRESH_SECONDS = 0.1
-
 
 class _Bar:
-    """Draws ``label [#####.....] 50%  3 s left`` on stderr, at most ten times a second."""
+    """Draws with tqdm, from the first report on: on stderr, or as a widget in a notebook that has them."""
 
-    def __init__(self, label: str, stream: TextIO) -> None:
+    def __init__(self, label: str) -> None:
         self._label = label
-        self._stream = stream
-        self._start = time.monotonic()
-        self._last = -_REFRESH_SECONDS
+        self._bar: Any = None
 
     def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic() - self._start
-        finished = done >= total
-        if not finished and now - self._last < _REFRESH_SECONDS:
-            return
-        self._last = now
-        share = done / total if total else 1.0
-        filled = round(_WIDTH * share)
-        left = f"{now:.1f} s" if finished else f"{now * (1.0 - share) / share:.0f} s left" if share else ""
-        bar = "#" * filled + "." * (_WIDTH - filled)
-        self._stream.write(f"\r{self._label} [{bar}] {100.0 * share:3.0f}%  {left:<12}" + ("\n" if finished else ""))
-        self._stream.flush()
+        if self._bar is None:
+            # A run that goes on from a checkpoint begins in the middle: time is counted from there.
+            self._bar = _tqdm()(desc=self._label, total=total, initial=done, dynamic_ncols=True)
+        self._bar.update(done - self._bar.n)
+        if done >= total:
+            self._bar.close()
 
 
 def resolve_progress(progress: bool | ProgressCallback, label: str) -> ProgressCallback:
-    """Return a callback ``(done, total)``: silent, a bar on a terminal's stderr, or the caller's own.
+    """Return a callback ``(done, total)``: silent, a bar that somebody sees, or the caller's own.
 
     Parameters
     ----------
     progress : bool or callable
-        True draws a bar where stderr is a terminal and is silent elsewhere.
+        True draws a bar where stderr is a terminal, and in a notebook; it is silent elsewhere.
     label : str
 
     Raises
@@ -54,6 +45,22 @@ def resolve_progress(progress: bool | ProgressCallback, label: str) -> ProgressC
         return progress
     if not isinstance(progress, bool):
         raise TypeError(f"progress must be a bool or a callable, got {type(progress).__name__}")
-    if progress and sys.stderr.isatty():
-        return _Bar(label, sys.stderr)
+    if progress and (sys.stderr.isatty() or _in_notebook()):
+        return _Bar(label)
     return lambda done, total: None
+
+
+def _in_notebook() -> bool:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
+def _tqdm() -> Any:
+    """Return tqdm's class of bars, without the thread and the lock between processes that it makes beside them."""
+    if _in_notebook() and find_spec("ipywidgets") is not None:
+        from tqdm.notebook import tqdm
+    else:
+        from tqdm import tqdm
+    kind: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
+    kind.set_lock(threading.RLock())
+    return kind

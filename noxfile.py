@@ -38,7 +38,7 @@ def types(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the documentation site; a warning is an error."""
     session.install(".[docs]")
-    session.run("sphinx-build", "-q", "-W", "--keep-going", "docs", "build/site")
+    session.run("sphinx-build", "-q", "-W", "--keep-going", "-j", "auto", "docs", "build/site")
 
 
 @nox.session

@@ -1,5 +1,6 @@
 """The documentation site: its snippets run, page by page, and it is built without a warning."""
 
+import json
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ DOCS = ROOT / "docs"
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DATA = re.compile(r'read_table\("([\w.-]+)"')
 FOLDER = Path(os.environ.get("DPINFER_DATA", ROOT.parent / "shared" / "data"))
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 PAGES = sorted(page for page in DOCS.rglob("*.md") if SNIPPET.search(page.read_text(encoding="utf-8")))
 
 
@@ -54,11 +56,25 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
         exec(compile(snippet, str(page), "exec"), space)
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_kept_without_outputs_and_is_in_the_site(path: Path) -> None:
+    book = json.loads(path.read_text(encoding="utf-8"))
+    code = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    assert len(code) > 3
+    assert [cell for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
+    assert len({cell["id"] for cell in book["cells"]}) == len(book["cells"])
+    assert f"\nnotebooks/{path.stem}\n" in (DOCS / "index.md").read_text(encoding="utf-8")
+
+
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    missing = [name for name in ("sphinx", "myst_parser", "furo", "sphinx_copybutton") if find_spec(name) is None]
+    needed = ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "ipykernel", "formulaic")
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         pytest.skip(f"needs the extra docs: {', '.join(missing)}")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", tmp_path / "trees"]
-    result = subprocess.run([*command, DOCS, tmp_path / "site"], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "2", "-d", tmp_path / "trees"]
+    command += [DOCS, tmp_path / "site"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert result.returncode == 0, result.stderr[-3000:]
     assert (tmp_path / "site" / "start.html").stat().st_size > 5000
+    # Its pictures are outputs: it was run.
+    assert "_images/" in (tmp_path / "site" / "notebooks" / "table.html").read_text(encoding="utf-8")

@@ -1,0 +1,71 @@
+"""Progress is drawn where somebody sees it, and costs no thread."""
+
+import io
+import sys
+import threading
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from dpinfer._progress import resolve_progress
+
+
+class Screen(io.StringIO):
+    def __init__(self, terminal):
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self):
+        return self.terminal
+
+
+def notebook(monkeypatch, shell):
+    module = ModuleType("IPython")
+    module.get_ipython = lambda: shell
+    monkeypatch.setitem(sys.modules, "IPython", module)
+
+
+def drawn(monkeypatch, *, terminal, progress=True, reports=((1, 4), (2, 4), (4, 4))):
+    screen = Screen(terminal)
+    monkeypatch.setattr(sys, "stderr", screen)
+    report = resolve_progress(progress, "private steps")
+    for pair in reports:
+        report(*pair)
+    return screen.getvalue()
+
+
+def test_a_bar_on_a_terminal(monkeypatch):
+    before = threading.active_count()
+    text = drawn(monkeypatch, terminal=True)
+    assert text.startswith("\rprivate steps:  25%")
+    assert "4/4" in text
+    assert text.endswith("\n")
+    assert threading.active_count() == before
+
+
+def test_a_run_that_goes_on_begins_in_the_middle(monkeypatch):
+    text = drawn(monkeypatch, terminal=True, reports=((50, 100), (100, 100)))
+    assert text.startswith("\rprivate steps:  50%")
+    assert "100/100" in text
+
+
+def test_nothing_is_drawn_into_a_file(monkeypatch):
+    assert drawn(monkeypatch, terminal=False) == ""
+    assert drawn(monkeypatch, terminal=True, progress=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("shell", "seen"), [(SimpleNamespace(kernel=1), True), (SimpleNamespace(), False), (None, False)]
+)
+def test_a_notebook_has_no_terminal_and_sees_it(monkeypatch, shell, seen):
+    notebook(monkeypatch, shell)
+    monkeypatch.setattr("dpinfer._progress.find_spec", lambda name: None)
+    assert ("private steps: 100%" in drawn(monkeypatch, terminal=False)) is seen
+
+
+def test_a_callers_own_is_called_as_it_is():
+    seen = []
+    resolve_progress(lambda *pair: seen.append(pair), "steps")(1, 2)
+    assert seen == [(1, 2)]
+    with pytest.raises(TypeError, match="progress must be a bool or a callable, got str"):
+        resolve_progress("yes", "steps")

@@ -1,6 +1,6 @@
 """Coverage and width of the private Newton posterior of four models that a user might bring, against no privacy.
 
-    python bench/any_model.py [--runs 100] [--epsilon 1.0] [--records 10000] [--model NAME] [--wrong]
+    python bench/any_model.py [--runs 100] [--epsilon 0.3 1.0 3.0] [--records 10000] [--model NAME ...] [--wrong]
 
 Parameters are drawn from the model's prior, features are AR(1) with 0.5 where the bounds of a run are simulated with
 independent ones.  Intervals are 90%.  Without privacy: the normal approximation at the mode.  Widths are ratios of
@@ -9,8 +9,10 @@ quite the model's (3% of the responses are drawn at another parameter).
 """
 
 import argparse
+import contextlib
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -67,53 +69,87 @@ def responses(
     return y
 
 
-def run(name: str, runs: int, epsilon: float, n_records: int, seed: int, wrong: bool) -> str:
-    """Return a line about the runs of one model."""
+def told(values: FloatArray) -> str:
+    """Return a mean and its Monte Carlo error."""
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return f"{values.mean():.3f} +- {error:.3f}"
+
+
+class Tally:
+    """What the runs of one model at one epsilon have shown.
+
+    Parameters
+    ----------
+    awkward : sequence of int
+        Indices of its awkward parameters.
+    """
+
+    def __init__(self, awkward: Sequence[int]) -> None:
+        self.awkward = list(awkward)
+        self.covered: list[FloatArray] = []
+        self.plain: list[FloatArray] = []
+        self.ratio: list[FloatArray] = []
+        self.seconds: list[float] = []
+
+    def line(self) -> str:
+        """Return what was found, in words."""
+        inside, plain, ratio = (np.array(kept, dtype=float) for kept in (self.covered, self.plain, self.ratio))
+        return (
+            f"runs {len(inside):3d}  covered {told(inside.mean(axis=1))}  "
+            f"awkward {told(inside[:, self.awkward].mean(axis=1))}  no privacy {told(plain.mean(axis=1))}  width "
+            f"{np.median(ratio):.2f}  awkward {np.median(ratio[:, self.awkward]):.2f}  run "
+            f"{np.median(self.seconds):.1f} s"
+        )
+
+
+def run(name: str, runs: int, epsilons: Sequence[float], n_records: int, seed: int, wrong: bool) -> dict[float, Tally]:
+    """Return what the runs of one model show at each epsilon, on the same records; Ctrl-C ends them early."""
     example = EXAMPLES[name]()
     model = example.model
-    plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-5, n_records=n_records)
-    covered, plain, ratio, seconds = [], [], [], []
-    for index in range(runs):
-        rng = np.random.default_rng([seed, index])
-        truth = model.parameters.prior_mean + model.parameters.prior_scale * rng.standard_normal(model.n_params)
-        X = example.features(n_records, rng)
-        y = responses(model, truth, X, rng, wrong)
-        centre, spread = mode(model, X, y, truth)
-        begun = time.process_time()
-        source = InsecureRNG(1000 * seed + index)
-        release = dpi.run_newton(model, X, y, plan=plan, n_records=n_records, n_threads=1, random_source=source)
-        posterior = dpi.noise_aware_posterior(release, seed=index, n_samples=400)
-        seconds.append(time.process_time() - begun)
-        low, high = posterior.quantile(LEVELS, space="unconstrained")
-        covered.append((low < truth) & (truth < high))
-        plain.append(np.abs(truth - centre) < NORMAL_HALF_WIDTH * spread)
-        ratio.append((high - low) / (2.0 * NORMAL_HALF_WIDTH * spread))
-    inside = np.array(covered, dtype=float)
-    share, awkward = inside.mean(axis=1), inside[:, list(example.awkward)].mean(axis=1)
-
-    def told(values: FloatArray) -> str:
-        return f"{values.mean():.3f} +- {values.std(ddof=1) / np.sqrt(len(values)):.3f}"
-
-    return (
-        f"{name:18s} eps {epsilon:3.1f} N {n_records} runs {runs}{' wrong' if wrong else ''}  covered {told(share)}  "
-        f"awkward {told(awkward)}  no privacy {told(np.array(plain, dtype=float).mean(axis=1))}  width "
-        f"{np.median(ratio):.2f}  awkward {np.median(np.array(ratio)[:, list(example.awkward)]):.2f}  run "
-        f"{np.median(seconds):.1f} s"
-    )
+    plans = {
+        epsilon: dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-5, n_records=n_records)
+        for epsilon in epsilons
+    }
+    tallies = {epsilon: Tally(example.awkward) for epsilon in epsilons}
+    with contextlib.suppress(KeyboardInterrupt):
+        for index in range(runs):
+            rng = np.random.default_rng([seed, index])
+            truth = model.parameters.prior_mean + model.parameters.prior_scale * rng.standard_normal(model.n_params)
+            X = example.features(n_records, rng)
+            y = responses(model, truth, X, rng, wrong)
+            centre, spread = mode(model, X, y, truth)
+            plain = np.abs(truth - centre) < NORMAL_HALF_WIDTH * spread
+            for epsilon, plan in plans.items():
+                begun = time.process_time()
+                source = InsecureRNG(1000 * seed + index)
+                release = dpi.run_newton(model, X, y, plan=plan, n_records=n_records, n_threads=1, random_source=source)
+                posterior = dpi.noise_aware_posterior(release, seed=index, n_samples=400)
+                seconds = time.process_time() - begun
+                low, high = posterior.quantile(LEVELS, space="unconstrained")
+                tally = tallies[epsilon]
+                tally.seconds.append(seconds)
+                tally.covered.append((low < truth) & (truth < high))
+                tally.plain.append(plain)
+                tally.ratio.append((high - low) / (2.0 * NORMAL_HALF_WIDTH * spread))
+    return tallies
 
 
 def main() -> None:
-    """Print a line for each model."""
+    """Print a line for each model and epsilon."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0])
     parser.add_argument("--records", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=5)
-    parser.add_argument("--model", choices=list(EXAMPLES))
+    parser.add_argument("--model", choices=list(EXAMPLES), nargs="+", default=list(EXAMPLES))
     parser.add_argument("--wrong", action="store_true")
     chosen = parser.parse_args()
-    for name in [chosen.model] if chosen.model else EXAMPLES:
-        print(run(name, chosen.runs, chosen.epsilon, chosen.records, chosen.seed, chosen.wrong), flush=True)
+    for name in chosen.model:
+        found = run(name, chosen.runs, chosen.epsilon, chosen.records, chosen.seed, chosen.wrong)
+        for epsilon, tally in found.items():
+            if tally.covered:
+                suffix = " wrong" if chosen.wrong else ""
+                print(f"{name:18s} eps {epsilon:3.1f} N {chosen.records}{suffix}  {tally.line()}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,16 @@
 """Fixtures shared by the whole suite."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+# JAX keeps threads of its own from its import on: a fork of a process that has them warns, and may hang.
+THREADED = ("jax",)
+ALONE = "DPINFER_TESTS_ALONE"
 
 
 def _whole(config):
@@ -25,6 +31,27 @@ def pytest_collection_modifyitems(config, items):
     slow = [item for item in items if item.get_closest_marker("slow")]
     config.hook.pytest_deselected(items=slow)
     items[:] = [item for item in items if item not in slow]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """A test marked `forks` runs in an interpreter of its own where another test has loaded JAX into this one."""
+    marked = pyfuncitem.get_closest_marker("forks") is not None
+    if not marked or ALONE in os.environ or not any(name in sys.modules for name in THREADED):
+        return None
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", pyfuncitem.nodeid]
+    done = subprocess.run(
+        command,
+        cwd=pyfuncitem.config.rootpath,
+        env={**os.environ, ALONE: "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if done.returncode:
+        pytest.fail(f"in an interpreter of its own:\n{done.stdout}{done.stderr}", pytrace=False)
+    return True
 
 
 @pytest.fixture(scope="session")

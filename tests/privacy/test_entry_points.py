@@ -4,6 +4,7 @@ import importlib
 import inspect
 import os
 import pkgutil
+import signal
 import warnings
 from concurrent.futures import Executor, Future
 from importlib.util import find_spec
@@ -369,6 +370,7 @@ def test_refused_runs_touch_neither_records_nor_ledger(entry, account):
     assert statuses(account) == []
 
 
+@pytest.mark.forks
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:refund_refused:dpinfer.errors.PrivacyLeakWarning")
@@ -389,6 +391,9 @@ def test_the_child_of_a_fork_draws_nothing_and_cancels_nothing(entry, account):
             if child:
                 os.close(writer)
                 os.waitpid(child, 0)
+            else:
+                # A child that hangs reports nothing, and that fails.
+                signal.alarm(30)
 
     try:
         entry(lambda values: Watched(values, fork), ledger=account)

@@ -20,13 +20,14 @@ from dpinfer.mechanism import NewtonPlan, plan_newton, run_dp_sep, run_dpvi, run
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.statistic import has_statistic
-from dpinfer.models import GeneralizedLinearModel, Model
-from dpinfer.planning import plan_inference, predict_newton, predict_statistic, recommended_run
+from dpinfer.models import GeneralizedLinearModel, Model, OwnModel
+from dpinfer.planning import plan_inference, predict_newton, predict_own_newton, predict_statistic, recommended_run
 from dpinfer.recipes import default_recipe
 from dpinfer.release import (
     AnyRelease,
     GlmNewtonRelease,
     NewtonRelease,
+    OwnNewtonRelease,
     SiteRelease,
     StatisticRelease,
 )
@@ -187,7 +188,9 @@ class NewtonRoute(Route):
         return plan, {}
 
     def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
-        """Return the closed form of the plan."""
+        """Return the closed form of the plan, or what a model of the user's own simulates."""
+        if isinstance(target.model, OwnModel) and isinstance(plan, NewtonPlan):
+            return self._predict_own(target.model, plan, target.n_records)
         if not isinstance(plan, NewtonPlan) or not isinstance(target.model, GeneralizedLinearModel):
             return math.nan, "no width is predicted"
         spread = target.predictor_spread or prior_spread(target.model)
@@ -198,6 +201,14 @@ class NewtonRoute(Route):
         except ValueError as error:
             return math.nan, str(error)
         return float(np.median(widths)), ""
+
+    @staticmethod
+    def _predict_own(model: OwnModel, plan: NewtonPlan, n_records: int) -> tuple[float, str]:
+        try:
+            return float(np.median(predict_own_newton(model, plan, n_records))), "by the model's own simulation"
+        except Exception as error:
+            # A user's code, on made-up records: a plan does without a prediction.
+            return math.nan, f"no width is predicted: the model's code raised {type(error).__name__} in a simulation"
 
     def n_passes(self, plan: MechanismPlan) -> float:
         """Return the passes of the plan."""
@@ -223,7 +234,8 @@ class NewtonRoute(Route):
         if isinstance(target.model, GeneralizedLinearModel):
             check_interval("model.prior_scale", target.model.prior_scale, 1e-30, 1e30)
         if request is not None:
-            kind = NewtonRelease if linear else GlmNewtonRelease
+            own = isinstance(target.model, OwnModel)
+            kind = OwnNewtonRelease if own else NewtonRelease if linear else GlmNewtonRelease
             request.check(PlannedRelease(kind=kind, model=target.model))
 
     def run(

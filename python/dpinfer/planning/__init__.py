@@ -5,6 +5,7 @@
 
 from dpinfer.planning.fisher import Prediction, predict_tied
 from dpinfer.planning.newton_width import predict_newton
+from dpinfer.planning.own_width import predict_own_newton
 from dpinfer.planning.planner import plan_inference, recommended_run, widening_grid
 from dpinfer.planning.result import InferencePlan, PlanGrid
 from dpinfer.planning.settings import PlanSettings
@@ -17,6 +18,7 @@ __all__ = [
     "Prediction",
     "plan_inference",
     "predict_newton",
+    "predict_own_newton",
     "predict_statistic",
     "predict_tied",
     "recommended_run",

@@ -5,6 +5,7 @@ import contextlib
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -322,6 +323,8 @@ def forked(work):
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
+        # A child that hangs ends with another status.
+        signal.alarm(30)
         status = 1
         try:
             work()
@@ -333,6 +336,7 @@ def forked(work):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.forks
 def test_a_fork_waits_for_a_charge_in_another_thread(account):
     """The child would take over SQLite's table of locks, and not the locks."""
     inside, order = threading.Event(), []
@@ -354,6 +358,7 @@ def test_a_fork_waits_for_a_charge_in_another_thread(account):
     run(account)
 
 
+@pytest.mark.forks
 def test_a_fork_that_could_not_wait_is_refused(account, monkeypatch):
     """Because a charge takes longer than a fork waits, or because the charging thread itself forks."""
     monkeypatch.setattr(access, "_FORK_SECONDS", 0.01)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.reference.own_models import EXAMPLES
 
 import dpinfer as dpi
 from dpinfer.errors import BackendUnavailableError, FallbackWarning, NumericalError, RecordError, ReleaseFormatError
@@ -236,3 +237,21 @@ def test_the_plan_file_holds_public_numbers_alone(fitted, tmp_path):
     data = json.loads((tmp_path / "plan.json").read_text())
     assert data["plan"]["target"]["n_records"] == N
     assert set(data["plan"]) == {"model", "target", "method", "mechanism", "settings", "candidates", "assumes"}
+
+
+def test_a_model_of_ones_own_from_records_to_a_saved_fit(tmp_path):
+    example = EXAMPLES["ordinal"]()
+    model, rng = example.model, np.random.default_rng(1)
+    X = example.features(N, rng)
+    theta = model.parameters.prior_mean
+    y = model.draw_responses(theta, X, rng.integers(0, 2**64, (N, 1), dtype=np.uint64))
+    with pytest.raises(ValueError, match="n_warmup"):
+        dpi.fit(model, untouchable(), y, posterior=dpi.PosteriorRequest(n_warmup=20), **PUBLIC)
+    fit = dpi.fit(model, X, y, path=tmp_path / "fit", random_source=InsecureRNG(1), **PUBLIC)
+    assert isinstance(fit.release, dpi.OwnNewtonRelease)
+    assert np.all(np.abs(fit.posterior.optimum_mean - theta) < 5.0 * fit.posterior.stddev)
+    loaded = dpi.load_fit(tmp_path / "fit", model=model)
+    assert loaded.plan.predicted_width == fit.plan.predicted_width
+    np.testing.assert_array_equal(loaded.posterior.mean, fit.posterior.mean)
+    again = loaded.plan.run(X, y, random_source=InsecureRNG(1))
+    np.testing.assert_array_equal(again.scores, fit.release.scores)

@@ -1,0 +1,68 @@
+"""How wide the posterior of a private Newton run of a user's own model will be: by its own simulation, no records."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.mechanism.newton import NewtonPlan
+from dpinfer.mechanism.newton.own_bounds import simulate_bounds, symmetric_inverse_root
+from dpinfer.models import OwnModel
+
+__all__ = ["predict_own_newton"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_SEED = 20_261_123
+_POINTS, _ROWS = 8, 500
+
+
+def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> FloatArray:
+    """Return by which factor privacy widens the interval of every parameter, before the maps, (n,).
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    model : OwnModel
+        With a sampler.
+    plan : NewtonPlan
+    n_records : int
+        Public.
+
+    Returns
+    -------
+    (n,) array
+        Medians over parameters that the prior draws.
+
+    Raises
+    ------
+    Exception
+        Whatever the model's code raises on made-up records.
+
+    Notes
+    -----
+    docs/derivations/any-model.md, "The posterior", with the slope known and the bounds that a run would choose there.
+    """
+    rng = np.random.default_rng(_SEED)
+    prior = model.parameters
+    measured = math.fsum(plan.shares[index] for index in plan.indices("measure"))
+    noise = plan.noise_multiplier / math.sqrt(measured)
+    widths = []
+    for _ in range(_POINTS):
+        theta = prior.prior_mean + prior.prior_scale * rng.standard_normal(model.n_params)
+        bounds = simulate_bounds(
+            model, theta, prior.prior_scale, noise=noise, n_records=n_records, rng=rng, n_rows=_ROWS
+        )
+        white = symmetric_inverse_root(bounds.information)
+        stddev = noise * (1.0 + bounds.share) * bounds.clip / n_records
+        variance = bounds.variance_ratio / (bounds.slope * n_records) + (stddev / bounds.slope) ** 2
+        private, plain = (_spread(white, 1.0 / own) for own in (variance, 1.0 / n_records))
+        widths.append(private / plain)
+    return np.asarray(np.median(widths, axis=0))
+
+
+def _spread(white: FloatArray, precision: float) -> FloatArray:
+    """Return standard deviations, in prior units, of parameters measured alike in all whitened directions."""
+    inner = precision * np.eye(len(white)) + white @ white.T
+    return np.asarray(np.sqrt(np.diag(white.T @ np.linalg.solve(inner, white))))

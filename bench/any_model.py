@@ -1,11 +1,11 @@
 """Coverage and width of the private Newton posterior of four models that a user might bring, against no privacy.
 
-    python bench/any_model.py [--runs 100] [--epsilon 0.3 1.0 3.0] [--records 10000] [--model NAME ...] [--wrong]
+    python bench/any_model.py [--runs 100] [--epsilon 0.3 1 3] [--records 10000] [--model NAME ...] [--wrong] [--bare]
 
 Parameters are drawn from the model's prior, features are AR(1) with 0.5 where the bounds of a run are simulated with
 independent ones.  Intervals are 90%.  Without privacy: the normal approximation at the mode.  Widths are ratios of
 standard deviations before the maps of the parameters, medians over runs and parameters.  --wrong: the records are not
-quite the model's (3% of the responses are drawn at another parameter).
+quite the model's (3% of the responses are drawn at another parameter).  --bare: the run is not given the sampler.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,12 @@ def responses(
     return y
 
 
+def without_sampler(model: dpi.models.OwnModel) -> dpi.models.OwnModel:
+    """Return the model with its code, less the sampler."""
+    given = {name: value for name, value in model.to_dict().items() if name != "kind"}
+    return dpi.models.OwnModel(code=replace(model.code, sampler=None), **given)
+
+
 def told(values: FloatArray) -> str:
     """Return a mean and its Monte Carlo error."""
     error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
@@ -102,12 +109,15 @@ class Tally:
         )
 
 
-def run(name: str, runs: int, epsilons: Sequence[float], n_records: int, seed: int, wrong: bool) -> dict[float, Tally]:
+def run(
+    name: str, runs: int, epsilons: Sequence[float], n_records: int, seed: int, *, wrong: bool, bare: bool
+) -> dict[float, Tally]:
     """Return what the runs of one model show at each epsilon, on the same records; Ctrl-C ends them early."""
     example = EXAMPLES[name]()
     model = example.model
+    private = without_sampler(model) if bare else model
     plans = {
-        epsilon: dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-5, n_records=n_records)
+        epsilon: dpi.plan_newton(private, target_epsilon=epsilon, target_delta=1e-5, n_records=n_records)
         for epsilon in epsilons
     }
     tallies = {epsilon: Tally(example.awkward) for epsilon in epsilons}
@@ -122,7 +132,9 @@ def run(name: str, runs: int, epsilons: Sequence[float], n_records: int, seed: i
             for epsilon, plan in plans.items():
                 begun = time.process_time()
                 source = InsecureRNG(1000 * seed + index)
-                release = dpi.run_newton(model, X, y, plan=plan, n_records=n_records, n_threads=1, random_source=source)
+                release = dpi.run_newton(
+                    private, X, y, plan=plan, n_records=n_records, n_threads=1, random_source=source
+                )
                 posterior = dpi.noise_aware_posterior(release, seed=index, n_samples=400)
                 seconds = time.process_time() - begun
                 low, high = posterior.quantile(LEVELS, space="unconstrained")
@@ -143,12 +155,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--model", choices=list(EXAMPLES), nargs="+", default=list(EXAMPLES))
     parser.add_argument("--wrong", action="store_true")
+    parser.add_argument("--bare", action="store_true")
     chosen = parser.parse_args()
     for name in chosen.model:
-        found = run(name, chosen.runs, chosen.epsilon, chosen.records, chosen.seed, chosen.wrong)
+        found = run(
+            name,
+            chosen.runs,
+            chosen.epsilon,
+            chosen.records,
+            chosen.seed,
+            wrong=chosen.wrong,
+            bare=chosen.bare,
+        )
         for epsilon, tally in found.items():
             if tally.covered:
-                suffix = " wrong" if chosen.wrong else ""
+                suffix = " wrong" * chosen.wrong + " bare" * chosen.bare
                 print(f"{name:18s} eps {epsilon:3.1f} N {chosen.records}{suffix}  {tally.line()}", flush=True)
 
 

@@ -24,7 +24,7 @@ from dpinfer.testing import InsecureRNG
 N = 24
 NETWORK = dpi.models.BayesianNeuralNetwork(2, 3)
 MIXTURE = dpi.models.GaussianMixture(2, 2, covariance=0.25, prior_scale=2.0)
-OWN_MODEL = own_logistic()
+OWN_MODEL, BARE_MODEL = own_logistic(), own_logistic(sampled=False)
 SCHEMA = Schema.from_dict({"columns": {"pet": {"kind": "categorical", "categories": ["cat", "dog"]}}})
 DRAFT = SchemaDraft({"columns": {"age": {"kind": "continuous"}, "pet": {"kind": "categorical"}}})
 UNKNOWN = plan_unknown(DRAFT, target_epsilon=1.0, target_delta=1e-5)
@@ -90,8 +90,11 @@ def glm_newton(model, watch, **options):
 
 
 def own_newton(watch, **options):
-    plan = dpi.plan_newton(OWN_MODEL, target_epsilon=1.0, target_delta=1e-5, n_records=N)
-    return dpi.run_newton(OWN_MODEL, features(watch), labels(watch), plan=plan, n_records=N, **options)
+    return glm_newton(OWN_MODEL, watch, **options)
+
+
+def clipped_newton(watch, **options):
+    return glm_newton(BARE_MODEL, watch, **options)
 
 
 def stream(*watched):
@@ -226,6 +229,7 @@ CASES = {
     probit_newton: dpi.run_newton,
     poisson_newton: dpi.run_newton,
     own_newton: dpi.run_newton,
+    clipped_newton: dpi.run_newton,
     streamed_newton: dpi.run_newton,
     sharded_newton: dpi.run_newton,
     unit_newton: dpi.run_newton,
@@ -251,7 +255,8 @@ def runnable(entries):
 
 
 NEWTON = (
-    newton, logistic_newton, probit_newton, poisson_newton, own_newton, streamed_newton, sharded_newton, unit_newton,
+    newton, logistic_newton, probit_newton, poisson_newton, own_newton, clipped_newton, streamed_newton,
+    sharded_newton, unit_newton,
 )  # fmt: skip
 LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, *NEWTON)
 # It hands its records to run_dpvi, after checks of its own: tests/unit/estimators.

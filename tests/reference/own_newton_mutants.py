@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from dpinfer.mechanism.newton.own_clipped import ClippedScores
 from dpinfer.mechanism.newton.own_rows import CentredScores, OwnRows
 
 from .replay_mutants import Mutant
@@ -68,6 +69,16 @@ def seeds_of_places(right):
     return staticmethod(of)
 
 
+def counts_of_the_batch(right):
+    """Norms are counted in units of the block's largest rather than of the public clip."""
+
+    def contributions(query, rows, block):
+        norms = np.linalg.norm(np.clip(rows.features[block], -1e3, 1e3), axis=1)
+        return right(replace(query, clip=query.clip * float(norms.max())), rows, block)
+
+    return contributions
+
+
 BATCH_MUTANTS = {
     "weight_of_the_batch": in_place_of(CentredScores, "_weight", weight_of_the_batch),
     "centre_of_the_batch": in_place_of(CentredScores, "contributions", centre_of_the_batch),
@@ -75,6 +86,11 @@ BATCH_MUTANTS = {
 }
 
 OWN_NEWTON_MUTANTS = {
+    "counts_of_the_batch": Mutant(
+        f"{OWN} without a sampler",
+        in_place_of(ClippedScores, "contributions", counts_of_the_batch),
+        "sensitivity",
+    ),
     "weight_of_the_batch": Mutant(OWN, BATCH_MUTANTS["weight_of_the_batch"], "sensitivity"),
     "clip_of_the_records": Mutant(OWN, in_place_of(CentredScores, "add", clip_of_the_records), "outcome"),
 }

@@ -369,8 +369,8 @@ def _by_units(model: LinearRegression | LogisticRegression, adjacency: Adjacency
     return Scenario(name, "dpinfer.mechanism.run_newton", run, records, tuple(found), adjacency)
 
 
-def own_logistic() -> OwnModel:
-    """Return a logistic regression as a user would bring it: a gradient and a sampler in NumPy."""
+def own_logistic(*, sampled: bool = True) -> OwnModel:
+    """Return a logistic regression as a user would bring it: a gradient and, where asked for, a sampler in NumPy."""
 
     def mean(params: FloatArray, X: FloatArray) -> FloatArray:
         return np.asarray(0.5 + 0.5 * np.tanh(0.5 * np.sum(X * params, axis=1)))
@@ -379,7 +379,7 @@ def own_logistic() -> OwnModel:
         lambda params, X, y: X * (y - mean(params, X))[:, None],
         {"coef": (2,)},
         n_features=2,
-        sampler=lambda params, X, u: (u[:, 0] < mean(params, X)) * 1.0,
+        sampler=(lambda params, X, u: (u[:, 0] < mean(params, X)) * 1.0) if sampled else None,
         response="binary",
     )
 
@@ -407,6 +407,9 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _newton("own model, replaced", own, adjacency=Adjacency.REPLACE_ONE)
     yield _newton("own model, blanked", own, adjacency=Adjacency.ZERO_OUT)
     yield _newton("own model, interrupted", own, ledger=True, checkpoint=True, interrupted=True)
+    bare = own_logistic(sampled=False)
+    yield _newton("own model without a sampler", bare)
+    yield _newton("own model without a sampler, replaced", bare, adjacency=Adjacency.REPLACE_ONE)
 
 
 def _points() -> tuple[Records, Records, Records, tuple[Records, ...]]:

@@ -204,6 +204,8 @@ class NewtonRoute(Route):
 
     @staticmethod
     def _predict_own(model: OwnModel, plan: NewtonPlan, n_records: int) -> tuple[float, str]:
+        if not model.has_sampler:
+            return math.nan, "no width is predicted, and intervals will be flagged: the model has no sampler"
         try:
             return float(np.median(predict_own_newton(model, plan, n_records))), "by the model's own simulation"
         except Exception as error:

@@ -155,6 +155,10 @@ _OWN_NEWTON_ARRAYS = (
     "score_bounds",
     "prior_mean",
     "prior_scale",
+    "count_shares",
+    "norm_edges",
+    "norm_shares",
+    "norm_stddev",
 )
 _OWN_NEWTON_SCALARS = (
     "score_share",

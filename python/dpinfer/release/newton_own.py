@@ -58,9 +58,17 @@ class OwnNewtonRelease(SumsOfPasses):
     positions, scores : (T, n) float64
     score_stddev, score_bounds : (T,) float64
     variance_ratio : float
-        Variance of the clipped score over its slope, simulated under the model.
+        Variance of the clipped score over its slope, simulated under the model; without a sampler its bound, 1.
     prior_mean, prior_scale : (n,) float64
         Of the normal priors of the unconstrained parameters.
+    count_shares : (3,) float64
+        Of a model without a sampler: the parts of the budgets of the localising passes, the slope's and the
+        measurements that are the counted norms'; zeros where nothing is counted.
+    norm_edges : (K,) float64
+        In units of each pass's bound of the scores.
+    norm_shares : (P, K + 1) float64
+        Noisy shares of the records whose transformed score has a norm below, between and above the edges, pass by pass.
+    norm_stddev : (P,) float64
     names : tuple of str
     n_records : int
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
@@ -94,6 +102,10 @@ class OwnNewtonRelease(SumsOfPasses):
     variance_ratio: float
     prior_mean: FloatArray
     prior_scale: FloatArray
+    count_shares: FloatArray = field(default_factory=lambda: np.zeros(3))
+    norm_edges: FloatArray = field(default_factory=lambda: np.zeros(0))
+    norm_shares: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
+    norm_stddev: FloatArray = field(default_factory=lambda: np.zeros(0))
     names: tuple[str, ...]
     n_records: int
     event: Event = field(default_factory=NonPrivateEvent)
@@ -130,8 +142,13 @@ class OwnNewtonRelease(SumsOfPasses):
             "score_bounds": (steps,),
             "prior_mean": (n,),
             "prior_scale": (n,),
+            **self._count_shapes(found + 1 + steps),
         }
         self._check_arrays(shapes, _POSITIVE)
+        if np.any(self.count_shares < 0.0) or np.any(self.count_shares >= 1.0):
+            raise ValueError("count_shares must be in [0, 1)")
+        if not (np.all(self.norm_edges > 0.0) and np.all(np.diff(self.norm_edges) > 0.0)):
+            raise ValueError("norm_edges must be positive and increase")
         for name in ("slope_stddev", "slope_bound", "slope_spread", "variance_ratio"):
             object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
         object.__setattr__(self, "score_share", check_interval("score_share", self.score_share, 0.0, 1.0))
@@ -142,14 +159,56 @@ class OwnNewtonRelease(SumsOfPasses):
     def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Return each pass's noise and the largest norm that a record's contribution may have there, in order.
 
-        A localising pass is one sum of (score / bound, matrix / bound), times the roots of their shares, of norm 1.
+        A pass is one sum of (score / bound, matrix / bound, count), times the roots of their shares, of norm 1.
         """
-        scores = self.localise_stddev * np.sqrt(self.score_share) / self.localise_bounds
-        matrices = self.matrix_stddev * np.sqrt(1.0 - self.score_share) / self.matrix_bounds
-        localise = np.minimum(scores, matrices) * self.n_records
-        others = np.concatenate(([self.slope_stddev], self.score_stddev)) * self.n_records
-        norms = np.concatenate((np.ones(localise.size), [self.slope_bound], self.score_bounds))
-        return np.concatenate((localise, others)), norms
+        counted, measured = self.count_shares, 1.0 - self.count_shares
+        parts = [
+            self.localise_stddev * np.sqrt(measured[0] * self.score_share) / self.localise_bounds,
+            self.matrix_stddev * np.sqrt(measured[0] * (1.0 - self.score_share)) / self.matrix_bounds,
+        ]
+        others = np.concatenate(
+            (
+                [self.slope_stddev * np.sqrt(measured[1]) / self.slope_bound],
+                self.score_stddev * np.sqrt(measured[2]) / self.score_bounds,
+            )
+        )
+        noise = np.concatenate((np.minimum(*parts), others)) * self.n_records
+        if self.clipped:
+            share = np.repeat(counted, (len(self.matrices), 1, len(self.scores)))
+            noise = np.minimum(noise, self.norm_stddev * np.sqrt(share) * self.n_records)
+        return noise, np.ones(noise.size)
+
+    def _count_shapes(self, passes: int) -> dict[str, tuple[int, ...]]:
+        edges = check_float_array("norm_edges", self.norm_edges, (None,)).shape[0]
+        counted = passes if edges else 0
+        return {
+            "count_shares": (3,),
+            "norm_edges": (edges,),
+            "norm_shares": (counted, edges + 1),
+            "norm_stddev": (counted,),
+        }
+
+    @property
+    def clipped(self) -> bool:
+        """Whether the model had no sampler: scores are clipped, and no draws centre them."""
+        return bool(self.norm_edges.size)
+
+    def clipped_share(self) -> tuple[float, float]:
+        """Return the share of the scores that the measurements have clipped, and its noise's standard deviation.
+
+        Raises
+        ------
+        ValueError
+            If nothing was counted.
+        """
+        if not self.clipped:
+            raise ValueError("nothing was counted: the model has a sampler")
+        steps = len(self.scores)
+        above = self.norm_edges.searchsorted(1.0, side="left") + 1
+        shares = self.norm_shares[-steps:, above:].sum(axis=1)
+        weight = 1.0 / self.norm_stddev[-steps:] ** 2
+        bins = self.norm_shares.shape[1] - above
+        return float(weight @ shares / weight.sum()), float(np.sqrt(bins / weight.sum()))
 
     def __repr__(self) -> str:
         model = self.model_spec.get("name", "unknown model")

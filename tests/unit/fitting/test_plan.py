@@ -212,3 +212,5 @@ def test_a_simulation_that_fails_leaves_a_plan_without_a_width():
     assert math.isnan(plan.predicted_width)
     assert "raised RuntimeError" in plan.choice.chosen.reason
     assert "too many" not in str(plan)
+    bare = dpi.models.from_gradient(lambda params, X, y: X * (y - 0.5)[:, None], 1, n_features=1, response="binary")
+    assert "flagged" in str(dpi.plan_fit(bare, epsilon=1.0, delta=1e-5, n_records=5000))

@@ -22,6 +22,13 @@ _WORDS = (
 )
 
 
+_CLIPPED = (
+    "CLIPPING BIAS: the model has no sampler, so nothing centres the clipped scores. Of the scores {share:.1%} "
+    "(noise {noise:.1%}) were clipped; intervals do not count what that shifts, and may be far too narrow. A sampler "
+    "takes the bias away."
+)
+
+
 def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -> Posterior:
     """Infer the parameters of a user's own model from the release of its private Newton run.
 
@@ -74,6 +81,10 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
         inside += np.diag(np.linalg.inv(precision)) / size
         data += np.diag(np.linalg.inv(jacobian.T @ np.linalg.solve(sampling, jacobian) + prior)) / size
     data = np.minimum(data, inside)
+    verdict, share = _WORDS, None
+    if release.clipped:
+        share, stddev = release.clipped_share()
+        verdict = _CLIPPED.format(share=share, noise=stddev)
     parts = VarianceParts(data, inside - data, location.var(axis=0))
     unknown = np.full(n, np.nan)
     distribution = DrawnTheta(location, None, factor, parts)
@@ -91,7 +102,12 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
         distribution=distribution,
         model=model,
         guarantee=release.guarantee,
-        diagnostics=PosteriorDiagnostics(n_steps_used=steps, verdict=_WORDS),
+        diagnostics=PosteriorDiagnostics(
+            n_steps_used=steps,
+            verdict=verdict,
+            clipped_share=share,
+            warnings="" if share is None else "clipping bias",
+        ),
     )
 
 

@@ -36,6 +36,8 @@ class PosteriorDiagnostics:
         How the trace fits its model, in words.
     expected_clipped_share : float, optional
         How many of the gradients the model expects to be clipped at the optimum.
+    clipped_share : float, optional
+        Share of the records' scores that were clipped and not centred, as it was released, with noise.
     coupling_pvalue : float, optional
         Of the test that the features of a linear regression are correlated.
     prior_pvalue : float, optional
@@ -89,6 +91,7 @@ class PosteriorDiagnostics:
     burn_in_holds: bool | None = None
     verdict: str = ""
     expected_clipped_share: float | None = None
+    clipped_share: float | None = None
     coupling_pvalue: float | None = None
     prior_pvalue: float | None = None
     fit_pvalue: float | None = None

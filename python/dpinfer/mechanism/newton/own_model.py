@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import OwnModel
 from dpinfer.models.whitening import shrink_to_level
 
-__all__ = ["SCORE_SHARE", "OwnNewton"]
+__all__ = ["SCORE_SHARE", "Filter", "OwnNewton", "OwnSteps"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -32,7 +33,7 @@ _FLOOR = 0.1
 
 
 @dataclass
-class _Filter:
+class Filter:
     """A Gaussian filter of the parameters, in units of the prior."""
 
     mean: FloatArray
@@ -48,14 +49,118 @@ class _Filter:
 
 
 @dataclass
-class OwnNewton:
-    """One run.
+class OwnSteps(ABC):
+    """What the runs of models with and without a sampler share: Newton steps, and measurements where they end.
 
     Parameters
     ----------
     model : OwnModel
     plan : NewtonPlan
     n_records : int
+    """
+
+    model: OwnModel
+    plan: NewtonPlan
+    n_records: int
+    _kept: dict[str, list[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._prior = self.model.parameters
+
+    @abstractmethod
+    def run(self, passes: Passes) -> dict[str, Any]:
+        """Make the plan's passes and return the arrays of the release."""
+
+    @abstractmethod
+    def _query(self, passes: Passes, phase: str, units: FloatArray, white: FloatArray, bounds: Any) -> dict[str, Any]:
+        """Release a pass: the score, the matrix, or both, each divided by the number of records."""
+
+    def _theta(self, units: FloatArray) -> FloatArray:
+        return np.asarray(self._prior.prior_mean + self._prior.prior_scale * units)
+
+    def _keep(self, **values: Any) -> None:
+        for name, value in values.items():
+            self._kept.setdefault(name, []).append(value)
+
+    def _keep_localised(self, released: dict[str, Any], units: FloatArray, white: FloatArray) -> None:
+        self._keep(
+            localise_positions=self._theta(units),
+            localise_transforms=white * self._prior.prior_scale,
+            localise_scores=released["score"],
+            localise_stddev=released["score_stddev"],
+            localise_bounds=released["score_bound"],
+            matrices=smat(released["matrix"], self.model.n_params),
+            matrix_stddev=released["matrix_stddev"],
+            matrix_bounds=released["matrix_bound"],
+        )
+
+    def _arrays(
+        self, units: FloatArray, white: FloatArray, released: dict[str, Any], measured: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the arrays of the release, from what the slope's pass at `units` and the measurements said."""
+        return {
+            **{name: np.array(values) for name, values in self._kept.items()},
+            **measured,
+            "transform": white * self._prior.prior_scale,
+            "slope": smat(released["matrix"], self.model.n_params),
+            "slope_stddev": released["matrix_stddev"],
+            "slope_bound": released["matrix_bound"],
+            "slope_position": self._theta(units),
+            "prior_mean": self._prior.prior_mean.copy(),
+            "prior_scale": self._prior.prior_scale.copy(),
+        }
+
+    def _step(self, filtered: Filter, white: FloatArray, slope: FloatArray, released: dict[str, Any]) -> None:
+        """Take a Newton step inside the trust region, and filter where it leads."""
+        n = self.model.n_params
+        floor = _FLOOR * math.sqrt(n) * released["matrix_stddev"]
+        eigenvalues, eigenvectors = np.linalg.eigh(0.5 * (slope + slope.T))
+        held = np.maximum(eigenvalues, max(floor, 1e-3 * float(eigenvalues[-1]), 1e-9))
+        inverse = (eigenvectors / held) @ eigenvectors.T
+        step = inverse @ released["score"]
+        length = float(np.linalg.norm(step))
+        if length > _TRUST:
+            step, length = step * (_TRUST / length), _TRUST
+        own = inverse @ inverse * released["score_stddev"] ** 2
+        own = own + np.eye(n) * ((_MODEL_ERROR * length) ** 2 / n + 1e-6)
+        drift = white.T @ white * ((0.5 * _MODEL_ERROR * length) ** 2 / n)
+        filtered.update(filtered.mean + white.T @ step, white.T @ own @ white, drift)
+
+    def _measure(
+        self, passes: Passes, units: FloatArray, white: FloatArray, bounds: Any, slope: FloatArray
+    ) -> dict[str, Any]:
+        """Measure the score near its zero, with everything but the point as it is."""
+        level = float(np.trace(slope)) / len(slope)
+        points, scores, stddevs, norms = [], [], [], []
+        for number, _ in enumerate(self.plan.indices("measure")):
+            released = self._query(passes, "measure", units, white, bounds)
+            points.append(units)
+            scores.append(released["score"])
+            stddevs.append(released["score_stddev"])
+            norms.append(released["score_bound"])
+            step = np.linalg.solve(slope, np.mean(scores, axis=0))
+            length = float(np.linalg.norm(step))
+            if number == 0 or length >= 2.0 * stddevs[-1] / level:
+                moved = np.mean(points, axis=0) + white.T @ (step * min(1.0, _SHORT_TRUST / max(length, 1e-12)))
+                units = np.clip(moved, -_FARTHEST, _FARTHEST)
+            else:
+                units = np.mean(points, axis=0)
+        return {
+            "positions": np.array([self._theta(point) for point in points]),
+            "scores": np.array(scores),
+            "score_stddev": np.array(stddevs),
+            "score_bounds": np.array(norms),
+        }
+
+
+@dataclass
+class OwnNewton(OwnSteps):
+    """A run of a model with a sampler.
+
+    Parameters
+    ----------
+    model, plan, n_records
+        As in :class:`OwnSteps`.
 
     Raises
     ------
@@ -63,14 +168,10 @@ class OwnNewton:
         Whatever the model's code raises on made-up records at the prior's mean: nothing is spent yet.
     """
 
-    model: OwnModel
-    plan: NewtonPlan
-    n_records: int
     _number: int = 0
-    _kept: dict[str, list[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._prior = self.model.parameters
+        super().__post_init__()
         measured = math.fsum(self.plan.shares[index] for index in self.plan.indices("measure"))
         self._noise = self.plan.noise_multiplier / math.sqrt(measured)
         self._rng = np.random.default_rng(_SEED)
@@ -79,31 +180,18 @@ class OwnNewton:
     def run(self, passes: Passes) -> dict[str, Any]:
         """Make the plan's passes and return the arrays of the release."""
         n = self.model.n_params
-        filtered = _Filter(np.zeros(n), np.eye(n))
+        filtered = Filter(np.zeros(n), np.eye(n))
         ratio, ratio_stddev = self._localise(passes, filtered)
         bounds = self._bounds(filtered.mean, _LAST_ROWS)
         white = symmetric_inverse_root(ratio) @ symmetric_inverse_root(bounds.information)
         released = self._query(passes, "slope", filtered.mean, white, bounds)
-        slope, stddev = smat(released["matrix"], n), released["matrix_stddev"]
-        mean, _ = shrink_to_level(slope, stddev, ratio_stddev)
+        mean, _ = shrink_to_level(smat(released["matrix"], n), released["matrix_stddev"], ratio_stddev)
         measured = self._measure(passes, filtered.mean, white, bounds, mean)
-        return {
-            **{name: np.array(values) for name, values in self._kept.items()},
-            **measured,
-            "transform": white * self._prior.prior_scale,
-            "slope": slope,
-            "slope_stddev": stddev,
-            "slope_bound": released["matrix_bound"],
+        return self._arrays(filtered.mean, white, released, measured) | {
             "slope_spread": ratio_stddev,
-            "slope_position": self._theta(filtered.mean),
             "variance_ratio": bounds.variance_ratio,
-            "prior_mean": self._prior.prior_mean.copy(),
-            "prior_scale": self._prior.prior_scale.copy(),
             "score_share": SCORE_SHARE,
         }
-
-    def _theta(self, units: FloatArray) -> FloatArray:
-        return np.asarray(self._prior.prior_mean + self._prior.prior_scale * units)
 
     def _bounds(self, units: FloatArray, n_rows: int) -> SimulatedBounds:
         """Return the bounds at a point, or the last ones where the model's code fails there: the run is paid for."""
@@ -122,10 +210,7 @@ class OwnNewton:
             n_rows=n_rows,
         )
 
-    def _query(
-        self, passes: Passes, phase: str, units: FloatArray, white: FloatArray, bounds: SimulatedBounds
-    ) -> dict[str, Any]:
-        """Release a pass: the score, the matrix, or both, each divided by the number of records."""
+    def _query(self, passes: Passes, phase: str, units: FloatArray, white: FloatArray, bounds: Any) -> dict[str, Any]:
         weights = {"localise": (SCORE_SHARE, 1.0 - SCORE_SHARE), "slope": (0.0, 1.0), "measure": (1.0, 0.0)}[phase]
         query = CentredScores(
             self.model,
@@ -153,11 +238,7 @@ class OwnNewton:
             "matrix_bound": query.matrix_bound,
         }
 
-    def _keep(self, **values: Any) -> None:
-        for name, value in values.items():
-            self._kept.setdefault(name, []).append(value)
-
-    def _localise(self, passes: Passes, filtered: _Filter) -> tuple[FloatArray, float]:
+    def _localise(self, passes: Passes, filtered: Filter) -> tuple[FloatArray, float]:
         """Step toward the zero of the score; return the ratio of the records' slope to the simulated one, its error.
 
         The whitening of a pass is the simulated information at the point, corrected by the ratio that the passes before
@@ -172,16 +253,7 @@ class OwnNewton:
             white = symmetric_inverse_root(ratio) @ simulated
             released = self._query(passes, "localise", filtered.mean, white, bounds)
             matrix = smat(released["matrix"], n)
-            self._keep(
-                localise_positions=self._theta(filtered.mean),
-                localise_transforms=white * self._prior.prior_scale,
-                localise_scores=released["score"],
-                localise_stddev=released["score_stddev"],
-                localise_bounds=released["score_bound"],
-                matrices=matrix,
-                matrix_stddev=released["matrix_stddev"],
-                matrix_bounds=released["matrix_bound"],
-            )
+            self._keep_localised(released, filtered.mean, white)
             back = simulated @ np.linalg.inv(white)
             found.append(back @ (matrix / bounds.slope) @ back.T)
             stddev = released["matrix_stddev"] / bounds.slope / math.sqrt(len(found))
@@ -190,45 +262,3 @@ class OwnNewton:
             slope = bounds.slope * forth @ ratio @ forth.T
             self._step(filtered, white, slope, released)
         return ratio, stddev
-
-    def _step(self, filtered: _Filter, white: FloatArray, slope: FloatArray, released: dict[str, Any]) -> None:
-        """Take a Newton step inside the trust region, and filter where it leads."""
-        n = self.model.n_params
-        floor = _FLOOR * math.sqrt(n) * released["matrix_stddev"]
-        eigenvalues, eigenvectors = np.linalg.eigh(0.5 * (slope + slope.T))
-        held = np.maximum(eigenvalues, max(floor, 1e-3 * float(eigenvalues[-1]), 1e-9))
-        inverse = (eigenvectors / held) @ eigenvectors.T
-        step = inverse @ released["score"]
-        length = float(np.linalg.norm(step))
-        if length > _TRUST:
-            step, length = step * (_TRUST / length), _TRUST
-        own = inverse @ inverse * released["score_stddev"] ** 2
-        own = own + np.eye(n) * ((_MODEL_ERROR * length) ** 2 / n + 1e-6)
-        drift = white.T @ white * ((0.5 * _MODEL_ERROR * length) ** 2 / n)
-        filtered.update(filtered.mean + white.T @ step, white.T @ own @ white, drift)
-
-    def _measure(
-        self, passes: Passes, units: FloatArray, white: FloatArray, bounds: SimulatedBounds, slope: FloatArray
-    ) -> dict[str, Any]:
-        """Measure the score near its zero, with everything but the point as it is."""
-        level = float(np.trace(slope)) / len(slope)
-        points, scores, stddevs, norms = [], [], [], []
-        for number, _ in enumerate(self.plan.indices("measure")):
-            released = self._query(passes, "measure", units, white, bounds)
-            points.append(units)
-            scores.append(released["score"])
-            stddevs.append(released["score_stddev"])
-            norms.append(released["score_bound"])
-            step = np.linalg.solve(slope, np.mean(scores, axis=0))
-            length = float(np.linalg.norm(step))
-            if number == 0 or length >= 2.0 * stddevs[-1] / level:
-                moved = np.mean(points, axis=0) + white.T @ (step * min(1.0, _SHORT_TRUST / max(length, 1e-12)))
-                units = np.clip(moved, -_FARTHEST, _FARTHEST)
-            else:
-                units = np.mean(points, axis=0)
-        return {
-            "positions": np.array([self._theta(point) for point in points]),
-            "scores": np.array(scores),
-            "score_stddev": np.array(stddevs),
-            "score_bounds": np.array(norms),
-        }

@@ -7,6 +7,7 @@ docs/derivations/any-model.md.
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,16 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Query
 from dpinfer.models import OwnModel
 
-__all__ = ["MATRIX_BOUND", "N_DRAWS", "CentredScores", "OwnRecords", "OwnRows", "score_matrix", "score_vector"]
+__all__ = [
+    "MATRIX_BOUND",
+    "N_DRAWS",
+    "CentredScores",
+    "OwnQuery",
+    "OwnRecords",
+    "OwnRows",
+    "score_matrix",
+    "score_vector",
+]
 
 FloatArray = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
@@ -38,6 +48,17 @@ def _mixed(values: Words) -> Words:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(values ^ (values >> np.uint64(31)))
+
+
+def _earlier_equals(digests: Words) -> npt.NDArray[np.int64]:
+    """Return for each row of (N, k) how many equal rows stand before it, (N,)."""
+    order = np.lexsort(digests.T)  # stable: equal rows stay in their order
+    begins = np.ones(len(order), dtype=bool)
+    begins[1:] = np.any(digests[order[1:]] != digests[order[:-1]], axis=1)
+    place = np.arange(len(order))
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
+    return number
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,16 +85,19 @@ class OwnRows:
         A seed is a hash of the record and of the number of equal records before it: so equal records have different
         draws, and the seeds of the others stay as they are when a record is added or removed, wherever it stands.
         """
-        seen: dict[bytes, int] = {}
-        digests = []
+        digests = np.empty((response.size, 4), dtype="<u8")
         for first in range(0, response.size, _BLOCK):
             block = slice(first, first + _BLOCK)
-            for row in np.column_stack((features[block].astype(np.float64), response[block])):
-                own = row.tobytes()
-                number = seen.get(own, 0)
-                seen[own] = number + 1
-                digests.append(hashlib.blake2b(own + number.to_bytes(8, "little"), digest_size=16).digest())
-        return cls(features, response, np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, 2))
+            rows = np.column_stack((features[block].astype(np.float64), response[block]))
+            found = b"".join(hashlib.blake2b(row.tobytes(), digest_size=32).digest() for row in rows)
+            digests[block] = np.frombuffer(found, dtype="<u8").reshape(-1, 4)
+        number = _earlier_equals(digests).astype(np.uint64)
+        return cls(features, response, _mixed(digests[:, :2].astype(np.uint64) + (number * _GOLDEN)[:, None]))
+
+    @classmethod
+    def without_draws(cls, features: npt.NDArray[np.floating], response: FloatArray) -> "OwnRows":
+        """Return the rows of checked records, for contributions without draws."""
+        return cls(features, response, np.empty((0, 2), dtype=np.uint64))
 
     def words(self, rows: slice, pass_number: int, n_words: int) -> Words:
         """Return the random words of these rows in one pass, (B, 2 N_DRAWS, n_words)."""
@@ -92,10 +116,12 @@ class OwnRecords:
     ----------
     features : (N, p) array
     response : (N,) array
+    drawn : bool
+        Whether contributions draw responses.
     """
 
-    def __init__(self, features: npt.NDArray[np.floating], response: FloatArray) -> None:
-        self._rows = OwnRows.of(features, response)
+    def __init__(self, features: npt.NDArray[np.floating], response: FloatArray, *, drawn: bool = True) -> None:
+        self._rows = (OwnRows.of if drawn else OwnRows.without_draws)(features, response)
 
     @property
     def n_rows(self) -> int:
@@ -111,6 +137,11 @@ class OwnRecords:
         query.add(total, self._rows)
 
 
+def score_norms(values: FloatArray) -> FloatArray:
+    """Return the norm of each column of (n, ...)."""
+    return np.asarray(np.sqrt(_squares(values)))
+
+
 def _squares(values: FloatArray) -> FloatArray:
     """Return the sum of squares of each column of (n, ...), in one order of operations whatever the other columns."""
     total = np.zeros(values.shape[1:])
@@ -121,7 +152,7 @@ def _squares(values: FloatArray) -> FloatArray:
 
 def score_vector(values: FloatArray, bound: float) -> FloatArray:
     """Return columns (n, ...) cut to a norm of at most `bound`."""
-    return np.asarray(values * np.minimum(1.0, bound / (np.sqrt(_squares(values)) + _SMALL)))
+    return np.asarray(values * np.minimum(1.0, bound / (score_norms(values) + _SMALL)))
 
 
 def score_matrix(left: FloatArray, right: FloatArray, bound: float) -> FloatArray:
@@ -147,7 +178,64 @@ def score_matrix(left: FloatArray, right: FloatArray, bound: float) -> FloatArra
 
 
 @dataclass(frozen=True, eq=False)
-class CentredScores:
+class OwnQuery(ABC):
+    """Sums of what the user's code says of each record, in transformed coordinates.
+
+    Parameters
+    ----------
+    model : OwnModel
+    theta : (n,) array
+        Unconstrained.
+    transform : (n, n) array
+    """
+
+    model: OwnModel
+    theta: FloatArray
+    transform: FloatArray
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Of one record's vector."""
+
+    @property
+    @abstractmethod
+    def max_norm(self) -> float:
+        """The largest norm of one record's vector."""
+
+    @abstractmethod
+    def contributions(self, rows: OwnRows, block: slice) -> FloatArray:
+        """Return these rows' vectors, (B, length): not private."""
+
+    def add(self, total: _native.PartialSum, rows: OwnRows) -> None:
+        """Add all records to `total`."""
+        with np.errstate(all="ignore"):
+            for first in range(0, rows.response.size, _BLOCK):
+                total.add_contributions(self._robust(rows, slice(first, min(first + _BLOCK, rows.response.size))))
+
+    def _robust(self, rows: OwnRows, block: slice) -> FloatArray:
+        """Return a block's contributions; what the code cannot compute contributes nothing, and never raises."""
+        size = block.stop - block.start
+        try:
+            return np.ascontiguousarray(self.contributions(rows, block))
+        except Exception:
+            # To raise would tell that there is such a record.
+            if size == 1:
+                return np.zeros((1, self.length))
+        return np.concatenate([self._robust(rows, slice(row, row + 1)) for row in range(block.start, block.stop)])
+
+    def _scores(self, X: FloatArray, y: FloatArray) -> FloatArray:
+        """Return transformed scores (n, B), each record by itself; a score that is not finite counts as 0."""
+        scores = np.ascontiguousarray(self.model.scores(X, y, self.theta).T)
+        scores[:, ~np.all(np.isfinite(scores), axis=0)] = 0.0
+        total = np.zeros_like(scores)
+        for row, column in zip(scores, self.transform.T, strict=True):
+            total += column[:, None] * row
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class CentredScores(OwnQuery):
     """score_weight h / score_bound and matrix_weight svec(J) / matrix_bound of each record, side by side.
 
     With s = transform grad log p(y | x, theta), its draws s' under the model, w = min(1, weight_bound / mean |s'|^2):
@@ -156,19 +244,13 @@ class CentredScores:
 
     Parameters
     ----------
-    model : OwnModel
-        With a sampler.
-    theta : (n,) array
-        Unconstrained.
-    transform : (n, n) array
+    model, theta, transform
+        As in :class:`OwnQuery`; the model has a sampler.
     clip, share, weight_bound : float
     pass_number : int
     score_weight, matrix_weight : float
     """
 
-    model: OwnModel
-    theta: FloatArray
-    transform: FloatArray
     clip: float
     share: float
     weight_bound: float
@@ -196,23 +278,6 @@ class CentredScores:
     def max_norm(self) -> float:
         """Of both parts together."""
         return math.hypot(self.score_weight, self.matrix_weight)
-
-    def add(self, total: _native.PartialSum, rows: OwnRows) -> None:
-        """Add all records to `total`."""
-        with np.errstate(all="ignore"):
-            for first in range(0, rows.response.size, _BLOCK):
-                total.add_contributions(self._robust(rows, slice(first, min(first + _BLOCK, rows.response.size))))
-
-    def _robust(self, rows: OwnRows, block: slice) -> FloatArray:
-        """Return a block's contributions; what the code cannot compute contributes nothing, and never raises."""
-        size = block.stop - block.start
-        try:
-            return np.ascontiguousarray(self.contributions(rows, block))
-        except Exception:
-            # To raise would tell that there is such a record.
-            if size == 1:
-                return np.zeros((1, self.length))
-        return np.concatenate([self._robust(rows, slice(row, row + 1)) for row in range(block.start, block.stop)])
 
     def contributions(self, rows: OwnRows, block: slice) -> FloatArray:
         """Return these rows' vectors, (B, length): not private."""
@@ -246,12 +311,3 @@ class CentredScores:
         for draw in range(N_DRAWS):
             size += _squares(simulated[:, draw]) / N_DRAWS
         return np.asarray(np.minimum(1.0, self.weight_bound / (size + _SMALL)))
-
-    def _scores(self, X: FloatArray, y: FloatArray) -> FloatArray:
-        """Return transformed scores (n, B), each record by itself; a score that is not finite counts as 0."""
-        scores = np.ascontiguousarray(self.model.scores(X, y, self.theta).T)
-        scores[:, ~np.all(np.isfinite(scores), axis=0)] = 0.0
-        total = np.zeros_like(scores)
-        for row, column in zip(scores, self.transform.T, strict=True):
-            total += column[:, None] * row
-        return total

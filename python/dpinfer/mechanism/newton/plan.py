@@ -221,16 +221,13 @@ def check_model(model: object) -> None:
     Raises
     ------
     TypeError, ValueError
-        If it is of another kind, or a model of the user's own without a sampler.
+        If it is of another kind, or the model of a loaded release, which has no code.
     """
     if isinstance(model, LinearRegression):
         return
     if isinstance(model, OwnModel):
-        if not model.has_sampler:
-            raise ValueError(
-                "model must have a sampler, whose draws keep clipping from biasing the scores: give one, or use "
-                "run_dpvi"
-            )
+        if model.code is None:
+            raise TypeError("model must have its code: that of a loaded release has none, build it again")
         return
     if not isinstance(model, GeneralizedLinearModel) or model.residual_link is None:
         raise TypeError(
@@ -255,7 +252,7 @@ def plan_newton(
 
     Parameters
     ----------
-    model : LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression, or OwnModel with a sampler
+    model : LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression, or OwnModel
     target_epsilon : float
         In (0, inf).
     target_delta : float

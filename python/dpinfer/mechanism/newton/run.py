@@ -12,7 +12,8 @@ from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
 from dpinfer.mechanism.newton.glm import GlmNewton
 from dpinfer.mechanism.newton.linear import LinearNewton
-from dpinfer.mechanism.newton.own_model import OwnNewton
+from dpinfer.mechanism.newton.own_clipped_model import ClippedNewton
+from dpinfer.mechanism.newton.own_model import OwnNewton, OwnSteps
 from dpinfer.mechanism.newton.own_rows import OwnRecords
 from dpinfer.mechanism.newton.pass_records import PassRecords, open_records
 from dpinfer.mechanism.newton.passes import Passes
@@ -52,7 +53,8 @@ def run_newton(
     A few passes over all records: the scale of responses that are not zeros and ones; second moments in coordinates
     that each pass whitens better; Newton steps on a bounded score toward the weights, the last of them more precise;
     and for all but a linear regression the score's slope where they end.  For a model of your own the scores are those
-    of its likelihood, clipped, and centred by its own draws.
+    of its likelihood, clipped, and centred by its own draws; without a sampler nothing centres them, the clipped share
+    is counted with noise of its own, and the posterior warns.
 
     **Privacy.** Reads the records.  Adjacency: that of `plan`.  Every pass is a sum of contributions whose norm is
     bounded on an integer lattice, with exactly rounded Gaussian noise (docs/derivations/private-newton.md, and
@@ -62,7 +64,7 @@ def run_newton(
 
     Parameters
     ----------
-    model : LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression, or OwnModel with a sampler
+    model : LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression, or OwnModel
         `prior_scale` and the declared second moments of the features enter; a prior of the noise variance does not.
     X : (N, n_features) array of float64 or float32, RowSource or ShardedRows
         Not copied when C-contiguous.  A :class:`dpinfer.mechanism.RowSource` is read anew in every pass, a block at a
@@ -154,7 +156,9 @@ def run_newton(
             "X must be an array, and unit None, for a model of your own: streams and units are not supported"
         )
     # A user's own code is simulated with before anything is spent: here it may raise.
-    own = OwnNewton(model, plan, n_records) if isinstance(model, OwnModel) else None
+    own: OwnSteps | None = None
+    if isinstance(model, OwnModel):
+        own = (OwnNewton if model.has_sampler else ClippedNewton)(model, plan, n_records)
 
     units = {} if unit is None else {"unit": unit.to_dict(n_records)}
     n_rows = n_records if unit is None else unit.n_rows(n_records)
@@ -231,7 +235,7 @@ def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:
 def _records_of(model: Any, X: Any, y: Any, plan: NewtonPlan, n_threads: int, unit: Units | None) -> PassRecords:
     """Return the checked records, as passes read them."""
     if isinstance(model, OwnModel):
-        return OwnRecords(*check_records(model, X, y, plan.adjacency))
+        return OwnRecords(*check_records(model, X, y, plan.adjacency), drawn=model.has_sampler)
     return open_records(model, X, y, plan.adjacency, n_threads=n_threads, units=unit)
 
 

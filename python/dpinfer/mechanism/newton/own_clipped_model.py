@@ -1,0 +1,140 @@
+"""The private Newton method for a model of the user's own that has no sampler: public arithmetic between passes."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.mechanism.newton.contributions import smat
+from dpinfer.mechanism.newton.own_clipped import NORM_EDGES, ClippedScores
+from dpinfer.mechanism.newton.own_model import SCORE_SHARE, Filter, OwnSteps
+from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
+
+__all__ = ["ClippedNewton"]
+
+FloatArray = npt.NDArray[np.float64]
+
+# Of a pass's budget, the part of the counted norms: localise, slope, measure.
+_COUNT_SHARES = {"localise": 0.1, "slope": 0.1, "measure": 0.05}
+_START_ROWS, _START_LEVEL = 500, 0.9
+_SEED = 812
+_LEAST = 1e-12
+# Frobenius norm of a record's slope: at least so much of the expected trace, and as much more, up to the squared clip,
+# as leaves the noise of an entry at this share of the expected eigenvalue.
+_LEAST_SLOPE, _SLOPE_NOISE = 1.3, 0.15
+# The clip is the least edge above which no more than this share of the scores is, as far as their counts tell.
+_CLIPPED = 0.01
+
+
+@dataclass
+class ClippedNewton(OwnSteps):
+    """A run of a model without a sampler: norms are clipped, and counted.
+
+    Parameters
+    ----------
+    model, plan, n_records
+        As in :class:`OwnSteps`.
+
+    Raises
+    ------
+    Exception
+        Whatever the model's code raises on made-up records at the prior's mean: nothing is spent yet.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        features, response = self.model.made_up_records(_START_ROWS, np.random.default_rng(_SEED))
+        scores = self.model.scores(features, response, self._prior.prior_mean) * self._prior.prior_scale
+        norms = np.sqrt(np.sum(scores[np.all(np.isfinite(scores), axis=1)] ** 2, axis=1))
+        self._start = max(float(np.quantile(norms, _START_LEVEL)), _LEAST) if norms.size else 1.0
+
+    def run(self, passes: Passes) -> dict[str, Any]:
+        """Make the plan's passes and return the arrays of the release."""
+        n = self.model.n_params
+        filtered = Filter(np.zeros(n), np.eye(n))
+        white, clip, error = self._localise(passes, filtered)
+        bounds = (clip, self._matrix_bound("slope", clip, float(n)))
+        released = self._query(passes, "slope", filtered.mean, white, bounds)
+        stddev = released["matrix_stddev"]
+        shrunken = shrink_moments(smat(released["matrix"], n), stddev, float(n))
+        measured = self._measure(passes, filtered.mean, white, bounds, shrunken.matrix)
+        return self._arrays(filtered.mean, white, released, measured) | {
+            "slope_spread": error,
+            # The variance of a clipped score is at most its slope: clip(s) clip(s)' <= clip(s) s'.
+            "variance_ratio": 1.0,
+            "score_share": SCORE_SHARE,
+            "count_shares": np.array(list(_COUNT_SHARES.values())),
+            "norm_edges": NORM_EDGES.copy(),
+        }
+
+    @staticmethod
+    def _parts(phase: str) -> tuple[float, float, float]:
+        """Return the parts of a pass's budget: score, matrix, counted norms."""
+        count = _COUNT_SHARES[phase]
+        score = (1.0 - count) * {"localise": SCORE_SHARE, "slope": 0.0, "measure": 1.0}[phase]
+        return score, 0.0 if phase == "measure" else 1.0 - count - score, count
+
+    def _matrix_bound(self, phase: str, clip: float, trace: float) -> float:
+        index = self.plan.indices(phase)[0]
+        noise = self.plan.noise_multipliers[index] / math.sqrt(self._parts(phase)[1]) / self.n_records
+        return max(_LEAST_SLOPE * trace, min(clip**2, _SLOPE_NOISE * trace / self.model.n_params / noise))
+
+    def _query(self, passes: Passes, phase: str, units: FloatArray, white: FloatArray, bounds: Any) -> dict[str, Any]:
+        score, matrix, count = self._parts(phase)
+        clip, matrix_bound = bounds
+        query = ClippedScores(
+            self.model,
+            self._theta(units),
+            white * self._prior.prior_scale,
+            clip=clip,
+            matrix_bound=matrix_bound,
+            score_part=score,
+            matrix_part=matrix,
+            count_part=count,
+        )
+        noisy = passes.noisy_sum(phase, query)
+        n = self.model.n_params if score else 0
+        score_unit = query.score_bound / math.sqrt(score) / self.n_records if score else 0.0
+        matrix_unit = query.matrix_bound / math.sqrt(matrix) / self.n_records if matrix else 0.0
+        count_unit = 1.0 / math.sqrt(count) / self.n_records
+        bins = NORM_EDGES.size + 1
+        self._keep(norm_shares=noisy.values[-bins:] * count_unit, norm_stddev=noisy.stddev * count_unit)
+        return {
+            "score": noisy.values[:n] * score_unit,
+            "score_stddev": noisy.stddev * score_unit,
+            "score_bound": query.score_bound,
+            "matrix": noisy.values[n:-bins] * matrix_unit,
+            "matrix_stddev": noisy.stddev * matrix_unit,
+            "matrix_bound": query.matrix_bound,
+        }
+
+    def _localise(self, passes: Passes, filtered: Filter) -> tuple[FloatArray, float, float]:
+        """Step toward the zero of the score; return the whitening, the clip behind it, and the whitening's error.
+
+        Each pass's slope whitens the coordinates of the next, and its counted norms choose the clip there.
+        """
+        n = self.model.n_params
+        white, clip, trace = np.eye(n), self._start, self._start**2
+        shrunken = ShrunkenMoments(np.ones(n), np.eye(n), 1.0, 0.0)
+        for _ in self.plan.indices("localise"):
+            bounds = (clip, self._matrix_bound("localise", clip, trace))
+            released = self._query(passes, "localise", filtered.mean, white, bounds)
+            self._keep_localised(released, filtered.mean, white)
+            matrix = smat(released["matrix"], n)
+            shrunken = shrink_moments(matrix, released["matrix_stddev"], trace)
+            self._step(filtered, white, shrunken.matrix, released)
+            before = max(float(np.sum(shrunken.eigenvalues)), _LEAST)
+            white, trace = shrunken.whitening @ white, shrunken.whitened_trace
+            clip = self._next_clip(clip) * math.sqrt(trace / before)
+        return white, clip, shrunken.error
+
+    def _next_clip(self, clip: float) -> float:
+        """Return the clip that the last counted norms suggest, in the coordinates in which they were counted."""
+        shares, stddev = self._kept["norm_shares"][-1], self._kept["norm_stddev"][-1]
+        above = np.cumsum(shares[::-1])[::-1][1:]
+        noise = stddev * np.sqrt(np.arange(above.size, 0, -1))
+        few = np.flatnonzero(above <= np.maximum(_CLIPPED, 2.0 * noise))
+        return clip * float(NORM_EDGES[few[0] if few.size else -1])

@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # a process for each core: more threads would wait for one another
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 

@@ -9,6 +9,7 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
+from dpinfer._blas import one_blas_thread
 from dpinfer._validate import settings_of
 from dpinfer.errors import FallbackWarning, NumericalError
 from dpinfer.inference.analysis import Analysis
@@ -161,10 +162,11 @@ def noise_aware_posterior(
     """
     request = settings_of("noise_aware_posterior", PosteriorRequest, request, options, argument="request")
     request.check(release)
-    if not isinstance(release, Release):
-        return _OTHER_RELEASES[type(release)](release, request)
-    analysis = Analysis(release, ReleaseFacts.of(release, request.model), request)
-    return _named_for_what_it_is(release, _of_trace(analysis))
+    with one_blas_thread():
+        if not isinstance(release, Release):
+            return _OTHER_RELEASES[type(release)](release, request)
+        analysis = Analysis(release, ReleaseFacts.of(release, request.model), request)
+        return _named_for_what_it_is(release, _of_trace(analysis))
 
 
 def _of_trace(analysis: Analysis) -> Posterior:

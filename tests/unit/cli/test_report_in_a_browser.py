@@ -28,13 +28,13 @@ document.getElementById("page").onload = (event) => {
 };</script></body></html>"""
 
 
-OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run")
+OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
 
 
 def browse(*arguments, timeout=60.0):
     """Return what a browser of its own prints: own profile, own process group, and a file for its output.
 
-    Two browsers with one profile wait for one another, and a pipe stays open as long as any child of a killed one lives.
+    Two browsers with one profile wait for one another, and a pipe stays open while any child of a killed one lives.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, tempfile.TemporaryFile() as printed:
         command = [BROWSER, *OPTIONS, f"--user-data-dir={profile}", *arguments]

@@ -5,15 +5,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, TypeAlias
 
-import dpinfer
 from dpinfer._sinks import html_text as _text
 from dpinfer.accounting.guarantee import rounded_up
 from dpinfer.cli.pictures import NARROW, Picture
 from dpinfer.cli.summary import SummaryRow
 from dpinfer.diagnostics import CalibrationCurve
+from dpinfer.fitting.report import page
 from dpinfer.inference import Posterior
 from dpinfer.inference.posterior.diagnostics import in_words
 from dpinfer.release import Release, SumsOfPasses
@@ -79,28 +78,21 @@ def render(content: ReportContent) -> str:
     -------
     str
     """
-    style = resources.files("dpinfer.cli").joinpath("report.css").read_text(encoding="utf-8")
-    parts = [
-        f"<h1>{_text(content.title)}</h1>",
-        f'<p class="lead">{_text(_headline(content))}</p>',
-        f'<p class="card">{_text(content.about)}</p>' if content.about else "",
-        _guarantee(content),
-        _warnings(content),
-        _released(content.release),
-        _estimates(content),
-        _diagnostics(content),
-        _calibration(content),
-        _settings(content),
-        _reuse(content.release_name),
-        f"<footer>Written by dpinfer {_text(dpinfer.__version__)}.</footer>",
-    ]
-    body = "\n".join(part for part in parts if part)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n"
-        f"<title>{_text(content.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    return page(
+        content.title,
+        [
+            f"<h1>{_text(content.title)}</h1>",
+            f'<p class="lead">{_text(_headline(content))}</p>',
+            f'<p class="card">{_text(content.about)}</p>' if content.about else "",
+            _guarantee(content),
+            _warnings(content),
+            _released(content.release),
+            _estimates(content),
+            _diagnostics(content),
+            _calibration(content),
+            _settings(content),
+            _reuse(content.release_name),
+        ],
     )
 
 

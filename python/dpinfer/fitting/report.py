@@ -1,6 +1,8 @@
 """A fit as one self-contained HTML page: no script, no font, no picture from anywhere else."""
 
 import math
+from collections.abc import Iterable
+from importlib import resources
 
 import numpy as np
 
@@ -10,15 +12,31 @@ from dpinfer.fitting.plan import FitPlan
 from dpinfer.inference import Posterior
 from dpinfer.release import AnyRelease
 
-__all__ = ["render"]
+__all__ = ["page", "render"]
 
-_STYLE = """\
-body { font: 16px/1.5 system-ui, sans-serif; color: #1d2733; margin: 2rem auto; max-width: 58rem; padding: 0 1rem }
-h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2rem }
-table { border-collapse: collapse; width: 100% } td, th { text-align: left; padding: .3rem .6rem;
-border-bottom: 1px solid #dde3ea } .guarantee, .warning { padding: .6rem 1rem; border-left: 4px solid #2f6f4f;
-background: #f0f6f2 } .warning { border-color: #b3541e; background: #fbf1ea } .chosen { font-weight: 600 }
-"""
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """Return sections as a page with the style of reports: for wide and narrow screens, dark ones, and paper.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    title : str
+        Escaped here.
+    parts : iterable of str
+        HTML; empty ones are left out.
+    """
+    style = resources.files("dpinfer.fitting").joinpath("report.css").read_text(encoding="utf-8")
+    body = "\n".join(part for part in parts if part)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n"
+        f"<title>{_text(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n{body}\n"
+        f"<footer>Written by dpinfer {_text(__version__)}.</footer>\n</main>\n</body>\n</html>\n"
+    )
 
 
 def render(plan: FitPlan, release: AnyRelease, posterior: Posterior | None, failure: str, *, first: str = "") -> str:
@@ -34,22 +52,29 @@ def render(plan: FitPlan, release: AnyRelease, posterior: Posterior | None, fail
     failure : str
         Why there is no posterior.
     first : str
-        HTML of a section that comes before the others.
+        HTML of a section that comes before the estimates.
     """
     title = f"Private fit of a {type(plan.model).__name__}"
-    parts = [
-        f"<h1>{_text(title)}</h1>",
-        f'<p class="guarantee">{_text(release.guarantee)}</p>',
-        first,
-        _choice(plan),
-        _no_estimates(failure) if posterior is None else _estimates(posterior),
-        f"<footer>Written by dpinfer {_text(__version__)}.</footer>",
-    ]
-    body = "\n".join(parts)
+    return page(
+        title,
+        [
+            f"<h1>{_text(title)}</h1>",
+            _guarantee(release),
+            f'<section><div class="scroll">{first}</div></section>' if first else "",
+            _no_estimates(failure) if posterior is None else _estimates(posterior),
+            _choice(plan),
+        ],
+    )
+
+
+def _guarantee(release: AnyRelease) -> str:
+    guarantee = release.guarantee
+    promised = math.isfinite(guarantee.epsilon)
+    rows = "".join(f"<tr>{_cells(*term)}</tr>" for term in guarantee.terms()) if promised else ""
+    terms = f'<p>The same in other terms:</p><table class="plain"><tbody>{rows}</tbody></table>' if rows else ""
     return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{_text(title)}</title>\n<style>\n{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f'<section class="guarantee{"" if promised else " none"}"><h2>Privacy guarantee</h2>'
+        f"<p><strong>{_text(guarantee)}</strong></p>{terms}</section>"
     )
 
 
@@ -59,13 +84,14 @@ def _choice(plan: FitPlan) -> str:
         width, passes = (
             f"{value:.3g}" if math.isfinite(value) else "" for value in (item.predicted_width, item.n_passes)
         )
-        kind = ' class="chosen"' if item.chosen else ""
-        rows.append(f"<tr{kind}>{_cells(item.method, width, passes, item.reason)}</tr>")
+        mark = "* " if item.chosen else ""
+        rows.append(f"<tr>{_cells(mark + item.method, width, passes, item.reason)}</tr>")
     assumed = "; ".join(plan.choice.assumes)
     return (
-        "<h2>Choice of the mechanism</h2><p>Width: predicted 90% interval of the median parameter over that without "
-        f"privacy, from public numbers alone. Assumed: {_text(assumed)}.</p><table><tr><th>Mechanism</th><th>Width</th>"
-        f"<th>Passes</th><th>Why</th></tr>{''.join(rows)}</table>"
+        "<section><h2>Choice of the mechanism</h2><p>Width: predicted 90% interval of the median parameter over that "
+        f"without privacy, from public numbers alone. Assumed: {_text(assumed)}.</p>"
+        '<div class="scroll"><table class="words"><thead><tr><th>Mechanism</th><th>Width</th><th>Passes</th>'
+        f"<th>Why</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div></section>"
     )
 
 
@@ -79,19 +105,19 @@ def _estimates(posterior: Posterior) -> str:
         privacy = f"{float(np.asarray(shares)[1, index]):.0%}"
         rows.append(f"<tr>{_cells(name, *(f'{value:.4g}' for value in numbers), privacy, summary.flags[index])}</tr>")
     warned = "".join(f"<li>{_text(message)}</li>" for message in summary.warnings)
-    note = f'<div class="warning"><ul>{warned}</ul></div>' if warned else ""
+    note = f'<section class="warning"><h2>Warnings</h2><ul>{warned}</ul></section>' if warned else ""
     return (
-        "<h2>Estimates</h2><p>The intervals count what the records leave open and the noise that privacy added; the "
-        "column Privacy says what share of the variance is that noise's.</p>"
-        f"{note}<table><tr><th>Parameter</th><th>Mean</th><th>Sd</th><th>5%</th><th>95%</th><th>Privacy</th><th></th>"
-        f"</tr>{''.join(rows)}</table>"
+        f"{note}<section><h2>Estimates</h2><p>The intervals count what the records leave open and the noise that "
+        "privacy added; the column Privacy says what share of the variance is that noise's.</p>"
+        '<div class="scroll"><table class="words"><thead><tr><th>Parameter</th><th>Mean</th><th>Sd</th><th>5%</th>'
+        f"<th>95%</th><th>Privacy</th><th></th></tr></thead><tbody>{''.join(rows)}</tbody></table></div></section>"
     )
 
 
 def _no_estimates(failure: str) -> str:
     return (
-        f'<h2>Estimates</h2><p class="warning">There is no posterior: {_text(failure)}. The release is paid for and '
-        "can be analysed again at no further cost to privacy.</p>"
+        f'<section class="warning"><h2>Estimates</h2><p>There is no posterior: {_text(failure)}. The release is paid '
+        "for and can be analysed again at no further cost to privacy.</p></section>"
     )
 
 

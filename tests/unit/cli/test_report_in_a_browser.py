@@ -9,8 +9,10 @@ import signal
 import subprocess
 import tempfile
 
+import numpy as np
 import pytest
 
+import dpinfer as dpi
 from dpinfer.cli.main import main
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -86,6 +88,19 @@ def test_the_report_fits_the_screen(report, width):
         assert shown <= width, name
         # No picture is shrunk until its labels (8 points at 130 dots an inch) are below about 6 points.
         assert shown >= 0.42 * natural, name
+
+
+def test_the_report_of_a_regression_fits_a_phone(tmp_path):
+    pytest.importorskip("formulaic", reason="needs the extra dpinfer[formula]")
+    schema = dpi.tabular.Schema.from_dict(
+        {"columns": {name: {"kind": "continuous", "bounds": [0, 1]} for name in ("a_rather_long_name", "y")}}
+    )
+    data = {name: np.linspace(0.0, 1.0, 50) for name in ("a_rather_long_name", "y")}
+    budget = {"epsilon": 1.0, "delta": 1e-6, "n_records": 50}
+    dpi.regression("y ~ a_rather_long_name", data, schema=schema, **budget).report(tmp_path / "report.html")
+    found = measure(tmp_path / "report.html", 390)
+    assert found["wide"] <= 390
+    assert found["small"] == []
 
 
 def test_a_picture_of_each_width_is_taken(report):

@@ -164,6 +164,7 @@ def the_report_cannot_be_read_on_a_phone() -> str:
         encoding="utf-8",
     )
     words = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
+    words += ["--user-data-dir=profile"]
     page = subprocess.run(
         [browser, *words, Path("phone.html").resolve().as_uri()],
         capture_output=True, text=True, check=True, timeout=120,

@@ -95,8 +95,9 @@ def test_the_report_of_a_regression_fits_a_phone(tmp_path):
     schema = dpi.tabular.Schema.from_dict(
         {"columns": {name: {"kind": "continuous", "bounds": [0, 1]} for name in ("a_rather_long_name", "y")}}
     )
-    data = {name: np.linspace(0.0, 1.0, 50) for name in ("a_rather_long_name", "y")}
-    budget = {"epsilon": 1.0, "delta": 1e-6, "n_records": 50}
+    rng = np.random.default_rng(0)
+    data = {name: rng.random(5000) for name in ("a_rather_long_name", "y")}
+    budget = {"epsilon": 1.0, "delta": 1e-6, "n_records": 5000}
     dpi.regression("y ~ a_rather_long_name", data, schema=schema, **budget).report(tmp_path / "report.html")
     found = measure(tmp_path / "report.html", 390)
     assert found["wide"] <= 390

@@ -38,7 +38,7 @@ from dpinfer.baselines import (
     release_regression_statistics,
     release_statistics,
 )
-from dpinfer.baselines.regression_statistics import moment_indices, statistic_indices
+from dpinfer.inference.gibbs.regression_indices import moment_indices, statistic_indices
 from dpinfer.testing import InsecureRNG
 from published_rows import summary
 

@@ -19,8 +19,8 @@ from dpinfer.baselines import (
     gibbs_posterior,
     gibbs_ss_noisy,
 )
-from dpinfer.baselines.laplace_mixture import draw_noise_variance, draw_prior_noise_variance
-from dpinfer.baselines.truncated_normal import truncated_normal
+from dpinfer.inference.gibbs.laplace_mixture import draw_noise_variance, draw_prior_noise_variance
+from dpinfer.inference.gibbs.truncated_normal import truncated_normal
 from dpinfer.mechanism.discrete_laplace import discrete_laplace
 
 pytestmark = pytest.mark.statistical

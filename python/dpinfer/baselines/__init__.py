@@ -4,23 +4,24 @@ DPVI as first published is ``dpinfer.noise_aware_posterior(release, method="naiv
 ``method="averaged"``.
 """
 
-from dpinfer.baselines.bernstein_sheldon import bernstein_sheldon_posterior, gibbs_posterior, release_statistics
+from dpinfer.baselines.bernstein_sheldon import release_statistics
 from dpinfer.baselines.dp_em import EMArguments, EMRelease, run_dp_em
 from dpinfer.baselines.dpvim import DPVIMArguments, run_dpvim
-from dpinfer.baselines.families import (
+from dpinfer.baselines.regression_statistics import release_regression_statistics
+from dpinfer.inference.gibbs.conjugate import bernstein_sheldon_posterior, gibbs_posterior
+from dpinfer.inference.gibbs.families import (
     BinomialFamily,
     CategoricalFamily,
     ConjugateFamily,
     ExponentialFamily,
     conjugate_family,
 )
-from dpinfer.baselines.gibbs_ss_noisy import (
+from dpinfer.inference.gibbs.regression import (
     RegressionPrior,
     gaussian_moments,
     gibbs_ss_noisy,
     gibbs_ss_noisy_posterior,
 )
-from dpinfer.baselines.regression_statistics import release_regression_statistics
 from dpinfer.release.statistic import StatisticRelease
 
 __all__ = [

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from functools import cache
-from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -13,44 +11,19 @@ from dpinfer._records import as_record_array
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.errors import RecordError
+from dpinfer.inference.gibbs.regression_indices import moment_indices, statistic_indices
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.run import RunControl, run_once
 from dpinfer.release.statistic import StatisticRelease
 
-__all__ = ["moment_indices", "release_regression_statistics", "statistic_indices"]
+__all__ = ["release_regression_statistics"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 _CHUNK = 2048
-
-
-@cache
-def statistic_indices(n_features: int) -> tuple[tuple[int, int], ...]:
-    """Return the pairs (i, j) of factors of each unique released entry of S.
-
-    Factor `n_features` is the constant 1 of the bias and factor ``n_features + 1`` is y.  First the upper triangle of
-    X'X without the known entry N, then X'y, then y'y.
-
-    **Privacy.** Reads no records.
-    """
-    pairs = list(combinations_with_replacement(range(n_features + 1), 2))[:-1]
-    response = n_features + 1
-    return (*pairs, *((index, response) for index in range(n_features + 2)))
-
-
-@cache
-def moment_indices(n_features: int) -> tuple[tuple[int, int, int, int], ...]:
-    """Return the four factors of each unique third and fourth moment of the features.
-
-    Index `n_features` is the constant 1, at most once: lower moments are in S already.
-
-    **Privacy.** Reads no records.
-    """
-    fourth = combinations_with_replacement(range(n_features + 1), 4)
-    return tuple(index for index in fourth if index[2] < n_features)
 
 
 def release_regression_statistics(

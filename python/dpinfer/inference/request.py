@@ -281,7 +281,8 @@ fallback, n_threads
             If the method needs a package that is not installed.
         """
         if isinstance(release, StatisticRelease) and release.method != "one_shot":
-            raise ValueError(f"release must come from run_statistic, got method {release.method!r}")
+            self._check_gibbs(release)
+            return
         facts = self._check_other(release)
         if facts is None:
             return
@@ -381,6 +382,19 @@ fallback, n_threads
                 raise ValueError(f"{name} must be left at its default for a one-shot release, whose posterior is exact")
         if not isinstance(model, ConjugateModel):
             raise ValueError(f"model must be a conjugate model, got {type(model).__name__}")
+
+    def _check_gibbs(self, release: StatisticRelease) -> None:
+        if release.method not in ("bernstein_sheldon", "gibbs_ss_noisy"):
+            raise ValueError(f"release must be of a mechanism of this library, got method {release.method!r}")
+        default = PosteriorRequest()
+        for name in ("method", "hessian", "prior", "burn_in", "model"):
+            if getattr(self, name) != getattr(default, name):
+                raise ValueError(f"{name} must be left at its default for a noisy statistic, whose sampler is its own")
+        if release.settings.get("moment_share") == 0.0:
+            raise ValueError(
+                "release must hold third and fourth moments: without them call baselines.gibbs_ss_noisy_posterior with "
+                "public feature_moments"
+            )
 
     def _check_newton(self, model: Model | None, kind: type[AnyRelease]) -> None:
         given = {

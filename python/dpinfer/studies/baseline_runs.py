@@ -15,7 +15,7 @@ from dpinfer.baselines import (
     release_regression_statistics,
     release_statistics,
 )
-from dpinfer.baselines.families import conjugate_family
+from dpinfer.inference.gibbs.families import conjugate_family
 from dpinfer.studies.random_streams import RELEASES, SAMPLERS, run_seed
 from dpinfer.studies.study import ChunkResult
 from dpinfer.testing import InsecureRNG

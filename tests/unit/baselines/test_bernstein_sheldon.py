@@ -18,6 +18,7 @@ from dpinfer.baselines import (
     gibbs_posterior,
     release_statistics,
 )
+from dpinfer.baselines.contributions import contributions
 from dpinfer.errors import InsecureReleaseError, RecordError
 from dpinfer.mechanism.discrete_laplace import discrete_laplace, laplace_mechanism
 from dpinfer.mechanism.lattice_sums import LatticeSum
@@ -38,7 +39,7 @@ def lattice_of(family, replace):
 @pytest.mark.parametrize(("family", "X"), FAMILIES)
 def test_the_statistic_is_the_sum_plus_noise_on_the_lattice(family, X):
     release = release_statistics(family, X, epsilon=1e6, n_records=5, random_source=InsecureRNG(1))
-    expected = family.contributions(X).sum(axis=0)
+    expected = contributions(family, X).sum(axis=0)
     np.testing.assert_allclose(release.noisy_statistics, expected, atol=1e-4)
     step = lattice_of(family, False).step
     assert np.all(release.noisy_statistics / step == np.rint(release.noisy_statistics / step))
@@ -71,7 +72,7 @@ def test_neighbours_differ_by_at_most_the_sensitivity_and_reach_it(family, value
     lattice = lattice_of(family, replace)
     ends = [0, family.high[0]] if family.n_params == 1 else range(family.n_params)
     values = np.concatenate((values, list(ends)))
-    k = lattice.integers(family.contributions(values))
+    k = lattice.integers(contributions(family, values))
     others = k if replace else np.zeros_like(k[:1])
     distance = np.abs(k[:, None, :] - others[None, :, :]).sum(axis=2)
     assert distance.max() == lattice.l1_sensitivity

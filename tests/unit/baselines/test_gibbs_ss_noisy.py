@@ -13,9 +13,10 @@ from dpinfer.baselines import (
     gibbs_ss_noisy_posterior,
     release_regression_statistics,
 )
-from dpinfer.baselines.gibbs_ss_noisy import _Chains, _moments_from_release
-from dpinfer.baselines.regression_statistics import _lattice, _products, moment_indices, statistic_indices
+from dpinfer.baselines.regression_statistics import _lattice, _products
 from dpinfer.errors import RecordError
+from dpinfer.inference.gibbs.regression import Chains, moments_from_release
+from dpinfer.inference.gibbs.regression_indices import moment_indices, statistic_indices
 from dpinfer.testing import InsecureRNG
 
 D, N = 3, 4000
@@ -108,7 +109,7 @@ def test_the_epsilons_of_the_two_blocks_add_up():
 
 def test_moments_from_a_release_are_the_empirical_ones(rng):
     _, X, y = simulate(rng)
-    second, covariance = _moments_from_release(nearly_exact(X, y).noisy_statistics[None], D, N)
+    second, covariance = moments_from_release(nearly_exact(X, y).noisy_statistics[None], D, N)
     design = np.column_stack((X, np.ones(N)))
     np.testing.assert_allclose(second[0], design.T @ design / N, atol=1e-3)
     i, j = np.array(statistic_indices(D)[: len(covariance[0])]).T
@@ -128,7 +129,7 @@ def test_the_model_of_the_statistics_has_the_published_moments(rng):
     """Draws of S under uninformative noise have the mean and covariance of simulated sufficient statistics."""
     second, covariance = gaussian_moments(np.eye(2))
     theta, variance, n, K = np.array([0.5, -1.0, 0.3]), 0.4, 60, 20_000
-    chains = _Chains(
+    chains = Chains(
         np.zeros((K, 9)),
         np.ones(9),
         np.broadcast_to(second, (K, 3, 3)),
@@ -154,7 +155,7 @@ def test_the_product_with_the_noise_is_gaussian_conditioning(rng):
     K, theta, sigma2 = 60_000, np.array([0.7, -0.2]), 0.3
     noisy = np.array([60.0, 5.0, 30.0, -8.0, 40.0])
     variance = np.array([100.0, 400.0, 50.0, 30.0, 900.0])
-    build = lambda rows: _Chains(  # noqa: E731
+    build = lambda rows: Chains(  # noqa: E731
         np.tile(noisy, (rows, 1)),
         np.ones(5),
         np.broadcast_to(second, (rows, 2, 2)),

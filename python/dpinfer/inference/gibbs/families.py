@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.baselines.truncated_normal import truncated_normal
-from dpinfer.errors import RecordError
+from dpinfer.inference.gibbs.truncated_normal import truncated_normal
 
 __all__ = ["BinomialFamily", "CategoricalFamily", "ConjugateFamily", "ExponentialFamily", "conjugate_family"]
 
@@ -23,7 +21,7 @@ _SMALLEST_PROBABILITY = 1e-12
 class ConjugateFamily(ABC):
     """A likelihood with its conjugate prior, its released statistic and that statistic's large-sample normal law.
 
-    **Privacy.** Public; holds no records.  `contributions` reads records on behalf of the mechanism.
+    **Privacy.** Public; holds no records.
     """
 
     names: tuple[str, ...]
@@ -34,10 +32,6 @@ class ConjugateFamily(ABC):
     @abstractmethod
     def high(self) -> FloatArray:
         """Upper bounds (s,) of one record's contribution; the lower bounds are 0."""
-
-    @abstractmethod
-    def contributions(self, X: npt.ArrayLike) -> FloatArray:
-        """Return each record's contribution to the released statistic, (N, s); refuse unusable records."""
 
     @abstractmethod
     def draw_prior(self, n_runs: int, rng: np.random.Generator) -> FloatArray:
@@ -97,13 +91,6 @@ class BinomialFamily(ConjugateFamily):
     def high(self) -> FloatArray:
         """The number of trials."""
         return np.array([float(self.n_trials)])
-
-    def contributions(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the counts, (N, 1)."""
-        values = _column(X)
-        if not np.all((values >= 0.0) & (values <= self.n_trials) & (values == np.floor(values))):
-            raise RecordError(f"X must hold integers from 0 to {self.n_trials}")
-        return values[:, None]
 
     def draw_prior(self, n_runs: int, rng: np.random.Generator) -> FloatArray:
         """Draw from Beta(a, b)."""
@@ -165,14 +152,6 @@ class CategoricalFamily(ConjugateFamily):
     def high(self) -> FloatArray:
         """One for each count."""
         return np.ones(len(self.concentration) - 1)
-
-    def contributions(self, X: npt.ArrayLike) -> FloatArray:
-        """Return the first M - 1 indicators of categories coded 0 ... M - 1, (N, M - 1)."""
-        values = _column(X)
-        width = len(self.concentration)
-        if not np.all((values >= 0.0) & (values < width) & (values == np.floor(values))):
-            raise RecordError(f"X must hold categories coded as integers from 0 to {width - 1}")
-        return np.asarray(values[:, None] == np.arange(width - 1), dtype=np.float64)
 
     def draw_prior(self, n_runs: int, rng: np.random.Generator) -> FloatArray:
         """Draw from the Dirichlet prior."""
@@ -274,14 +253,6 @@ class ExponentialFamily(ConjugateFamily):
     def high(self) -> FloatArray:
         """The upper end of the section."""
         return np.array([float(self.bounds[1])])
-
-    def contributions(self, X: npt.ArrayLike) -> FloatArray:
-        """Return each record inside the section, and 0 for the others, (N, 1)."""
-        values = _column(X)
-        if not np.all(values >= 0.0):
-            raise RecordError("X must be at least 0")
-        inside = (values >= self.bounds[0]) & (values <= self.bounds[1])
-        return np.where(inside, values, 0.0)[:, None]
 
     def draw_prior(self, n_runs: int, rng: np.random.Generator) -> FloatArray:
         """Draw from Gamma(shape, rate)."""
@@ -394,21 +365,6 @@ def conjugate_family(model: Any, *, bounds: tuple[float, float] | None = None) -
     if kind == "DirichletCategorical":
         return CategoricalFamily(tuple(model.concentration))
     raise TypeError(f"model must be a conjugate model, got {kind}")
-
-
-def _column(X: npt.ArrayLike) -> FloatArray:
-    values = as_record_array("X", X)
-    if values.dtype.kind not in "fiub":
-        raise TypeError(f"X must be an array of real numbers, got dtype {values.dtype}")
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.ndim != 1:
-        raise RecordError("X must be one-dimensional, or have one column")
-    if values.size == 0:
-        raise RecordError("X must have at least one row, got none")
-    if not np.all(np.isfinite(values)):
-        raise RecordError("X must be finite: it holds a NaN or an infinity")
-    return values.astype(np.float64)
 
 
 def _product(

@@ -1,6 +1,6 @@
 """Noise-aware Bayesian linear regression (Bernstein and Sheldon 2019): the Gibbs-SS-Noisy sampler."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -8,11 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
-from dpinfer.baselines.laplace_mixture import draw_noise_variance, draw_prior_noise_variance
-from dpinfer.baselines.regression_statistics import moment_indices, statistic_indices
+from dpinfer.inference.gibbs.laplace_mixture import draw_noise_variance, draw_prior_noise_variance
+from dpinfer.inference.gibbs.regression_indices import moment_indices, statistic_indices
 from dpinfer.release.statistic import StatisticRelease
 
-__all__ = ["RegressionPrior", "gaussian_moments", "gibbs_ss_noisy", "gibbs_ss_noisy_posterior"]
+__all__ = [
+    "Chains",
+    "RegressionPrior",
+    "gaussian_moments",
+    "gibbs_ss_noisy",
+    "gibbs_ss_noisy_posterior",
+    "moments_from_release",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -178,10 +185,10 @@ def gibbs_ss_noisy(
         rows = slice(start, start + _RUNS_PER_CHUNK)
         block = noisy[rows]
         if second is None:
-            moments = _moments_from_release(block, d, n_records)
+            moments = moments_from_release(block, d, n_records)
         else:
             moments = (np.broadcast_to(second, (block.shape[0], d + 1, d + 1)), covariance[None])
-        chain = _Chains(block[:, :n_statistics], scale[:n_statistics], *moments, d=d, n_records=n_records, prior=prior)
+        chain = Chains(block[:, :n_statistics], scale[:n_statistics], *moments, d=d, n_records=n_records, prior=prior)
         chain.run(np.random.default_rng([seed, start]), n_burn_in, draws[:, rows])
 
     starts: Iterable[int] = range(0, n_runs, _RUNS_PER_CHUNK)
@@ -207,7 +214,7 @@ def gibbs_ss_noisy_posterior(
     Parameters
     ----------
     release : StatisticRelease
-        From :func:`release_regression_statistics`.
+        From :func:`dpinfer.baselines.release_regression_statistics`.
     prior, feature_moments, n_burn_in, n_samples, seed
         As in :func:`gibbs_ss_noisy`; a release without moments needs `feature_moments`.
 
@@ -240,7 +247,7 @@ def gibbs_ss_noisy_posterior(
     )
 
 
-class _Chains:
+class Chains:
     """The state of several runs' samplers, advanced together."""
 
     def __init__(
@@ -265,18 +272,23 @@ class _Chains:
 
     def run(self, rng: np.random.Generator, n_burn_in: int, out: FloatArray) -> None:
         """Fill `out` (n_samples, K, p + 1) with the draws after the burn-in."""
+        for iteration, (_, theta, sigma2) in zip(range(n_burn_in + out.shape[0]), self.states(rng), strict=False):
+            if iteration >= n_burn_in:
+                out[iteration - n_burn_in, :, :-1] = theta
+                out[iteration - n_burn_in, :, -1] = sigma2
+
+    def states(self, rng: np.random.Generator) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+        """Yield the moment matrix, the weights and the noise variance of each iteration, without end."""
         prior = self.prior
         sigma2: FloatArray = prior.rate / rng.standard_gamma(np.full(self.K, prior.shape))
         theta = np.sqrt(sigma2 / prior.precision)[:, None] * rng.standard_normal((self.K, self.p))
         variance = draw_prior_noise_variance(self.scale, self.noisy.shape, rng)
-        for iteration in range(n_burn_in + out.shape[0]):
+        while True:
             statistic = self._draw_statistic(theta, sigma2, variance, rng)
             matrix = self._matrix(statistic)
-            theta, sigma2 = self._draw_parameters(matrix, rng)
+            theta, sigma2 = self.draw_parameters(matrix, rng)
             variance = draw_noise_variance(self.noisy - statistic, self.scale, rng)
-            if iteration >= n_burn_in:
-                out[iteration - n_burn_in, :, :-1] = theta
-                out[iteration - n_burn_in, :, -1] = sigma2
+            yield matrix, theta, sigma2
 
     def _draw_statistic(
         self, theta: FloatArray, sigma2: FloatArray, variance: FloatArray, rng: np.random.Generator
@@ -333,7 +345,7 @@ class _Chains:
             return matrix
         return np.asarray((vectors * np.maximum(values, _SMALLEST)[:, None, :]) @ vectors.swapaxes(1, 2))
 
-    def _draw_parameters(self, matrix: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    def draw_parameters(self, matrix: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Draw (theta, sigma2) from the normal-inverse-gamma posterior given S."""
         p = self.p
         root = np.linalg.cholesky(matrix[:, :p, :p] + self.prior.precision * np.eye(p))
@@ -358,7 +370,7 @@ def _project(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     return root @ root.swapaxes(1, 2), root
 
 
-def _moments_from_release(noisy: FloatArray, d: int, n_records: int) -> tuple[FloatArray, FloatArray]:
+def moments_from_release(noisy: FloatArray, d: int, n_records: int) -> tuple[FloatArray, FloatArray]:
     """Return E[xx] (projected) and C = E4 - E[xx] E[xx] of each run, from its noisy sums."""
     p, n_runs = d + 1, noisy.shape[0]
     i, j = _pairs(d)

@@ -1,7 +1,7 @@
 """The planner: which settings, and how wide the posterior will be, before any record is read."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Unpack
@@ -13,7 +13,7 @@ from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_float_array, check_integer, check_interval, settings_of
 from dpinfer.accounting import PrivacyPlan, plan_privacy
 from dpinfer.accounting.cautions import caution_of_delta
-from dpinfer.inference.request import has_model_hessian
+from dpinfer.inference.request import PosteriorOptions, has_model_hessian
 from dpinfer.models import (
     InformedModel,
     LinearRegression,
@@ -42,8 +42,8 @@ _LEAST_COVERAGE = 0.88
 _COVERAGE_SLACK = 0.03
 _CLIP_QUANTILE = 0.985
 _SEED = 20_261_121
-_TRIAL = {"n_samples": 60, "n_warmup": 40, "check_convergence": False}
-_PAPER_POSTERIOR = {"prior": "empirical", "burn_in": 0.2, "extra_noise": False}
+_TRIAL: PosteriorOptions = {"n_samples": 60, "n_warmup": 40, "check_convergence": False}
+_PAPER_POSTERIOR: PosteriorOptions = {"prior": "empirical", "burn_in": 0.2, "extra_noise": False}
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class _Choice:
 
     factor: float
     run: PlainRun
-    posterior: dict[str, Any]
+    posterior: PosteriorOptions
     prediction: Prediction
 
 
@@ -158,7 +158,7 @@ def plan_inference(
             max_grad_norm=max_grad_norm,
             information=about,
         )
-        rate, scale, factor, posterior = None, None, None, {}
+        rate, scale, factor, posterior = None, None, None, PosteriorOptions()
     else:
         choice = _simulated(
             model,
@@ -291,7 +291,7 @@ def widening_grid(
     return PlanGrid(counts, epsilons, plans)
 
 
-def _recommended(settings: PlanSettings, posteriors: list[dict[str, Any]]) -> tuple[str, ...]:
+def _recommended(settings: PlanSettings, posteriors: list[PosteriorOptions]) -> tuple[str, ...]:
     """Return the names of what the planner chose."""
     given: dict[str, Any] = {
         "sample_rate": settings.sample_rate,
@@ -422,7 +422,7 @@ def _simulated(
     drift: Drift,
     *,
     n_records: int,
-    posteriors: list[dict[str, Any]],
+    posteriors: list[PosteriorOptions],
     report: ProgressCallback,
 ) -> _Choice:
     """Return the run and its prediction, with the best of several learning rates and priors where none is given."""
@@ -435,10 +435,10 @@ def _simulated(
         sharpest = float(np.max(np.linalg.eigvalsh(drift.hessian()))) * privacy.sample_rate * float(heuristic[0])
         factors = tuple(each for each in _FACTORS if each <= 1.0 or each * sharpest <= _LARGEST_CONTRACTION)
     # Fewer draws tell learning rates apart; the one that is taken gets as many as a fit.
-    trial = _TRIAL if not posteriors[0] and len(factors) > 1 else {}
+    trial = _TRIAL if not posteriors[0] and len(factors) > 1 else PosteriorOptions()
     rounds = len(factors) + bool(trial)
 
-    def predict(multiple: float, finished: int, extra: Mapping[str, Any]) -> list[_Choice]:
+    def predict(multiple: float, finished: int, extra: PosteriorOptions) -> list[_Choice]:
         run = PlainRun(
             n_steps=privacy.n_steps,
             sample_rate=privacy.sample_rate,
@@ -452,7 +452,7 @@ def _simulated(
             run,
             drift,
             model,
-            [{**options, **extra} for options in posteriors],
+            [options | extra for options in posteriors],
             n_records=n_records,
             seed=settings.seed,
             report=lambda done, total: report(finished * total + done, rounds * total),
@@ -462,14 +462,14 @@ def _simulated(
         ]
 
     best = _best([choice for index, each in enumerate(factors) for choice in predict(each, index, trial)])
-    return predict(best.factor, len(factors), {})[0] if trial else best
+    return predict(best.factor, len(factors), PosteriorOptions())[0] if trial else best
 
 
-def _posteriors(model: Model, settings: PlanSettings) -> list[dict[str, Any]]:
+def _posteriors(model: Model, settings: PlanSettings) -> list[PosteriorOptions]:
     """Return the arguments of :func:`dpinfer.noise_aware_posterior` to choose from; none for the default."""
     prior = settings.prior
     if settings.recipe == "paper":
-        return [dict(_PAPER_POSTERIOR)]
+        return [_PAPER_POSTERIOR.copy()]
     if settings.hessian == "auto" and prior != "weak" and has_model_hessian(model):
         return [{}]
     return [{"hessian": "diagonal", "prior": name} for name in (PRIORS if prior is None else (prior,))]

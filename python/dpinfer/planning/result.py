@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from dpinfer._sinks import printable, shortened
 from dpinfer.accounting import PrivacyPlan
+from dpinfer.inference.request import PosteriorOptions
 from dpinfer.planning.fisher import Prediction
 
 __all__ = ["InferencePlan", "PlanGrid"]
@@ -38,8 +39,8 @@ class InferencePlan:
         The learning rate over the heuristic one.
     grad_scale : pair of float or None
         None: the recipe's own.
-    posterior : dict
-        Arguments of :func:`dpinfer.noise_aware_posterior`; empty for its defaults.
+    posterior : PosteriorOptions
+        Keyword arguments of :func:`dpinfer.noise_aware_posterior`; empty for its defaults.
     prediction : Prediction
         Per parameter on the unconstrained space.
     recommended : tuple of str
@@ -54,7 +55,7 @@ class InferencePlan:
     learning_rate: FloatArray | None
     learning_rate_factor: float | None
     grad_scale: tuple[float, float] | None
-    posterior: dict[str, Any]
+    posterior: PosteriorOptions
     prediction: Prediction
     recommended: tuple[str, ...]
 

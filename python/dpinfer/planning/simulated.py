@@ -1,9 +1,8 @@
 """What the recipes "plain" and "paper" will give: simulated traces, put through the library's own posterior."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +10,7 @@ import numpy.typing as npt
 from dpinfer._progress import ProgressCallback
 from dpinfer.errors import NumericalError
 from dpinfer.inference import noise_aware_posterior
+from dpinfer.inference.request import PosteriorOptions
 from dpinfer.models import Model
 from dpinfer.models.bijectors import softplus
 from dpinfer.planning.drift import Drift, scale_gradient
@@ -123,7 +123,7 @@ def predict_simulated(
     run: PlainRun,
     drift: Drift,
     model: Model,
-    posteriors: Sequence[Mapping[str, Any]] = ({},),
+    posteriors: Sequence[PosteriorOptions] = (PosteriorOptions(),),
     *,
     n_records: int,
     seed: int = 0,
@@ -139,8 +139,8 @@ def predict_simulated(
     drift : Drift
         Of R simulated runs.
     model : Model
-    posteriors : sequence of mappings
-        Arguments of :func:`dpinfer.noise_aware_posterior`, one for each prediction.
+    posteriors : sequence of PosteriorOptions
+        Keyword arguments of :func:`dpinfer.noise_aware_posterior`, one for each prediction.
     n_records : int
     seed : int
     report : callable
@@ -185,7 +185,7 @@ def predict_simulated(
         for place, (index, release) in enumerate(releases):
             report(len(predictions) * len(releases) + place, len(posteriors) * len(releases))
             try:
-                posterior = noise_aware_posterior(release, fallback=False, **arguments)
+                posterior = noise_aware_posterior(release, **(arguments | PosteriorOptions(fallback=False)))
                 low, high = posterior.quantile(_TAILS, space="unconstrained")
             except NumericalError:
                 continue

@@ -1,3 +1,5 @@
+#include <pybind11/stl.h>
+
 #include "bindings/regression_arguments.hpp"
 
 namespace py = pybind11;
@@ -34,7 +36,9 @@ void bind_regression_rows(py::module_& module) {
            py::arg("spacing"));
   py::class_<PyRegressionRows>(module, "RegressionRows", py::module_local())
       .def(py::init(&make_regression_rows), StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),
-           py::arg("response").noconvert(), py::arg("intercept"), py::arg("first_row") = 0, py::arg("n_threads") = 1)
+           py::arg("response").noconvert(), py::arg("intercept"), py::arg("first_row") = 0, py::arg("n_threads") = 1,
+           py::arg("columns").noconvert() = py::none(), py::arg("starts").noconvert() = py::none(),
+           py::arg("n_features") = py::none())
       .def("sample", &sample_rows, StandardArithmetic(), py::arg("key"), py::arg("step"), py::arg("sample_rate"))
       .def("add_second_moments", &add_second_moments, StandardArithmetic(), py::arg("total"), py::kw_only(),
            py::arg("transform").noconvert(), py::arg("bound"))

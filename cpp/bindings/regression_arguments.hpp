@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/array_arguments.hpp"
@@ -74,10 +76,18 @@ inline py::array_t<double> partial_noisy_sum(const PartialSum& sum, const py::by
   });
 }
 
+// Where the numbers of sparse rows stand; nothing for dense rows.
+struct SparseArguments {
+  std::optional<Array<std::int32_t>> columns;
+  std::optional<Array<std::int64_t>> starts;
+  std::optional<int> n_features;
+};
+
 // Keeps the caller's arrays alive for as long as they are read.
 struct PyRegressionRows {
   py::array features;
   Array<double> response;
+  SparseArguments sparse;
   Records records;
   SampledRows sample;
   int n_threads;
@@ -85,15 +95,30 @@ struct PyRegressionRows {
   int n_coef() const { return records.n_features + (records.has_intercept ? 1 : 0); }
 };
 
+inline Records rows_of_arguments(const py::array& features, const Array<double>& response,
+                                 const SparseArguments& sparse, bool intercept) {
+  if (!sparse.columns && !sparse.starts && !sparse.n_features) {
+    return regression_records(features, response, intercept);
+  }
+  if (!sparse.columns || !sparse.starts || !sparse.n_features) {
+    throw py::value_error("columns, starts and n_features must be given together");
+  }
+  return sparse_records(features, response, *sparse.columns, *sparse.starts, *sparse.n_features, intercept);
+}
+
 inline PyRegressionRows make_regression_rows(const py::array& features, const Array<double>& response, bool intercept,
-                                             std::int64_t first_row, int n_threads) {
-  const Records records = regression_records(features, response, intercept);
+                                             std::int64_t first_row, int n_threads,
+                                             std::optional<Array<std::int32_t>> columns,
+                                             std::optional<Array<std::int64_t>> starts, std::optional<int> n_features) {
+  SparseArguments sparse{std::move(columns), std::move(starts), n_features};
+  const Records records = rows_of_arguments(features, response, sparse, intercept);
   if (n_threads < 0) throw py::value_error("n_threads must be at least 0");
   if (first_row < 0 || first_row % kRowBlock != 0 || first_row + records.n_rows > (std::int64_t{1} << 31)) {
     throw py::value_error("first_row must be a multiple of 1024, and rows must be at most 2**31");
   }
   return {features,
           response,
+          std::move(sparse),
           records,
           {{}, 0, SampleThreshold::from_rate(1.0), records.n_rows, first_row / kRowBlock},
           n_threads};

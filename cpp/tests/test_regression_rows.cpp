@@ -19,10 +19,24 @@ struct Data {
   int n_features;
   std::vector<double> x, y, transform, loc, centre, slope;
 
-  Data(int n_rows, int n_features_, double size, std::uint32_t seed = 4) : n_features(n_features_) {
+  // What is not zero of x, as sparse rows have it.
+  std::vector<double> values;
+  std::vector<std::int32_t> columns;
+  std::vector<std::int64_t> starts{0};
+
+  // Every number that `zeros` divides the place of is a zero.
+  Data(int n_rows, int n_features_, double size, std::uint32_t seed = 4, int zeros = 1 << 30)
+      : n_features(n_features_) {
     std::mt19937 engine(seed);
     std::normal_distribution<double> normal;
-    for (int i = 0; i < n_rows * n_features; ++i) x.push_back(size * normal(engine));
+    for (int i = 0; i < n_rows * n_features; ++i) x.push_back((i + 1) % zeros == 0 ? 0.0 : size * normal(engine));
+    for (int i = 0; i < n_rows * n_features; ++i) {
+      if (x[static_cast<std::size_t>(i)] != 0.0) {
+        values.push_back(x[static_cast<std::size_t>(i)]);
+        columns.push_back(i % n_features);
+      }
+      if ((i + 1) % n_features == 0) starts.push_back(static_cast<std::int64_t>(values.size()));
+    }
     for (int i = 0; i < n_rows; ++i) y.push_back(normal(engine) > 0.0 ? 1.0 : 0.0);
     const int n_coef = n_features + 1;
     for (int i = 0; i < n_coef * n_coef; ++i) transform.push_back(normal(engine) / std::sqrt(n_coef));
@@ -42,8 +56,13 @@ struct Kind {
 };
 
 Sum sum_of(const KernelTable& kernels, const Data& data, const Kind& kind, double max_norm, int n_threads,
-           const std::vector<std::int64_t>* rows = nullptr, double bound = 1.5) {
-  const Records records{data.x.data(), data.y.data(), data.n_rows(), data.n_features, false, true};
+           const std::vector<std::int64_t>* rows = nullptr, double bound = 1.5, bool sparse = false) {
+  Records records{data.x.data(), data.y.data(), data.n_rows(), data.n_features, false, true};
+  if (sparse) {
+    records.features = data.values.data();
+    records.columns = data.columns.data();
+    records.starts = data.starts.data();
+  }
   RegressionPass pass;
   pass.output = kind.output;
   pass.link = kind.link;
@@ -109,6 +128,18 @@ int main() {
           for (std::size_t j = 0; j < total.size(); ++j) total[j] += own[j];
         }
         CHECK(sum_of(*kernels, data, kind, 1.7, 2, &chosen) == total);
+      }
+    }
+  }
+  // Sparse rows have the bits of dense ones, whatever the instruction set.
+  for (const int n_features : {1, 7, 15, 63, 70}) {
+    const Data data(43, n_features, 1.0, 4, 3);
+    for (const Kind& kind : kinds()) {
+      const Sum dense = sum_of(portable, data, kind, 1.7, 1);
+      for (const char* name : {"portable", "avx2", "avx512"}) {
+        const KernelTable* kernels = kernel_table(name);
+        if (kernels == nullptr) continue;
+        CHECK(sum_of(*kernels, data, kind, 1.7, 1, nullptr, 1.5, true) == dense);
       }
     }
   }

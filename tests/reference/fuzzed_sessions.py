@@ -158,13 +158,28 @@ class PartialSum(Binding):
         other.merge(odd_array(rng, total.integers) if rng.random() < self.strange else total.integers)
         self.check(rng, total, rows)
 
+    def sparse(self, rng, rows, width):
+        """Return the arguments of rows with a few numbers in places that are mostly good."""
+        sizes = [rng.randrange(width + 1) for _ in range(rows)]
+        places = [
+            rng.randrange(-1, width + 1) if rng.random() < 0.01 else rng.randrange(width) for _ in range(sum(sizes))
+        ]
+        columns, starts = np.array(places, dtype=np.int32), np.cumsum([0, *sizes], dtype=np.int64)
+        if rng.random() < self.strange:
+            starts[rng.randrange(rows + 1)] += rng.choice((-1, 1, 2**40, -(2**62)))
+        return {
+            "features": self.array(rng, sum(sizes)), "n_features": self.value(rng, width),
+            "columns": odd_array(rng, columns) if rng.random() < self.strange else columns, "starts": starts,
+        }  # fmt: skip
+
     def regression(self, rng):
         rows, width, m = rng.choice((0, 1, 1, 2, 9)), rng.choice((1, 1, 2, 3, 8, 17)), rng.choice((1, 2, 9))
         intercept, weight = rng.random() < 0.5, self.value(rng, rng.choice((0.0, 1.0)))
         features = self.array(rng, rows, width)
+        sparse = self.sparse(rng, rows, width) if rng.random() < 0.5 else {"features": features}
         source = mechanism.RegressionRows(
-            features=features, response=self.array(rng, rows), intercept=self.value(rng, intercept),
-            first_row=self.value(rng, rng.choice((0, 1024))), n_threads=self.threads(rng),
+            response=self.array(rng, rows), intercept=self.value(rng, intercept),
+            first_row=self.value(rng, rng.choice((0, 1024))), n_threads=self.threads(rng), **sparse,
         )  # fmt: skip
         if rng.random() < 0.3:
             source.sample(self.key(rng), self.value(rng, 3), self.value(rng, 0.7))

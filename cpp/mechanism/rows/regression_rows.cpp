@@ -4,6 +4,25 @@
 
 namespace dpinfer {
 
+namespace {
+
+// The transpose of a pass's transform with its point below it, in rows that are padded with zeros; empty for dense
+// records, which do not need it.
+AlignedVector<double> transposed(const Records& records, const RegressionPass& pass, int padded_directions) {
+  if (!records.is_sparse()) return {};
+  const auto n_coef = static_cast<std::size_t>(records.n_features + (records.has_intercept ? 1 : 0));
+  const auto m = static_cast<std::size_t>(pass.n_directions);
+  const auto padded = static_cast<std::size_t>(padded_directions);
+  AlignedVector<double> by_column(n_coef * padded, 0.0);
+  for (std::size_t k = 0; k <= m; ++k) {
+    const double* const row = k < m ? pass.transform.data() + k * n_coef : pass.loc.data();
+    for (std::size_t j = 0; j < n_coef; ++j) by_column[j * padded + k] = row[j];
+  }
+  return by_column;
+}
+
+}  // namespace
+
 RegressionKernel::RegressionKernel(const KernelTable& kernels, const Records& records, const RegressionPass& pass,
                                    const Lattice& lattice)
     : kernels_(kernels),
@@ -13,6 +32,7 @@ RegressionKernel::RegressionKernel(const KernelTable& kernels, const Records& re
             .n_coef = records.n_features + (records.has_intercept ? 1 : 0),
             .n_directions = pass.n_directions,
             .transform = pass.transform.data(),
+            .by_column = nullptr,
             .loc = pass.loc.data(),
             .square_bound = pass.bound * pass.bound,
             .residual_bound = pass.residual_bound,
@@ -25,7 +45,10 @@ RegressionKernel::RegressionKernel(const KernelTable& kernels, const Records& re
             .first_node = pass.table.first_node,
             .nodes_per_unit = 1.0 / pass.table.spacing,
             .unit = 1.0 / lattice.step,
-            .clip_norm = lattice.clip_norm / lattice.step} {}
+            .clip_norm = lattice.clip_norm / lattice.step},
+      by_column_(transposed(records, pass, task_.padded_directions())) {
+  task_.by_column = by_column_.data();
+}
 
 void RegressionKernel::collect(const std::uint64_t* sums, std::uint64_t* total) const noexcept {
   const int m = task_.n_directions;

@@ -52,6 +52,7 @@ class RegressionKernel final : public RowKernel {
  private:
   const KernelTable& kernels_;
   RegressionTask task_;
+  AlignedVector<double> by_column_;  // what the task points to
 };
 
 }  // namespace dpinfer

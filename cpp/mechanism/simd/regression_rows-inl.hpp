@@ -16,6 +16,7 @@
 #include "mechanism/simd/record_rows-inl.hpp"
 #include "mechanism/simd/regression_task.hpp"
 #include "mechanism/simd/slopes-inl.hpp"
+#include "mechanism/simd/sparse_rows-inl.hpp"
 
 namespace dpinfer::DPINFER_SIMD_VARIANT {
 namespace {
@@ -159,10 +160,15 @@ DPINFER_NOINLINE void bound_records(const RegressionTask& task, int count, const
   const Vec clip = clipping_factor(norm, task.clip_norm);
   // One of these is infinite or not a number where anything is.
   const Vec looked_at[] = {norm, group.square, found.size, absolute(factor) * splat(kFinite / kLargestFactor)};
+  found.factor = factor * clip;
+  found.extra = extra * clip;
+  bool all = count == kLanes;
+  for (const Vec& numbers : looked_at) all = all && all_at_most(numbers, splat(kFinite));
+  if (all) return;
   double factors[kLanes];
   double extras[kLanes];
-  store(factors, factor * clip);
-  store(extras, extra * clip);
+  store(factors, found.factor);
+  store(extras, found.extra);
   const int pad = task.padded_directions();
   for (int r = 0; r < kLanes; ++r) {
     bool alive = r < count;
@@ -241,12 +247,37 @@ DPINFER_NOINLINE void add_triangles(const RegressionTask& task, int count, const
   }
 }
 
+// Reads eight records feature by feature, into `x`, and whitens them.
+DPINFER_NOINLINE void read_dense_group(const RegressionTask& task, const std::int64_t* listed, double* x,
+                                       RegressionGroup& group) {
+  const Records& records = task.records;
+  if (records.is_float32) {
+    read_columns(static_cast<const float*>(records.features), records.n_rows, records.n_features, listed, x);
+  } else {
+    read_columns(static_cast<const double*>(records.features), records.n_rows, records.n_features, listed, x);
+  }
+  if (records.has_intercept) store(x + records.n_features * kLanes, splat(1.0));
+  whitened_group(task, x, group);
+  Vec eta = splat(0.0);
+  for (int j = 0; j < task.n_coef; ++j) eta = fused(load(x + j * kLanes), splat(task.loc[j]), eta);
+  group.predictor = eta;
+}
+
+// The same of sparse records.
+void read_sparse_group(const RegressionTask& task, const std::int64_t* listed, RegressionGroup& group) {
+  if (task.records.is_float32) {
+    sparse_rows<float>(task, listed, group.rows);
+  } else {
+    sparse_rows<double>(task, listed, group.rows);
+  }
+  group.square = lanes_of_rows(task, group.rows, group.lanes, group.predictor);
+}
+
 void regression_group(const RegressionTask& task, const std::int64_t* rows, int count, double* scratch,
                       std::uint64_t* sums) {
   const Records& records = task.records;
-  double* const x = scratch;
   RegressionGroup group{};
-  group.lanes = x + kLanes * ((task.n_coef + kLanes - 1) / kLanes * kLanes);
+  group.lanes = scratch + kLanes * ((task.n_coef + kLanes - 1) / kLanes * kLanes);
   group.rows = group.lanes + kLanes * task.padded_directions();
   // The last group is filled up with rows that are left out again.
   std::int64_t listed[kLanes];
@@ -255,17 +286,12 @@ void regression_group(const RegressionTask& task, const std::int64_t* rows, int 
     listed[r] = rows[r < count ? r : count - 1];
     response[r] = task.output == RegressionOutput::moments ? 0.0 : records.response[listed[r]];
   }
-  if (records.is_float32) {
-    read_columns(static_cast<const float*>(records.features), records.n_rows, records.n_features, listed, x);
-  } else {
-    read_columns(static_cast<const double*>(records.features), records.n_rows, records.n_features, listed, x);
-  }
-  if (records.has_intercept) store(x + records.n_features * kLanes, splat(1.0));
-  whitened_group(task, x, group);
   group.response = load(response);
-  Vec eta = splat(0.0);
-  for (int j = 0; j < task.n_coef; ++j) eta = fused(load(x + j * kLanes), splat(task.loc[j]), eta);
-  group.predictor = eta;
+  if (records.is_sparse()) {
+    read_sparse_group(task, listed, group);
+  } else {
+    read_dense_group(task, listed, scratch, group);
+  }
   RegressionFactors found = regression_factors(task, group);
   bound_records(task, count, group, found);
   if (!task.is_matrix()) {

@@ -27,6 +27,7 @@ struct RegressionTask {
   int n_coef;               // of x, with the intercept
   int n_directions;         // of z
   const double* transform;  // n_directions x n_coef
+  const double* by_column;  // for sparse records: the transpose of (transform, loc), n_coef x padded_directions
   const double* loc;        // n_coef
   double square_bound;      // B^2, or infinity: the weights are then 1
   double residual_bound;    // c, or infinity
@@ -47,7 +48,10 @@ struct RegressionTask {
 
   // Whether a record contributes a matrix.
   bool is_matrix() const { return output != RegressionOutput::scores; }
-  int padded_directions() const { return (n_directions + kRowGroup - 1) / kRowGroup * kRowGroup; }
+  // Sparse records have their linear predictor behind the directions: it is found as they are.
+  int padded_directions() const {
+    return (n_directions + (records.is_sparse() ? 1 : 0) + kRowGroup - 1) / kRowGroup * kRowGroup;
+  }
   int released_length() const {
     if (is_matrix()) return n_directions * (n_directions + 1) / 2;
     return n_directions + (scale_weight != 0.0 ? 1 : 0);

@@ -29,12 +29,13 @@ from dpinfer.mechanism.streams import (
     rows_of_npy,
     rows_of_parquet,
 )
-from dpinfer.mechanism.sums import RowSource, ShardedRows, rows_of_dask
+from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows, rows_of_dask
 from dpinfer.mechanism.units import Units
 from dpinfer.mechanism.unknowns import release_bounds, release_categories, release_count
 from dpinfer.recipes import FisherScaling, GradientArguments, largest_natural_rate, steady_rate
 
 __all__ = [
+    "CodedRows",
     "FisherScaling",
     "GradientArguments",
     "NetworkSettings",

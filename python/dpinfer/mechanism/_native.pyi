@@ -243,6 +243,10 @@ class RegressionRows:
         intercept: bool,
         first_row: int = 0,  # where these rows begin in the whole, for sampling: a multiple of 1024
         n_threads: int = 1,  # 0: as many as OpenMP uses
+        # Sparse rows: features (n_values,) stand in `columns`, those of row i from starts[i] to starts[i + 1].
+        columns: npt.NDArray[np.int32] | None = None,
+        starts: npt.NDArray[np.int64] | None = None,
+        n_features: int | None = None,
     ) -> None: ...
     # From here on, passes are over a Poisson sample, that of (key, step); over all rows until then.
     def sample(self, key: bytes, step: int, sample_rate: float) -> None: ...

@@ -11,9 +11,18 @@ from dpinfer.errors import RecordError
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.sums.shards import ShardedRows
 from dpinfer.mechanism.sums.sources import Records, RowSource
+from dpinfer.mechanism.sums.sparse import SparseFeatures, is_sparse, sparse_features
 from dpinfer.models import ConjugateModel
 
-__all__ = ["check_arguments", "check_conjugate_records", "check_points", "check_records", "load_records", "load_source"]
+__all__ = [
+    "check_arguments",
+    "check_conjugate_records",
+    "check_points",
+    "check_records",
+    "check_rows",
+    "load_records",
+    "load_source",
+]
 
 Features = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 
@@ -54,16 +63,47 @@ def check_records(
         raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
     features, response = without_null_records(adjacency, features, response)
     features = _readable(features, np.float32 if features.dtype == np.float32 else np.float64)
-    response = _readable(response, np.float64)
     for start in range(0, features.shape[0], _CHUNK):
         if not np.all(np.isfinite(features[start : start + _CHUNK])):
             raise RecordError("X must be finite: it holds a NaN or an infinity")
+    return features, _checked_response(model, response)
+
+
+def check_rows(
+    model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
+) -> tuple[Features | SparseFeatures, npt.NDArray[np.float64]]:
+    """Return (X, y) as passes over regressions read them: :func:`check_records`, or X sparse where it is given so.
+
+    **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
+
+    Raises
+    ------
+    TypeError
+        If an array does not hold real numbers.
+    RecordError
+        If the records cannot be used, or are sparse under ``zero_out``: a sparse row cannot be all NaN.
+    """
+    if not is_sparse(X):
+        return check_records(model, X, y, adjacency)
+    if adjacency is Adjacency.ZERO_OUT:
+        raise RecordError("X must be an array for the relation 'zero_out': no sparse row is a null record")
+    features = sparse_features(model, X)
+    response = as_record_array("y", y)
+    if response.dtype.kind not in "fiub":
+        raise TypeError(f"y must be an array of real numbers, got dtype {response.dtype}")
+    if response.ndim != 1 or response.shape[0] != len(features):
+        raise RecordError("y must be one-dimensional with as many entries as X has rows")
+    return features, _checked_response(model, response)
+
+
+def _checked_response(model: Any, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    response: npt.NDArray[np.float64] = _readable(values, np.float64)
     if not np.all(np.isfinite(response)):
         raise RecordError("y must be finite: it holds a NaN or an infinity")
     required = model.invalid_records(response)
     if required is not None:
         raise RecordError(f"y must hold {required} for {type(model).__name__}")
-    return features, response
+    return response
 
 
 def _readable(array: npt.NDArray[Any], kind: type[np.floating[Any]]) -> Any:
@@ -151,20 +191,24 @@ def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.AD
     RecordError
         If the records cannot be used.
     """
-    check_arguments(model, y)
+    check_arguments(model, y, X)
     if model.record_form == "regression":
         return check_records(model, X, y, adjacency)
     check = check_conjugate_records if model.record_form == "values" else check_points
     return (check(model, X, adjacency),)
 
 
-def check_arguments(model: Any, y: Any, X: Any = None, *, sharded: bool = False, units: bool = False) -> None:
+def check_arguments(
+    model: Any, y: Any, X: Any = None, *, sharded: bool = False, units: bool = False, sparse: bool = False
+) -> None:
     """Refuse a response where the model has none, and none where it has one, before records are looked at.
 
-    With a :class:`RowSource` for `X`, the responses are in its blocks; :class:`ShardedRows` are for the few-pass runs,
-    and sources with units for those that take `unit`.
+    With a :class:`RowSource` for `X`, the responses are in its blocks; :class:`ShardedRows` and sparse rows are for the
+    few-pass runs, and sources with units for those that take `unit`.
     """
     name = type(model).__name__
+    if is_sparse(X) and not sparse:
+        raise TypeError("X must be an array or a RowSource: run_newton alone takes sparse matrices and CodedRows")
     if isinstance(X, RowSource) and X.units and not units:
         raise TypeError("X must be a source without units: this run protects rows")
     if isinstance(X, ShardedRows) and not sharded:

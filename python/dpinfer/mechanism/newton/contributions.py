@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism import _native
+from dpinfer.mechanism.sums.sparse import SparseFeatures
 from dpinfer.models.clipped_residuals import ClippedResidual
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 FloatArray = npt.NDArray[np.float64]
+Features = FloatArray | npt.NDArray[np.float32]
 
 _BLOCK = 4096
 
@@ -47,10 +49,16 @@ class Rows:
 
     @classmethod
     def of(
-        cls, features: FloatArray | npt.NDArray[np.float32], response: FloatArray, *, intercept: bool, n_threads: int
+        cls, features: Features | SparseFeatures, response: FloatArray, *, intercept: bool, n_threads: int
     ) -> "Rows":
         """Return the rows of checked records."""
-        native = _native.RegressionRows(features=features, response=response, intercept=intercept, n_threads=n_threads)
+        places: dict[str, Any] = {}
+        values: Features = features.values if isinstance(features, SparseFeatures) else features
+        if isinstance(features, SparseFeatures):
+            places = {"columns": features.columns, "starts": features.starts, "n_features": features.n_columns}
+        native = _native.RegressionRows(
+            features=values, response=response, intercept=intercept, n_threads=n_threads, **places
+        )
         return cls(native, response)
 
 

@@ -18,9 +18,10 @@ from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.checkpoint import tag_of_records
 from dpinfer.mechanism.newton.contributions import Query, Rows
-from dpinfer.mechanism.records import check_records
+from dpinfer.mechanism.records import check_records, check_rows
 from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
 from dpinfer.mechanism.sums.parts import integers_of_part
+from dpinfer.mechanism.sums.sparse import SparseFeatures
 from dpinfer.mechanism.units import Units, check_identities
 
 __all__ = ["MemoryRecords", "PassRecords", "ShardedRecords", "StreamedRecords", "UnitRecords", "open_records"]
@@ -51,14 +52,19 @@ class MemoryRecords:
 
     Parameters
     ----------
-    features : (N, p) array of float64 or float32
+    features : (N, p) array of float64 or float32, or SparseFeatures
     response : (N,) array
     intercept : bool
     n_threads : int
     """
 
     def __init__(
-        self, features: FloatArray | npt.NDArray[np.float32], response: FloatArray, *, intercept: bool, n_threads: int
+        self,
+        features: FloatArray | npt.NDArray[np.float32] | SparseFeatures,
+        response: FloatArray,
+        *,
+        intercept: bool,
+        n_threads: int,
     ) -> None:
         self._features, self._response = features, response
         self._rows = Rows.of(features, response, intercept=intercept, n_threads=n_threads)
@@ -70,7 +76,7 @@ class MemoryRecords:
 
     def arrays(self) -> Iterable[npt.NDArray[Any]]:
         """Return features and responses."""
-        return [self._features, self._response]
+        return _arrays([self._features, self._response])
 
     def add(self, total: _native.PartialSum, query: Query) -> None:
         """Add all records."""
@@ -100,7 +106,7 @@ class StreamedRecords:
 
     def arrays(self) -> Iterable[npt.NDArray[Any]]:
         """Yield the arrays of all blocks."""
-        return (array for block in self._source for array in block)
+        return (array for block in self._source for array in _arrays(block))
 
     def add(self, total: _native.PartialSum, query: Query) -> None:
         """Add all records, in one pass over the source.
@@ -112,6 +118,12 @@ class StreamedRecords:
         """
         for features, response in self._source:
             query.add(total, Rows.of(features, response, intercept=self._intercept, n_threads=self._n_threads))
+
+
+def _arrays(block: Iterable[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Yield the arrays that checked records consist of."""
+    for part in block:
+        yield from part.arrays if isinstance(part, SparseFeatures) else (part,)
 
 
 class ShardedRecords:
@@ -158,7 +170,7 @@ class ShardedRecords:
 
 
 def _blocks(source: RowSource, model: Any, adjacency: Adjacency) -> Iterator[Records]:
-    return source.each(lambda features, response: check_records(model, features, response, adjacency))
+    return source.each(lambda features, response: check_rows(model, features, response, adjacency))
 
 
 def _count_shard(source: RowSource, model: Any, adjacency: Adjacency) -> int | None:
@@ -168,7 +180,7 @@ def _count_shard(source: RowSource, model: Any, adjacency: Adjacency) -> int | N
 
 
 def _hash_shard(source: RowSource, model: Any, adjacency: Adjacency) -> bytes:
-    return tag_of_records(b"", (array for block in _blocks(source, model, adjacency) for array in block))
+    return tag_of_records(b"", (array for block in _blocks(source, model, adjacency) for array in _arrays(block)))
 
 
 @standard_arithmetic()
@@ -310,7 +322,7 @@ def open_records(
     if isinstance(X, ShardedRows):
         return ShardedRecords(X, model, adjacency, n_threads=n_threads)
     if isinstance(X, RowSource):
-        source = X.checked(lambda features, response: check_records(model, features, response, adjacency))
+        source = X.checked(lambda features, response: check_rows(model, features, response, adjacency))
         return StreamedRecords(source, intercept=model.fit_intercept, n_threads=n_threads)
-    features, response = check_records(model, X, y, adjacency)
+    features, response = check_rows(model, X, y, adjacency)
     return MemoryRecords(features, response, intercept=model.fit_intercept, n_threads=n_threads)

@@ -22,7 +22,8 @@ from dpinfer.mechanism.private_run import CheckpointArgument, private_run
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments, check_records
 from dpinfer.mechanism.run import RunControl
-from dpinfer.mechanism.sums import RowSource, ShardedRows
+from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows
+from dpinfer.mechanism.sums.sparse import is_sparse
 from dpinfer.mechanism.units import Units
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.release.newton_glm import GlmNewtonRelease
@@ -35,7 +36,7 @@ __all__ = ["run_newton"]
 @standard_arithmetic()
 def run_newton(
     model: GeneralizedLinearModel | OwnModel,
-    X: npt.ArrayLike | RowSource | ShardedRows,
+    X: npt.ArrayLike | CodedRows | RowSource | ShardedRows,
     y: npt.ArrayLike | None = None,
     *,
     plan: NewtonPlan,
@@ -66,10 +67,12 @@ def run_newton(
     ----------
     model : LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression, or OwnModel
         `prior_scale` and the declared second moments of the features enter; a prior of the noise variance does not.
-    X : (N, n_features) array of float64 or float32, RowSource or ShardedRows
-        Not copied when C-contiguous.  A :class:`dpinfer.mechanism.RowSource` is read anew in every pass, a block at a
-        time, responses included; :class:`dpinfer.mechanism.ShardedRows` are read by workers.  The release has the bits
-        of the run in memory, whatever the blocks, the shards and their order.
+    X : (N, n_features) array of float64 or float32, sparse matrix of SciPy, CodedRows, RowSource or ShardedRows
+        An array is not copied when C-contiguous.  Sparse matrices and :class:`dpinfer.mechanism.CodedRows`, here and in
+        the blocks of a source, cost their non-zeros and give the release of their dense rows.  A
+        :class:`dpinfer.mechanism.RowSource` is read anew in every pass, a block at a time, responses included;
+        :class:`dpinfer.mechanism.ShardedRows` are read by workers.  The release has the bits of the run in memory,
+        whatever the blocks, the shards and their order.
     y : (N,) array, optional
         None with one of these.
     plan : NewtonPlan
@@ -138,7 +141,8 @@ def run_newton(
     check_model(model)
     if not isinstance(plan, NewtonPlan):
         raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")
-    check_arguments(model, y, X, sharded=True, units=True)
+    check_arguments(model, y, X, sharded=True, units=True, sparse=True)
+    _check_sparse(model, unit, X, plan.adjacency)
     _check_unit(unit, X, plan.adjacency)
     linear = isinstance(model, LinearRegression)
     _check_phases(plan, phases_of(model))
@@ -230,6 +234,15 @@ def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:
         raise ValueError("unit must have ids with an array, and none with a RowSource, whose blocks are (X, y, unit)")
     if adjacency is Adjacency.ZERO_OUT:
         raise ValueError("plan must not be for 'zero_out' with units: plan for 'add_remove' or 'replace_one'")
+
+
+def _check_sparse(model: Any, unit: Units | None, X: Any, adjacency: Adjacency) -> None:
+    if not is_sparse(X):
+        return
+    if isinstance(model, OwnModel) or unit is not None:
+        raise TypeError("X must be an array, not sparse, for a model of your own and with units")
+    if adjacency is Adjacency.ZERO_OUT:
+        raise ValueError("plan must not be for 'zero_out' with sparse rows: plan for 'add_remove' or 'replace_one'")
 
 
 def _records_of(model: Any, X: Any, y: Any, plan: NewtonPlan, n_threads: int, unit: Units | None) -> PassRecords:

@@ -11,8 +11,10 @@ from dpinfer.mechanism.sums.gradients import GradientSession, SessionSettings, o
 from dpinfer.mechanism.sums.registry import find_sum, sums
 from dpinfer.mechanism.sums.shards import ShardedRows, rows_of_dask
 from dpinfer.mechanism.sums.sources import Records, RowSource
+from dpinfer.mechanism.sums.sparse import CodedRows
 
 __all__ = [
+    "CodedRows",
     "GradientSession",
     "Records",
     "RowSource",

@@ -11,7 +11,8 @@ from dpinfer.errors import RecordError
 __all__ = ["MAX_ROWS", "Records", "RowSource"]
 
 Array = npt.NDArray[Any]
-Records = Sequence[Array]
+# Of a block: arrays, or sparse features in the place of the first.
+Records = Sequence[Any]
 
 MAX_ROWS = 2**31
 
@@ -85,7 +86,7 @@ class RowSource:
         n_rows = 0
         for arrays in self.each(check):
             n_rows += arrays[0].shape[0]
-            source.empty = [array[:0].copy() for array in arrays]
+            source.empty = [array[:0].copy() for array in arrays if isinstance(array, np.ndarray)]
             if n_rows > MAX_ROWS:
                 raise RecordError(f"X must have at most {MAX_ROWS} rows")
         if not source.empty:

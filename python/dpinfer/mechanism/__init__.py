@@ -20,6 +20,7 @@ from dpinfer.mechanism.newton import NewtonPlan, plan_newton, run_newton
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.sep import SEPArguments, SEPResult, run_sep
 from dpinfer.mechanism.site_settings import SiteArguments
+from dpinfer.mechanism.spark import rows_of_spark
 from dpinfer.mechanism.statistic import default_clip, run_statistic
 from dpinfer.mechanism.streams import (
     rows_of_arrays,
@@ -64,6 +65,7 @@ __all__ = [
     "rows_of_duckdb",
     "rows_of_npy",
     "rows_of_parquet",
+    "rows_of_spark",
     "run_dp_sep",
     "run_dpvi",
     "run_network_dp_sep",

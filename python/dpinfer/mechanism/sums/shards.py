@@ -93,11 +93,7 @@ class ShardedRows:
                     reason = type(error).__name__
             if len(found) == len(self.sources):
                 return [found[index] for index in range(len(self.sources))]
-        raise RuntimeError(
-            f"{len(self.sources) - len(found)} of {len(self.sources)} shards could not be read ({reason}; the text is "
-            "withheld: it could quote a record); nothing was released of this pass, and with a checkpoint the same "
-            "call goes on from the one before"
-        )
+        raise lost_shards(f"{len(self.sources) - len(found)} of {len(self.sources)} shards", reason)
 
     def counted(self, counts: Sequence[int | None]) -> int:
         """Return the number of rows of all shards, of which those that give no block count None.
@@ -113,6 +109,14 @@ class ShardedRows:
         if sum(found) > MAX_ROWS:
             raise RecordError(f"X must have at most {MAX_ROWS} rows")
         return sum(found)
+
+
+def lost_shards(which: str, reason: str) -> RuntimeError:
+    """Return the error of a pass whose shards are not all there."""
+    return RuntimeError(
+        f"{which} could not be read ({reason}; the text is withheld: it could quote a record); nothing was released of "
+        "this pass, and with a checkpoint the same call goes on from the one before"
+    )
 
 
 def rows_of_dask(

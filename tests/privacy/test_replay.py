@@ -46,6 +46,7 @@ READ_WITHOUT_PRIVACY = {
     "dpinfer.mechanism.checkpoint.tag_of_records": "its tag stays in a secret file",
     "dpinfer.mechanism.network_records.check_network_records": "returns the records",
     "dpinfer.mechanism.newton.pass_records.open_records": "returns the records",
+    "dpinfer.mechanism.sums.sparse.sparse_features": "returns the records",
 }
 VERBS_WITHOUT_RECORDS = {"account", "audit", "coverage", "demo", "ledger", "plan", "posterior"}
 # Not private, and their first line says so.

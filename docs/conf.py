@@ -38,6 +38,7 @@ nb_execution_mode = "force"
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
+nb_merge_streams = True
 # Their kernels import the package that this process did.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(dpinfer.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
 

@@ -1,5 +1,6 @@
 """Progress of long work: a bar on a terminal and in a notebook, or whatever the caller passes."""
 
+import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -21,7 +22,7 @@ class _Bar:
     def __call__(self, done: int, total: int) -> None:
         if self._bar is None:
             # A run that goes on from a checkpoint begins in the middle: time is counted from there.
-            self._bar = _tqdm()(desc=self._label, total=total, initial=done, dynamic_ncols=True)
+            self._bar = _tqdm(desc=self._label, total=total, initial=done)
         self._bar.update(done - self._bar.n)
         if done >= total:
             self._bar.close()
@@ -55,12 +56,15 @@ def _in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
-def _tqdm() -> Any:
-    """Return tqdm's class of bars, without the thread and the lock between processes that it makes beside them."""
+def _tqdm(**options: Any) -> Any:
+    """Return a bar of tqdm, without the thread and the lock between processes that it makes beside them."""
     if _in_notebook() and find_spec("ipywidgets") is not None:
         from tqdm.notebook import tqdm
     else:
         from tqdm import tqdm
+
+        # On a terminal that does not know its size tqdm would draw nothing.
+        options["ncols"], options["nrows"] = shutil.get_terminal_size()
     kind: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
     kind.set_lock(threading.RLock())
-    return kind
+    return kind(**options)

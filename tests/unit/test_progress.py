@@ -1,6 +1,7 @@
 """Progress is drawn where somebody sees it, and costs no thread."""
 
 import io
+import os
 import sys
 import threading
 from types import ModuleType, SimpleNamespace
@@ -41,6 +42,20 @@ def test_a_bar_on_a_terminal(monkeypatch):
     assert "4/4" in text
     assert text.endswith("\n")
     assert threading.active_count() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
+def test_a_terminal_that_does_not_know_its_size(monkeypatch):
+    here, there = os.openpty()
+    with os.fdopen(there, "w", encoding="utf-8") as terminal:  # of 0 columns and 0 rows
+        monkeypatch.setattr(sys, "stderr", terminal)
+        report = resolve_progress(True, "private steps")
+        report(1, 2)
+        report(2, 2)
+        terminal.flush()
+        text = os.read(here, 4000).decode()
+    os.close(here)
+    assert "private steps:  50%" in text
 
 
 def test_a_run_that_goes_on_begins_in_the_middle(monkeypatch):

@@ -50,6 +50,15 @@ def _mixed(values: Words) -> Words:
     return np.asarray(values ^ (values >> np.uint64(31)))
 
 
+def _joined(features: npt.NDArray[np.floating], response: FloatArray) -> FloatArray:
+    return np.column_stack((features.astype(np.float64), response))
+
+
+def _seed(row: bytes, number: int) -> Words:
+    digest = hashlib.blake2b(row + number.to_bytes(8, "little"), digest_size=16).digest()
+    return np.frombuffer(digest, dtype="<u8")
+
+
 def _earlier_equals(digests: Words) -> npt.NDArray[np.int64]:
     """Return for each row of (N, k) how many equal rows stand before it, (N,)."""
     order = np.lexsort(digests.T)  # stable: equal rows stay in their order
@@ -85,14 +94,18 @@ class OwnRows:
         A seed is a hash of the record and of the number of equal records before it: so equal records have different
         draws, and the seeds of the others stay as they are when a record is added or removed, wherever it stands.
         """
-        digests = np.empty((response.size, 4), dtype="<u8")
+        digests, seeds = (np.empty((response.size, words), dtype="<u8") for words in (4, 2))
         for first in range(0, response.size, _BLOCK):
             block = slice(first, first + _BLOCK)
-            rows = np.column_stack((features[block].astype(np.float64), response[block]))
-            found = b"".join(hashlib.blake2b(row.tobytes(), digest_size=32).digest() for row in rows)
+            rows = [row.tobytes() for row in _joined(features[block], response[block])]
+            found = b"".join(hashlib.blake2b(row, digest_size=32).digest() for row in rows)
             digests[block] = np.frombuffer(found, dtype="<u8").reshape(-1, 4)
-        number = _earlier_equals(digests).astype(np.uint64)
-        return cls(features, response, _mixed(digests[:, :2].astype(np.uint64) + (number * _GOLDEN)[:, None]))
+            seeds[block] = [_seed(row, 0) for row in rows]
+        number = _earlier_equals(digests)
+        for place in np.flatnonzero(number):
+            (row,) = _joined(features[place : place + 1], response[place : place + 1])
+            seeds[place] = _seed(row.tobytes(), int(number[place]))
+        return cls(features, response, seeds)
 
     @classmethod
     def without_draws(cls, features: npt.NDArray[np.floating], response: FloatArray) -> "OwnRows":

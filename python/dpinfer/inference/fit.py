@@ -182,12 +182,13 @@ def _of_trace(analysis: Analysis) -> Posterior:
 
 
 def _named_for_what_it_is(release: Release, posterior: Posterior) -> Posterior:
-    """Mark the posterior of a bare trace without curvature: it is of the optimum, not of the parameters."""
+    """Mark the posterior of a bare trace: of the optimum alone, or with a curvature up to what clipping shifts."""
     bare = release.family == "point" and release.settings.get("source") == "external"
     counted = "curvature" in release.settings and posterior.hessian == "diagonal" and posterior.method not in PLUG_INS
-    if not bare or counted:
+    if not bare:
         return posterior
-    return replace(posterior, diagnostics=replace(posterior.diagnostics, optimum_only=True))
+    marks: dict[str, bool] = {"clipping_uncounted": True} if counted else {"optimum_only": True}
+    return replace(posterior, diagnostics=replace(posterior.diagnostics, **marks))
 
 
 # What reads a release that is no gradient trace.

@@ -23,9 +23,8 @@ _WORDS = (
 
 
 _CLIPPED = (
-    "CLIPPING BIAS: the model has no sampler, so nothing centres the clipped scores. Of the scores {share:.1%} "
-    "(noise {noise:.1%}) were clipped; intervals do not count what that shifts, and may be far too narrow. A sampler "
-    "takes the bias away."
+    "The model has no sampler, so nothing centres the clipped scores. Of the scores {share:.1%} (noise {noise:.1%}) "
+    "were clipped. A sampler takes the bias away."
 )
 
 
@@ -106,7 +105,7 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
             n_steps_used=steps,
             verdict=verdict,
             clipped_share=share,
-            warnings="" if share is None else "clipping bias",
+            clipping_uncounted=None if share is None else True,
         ),
     )
 

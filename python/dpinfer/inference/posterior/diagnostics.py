@@ -67,6 +67,8 @@ class PosteriorDiagnostics:
         Which parameters keep their prior.
     optimum_only : bool, optional
         Whether the sampling uncertainty of the records is left out: a bare trace of parameters, without curvature.
+    clipping_uncounted : bool, optional
+        Whether what clipping shifts is left out, though the sampling uncertainty is in.
     fallback : str
         Why it is not the posterior that was asked for.
 
@@ -107,6 +109,7 @@ class PosteriorDiagnostics:
     noise_variance: float | None = None
     prior_only: npt.NDArray[np.bool_] | None = None
     optimum_only: bool | None = None
+    clipping_uncounted: bool | None = None
     fallback: str = ""
 
     def __post_init__(self) -> None:

@@ -183,6 +183,11 @@ def _flags(posterior: "Posterior") -> tuple[tuple[str, ...], tuple[str, ...]]:
             "this is the optimum of the clipped objective, with the privacy noise around it: the sampling uncertainty "
             "of the records is not in these intervals; give curvature to release_from_arrays"
         )
+    if diagnostics.clipping_uncounted:
+        warnings.append(
+            "clipping moves the optimum away from the parameters, and these intervals do not count by how much: they "
+            "hold where hardly any gradient was clipped"
+        )
     if posterior.method in ("naive", "averaged"):
         warnings.append(f"method {posterior.method!r} ignores the privacy noise: its intervals are too narrow")
     return tuple(", ".join(mark) for mark in marks), tuple(warnings)

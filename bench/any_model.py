@@ -1,4 +1,4 @@
-"""Coverage and width of the private Newton posterior of four models that a user might bring, against no privacy.
+"""Coverage and width of the private Newton posterior of models that a user might bring, against no privacy.
 
     python bench/any_model.py [--runs 100] [--epsilon 0.3 1 3] [--records 10000] [--model NAME ...] [--wrong] [--bare]
 
@@ -10,11 +10,14 @@ quite the model's (3% of the responses are drawn at another parameter).  --bare:
 
 import argparse
 import contextlib
+import signal
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +27,8 @@ from dpinfer.testing import InsecureRNG
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.reference.own_models import EXAMPLES
+from tests.reference.framework_models import FRAMEWORK_EXAMPLES
+from tests.reference.own_models import CURVED, EXAMPLES
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -45,17 +49,20 @@ def mode(model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, start: FloatA
         return float(np.sum(density) + model.log_prior(theta))
 
     theta, step = start.copy(), 1e-5
+    scale = prior.prior_scale
     for _ in range(30):
         columns = [(slope(theta + step * e) - slope(theta - step * e)) / (2.0 * step) for e in np.eye(theta.size)]
-        curvature = -0.5 * (np.array(columns) + np.array(columns).T)
-        move = np.linalg.solve(curvature, slope(theta))
+        values, vectors = np.linalg.eigh(-0.5 * (np.array(columns) + np.array(columns).T) * np.outer(scale, scale))
+        # In units of the prior: held where the log posterior is not concave.
+        inverse = (vectors / np.maximum(values, 0.1)) @ vectors.T * np.outer(scale, scale)
+        move = inverse @ slope(theta)
         here, size = height(theta), 1.0
         while not height(theta + size * move) >= here - 1e-6 and size > 1e-3:
             size *= 0.5
         theta = theta + size * move
         if np.max(np.abs(move)) < 1e-6:
             break
-    return theta, np.sqrt(np.diag(np.linalg.inv(curvature)))
+    return theta, np.sqrt(np.diag(inverse))
 
 
 def responses(
@@ -101,73 +108,100 @@ class Tally:
     def line(self) -> str:
         """Return what was found, in words."""
         inside, plain, ratio = (np.array(kept, dtype=float) for kept in (self.covered, self.plain, self.ratio))
+        awkward = self.awkward
         return (
-            f"runs {len(inside):3d}  covered {told(inside.mean(axis=1))}  "
-            f"awkward {told(inside[:, self.awkward].mean(axis=1))}  no privacy {told(plain.mean(axis=1))}  width "
-            f"{np.median(ratio):.2f}  awkward {np.median(ratio[:, self.awkward]):.2f}  run "
-            f"{np.median(self.seconds):.1f} s"
+            f"runs {len(inside):3d}  covered {told(inside.mean(axis=1))}  awkward "
+            f"{told(inside[:, awkward].mean(axis=1))}  no privacy {told(plain.mean(axis=1))}, awkward "
+            f"{told(plain[:, awkward].mean(axis=1))}  width {np.median(ratio):.2f}  awkward "
+            f"{np.median(ratio[:, awkward]):.2f}  run {np.median(self.seconds):.1f} s"
         )
 
 
-def run(
-    name: str, runs: int, epsilons: Sequence[float], n_records: int, seed: int, *, wrong: bool, bare: bool
-) -> dict[float, Tally]:
-    """Return what the runs of one model show at each epsilon, on the same records; Ctrl-C ends them early."""
-    example = EXAMPLES[name]()
-    model = example.model
-    private = without_sampler(model) if bare else model
-    plans = {
-        epsilon: dpi.plan_newton(private, target_epsilon=epsilon, target_delta=1e-5, n_records=n_records)
-        for epsilon in epsilons
-    }
-    tallies = {epsilon: Tally(example.awkward) for epsilon in epsilons}
-    with contextlib.suppress(KeyboardInterrupt):
-        for index in range(runs):
-            rng = np.random.default_rng([seed, index])
-            truth = model.parameters.prior_mean + model.parameters.prior_scale * rng.standard_normal(model.n_params)
-            X = example.features(n_records, rng)
-            y = responses(model, truth, X, rng, wrong)
-            centre, spread = mode(model, X, y, truth)
-            plain = np.abs(truth - centre) < NORMAL_HALF_WIDTH * spread
-            for epsilon, plan in plans.items():
-                begun = time.process_time()
-                source = InsecureRNG(1000 * seed + index)
-                release = dpi.run_newton(
-                    private, X, y, plan=plan, n_records=n_records, n_threads=1, random_source=source
-                )
-                posterior = dpi.noise_aware_posterior(release, seed=index, n_samples=400)
-                seconds = time.process_time() - begun
-                low, high = posterior.quantile(LEVELS, space="unconstrained")
-                tally = tallies[epsilon]
-                tally.seconds.append(seconds)
-                tally.covered.append((low < truth) & (truth < high))
-                tally.plain.append(plain)
-                tally.ratio.append((high - low) / (2.0 * NORMAL_HALF_WIDTH * spread))
-    return tallies
+class Study:
+    """Runs of one model at several epsilons, on the same records.
+
+    Parameters
+    ----------
+    example : Example
+    epsilons : sequence of float
+    n_records, seed : int
+    wrong, bare : bool
+    """
+
+    def __init__(
+        self, example: Any, epsilons: Sequence[float], n_records: int, seed: int, *, wrong: bool, bare: bool
+    ) -> None:
+        self.example, self.n_records, self.seed, self.wrong = example, n_records, seed, wrong
+        self.private = without_sampler(example.model) if bare else example.model
+        public = {"target_delta": 1e-5, "n_records": n_records}
+        self.plans = {epsilon: dpi.plan_newton(self.private, target_epsilon=epsilon, **public) for epsilon in epsilons}
+        self.tallies = {epsilon: Tally(example.awkward) for epsilon in epsilons}
+
+    def run(self, index: int) -> None:
+        """Make the runs on one data set."""
+        model, n_records = self.example.model, self.n_records
+        rng = np.random.default_rng([self.seed, index])
+        truth = model.parameters.prior_mean + model.parameters.prior_scale * rng.standard_normal(model.n_params)
+        X = self.example.features(n_records, rng)
+        y = responses(model, truth, X, rng, self.wrong)
+        centre, spread = mode(model, X, y, truth)
+        for epsilon, plan in self.plans.items():
+            begun = time.process_time()
+            source = InsecureRNG(1000 * self.seed + index)
+            release = dpi.run_newton(
+                self.private, X, y, plan=plan, n_records=n_records, n_threads=1, random_source=source
+            )
+            posterior = dpi.noise_aware_posterior(release, seed=index, n_samples=400)
+            seconds = time.process_time() - begun
+            low, high = posterior.quantile(LEVELS, space="unconstrained")
+            tally = self.tallies[epsilon]
+            tally.seconds.append(seconds)
+            tally.covered.append((low < truth) & (truth < high))
+            tally.plain.append(np.abs(truth - centre) < NORMAL_HALF_WIDTH * spread)
+            tally.ratio.append((high - low) / (2.0 * NORMAL_HALF_WIDTH * spread))
+
+
+def made(name: str) -> Any:
+    """Return an example, or None where its framework is not installed."""
+    if name not in FRAMEWORK_EXAMPLES:
+        return (EXAMPLES | CURVED)[name]()
+    needed, make = FRAMEWORK_EXAMPLES[name]
+    if find_spec(needed):
+        return make()
+    print(f"{name}: {needed} is not installed, left out")
+    return None
+
+
+def stopped(*_: object) -> None:
+    """End early, with what there is."""
+    raise KeyboardInterrupt
 
 
 def main() -> None:
-    """Print a line for each model and epsilon."""
+    """Print a line for each model and epsilon; a signal to stop prints what there is."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0])
     parser.add_argument("--records", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=5)
-    parser.add_argument("--model", choices=list(EXAMPLES), nargs="+", default=list(EXAMPLES))
+    names = [*EXAMPLES, *FRAMEWORK_EXAMPLES, *CURVED]
+    parser.add_argument("--model", choices=names, nargs="+", default=list(EXAMPLES))
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--bare", action="store_true")
     chosen = parser.parse_args()
-    for name in chosen.model:
-        found = run(
-            name,
-            chosen.runs,
-            chosen.epsilon,
-            chosen.records,
-            chosen.seed,
-            wrong=chosen.wrong,
-            bare=chosen.bare,
-        )
-        for epsilon, tally in found.items():
+    signal.signal(signal.SIGTERM, stopped)
+    examples = {name: made(name) for name in chosen.model}
+    studies = {
+        name: Study(example, chosen.epsilon, chosen.records, chosen.seed, wrong=chosen.wrong, bare=chosen.bare)
+        for name, example in examples.items()
+        if example is not None
+    }
+    with contextlib.suppress(KeyboardInterrupt):
+        for index in range(chosen.runs):
+            for study in studies.values():
+                study.run(index)
+    for name, study in studies.items():
+        for epsilon, tally in study.tallies.items():
             if tally.covered:
                 suffix = " wrong" * chosen.wrong + " bare" * chosen.bare
                 print(f"{name:18s} eps {epsilon:3.1f} N {chosen.records}{suffix}  {tally.line()}", flush=True)

@@ -157,6 +157,41 @@ def group_features(size, rng, rho=0.0):
     return columns(correlated(size, rng, 3, rho), rng.integers(0, N_GROUPS, size).astype(float))
 
 
+# Zero-inflated Poisson without features: a zero is structural with probability sigmoid(zero)
+
+
+def zip_parts(params, y):
+    structural = special.expit(params[0])
+    return structural, params[1], structural + (1.0 - structural) * np.exp(-params[1]), y == 0.0
+
+
+def zip_log_likelihood(params, X, y):
+    structural, rate, empty, zero = zip_parts(params, y)
+    counted = np.log1p(-structural) + y * np.log(rate) - rate - special.gammaln(y + 1.0)
+    return np.where(zero, np.log(empty), counted)
+
+
+def zip_gradient(params, X, y):
+    structural, rate, empty, zero = zip_parts(params, y)
+    slope = structural * (1.0 - structural)
+    in_zero = np.where(zero, slope * -np.expm1(-rate) / empty, -structural)
+    in_rate = np.where(zero, -(1.0 - structural) * np.exp(-rate) / empty, y / rate - 1.0)
+    return columns(in_zero, in_rate)
+
+
+def zip_sampler(params, X, u):
+    structural, rate, *_ = zip_parts(params, np.zeros(len(X)))
+    rest = np.maximum(u[:, 0] - structural, 0.0) / (1.0 - structural)
+    y, density, total = np.zeros(len(X)), np.exp(-rate), np.exp(-rate)
+    for count in range(1, 1000):
+        if not np.any(rest > total):
+            break
+        y[rest > total] = count
+        density *= rate / count
+        total = min(total + density, 1.0)
+    return y
+
+
 @dataclass(frozen=True)
 class Example:
     """A model, its features at a given correlation, and the indices of its awkward parameters."""
@@ -226,6 +261,26 @@ def group_effects():
     )
     return Example(model, lambda size, rng, rho=0.5: group_features(size, rng, rho), tuple(range(3, 3 + N_GROUPS)))
 
+
+def zero_inflated():
+    """Rare counts, of which the share of structural zeros and the rate are hardly told apart: a curved ridge."""
+    model = from_gradient(
+        zip_gradient,
+        {"zero": (), "rate": ()},
+        n_features=1,
+        log_likelihood=zip_log_likelihood,
+        sampler=zip_sampler,
+        bijectors={"rate": "exp"},
+        prior_mean={"zero": 0.0, "rate": -1.2},
+        prior_scale={"zero": 1.5, "rate": 0.7},
+        response="count",
+        name="zero-inflated",
+    )
+    return Example(model, lambda size, rng, rho=0.0: rng.standard_normal((size, 1)), (0,))
+
+
+# Posteriors that are not near normal at a few hundred records.
+CURVED = {"zero-inflated": zero_inflated}
 
 EXAMPLES = {
     "negative binomial": negative_binomial,

@@ -187,8 +187,9 @@ def _named_for_what_it_is(release: Release, posterior: Posterior) -> Posterior:
     counted = "curvature" in release.settings and posterior.hessian == "diagonal" and posterior.method not in PLUG_INS
     if not bare:
         return posterior
-    marks: dict[str, bool] = {"clipping_uncounted": True} if counted else {"optimum_only": True}
-    return replace(posterior, diagnostics=replace(posterior.diagnostics, **marks))
+    known = posterior.diagnostics
+    marked = replace(known, clipping_uncounted=True) if counted else replace(known, optimum_only=True)
+    return replace(posterior, diagnostics=marked)
 
 
 # What reads a release that is no gradient trace.

@@ -25,6 +25,8 @@ _LEAST = 1e-12
 # Frobenius norm of a record's slope: at least so much of the expected trace, and as much more, up to the squared clip,
 # as leaves the noise of an entry at this share of the expected eigenvalue.
 _LEAST_SLOPE, _SLOPE_NOISE = 1.3, 0.15
+# The variance of a clipped score is at most its slope: clip(s) clip(s)' <= clip(s) s'.
+_VARIANCE_RATIO = 1.0
 # The clip is the least edge above which no more than this share of the scores is, as far as their counts tell.
 _CLIPPED = 0.01
 
@@ -60,11 +62,10 @@ class ClippedNewton(OwnSteps):
         released = self._query(passes, "slope", filtered.mean, white, bounds)
         stddev = released["matrix_stddev"]
         shrunken = shrink_moments(smat(released["matrix"], n), stddev, float(n))
-        measured = self._measure(passes, filtered.mean, white, bounds, shrunken.matrix)
+        measured = self._measure(passes, filtered.mean, white, bounds, shrunken.matrix, _VARIANCE_RATIO)
         return self._arrays(filtered.mean, white, released, measured) | {
             "slope_spread": error,
-            # The variance of a clipped score is at most its slope: clip(s) clip(s)' <= clip(s) s'.
-            "variance_ratio": 1.0,
+            "variance_ratio": _VARIANCE_RATIO,
             "score_share": SCORE_SHARE,
             "count_shares": np.array(list(_COUNT_SHARES.values())),
             "norm_edges": NORM_EDGES.copy(),

@@ -127,9 +127,13 @@ class OwnSteps(ABC):
         filtered.update(filtered.mean + white.T @ step, white.T @ own @ white, drift)
 
     def _measure(
-        self, passes: Passes, units: FloatArray, white: FloatArray, bounds: Any, slope: FloatArray
+        self, passes: Passes, units: FloatArray, white: FloatArray, bounds: Any, slope: FloatArray, ratio: float
     ) -> dict[str, Any]:
-        """Measure the score near its zero, with everything but the point as it is."""
+        """Measure the score near the posterior's mode, with everything but the point as it is.
+
+        The prior counts in each step: where the records say little, the zero of the score is far, and nothing there is
+        linear.
+        """
         level = float(np.trace(slope)) / len(slope)
         points, scores, stddevs, norms = [], [], [], []
         for number, _ in enumerate(self.plan.indices("measure")):
@@ -138,13 +142,17 @@ class OwnSteps(ABC):
             scores.append(released["score"])
             stddevs.append(released["score_stddev"])
             norms.append(released["score_bound"])
-            step = np.linalg.solve(slope, np.mean(scores, axis=0))
+            centre = np.mean(points, axis=0)
+            covariance = slope * (ratio / self.n_records) + np.eye(len(slope)) * (stddevs[-1] ** 2 / len(points))
+            weighted = np.linalg.solve(covariance, slope).T
+            precision = weighted @ slope + white @ white.T
+            step = np.linalg.solve(precision, weighted @ np.mean(scores, axis=0) - white @ centre)
             length = float(np.linalg.norm(step))
             if number == 0 or length >= 2.0 * stddevs[-1] / level:
-                moved = np.mean(points, axis=0) + white.T @ (step * min(1.0, _SHORT_TRUST / max(length, 1e-12)))
+                moved = centre + white.T @ (step * min(1.0, _SHORT_TRUST / max(length, 1e-12)))
                 units = np.clip(moved, -_FARTHEST, _FARTHEST)
             else:
-                units = np.mean(points, axis=0)
+                units = centre
         return {
             "positions": np.array([self._theta(point) for point in points]),
             "scores": np.array(scores),
@@ -186,7 +194,7 @@ class OwnNewton(OwnSteps):
         white = symmetric_inverse_root(ratio) @ symmetric_inverse_root(bounds.information)
         released = self._query(passes, "slope", filtered.mean, white, bounds)
         mean, _ = shrink_to_level(smat(released["matrix"], n), released["matrix_stddev"], ratio_stddev)
-        measured = self._measure(passes, filtered.mean, white, bounds, mean)
+        measured = self._measure(passes, filtered.mean, white, bounds, mean, bounds.variance_ratio)
         return self._arrays(filtered.mean, white, released, measured) | {
             "slope_spread": ratio_stddev,
             "variance_ratio": bounds.variance_ratio,

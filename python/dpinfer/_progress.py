@@ -4,6 +4,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,13 +17,14 @@ class _Bar:
     """Draws with tqdm, from the first report on: on stderr, or as a widget in a notebook that has them."""
 
     def __init__(self, label: str) -> None:
-        self._label = label
+        # What it draws with is loaded here, before a run is charged.
+        self._start = _starter(label)
         self._bar: Any = None
 
     def __call__(self, done: int, total: int) -> None:
         if self._bar is None:
             # A run that goes on from a checkpoint begins in the middle: time is counted from there.
-            self._bar = _tqdm(desc=self._label, total=total, initial=done)
+            self._bar = self._start(total=total, initial=done)
         self._bar.update(done - self._bar.n)
         if done >= total:
             self._bar.close()
@@ -56,8 +58,9 @@ def _in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
-def _tqdm(**options: Any) -> Any:
-    """Return a bar of tqdm, without the thread and the lock between processes that it makes beside them."""
+def _starter(label: str) -> Callable[..., Any]:
+    """Return what starts a bar of tqdm, without the thread and the lock between processes that it makes beside them."""
+    options: dict[str, Any] = {"desc": label}
     if _in_notebook() and find_spec("ipywidgets") is not None:
         from tqdm.notebook import tqdm
     else:
@@ -67,4 +70,4 @@ def _tqdm(**options: Any) -> Any:
         options["ncols"], options["nrows"] = shutil.get_terminal_size()
     kind: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
     kind.set_lock(threading.RLock())
-    return kind(**options)
+    return partial(kind, **options)

@@ -64,6 +64,13 @@ def test_a_run_that_goes_on_begins_in_the_middle(monkeypatch):
     assert "100/100" in text
 
 
+def test_what_cannot_be_drawn_is_known_before_a_run(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    with pytest.raises(ImportError):
+        drawn(monkeypatch, terminal=True, reports=())
+    assert drawn(monkeypatch, terminal=False) == ""
+
+
 def test_nothing_is_drawn_into_a_file(monkeypatch):
     assert drawn(monkeypatch, terminal=False) == ""
     assert drawn(monkeypatch, terminal=True, progress=False) == ""

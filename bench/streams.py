@@ -1,17 +1,21 @@
 """Fits of files that are larger than the memory they take: peak memory, MB/s of each pass against a plain read, rows/s.
 
-    python bench/streams.py [--gigabytes 1] [--features 20] [--folder DIR]
+    python bench/streams.py [--gigabytes 1] [--features 20] [--folder DIR] [--formats npy map parquet] [--largest 4e6]
 
-Answer first: a stream gives the bits of the run in memory.  Then a generated file (.npy; Parquet where pyarrow is
-installed) is fitted in a process of its own, cold: the pages of the file are dropped from the system's cache before
-every pass and before every plain read, which alternate.  Last, warm fits over two decades of rows.
+Answer first: a stream gives the bits of the run in memory.  Then a generated file (.npy, read and mapped; Parquet where
+pyarrow is installed) is fitted in a process of its own, cold: the pages of the file are dropped from the system's cache
+before every pass and before every plain read, which alternate.  Memory is the peak of what the process has of its own
+(sampled), and beside it the peak with the file's pages that it has mapped, which the system takes back when it likes.
+Last, warm fits over two decades of rows.  The folder needs as many bytes as one file, which is deleted after its fit.
 """
 
 import argparse
 import json
+import mmap
 import multiprocessing
 import os
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -73,16 +77,23 @@ def write_parquet(folder, n_rows, n_features):
     return [path]
 
 
-FORMATS = {"npy": write_npy, "parquet": write_parquet}
+FORMATS = {"npy": write_npy, "map": write_npy, "parquet": write_parquet}
 
 
 def source(name, paths, n_features):
+    """Return the rows of a format, and the arrays that it maps."""
     if name == "npy":
-        return mechanism.rows_of_npy(*paths)
-    return mechanism.rows_of_parquet(paths, [f"x{index}" for index in range(n_features)], "y")
+        return mechanism.rows_of_npy(*paths), []
+    if name == "map":
+        maps = [np.load(path, mmap_mode="r") for path in paths]
+        return mechanism.rows_of_arrays(*maps), maps
+    return mechanism.rows_of_parquet(paths, [f"x{index}" for index in range(n_features)], "y"), []
 
 
-def drop(paths):
+def drop(paths, maps=()):
+    for array in maps:
+        # The system keeps pages that a process has mapped.
+        array._mmap.madvise(mmap.MADV_DONTNEED)
     for path in paths:
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
@@ -99,17 +110,30 @@ def plain_read(paths):
     return time.perf_counter() - start
 
 
-def peak_megabytes():
-    """Return the most memory that this process has had; the system's count of resources begins with the parent's."""
+def megabytes(entry):
+    """Return what the system says of this process; its count of resources begins with the parent's."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024.0
+    return int(status.partition(f"{entry}:")[2].split()[0]) / 1024.0
+
+
+class OwnMemory:
+    """The most memory of its own that this process has had, by a sample every few milliseconds."""
+
+    def __init__(self):
+        self.before = self.peak = megabytes("RssAnon")
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self):
+        while True:
+            self.peak = max(self.peak, megabytes("RssAnon"))
+            time.sleep(0.005)
 
 
 def fit(name, paths, n_rows, n_features, cold, sink):
     """Fit in a fresh process; send seconds per pass, of plain reads between them, and peak memory before and after."""
     model, settings = options(n_features, n_rows)
-    rows = source(name, paths, n_features)
-    before, passes, reads = peak_megabytes(), [], []
+    rows, maps = source(name, paths, n_features)
+    own, passes, reads = OwnMemory(), [], []
     # Warm: processor time, which other processes on the machine disturb less.
     clock = time.perf_counter if cold else time.process_time
     start = clock()
@@ -118,14 +142,15 @@ def fit(name, paths, n_rows, n_features, cold, sink):
         nonlocal start
         passes.append(clock() - start)
         if cold:
-            drop(paths)
+            drop(paths, maps)
             reads.append(plain_read(paths))
             drop(paths)
         start = clock()
 
     release = dpi.run_newton(model, rows, progress=note, **settings)
     # The first also has the check of the records.
-    sink.send((passes[1:], reads[1:], before, peak_megabytes(), release.scores.tobytes()))
+    memory = (own.before, own.peak, megabytes("VmHWM"))
+    sink.send((passes[1:], reads[1:], memory, release.scores.tobytes()))
 
 
 def in_a_process(*arguments):
@@ -145,7 +170,7 @@ def answer_first(folder, formats, n_features):
     whole = dpi.run_newton(model, X, y, **settings).scores.tobytes()
     for name in formats:
         paths = FORMATS[name](folder, len(X), n_features)
-        assert in_a_process(name, paths, len(X), n_features, False)[4] == whole, name
+        assert in_a_process(name, paths, len(X), n_features, False)[3] == whole, name
         for path in paths:
             path.unlink()
     print(f"bits of the run in memory: {', '.join(formats)}: equal")
@@ -155,7 +180,7 @@ def cold_fit(folder, name, n_rows, n_features):
     paths = FORMATS[name](folder, n_rows, n_features)
     megabytes = sum(path.stat().st_size for path in paths) / 1e6
     drop(paths)
-    passes, reads, before, after, _ = in_a_process(name, paths, n_rows, n_features, True)
+    passes, reads, (before, own, mapped), _ = in_a_process(name, paths, n_rows, n_features, True)
     for path in paths:
         path.unlink()
     shares = np.array(reads) / np.array(passes)
@@ -164,13 +189,13 @@ def cold_fit(folder, name, n_rows, n_features):
         "pass_mb_per_s": megabytes / np.median(passes), "plain_read_mb_per_s": megabytes / np.median(reads),
         "share_of_plain_read": float(np.median(shares)),
         "share_low": float(shares.min()), "share_high": float(shares.max()),
-        "peak_megabytes": after, "before_megabytes": before,
+        "own_megabytes": own, "before_megabytes": before, "with_mapped_megabytes": mapped,
     }  # fmt: skip
     print(
         f"{name:8s} {megabytes:7.0f} MB, {n_rows} rows, cold: a pass {result['pass_mb_per_s']:5.0f} MB/s, plain read "
         f"{result['plain_read_mb_per_s']:5.0f} MB/s; share {result['share_of_plain_read']:.2f} (median of {len(passes)}"
-        f" passes, {result['share_low']:.2f} to {result['share_high']:.2f}); peak memory {after:.0f} MB "
-        f"({before:.0f} MB before the run)"
+        f" passes, {result['share_low']:.2f} to {result['share_high']:.2f}); memory {own:.0f} MB ({before:.0f} "
+        f"before the run; {mapped:.0f} with mapped pages)"
     )
     return result
 
@@ -203,22 +228,24 @@ def main():
     parser.add_argument(
         "--folder", help="on the disk to be measured; the system's folder of temporary files by default"
     )
+    parser.add_argument("--formats", nargs="+", choices=list(FORMATS), default=list(FORMATS))
+    parser.add_argument("--largest", type=float, default=4e6, help="rows of the largest warm fit")
     parser.add_argument("--json", help="a file for the results")
     arguments = parser.parse_args()
     n_rows = round(arguments.gigabytes * 1e9 / (8 * (arguments.features + 1)))
     try:
         import pyarrow  # noqa: F401
 
-        formats = ["npy", "parquet"]
+        formats = arguments.formats
     except ImportError:
-        formats = ["npy"]
+        formats = [item for item in arguments.formats if item != "parquet"]
         print("Parquet is left out: pyarrow is not installed")
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
         answer_first(folder, formats, arguments.features)
         results = {
             "cold": [cold_fit(folder, item, n_rows, arguments.features) for item in formats],
-            "warm": scaling(folder, min(n_rows, 4_000_000), arguments.features),
+            "warm": scaling(folder, min(n_rows, round(arguments.largest)), arguments.features),
         }
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

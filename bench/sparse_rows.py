@@ -86,11 +86,11 @@ class Passes:
         self.forms = [_native.RegressionRows(**common, **form) for form in ({"features": dense}, places)]
 
     def once(self, kind, form):
-        """Return seconds and integers."""
+        """Return seconds and integers; the first moments' coordinates are those of a model that declares none."""
         total = _native.PartialSum(length=self.d if kind == "scores" else self.d * (self.d + 1) // 2, max_norm=MAX_NORM)
-        where = {"transform": self.transform, "bound": BOUND}
+        where = {"transform": np.eye(self.d) if kind == "first moments" else self.transform, "bound": BOUND}
         start = time.process_time()
-        if kind == "second_moments":
+        if kind in ("first moments", "second moments"):
             form.add_second_moments(total, **where)
         else:
             getattr(form, f"add_{kind}")(total, self.residuals, **where)
@@ -148,7 +148,7 @@ def main():
         passes = Passes(rows, response)
         print(f"{name}: {passes.n} rows, {passes.d - 1} columns, {passes.per_row:.1f} of them not zero")
         found, weights = {}, {}
-        for kind in ("scores", "curvature", "second_moments"):
+        for kind in ("scores", "curvature", "second moments", "first moments"):
             times = passes.compare(kind, arguments.repeats)
             dense, few = 1e9 * np.median(times, axis=0)
             ratio, text = shown(times)
@@ -156,8 +156,9 @@ def main():
             print(f"  {kind:15s} {dense:7.0f} {few:7.0f}  {text}")
         if name.startswith("Adult"):
             times, phases = whole_run(rows, response, arguments.repeats)
-            kinds = {"geometry": "second_moments", "slope": "curvature"}
-            sums = np.sum([weights[kinds.get(phase, "scores")] for phase in phases], axis=0)
+            kinds = {"geometry": "second moments", "slope": "curvature"}
+            used = ["first moments", *(kinds.get(phase, "scores") for phase in phases[1:])]
+            sums = np.sum([weights[kind] for kind in used], axis=0)
             ratio, text = shown(times)
             print(f"  the {len(phases)} passes of a run, from these: {sums[0] / sums[1]:.2f}")
             print(f"  whole private run, {np.median(times[:, 0]):.2f} s and {np.median(times[:, 1]):.2f} s: {text}")

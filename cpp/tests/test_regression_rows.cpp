@@ -134,12 +134,20 @@ int main() {
   // Sparse rows have the bits of dense ones, whatever the instruction set.
   for (const int n_features : {1, 7, 15, 63, 70}) {
     const Data data(43, n_features, 1.0, 4, 3);
+    // The same with a transform that has a number or two in each row.
+    Data mostly_zeros(data);
+    for (std::size_t i = 0; i < data.transform.size(); ++i) {
+      const auto n_coef = static_cast<std::size_t>(n_features) + 1;
+      if (i / n_coef != i % n_coef && (i / n_coef + 1) % n_coef != i % n_coef) mostly_zeros.transform[i] = 0.0;
+    }
     for (const Kind& kind : kinds()) {
       const Sum dense = sum_of(portable, data, kind, 1.7, 1);
+      const Sum few = sum_of(portable, mostly_zeros, kind, 1.7, 1);
       for (const char* name : {"portable", "avx2", "avx512"}) {
         const KernelTable* kernels = kernel_table(name);
         if (kernels == nullptr) continue;
         CHECK(sum_of(*kernels, data, kind, 1.7, 1, nullptr, 1.5, true) == dense);
+        CHECK(sum_of(*kernels, mostly_zeros, kind, 1.7, 1, nullptr, 1.5, true) == few);
       }
     }
   }

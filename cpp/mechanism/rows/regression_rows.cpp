@@ -1,5 +1,6 @@
 #include "mechanism/rows/regression_rows.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace dpinfer {
@@ -21,6 +22,14 @@ AlignedVector<double> transposed(const Records& records, const RegressionPass& p
   return by_column;
 }
 
+// Whether most entries of a transform are zeros, so that what it makes of a sparse record is sparse.
+bool is_mostly_zeros(const Records& records, const RegressionPass& pass) {
+  if (!records.is_sparse() || pass.n_directions > kMostFewDirections) return false;
+  const auto n_coef = static_cast<std::ptrdiff_t>(pass.transform.size()) / pass.n_directions;
+  const auto zeros = std::count(pass.transform.begin(), pass.transform.end(), 0.0);
+  return static_cast<std::ptrdiff_t>(pass.transform.size()) - zeros <= 2 * n_coef;
+}
+
 }  // namespace
 
 RegressionKernel::RegressionKernel(const KernelTable& kernels, const Records& records, const RegressionPass& pass,
@@ -33,6 +42,7 @@ RegressionKernel::RegressionKernel(const KernelTable& kernels, const Records& re
             .n_directions = pass.n_directions,
             .transform = pass.transform.data(),
             .by_column = nullptr,
+            .has_few = is_mostly_zeros(records, pass),
             .loc = pass.loc.data(),
             .square_bound = pass.bound * pass.bound,
             .residual_bound = pass.residual_bound,

@@ -247,6 +247,42 @@ DPINFER_NOINLINE void add_triangles(const RegressionTask& task, int count, const
   }
 }
 
+// The same triangles of records whose z is mostly zeros: only what is not zero is looked at, and a zero's products
+// round to zero.
+DPINFER_NOINLINE void add_few(const RegressionTask& task, int count, const RegressionGroup& group,
+                              const RegressionFactors& found, std::uint64_t* sums) {
+  const int m = task.n_directions;
+  const Vec magic = splat(kRoundMagic);
+  double factors[kLanes];
+  store(factors, found.factor);
+  int places[kMostFewDirections + 1];
+  double values[kMostFewDirections + kLanes];
+  for (int r = 0; r < count; ++r) {
+    const double* const z = group.rows + static_cast<std::ptrdiff_t>(r) * task.padded_directions();
+    int n = 0;
+    for (int k = 0; k < m; ++k) {
+      places[n] = k;
+      values[n] = z[k];
+      n += z[k] != 0.0 ? 1 : 0;
+    }
+    store(values + n, splat(0.0));
+    for (int a = 0; a < n; ++a) {
+      const int i = places[a];
+      std::uint64_t* const row = sums + (task.triangle_offset(i) - i / kLanes * kLanes);
+      const Vec on = splat(values[a]) * splat(factors[r]);
+      const Vec off = on * splat(kRootOfTwo);
+      std::uint64_t rounded[kLanes];
+      store(rounded, as_bits(fused(on, splat(values[a]), magic)) - as_bits(magic));
+      row[i] += rounded[0];
+      for (int b = a + 1; b < n; b += kLanes) {
+        store(rounded, as_bits(fused(off, load(values + b), magic)) - as_bits(magic));
+        const int here = n - b < kLanes ? n - b : kLanes;
+        for (int lane = 0; lane < here; ++lane) row[places[b + lane]] += rounded[lane];
+      }
+    }
+  }
+}
+
 // Reads eight records feature by feature, into `x`, and whitens them.
 DPINFER_NOINLINE void read_dense_group(const RegressionTask& task, const std::int64_t* listed, double* x,
                                        RegressionGroup& group) {
@@ -296,6 +332,8 @@ void regression_group(const RegressionTask& task, const std::int64_t* rows, int 
   bound_records(task, count, group, found);
   if (!task.is_matrix()) {
     add_scores(task, count, group, found, sums);
+  } else if (task.has_few) {
+    add_few(task, count, group, found, sums);
   } else if (count == kLanes) {
     add_triangles<kLanes>(task, count, group, found, sums);
   } else {

@@ -8,6 +8,9 @@
 
 namespace dpinfer {
 
+// With more directions, no whitened features are looked through for the few that are not zero.
+inline constexpr int kMostFewDirections = 2048;
+
 // What a record contributes, before it is held inside its ball.  w = min(1, square_bound / |z|^2) is its Mallows
 // weight; eta = loc'x its linear predictor, r = y - E[y | eta] its residual, psi = the residual cut off at
 // +-residual_bound, less what the centre table says it is on average, and slope = -E[d psi / d eta].
@@ -28,6 +31,7 @@ struct RegressionTask {
   int n_directions;         // of z
   const double* transform;  // n_directions x n_coef
   const double* by_column;  // for sparse records: the transpose of (transform, loc), n_coef x padded_directions
+  bool has_few;             // sparse records whose whitened features are mostly zeros too
   const double* loc;        // n_coef
   double square_bound;      // B^2, or infinity: the weights are then 1
   double residual_bound;    // c, or infinity

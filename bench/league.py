@@ -15,6 +15,7 @@ Linear regression, noise variance unknown:
 - "AdaSSP, bootstrap": Wang (2018), its ridge and its split; parametric bootstrap of Ferrando, Wang and Sheldon (2022)
   around it, for which a quarter of the budget releases the responses' squares.
 - "Analyze-Gauss, bootstrap": the same bootstrap around the first one.
+- "Gibbs-SS-Noisy": Bernstein and Sheldon (2019), the library's baseline, with public moments; features bounded by 4.
 Logistic regression:
 - "objective perturbation": Kifer, Smith and Thakurta (2012) with half of the budget; normal intervals after Wang,
   Kifer and Lee (2019), Hessian and squared gradients with a quarter each.
@@ -37,10 +38,11 @@ import numpy as np
 from scipy import optimize, special, stats
 
 import dpinfer as dpi
+from dpinfer import baselines
 from dpinfer.testing import InsecureRNG
 
 D, CORRELATION, DELTA, PRIOR, Z = 8, 0.5, 1e-6, 1.0, stats.norm.ppf(0.95)
-RADIUS, RESPONSE = 2.0 * math.sqrt(D), 12.0
+RADIUS, FEATURE, RESPONSE = 2.0 * math.sqrt(D), 4.0, 12.0
 N = {"linear": 5000, "logistic": 20_000}
 BOOTSTRAPS = 400
 
@@ -198,6 +200,20 @@ def adassp_bootstrap(data, epsilon, seed, rng):
     return bootstrapped(estimate, kept, theta, variance, draw, rng)
 
 
+def gibbs_ss_noisy(data, epsilon, seed, rng):
+    """Everything on S, with the covariates' law public: the best of its variants; delta is 0."""
+    release = baselines.release_regression_statistics(
+        data.X, data.y, epsilon=epsilon, n_records=data.n, feature_bound=FEATURE, response_bound=RESPONSE,
+        moment_share=0.0, random_source=InsecureRNG(seed),
+    )  # fmt: skip
+    prior, moments = baselines.RegressionPrior(1.0 / PRIOR**2, 2.0, 2.0), baselines.gaussian_moments(covariance())
+    draws = baselines.gibbs_ss_noisy(
+        release.noisy_statistics, laplace_scale=release.laplace_scale, n_features=D, n_records=data.n, prior=prior,
+        feature_moments=moments, n_burn_in=1000, n_samples=2000, seed=seed,
+    )  # fmt: skip
+    return np.quantile(draws[:, :D], [0.05, 0.95], axis=0)
+
+
 # --- logistic regression
 
 
@@ -273,6 +289,7 @@ METHODS = {
         "Analyze-Gauss, noise-aware": analyze_gauss,
         "Analyze-Gauss, bootstrap": analyze_gauss_bootstrap,
         "AdaSSP, bootstrap": adassp_bootstrap,
+        "Gibbs-SS-Noisy": gibbs_ss_noisy,
     },
     "logistic": {
         "dpinfer, private Newton": library,
@@ -303,11 +320,14 @@ def bound_of(problem, epsilon, rng):
     return best
 
 
-def study(problem, epsilon, runs, seed):
-    found = {name: [] for name in METHODS[problem]}
+def study(problem, epsilon, runs, seed, only):
+    methods = METHODS[problem]
+    found = {name: [] for name in methods if not only or any(part in name for part in only)}
     for run in range(runs):
         data = Data(problem, np.random.default_rng([seed, run]))
-        for index, (name, method) in enumerate(METHODS[problem].items()):
+        for index, (name, method) in enumerate(methods.items()):
+            if name not in found:
+                continue
             start = time.process_time()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -323,6 +343,7 @@ def main():
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[0.3, 1.0, 3.0])
     parser.add_argument("--problems", nargs="+", choices=sorted(METHODS), default=sorted(METHODS))
+    parser.add_argument("--only", nargs="+", help="parts of the methods' names")
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument("--json", help="a file for the results")
     arguments = parser.parse_args()
@@ -331,7 +352,7 @@ def main():
         for epsilon in arguments.epsilons:
             bound = np.mean([bound_of(problem, epsilon, np.random.default_rng([7, k])) for k in range(10)])
             print(f"{problem}, N = {N[problem]}, {D} features, epsilon {epsilon:g}, delta {DELTA:g}; bound {bound:.2f}")
-            for name, rows in study(problem, epsilon, arguments.runs, arguments.seed).items():
+            for name, rows in study(problem, epsilon, arguments.runs, arguments.seed, arguments.only).items():
                 covered, error = rows[:, 0].mean(), rows[:, 0].std(ddof=1) / math.sqrt(len(rows))
                 width = float(np.median(rows[:, 1]))
                 low, high = np.quantile(rows[:, 1], [0.25, 0.75])

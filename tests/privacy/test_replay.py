@@ -38,6 +38,7 @@ NOT_REPLAYED = {
 if importlib.util.find_spec("formulaic") is None:
     NOT_REPLAYED["dpinfer.formulas.run.regression"] = "formulas need the extra dpinfer[formula]"
 READ_WITHOUT_PRIVACY = {
+    "dpinfer.baselines.contributions.contributions": "returns what the records add",
     "dpinfer.mechanism.sep.run_sep": "not private, and says so",
     "dpinfer.mechanism.network_sep.run_network_sep": "not private, and says so",
     "dpinfer.tabular.table.read_table": "returns the records; the replay of the command line reads through it",

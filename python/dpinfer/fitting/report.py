@@ -8,6 +8,7 @@ import numpy as np
 
 from dpinfer._sinks import html_text as _text
 from dpinfer._version import __version__
+from dpinfer.accounting import Guarantee
 from dpinfer.fitting.plan import FitPlan
 from dpinfer.inference import Posterior
 from dpinfer.release import AnyRelease
@@ -39,7 +40,9 @@ def page(title: str, parts: Iterable[str]) -> str:
     )
 
 
-def render(plan: FitPlan, release: AnyRelease, posterior: Posterior | None, failure: str, *, first: str = "") -> str:
+def render(
+    plan: FitPlan, release: AnyRelease, posterior: Posterior | None, failure: str, *, first: str = "", last: str = ""
+) -> str:
     """Return the page.
 
     **Privacy.** Post-processing of a Release.  All text is escaped.
@@ -51,8 +54,8 @@ def render(plan: FitPlan, release: AnyRelease, posterior: Posterior | None, fail
     posterior : Posterior or None
     failure : str
         Why there is no posterior.
-    first : str
-        HTML of a section that comes before the estimates.
+    first, last : str
+        HTML of a section before the estimates, and of one at the end.
     """
     title = f"Private fit of a {type(plan.model).__name__}"
     return page(
@@ -63,6 +66,7 @@ def render(plan: FitPlan, release: AnyRelease, posterior: Posterior | None, fail
             f'<section><div class="scroll">{first}</div></section>' if first else "",
             _no_estimates(failure) if posterior is None else _estimates(posterior),
             _choice(plan),
+            f'<section><div class="scroll">{last}</div></section>' if last else "",
         ],
     )
 
@@ -74,7 +78,26 @@ def _guarantee(release: AnyRelease) -> str:
     terms = f'<p>The same in other terms:</p><table class="plain"><tbody>{rows}</tbody></table>' if rows else ""
     return (
         f'<section class="guarantee{"" if promised else " none"}"><h2>Privacy guarantee</h2>'
-        f"<p><strong>{_text(guarantee)}</strong></p>{terms}</section>"
+        f"<p><strong>{_text(guarantee)}</strong></p>{terms}{_reach(guarantee) if promised else ''}</section>"
+    )
+
+
+def _reach(guarantee: Guarantee) -> str:
+    """Return a picture of what a membership attack can reach, in lines that follow the colours of the page."""
+    rates = np.linspace(0.0, 1.0, 51)
+    pairs = zip(rates, guarantee.true_positive_rate(rates), strict=True)
+    curve = " ".join(f"{50 + 240 * wrong:.1f},{250 - 240 * right:.1f}" for wrong, right in pairs)
+    ticks = "".join(
+        f'<text x="{50 + 2.4 * share}" y="266" text-anchor="middle">{share}%</text>'
+        f'<text x="44" y="{254 - 2.4 * share}" text-anchor="end">{share}%</text>'
+        for share in (0, 50, 100)
+    )
+    return (
+        '<figure><svg viewBox="0 0 310 290" role="img" class="reach"><rect x="50" y="10" width="240" height="240"/>'
+        f'<line x1="50" y1="250" x2="290" y2="10"/><polyline points="{curve}"/>{ticks}'
+        '<text x="170" y="284" text-anchor="middle">share of all others who are accused</text></svg>'
+        "<figcaption>What an attacker can reach who knows everything but whether a person is in the data: the share of "
+        "those in the data who are found, at most (line), and by guessing (dashes).</figcaption></figure>"
     )
 
 

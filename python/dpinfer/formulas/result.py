@@ -20,6 +20,7 @@ from dpinfer.formulas.coefficients import CoefficientTable, combination, tabulat
 from dpinfer.formulas.design import Design, design, reference_values
 from dpinfer.formulas.factors import Values, category_labels
 from dpinfer.formulas.records import predictors
+from dpinfer.formulas.report import columns_section
 from dpinfer.inference import Posterior
 from dpinfer.release import AnyRelease
 from dpinfer.release.files import write_atomically
@@ -312,7 +313,8 @@ class RegressionFit:
         first = f"<h2>Coefficients</h2><p>{html.escape(summary.title)}</p>"
         if summary.table is not None:
             first += summary.table.to_html() + f"<p>{html.escape(summary.notes[0])}.</p>"
-        page = render(self.plan, self.release, self.fit.maybe_posterior, self.failure, first=first)
+        last = columns_section(self.design)
+        page = render(self.plan, self.release, self.fit.maybe_posterior, self.failure, first=first, last=last)
         write_atomically(Path(path), page.encode())
 
     def save(self, folder: str | os.PathLike[str]) -> None:

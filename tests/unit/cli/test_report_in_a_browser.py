@@ -99,6 +99,9 @@ def test_the_report_of_a_regression_fits_a_phone(tmp_path):
     data = {name: rng.random(5000) for name in ("a_rather_long_name", "y")}
     budget = {"epsilon": 1.0, "delta": 1e-6, "n_records": 5000}
     dpi.regression("y ~ a_rather_long_name", data, schema=schema, **budget).report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<polyline" in page
+    assert "from 0 to 1" in page
     found = measure(tmp_path / "report.html", 390)
     assert found["wide"] <= 390
     assert found["small"] == []

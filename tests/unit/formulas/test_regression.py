@@ -110,6 +110,10 @@ def test_a_fit_is_saved_loaded_and_reported(linear, tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "job[T.b]" in page
     assert "NOT PRIVATE" in page
+    assert "svg" not in page.partition("</style>")[2]  # nothing is promised, and no curve of it drawn
+    columns = page.partition("<h2>Columns</h2>")[2]
+    assert "the record is dropped" in columns
+    assert all(f"<td>{column.name}</td>" in columns for column in fit.design.table_columns())
     data = json.loads((folder / "regression.json").read_text())
     other = tmp_path / "other"
     fit.save(other)

@@ -10,7 +10,7 @@ of the responses is wrong by up to a factor of 10.  Widths are relative to the p
 import argparse
 
 from newton_runs import CellSettings, autoregressive, run_cell
-from newton_scope import REAL_SETS, real_columns
+from scope_cells import REAL_SETS, real_columns
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 CORRELATIONS = (0.0, 0.5, 0.9, 0.99)

@@ -1,154 +1,275 @@
-"""Coverage and width of the private Newton posterior over a random design of cells, half of it unseen.
+"""Coverage, width and warnings of the private Newton posterior over a random design of cells, half of it unseen.
 
-The design is drawn from ``SEED``, which was written down before any constant of the method was chosen.  Constants may
-look at the first half alone; both halves are reported.
+The design (bench/scope_cells.py) is drawn from a seed that was committed before any constant looked at it: linear
+regression with unknown noise variance, logistic, probit and Poisson regression; normal, mixed (numbers and indicators)
+and real columns with simulated responses; 1 to 60 features, 1000 to 50 000 records, epsilon from 0.1 to 8, priors,
+correlations, intercepts, rare outcomes; truths from the prior or fixed, one of them in its tail; declared scales wrong
+by 10 and 30%, the number of records by 10%.  Constants and thresholds look at the even cells alone.
 
-    python bench/newton_scope.py [--half seen|unseen|both] [--cells 60] [--runs 8]
+    python bench/newton_scope.py run --results FOLDER [--half seen|unseen|both] [--cells 320]   resumes
+    python bench/newton_scope.py report --results FOLDER [--list]
 
-Real columns need DPINFER_DATA, a folder with the UCI sets; without it their cells are left out, and said so.
+Everything goes through the public interface with its defaults.  Real columns need DPINFER_DATA, a folder with the UCI
+sets; without it their cells are left out, and said so.
 """
 
 import argparse
-import gzip
-import os
+import json
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
-from newton_runs import CellResult, CellSettings, autoregressive, run_cell
+import dpinfer as dpi
+from dpinfer.testing import InsecureRNG
+from newton_runs import LEVELS, NORMAL_WIDTH
+from scope_cells import SEED, Cell, Population, draw_design
 
-SEED = 20_261_122
-REAL_SETS = (
-    "power-plant",
-    "kin8nm",
-    "protein-tertiary-structure",
-    "wine-quality-red",
-    "concrete",
-    "energy",
-    "naval-propulsion-plant",
-    "yacht",
-)
-LARGEST = 10_000
+CELLS = 320
+LEAST_RUNS, MOST_RUNS, INTERVALS = 4, 16, 48  # runs of a cell: enough for 48 intervals
+LOW, HIGH, NOMINAL = 0.85, 0.95, 0.90
+WRONG = 0.70  # a coverage whose detection is reported
 
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One cell: a population of linear regressions and a privacy budget."""
+def run_once(population: Population, index: int) -> dict[str, Any]:
+    """Simulate one private run and return what its posterior says, as plain numbers."""
+    cell, model = population.cell, population.model
+    rng = np.random.default_rng([SEED, cell.index, index])
+    features = population.features(rng)
+    design = np.hstack((features, np.ones((len(features), 1)))) if model.fit_intercept else features
+    truth = population.truth(design, rng)
+    response = population.responses(design, truth, rng)
+    n_records = round(len(features) * cell.records_error)
+    plan = dpi.plan_newton(model, target_epsilon=cell.epsilon, target_delta=cell.delta, n_records=n_records)
+    scale = float(np.sqrt(np.mean(response**2))) * cell.response_error if cell.model == "linear" else None
+    release = dpi.run_newton(
+        model, features, response, plan=plan, n_records=n_records, response_scale=scale,
+        random_source=InsecureRNG(100_000 * cell.index + index),
+    )  # fmt: skip
+    begun = time.process_time()
+    posterior = dpi.noise_aware_posterior(release, seed=index)
+    seconds = time.process_time() - begun
+    d = truth.size
+    low, high = posterior.quantile(LEVELS)
+    covariance = np.linalg.inv(population.information(design, truth))
+    parts, found = posterior.decompose(), posterior.diagnostics
+    stddev = np.asarray(posterior.stddev)[:d]
+    return {
+        "n_records": len(features),
+        "covered": ((low[:d] < truth) & (truth < high[:d])).tolist(),
+        "width": ((high - low)[:d] / (NORMAL_WIDTH * np.sqrt(np.diag(covariance)))).tolist(),
+        "z": ((np.asarray(posterior.mean)[:d] - truth) / stddev).tolist(),
+        "variance_covered": [bool(low[d] < cell.noise_variance < high[d])] if cell.model == "linear" else [],
+        "approximation": (np.asarray(parts.approximation) / np.asarray(parts.total))[:d].tolist(),
+        "warnings": found.warnings,
+        "n_unresolved": found.n_unresolved,
+        "prior_pvalue": found.prior_pvalue,
+        "fit_pvalue": found.fit_pvalue,
+        "mcse": float(np.max(found.mcse)),
+        "ess": float(np.min(found.ess)),
+        "fits": "The release fits its model" in found.verdict,
+        "resolution": resolution(release).tolist(),
+        "seconds": seconds,
+    }
 
-    index: int
-    columns: str
-    n_features: int
-    n_records: int
-    correlation: float
-    intercept: bool
-    noise_variance: float
-    prior_scale: float
-    scale_error: float
-    records_error: float
-    response_error: float
-    epsilon: float
+
+def resolution(release: dpi.NewtonRelease | dpi.GlmNewtonRelease) -> FloatArray:
+    """Return the eigenvalues of the last released matrix over the norm that its noise has, ascending."""
+    linear = isinstance(release, dpi.NewtonRelease)
+    matrix = release.moments[-1] if linear else release.slope
+    stddev = float(release.moment_stddev[-1]) if linear else release.slope_stddev
+    return np.linalg.eigvalsh(matrix) / (stddev * np.sqrt(2.0 * release.n_coef))
+
+
+def run_cells(cells: Sequence[Cell], folder: Path) -> None:
+    """Make the runs of all cells that the folder lacks, and print a line for each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for cell in cells:
+        path = folder / f"cell-{cell.index:03d}.json"
+        if path.exists():
+            continue
+        population = Population.of(cell)
+        if population is None:
+            print(f"{cell}: left out, DPINFER_DATA is not set", flush=True)
+            continue
+        runs = int(np.clip(np.ceil(INTERVALS / population.model.n_coef), LEAST_RUNS, MOST_RUNS))
+        found = [run_once(population, index) for index in range(runs)]
+        path.write_text(json.dumps({"cell": cell.index, "runs": found}), encoding="utf-8")
+        print(Result(cell, found), flush=True)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell and its runs."""
+
+    cell: Cell
+    runs: list[dict[str, Any]]
 
     @property
-    def seen(self) -> bool:
-        """Whether constants may be chosen on this cell."""
-        return self.index % 2 == 0
+    def by_run(self) -> FloatArray:
+        """Share of the weights that each run's intervals cover."""
+        return np.array([np.mean(run["covered"]) for run in self.runs])
+
+    @property
+    def coverage(self) -> float:
+        return float(self.by_run.mean())
+
+    @property
+    def error(self) -> float:
+        """Monte Carlo error: that between runs, and at least that of independent intervals."""
+        size = sum(len(run["covered"]) for run in self.runs)
+        between = float(self.by_run.std(ddof=1)) / np.sqrt(len(self.runs))
+        return max(between, float(np.sqrt(NOMINAL * (1.0 - NOMINAL) / size)))
+
+    @property
+    def state(self) -> str:
+        """Whether the coverage is "within" [0.85, 0.95], "low" or "high", beyond two Monte Carlo errors."""
+        if self.coverage + 2.0 * self.error < LOW:
+            return "low"
+        return "high" if self.coverage - 2.0 * self.error > HIGH else "within"
+
+    @property
+    def width(self) -> float:
+        return float(np.median(np.concatenate([run["width"] for run in self.runs])))
+
+    def flagged(self, said: Callable[[dict[str, Any]], bool]) -> float:
+        """Return the share of the runs of which something is said."""
+        return float(np.mean([said(run) for run in self.runs]))
+
+    def __str__(self) -> str:
+        z = np.concatenate([run["z"] for run in self.runs])
+        warned = sorted({name for run in self.runs for name in run["warnings"].split(", ") if name})
+        return (
+            f"{self.cell}: {self.state} {self.coverage:.3f} +- {self.error:.3f} width {self.width:6.2f} rms z "
+            f"{np.sqrt(np.mean(z**2)):.2f} warned {self.flagged(warns):.2f} ({', '.join(warned)}) open "
+            f"{self.flagged(leaves_open):.2f} MCSE {np.median([run['mcse'] for run in self.runs]):.2f} "
+            f"{np.mean([run['seconds'] for run in self.runs]):.1f} s"
+        )
 
 
-def draw_design(size: int, seed: int = SEED) -> list[Cell]:
-    """Return the first `size` cells of the design; its halves are the even and the odd cells."""
-    rng = np.random.default_rng(seed)
-    return [_draw_cell(index, rng) for index in range(size)]
+def warns(run: dict[str, Any]) -> bool:
+    """Return whether a run's posterior warns."""
+    return bool(run["warnings"])
 
 
-def _draw_cell(index: int, rng: np.random.Generator) -> Cell:
-    real = rng.uniform() < 0.35
-    return Cell(
-        index=index,
-        columns=str(rng.choice(REAL_SETS)) if real else "normal",
-        n_features=int(np.rint(np.exp(rng.uniform(0.0, np.log(20.0))))),
-        n_records=int(np.exp(rng.uniform(np.log(1000.0), np.log(30_000.0)))),
-        correlation=float(rng.choice([0.0, rng.uniform(0.2, 0.95), 0.99], p=[0.3, 0.6, 0.1])),
-        intercept=bool(rng.uniform() < 0.7),
-        noise_variance=float(np.exp(rng.uniform(np.log(0.02), np.log(10.0)))),
-        prior_scale=float(rng.choice([1.0, 2.0, 4.0])),
-        scale_error=float(rng.choice([1.0, 1.1, 1.3, 1.0 / 1.3], p=[0.55, 0.15, 0.15, 0.15])),
-        records_error=float(rng.choice([1.0, 0.9, 1.1], p=[0.7, 0.15, 0.15])),
-        response_error=float(10.0 ** rng.uniform(-1.0, 1.0)),
-        epsilon=float(np.exp(rng.uniform(np.log(0.1), np.log(8.0)))),
-    )
+def leaves_open(run: dict[str, Any]) -> bool:
+    """Return whether a run's posterior says that directions are not told from zero."""
+    return run["n_unresolved"] > 0
 
 
-def real_columns(name: str) -> FloatArray | None:
-    """Return the standardised features of a UCI set, clipped at 4, or None without DPINFER_DATA."""
-    folder = os.environ.get("DPINFER_DATA")
-    if not folder:
-        return None
-    with gzip.open(Path(folder) / f"{name}.csv.gz", "rt") as stream:
-        columns = np.loadtxt(stream, delimiter=",", skiprows=1)[:, :-1]
-    spread = columns.std(axis=0)
-    columns = columns[:, spread > 0.0]
-    return np.clip((columns - columns.mean(axis=0)) / spread[spread > 0.0], -4.0, 4.0)
+def says_something(run: dict[str, Any]) -> bool:
+    """Return whether the verdict is another one than that the release fits, or the Monte Carlo error is large."""
+    return not run["fits"] or run["mcse"] > 0.05
 
 
-def run(cell: Cell, runs: int) -> CellResult | None:
-    """Simulate the runs of a cell, or return None where its columns are not there."""
-    settings = CellSettings(
-        epsilon=cell.epsilon,
-        prior_scale=cell.prior_scale,
-        intercept=cell.intercept,
-        noise_variance=cell.noise_variance,
-        response_error=cell.response_error,
-        feature_scale=cell.scale_error,
-        records_error=cell.records_error,
-    )
-    if cell.columns == "normal":
-        make = autoregressive(cell.n_records, cell.n_features, cell.correlation)
-        return run_cell(make, settings, runs, seed=SEED + cell.index)
-    columns = real_columns(cell.columns)
-    if columns is None:
-        return None
-    few = len(columns) > LARGEST
+def pooled(results: Sequence[Result]) -> str:
+    """Return coverage over cells with its Monte Carlo error; cells are the independent units."""
+    values = np.array([result.coverage for result in results])
+    return f"{values.mean():.3f} ± {values.std(ddof=1) / np.sqrt(values.size):.3f}" if values.size > 1 else "–"
 
-    def sample(rng: np.random.Generator) -> FloatArray:
-        return columns[rng.choice(len(columns), LARGEST, replace=False)] if few else columns
 
-    return run_cell(sample, settings, runs, seed=SEED + cell.index)
+def share(values: Sequence[float]) -> str:
+    """Return a mean with its Monte Carlo error; no event counts as one."""
+    if not values:
+        return "–"
+    error = float(np.std(values)) / np.sqrt(len(values))
+    return f"{np.mean(values):.3f} ± {max(error, 1.0 / (LEAST_RUNS * len(values))):.3f}"
+
+
+def row(name: str, results: Sequence[Result]) -> str:
+    """Return a row of the table of a group of cells."""
+    states = [result.state for result in results]
+    width = np.median([result.width for result in results]) if results else float("nan")
+    silent = [result for result in results if result.state == "low" and result.flagged(says_something) < 0.8]
+    counts = " | ".join(str(states.count(state)) for state in ("within", "low", "high"))
+    return f"| {name} | {len(results)} | {pooled(results)} | {counts} | {len(silent)} | {width:.2f} |"
+
+
+def report(results: list[Result], listed: bool) -> None:
+    """Print the tables of what is there."""
+    for half in (True, False):
+        own = [result for result in results if result.cell.seen == half]
+        if not own:
+            continue
+        print(f"\n{'Seen' if half else 'Unseen'} half\n")
+        print("| cells | number | covered | within | below | above | below, not flagged | width |")
+        print("|---|---|---|---|---|---|---|---|")
+        print(row("all", own))
+        groups: list[tuple[str, Callable[[Cell], bool]]] = [
+            ("linear", lambda cell: cell.model == "linear"),
+            ("logistic", lambda cell: cell.model == "logistic"),
+            ("probit", lambda cell: cell.model == "probit"),
+            ("Poisson", lambda cell: cell.model == "Poisson"),
+            ("normal features", lambda cell: cell.columns == "normal"),
+            ("numbers and indicators", lambda cell: cell.columns == "mixed"),
+            ("UCI columns", lambda cell: cell.columns not in ("normal", "mixed", "adult")),
+            ("Adult's columns", lambda cell: cell.columns == "adult"),
+            ("ε < 0.3", lambda cell: cell.epsilon < 0.3),
+            ("0.3 ≤ ε < 1", lambda cell: 0.3 <= cell.epsilon < 1.0),
+            ("1 ≤ ε < 3", lambda cell: 1.0 <= cell.epsilon < 3.0),
+            ("ε ≥ 3", lambda cell: cell.epsilon >= 3.0),
+            ("a truth in the prior's tail", lambda cell: cell.tail),
+            ("declared scale wrong", lambda cell: cell.scale_error != 1.0),
+            ("number of records wrong", lambda cell: cell.records_error != 1.0),
+        ]
+        for name, chosen in groups:
+            print(row(name, [result for result in own if chosen(result.cell)]))
+        _report_flags(own)
+        if listed:
+            for result in own:
+                if result.state != "within":
+                    print(result)
+
+
+def _report_flags(own: list[Result]) -> None:
+    """Print how often something is said where intervals hold and where they do not, and what the study can see."""
+    print()
+    for state in ("within", "low", "high"):
+        these = [result for result in own if result.state == state]
+        told = [f"{name} {share([result.flagged(said) for result in these])}" for name, said in (
+            ("warned", warns), ("not told from zero", leaves_open), ("any of it or Monte Carlo error", says_something)
+        )]  # fmt: skip
+        print(f"{state} ({len(these)} cells): {', '.join(told)}")
+    quiet = [result for result in own if result.flagged(says_something) < 0.5]
+    print(f"where the verdict is mostly that the release fits: {len(quiet)} cells, covered {pooled(quiet)}")
+    variance = [float(np.mean([run["variance_covered"] for run in r.runs])) for r in own if r.cell.model == "linear"]
+    print(f"noise variance covered {share(variance)}")
+    power = []
+    for result in own:
+        size = sum(len(run["covered"]) for run in result.runs)
+        least = LOW - 2.0 * np.sqrt(NOMINAL * (1.0 - NOMINAL) / size)
+        power.append(float(stats.binom.cdf(np.ceil(size * least) - 1, size, WRONG)))
+    print(f"a cell whose independent intervals cover {WRONG:g} is found in {np.mean(power):.2f} of the cells")
 
 
 def main() -> None:
-    """Run the design, or a half of it, and print a line for each cell and the pooled halves."""
+    """Run the design, or tabulate what is there."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cells", type=int, default=60)
-    parser.add_argument("--runs", type=int, default=8)
+    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("--results", type=Path, default=Path("bench/results/newton_scope"))
+    parser.add_argument("--cells", type=int, default=CELLS)
     parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
+    parser.add_argument("--list", action="store_true", help="also every cell that is not within")
     arguments = parser.parse_args()
-    pooled: dict[bool, list[float]] = {True: [], False: []}
-    variances: dict[bool, list[float]] = {True: [], False: []}
-    for cell in draw_design(arguments.cells):
-        if arguments.half not in ("both", "seen" if cell.seen else "unseen"):
-            continue
-        result = run(cell, arguments.runs)
-        size = f"d {cell.n_features} N {cell.n_records} AR {cell.correlation:.2f}"
-        what = size if cell.columns == "normal" else cell.columns
-        wrong = f"scale {cell.scale_error:.2f} N {cell.records_error:.1f}"
-        name = f"{cell.index:3d} {'seen' if cell.seen else 'unseen':6s} eps {cell.epsilon:4.2f} {what:26s} {wrong}"
-        if result is None:
-            print(f"{name}: left out, DPINFER_DATA is not set", flush=True)
-            continue
-        print(name, result, flush=True)
-        pooled[cell.seen].append(result.coverage[0])
-        variances[cell.seen].append(float(result.variance_covered.mean()))
-    for seen, values in pooled.items():
-        if values:
-            error = np.std(values) / np.sqrt(len(values))
-            print(
-                f"{'seen' if seen else 'unseen'}: {len(values)} cells, coverage {np.mean(values):.3f} +- {error:.3f}, "
-                f"noise variance {np.mean(variances[seen]):.3f}, cells below 0.80: {np.sum(np.array(values) < 0.80)}"
-            )
+    cells = [
+        cell for cell in draw_design(arguments.cells) if arguments.half in ("both", "seen" if cell.seen else "unseen")
+    ]
+    if arguments.what == "run":
+        run_cells(cells, arguments.results)
+        return
+    results = []
+    for cell in cells:
+        path = arguments.results / f"cell-{cell.index:03d}.json"
+        if path.exists():
+            results.append(Result(cell, json.loads(path.read_text(encoding="utf-8"))["runs"]))
+    report(results, arguments.list)
 
 
 if __name__ == "__main__":

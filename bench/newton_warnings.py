@@ -24,6 +24,7 @@ from scipy import special
 import dpinfer as dpi
 from dpinfer.inference.newton.glm import glm_distribution, glm_sampler
 from dpinfer.inference.newton.posterior import checks_of, newton_distribution, newton_sampler
+from dpinfer.models.clipped_residuals import ResponseGrid
 from dpinfer.testing import InsecureRNG
 from newton_runs import autoregressive
 
@@ -185,12 +186,17 @@ class Fit:
 def resolution(release: Release, cell: Cell, features: FloatArray) -> float:
     """Return the smallest eigenvalue of the exact matrix over the largest that the last release's noise alone has."""
     design = np.hstack((features, np.ones((len(features), 1)))) if cell.intercept else features
-    z = design @ release.transforms[-1].T
-    weight = np.minimum(1.0, float(release.moment_bounds[-1]) ** 2 / np.maximum(np.sum(z**2, axis=1), 1e-300))
+    logistic = isinstance(release, dpi.GlmNewtonRelease)
+    transform = release.score_transform if logistic else release.transforms[-1]
+    radius = release.score_radius if logistic else float(release.moment_bounds[-1])
+    z = design @ transform.T
+    weight = np.minimum(1.0, radius**2 / np.maximum(np.sum(z**2, axis=1), 1e-300))
     stddev = float(release.moment_stddev[-1])
     if isinstance(release, dpi.GlmNewtonRelease):
-        p = special.expit(z @ release.slope_position)
-        weight, stddev = weight * p * (1.0 - p), release.slope_stddev
+        residual = ResponseGrid(dpi.models.model_from_dict(release.model_spec), 1.0 / 64.0).clipped(release.clip)
+        nodes = residual.first_node + residual.spacing * np.arange(residual.slope.size)
+        slope = np.interp(z @ release.slope_position, nodes, residual.with_slope_at_most(release.slope_bound).slope)
+        weight, stddev = weight * slope, release.slope_stddev
     moments = (z * weight[:, None]).T @ z / len(z)
     return float(np.linalg.eigvalsh(moments)[0]) / (stddev * np.sqrt(2.0 * release.n_coef))
 

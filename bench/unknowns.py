@@ -32,7 +32,7 @@ import dpinfer as dpi
 from dpinfer.tabular import Schema, SchemaDraft, UnknownRelease, plan_unknown, read_table, release_unknown
 from dpinfer.testing import InsecureRNG
 from newton_runs import LEVELS, NORMAL_WIDTH, CellSettings, evaluate
-from newton_scope import real_columns
+from scope_cells import real_columns
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -224,7 +224,7 @@ def run_cell(cell: Cell, runs: int) -> list[Fit]:
             theta, _ = newton_distribution(release, [draws], trace, columns)
             variance = np.logaddexp(0.0, theta.location[:, -1]) * scales[index] ** 2
         freedom = np.array([float(release.scores.size)]) if sizes is None else sizes
-        checks = checks_of(release, models[index], theta, draws, freedom, variance, columns)
+        checks = checks_of(release, theta, draws, freedom, variance, columns)
         low, high = theta.marginals.quantile(np.array([0.05, 0.95]))[:, :d]
         covered = float(np.mean((low < wanted) & (wanted < high)))
         fits.append(Fit(cell, tuple(checks.warnings), checks.n_unresolved > 0, resolved, covered))

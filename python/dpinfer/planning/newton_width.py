@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dpinfer.mechanism.newton import NewtonPlan
 from dpinfer.mechanism.newton.contributions import Query, SecondMoments
-from dpinfer.mechanism.newton.geometry import declared_units, declared_whitening, learn_geometry
+from dpinfer.mechanism.newton.geometry import first_coordinates, learn_geometry
 from dpinfer.mechanism.newton.glm import STEEPEST
 from dpinfer.mechanism.newton.linear import SCALE_WEIGHT
 from dpinfer.mechanism.newton.passes import NoisySum
@@ -68,10 +68,9 @@ def predict_newton(
     rng = np.random.default_rng(_SEED)
     design = model.reference_design(_REFERENCE_RECORDS, rng)
     linear = model.residual_link is None
-    units = declared_units if linear else declared_whitening
     widths = []
     for _ in range(_GEOMETRIES):
-        transform, trace = units(model)
+        transform, trace = first_coordinates(model)
         passes = _ExpectedPasses(plan, design, n_records, rng)
         geometry, shrunken = learn_geometry(plan, passes, n_records, transform=transform, trace=trace)
         found = _Geometry(

@@ -66,7 +66,7 @@ def glm_newton_posterior(release: GlmNewtonRelease, request: PosteriorRequest) -
     size = len(settled.distribution.location)
     freedom = np.array([float(release.scores.size)])
     variance = np.full(size, model.prior_scale**2)
-    checks = checks_of(release, model, settled.distribution, settled.draws, freedom, variance)
+    checks = checks_of(release, settled.distribution, settled.draws, freedom, variance)
     return posterior_of_draws(release, model, settled, prior="model", words=settled.words, checks=checks)
 
 

@@ -18,7 +18,7 @@ from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import PosteriorRequest, model_of
-from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model
+from dpinfer.models import LinearRegression, Model
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 from dpinfer.release import GlmNewtonRelease, NewtonRelease
 
@@ -92,14 +92,13 @@ def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Poste
     )
     settled = draw_until_settled(sampler, lambda found: newton_distribution(release, found, trace), request, lengths)
     variance = softplus(settled.distribution.location[:, -1]) * model.prior_scale**2
-    checks = checks_of(release, model, settled.distribution, settled.draws, trace.misfit_sizes, variance)
+    checks = checks_of(release, settled.distribution, settled.draws, trace.misfit_sizes, variance)
     words = f"Prior of the noise variance: {chosen.words}.\n{settled.words}"
     return posterior_of_draws(release, model, settled, prior=name, words=words, checks=checks)
 
 
 def checks_of(
     release: NewtonRelease | GlmNewtonRelease,
-    model: GeneralizedLinearModel,
     theta: DrawnTheta,
     draws: Draws,
     sizes: FloatArray,
@@ -111,7 +110,6 @@ def checks_of(
     inverse = np.linalg.inv(np.asarray(theta.q_factor)[:, :d, :d])
     return check_draws(
         release,
-        model,
         draws,
         sizes,
         location=theta.location[:, :d],

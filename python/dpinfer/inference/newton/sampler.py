@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from dpinfer.inference.newton.matrices import cholesky_factors, transposed
-from dpinfer.inference.newton.matrix_prior import MatrixState
+from dpinfer.inference.newton.matrix_prior import FLATTEST, POWER, MatrixState
 from dpinfer.inference.newton.target import (
     LeapfrogPath,
     MomentRelease,
@@ -29,8 +30,10 @@ FloatArray = npt.NDArray[np.float64]
 _TARGET_ACCEPTANCE = 0.8
 _SCALE_ACCEPTANCE = 0.4
 _SCALE_MOVES = 4
-_FLATTENED = 3
+_FLATTENED, _MOST_FLATTENED = 3, 8
 _FIRST_LOGIT = 2.0
+_KEPT_FLOOR = 0.05  # what flat starts keep of a direction that is not told from zero
+_LEAST_FACTOR = 0.02
 _FIRST_STEP = 2.0
 _LEAPS, _FEW_COEF, _LEAPS_OF_MANY = 12, 24, 8
 
@@ -63,6 +66,31 @@ class Draws:
     scale_acceptance: FloatArray
 
 
+def _first_states(released: MomentRelease, rng: np.random.Generator) -> MatrixState:
+    """Return where the chains start: at the shrunken matrix, every second one without what is not told from zero.
+
+    Chains move slowly between matrices with and without a flat direction, and more slowly the more there are of them:
+    both kinds are begun with, and there are as many flattened directions as may be needed.
+    """
+    size, d = released.noisy.shape[:2]
+    unresolved = [int(np.count_nonzero(~shrunken.resolved)) for shrunken in released.shrunken]
+    most = _MOST_FLATTENED if d <= _FEW_COEF else _FLATTENED
+    flattened = min(max(_FLATTENED, min(max(unresolved), most)), d - 1)
+    factor, direction = released.start.copy(), rng.standard_normal((size, flattened, d))
+    logit = np.full((size, flattened), _FIRST_LOGIT)
+    for chain in range(1, size, 2):
+        shrunken, flat = released.shrunken[chain], min(unresolved[chain], flattened)
+        if not flat or d > _FEW_COEF:
+            continue
+        values, vectors = shrunken.eigenvalues + _KEPT_FLOOR * shrunken.floor, shrunken.eigenvectors
+        level = float(np.mean(values))
+        shrink = np.clip(np.sqrt(values[:flat] / level), _LEAST_FACTOR, 1.0 - _LEAST_FACTOR)
+        factor[chain] = (vectors * np.sqrt(np.append(np.full(flat, level), values[flat:]))) @ vectors.T
+        direction[chain, :flat] = np.sqrt(d) * vectors[:, :flat].T
+        logit[chain, :flat] = special.logit(((shrink - FLATTEST) / (1.0 - FLATTEST)) ** (1.0 / POWER))
+    return MatrixState.of(factor, direction, logit)
+
+
 class _Chains:
     """The states of all chains and one step of them."""
 
@@ -70,14 +98,9 @@ class _Chains:
         size, d = log_scale.size, trace.n_coef
         self.rng = np.random.default_rng(seed)
         self.trace, self.target = trace, MomentsTarget(released, trace)
-        flattened = min(_FLATTENED, d - 1)
-        self.state = MatrixState.of(
-            released.start,
-            self.rng.standard_normal((size, flattened, d)),
-            np.full((size, flattened), _FIRST_LOGIT),
-        )
+        self.state = _first_states(released, self.rng)
         self.concentration = np.full(size, 2.0 * d)
-        self.flatness = np.full(size, _FIRST_LOGIT)
+        self.flatness = np.mean(self.state.logit, axis=1) if d > 1 else np.full(size, _FIRST_LOGIT)
         self.log_scale = log_scale
         self.optimum = np.asarray(trace.positions[:, -1])
         self.excess = trace.excess(self.state.moments, self.optimum)

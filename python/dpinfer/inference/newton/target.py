@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ from dpinfer.inference import _native
 from dpinfer.inference.newton.matrices import cholesky_factors, transposed
 from dpinfer.inference.newton.matrix_prior import FLATTEST, POWER, FlattenedWishart, MatrixState
 from dpinfer.inference.newton.trace_model import Linearised, Trace
-from dpinfer.models.whitening import shrink_moments
+from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
 from dpinfer.release import GlmNewtonRelease, NewtonRelease
 
 __all__ = ["LeapfrogPath", "MomentRelease", "MomentsTarget", "data_precision", "draw_optimum", "weights_given"]
@@ -29,7 +30,7 @@ def _symmetric(array: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class MomentRelease:
-    """The released matrices of a batch, and the start of a sampler.
+    """The released matrices of a batch.
 
     Parameters
     ----------
@@ -40,8 +41,8 @@ class MomentRelease:
         From the last coordinates to those of the declared units.
     diagonal, diagonal_stddev : (B, d) arrays, or None
         Diagonal of the first release, in the declared units; None where nothing is declared of the matrix.
-    start : (B, d, d) array
-        A factor of the shrunken last release.
+    shrunken : tuple of B ShrunkenMoments
+        The last release.
     """
 
     noisy: FloatArray
@@ -49,46 +50,59 @@ class MomentRelease:
     to_declared: FloatArray
     diagonal: FloatArray | None
     diagonal_stddev: FloatArray | None
-    start: FloatArray
+    shrunken: tuple[ShrunkenMoments, ...]
+
+    @cached_property
+    def start(self) -> FloatArray:
+        """A factor of the shrunken last release, (B, d, d)."""
+        return np.stack([np.linalg.cholesky(shrunken.matrix) for shrunken in self.shrunken])
 
     @classmethod
     def from_releases(cls, releases: Sequence[NewtonRelease]) -> "MomentRelease":
         """Stack releases whose arrays have the same shapes."""
-        starts = []
-        for release in releases:
-            trace = float(release.moment_bounds[-1]) ** 2
-            shrunken = shrink_moments(release.moments[-1], float(release.moment_stddev[-1]), trace)
-            starts.append(np.linalg.cholesky(shrunken.matrix))
-        diagonal = np.stack([np.diagonal(release.moments[0]) for release in releases])
-        first = np.array([release.moment_stddev[0] for release in releases])
-        error = np.sqrt(np.square(first)[:, None] + np.square(_REWEIGHTING_ERROR * np.maximum(diagonal, 0.3)))
+        shrunken = [
+            shrink_moments(release.moments[-1], float(release.moment_stddev[-1]), float(release.moment_bounds[-1]) ** 2)
+            for release in releases
+        ]
+        to_declared = [release.transforms[0] @ np.linalg.inv(release.transforms[-1]) for release in releases]
+        diagonal, error = _first_diagonals(releases)
         return cls(
             noisy=np.stack([release.moments[-1] for release in releases]),
             stddev=np.array([release.moment_stddev[-1] for release in releases]),
-            to_declared=np.stack(
-                [release.transforms[0] @ np.linalg.inv(release.transforms[-1]) for release in releases]
-            ),
+            to_declared=np.stack(to_declared),
             diagonal=diagonal,
             diagonal_stddev=error,
-            start=np.stack(starts),
+            shrunken=tuple(shrunken),
         )
 
     @classmethod
     def from_slopes(cls, releases: Sequence[GlmNewtonRelease]) -> "MomentRelease":
         """Stack the slopes of releases whose arrays have the same shapes."""
         d = releases[0].n_coef
-        starts = []
-        for release in releases:
-            trace = max(float(np.trace(release.slope)), 0.01 * d)
-            starts.append(np.linalg.cholesky(shrink_moments(release.slope, release.slope_stddev, trace).matrix))
+        shrunken = [
+            shrink_moments(release.slope, release.slope_stddev, max(float(np.trace(release.slope)), 0.01 * d))
+            for release in releases
+        ]
         return cls(
             noisy=np.stack([release.slope for release in releases]),
             stddev=np.array([release.slope_stddev for release in releases]),
             to_declared=np.stack([np.eye(d)] * len(releases)),
             diagonal=None,
             diagonal_stddev=None,
-            start=np.stack(starts),
+            shrunken=tuple(shrunken),
         )
+
+
+def _first_diagonals(releases: Sequence[NewtonRelease]) -> tuple[FloatArray | None, FloatArray | None]:
+    """Return the first rounds' diagonals and their errors, (B, d) each; None where it was not in the features' units.
+
+    Then declared correlations were whitened, of which directions without any feature may be a part.
+    """
+    if any(np.count_nonzero(release.transforms[0]) > release.n_coef for release in releases):
+        return None, None
+    diagonal = np.stack([np.diagonal(release.moments[0]) for release in releases])
+    stddev = np.array([release.moment_stddev[0] for release in releases])
+    return diagonal, np.sqrt(np.square(stddev)[:, None] + np.square(_REWEIGHTING_ERROR * np.maximum(diagonal, 0.3)))
 
 
 class MomentsTarget:

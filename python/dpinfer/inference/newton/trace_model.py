@@ -38,6 +38,7 @@ FloatArray = npt.NDArray[np.float64]
 _SLOPE_ERROR = 0.05
 _SLOPE_ERROR_OF_EXCESS = 0.15
 _SCALE_ERROR_OF_EXCESS = 0.05
+_RECORDS_ERROR = 0.1  # of the number of records, which a scale score is proportional to
 _SAMPLING_SHARE = 0.15  # of the score's sampling variance that steps do not share
 
 
@@ -313,9 +314,9 @@ class TraceModel:
     def _missed_scales(self, log_scale: FloatArray, excess: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return what the scale scores differ from their expectation, and the variance of that, (B, T)."""
         spread = np.sqrt(np.exp(2.0 * log_scale)[:, None] + excess)
-        error = _SCALE_ERROR_OF_EXCESS * excess / np.square(spread)
-        missed = self.scale_scores - (chi_mean(self.scale_units / spread) - self.scale_centre[:, None])
-        return missed, np.square(self.scale_stddev) + np.square(error)
+        expected = chi_mean(self.scale_units / spread) - self.scale_centre[:, None]
+        error = np.square(_SCALE_ERROR_OF_EXCESS * excess / np.square(spread)) + np.square(_RECORDS_ERROR * expected)
+        return self.scale_scores - expected, np.square(self.scale_stddev) + error
 
     def misfit(self, moments: FloatArray, optimum: FloatArray, log_scale: FloatArray) -> FloatArray:
         """Return sums of squares of what scores and scale scores miss over their noise, (B, 2): chi-squared."""

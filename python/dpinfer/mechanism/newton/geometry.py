@@ -12,7 +12,7 @@ from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
 
-__all__ = ["BOUND", "NoisySums", "declared_units", "declared_whitening", "learn_geometry"]
+__all__ = ["BOUND", "NoisySums", "first_coordinates", "learn_geometry"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -27,12 +27,23 @@ class NoisySums(Protocol):
         """Release a sum over all records."""
 
 
-def declared_units(model: GeneralizedLinearModel) -> tuple[FloatArray, float]:
+def first_coordinates(model: GeneralizedLinearModel) -> tuple[FloatArray, float]:
+    """Return the coordinates in which the geometry begins, (d, d), and what the trace is expected to be there.
+
+    Declared moments are whitened: directions that they leave empty, as indicators of all categories do beside a
+    constant, then have a scale in which their prior is narrow.
+    """
+    if model.residual_link is None and model.feature_moments is None:
+        return _declared_units(model)
+    return _declared_whitening(model)
+
+
+def _declared_units(model: GeneralizedLinearModel) -> tuple[FloatArray, float]:
     """Return the diagonal map after which every declared second moment is 1, (d, d), and their sum."""
     return np.diag(1.0 / np.sqrt(model.second_moments)), float(model.n_coef)
 
 
-def declared_whitening(model: GeneralizedLinearModel) -> tuple[FloatArray, float]:
+def _declared_whitening(model: GeneralizedLinearModel) -> tuple[FloatArray, float]:
     """Return the map that whitens the declared second moments plus a small floor, (d, d), and their trace after it."""
     scale = 1.0 / np.sqrt(model.second_moments)
     values, vectors = np.linalg.eigh(model.design_moments * scale[:, None] * scale)
@@ -52,7 +63,7 @@ def learn_geometry(
     passes : NoisySums
     n_records : int
     transform : (d, d) array
-        Coordinates of the first pass: :func:`declared_units` or :func:`declared_whitening`.
+        Coordinates of the first pass: :func:`first_coordinates`.
     trace : float
         What the trace of the second moments is expected to be there.
     """

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism.newton.contributions import ClippedCurvatures, ClippedScores, LogScaleCounts, smat
-from dpinfer.mechanism.newton.geometry import BOUND, declared_whitening, learn_geometry
+from dpinfer.mechanism.newton.geometry import BOUND, first_coordinates, learn_geometry
 from dpinfer.mechanism.newton.localiser import Localiser
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
@@ -55,7 +55,7 @@ class GlmNewton:
     def run(self, passes: Passes) -> dict[str, FloatArray | float | int]:
         """Make the plan's passes and return the arrays of the release."""
         counts, law = self._count_scales(passes)
-        whitening, trace = declared_whitening(self.model)
+        whitening, trace = first_coordinates(self.model)
         geometry, moments = learn_geometry(self.plan, passes, self.n_records, transform=whitening, trace=trace)
         transform, bound = geometry["transforms"][-1], float(geometry["moment_bounds"][-1])
         design, start = self._design(transform, moments.matrix, law)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism.newton.contributions import LogScaleCounts, RobustScores
-from dpinfer.mechanism.newton.geometry import declared_units, learn_geometry
+from dpinfer.mechanism.newton.geometry import first_coordinates, learn_geometry
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.newton.tracker import SCALE_UNIT, ScoreStep, Tracker, best_clip
@@ -44,7 +44,7 @@ class LinearNewton:
         """Make the plan's passes and return the arrays of the release."""
         counts = self._count_scales(passes)
         spread = spread_of_counts(np.asarray(counts["counts"]), np.asarray(counts["edges"]))
-        units, trace = declared_units(self.model)
+        units, trace = first_coordinates(self.model)
         geometry, moments = learn_geometry(self.plan, passes, self.n_records, transform=units, trace=trace)
         transform, bound = geometry["transforms"][-1], float(geometry["moment_bounds"][-1])
         tracker = Tracker(

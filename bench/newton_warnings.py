@@ -10,7 +10,7 @@ A cell is a population of records, a declared model and a budget.  Kinds: "well"
 "collinear" (AR(1) of 0.99 and more, or a feature that is another but for 1%), "outliers" (errors of a t distribution
 with 1 to 3 degrees of freedom, or 5 to 20% of them 10 to 50 times larger), "link" (a quadratic or exponential mean;
 for outcomes a complementary log-log link, or 10 to 25% of them flipped) and "features" (one or all of them 0.05 to 0.3
-or 3 to 20 times their declared size).
+times their declared size, reported as "small", or 3 to 20 times).
 """
 
 import argparse
@@ -60,6 +60,11 @@ class Cell:
     def seen(self) -> bool:
         """Whether thresholds may be chosen on this cell."""
         return self.index % 2 == 0
+
+    @property
+    def row(self) -> str:
+        """The row of the table that it is in."""
+        return "small" if self.kind == "features" and self.severity < 0.5 else self.kind
 
 
 def draw_design(seed: int = SEED) -> list[Cell]:
@@ -246,9 +251,9 @@ def rate(fits: list[Fit], value: Callable[[Fit], float]) -> str:
 def report(name: str, fits: list[Fit]) -> None:
     """Print a line for each kind of cell."""
     print(f"\n{name}: fits; share warned; share with any direction unresolved; covered: all, where 'fits' is said")
-    for kind in KINDS:
+    for kind in (*KINDS, "small"):
         for logistic in (False, True):
-            these = [fit for fit in fits if fit.cell.kind == kind and fit.cell.logistic == logistic]
+            these = [fit for fit in fits if fit.cell.row == kind and fit.cell.logistic == logistic]
             if not these:
                 continue
             silent = [fit for fit in these if not fit.warnings and not fit.unresolved]

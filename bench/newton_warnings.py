@@ -3,7 +3,7 @@
 The design is drawn from ``SEED``, which was committed before any threshold was chosen.  Thresholds may look at the even
 cells alone; both halves are reported.
 
-    python bench/newton_warnings.py [--half seen|unseen|both] [--kind KIND ...] [--runs 4]
+    python bench/newton_warnings.py [--half seen|unseen|both] [--kind KIND ...] [--model linear|logistic] [--runs 4]
 
 A cell is a population of records, a declared model and a budget.  Kinds: "well", and one that is wrong on purpose:
 "scale" (declared response_scale wrong by 60 to 100 000 times), "prior" (weights of 3 to 30 prior standard deviations),
@@ -281,10 +281,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
     parser.add_argument("--kind", nargs="*", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--model", choices=("linear", "logistic", "both"), default="both")
     parser.add_argument("--runs", type=int, default=4)
     arguments = parser.parse_args()
     fits: dict[bool, list[Fit]] = {True: [], False: []}
     for cell in draw_design():
+        if arguments.model not in ("both", "logistic" if cell.logistic else "linear"):
+            continue
         if cell.kind in arguments.kind and arguments.half in ("both", "seen" if cell.seen else "unseen"):
             fits[cell.seen].extend(run_cell(cell, arguments.runs))
     for seen, found in fits.items():

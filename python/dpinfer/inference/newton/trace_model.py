@@ -38,7 +38,7 @@ FloatArray = npt.NDArray[np.float64]
 _SLOPE_ERROR = 0.05
 _SLOPE_ERROR_OF_EXCESS = 0.15
 _SCALE_ERROR_OF_EXCESS = 0.05
-_RECORDS_ERROR = 0.1  # of the number of records, which a scale score is proportional to
+_RECORDS_ERROR = 0.1  # of the public number of records, to which a scale score is proportional
 _SAMPLING_SHARE = 0.15  # of the score's sampling variance that steps do not share
 
 
@@ -171,6 +171,8 @@ class TraceModel:
     prior_scale : (B,) array
         Prior standard deviation of a weight in units of sigma.
     n_records : (B,) array
+    records_ratio, records_error : (B,) arrays
+        The number of records over the public one, and its error.
     log_scale_prior : NoiseScalePrior
     """
 
@@ -185,6 +187,8 @@ class TraceModel:
     prior_covariance: FloatArray
     prior_scale: FloatArray
     n_records: FloatArray
+    records_ratio: FloatArray
+    records_error: FloatArray
     log_scale_prior: NoiseScalePrior
 
     @classmethod
@@ -197,6 +201,9 @@ class TraceModel:
             return np.stack([getattr(release, name) for release in releases])
 
         whitening = np.stack([release.transforms[-1] for release in releases])
+        # Every record is in one octave: the noisy shares sum to the number of records over the public one.
+        total, noise = stacked("counts").sum(axis=1), stacked("counts_stddev") * np.sqrt(releases[0].counts.size)
+        gain = _RECORDS_ERROR**2 / (_RECORDS_ERROR**2 + np.square(noise))
         return cls(
             positions=stacked("positions"),
             scores=stacked("scores"),
@@ -209,6 +216,8 @@ class TraceModel:
             prior_covariance=np.linalg.inv(whitening @ np.swapaxes(whitening, -1, -2)),
             prior_scale=np.asarray(prior_scales, dtype=np.float64),
             n_records=np.array([float(release.n_records) for release in releases]),
+            records_ratio=1.0 + gain * (total - 1.0),
+            records_error=_RECORDS_ERROR * np.sqrt(1.0 - gain),
             log_scale_prior=log_scale_prior,
         )
 
@@ -315,8 +324,9 @@ class TraceModel:
         """Return what the scale scores differ from their expectation, and the variance of that, (B, T)."""
         spread = np.sqrt(np.exp(2.0 * log_scale)[:, None] + excess)
         expected = chi_mean(self.scale_units / spread) - self.scale_centre[:, None]
-        error = np.square(_SCALE_ERROR_OF_EXCESS * excess / np.square(spread)) + np.square(_RECORDS_ERROR * expected)
-        return self.scale_scores - expected, np.square(self.scale_stddev) + error
+        error = np.square(_SCALE_ERROR_OF_EXCESS * excess / np.square(spread))
+        error = error + np.square(self.records_error[:, None] * expected)
+        return self.scale_scores - self.records_ratio[:, None] * expected, np.square(self.scale_stddev) + error
 
     def misfit(self, moments: FloatArray, optimum: FloatArray, log_scale: FloatArray) -> FloatArray:
         """Return sums of squares of what scores and scale scores miss over their noise, (B, 2): chi-squared."""

@@ -113,6 +113,13 @@ def streamed_newton(watch, **options):
     return dpi.run_newton(dpi.models.LogisticRegression(2), rows, plan=plan, n_records=N, **options)
 
 
+def coded_newton(watch, **options):
+    model = dpi.models.LogisticRegression(3, fit_intercept=True)
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=N)
+    rows = dpi.mechanism.CodedRows(watch(np.arange(N) % 2), [2], watch(np.linspace(-1.0, 1.0, N)))
+    return dpi.run_newton(model, rows, labels(watch), plan=plan, n_records=N, **options)
+
+
 def unit_newton(watch, **options):
     model = dpi.models.LinearRegression(2)
     plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=N // 2)
@@ -232,6 +239,7 @@ CASES = {
     clipped_newton: dpi.run_newton,
     streamed_newton: dpi.run_newton,
     sharded_newton: dpi.run_newton,
+    coded_newton: dpi.run_newton,
     unit_newton: dpi.run_newton,
     statistics: baselines.release_statistics,
     one_shot: dpi.run_statistic,
@@ -256,7 +264,7 @@ def runnable(entries):
 
 NEWTON = (
     newton, logistic_newton, probit_newton, poisson_newton, own_newton, clipped_newton, streamed_newton,
-    sharded_newton, unit_newton,
+    sharded_newton, coded_newton, unit_newton,
 )  # fmt: skip
 LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, *NEWTON)
 # It hands its records to run_dpvi, after checks of its own: tests/unit/estimators.

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from dpinfer.accounting import Adjacency, PrivacyPlan
 from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario, stated_by
@@ -306,6 +307,16 @@ def _stream(arrays: Sequence[Any], *, units: bool = False) -> RowSource:
     return RowSource(blocks, units=units)
 
 
+def _sparse(arrays: Sequence[Any]) -> RowSource:
+    """Return records as three blocks with sparse features."""
+
+    def blocks() -> Iterator[Any]:
+        for X, y in _stream(arrays)._blocks():
+            yield sparse.csr_array(X), y
+
+    return RowSource(blocks)
+
+
 class _Here(Executor):
     """Makes calls where and when they are asked for."""
 
@@ -390,6 +401,7 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _newton("linear, replaced", linear, adjacency=Adjacency.REPLACE_ONE)
     yield _newton("linear, interrupted", linear, ledger=True, checkpoint=True, interrupted=True)
     yield _newton("linear, streamed", linear, rows=_stream, ledger=True, checkpoint=True)
+    yield _newton("linear, sparse", linear, rows=_sparse, checkpoint=True)
     yield _newton("linear, sharded", linear, rows=_shards, adjacency=Adjacency.REPLACE_ONE)
     yield _newton("logistic", logistic)
     yield _newton("logistic, streamed", logistic, rows=_stream, adjacency=Adjacency.ZERO_OUT)

@@ -33,7 +33,8 @@ READ_BYTES = 2**21
 
 def options(n_features, n_records):
     model = dpi.models.LogisticRegression(n_features)
-    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-7, n_records=n_records)
+    delta = min(1e-7, 0.1 / n_records)
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=delta, n_records=n_records)
     return model, {"plan": plan, "n_records": n_records, "random_source": InsecureRNG(1), "n_threads": 1}
 
 

@@ -14,6 +14,7 @@ from dpinfer._validate import check_choice, check_integer, check_interval, setti
 from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.records import check_arguments
 from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.site_settings import (
@@ -139,6 +140,7 @@ def run_dp_sep(
     """
     asked = settings_of("run_dp_sep", SiteArguments, settings, options)
     check_site_model(model)
+    check_arguments(model, y, X)
     n_records = check_plan(plan, n_records, sampling=None)
     _check_sampling(model, plan, n_records, asked.sampling)
     chosen = _site_settings(model, asked)

@@ -208,7 +208,7 @@ def check_arguments(
     """
     name = type(model).__name__
     if is_sparse(X) and not sparse:
-        raise TypeError("X must be an array or a RowSource: run_newton alone takes sparse matrices and CodedRows")
+        raise TypeError("X must be an array, not sparse: run_newton alone takes sparse matrices and CodedRows")
     if isinstance(X, RowSource) and X.units and not units:
         raise TypeError("X must be a source without units: this run protects rows")
     if isinstance(X, ShardedRows) and not sharded:

@@ -173,6 +173,8 @@ def test_what_cannot_be_used_is_refused_before_anything_is_spent(rng, tmp_path):
         plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=3)
         with pytest.raises(TypeError, match="run_newton alone takes sparse"):
             dpi.run_dpvi(model, given, y, plan=plan, n_records=N, max_grad_norm=1.0, ledger=people)
+        with pytest.raises(TypeError, match="run_newton alone takes sparse"):
+            dpi.run_dp_sep(model, given, y, plan=plan, n_records=N, ledger=people)
     own = own_logistic()
     plan = dpi.plan_newton(own, target_epsilon=2.0, target_delta=1e-5, n_records=N)
     with pytest.raises(TypeError, match="model of your own"):

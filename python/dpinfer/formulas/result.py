@@ -16,6 +16,7 @@ from dpinfer.accounting import Guarantee
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.fitting import Choice, Fit, FitPlan, load_fit
 from dpinfer.fitting.report import render
+from dpinfer.formulas.arviz_export import regression_to_arviz
 from dpinfer.formulas.coefficients import CoefficientTable, combination, tabulate
 from dpinfer.formulas.design import Design, design, reference_values
 from dpinfer.formulas.factors import Values, category_labels
@@ -221,15 +222,7 @@ class RegressionFit:
             From 2000 draws with a fixed seed.
         """
         level = check_interval("level", level, 0.0, 1.0)
-        if new_data is None:
-            every = reference_values(self.design.schema, self.design.predictor_columns)
-            values: Values = {name: column[:_EFFECT_POINTS] for name, column in every.items()}
-        else:
-            values = predictors(new_data, self.design)
-            known = np.all([np.isfinite(column) for column in values.values()], axis=0)
-            values = {name: column[known] for name, column in values.items()}
-        if not len(next(iter(values.values()))):
-            raise ValueError("new_data must hold at least one point without missing values")
+        values = self._public_points() if new_data is None else self._complete_points(new_data)
         theta = self.posterior.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
         effects = self._effects(theta, values)
         draws = np.array(list(effects.values()))
@@ -241,6 +234,18 @@ class RegressionFit:
         return CoefficientTable(
             tuple(effects), draws.mean(axis=1), sd, low, high, blank, sd / np.sqrt(size), size, blank, level
         )
+
+    def _public_points(self) -> Values:
+        every = reference_values(self.design.schema, self.design.predictor_columns)
+        return {name: column[:_EFFECT_POINTS] for name, column in every.items()}
+
+    def _complete_points(self, new_data: Any) -> Values:
+        """Return the caller's points that lack no value."""
+        values = predictors(new_data, self.design)
+        known = np.all([np.isfinite(column) for column in values.values()], axis=0)
+        if not np.any(known):
+            raise ValueError("new_data must hold at least one point without missing values")
+        return {name: column[known] for name, column in values.items()}
 
     def _effects(self, theta: FloatArray, values: Values) -> dict[str, FloatArray]:
         """Return draws of every average effect, (draws,) each."""
@@ -271,6 +276,34 @@ class RegressionFit:
         for first in range(0, len(rows), step):
             total += self._response(theta, rows[first : first + step]).sum(axis=1)
         return total / len(rows)
+
+    def to_arviz(self, new_data: Any = None, *, n_samples: int = 1000, n_chains: int = 4, seed: int = 0) -> Any:
+        """Return draws as ArviZ's InferenceData (ArviZ 0.x) or as a DataTree (1.x), in the table's units.
+
+        Groups are ``posterior`` and ``prior``: ``coef`` along ``coefficient``, ``intercept`` and ``sigma``.  With
+        `new_data` there are responses along ``point`` in ``posterior_predictive`` and ``prior_predictive``, and the
+        points in ``constant_data``.
+
+        **Privacy.** Post-processing of the release; `new_data` are the caller's own points.  The attributes
+        ``guarantee`` and ``leaks`` of every group state the release's.
+
+        Parameters
+        ----------
+        new_data : data frame or mapping of columns, optional
+            Points with a missing value are left out.
+        n_samples : int
+            Draws per chain; draws are independent.
+        n_chains, seed : int
+
+        Raises
+        ------
+        BackendUnavailableError
+            If ArviZ is not installed (the extra ``dpinfer[arviz]``).
+        """
+        points = None if new_data is None else self._complete_points(new_data)
+        return regression_to_arviz(
+            self.design, self.posterior, points, n_samples=n_samples, n_chains=n_chains, seed=seed
+        )
 
     def summary(self, level: float = 0.9, *, exp: bool = False) -> RegressionSummary:
         """Return the regression in words and numbers.

@@ -81,7 +81,8 @@ def test_a_fit_with_names_that_do_harm(place, capsys):
         assert all(character == "\n" or character.isprintable() for character in shown)
     pytest.importorskip("arviz", reason="needs the extra dpinfer[arviz]")
     data = posterior.to_arviz(n_samples=2, n_chains=1)
-    assert len(data["posterior"].data_vars) == release.n_params
+    assert sum(variable[0, 0].size for variable in data["posterior"].data_vars.values()) == release.n_params
+    assert all(label.isprintable() for label in data["posterior"]["feature"].values)
 
 
 @pytest.mark.parametrize("error", [ValueError("Expected end of text"), RuntimeError("In FT2Font: $"), MemoryError()])

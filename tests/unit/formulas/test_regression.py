@@ -125,6 +125,28 @@ def test_a_fit_is_saved_loaded_and_reported(linear, tmp_path):
         load_regression(other)
 
 
+def test_draws_for_arviz_are_in_the_units_of_the_table(linear):
+    pytest.importorskip("arviz", reason="needs the extra dpinfer[arviz]")
+    fit, _ = linear
+    points = {"age": [30.0, np.nan, 60.0], "job": ["a", "b", "c"]}
+    data = fit.to_arviz(points, n_samples=500, n_chains=4)
+    found = fit.coefficients()
+    assert data["posterior"]["coefficient"].values.tolist() == ["age", "job[T.b]", "job[T.c]"]
+    for name, variable in (("intercept", "intercept"), ("sigma", "sigma")):
+        draws = data["posterior"][variable].values
+        assert draws.mean() == pytest.approx(found[name]["mean"], abs=5 * found[name]["sd"] / np.sqrt(2000))
+    coef = data["posterior"]["coef"].values.reshape(2000, 3)
+    assert np.allclose(coef.mean(axis=0), found.mean[:3], atol=5 * found.sd[:3].max() / np.sqrt(2000))
+    y = data["posterior_predictive"]["wage"]
+    assert y.dims == ("chain", "draw", "point")
+    expected = fit.predict({"age": [30.0, 60.0], "job": ["a", "c"]})
+    assert np.allclose(y.values.mean(axis=(0, 1)), expected, atol=5 * 6.5 / np.sqrt(2000))
+    assert y.values.std() > 5.0
+    assert data["constant_data"]["job"].values.tolist() == ["a", "c"]
+    assert data["prior"]["coef"].values.std() > 100 * coef.std(axis=0)[0]
+    assert data["prior_predictive"].attrs["formula"] == "wage ~ age + C(job)"
+
+
 def test_binomial_gives_odds_ratios(table):
     fit = dpi.regression("rich ~ age + job", table, family="binomial", random_source=InsecureRNG(2), **BUDGET)
     plain, ratios = fit.coefficients(0.999), fit.coefficients(0.999, exp=True)

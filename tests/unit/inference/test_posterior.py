@@ -8,12 +8,23 @@ import pytest
 from scipy import integrate, special, stats
 from tests.reference import inference_oracles as oracle
 
+from dpinfer.auditing.replay_paths import own_logistic
 from dpinfer.errors import BackendUnavailableError
 from dpinfer.inference import Posterior, TracePrior, noise_aware_posterior
+from dpinfer.inference.posterior.arviz_export import arrays_of
 from dpinfer.inference.posterior.mixture import NormalMixtures, ThetaMarginals, gauss_rule
-from dpinfer.models import LinearRegression, LogisticRegression, Model, PoissonRegression
+from dpinfer.mechanism import run_statistic
+from dpinfer.models import (
+    BetaBernoulli,
+    GaussianMixture,
+    LinearRegression,
+    LogisticRegression,
+    Model,
+    PoissonRegression,
+)
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.release import release_from_arrays
+from dpinfer.testing import InsecureRNG
 
 RATE = 0.1
 
@@ -232,37 +243,105 @@ def test_summary_and_repr(posterior):
 
 
 def test_arviz_export(posterior):
-    arviz = pytest.importorskip("arviz")
+    pytest.importorskip("arviz", reason="needs the extra dpinfer[arviz]")
     data = posterior.to_arviz(n_samples=50, n_chains=2, seed=3)
-    assert data.posterior["coef[0]"].shape == (2, 50)
-    assert data.attrs["guarantee"] == data.posterior.attrs["guarantee"] == posterior.guarantee
+    assert list(data["posterior"].data_vars) == ["coef", "intercept"]
+    assert data["posterior"]["coef"].dims == ("chain", "draw", "feature")
+    assert data["posterior"]["coef"].shape == (2, 50, 1)
+    assert data["posterior"]["feature"].values.tolist() == ["coef[0]"]
+    assert data.attrs["guarantee"] == data["posterior"].attrs["guarantee"] == str(posterior.guarantee)
     draws = posterior.sample(100, seed=3)
-    np.testing.assert_array_equal(data.posterior["intercept"].values.ravel(), draws[:, 1])
-    assert arviz.__version__
+    np.testing.assert_array_equal(data["posterior"]["intercept"].values.ravel(), draws[:, 1])
+    np.testing.assert_array_equal(data["posterior"]["coef"].values.reshape(100, 1), draws[:, :1])
+    # The model's prior: N(0, 1). False alarms: 1 in 10**6 of 200 draws; draws of the posterior would fail.
+    spread = data["prior"]["coef"].values.std() ** 2 * 100
+    assert stats.chi2(99).ppf(1e-6) < spread < stats.chi2(99).isf(1e-6)
+    assert "posterior_predictive" not in data
+
+
+def test_arviz_predictive_groups_hold_responses_at_the_callers_points(posterior, tmp_path):
+    arviz = pytest.importorskip("arviz", reason="needs the extra dpinfer[arviz]")
+    X = np.array([[-3.0], [0.0], [3.0]])
+    data = posterior.to_arviz(n_samples=500, n_chains=4, seed=3, X=X)
+    for group in ("posterior_predictive", "prior_predictive"):
+        assert data[group]["y"].dims == ("chain", "draw", "point")
+        assert set(np.unique(data[group]["y"].values)) == {0.0, 1.0}
+        assert data[group].attrs["leaks"] == ""
+    np.testing.assert_array_equal(data["constant_data"]["X"].values, X)
+    rate = data["posterior_predictive"]["y"].values.mean(axis=(0, 1))
+    expected = posterior.predict_mean(X)
+    assert np.all(np.abs(rate - expected) < 5.0 * np.sqrt(expected * (1.0 - expected) * 2.0 / 2000))
+    # The power twin: responses of the prior at the same points are not those.
+    prior = data["prior_predictive"]["y"].values.mean(axis=(0, 1))
+    assert np.any(np.abs(prior - expected) > 5.0 * np.sqrt(expected * (1.0 - expected) * 2.0 / 2000))
+    pytest.importorskip("h5netcdf", reason="needs a reader of netCDF files")
+    if hasattr(data, "to_netcdf"):
+        data.to_netcdf(str(tmp_path / "draws.nc"))
+        again = arviz.from_netcdf(str(tmp_path / "draws.nc"))
+        np.testing.assert_array_equal(again["posterior"]["coef"].values, data["posterior"]["coef"].values)
+
+
+def test_arviz_arrays_of_other_models():
+    pytest.importorskip("arviz", reason="needs the extra dpinfer[arviz]")
+    found = arrays_of(GaussianMixture(2, 2), GaussianMixture(2, 2).names)
+    assert [(item.name, item.shape, item.labels) for item in found] == [
+        ("mean", (4,), ("0, 0", "0, 1", "1, 0", "1, 1"))
+    ]
+    own = own_logistic()
+    (coef,) = arrays_of(own, own.names)
+    assert (coef.name, coef.shape, coef.dims) == ("coef", (2,), ("coef_dim_0",))
+    release = run_statistic(
+        BetaBernoulli(), np.arange(200) % 2.0, epsilon=1.0, n_records=200, random_source=InsecureRNG(1)
+    )
+    data = noise_aware_posterior(release).to_arviz(n_samples=20, n_chains=2, n_records=7)
+    assert data["posterior"]["probability"].shape == (2, 20)
+    assert data["prior_predictive"]["y"].shape == (2, 20, 7)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"n_records": 5}, "X must be given"),
+        ({"X": np.zeros((2, 3))}, "X must have shape"),
+        ({"X": np.zeros((0, 1))}, "at least one"),
+        ({"X": np.zeros((2, 1)), "n_records": 2}, "n_records must not be given"),
+        ({"n_chains": 0}, "n_chains"),
+    ],
+)
+def test_arviz_refuses_points_that_the_model_does_not_take(posterior, options, match):
+    pytest.importorskip("arviz", reason="needs the extra dpinfer[arviz]")
+    with pytest.raises(ValueError, match=match):
+        posterior.to_arviz(n_samples=2, **options)
 
 
 class Tree:
     """What both versions return, as far as it is used."""
 
-    def __init__(self, _, groups=True):
+    def __init__(self, groups):
         self.attrs = {}
-        self.posterior = Tree(_, groups=False) if groups else None
+        self.groups = {name: Tree(()) for name in groups}
 
     def __getitem__(self, name):
-        return getattr(self, name)
+        return self.groups[name]
 
 
-def test_arviz_calls_fit_both_major_versions(posterior, monkeypatch):
+@pytest.mark.parametrize("version", ["0.23.4", "1.0.0"])
+def test_arviz_calls_fit_both_major_versions(posterior, monkeypatch, version):
     calls = []
-    for version in ("0.23.4", "1.0.0"):
-        fake = SimpleNamespace(
-            __version__=version, from_dict=lambda *args, **kwargs: Tree(calls.append((args, kwargs)))
-        )
-        monkeypatch.setitem(__import__("sys").modules, "arviz", fake)
-        data = posterior.to_arviz(n_samples=3, n_chains=1)
-        assert data.attrs == data["posterior"].attrs == {"guarantee": str(posterior.guarantee), "leaks": ""}
-    assert set(calls[0][1]["posterior"]) == {"coef[0]", "intercept"}
-    assert set(calls[1][0][0]["posterior"]) == {"coef[0]", "intercept"}
+
+    def from_dict(*args, dims, coords, **kwargs):
+        calls.append((args, kwargs, dims, coords))
+        return Tree(args[0] if args else kwargs)
+
+    monkeypatch.setitem(__import__("sys").modules, "arviz", SimpleNamespace(__version__=version, from_dict=from_dict))
+    data = posterior.to_arviz(n_samples=3, n_chains=1)
+    assert data.attrs == data["posterior"].attrs == data["prior"].attrs
+    assert data.attrs["guarantee"] == str(posterior.guarantee)
+    ((args, kwargs, dims, coords),) = calls
+    groups = args[0] if args else kwargs
+    assert bool(kwargs) == version.startswith("0")
+    assert set(groups["posterior"]) == {"coef", "intercept"}
+    assert (dims, coords) == ({"coef": ["feature"]}, {"feature": ["coef[0]"]})
 
 
 def test_arviz_missing_names_the_extra(posterior, monkeypatch):

@@ -1,21 +1,139 @@
-"""Posterior draws in ArviZ's containers."""
+"""Posterior draws in ArviZ's containers: InferenceData of ArviZ 0.x, DataTree of 1.x."""
 
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from dpinfer._sinks import variable_names
 from dpinfer._validate import check_integer
 from dpinfer.errors import BackendUnavailableError
+from dpinfer.inference.posterior.predictive import check_points, draw_records
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnModel
 
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
 
-__all__ = ["to_arviz"]
+__all__ = ["Groups", "to_arviz"]
+
+FloatArray = npt.NDArray[np.float64]
+
+POINT = "point"
+_INDEXED = re.compile(r"(.+)\[([^\[\]]+)\]")
 
 
-def to_arviz(posterior: "Posterior", *, n_samples: int, n_chains: int, seed: int) -> Any:
-    """Return draws as InferenceData (ArviZ 0.x) or DataTree (1.x), one variable per parameter.
+@dataclass
+class Groups:
+    """Groups of variables with named dimensions, for either version of ArviZ.
 
-    Variables are named as the parameters, except where the container or a netCDF file cannot have the name.
+    **Privacy.** Post-processing of a Release, and public knowledge.
+
+    Parameters
+    ----------
+    groups : dict
+        Name of a group to its variables: (chain, draw, ...) arrays, or (...) arrays in a group of constant data.
+    dims : dict
+        Name of a variable to the names of its further dimensions.
+    coords : dict
+        Name of a dimension to its labels.
+    """
+
+    groups: dict[str, dict[str, npt.NDArray[Any]]] = field(default_factory=dict)
+    dims: dict[str, list[str]] = field(default_factory=dict)
+    coords: dict[str, list[Any]] = field(default_factory=dict)
+
+    def build(self, attributes: Mapping[str, str]) -> Any:
+        """Return the container of the ArviZ that is installed, with these attributes at the root and in every group.
+
+        Raises
+        ------
+        BackendUnavailableError
+            If ArviZ is not installed.
+        """
+        arviz = require_arviz()
+        if int(arviz.__version__.split(".")[0]) >= 1:
+            data = arviz.from_dict(self.groups, dims=self.dims, coords=self.coords)
+        else:
+            data = arviz.from_dict(**self.groups, dims=self.dims, coords=self.coords)
+        for place in (data, *(data[name] for name in self.groups)):
+            place.attrs.update(attributes)
+        return data
+
+
+def require_arviz() -> Any:
+    """Return ArviZ.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If it is not installed.
+    """
+    try:
+        import arviz
+    except ImportError as error:
+        raise BackendUnavailableError(
+            "to_arviz needs ArviZ: install the extra with pip install 'dpinfer[arviz]'"
+        ) from error
+    return arviz
+
+
+@dataclass(frozen=True)
+class _Array:
+    """A variable: which parameters are its entries, and its dimensions."""
+
+    name: str
+    entries: slice | list[int]
+    shape: tuple[int, ...] = ()
+    dims: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+def arrays_of(model: Model | None, names: Sequence[str]) -> list[_Array]:
+    """Return the variables that the parameters make up.
+
+    The weights of a regression are ``coef`` along ``feature``, the parameters of your own model its own arrays, and
+    what is called ``name[index]`` elsewhere is ``name`` along ``name_index``; the others are scalars.
+    """
+    if isinstance(model, OwnModel) and model.names == tuple(names):
+        sets = model.parameters
+        shapes = zip(variable_names(sets.shapes), sets.shapes.items(), strict=True)
+        return [
+            _Array(name, sets.slices[own], shape, tuple(f"{name}_dim_{axis}" for axis in range(len(shape))))
+            for name, (own, shape) in shapes
+        ]
+    found: dict[str, list[tuple[str, int]]] = {}
+    for index, name in enumerate(names):
+        if isinstance(model, GeneralizedLinearModel) and index < model.n_features:
+            found.setdefault("coef", []).append((name, index))
+            continue
+        indexed = _INDEXED.fullmatch(name)
+        base, label = (indexed[1], indexed[2]) if indexed else (name, "")
+        found.setdefault(base, []).append((label, index))
+    result = []
+    for name, (base, entries) in zip(variable_names(found), found.items(), strict=True):
+        places = [index for _, index in entries]
+        labels = tuple(label for label, _ in entries)
+        if labels == ("",):
+            result.append(_Array(name, places))
+            continue
+        along = "feature" if isinstance(model, GeneralizedLinearModel) and base == "coef" else f"{name}_index"
+        result.append(_Array(name, places, (len(places),), (along,), variable_names(labels)))
+    return result
+
+
+def to_arviz(
+    posterior: "Posterior",
+    *,
+    n_samples: int,
+    n_chains: int,
+    seed: int,
+    X: npt.ArrayLike | None,
+    n_records: int | None,
+) -> Any:
+    """Return draws as InferenceData (ArviZ 0.x) or DataTree (1.x); see :meth:`Posterior.to_arviz`.
 
     **Privacy.** Post-processing of a Release; the attributes ``guarantee`` and ``leaks`` state the release's.
 
@@ -24,29 +142,79 @@ def to_arviz(posterior: "Posterior", *, n_samples: int, n_chains: int, seed: int
     posterior : Posterior
     n_samples, n_chains : int
     seed : int
+    X : (n_points, n_features) array, optional
+    n_records : int, optional
 
     Raises
     ------
+    TypeError, ValueError
+        If no records can be drawn from the model as asked.
     BackendUnavailableError
         If ArviZ is not installed.
     """
     draws = check_integer("n_samples", n_samples, 1)
     chains = check_integer("n_chains", n_chains, 1)
-    try:
-        import arviz
-    except ImportError as error:
-        raise BackendUnavailableError(
-            "to_arviz needs ArviZ: install the extra with pip install 'dpinfer[arviz]'"
-        ) from error
-    values = posterior.sample(chains * draws, seed=seed).reshape(chains, draws, posterior.n_params)
-    variables = {name: values[:, :, index] for index, name in enumerate(variable_names(posterior.names))}
-    # ArviZ 1 takes the groups as one mapping, ArviZ 0 as keyword arguments.
-    if int(arviz.__version__.split(".")[0]) >= 1:
-        data = arviz.from_dict({"posterior": variables})
-    else:
-        data = arviz.from_dict(posterior=variables)
-    # Text only: every format that such data are saved in has it.
-    attributes = {"guarantee": str(posterior.guarantee), "leaks": "; ".join(posterior.guarantee.leaks)}
-    for place in (data, data["posterior"]):
-        place.attrs.update(attributes)
-    return data
+    require_arviz()
+    model = posterior.model
+    predictive = X is not None or n_records is not None
+    points: FloatArray | int = check_points(model, X, n_records) if predictive else 0
+    arrays = arrays_of(model, posterior.names)
+    built = Groups()
+    for item in arrays:
+        if item.dims:
+            built.dims[item.name] = list(item.dims)
+            if item.labels:
+                built.coords[item.dims[0]] = list(item.labels)
+    theta = posterior.sample(chains * draws, seed=seed, space="unconstrained")
+    values = theta if model is None else model.constrain(theta)
+    built.groups["posterior"] = _variables(arrays, values, chains)
+    rng = np.random.default_rng([seed, 1])
+    if predictive:
+        built.groups["posterior_predictive"] = _records(model, theta, points, chains, rng)
+    prior = _prior_draws(model, chains * draws, rng)
+    if prior is not None:
+        built.groups["prior"] = _variables(arrays, prior, chains)
+        if predictive and model is not None:
+            built.groups["prior_predictive"] = _records(model, model.unconstrain(prior), points, chains, rng)
+    if not isinstance(points, int):
+        built.groups["constant_data"] = {"X": points}
+        built.dims["X"] = [POINT, "column"]
+        built.dims["y"] = [POINT]
+        built.coords["column"] = list(_column_labels(arrays, points.shape[1]))
+    elif predictive:
+        built.dims["y"] = [POINT]
+    return built.build(attributes_of(posterior))
+
+
+def attributes_of(posterior: "Posterior") -> dict[str, str]:
+    """Return what is said of the draws, as text: every format that such data are saved in has it."""
+    told = {
+        "guarantee": str(posterior.guarantee),
+        "leaks": "; ".join(posterior.guarantee.leaks),
+        "inference_library": "dpinfer",
+    }
+    if isinstance(posterior.model, LinearRegression) and posterior.prior == "weak":
+        told["prior"] = "of the model; the noise variance has a weak prior in this posterior, which is another one"
+    return told
+
+
+def _variables(arrays: Sequence[_Array], values: FloatArray, chains: int) -> dict[str, npt.NDArray[Any]]:
+    return {item.name: values[:, item.entries].reshape(chains, -1, *item.shape) for item in arrays}
+
+
+def _records(
+    model: Model | None, theta: FloatArray, points: FloatArray | int, chains: int, rng: np.random.Generator
+) -> dict[str, npt.NDArray[Any]]:
+    drawn = draw_records(model, theta, points, rng)
+    return {"y": drawn.reshape(chains, -1, *drawn.shape[1:])}
+
+
+def _prior_draws(model: Model | None, size: int, rng: np.random.Generator) -> FloatArray | None:
+    """Return constrained draws from the model's prior, where it can draw."""
+    sampler = getattr(model, "sample_prior", None)
+    return None if sampler is None else np.asarray(sampler(size, rng))
+
+
+def _column_labels(arrays: Sequence[_Array], n_features: int) -> Sequence[Any]:
+    found = next((item.labels for item in arrays if item.dims == ("feature",)), ())
+    return found if len(found) == n_features else range(n_features)

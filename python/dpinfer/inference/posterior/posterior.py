@@ -333,10 +333,23 @@ class Posterior:
         """
         return summarise(self)
 
-    def to_arviz(self, *, n_samples: int = 1000, n_chains: int = 4, seed: int = 0) -> Any:
+    def to_arviz(
+        self,
+        *,
+        n_samples: int = 1000,
+        n_chains: int = 4,
+        seed: int = 0,
+        X: npt.ArrayLike | None = None,
+        n_records: int | None = None,
+    ) -> Any:
         """Return draws as ArviZ's InferenceData (ArviZ 0.x) or as a DataTree (1.x).
 
-        **Privacy.** Post-processing of a Release.
+        Groups are ``posterior`` and, where the model's prior can be drawn from, ``prior``.  The weights of a regression
+        are ``coef`` along ``feature``, the parameters of your own model its own arrays.  With `X`, or `n_records`, the
+        groups ``posterior_predictive`` and ``prior_predictive`` have ``y`` along ``point``, and ``constant_data`` X.
+
+        **Privacy.** Post-processing of a Release; `X` are the caller's own points.  The attributes ``guarantee`` and
+        ``leaks`` of every group state the release's.  There is no observed data: the records are private.
 
         Parameters
         ----------
@@ -344,15 +357,21 @@ class Posterior:
             Draws per chain; draws are independent, chains are there because diagnostics expect them.
         n_chains : int
         seed : int
+        X : (n_points, n_features) array, optional
+            Points of which responses are drawn, for a regression.
+        n_records : int, optional
+            Records that are drawn, for a model of records without features.
 
         Raises
         ------
+        TypeError, ValueError
+            If no records can be drawn from the model as asked.
         BackendUnavailableError
             If ArviZ is not installed (the extra ``dpinfer[arviz]``).
         """
         from dpinfer.inference.posterior.arviz_export import to_arviz
 
-        return to_arviz(self, n_samples=n_samples, n_chains=n_chains, seed=seed)
+        return to_arviz(self, n_samples=n_samples, n_chains=n_chains, seed=seed, X=X, n_records=n_records)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the posterior to one file, for :func:`dpinfer.load_posterior`.

@@ -1,0 +1,95 @@
+"""Draws of a regression of a table in ArviZ's containers, in the table's units."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._sinks import variable_names
+from dpinfer._validate import check_integer
+from dpinfer.formulas.design import Design
+from dpinfer.formulas.factors import Values, category_labels
+from dpinfer.inference import Posterior
+from dpinfer.inference.posterior.arviz_export import POINT, Groups, attributes_of, require_arviz
+from dpinfer.inference.posterior.predictive import draw_records
+from dpinfer.models import LinearRegression
+
+__all__ = ["regression_to_arviz"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_ALONG = "coefficient"
+_TAKEN = ("coef", "intercept", "sigma", _ALONG, POINT)
+
+
+def regression_to_arviz(
+    design: Design, posterior: Posterior, points: Values | None, *, n_samples: int, n_chains: int, seed: int
+) -> Any:
+    """Return draws of the coefficients, and of responses at `points`, in the table's units.
+
+    **Privacy.** Post-processing of a Release; `points` are the caller's own.
+
+    Parameters
+    ----------
+    design : Design
+    posterior : Posterior
+        Of the design's model.
+    points : mapping, optional
+        Decoded columns without missing values.
+    n_samples, n_chains, seed : int
+
+    Raises
+    ------
+    BackendUnavailableError
+        If ArviZ is not installed.
+    """
+    size = check_integer("n_samples", n_samples, 1) * check_integer("n_chains", n_chains, 1)
+    require_arviz()
+    model = design.model
+    rng = np.random.default_rng([seed, 1])
+    built = Groups(dims={"coef": [_ALONG]}, coords={_ALONG: list(variable_names(design.names))})
+    draws = {
+        "posterior": posterior.sample(size, seed=seed, space="unconstrained"),
+        "prior": model.unconstrain(model.sample_prior(size, rng)),
+    }
+    response, *names = _columns(design, points or {})
+    for group, theta in draws.items():
+        variables = _parameters(design, theta)
+        built.groups[group] = {
+            name: value.reshape(n_chains, n_samples, *value.shape[1:]) for name, value in variables.items()
+        }
+        if points is not None:
+            y = draw_records(model, theta, design.encode(points), rng) * design.response_scale + design.response_offset
+            built.groups[f"{group}_predictive"] = {response: y.reshape(n_chains, n_samples, -1)}
+            built.dims[response] = [POINT]
+    if points is not None:
+        built.groups["constant_data"] = {
+            name: _shown(design, column, values) for name, (column, values) in zip(names, points.items(), strict=True)
+        }
+        built.dims |= {name: [POINT] for name in names}
+    return built.build(attributes_of(posterior) | {"formula": design.formula.text, "family": design.family})
+
+
+def _columns(design: Design, points: Values) -> tuple[str, ...]:
+    """Return names for the response and the columns of `points` that no other variable or dimension has."""
+    return variable_names([*_TAKEN, design.response.label, *points])[len(_TAKEN) :]
+
+
+def _parameters(design: Design, theta: FloatArray) -> dict[str, FloatArray]:
+    """Return coefficients in the table's units, and what else the family has, from unconstrained draws (S, n)."""
+    matrix, shift = design.user_units()
+    weights = theta[:, : len(matrix)] @ matrix.T + shift
+    size = len(design.columns)
+    found = {"coef": weights[:, :size]}
+    if design.formula.intercept:
+        found["intercept"] = weights[:, size]
+    if isinstance(design.model, LinearRegression):
+        found["sigma"] = np.sqrt(design.model.constrain(theta)[:, -1]) * design.response_scale
+    return found
+
+
+def _shown(design: Design, name: str, values: FloatArray) -> npt.NDArray[Any]:
+    """Return a column as the table has it: labels in place of codes."""
+    column = next(item for item in design.schema.columns if item.name == name)
+    labels = category_labels(column)
+    return np.array(labels)[values.astype(np.intp)] if labels else values

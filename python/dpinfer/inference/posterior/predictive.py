@@ -1,0 +1,83 @@
+"""Posterior predictive draws: responses at the caller's points, or whole records, one set for each draw of theta."""
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_float_array, check_integer
+from dpinfer.models import ConjugateModel, GaussianMixture, GeneralizedLinearModel, Model, OwnModel
+
+__all__ = ["check_points", "draw_records", "has_predictive"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def has_predictive(model: Model | None) -> bool:
+    """Return whether records can be drawn from the model."""
+    if isinstance(model, OwnModel):
+        return model.has_sampler
+    return isinstance(model, (GeneralizedLinearModel, ConjugateModel, GaussianMixture))
+
+
+def check_points(model: Model | None, X: npt.ArrayLike | None, n_records: int | None) -> FloatArray | int:
+    """Return the points at which responses are drawn, or how many records are drawn.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If no records can be drawn from the model, or it needs the other one of the two.
+    """
+    if model is None:
+        raise ValueError("model must be known to draw records: pass model=... to noise_aware_posterior")
+    if isinstance(model, OwnModel) and not model.has_sampler:
+        raise ValueError("model must have a sampler to draw records: pass the one that was fitted to the posterior")
+    if not has_predictive(model):
+        raise TypeError(f"records cannot be drawn from a {type(model).__name__}")
+    if isinstance(model, (GeneralizedLinearModel, OwnModel)):
+        if X is None:
+            raise ValueError(
+                "X must be given: the model says how responses follow from features, and nothing of the features; "
+                "take rows that are public or of your own choice"
+            )
+        points = check_float_array("X", X, (None, model.n_features))
+        if n_records is not None or not len(points):
+            raise ValueError("X must hold the rows of every set, at least one, and n_records must not be given with it")
+        return points
+    if X is not None or n_records is None:
+        raise ValueError(
+            f"n_records must be given for a {type(model).__name__}, and no X: its records have no features"
+        )
+    return check_integer("n_records", n_records, 1)
+
+
+def draw_records(
+    model: Model | None, theta: FloatArray, points: FloatArray | int, rng: np.random.Generator
+) -> FloatArray:
+    """Draw one set of records from each row of theta.
+
+    **Privacy.** Post-processing; `points` are the caller's own.
+
+    Parameters
+    ----------
+    model : Model
+        For which :func:`check_points` gave `points`.
+    theta : (S, n) array
+        Unconstrained.
+    points : (P, n_features) array, or int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    (S, P) array of responses or of records that are numbers; (S, P, n_features) for a mixture
+    """
+    sets: list[FloatArray] = []
+    for row in theta:
+        if isinstance(model, GeneralizedLinearModel) and not isinstance(points, int):
+            # A draw may lead anywhere: where no response can be drawn, the nearest that can stands for it.
+            eta = np.minimum(model.linear_predictor(row, points), model.largest_predictor)
+            sets.append(model.draw_response(eta, model.constrain(row), rng))
+        elif isinstance(model, OwnModel) and not isinstance(points, int):
+            words = rng.integers(0, 2**64, (len(points), model.n_words), dtype=np.uint64)
+            sets.append(model.draw_responses(row, points, words))
+        elif isinstance(model, (ConjugateModel, GaussianMixture)) and isinstance(points, int):
+            sets.append(model.simulate(model.constrain(row), points, rng))
+    return np.array(sets)

@@ -34,6 +34,7 @@ MUTANTS = replay_mutants.MUTANTS | OWN_NEWTON_MUTANTS
 NOT_REPLAYED = {
     "dpinfer.auditing.audit.audit": "its records are made up",
     "dpinfer.auditing.one_run.audit_one_run": "its records are made up",
+    "dpinfer.fitting.unknown.release_arguments": "the replay of dpinfer.fit runs it",
 }
 if importlib.util.find_spec("formulaic") is None:
     NOT_REPLAYED["dpinfer.formulas.run.regression"] = "formulas need the extra dpinfer[formula]"
@@ -44,6 +45,7 @@ READ_WITHOUT_PRIVACY = {
     "dpinfer.tabular.table.read_table": "returns the records; the replay of the command line reads through it",
     "dpinfer.tabular.checking.check_table": "not private, for the curator alone, and says so",
     "dpinfer.cli.pipeline.spend": "the replay of the command line runs it",
+    "dpinfer.fitting.unknown.release_arguments": "the replay of dpinfer.fit runs it",
     "dpinfer.mechanism.checkpoint.tag_of_records": "its tag stays in a secret file",
     "dpinfer.mechanism.network_records.check_network_records": "returns the records",
     "dpinfer.mechanism.newton.pass_records.open_records": "returns the records",

@@ -26,7 +26,7 @@ from dpinfer.fitting import fit
 from dpinfer.formulas import regression
 from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism.replay import replace_everywhere
-from dpinfer.models import BetaBernoulli, LogisticRegression
+from dpinfer.models import BetaBernoulli, LinearRegression, LogisticRegression
 from dpinfer.release import load_release
 from dpinfer.tabular import Schema, SchemaDraft, Table, plan_unknown, reading, release_shares, release_unknown
 
@@ -374,11 +374,52 @@ def _fits() -> Iterator[Scenario]:
         )
 
 
-def _table() -> Scenario:
-    """Return a scenario of :func:`dpinfer.regression`."""
+def _counted_fit() -> Scenario:
+    """Return a scenario of :func:`dpinfer.fit` in which the number of records and the size of responses are unknown."""
+    rng = np.random.default_rng(44)
+    X, y = rng.uniform(-1.0, 1.0, size=(N_RECORDS, 2)), rng.normal(size=N_RECORDS)
+
+    def run(parts: Any, place: Place) -> Any:
+        watched = [place.watched(part) for part in parts]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FallbackWarning)
+            return fit(
+                LinearRegression(2),
+                *watched,
+                epsilon=4.0,
+                delta=1e-5,
+                unknown=["n_records", "response_scale"],
+                ledger=place.account,
+                n_threads=1,
+            )
+
+    def more(row: Sequence[float], response: float) -> tuple[Any, ...]:
+        return np.vstack((X, [row])), np.append(y, response)
+
+    found = (
+        Neighbour("a record more", more((0.5, 0.5), 1.0)),
+        Neighbour("a record far out more", more((1e300, -1e300), 1e300)),
+        Neighbour("the last record less", (X[:-1], y[:-1])),
+    )
+    return Scenario(
+        "fit, unknown arguments",
+        "dpinfer.fitting.fit",
+        run,
+        (X, y),
+        found,
+        ledger=True,
+        stated=lambda result, folder: stated_by(result.release, folder),
+    )
+
+
+def _table(*, unknown: bool = False) -> Scenario:
+    """Return a scenario of :func:`dpinfer.regression`; number of records, bounds and labels may be unknown."""
     age, job = np.linspace(20.0, 80.0, N_RECORDS), np.array(["clerk", "cook"])[np.arange(N_RECORDS) % 2]
     rich = np.array(["yes", "no"])[np.arange(N_RECORDS) % 3 % 2]
-    schema = Schema.from_toml(SCHEMA_TOML)
+    public: dict[str, Any] = {"schema": Schema.from_toml(SCHEMA_TOML), "n_records": N_RECORDS}
+    if unknown:
+        draft = SchemaDraft.from_toml(DRAFT_TOML)
+        public = {"schema": draft, "unknown": ["n_records", "bounds", "categories"]}
 
     def more(*values: Any) -> tuple[Any, ...]:
         return tuple(np.append(column, value) for column, value in zip((age, job, rich), values, strict=True))
@@ -391,10 +432,9 @@ def _table() -> Scenario:
                 "rich ~ poly(age, 2) + C(job)",
                 table,
                 family="binomial",
-                schema=schema,
+                **public,
                 epsilon=4.0,
                 delta=1e-5,
-                n_records=N_RECORDS,
                 method="newton",
                 ledger=place.account,
                 path=place.folder / "fit",
@@ -411,7 +451,7 @@ def _table() -> Scenario:
         Neighbour("a label that the schema lacks (2)", more(21.0, "clerk", "never"), refused="label"),
     )
     return Scenario(
-        "regression",
+        "regression, unknown schema" if unknown else "regression",
         "dpinfer.formulas.regression",
         run,
         (age, job, rich),
@@ -482,6 +522,6 @@ def all_scenarios() -> tuple[Scenario, ...]:
         found = files(every=everything or index == 0, place=3 if everything else _N_LINES)
         public = ("--schema", DRAFT) if "--unknown" in options else PUBLIC_FACTS
         commands.append(command_scenario(name, options, tuple(found), public=public))
-    tables = (_table(),) if formulas else ()
+    tables = (_table(), _table(unknown=True)) if formulas else ()
     library = (*library_scenarios(), _shares(), _unknown())
-    return (*library, *_estimator(), *_planned_estimators(), *_fits(), *tables, *commands)
+    return (*library, *_estimator(), *_planned_estimators(), *_fits(), _counted_fit(), *tables, *commands)

@@ -2,6 +2,8 @@
 
 import os
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -9,12 +11,20 @@ import numpy.typing as npt
 
 from dpinfer._progress import ProgressCallback
 from dpinfer._sinks import printable
-from dpinfer.accounting import Adjacency, Composed, LedgerAccount, account
-from dpinfer.errors import FallbackWarning
+from dpinfer.accounting import Adjacency, Composed, LedgerAccount, account, as_adjacency
+from dpinfer.accounting.ledger import check_account
+from dpinfer.errors import FallbackWarning, WeakGuaranteeWarning
 from dpinfer.fitting.files import RELEASE_FILE, save_plan
 from dpinfer.fitting.plan import FitPlan, plan_fit
 from dpinfer.fitting.result import Fit
 from dpinfer.fitting.routes import RunSettings
+from dpinfer.fitting.unknown import (
+    UNKNOWN_ARGUMENTS,
+    ReleasedArguments,
+    keep_with,
+    plan_unknown_arguments,
+    release_arguments,
+)
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import RunCheckpoint
 from dpinfer.mechanism.private_run import CheckpointArgument
@@ -25,6 +35,7 @@ from dpinfer.release.parts import Part, check_leaks, check_parts
 
 __all__ = ["FitOptions", "fit"]
 
+_STAND_IN = {"n_records": 10_000, "response_scale": 1.0}
 _PLAN_OPTIONS = ("adjacency", "response_scale", "predictor_spread", "simulate")
 
 
@@ -35,6 +46,7 @@ class FitOptions(TypedDict, total=False):
     response_scale: float | None
     predictor_spread: float | None
     simulate: bool
+    unknown: Sequence[str]
     leaks: tuple[str, ...]
     parts: tuple[Part, ...]
     checkpoint: CheckpointArgument
@@ -49,7 +61,7 @@ def fit(
     *,
     epsilon: float,
     delta: float,
-    n_records: int,
+    n_records: int | None = None,
     method: str = "auto",
     ledger: LedgerAccount | None = None,
     random_source: RandomSource | None = None,
@@ -84,6 +96,11 @@ def fit(
         What is asked of the posterior; checked against the planned run before anything is spent.
     adjacency, response_scale, predictor_spread, simulate
         As in :func:`dpinfer.plan_fit`.  `response_scale` is needed for a linear regression by "newton".
+    unknown : sequence of {"n_records", "response_scale"}, optional
+        Arguments that nobody knows in public.  They are left out of the call, and released first, with noise, for a
+        tenth of the budget (in squares); the fit gets the rest, by "newton".  `epsilon` and `delta` are of all
+        together, and the release's guarantee states them; a ledger has an entry for each.  The plan of the fit has what
+        was released: docs/unknown.md.
     leaks, parts : tuple, optional
         What the release is to name for ever: as in its ``with_leaks`` and ``with_parts``.
     checkpoint : path-like or RunCheckpoint, optional
@@ -126,31 +143,92 @@ def fit(
     >>> result.plan.method, bool(abs(result.posterior.mean[0] - 1.0) < 0.5)
     ('newton', True)
     """
+    unknown = options.pop("unknown", None)
     planned: Any = {name: options.pop(name) for name in _PLAN_OPTIONS if name in options}  # type: ignore[misc]
-    named = check_leaks(options.pop("leaks", ())), options.pop("parts", ())
+    leaks, parts = check_leaks(options.pop("leaks", ())), options.pop("parts", ())
     given: Any = options
-    unknown = set(given) - set(RunSettings.__dataclass_fields__)
-    if unknown:
-        raise TypeError(f"fit() got an unexpected keyword argument {min(unknown)!r}; see FitOptions")
-    plan = plan_fit(model, epsilon=epsilon, delta=delta, n_records=n_records, method=method, **planned)
+    foreign = set(given) - set(RunSettings.__dataclass_fields__)
+    if foreign:
+        raise TypeError(f"fit() got an unexpected keyword argument {min(foreign)!r}; see FitOptions")
     request = PosteriorRequest() if posterior is None else posterior
     if not isinstance(request, PosteriorRequest):
         raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")
     run = RunSettings(ledger=ledger, random_source=random_source, **given)
-    plan.check(request, run)
-    _check_composition(plan, named[1])
-    folder = None if path is None else Path(path)
+    asked = _Asked(request, run, parts, None if path is None else Path(path))
+    arguments = {"epsilon": epsilon, "delta": delta, "n_records": n_records, "method": method, **planned}
+    released = ReleasedArguments({}, ())
+    if unknown is not None:
+        released, arguments = _released(model, X, y, unknown, arguments, asked)
+    with keep_with(released):
+        if released.parts:
+            asked = replace(asked, parts=(*parts, *released.parts))
+        plan = _checked_plan(model, arguments, asked)
+        return _run(plan, X, y, asked, leaks)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of a run, its posterior and its files."""
+
+    request: PosteriorRequest
+    run: RunSettings
+    parts: tuple[Part, ...]
+    folder: Path | None
+
+
+def _checked_plan(model: Model, arguments: dict[str, Any], asked: _Asked) -> FitPlan:
+    """Return the plan, after refusing what would fail; it is written where there is a folder."""
+    plan = plan_fit(model, **arguments)
+    plan.check(asked.request, asked.run)
+    _check_composition(plan, asked.parts)
+    if asked.folder is not None:
+        save_plan(plan, asked.folder)
+    return plan
+
+
+def _released(
+    model: Model, X: Any, y: Any, unknown: Any, arguments: dict[str, Any], asked: _Asked
+) -> tuple[ReleasedArguments, dict[str, Any]]:
+    """Release what is unknown, after refusing what would fail afterwards; return the fit's arguments with it.
+
+    **Privacy.** Reads the records, through :func:`release_arguments`.
+    """
+    if asked.run.checkpoint is not None:
+        raise ValueError("checkpoint must be None with unknown: a run taken up again would release twice")
+    method = arguments["method"]
+    if method not in ("auto", "newton"):
+        raise ValueError(f"method must be 'auto' or 'newton' with unknown, got {method!r}")
+    relation = as_adjacency(arguments.get("adjacency", Adjacency.ADD_REMOVE))
+    known = {name: arguments.get(name) for name in UNKNOWN_ARGUMENTS}
+    split = plan_unknown_arguments(
+        unknown, known, epsilon=arguments["epsilon"], delta=arguments["delta"], adjacency=relation, X=X
+    )
+    arguments = arguments | {"epsilon": split.fit_epsilon, "method": "newton"}
+    before = Part("what was unknown in public", split.parts.event, relation)
+    trial = replace(asked, parts=(*check_parts("parts", asked.parts, relation), before))
+    with warnings.catch_warnings():
+        # They are about numbers that stand for those to be released.
+        warnings.simplefilter("ignore", WeakGuaranteeWarning)
+        _checked_plan(model, arguments | {name: _STAND_IN[name] for name in unknown}, trial)
+    if asked.run.ledger is not None:
+        check_account(asked.run.ledger).check(split.event, adjacency=relation)
+    charged: Any = {"ledger": asked.run.ledger, "random_source": asked.run.random_source}
+    released = release_arguments(split, X, y, n_records=arguments["n_records"], **charged)
+    return released, arguments | released.values
+
+
+def _run(plan: FitPlan, X: Any, y: Any, asked: _Asked, leaks: tuple[str, ...]) -> Fit:
+    """Make the private run, save its release, and compute the posterior."""
+    run, folder = asked.run, asked.folder
     checkpoint = run.checkpoint
-    if folder is not None:
-        save_plan(plan, folder)
-        if checkpoint is not None and not isinstance(checkpoint, RunCheckpoint):
-            # It stays until the release is on the disk.
-            run = RunSettings(**{**vars(run), "checkpoint": RunCheckpoint(checkpoint)})
-    release = plan.run(X, y, **vars(run)).with_parts(*named[1]).with_leaks(*named[0])
+    if folder is not None and checkpoint is not None and not isinstance(checkpoint, RunCheckpoint):
+        # It stays until the release is on the disk.
+        run = replace(run, checkpoint=RunCheckpoint(checkpoint))
+    release = plan.run(X, y, **vars(run)).with_parts(*asked.parts).with_leaks(*leaks)
     saved = folder is None or _saved(release, folder)
     if saved and run.checkpoint is not checkpoint and isinstance(run.checkpoint, RunCheckpoint):
         run.checkpoint.discard()
-    return _with_posterior(plan, release, request, folder if saved else None)
+    return _with_posterior(plan, release, asked.request, folder if saved else None)
 
 
 def _check_composition(plan: FitPlan, parts: tuple[Part, ...]) -> None:
@@ -193,4 +271,4 @@ def _with_posterior(plan: FitPlan, release: AnyRelease, request: PosteriorReques
 
 
 def _tell(text: str) -> None:
-    warnings.warn(text, FallbackWarning, stacklevel=4)
+    warnings.warn(text, FallbackWarning, stacklevel=5)

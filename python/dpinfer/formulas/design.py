@@ -96,6 +96,8 @@ class Design:
     response_offset, response_scale : float
         The model sees (y - offset) / scale; 0 and 1 but for gaussian.
     prior_scale : float
+    completed : bool
+        As in :func:`design`.
     """
 
     formula: Formula
@@ -109,6 +111,7 @@ class Design:
     response_scale: float = 1.0
     prior_scale: float = 1.0
     moments: FloatArray = field(default_factory=lambda: np.ones((1, 1)), repr=False)
+    completed: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -171,7 +174,14 @@ class Design:
         return f"Design({self.formula.text!r}, {self.family}, {len(self.columns)} columns)"
 
 
-def design(formula: str, schema: Schema, *, family: str = "gaussian", prior_scale: float | None = None) -> Design:
+def design(
+    formula: str,
+    schema: Schema,
+    *,
+    family: str = "gaussian",
+    prior_scale: float | None = None,
+    completed: bool = False,
+) -> Design:
     """Work out what a formula means for tables with a schema.
 
     **Privacy.** Reads no records: levels, bounds, and the constants of transformations are the schema's.
@@ -185,6 +195,9 @@ def design(formula: str, schema: Schema, *, family: str = "gaussian", prior_scal
     prior_scale : float, optional
         Prior standard deviation of a coefficient per standard deviation of its column: 2.5 by default; 10 for gaussian,
         in units of the noise's standard deviation.
+    completed : bool
+        Whether what the schema says was released, with noise, after the formula was checked: then terms that turn out
+        to say nothing, or the same, are no errors; the prior is all that is known of them.
 
     Returns
     -------
@@ -216,6 +229,9 @@ def design(formula: str, schema: Schema, *, family: str = "gaussian", prior_scal
     if both:
         raise FormulaError(f"formula must not have {both[0]!r} on both sides")
     columns = _columns(parsed, factors)
+    if completed and not columns:
+        # All labels but one have turned out to be rare.
+        columns = [DesignColumn(parts[0].label, parts[:1]) for parts in (factors[parsed.terms[0][0]].parts,)]
     if not columns:
         raise FormulaError("formula must have at least one term besides the intercept")
     if len(columns) > _MOST_COLUMNS:
@@ -223,8 +239,8 @@ def design(formula: str, schema: Schema, *, family: str = "gaussian", prior_scal
     repeated = {column.name for column in columns if [other.name for other in columns].count(column.name) > 1}
     if repeated:
         raise FormulaError(f"formula must give distinct columns, and two are called {min(repeated)!r}")
-    offset, scale = _response_units(response, own, family)
-    scaled, moments = _scaled(columns, schema, predictor_columns, intercept=parsed.intercept)
+    offset, scale = _response_units(response, own, family, completed=completed)
+    scaled, moments = _scaled(columns, schema, predictor_columns, intercept=parsed.intercept, completed=completed)
     return Design(
         formula=parsed,
         schema=schema,
@@ -237,6 +253,7 @@ def design(formula: str, schema: Schema, *, family: str = "gaussian", prior_scal
         response_scale=scale,
         prior_scale=_PRIOR_SCALES[family] if prior_scale is None else prior_scale,
         moments=moments,
+        completed=completed,
     )
 
 
@@ -259,7 +276,7 @@ def _columns(parsed: Formula, factors: dict[str, Factor]) -> list[DesignColumn]:
     return columns
 
 
-def _response_units(response: Part, own: Column | None, family: str) -> tuple[float, float]:
+def _response_units(response: Part, own: Column | None, family: str, *, completed: bool) -> tuple[float, float]:
     """Return offset and scale of the response; refuse a response that the family does not have."""
     labels = () if own is None else category_labels(own)
     if family in ("binomial", "probit"):
@@ -272,7 +289,7 @@ def _response_units(response: Part, own: Column | None, family: str) -> tuple[fl
         raise FormulaError(f"formula must have a response of numbers with family={family!r}; 'binomial' takes this one")
     low, high = response.bounds
     if family == "poisson":
-        if own is None or low < 0.0 or high < 1.0:
+        if own is None or low < 0.0 or (high < 1.0 and not completed):
             raise FormulaError(
                 "formula must have a column of counts, with bounds of at least 0, as response with family='poisson', "
                 f"got {response.label!r} within [{low:g}, {high:g}]"
@@ -286,7 +303,7 @@ def _response_units(response: Part, own: Column | None, family: str) -> tuple[fl
 
 
 def _scaled(
-    columns: Sequence[DesignColumn], schema: Schema, used: frozenset[str], *, intercept: bool
+    columns: Sequence[DesignColumn], schema: Schema, used: frozenset[str], *, intercept: bool, completed: bool
 ) -> tuple[tuple[DesignColumn, ...], FloatArray]:
     """Return the columns with their units, and the public second moments of (z, 1)."""
     values = reference_values(schema, used)
@@ -295,13 +312,18 @@ def _scaled(
     offset = np.where(indicator, 0.0, matrix.mean(axis=0)) if intercept else np.zeros(len(columns))
     scale = np.where(indicator, 1.0, matrix.std(axis=0) if intercept else np.sqrt(np.mean(matrix**2, axis=0)))
     still = np.flatnonzero((scale <= 0.0) | (np.ptp(matrix, axis=0) == 0.0))
-    if still.size and intercept:
+    if completed:
+        scale[still] = 1.0
+    elif still.size and intercept:
         raise FormulaError(f"formula must have terms that vary: {columns[int(still[0])].name!r} does not")
     z = np.column_stack([(matrix - offset) / scale, np.ones(len(matrix))])
     moments = z.T @ z / len(z)
+    if completed:
+        # What says nothing has the size of what does.
+        np.fill_diagonal(moments, np.where(np.diag(moments) > 0.0, np.diag(moments), 1.0))
     root = np.sqrt(np.diag(moments))
     inner = slice(None) if intercept else slice(None, -1)
-    if np.linalg.eigvalsh((moments / root[:, None] / root)[inner, inner])[0] < _COLLINEAR:
+    if not completed and np.linalg.eigvalsh((moments / root[:, None] / root)[inner, inner])[0] < _COLLINEAR:
         raise FormulaError(
             "formula must not have terms that are linear combinations of others, whatever the records "
             "(with an interaction, add its main effects: a * b)"

@@ -5,6 +5,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from dpinfer.tabular import ContinuousColumn
 from dpinfer.tabular.decoding import DecodedChunk, decode, lacking_value, undeclared_value
 from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
 
-__all__ = ["UnreadRecords", "predictors"]
+__all__ = ["UnreadRecords", "predictors", "unread_columns"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -60,6 +61,31 @@ class UnreadRecords:
 
     def __repr__(self) -> str:
         return "UnreadRecords(private, not shown)"
+
+
+def unread_columns(data: Any, names: list[str]) -> Any:
+    """Return a table as :func:`dpinfer.release_unknown` takes it: a path, or columns that nobody has looked at.
+
+    **Privacy.** Reads no records until a private function makes arrays of the columns.
+
+    Parameters
+    ----------
+    data : data frame, mapping or path-like
+    names : list of str
+    """
+    if isinstance(data, (str, os.PathLike)):
+        return data
+    chunks = _frame("data", data, names)
+    found: dict[str, RawColumn] = {}
+
+    def column(name: str) -> npt.NDArray[Any]:
+        if not found:
+            for chunk in chunks():
+                found.update(chunk)
+        values = found[name]
+        return values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
+
+    return {name: DeferredArray(partial(column, name)) for name in names}
 
 
 def predictors(data: Any, design: Design) -> dict[str, FloatArray]:

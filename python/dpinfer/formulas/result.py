@@ -15,6 +15,7 @@ from dpinfer._validate import check_interval
 from dpinfer.accounting import Guarantee
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.fitting import Choice, Fit, FitPlan, load_fit
+from dpinfer.fitting.files import RELEASE_FILE
 from dpinfer.fitting.report import render
 from dpinfer.formulas.arviz_export import regression_to_arviz
 from dpinfer.formulas.coefficients import CoefficientTable, combination, tabulate
@@ -27,7 +28,7 @@ from dpinfer.release import AnyRelease
 from dpinfer.release.files import write_atomically
 from dpinfer.tabular import ContinuousColumn, Schema
 
-__all__ = ["DESIGN_FILE", "RegressionFit", "RegressionSummary", "load_regression", "save_design"]
+__all__ = ["DESIGN_FILE", "RegressionFit", "RegressionSummary", "load_regression", "save_design", "save_first"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -369,6 +370,21 @@ class RegressionFit:
         return str(self.summary())
 
 
+def save_first(design: Design, folder: Path) -> None:
+    """Write the design to a folder before the run, which shows that the folder can be written to.
+
+    Raises
+    ------
+    FileExistsError
+        If it holds a fit.
+    OSError
+        If it cannot be written to.
+    """
+    if (folder / RELEASE_FILE).exists():
+        raise FileExistsError(f"path must be a folder without a fit, and {str(folder)!r} holds {RELEASE_FILE}")
+    save_design(design, folder)
+
+
 def save_design(design: Design, folder: Path) -> None:
     """Write formula, family and schema to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -378,6 +394,7 @@ def save_design(design: Design, folder: Path) -> None:
         "formula": design.formula.text,
         "family": design.family,
         "prior_scale": design.prior_scale,
+        **({"completed": True} if design.completed else {}),
         "schema": design.schema.to_dict(),
     }
     write_atomically(folder / DESIGN_FILE, json.dumps(data, indent=1, allow_nan=False).encode())
@@ -407,7 +424,13 @@ def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:
         if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("version") != _VERSION:
             raise ValueError("it has another format or version")
         schema = Schema.from_dict(data["schema"])
-        found = design(data["formula"], schema, family=data["family"], prior_scale=data["prior_scale"])
+        found = design(
+            data["formula"],
+            schema,
+            family=data["family"],
+            prior_scale=data["prior_scale"],
+            completed=data.get("completed", False) is True,
+        )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReleaseFormatError(f"{str(path)!r} is not the design of a regression: {error}") from error
     fit = load_fit(folder)

@@ -1,20 +1,21 @@
 """The front door for tables: a formula, a table, a public schema and a budget."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from dpinfer._progress import ProgressCallback
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.fitting import FitPlan, fit, plan_fit
-from dpinfer.fitting.files import RELEASE_FILE
+from dpinfer.formulas.completion import Completion, released_before, response_scale_of
 from dpinfer.formulas.design import Design, design
 from dpinfer.formulas.records import UnreadRecords
-from dpinfer.formulas.result import RegressionFit, save_design
+from dpinfer.formulas.result import RegressionFit, save_first
 from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.tabular import Schema
+from dpinfer.tabular import Schema, SchemaDraft
 
 __all__ = ["RegressionOptions", "plan_regression", "regression"]
 
@@ -23,6 +24,7 @@ class RegressionOptions(TypedDict, total=False):
     """Further keyword arguments of :func:`regression`."""
 
     prior_scale: float | None
+    unknown: Sequence[str]
     posterior: PosteriorRequest | None
     adjacency: Adjacency | str
     predictor_spread: float | None
@@ -64,7 +66,7 @@ def plan_regression(
         n_records=n_records,
         method=method,
         adjacency=adjacency,
-        response_scale=_response_scale(family),
+        response_scale=response_scale_of(family),
         predictor_spread=predictor_spread,
         simulate=simulate,
     )
@@ -75,10 +77,10 @@ def regression(
     data: Any,
     *,
     family: str = "gaussian",
-    schema: Schema,
+    schema: Schema | SchemaDraft,
     epsilon: float,
     delta: float,
-    n_records: int,
+    n_records: int | None = None,
     method: str = "auto",
     ledger: LedgerAccount | None = None,
     path: str | os.PathLike[str] | None = None,
@@ -100,14 +102,19 @@ def regression(
         pandas, Polars, Arrow or DuckDB (through narwhals), or a CSV or Parquet file, as in
         :func:`dpinfer.tabular.read_table`.
     family : {"gaussian", "binomial", "poisson", "probit"}
-    schema : Schema
-        Public kinds, bounds and categories of the columns, the response's among them.
+    schema : Schema or SchemaDraft
+        Public kinds, bounds and categories of the columns, the response's among them; a draft with `unknown`.
     epsilon, delta, n_records, method
         As in :func:`dpinfer.plan_fit`.
     ledger, path, random_source
         As in :func:`dpinfer.fit`.
     prior_scale : float, optional
         See :func:`dpinfer.formulas.design`.
+    unknown : sequence of {"n_records", "bounds", "categories"}, optional
+        What nobody knows in public.  It is left out of the call and of the draft, and released first, with noise, for
+        the columns of the formula and a tenth of the budget (in squares); the fit gets the rest, by "newton".
+        `epsilon` and `delta` are of all together, and the release's guarantee states them; a ledger has an entry for
+        each of the two.  ``fit.design.schema`` and ``fit.plan.n_records`` have what was released: docs/unknown.md.
     posterior, adjacency, predictor_spread, simulate, checkpoint, progress, n_threads
         As in :func:`dpinfer.fit`.
 
@@ -135,40 +142,44 @@ def regression(
     unscaled columns.  A response of a gaussian family is scaled by the schema's bounds, which say its size to the
     mechanism: bounds wider than 10 times the root mean square of the response about their middle are too wide.
     """
-    unknown = set(options) - set(RegressionOptions.__annotations__)
-    if unknown:
-        raise TypeError(f"regression() got an unexpected keyword argument {min(unknown)!r}; see RegressionOptions")
-    prior_scale = options.pop("prior_scale", None)
-    found = design(formula, schema, family=family, prior_scale=prior_scale)
-    records = UnreadRecords(data, found)
-    if path is not None:
-        _save_first(found, Path(path))
-    given: Any = options
+    foreign = set(options) - set(RegressionOptions.__annotations__)
+    if foreign:
+        raise TypeError(f"regression() got an unexpected keyword argument {min(foreign)!r}; see RegressionOptions")
+    prior_scale, unknown = options.pop("prior_scale", None), options.pop("unknown", None)
+    folder = None if path is None else Path(path)
+    given: Any = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "n_records": n_records,
+        "method": method,
+        "ledger": ledger,
+        "random_source": random_source,
+        "path": path,
+        **options,
+    }
+    if unknown is None:
+        if isinstance(schema, SchemaDraft):
+            raise TypeError("schema must be a Schema: a SchemaDraft needs unknown=, which says what is to be released")
+        found = design(formula, schema, family=family, prior_scale=prior_scale)
+        return _fitted(found, UnreadRecords(data, found), folder, given)
+    completion = Completion.of(formula, schema, unknown, family=family, prior_scale=prior_scale, fit=given)
+    release, found = completion.release(data, folder)
+    with released_before(release):
+        records = UnreadRecords(data, found)
+        return _fitted(found, records, folder, given | completion.fit_arguments(release))
+
+
+def _fitted(found: Design, records: UnreadRecords, folder: Path | None, given: dict[str, Any]) -> RegressionFit:
+    """Fit the design's model to its rows."""
+    if folder is not None:
+        save_first(found, folder)
     result = fit(
         found.model,
         records.X,
         records.y,
-        epsilon=epsilon,
-        delta=delta,
-        n_records=n_records,
-        method=method,
-        ledger=ledger,
-        random_source=random_source,
-        path=path,
-        response_scale=_response_scale(family),
-        leaks=schema.leaks,
-        parts=schema.parts,
+        response_scale=response_scale_of(found.family),
+        leaks=found.schema.leaks,
+        parts=found.schema.parts,
         **given,
     )
     return RegressionFit(design=found, fit=result)
-
-
-def _response_scale(family: str) -> float | None:
-    """Return the public size of the scaled responses, which the schema's bounds make about 1."""
-    return 1.0 if family == "gaussian" else None
-
-
-def _save_first(found: Design, folder: Path) -> None:
-    if (folder / RELEASE_FILE).exists():
-        raise FileExistsError(f"path must be a folder without a fit, and {str(folder)!r} holds {RELEASE_FILE}")
-    save_design(found, folder)

@@ -40,6 +40,7 @@ __all__ = [
     "release_bounds",
     "release_categories",
     "release_count",
+    "resolved_probability",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -53,6 +54,27 @@ _FINE_EDGES = 1025
 _LONGEST_LABEL = 1000
 # A share is what one part of an epsilon or delta gets, rounded so that the parts never add to more.
 _SHARE = 1.0 - 1e-13
+
+
+# A draw among 1024 cells lands beyond all of N values about once in 10 000 times at an epsilon p N / (1 - p) of 32.
+_RESOLVED = 32.0
+_PROBABILITY, _LEAST_PROBABILITY, _LARGEST_PROBABILITY = 0.1, 0.02, 0.25
+
+
+def resolved_probability(n_records: int | None, epsilon: float) -> float:
+    """Return the lowest quantile that draws of `epsilon` each can resolve, of those that are of use.
+
+    **Privacy.** Public, or released, numbers alone.
+
+    Parameters
+    ----------
+    n_records : int, optional
+        0.1 is returned where it is not known.
+    epsilon : float
+    """
+    if n_records is None or not epsilon > 0.0:
+        return _PROBABILITY
+    return min(max(_RESOLVED / (epsilon * max(n_records, 1)), _LEAST_PROBABILITY), _LARGEST_PROBABILITY)
 
 
 class QuantileSearch:

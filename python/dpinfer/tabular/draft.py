@@ -1,7 +1,7 @@
 """Drafts of schemas: what is known in public, with gaps where bounds and categories are not."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -12,7 +12,9 @@ from dpinfer.tabular.schema import Schema, load_document, parse_document
 
 __all__ = ["SchemaDraft"]
 
-_OTHER = "other"
+_OTHER, _RELEASED = "other", "a released label"
+# Beyond all bounds that are released where there are no limits.
+_FARTHEST = 2.0**65
 
 
 class SchemaDraft:
@@ -106,6 +108,36 @@ class SchemaDraft:
     def searches(self) -> tuple[QuantileSearch, ...]:
         """How the bounds of each column without them are found."""
         return tuple(self._searches.values())
+
+    def only(self, names: Collection[str], *, ignore: bool) -> "SchemaDraft":
+        """Return a draft of these columns alone, so that nothing is spent on the others.
+
+        Parameters
+        ----------
+        names : collection of str
+        ignore : bool
+            Keep the others as columns to ignore, as a file has them, or leave them out.
+        """
+        document = deepcopy(self._document)
+        others: dict[str, Any] = {name: {"kind": "ignore"} for name in document["columns"] if ignore}
+        document["columns"] = others | {
+            name: document["columns"][name] for name in document["columns"] if name in names
+        }
+        return SchemaDraft(document)
+
+    def stand_in(self, *, reach: float = 1.0) -> Schema:
+        """Return a schema that holds what may be released: what fails with it may fail afterwards.
+
+        Parameters
+        ----------
+        reach : float in (0, 1]
+            Share of the public limits (of what can be found, where there are none) that bounds cover, from the left.
+        """
+        bounds = {}
+        for name, search in self._searches.items():
+            low, high = search.limits or (-_FARTHEST, _FARTHEST)
+            bounds[name] = {"bounds": [low, low + reach * (high - low)]}
+        return self._filled(bounds, dict.fromkeys(self._labelled, (_RELEASED,)))
 
     def complete(
         self,

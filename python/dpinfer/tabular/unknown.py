@@ -30,6 +30,7 @@ from dpinfer.mechanism.unknowns import (
     draw_categories,
     draw_count,
     labels_of,
+    resolved_probability,
 )
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease, Part
 from dpinfer.release.guarantee import DERIVED, Guaranteed
@@ -45,9 +46,6 @@ __all__ = ["UnknownRelease", "release_unknown"]
 FloatArray = npt.NDArray[np.float64]
 
 _INSECURE = "what was unknown in public was drawn with a seeded generator"
-# A draw among 1024 cells lands beyond all of N values about once in 10 000 times at an epsilon p N / (1 - p) of 32.
-_RESOLVED = 32.0
-_PROBABILITY, _LEAST_PROBABILITY, _LARGEST_PROBABILITY = 0.1, 0.02, 0.25
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -267,13 +265,12 @@ def _draw(
 ) -> _Drawn:
     """Draw the number of records first: which quantiles can be resolved follows from it."""
     count = bounds = labels = None
-    probability = _PROBABILITY
+    probability = resolved_probability(None, plan.parts.selection_epsilon)
     if "n_records" in plan.parts.unknown:
         count = public = draw_count(columns.n_records, epsilon=plan.parts.count_epsilon, key=key)
     if "bounds" in plan.parts.unknown:
         if public is not None:
-            resolved = _RESOLVED / (plan.parts.selection_epsilon * max(public, 1))
-            probability = min(max(resolved, _LEAST_PROBABILITY), _LARGEST_PROBABILITY)
+            probability = resolved_probability(public, plan.parts.selection_epsilon)
         bounds = draw_bounds(
             [np.concatenate(parts) for parts in columns.numbers.values()],
             draft.searches,

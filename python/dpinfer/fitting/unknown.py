@@ -1,0 +1,161 @@
+"""Arguments of a fit that nobody knows in public: released first, with noise, for a part of the fit's budget."""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._records import DeferredArray, as_record_array
+from dpinfer._validate import check_choice
+from dpinfer.accounting import Adjacency, LedgerAccount
+from dpinfer.errors import RecordError
+from dpinfer.mechanism import RandomSource, RowSource, ShardedRows, release_bounds, release_count
+from dpinfer.mechanism.unknown_plan import UnknownPlan, split_budget
+from dpinfer.mechanism.unknowns import QuantileSearch, resolved_probability
+from dpinfer.release.parts import Part
+
+__all__ = ["UNKNOWN_ARGUMENTS", "ReleasedArguments", "keep_with", "plan_unknown_arguments", "release_arguments"]
+
+UNKNOWN_ARGUMENTS = ("n_records", "response_scale")
+
+# Of the budget, in squares: as in plan_unknown.
+_SHARE = 0.1
+_PART = {"n_records": "n_records", "response_scale": "bounds"}
+
+
+@dataclass(frozen=True)
+class ReleasedArguments:
+    """What was released in place of public arguments.
+
+    **Privacy.** Safe to publish: everything carries the noise that `parts` account for.
+
+    Parameters
+    ----------
+    values : dict
+        Names of arguments to their values.
+    parts : tuple of Part
+    """
+
+    values: dict[str, Any]
+    parts: tuple[Part, ...]
+
+
+def plan_unknown_arguments(
+    unknown: Any, given: dict[str, Any], *, epsilon: float, delta: float, adjacency: Adjacency, X: Any
+) -> UnknownPlan:
+    """Split the budget of a fit among its unknown arguments and its run, a private Newton run.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    unknown : sequence of {"n_records", "response_scale"}
+    given : dict
+        The arguments of these names; None where they are not given.
+    epsilon, delta : float
+    adjacency : Adjacency
+    X : object
+        Refused where it is a stream.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If something is asked for that is given, or cannot be released.
+    """
+    if isinstance(unknown, str) or not isinstance(unknown, Sequence) or not unknown:
+        raise TypeError("unknown must be a sequence of names of arguments, ['n_records'] say")
+    if {"bounds", "categories"} & set(unknown):
+        raise ValueError(
+            "unknown must hold arguments of fit ('n_records', 'response_scale'); bounds and categories belong to a "
+            "schema: dpinfer.regression takes them as unknown"
+        )
+    asked = {check_choice("unknown", name, UNKNOWN_ARGUMENTS) for name in unknown}
+    for name in sorted(asked):
+        if given[name] is not None:
+            raise ValueError(f"{name} must not be given when it is among unknown")
+    if isinstance(X, (RowSource, ShardedRows)):
+        raise TypeError("X must be an array with unknown: a stream is not counted")
+    if adjacency is Adjacency.ZERO_OUT:
+        raise ValueError("adjacency must not be 'zero_out' with unknown: a row is counted whether it is blank or not")
+    if adjacency is Adjacency.REPLACE_ONE and "n_records" in asked:
+        raise ValueError("unknown must not hold 'n_records' under 'replace_one', where it is public")
+    return split_budget(
+        [_PART[name] for name in UNKNOWN_ARGUMENTS if name in asked],
+        n_selections=QuantileSearch(None).n_selections if "response_scale" in asked else 0,
+        n_labelled=0,
+        target_epsilon=epsilon,
+        target_delta=delta,
+        budget_share=_SHARE,
+        adjacency=adjacency,
+    )
+
+
+def release_arguments(
+    plan: UnknownPlan,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike | None,
+    *,
+    n_records: int | None,
+    ledger: LedgerAccount | None,
+    random_source: RandomSource | None,
+) -> ReleasedArguments:
+    """Release what the plan says is unknown.
+
+    **Privacy.** Reads the records, through :func:`dpinfer.release_count` and :func:`dpinfer.release_bounds`, each
+    charged by itself.
+
+    Parameters
+    ----------
+    plan : UnknownPlan
+    X, y, n_records, ledger, random_source
+        As in :func:`dpinfer.fit`.
+
+    Returns
+    -------
+    ReleasedArguments
+        ``response_scale`` is the root mean square of the normal law that has the released quantiles.
+    """
+    common: dict[str, Any] = {"adjacency": plan.adjacency, "ledger": ledger, "random_source": random_source}
+    values: dict[str, Any] = {}
+    parts: list[Part] = []
+    if "n_records" in plan.parts.unknown:
+        count = release_count(X, epsilon=plan.parts.count_epsilon, **common)
+        values["n_records"] = count.n_records
+        parts += count.parts
+    if "bounds" in plan.parts.unknown:
+        total = plan.parts.n_selections * plan.parts.selection_epsilon
+        with keep_with(ReleasedArguments(dict(values), tuple(parts))):
+            probability = resolved_probability(values.get("n_records", n_records), plan.parts.selection_epsilon)
+            found = release_bounds(_column(y), epsilon=total, names=("y",), probability=probability, **common)
+        values["response_scale"] = math.hypot(float(found.centre[0]), float(found.scale[0]))
+        parts += found.parts
+    return ReleasedArguments(values, tuple(parts))
+
+
+@contextlib.contextmanager
+def keep_with(released: ReleasedArguments) -> Iterator[None]:
+    """Give every error in the block what was released before it, as its ``unknown``: it is paid for."""
+    try:
+        yield
+    except BaseException as error:
+        if released.parts:
+            error.unknown = released  # type: ignore[attr-defined]
+            error.add_note(
+                "What was unknown in public is released and paid for: it is 'unknown' of this error, values and parts; "
+                "give them to the next fit, as arguments and as parts=."
+            )
+        raise
+
+
+def _column(y: Any) -> DeferredArray:
+    def load() -> npt.NDArray[Any]:
+        array = as_record_array("y", y)
+        if array.dtype.kind not in "fiub" or array.ndim != 1:
+            raise RecordError("y must be a one-dimensional array of real numbers")
+        return np.asarray(array, dtype=np.float64)
+
+    return DeferredArray(load)

@@ -1,0 +1,205 @@
+"""A regression of a table of which not all is known in public: what is released first, for a part of the budget.
+
+**Privacy.** :meth:`Completion.release` reads the records, through :func:`dpinfer.release_unknown`; the rest is public.
+"""
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpinfer.accounting import Adjacency, as_adjacency
+from dpinfer.accounting.ledger import check_account
+from dpinfer.errors import WeakGuaranteeWarning
+from dpinfer.fitting import plan_fit
+from dpinfer.fitting.routes import RunSettings
+from dpinfer.formulas.design import Design, design
+from dpinfer.formulas.factors import FormulaError, compile_factor
+from dpinfer.formulas.records import UnreadRecords, unread_columns
+from dpinfer.formulas.result import save_first
+from dpinfer.inference import PosteriorRequest
+from dpinfer.tabular import Schema, SchemaDraft, UnknownPlan, UnknownRelease, plan_unknown, release_unknown
+
+__all__ = ["Completion", "released_before", "response_scale_of"]
+
+# Stands for a number of records that is not yet released.
+_STAND_IN = 10_000
+_NARROW = 1e-9
+
+
+def response_scale_of(family: str) -> float | None:
+    """Return the public size of the scaled responses, which the schema's bounds make about 1."""
+    return 1.0 if family == "gaussian" else None
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A plan for what is unknown and for the fit, checked against everything that may be released.
+
+    Parameters
+    ----------
+    formula, family : str
+    prior_scale : float or None
+    draft : SchemaDraft
+        Of the columns that the formula uses, for tables in memory.
+    file_draft : SchemaDraft
+        The same, with the other columns to ignore, for files.
+    stand_in : Design
+        Of a schema that holds what may be released.
+    plan : UnknownPlan
+    fit : mapping
+        Arguments of :func:`dpinfer.fit`.
+    """
+
+    formula: str
+    family: str
+    prior_scale: float | None
+    draft: SchemaDraft
+    file_draft: SchemaDraft
+    stand_in: Design
+    plan: UnknownPlan
+    fit: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        formula: str,
+        schema: Schema | SchemaDraft,
+        unknown: Any,
+        *,
+        family: str,
+        prior_scale: float | None,
+        fit: Mapping[str, Any],
+    ) -> "Completion":
+        """Plan and check everything that is public.
+
+        **Privacy.** Reads no records.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is wrong, or the formula does not hold whatever is released.
+        BudgetExceededError
+            If the ledger's budget would be exceeded.
+        """
+        draft = SchemaDraft(schema.to_dict()) if isinstance(schema, Schema) else schema
+        if not isinstance(draft, SchemaDraft):
+            raise TypeError(f"schema must be a SchemaDraft or a Schema, got {type(schema).__name__}")
+        stand_in = _robust_design(formula, draft, family=family, prior_scale=prior_scale)
+        used = stand_in.predictor_columns | stand_in.response_columns
+        draft, file_draft = draft.only(used, ignore=False), draft.only(used, ignore=True)
+        asked = _asked(draft, unknown, fit["n_records"])
+        if fit.get("checkpoint") is not None:
+            raise ValueError("checkpoint must be None with unknown: a run taken up again would release twice")
+        if fit["method"] not in ("auto", "newton"):
+            raise ValueError(f"method must be 'auto' or 'newton' with unknown, got {fit['method']!r}")
+        relation = as_adjacency(fit.get("adjacency", Adjacency.ADD_REMOVE))
+        plan = plan_unknown(draft, asked, target_epsilon=fit["epsilon"], target_delta=fit["delta"], adjacency=relation)
+        made = cls(formula, family, prior_scale, draft, file_draft, stand_in, plan, fit)
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        """Refuse what would fail in the fit, or in its posterior, and a budget that does not cover both."""
+        request = PosteriorRequest() if self.fit.get("posterior") is None else self.fit["posterior"]
+        if not isinstance(request, PosteriorRequest):
+            raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")
+        with warnings.catch_warnings():
+            # They are about a number that stands for the one to be released.
+            warnings.simplefilter("ignore", WeakGuaranteeWarning)
+            trial = plan_fit(
+                self.stand_in.model,
+                epsilon=self.plan.fit_epsilon,
+                delta=self.fit["delta"],
+                n_records=_STAND_IN if self.fit["n_records"] is None else self.fit["n_records"],
+                method="newton",
+                adjacency=self.plan.adjacency,
+                response_scale=response_scale_of(self.family),
+                predictor_spread=self.fit.get("predictor_spread"),
+            )
+        trial.check(request, RunSettings(n_threads=self.fit.get("n_threads")))
+        if self.fit["ledger"] is not None:
+            check_account(self.fit["ledger"]).check(self.plan.event, adjacency=self.plan.adjacency)
+
+    def release(self, data: Any, folder: Path | None) -> tuple[UnknownRelease, Design]:
+        """Release what is unknown, and return it with the design that it makes.
+
+        **Privacy.** Reads the records, through :func:`dpinfer.release_unknown`.
+
+        Parameters
+        ----------
+        data : data frame, mapping or path-like
+        folder : Path or None
+            What was released is written there at once.
+        """
+        UnreadRecords(data, self.stand_in)
+        if folder is not None:
+            save_first(self.stand_in, folder)
+        names = [column.name for column in self.draft.placeholder.columns]
+        found = release_unknown(
+            unread_columns(data, names),
+            self.file_draft if isinstance(data, (str, os.PathLike)) else self.draft,
+            plan=self.plan,
+            n_records=self.fit["n_records"],
+            ledger=self.fit["ledger"],
+            random_source=self.fit["random_source"],
+        )
+        with released_before(found):
+            made = design(self.formula, found.schema, family=self.family, prior_scale=self.prior_scale, completed=True)
+            if folder is not None:
+                save_first(made, folder)
+        return found, made
+
+    def fit_arguments(self, release: UnknownRelease) -> dict[str, Any]:
+        """Return the arguments of the fit that follow from the plan and the release."""
+        known = {} if release.n_records is None else {"n_records": release.n_records}
+        return {"epsilon": self.plan.fit_epsilon, "method": "newton", **known}
+
+
+def _asked(draft: SchemaDraft, unknown: Any, n_records: int | None) -> tuple[str, ...]:
+    """Return what is asked for and not there: gaps of columns that the formula does not use are left."""
+    if isinstance(unknown, str) or not isinstance(unknown, (list, tuple)):
+        raise TypeError("unknown must be a list of 'n_records', 'bounds' and 'categories'")
+    if ("n_records" in unknown) == (n_records is not None):
+        raise ValueError("n_records must be given, or be among unknown, and not both")
+    gaps = {"bounds": bool(draft.unknown_bounds), "categories": bool(draft.unknown_categories)}
+    asked = tuple(name for name in unknown if gaps.get(name, True))
+    if not asked:
+        raise ValueError("unknown must hold something that the formula's columns lack")
+    return asked
+
+
+def _robust_design(formula: str, draft: SchemaDraft, *, family: str, prior_scale: float | None) -> Design:
+    """Return a design with what may be released, after refusing a formula that could fail with other bounds."""
+    try:
+        made = design(formula, draft.stand_in(), family=family, prior_scale=prior_scale)
+        narrow = draft.stand_in(reach=_NARROW)
+        for term in made.formula.terms:
+            for factor in term:
+                compile_factor(factor, narrow)
+    except FormulaError as error:
+        if not draft.unknown_bounds:
+            raise
+        listed = ", ".join(map(repr, draft.unknown_bounds))
+        raise FormulaError(
+            f"{error} (the bounds of {listed} are to be released, and can be any within the draft's limits: declare "
+            "limits, or bounds)"
+        ) from error
+    return made
+
+
+@contextlib.contextmanager
+def released_before(release: UnknownRelease) -> Iterator[None]:
+    """Give every error in the block what was released before it, as its ``unknown``: it is paid for."""
+    try:
+        yield
+    except BaseException as error:
+        error.unknown = release  # type: ignore[attr-defined]
+        error.add_note(
+            "What was unknown in public is released and paid for: it is 'unknown' of this error, with the completed "
+            "schema; fit with that and what is left of the budget."
+        )
+        raise

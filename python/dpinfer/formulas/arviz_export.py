@@ -14,7 +14,7 @@ from dpinfer.inference.posterior.arviz_export import POINT, Groups, attributes_o
 from dpinfer.inference.posterior.predictive import draw_records
 from dpinfer.models import LinearRegression
 
-__all__ = ["regression_to_arviz"]
+__all__ = ["regression_to_arviz", "shown"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -64,7 +64,7 @@ def regression_to_arviz(
             built.dims[response] = [POINT]
     if points is not None:
         built.groups["constant_data"] = {
-            name: _shown(design, column, values) for name, (column, values) in zip(names, points.items(), strict=True)
+            name: shown(design, column, values) for name, (column, values) in zip(names, points.items(), strict=True)
         }
         built.dims |= {name: [POINT] for name in names}
     return built.build(attributes_of(posterior) | {"formula": design.formula.text, "family": design.family})
@@ -88,8 +88,7 @@ def _parameters(design: Design, theta: FloatArray) -> dict[str, FloatArray]:
     return found
 
 
-def _shown(design: Design, name: str, values: FloatArray) -> npt.NDArray[Any]:
-    """Return a column as the table has it: labels in place of codes."""
-    column = next(item for item in design.schema.columns if item.name == name)
-    labels = category_labels(column)
+def shown(design: Design, name: str, values: FloatArray) -> npt.NDArray[Any]:
+    """Return values of a column, or of what is computed from columns, as the table has them: labels for codes."""
+    labels = [label for column in design.schema.columns if column.name == name for label in category_labels(column)]
     return np.array(labels)[values.astype(np.intp)] if labels else values

@@ -11,19 +11,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._validate import check_interval
+from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Guarantee
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.fitting import Choice, Fit, FitPlan, load_fit
 from dpinfer.fitting.files import RELEASE_FILE
 from dpinfer.fitting.report import render
-from dpinfer.formulas.arviz_export import regression_to_arviz
+from dpinfer.formulas.arviz_export import regression_to_arviz, shown
 from dpinfer.formulas.coefficients import CoefficientTable, combination, tabulate
 from dpinfer.formulas.design import Design, design, reference_values
 from dpinfer.formulas.factors import Values, category_labels
 from dpinfer.formulas.records import predictors
 from dpinfer.formulas.report import columns_section
-from dpinfer.inference import Posterior
+from dpinfer.inference import Posterior, SyntheticSets
+from dpinfer.inference.posterior.predictive import draw_records
 from dpinfer.release import AnyRelease
 from dpinfer.release.files import write_atomically
 from dpinfer.tabular import ContinuousColumn, Schema
@@ -277,6 +278,48 @@ class RegressionFit:
         for first in range(0, len(rows), step):
             total += self._response(theta, rows[first : first + step]).sum(axis=1)
         return total / len(rows)
+
+    def synthetic(self, new_data: Any, *, n_sets: int = 100, seed: int = 0) -> SyntheticSets:
+        """Draw sets of synthetic tables: responses from the posterior predictive, a draw of the coefficients for each.
+
+        **Privacy.** Post-processing of the release: the sets are as safe to publish as it is, under its guarantee.
+        `new_data` are the caller's own points: the regression says nothing of them.
+
+        Parameters
+        ----------
+        new_data : data frame or mapping of columns
+            Of the columns on the right-hand side, public or made up, without missing values; the rows of every set.
+        n_sets : int
+            The number of sets m.
+        seed : int
+
+        Returns
+        -------
+        SyntheticSets
+            Each set is a mapping of columns, the response among them, in the table's units and labels:
+            ``pandas.DataFrame(sets[0])`` is a data frame.
+
+        Raises
+        ------
+        ValueError
+            If a value is missing.
+        """
+        design = self.design
+        values = predictors(new_data, design)
+        if not all(np.all(np.isfinite(column)) for column in values.values()):
+            raise ValueError("new_data must not have missing values: a synthetic record has all of them")
+        rng = np.random.default_rng(check_integer("seed", seed, 0))
+        size = check_integer("n_sets", n_sets, 1)
+        theta = self.posterior.sample(size, seed=rng, space="unconstrained")
+        y = draw_records(design.model, theta, design.encode(values), rng)
+        points = {name: shown(design, name, column) for name, column in values.items()}
+        return SyntheticSets(
+            points=points,
+            responses=shown(design, design.response.label, y * design.response_scale + design.response_offset),
+            response=design.response.label,
+            parameters=design.model.constrain(theta),
+            guarantee=self.posterior.guarantee,
+        )
 
     def to_arviz(self, new_data: Any = None, *, n_samples: int = 1000, n_chains: int = 4, seed: int = 0) -> Any:
         """Return draws as ArviZ's InferenceData (ArviZ 0.x) or as a DataTree (1.x), in the table's units.

@@ -7,16 +7,19 @@ from dpinfer.inference.fit import noise_aware_posterior
 from dpinfer.inference.posterior.archive import load_posterior
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.posterior.synthetic import CombinedEstimates, SyntheticSets
 from dpinfer.inference.request import PlannedRelease, PosteriorRequest, ReleaseFacts
 from dpinfer.inference.sites.network import network_posterior
 from dpinfer.inference.trace.priors import TracePrior
 
 __all__ = [
+    "CombinedEstimates",
     "PlannedRelease",
     "Posterior",
     "PosteriorDiagnostics",
     "PosteriorRequest",
     "ReleaseFacts",
+    "SyntheticSets",
     "TracePrior",
     "load_posterior",
     "network_posterior",

@@ -147,12 +147,29 @@ def test_draws_for_arviz_are_in_the_units_of_the_table(linear):
     assert data["prior_predictive"].attrs["formula"] == "wage ~ age + C(job)"
 
 
+def test_synthetic_tables_have_the_units_and_labels_of_the_table(linear, table):
+    fit, _ = linear
+    points = {"age": np.linspace(20.0, 80.0, 3000), "job": np.repeat(["a", "b", "c"], 1000)}
+    sets = fit.synthetic(points, n_sets=40)
+    assert list(sets[0]) == ["age", "job", "wage"]
+    rows = np.column_stack([points["age"], *((points["job"] == label) for label in "bc"), np.ones(3000)])
+    inverse = np.linalg.inv(rows.T @ rows)
+    found = np.array([np.linalg.lstsq(rows, each["wage"], rcond=None)[0] for each in sets])
+    errors = np.tile(36.0 * np.diag(inverse), (40, 1))
+    low, high = sets.combine(found, errors).interval(0.999)
+    exact = fit.coefficients()
+    assert np.all((low < exact.mean[:4]) & (exact.mean[:4] < high))
+    with pytest.raises(ValueError, match="missing values"):
+        fit.synthetic({"age": [np.nan], "job": ["a"]})
+
+
 def test_binomial_gives_odds_ratios(table):
     fit = dpi.regression("rich ~ age + job", table, family="binomial", random_source=InsecureRNG(2), **BUDGET)
     plain, ratios = fit.coefficients(0.999), fit.coefficients(0.999, exp=True)
     assert plain["age"]["low"] <= 1 / 15 <= plain["age"]["high"]
     assert np.allclose(ratios.low, np.exp(plain.low))
     assert "odds ratios" in str(fit.summary(exp=True))
+    assert set(fit.synthetic({"age": np.full(50, 50.0), "job": ["a"] * 50}, n_sets=2)[1]["rich"]) == {"yes", "no"}
     assert 0.0 < fit.predict({"age": [50], "job": ["a"]})[0] < 1.0
     effect = fit.marginal_effects({"age": [50.0], "job": ["a"]})
     chance = fit.predict({"age": [49.9, 50.1], "job": ["a", "a"]})

@@ -15,7 +15,9 @@ from dpinfer.inference.posterior.mixture import gauss_hermite
 from dpinfer.inference.posterior.monte_carlo import MonteCarloError, monte_carlo_error
 from dpinfer.inference.posterior.parameter_space import ParameterSpace
 from dpinfer.inference.posterior.prediction import network_mean, predictive_mean, require_classifier, require_glm
+from dpinfer.inference.posterior.predictive import check_points, draw_records
 from dpinfer.inference.posterior.summary import PosteriorSummary, VarianceDecomposition, summarise
+from dpinfer.inference.posterior.synthetic import SyntheticSets
 from dpinfer.inference.posterior.theta import ThetaDistribution
 from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model
 
@@ -372,6 +374,58 @@ class Posterior:
         from dpinfer.inference.posterior.arviz_export import to_arviz
 
         return to_arviz(self, n_samples=n_samples, n_chains=n_chains, seed=seed, X=X, n_records=n_records)
+
+    def synthetic(
+        self, X: npt.ArrayLike | None = None, *, n_records: int | None = None, n_sets: int = 100, seed: int = 0
+    ) -> SyntheticSets:
+        """Draw sets of synthetic records from the posterior predictive, each at one draw of the parameters.
+
+        **Privacy.** Post-processing of a Release: the sets are as safe to publish as the release, under its guarantee.
+        `X` are the caller's own points: a regression says nothing of features, and taking those of the private records
+        would publish them.
+
+        Parameters
+        ----------
+        X : (n_points, n_features) array, optional
+            For a regression: the rows of every set, public or made up.  Many times as many as the private records.
+        n_records : int, optional
+            For a model of records without features: how many each set has.
+        n_sets : int
+            The number of sets m.
+        seed : int
+
+        Returns
+        -------
+        SyntheticSets
+            ``for X, y in sets`` gives each; ``sets.combine(estimates, variances)`` combines their analyses.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If no records can be drawn from the model as asked.
+
+        Examples
+        --------
+        >>> import numpy as np, dpinfer as dpi
+        >>> model = dpi.models.BetaBernoulli()
+        >>> release = dpi.run_statistic(model, np.arange(500) % 2.0, epsilon=1.0, n_records=500)
+        >>> sets = dpi.noise_aware_posterior(release).synthetic(n_records=5000, n_sets=50)
+        >>> rates = np.array([records.mean() for records in sets])
+        >>> low, high = sets.combine(rates, rates * (1 - rates) / 5000).interval(0.99)
+        >>> bool(low[0] < 0.5 < high[0]), sets.guarantee.epsilon
+        (True, 1.0)
+        """
+        points = check_points(self.model, X, n_records)
+        size = check_integer("n_sets", n_sets, 1)
+        rng = np.random.default_rng(check_integer("seed", seed, 0))
+        theta = self.distribution.draw(size, rng)
+        return SyntheticSets(
+            points=None if isinstance(points, int) else points,
+            responses=draw_records(self.model, theta, points, rng),
+            response="y",
+            parameters=self._space.constrain(theta),
+            guarantee=self.guarantee,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the posterior to one file, for :func:`dpinfer.load_posterior`.

@@ -55,8 +55,8 @@ class CombinedEstimates:
     def stddev(self) -> FloatArray:
         """Standard deviation, (k,): of the mixture, or by moments."""
         if self.rule == "mixture":
-            return np.sqrt(self.estimates.var(axis=0) + self.within)
-        return np.sqrt(self._moments())
+            return np.asarray(np.sqrt(self.estimates.var(axis=0) + self.within))
+        return np.asarray(np.sqrt(self._moments()))
 
     def _moments(self) -> FloatArray:
         m = len(self.estimates)

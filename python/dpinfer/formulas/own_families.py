@@ -1,0 +1,150 @@
+"""Regressions that the compiled kernels do not have: with an offset in the link, or with a size to learn.
+
+Their private runs are those of a model that is written as code: docs/derivations/any-model.md.
+
+**Privacy.** Public; holds no records.  Every function acts on each record by itself.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpinfer._validate import check_float_array
+from dpinfer.models import OwnModel
+from dpinfer.models.adapters.gradients import uniforms_of
+from dpinfer.models.adapters.own_model import ModelCode, Words
+from dpinfer.models.bijectors import sigmoid
+
+__all__ = ["SIZE", "OwnRegression"]
+
+FloatArray = npt.NDArray[np.float64]
+
+SIZE = "size"
+# Log-normal: 90% of it between 0.23 and 32.
+_SIZE_MEAN, _SIZE_STDDEV = 1.0, 1.5
+# Of the logarithm of a mean: responses are drawn up to a mean of 22 000.
+_LARGEST_LOG_MEAN = 10.0
+_SMALL_RATE, _MOST_STEPS = 30.0, 150
+
+
+class OwnRegression(OwnModel):
+    """A regression with a linear predictor eta = x'w + offset, written as code.
+
+    **Privacy.** Public; holds no records.
+
+    Parameters
+    ----------
+    family : {"binomial", "probit", "poisson", "negativebinomial"}
+        The last has mean mu = exp(eta) and variance mu + mu**2 / size.
+    weights : sequence of str
+        Names of the columns' weights, then ``intercept`` where there is one.
+    fit_intercept, offset : bool
+        Whether there is an intercept, and whether the last column of X is an offset.
+    prior_scale : float
+        Of every weight; log(size) ~ N(1, 1.5**2).
+    features : (M, p) array
+        Public rows like the private ones.
+    """
+
+    def __init__(
+        self,
+        family: str,
+        weights: Sequence[str],
+        *,
+        fit_intercept: bool,
+        offset: bool,
+        prior_scale: float,
+        features: FloatArray,
+    ) -> None:
+        self.family, self.fit_intercept, self.has_offset = family, fit_intercept, offset
+        self.n_coef = len(weights)
+        self.has_size = family == "negativebinomial"
+        names = (*weights, *((SIZE,) if self.has_size else ()))
+        scale = dict.fromkeys(names, prior_scale) | ({SIZE: _SIZE_STDDEV} if self.has_size else {})
+        super().__init__(
+            parameters=names,
+            n_features=features.shape[1],
+            bijectors={SIZE: "exp"} if self.has_size else None,
+            prior_mean=dict.fromkeys(names, 0.0) | ({SIZE: _SIZE_MEAN} if self.has_size else {}),
+            prior_scale=scale,
+            response="binary" if family in ("binomial", "probit") else "count",
+            name=family + (" regression with an offset" if offset else " regression"),
+            code=ModelCode(self._score, None, self._draw, 2 if self.has_size else 1, features),
+        )
+        self.take_fingerprint()
+
+    def _predictor(self, params: FloatArray, X: FloatArray) -> FloatArray:
+        """Return eta (B,) for flat params, each row's in one order of operations: no BLAS."""
+        columns = self.n_coef - int(self.fit_intercept)
+        eta = np.sum(X[:, :columns] * params[:columns], axis=1)
+        if self.fit_intercept:
+            eta = eta + params[columns]
+        return np.asarray(eta + X[:, -1] if self.has_offset else eta)
+
+    def _mean(self, eta: FloatArray) -> FloatArray:
+        """Return E[y | eta], elementwise."""
+        if self.family == "binomial":
+            return sigmoid(eta)
+        if self.family == "probit":
+            return np.asarray(special.ndtr(eta))
+        return np.exp(np.minimum(eta, _LARGEST_LOG_MEAN))
+
+    def predict_mean(self, theta: npt.ArrayLike, X: npt.ArrayLike) -> FloatArray:
+        """Return E[y | theta, x] for unconstrained theta (..., n): shape (..., n_points)."""
+        points = check_float_array("X", X, (None, self.n_features))
+        values = np.asarray(theta, dtype=np.float64)
+        columns = self.n_coef - int(self.fit_intercept)
+        eta = values[..., :columns] @ points[:, :columns].T
+        if self.fit_intercept:
+            eta = eta + values[..., columns, None]
+        return self._mean(eta + points[:, -1] if self.has_offset else eta)
+
+    def _score(self, params: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+        eta = self._predictor(params, X)
+        mean = self._mean(eta)
+        columns = X[:, : self.n_coef - int(self.fit_intercept)]
+        more: list[FloatArray] = []
+        if self.family == "probit":
+            sign = 2.0 * y - 1.0
+            ratio = np.exp(-0.5 * eta**2 - 0.5 * np.log(2.0 * np.pi) - special.log_ndtr(sign * eta))
+            slope = sign * ratio
+        elif self.has_size:
+            size = params[-1]
+            slope = (y - mean) * (size / (size + mean))
+            in_size = special.digamma(y + size) - special.digamma(size) + np.log(size) + 1.0
+            more = [in_size - np.log(size + mean) - (size + y) / (size + mean)]
+        else:
+            slope = y - mean
+        one = [slope] if self.fit_intercept else []
+        return np.column_stack((columns * slope[:, None], *one, *more))
+
+    def _draw(self, params: FloatArray, X: FloatArray, words: Words) -> FloatArray:
+        uniform = uniforms_of(words)
+        mean = self._mean(self._predictor(params, X))
+        if self.response == "binary":
+            return (uniform[:, 0] < mean) + 0.0
+        if self.has_size:
+            size = params[-1]
+            mean = mean * (special.gammaincinv(size, uniform[:, 1]) / size)
+        return poisson_quantile(uniform[:, 0], mean)
+
+
+def poisson_quantile(uniform: FloatArray, rate: FloatArray) -> FloatArray:
+    """Return Poisson draws by inversion, elementwise: the least count with at least this probability below or at it."""
+    density = np.exp(-np.minimum(rate, _SMALL_RATE))
+    total, count = density.copy(), np.zeros_like(rate)
+    for step in range(1, _MOST_STEPS):
+        below = total < uniform
+        if not below.any():
+            break
+        count = np.where(below, float(step), count)
+        density = density * (np.minimum(rate, _SMALL_RATE) / step)
+        total = total + density
+    large = rate > _SMALL_RATE
+    if np.any(large):
+        count[large] = np.ceil(special.pdtrik(uniform[large], rate[large]))
+    return count
+
+

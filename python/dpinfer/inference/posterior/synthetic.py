@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Guarantee
@@ -77,7 +77,8 @@ class CombinedEstimates:
             return np.asarray(ThetaMarginals(mixtures, None).quantile(np.array([tail, 1.0 - tail])))
         m = len(self.estimates)
         ratio = self.within / ((1.0 + 1.0 / m) * self.between)
-        reach = stats.t.isf(tail, (m - 1) * np.maximum(1.0 - ratio, 1e-3) ** 2) * self.stddev
+        freedom = (m - 1) * np.maximum(1.0 - ratio, 1e-3) ** 2
+        reach = -special.stdtrit(freedom, tail) * self.stddev
         return np.stack([self.mean - reach, self.mean + reach])
 
 

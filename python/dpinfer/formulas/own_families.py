@@ -146,5 +146,3 @@ def poisson_quantile(uniform: FloatArray, rate: FloatArray) -> FloatArray:
     if np.any(large):
         count[large] = np.ceil(special.pdtrik(uniform[large], rate[large]))
     return count
-
-

@@ -139,7 +139,9 @@ def _add_formula_arguments(parser: argparse.ArgumentParser) -> None:
         "--formula", metavar="F", help="'y ~ age + C(job)': what to fit, with coefficients in the table's units"
     )
     parser.add_argument(
-        "--family", choices=("gaussian", "binomial", "poisson", "probit"), help="of --formula; by default gaussian"
+        "--family",
+        choices=("gaussian", "binomial", "poisson", "probit", "negativebinomial"),
+        help="of --formula; by default gaussian",
     )
 
 

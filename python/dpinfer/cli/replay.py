@@ -461,6 +461,46 @@ def _table(*, unknown: bool = False) -> Scenario:
     )
 
 
+def _table_of_counts() -> Scenario:
+    """Return a scenario of :func:`dpinfer.regression` with a family that is written as code, and an offset."""
+    years, visits = np.linspace(1.0, 20.0, N_RECORDS), np.arange(N_RECORDS) % 4.0
+    columns = {"years": {"kind": "continuous", "bounds": [1, 20]}, "visits": {"kind": "continuous", "bounds": [0, 9]}}
+    schema = Schema.from_dict({"columns": columns})
+
+    def more(*values: float) -> tuple[Any, ...]:
+        return tuple(np.append(column, value) for column, value in zip((years, visits), values, strict=True))
+
+    def run(parts: Any, place: Place) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FallbackWarning)
+            return regression(
+                "visits ~ years + offset(log(years))",
+                dict(zip(columns, map(place.watched, parts), strict=True)),
+                family="negativebinomial",
+                schema=schema,
+                epsilon=4.0,
+                delta=1e-5,
+                n_records=N_RECORDS,
+                ledger=place.account,
+                n_threads=1,
+            )
+
+    return Scenario(
+        "regression, negative binomial",
+        "dpinfer.formulas.regression",
+        run,
+        (years, visits),
+        (
+            Neighbour("a record more", more(3.0, 1.0)),
+            Neighbour("a record out of bounds more", more(1e300, 1e300)),
+            Neighbour("a record without a value more", more(3.0, np.nan)),
+            Neighbour("the last record less", (years[:-1], visits[:-1])),
+        ),
+        ledger=True,
+        stated=lambda result, folder: stated_by(result.release, folder),
+    )
+
+
 def _shares() -> Scenario:
     schema = Schema.from_toml(SCHEMA_TOML)
     width = len(schema.feature_names)
@@ -522,6 +562,6 @@ def all_scenarios() -> tuple[Scenario, ...]:
         found = files(every=everything or index == 0, place=3 if everything else _N_LINES)
         public = ("--schema", DRAFT) if "--unknown" in options else PUBLIC_FACTS
         commands.append(command_scenario(name, options, tuple(found), public=public))
-    tables = (_table(), _table(unknown=True)) if formulas else ()
+    tables = (_table(), _table(unknown=True), _table_of_counts()) if formulas else ()
     library = (*library_scenarios(), _shares(), _unknown())
     return (*library, *_estimator(), *_planned_estimators(), *_fits(), _counted_fit(), *tables, *commands)

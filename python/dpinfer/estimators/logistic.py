@@ -39,6 +39,8 @@ __all__ = ["BayesianLogisticRegression"]
 
 FloatArray = npt.NDArray[np.float64]
 
+_PREDICTION_DRAWS, _SEED = 2000, 0
+
 # Values of `method` that name the mechanism; all others are posteriors of a gradient trace.
 ROUTES = ("auto", "newton", "dpvi")
 
@@ -329,7 +331,7 @@ class BayesianLogisticRegression(PrivateEstimator):
                     "method: it belongs to method='dpvi'"
                 )
 
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
         """Return the posterior predictive probability of each class, averaged over the weights.
 
         **Privacy.** Post-processing of the release; X is the caller's own.
@@ -337,10 +339,13 @@ class BayesianLogisticRegression(PrivateEstimator):
         Parameters
         ----------
         X : (n_points, n_features) array
+        return_std : bool
+            Also return the posterior standard deviation of the probability of the positive class, (n_points,), over
+            2000 draws with a fixed seed: what the records and the privacy noise leave open.
 
         Returns
         -------
-        (n_points, 2) float64
+        (n_points, 2) float64, or it and (n_points,) float64
             Columns in the order of ``classes_``; rows sum to 1.
 
         Raises
@@ -349,7 +354,12 @@ class BayesianLogisticRegression(PrivateEstimator):
             If X is not a table of finite numbers with the features of the fit.
         """
         points = self._points(X)
-        return np.asarray(self.posterior_.predict_proba(points))
+        probability = np.asarray(self.posterior_.predict_proba(points))
+        if not return_std:
+            return probability
+        theta = self.posterior_.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
+        model: Any = self.posterior_.model
+        return probability, np.asarray(model.predict_mean(theta, points)).std(axis=0)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the more probable class of each point.
@@ -364,7 +374,7 @@ class BayesianLogisticRegression(PrivateEstimator):
         -------
         (n_points,) array of labels
         """
-        probability = self.predict_proba(X)[:, 1]
+        probability = np.asarray(self.predict_proba(X))[:, 1]
         return np.asarray(self.classes_[(probability > 0.5).astype(np.intp)])
 
     def score(self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None) -> float:

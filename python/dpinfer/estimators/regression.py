@@ -490,7 +490,7 @@ class BayesianProbitRegression(PlannedRegression):
         self.classes_ = self._records.classes
         del self._records
 
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
         """Return the posterior predictive probability of each class.
 
         **Privacy.** Post-processing of the release; X is the caller's own.
@@ -498,14 +498,17 @@ class BayesianProbitRegression(PlannedRegression):
         Parameters
         ----------
         X : (n_points, n_features) array
+        return_std : bool
+            Also return the posterior standard deviation of the probability of the positive class, (n_points,).
 
         Returns
         -------
-        (n_points, 2) float64
+        (n_points, 2) float64, or it and (n_points,) float64
             Columns in the order of ``classes_``; over 2000 draws with a fixed seed.
         """
-        positive = self._draws(X)[0].mean(axis=0)
-        return np.stack([1.0 - positive, positive], axis=1)
+        positive = self._draws(X)[0]
+        found = np.stack([1.0 - positive.mean(axis=0), positive.mean(axis=0)], axis=1)
+        return (found, positive.std(axis=0)) if return_std else found
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the more probable class of each point.

@@ -6,6 +6,7 @@ on one record.  :func:`regression` hands the records to :func:`dpinfer.fit`; eve
 """
 
 from dpinfer.formulas.coefficients import CoefficientTable
+from dpinfer.formulas.comparison import ModelComparison
 from dpinfer.formulas.design import Design, DesignColumn, design
 from dpinfer.formulas.result import RegressionFit, RegressionSummary, load_regression
 from dpinfer.formulas.run import plan_regression, regression
@@ -14,6 +15,7 @@ __all__ = [
     "CoefficientTable",
     "Design",
     "DesignColumn",
+    "ModelComparison",
     "RegressionFit",
     "RegressionSummary",
     "design",

@@ -9,6 +9,7 @@ from dpinfer._sinks import variable_names
 from dpinfer._validate import check_integer
 from dpinfer.formulas.design import Design
 from dpinfer.formulas.factors import Values, category_labels
+from dpinfer.formulas.own_families import SIZE, OwnRegression
 from dpinfer.inference import Posterior
 from dpinfer.inference.posterior.arviz_export import POINT, Groups, attributes_of, require_arviz
 from dpinfer.inference.posterior.predictive import draw_records
@@ -19,7 +20,7 @@ __all__ = ["regression_to_arviz", "shown"]
 FloatArray = npt.NDArray[np.float64]
 
 _ALONG = "coefficient"
-_TAKEN = ("coef", "intercept", "sigma", _ALONG, POINT)
+_TAKEN = ("coef", "intercept", "sigma", SIZE, _ALONG, POINT)
 
 
 def regression_to_arviz(
@@ -59,7 +60,7 @@ def regression_to_arviz(
             name: value.reshape(n_chains, n_samples, *value.shape[1:]) for name, value in variables.items()
         }
         if points is not None:
-            y = draw_records(model, theta, design.encode(points), rng) * design.response_scale + design.response_offset
+            y = design.response_units(draw_records(model, theta, design.encode(points), rng), points)
             built.groups[f"{group}_predictive"] = {response: y.reshape(n_chains, n_samples, -1)}
             built.dims[response] = [POINT]
     if points is not None:
@@ -85,6 +86,8 @@ def _parameters(design: Design, theta: FloatArray) -> dict[str, FloatArray]:
         found["intercept"] = weights[:, size]
     if isinstance(design.model, LinearRegression):
         found["sigma"] = np.sqrt(design.model.constrain(theta)[:, -1]) * design.response_scale
+    elif isinstance(design.model, OwnRegression) and design.model.has_size:
+        found[SIZE] = design.model.constrain(theta)[:, -1]
     return found
 
 

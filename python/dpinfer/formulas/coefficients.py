@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.formulas.design import Design
+from dpinfer.formulas.own_families import SIZE, OwnRegression
 from dpinfer.inference import Posterior
 
 __all__ = ["DRAWS", "SEED", "CoefficientTable", "combination", "tabulate", "user_draws"]
@@ -151,8 +152,8 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     per_sd = np.full(total, np.nan)
     per_sd[:size] = posterior.mean[:size] * design.response_scale
     parts = [names, mean, np.sqrt(variance), quantiles, privacy, mcse, ess, per_sd]
-    if design.model.has_dispersion and not exp:
-        parts = _with_sigma(parts, design, posterior, ends)
+    if not exp:
+        parts = _with_spread(parts, design, posterior, ends)
     names, mean, sd, quantiles, privacy, mcse, ess, per_sd = parts
     if exp:
         quantiles = np.exp(quantiles)
@@ -173,15 +174,24 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     )
 
 
-def _with_sigma(parts: Sequence[Any], design: Design, posterior: Posterior, ends: FloatArray) -> list[Any]:
-    """Append the standard deviation of the noise, in the response's units."""
+def _with_spread(parts: Sequence[Any], design: Design, posterior: Posterior, ends: FloatArray) -> list[Any]:
+    """Append the standard deviation of the noise, in the response's units, or the size of a negative binomial."""
+    model = design.model
+    if isinstance(model, OwnRegression):
+        if not model.has_size:
+            return list(parts)
+        name, draws, found = SIZE, posterior.sample(DRAWS, seed=SEED)[:, -1], posterior.quantile(ends)[:, -1]
+    elif model.has_dispersion:
+        name = "sigma"
+        draws = np.sqrt(posterior.sample(DRAWS, seed=SEED)[:, -1]) * design.response_scale
+        found = np.sqrt(posterior.quantile(ends)[:, -1]) * design.response_scale
+    else:
+        return list(parts)
     names, mean, sd, quantiles, privacy, mcse, ess, per_sd = parts
-    draws = np.sqrt(posterior.sample(DRAWS, seed=SEED)[:, -1]) * design.response_scale
-    found = np.sqrt(posterior.quantile(ends)[:, -1]) * design.response_scale
     share = np.asarray(posterior.decompose().shares)[1, -1]
     effective = min(DRAWS, float(posterior.monte_carlo_error(ends).effective_draws[-1]))
     return [
-        (*names, "sigma"),
+        (*names, name),
         np.append(mean, draws.mean()),
         np.append(sd, draws.std()),
         np.column_stack([quantiles, found]),

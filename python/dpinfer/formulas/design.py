@@ -20,10 +20,12 @@ from dpinfer.formulas.factors import (
     Values,
     category_labels,
     compile_factor,
+    compile_offset,
     compile_response,
     public_location,
 )
 from dpinfer.formulas.grammar import Formula, parse
+from dpinfer.formulas.own_families import OwnRegression
 from dpinfer.models import (
     GeneralizedLinearModel,
     LinearRegression,
@@ -37,7 +39,8 @@ __all__ = ["FAMILIES", "Design", "DesignColumn", "design"]
 
 FloatArray = npt.NDArray[np.float64]
 
-FAMILIES = ("gaussian", "binomial", "poisson", "probit")
+FAMILIES = ("gaussian", "binomial", "poisson", "probit", "negativebinomial")
+COUNTS = ("poisson", "negativebinomial")
 _MODELS: dict[str, type[GeneralizedLinearModel]] = {
     "gaussian": LinearRegression,
     "binomial": LogisticRegression,
@@ -45,7 +48,7 @@ _MODELS: dict[str, type[GeneralizedLinearModel]] = {
     "probit": ProbitRegression,
 }
 # Weak: in units of the noise sd for gaussian, of the link for the others, per standard deviation of a column.
-_PRIOR_SCALES = {"gaussian": 10.0, "binomial": 2.5, "poisson": 2.5, "probit": 2.5}
+_PRIOR_SCALES = {"gaussian": 10.0, "binomial": 2.5, "poisson": 2.5, "probit": 2.5, "negativebinomial": 2.5}
 _REFERENCE_POINTS = 4096
 _COLLINEAR = 1e-9
 _MOST_COLUMNS = 2000
@@ -61,12 +64,15 @@ class DesignColumn:
         As a statistician writes it: ``age``, ``job[T.clerk]``, ``age:sex[T.male]``.
     parts : tuple of Part
         Whose product it is, in the user's units.
+    term : tuple of str
+        The factors of its term in the formula.
     offset, scale : float
         Public; the model sees (value - offset) / scale.
     """
 
     name: str
     parts: tuple[Part, ...]
+    term: tuple[str, ...] = ()
     offset: float = 0.0
     scale: float = 1.0
 
@@ -88,7 +94,7 @@ class Design:
     ----------
     formula : Formula
     schema : Schema
-    family : {"gaussian", "binomial", "poisson", "probit"}
+    family : {"gaussian", "binomial", "poisson", "probit", "negativebinomial"}
     columns : tuple of DesignColumn
     response : Part
     response_columns : frozenset of str
@@ -98,6 +104,8 @@ class Design:
     prior_scale : float
     completed : bool
         As in :func:`design`.
+    offsets : tuple of Part
+        What is added to the linear predictor, in the user's units.
     """
 
     formula: Formula
@@ -112,6 +120,7 @@ class Design:
     prior_scale: float = 1.0
     moments: FloatArray = field(default_factory=lambda: np.ones((1, 1)), repr=False)
     completed: bool = False
+    offsets: tuple[Part, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,8 +128,17 @@ class Design:
         return tuple(column.name for column in self.columns)
 
     @cached_property
-    def model(self) -> GeneralizedLinearModel:
+    def model(self) -> GeneralizedLinearModel | OwnRegression:
         """The model that is fitted, in scaled units."""
+        if self.family not in _MODELS or (self.offsets and self.family != "gaussian"):
+            return OwnRegression(
+                self.family,
+                (*self.names, *(("intercept",) if self.formula.intercept else ())),
+                fit_intercept=self.formula.intercept,
+                offset=bool(self.offsets),
+                prior_scale=self.prior_scale,
+                features=self.encode(reference_values(self.schema, self.predictor_columns)),
+            )
         return _MODELS[self.family](
             n_features=len(self.columns),
             prior_scale=self.prior_scale,
@@ -137,6 +155,8 @@ class Design:
     def encode(self, values: Values) -> FloatArray:
         """Return the rows of the design matrix in scaled units, (N, n_columns), each from one record.
 
+        An offset is a last column, but for gaussian, whose responses are what is left without it.
+
         Parameters
         ----------
         values : mapping
@@ -145,12 +165,29 @@ class Design:
         if not self.columns:
             return np.empty((len(next(iter(values.values()))), 0))
         rows = [(column.evaluate(values) - column.offset) / column.scale for column in self.columns]
+        if self.offsets and self.family != "gaussian":
+            rows.append(self.offset_values(values))
         return np.ascontiguousarray(np.column_stack(rows))
 
     def encode_response(self, values: Values) -> FloatArray:
         """Return the responses in scaled units, (N,)."""
-        y = (self.response.evaluate(values) - self.response_offset) / self.response_scale
-        return np.rint(y) if self.family == "poisson" else y
+        y = self.response.evaluate(values)
+        if self.family == "gaussian" and self.offsets:
+            y = y - self.offset_values(values)
+        y = (y - self.response_offset) / self.response_scale
+        return np.rint(y) if self.family in COUNTS else y
+
+    def offset_values(self, values: Values) -> FloatArray:
+        """Return the sum of the offsets, (N,)."""
+        total = np.zeros(len(next(iter(values.values()))))
+        for part in self.offsets:
+            total = total + part.evaluate(values)
+        return total
+
+    def response_units(self, y: FloatArray, values: Values) -> FloatArray:
+        """Return responses, or their means, (..., N) in the model's units, in the user's; `values` are the points."""
+        shift = self.offset_values(values) if self.family == "gaussian" and self.offsets else 0.0
+        return np.asarray(y * self.response_scale + self.response_offset + shift)
 
     def user_units(self) -> tuple[FloatArray, FloatArray]:
         """Return the linear map from the model's weights to coefficients in the user's units: (matrix, shift).
@@ -191,7 +228,7 @@ def design(
     formula : str
         ``y ~ age + C(job, base="clerk") + age:sex + poly(hours, 2) + bs(gain, knots=[10, 50]) + log(weight)``.
     schema : Schema
-    family : {"gaussian", "binomial", "poisson", "probit"}
+    family : {"gaussian", "binomial", "poisson", "probit", "negativebinomial"}
     prior_scale : float, optional
         Prior standard deviation of a coefficient per standard deviation of its column: 2.5 by default; 10 for gaussian,
         in units of the noise's standard deviation.
@@ -224,14 +261,16 @@ def design(
     parsed = parse(formula, known)
     response, response_columns, own = compile_response(parsed.response, schema)
     factors = {text: compile_factor(text, schema) for term in parsed.terms for text in term}
-    predictor_columns = frozenset(name for factor in factors.values() for name in factor.columns)
+    offsets = [compile_offset(text, schema) for text in parsed.offsets]
+    predictor_columns = frozenset(name for factor in (*factors.values(), *offsets) for name in factor.columns)
     both = sorted(response_columns & predictor_columns)
     if both:
         raise FormulaError(f"formula must not have {both[0]!r} on both sides")
     columns = _columns(parsed, factors)
     if completed and not columns:
         # All labels but one have turned out to be rare.
-        columns = [DesignColumn(parts[0].label, parts[:1]) for parts in (factors[parsed.terms[0][0]].parts,)]
+        first = parsed.terms[0]
+        columns = [DesignColumn(factors[first[0]].parts[0].label, factors[first[0]].parts[:1], first)]
     if not columns:
         raise FormulaError("formula must have at least one term besides the intercept")
     if len(columns) > _MOST_COLUMNS:
@@ -240,6 +279,8 @@ def design(
     if repeated:
         raise FormulaError(f"formula must give distinct columns, and two are called {min(repeated)!r}")
     offset, scale = _response_units(response, own, family, completed=completed)
+    if family == "gaussian":
+        offset -= sum(0.5 * (factor.parts[0].bounds[0] + factor.parts[0].bounds[1]) for factor in offsets)
     scaled, moments = _scaled(columns, schema, predictor_columns, intercept=parsed.intercept, completed=completed)
     return Design(
         formula=parsed,
@@ -254,6 +295,7 @@ def design(
         prior_scale=_PRIOR_SCALES[family] if prior_scale is None else prior_scale,
         moments=moments,
         completed=completed,
+        offsets=tuple(factor.parts[0] for factor in offsets),
     )
 
 
@@ -272,7 +314,7 @@ def _columns(parsed: Formula, factors: dict[str, Factor]) -> list[DesignColumn]:
                 full_margin = True
             coded = factors[text].coded(contrast=contrast)
             products = [(*product, part) for product in products for part in coded]
-        columns += [DesignColumn(":".join(part.label for part in parts), parts) for parts in products]
+        columns += [DesignColumn(":".join(part.label for part in parts), parts, term) for parts in products]
     return columns
 
 
@@ -288,10 +330,10 @@ def _response_units(response: Part, own: Column | None, family: str, *, complete
     if labels:
         raise FormulaError(f"formula must have a response of numbers with family={family!r}; 'binomial' takes this one")
     low, high = response.bounds
-    if family == "poisson":
+    if family in COUNTS:
         if own is None or low < 0.0 or (high < 1.0 and not completed):
             raise FormulaError(
-                "formula must have a column of counts, with bounds of at least 0, as response with family='poisson', "
+                f"formula must have a column of counts, with bounds of at least 0, as response with family={family!r}, "
                 f"got {response.label!r} within [{low:g}, {high:g}]"
             )
         return 0.0, 1.0
@@ -329,7 +371,7 @@ def _scaled(
             "(with an interaction, add its main effects: a * b)"
         )
     scaled: list[Any] = [
-        DesignColumn(column.name, column.parts, float(shift), float(unit))
+        DesignColumn(column.name, column.parts, column.term, float(shift), float(unit))
         for column, shift, unit in zip(columns, offset, scale, strict=True)
     ]
     moments = 0.5 * (moments + moments.T)

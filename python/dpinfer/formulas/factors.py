@@ -20,7 +20,7 @@ from dpinfer.formulas import intervals
 from dpinfer.formulas.intervals import Interval
 from dpinfer.tabular import BinaryColumn, CategoricalColumn, Column, ContinuousColumn, Schema
 
-__all__ = ["Factor", "Part", "Values", "category_labels", "compile_factor", "compile_response"]
+__all__ = ["Factor", "Part", "Values", "category_labels", "compile_factor", "compile_offset", "compile_response"]
 
 FloatArray = npt.NDArray[np.float64]
 Values = Mapping[str, FloatArray]
@@ -30,7 +30,7 @@ _MOST_DEGREE, _MOST_KNOTS, _DEEPEST = 10, 100, 50
 _QUOTED = re.compile("`([^`]+)`")
 _STATEFUL = "its constants would come from the records"
 _REFUSED = {
-    "offset": "the mechanisms have no offsets; for rates of a known exposure use its logarithm as a term",
+    "offset": "an offset is a term of its own, of one number",
     "cr": f"{_STATEFUL}; bs(x, knots=[...]) has public knots",
     "cs": f"{_STATEFUL}; bs(x, knots=[...]) has public knots",
     "cc": f"{_STATEFUL}; bs(x, knots=[...]) has public knots",
@@ -153,6 +153,22 @@ def compile_factor(expression: str, schema: Schema) -> Factor:
 def _alias(name: str, columns: Mapping[str, Column]) -> str:
     """Return the name that stands for a quoted column in Python's syntax."""
     return next(key for key, column in columns.items() if key.startswith("_quoted_") and column.name == name)
+
+
+def compile_offset(expression: str, schema: Schema) -> Factor:
+    """Return an offset: one number.
+
+    **Privacy.** Reads no records.
+
+    Raises
+    ------
+    ValueError
+        As :func:`compile_factor`.
+    """
+    factor = compile_factor(expression, schema)
+    if factor.base is not None or len(factor.parts) != 1:
+        raise FormulaError(f"formula must have an offset of one number, got {expression!r}")
+    return factor
 
 
 def compile_response(expression: str, schema: Schema) -> tuple[Part, frozenset[str], Column | None]:

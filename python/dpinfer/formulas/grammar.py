@@ -12,6 +12,7 @@ __all__ = ["Formula", "parse"]
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
 _LONGEST = 10_000
+_OFFSET = re.compile(r"offset\((.*)\)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,15 @@ class Formula:
     terms : tuple of tuples of str
         The factors of each term on the right, in order; the intercept is not among them.
     intercept : bool
+    offsets : tuple of str
+        Expressions whose coefficient is known to be 1.
     """
 
     text: str
     response: str
     terms: tuple[tuple[str, ...], ...]
     intercept: bool
+    offsets: tuple[str, ...] = ()
 
 
 def parse(text: str, names: tuple[str, ...]) -> Formula:
@@ -76,4 +80,7 @@ def parse(text: str, names: tuple[str, ...]) -> Formula:
     kept = tuple(term for term in terms if term != ("1",))
     if any("1" in term or "0" in term for term in kept):
         raise ValueError(f"formula must have terms of columns, got {text!r}")
-    return Formula(text, str(response), kept, len(kept) < len(terms))
+    found = [_OFFSET.fullmatch(term[0]) if len(term) == 1 else None for term in kept]
+    offsets = tuple(match[1] for match in found if match is not None)
+    others = tuple(term for term, match in zip(kept, found, strict=True) if match is None)
+    return Formula(text, str(response), others, len(kept) < len(terms), offsets)

@@ -124,7 +124,7 @@ class OwnRegression(OwnModel):
         uniform = uniforms_of(words)
         mean = self._mean(self._predictor(params, X))
         if self.response == "binary":
-            return (uniform[:, 0] < mean) + 0.0
+            return np.asarray(uniform[:, 0] < mean, dtype=np.float64)
         if self.has_size:
             size = params[-1]
             mean = mean * (special.gammaincinv(size, uniform[:, 1]) / size)

@@ -3,7 +3,7 @@
 import html
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from dpinfer.fitting.files import RELEASE_FILE
 from dpinfer.fitting.report import render
 from dpinfer.formulas.arviz_export import regression_to_arviz, shown
 from dpinfer.formulas.coefficients import CoefficientTable, combination, tabulate
+from dpinfer.formulas.comparison import ModelComparison, compare_without
 from dpinfer.formulas.design import Design, design, reference_values
 from dpinfer.formulas.factors import Values, category_labels
+from dpinfer.formulas.own_families import OwnRegression
 from dpinfer.formulas.records import predictors
 from dpinfer.formulas.report import columns_section
 from dpinfer.inference import Posterior, SyntheticSets
@@ -32,13 +34,14 @@ from dpinfer.tabular import ContinuousColumn, Schema
 __all__ = ["DESIGN_FILE", "RegressionFit", "RegressionSummary", "load_regression", "save_design", "save_first"]
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
 
 DESIGN_FILE = "regression.json"
 _FORMAT, _VERSION, _LARGEST = "dpinfer-regression", 1, 1 << 24
 _PREDICTION_DRAWS, _CELLS, _SEED = 2000, 2_000_000, 0
 _EFFECT_STEP = 1e-4  # of the public range of a column
 _EFFECT_POINTS = 512
-_RATIOS = {"binomial": "odds ratios", "poisson": "rate ratios"}
+_RATIOS = {"binomial": "odds ratios", "poisson": "rate ratios", "negativebinomial": "rate ratios"}
 
 
 @dataclass(frozen=True)
@@ -192,19 +195,20 @@ class RegressionFit:
 
     def _predicted(self, values: Values) -> tuple[FloatArray, FloatArray]:
         known = np.all([np.isfinite(column) for column in values.values()], axis=0)
-        rows = self.design.encode({name: column[known] for name, column in values.items()})
         mean, sd = np.full(len(known), np.nan), np.full(len(known), np.nan)
         theta = self.posterior.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
-        places = np.flatnonzero(known)
-        step = max(1, _CELLS // len(theta))
-        for first in range(0, len(rows), step):
-            drawn = self._response(theta, rows[first : first + step])
-            mean[places[first : first + step]], sd[places[first : first + step]] = drawn.mean(axis=0), drawn.std(axis=0)
+        for place, drawn in self._responses(theta, values, np.flatnonzero(known)):
+            mean[place], sd[place] = drawn.mean(axis=0), drawn.std(axis=0)
         return mean, sd
 
-    def _response(self, theta: FloatArray, rows: FloatArray) -> FloatArray:
-        """Return E[y | theta, x] in the user's units, (draws, points)."""
-        return self.design.model.predict_mean(theta, rows) * self.design.response_scale + self.design.response_offset
+    def _responses(self, theta: FloatArray, values: Values, places: IntArray) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Yield some of the points `places`, and E[y | theta, x] there in the user's units, (draws, points)."""
+        step = max(1, _CELLS // len(theta))
+        for first in range(0, len(places), step):
+            own = places[first : first + step]
+            part = {name: column[own] for name, column in values.items()}
+            expected = self.design.model.predict_mean(theta, self.design.encode(part))
+            yield own, self.design.response_units(expected, part)
 
     def marginal_effects(self, new_data: Any = None, level: float = 0.9) -> CoefficientTable:
         """Return average marginal effects on E[y | x]: slopes of numbers, differences from base levels of categories.
@@ -272,12 +276,55 @@ class RegressionFit:
         return result
 
     def _average(self, theta: FloatArray, values: Values) -> FloatArray:
-        rows = self.design.encode(values)
+        """Return the average of E[y | theta, x] over the points, (draws,)."""
+        size = len(next(iter(values.values())))
         total = np.zeros(len(theta))
-        step = max(1, _CELLS // len(theta))
-        for first in range(0, len(rows), step):
-            total += self._response(theta, rows[first : first + step]).sum(axis=1)
-        return total / len(rows)
+        for _, expected in self._responses(theta, values, np.arange(size)):
+            total += expected.sum(axis=1)
+        return total / size
+
+    def compare(self, without: str | Sequence[str]) -> ModelComparison:
+        """Compare the regression with a smaller one, without some of its terms, from this one posterior.
+
+        Other models, with terms or of a family that this one lacks, cannot be compared from its release, which does not
+        hold their likelihood: fit a model that has both, and compare it with each.
+
+        **Privacy.** Post-processing of the release: it costs nothing.
+
+        Parameters
+        ----------
+        without : str or sequence of str
+            Terms of the formula (``"C(job)"``, ``"age:job"``) or names of coefficients, the intercept not among them.
+
+        Returns
+        -------
+        ModelComparison
+            Bayes factor and Wald test of the two.
+
+        Raises
+        ------
+        ValueError
+            If a name is neither a term nor a coefficient.
+        NumericalError
+            If there is no posterior.
+        """
+        asked = (without,) if isinstance(without, str) else tuple(without)
+        chosen: set[int] = set()
+        for name in asked:
+            term = frozenset(name.replace(" ", "").split(":"))
+            found = {
+                index
+                for index, column in enumerate(self.design.columns)
+                if column.name == name or frozenset(text.replace(" ", "") for text in column.term) == term
+            }
+            if not found:
+                raise ValueError(
+                    f"without must name terms or coefficients ({', '.join(self.design.names)}), got {name!r}"
+                )
+            chosen |= found
+        if not chosen:
+            raise ValueError("without must name at least one term or coefficient")
+        return compare_without(self.design, self.posterior, tuple(sorted(chosen)))
 
     def synthetic(self, new_data: Any, *, n_sets: int = 100, seed: int = 0) -> SyntheticSets:
         """Draw sets of synthetic tables: responses from the posterior predictive, a draw of the coefficients for each.
@@ -315,7 +362,7 @@ class RegressionFit:
         points = {name: shown(design, name, column) for name, column in values.items()}
         return SyntheticSets(
             points=points,
-            responses=shown(design, design.response.label, y * design.response_scale + design.response_offset),
+            responses=shown(design, design.response.label, design.response_units(y, values)),
             response=design.response.label,
             parameters=design.model.constrain(theta),
             guarantee=self.posterior.guarantee,
@@ -476,7 +523,7 @@ def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReleaseFormatError(f"{str(path)!r} is not the design of a regression: {error}") from error
-    fit = load_fit(folder)
-    if fit.plan.model.names != found.model.names or type(fit.plan.model) is not type(found.model):
+    fit = load_fit(folder, model=found.model if isinstance(found.model, OwnRegression) else None)
+    if fit.release.names != found.model.names or type(fit.plan.model) is not type(found.model):
         raise ReleaseFormatError(f"{str(path)!r} is not the design of the fit beside it")
     return RegressionFit(design=found, fit=fit)

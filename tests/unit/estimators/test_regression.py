@@ -71,6 +71,9 @@ def test_counts_and_classes(records):
     assert probit.score(records["X"], records["class"]) > 0.55
     assert set(probit.predict(records["X"])) == {"no", "yes"}
     assert np.allclose(probit.predict_proba(records["X"][:4]).sum(axis=1), 1.0)
+    probability, spread = probit.predict_proba(records["X"][:4], return_std=True)
+    assert np.array_equal(probability, probit.predict_proba(records["X"][:4]))
+    assert np.all((spread > 0.0) & (spread < 0.5))
 
 
 @pytest.mark.parametrize(

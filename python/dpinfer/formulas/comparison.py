@@ -1,0 +1,148 @@
+"""Comparison of a regression with one that lacks some of its columns, from the one posterior."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpinfer.formulas.design import Design
+from dpinfer.inference import Posterior
+from dpinfer.inference.posterior.mixture import gauss_hermite
+from dpinfer.inference.posterior.theta import DrawnTheta
+from dpinfer.models import LinearRegression
+from dpinfer.models.bijectors import softplus
+
+__all__ = ["ModelComparison", "compare_without"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_BATCHES, _NODES = 8, 7
+_UNRELIABLE = 0.5
+
+
+@dataclass(frozen=True)
+class ModelComparison:
+    """How much a release speaks for some columns of a regression.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    without : tuple of str
+        The columns whose coefficients are zero in the smaller model.
+    log_bayes_factor : float
+        Natural logarithm of the Bayes factor of the regression against the smaller one: Savage and Dickey's ratio of
+        prior to posterior density at zero.
+    stderr : float
+        Its Monte Carlo standard error; infinite where zero is so far out in the tail that the draws do not say how far.
+    wald : float
+        Squared distance of the coefficients from zero, in posterior standard deviations.
+    p_value : float
+        Of `wald` as a chi-squared with a degree of freedom for each column.
+    """
+
+    without: tuple[str, ...]
+    log_bayes_factor: float
+    stderr: float
+    wald: float
+    p_value: float
+
+    def __str__(self) -> str:
+        columns = ", ".join(self.without)
+        factor = f"{self.log_bayes_factor:.3g} +- {self.stderr:.2g}"
+        if not math.isfinite(self.stderr):
+            factor = (
+                f"about {self.log_bayes_factor:.2g}, far in the tail: its sign and size are sure, its digits are not"
+            )
+        return (
+            f"with against without {columns}\n"
+            f"log Bayes factor  {factor}\n"
+            f"Wald              {self.wald:.4g} on {len(self.without)}, p = {self.p_value:.2g}\n"
+            "The Bayes factor depends on the prior's scale, and both are about what the release says, noise included."
+        )
+
+    __repr__ = __str__
+
+
+def compare_without(design: Design, posterior: Posterior, columns: tuple[int, ...]) -> ModelComparison:
+    """Compare a regression with one without these columns.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    design : Design
+    posterior : Posterior
+        Of the design's model.
+    columns : tuple of int
+        Of the design.
+
+    Notes
+    -----
+    Dickey (1971): where the other parameters have the same prior in both models, the Bayes factor of the smaller is
+    the posterior density over the prior density at zero.  In a linear regression the prior of the weights depends on
+    the noise variance, and the correction of Verdinelli and Wasserman (1995) is an average over its posterior given
+    zero.  The posterior density is that of the mixture of normals that the posterior is, or of the normal distribution
+    with its moments.
+    """
+    places = list(columns)
+    mean, cov = posterior.mean[places], posterior.cov[np.ix_(places, places)]
+    wald = float(mean @ np.linalg.solve(cov, mean))
+    log_densities, log_variance = _components(posterior, places)
+    k, scale = len(places), design.prior_scale
+    constant = k * (math.log(scale) + 0.5 * math.log(2.0 * math.pi))
+    if isinstance(design.model, LinearRegression):
+        # Average of the inverse prior density, which is proportional to sigma**k.
+        log_densities = log_densities + log_variance(k)
+    values = special.logsumexp(log_densities) - math.log(len(log_densities))
+    return ModelComparison(
+        tuple(design.names[index] for index in columns),
+        -float(values) - constant,
+        _batch_error(log_densities),
+        wald,
+        float(special.gammaincc(0.5 * k, 0.5 * wald)),
+    )
+
+
+class _LogMeanSigma:
+    """log E[sigma**k] of each component, sigma**2 = softplus(rho), rho normal."""
+
+    def __init__(self, rho: FloatArray, spread: FloatArray) -> None:
+        nodes, self._weights = gauss_hermite(_NODES)
+        self._log = 0.5 * np.log(softplus(rho[:, None] + spread[:, None] * nodes))
+
+    def __call__(self, k: int) -> FloatArray:
+        return np.asarray(special.logsumexp(k * self._log, b=self._weights, axis=1))
+
+
+def _components(posterior: Posterior, places: list[int]) -> tuple[FloatArray, _LogMeanSigma]:
+    """Return the log density at zero of each component of the posterior, and what it says of the noise variance."""
+    found = posterior.distribution
+    if isinstance(found, DrawnTheta) and found.q_factor is not None:
+        location = found.location[:, places]
+        inverse = np.linalg.inv(found.q_factor)
+        rows = inverse[:, :, places]
+        covariance = np.swapaxes(rows, 1, 2) @ rows
+        last = 1.0 / np.abs(found.q_factor[:, -1, -1])
+        sigma = _LogMeanSigma(found.location[:, -1], last)
+    else:
+        location, covariance = posterior.mean[None, places], posterior.cov[None][:, places][:, :, places]
+        rho = posterior.distribution.marginals
+        sigma = _LogMeanSigma(rho.mean[-1:], np.sqrt(rho.variance[-1:]))
+    solved = np.linalg.solve(covariance, location[..., None])[..., 0]
+    distance = np.sum(location * solved, axis=1)
+    _, size = np.linalg.slogdet(covariance)
+    return -0.5 * (distance + size + len(places) * math.log(2.0 * math.pi)), sigma
+
+
+def _batch_error(log_values: FloatArray) -> float:
+    """Return the standard error of the logarithm of a mean, from batches; infinite where they are too unlike."""
+    if len(log_values) < 2 * _BATCHES:
+        return 0.0
+    batches = np.array_split(log_values, _BATCHES)
+    means = np.array([special.logsumexp(batch) - math.log(len(batch)) for batch in batches])
+    ratios = np.exp(means - means.max())
+    error = float(ratios.std(ddof=1) / math.sqrt(_BATCHES) / ratios.mean())
+    return error if error < _UNRELIABLE else math.inf

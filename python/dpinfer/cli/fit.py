@@ -155,8 +155,12 @@ def run(args: argparse.Namespace) -> int:
                 pass
     if args.formula is not None and args.schema is not None:
         # Its parts are imported where there is a formula.
-        from dpinfer.cli.formula import plan_formula, run_formula
+        from dpinfer.cli.formula import plan_completion, plan_formula, run_formula
 
+        if args.unknown is not None:
+            gaps = SchemaDraft.load(args.schema)
+            account = named_account(args)
+            return run_formula(args, gaps, plan_completion(args, gaps, account), account)
         schema = Schema.load(args.schema)
         formula_plan = plan_formula(args, schema)
         account = account_of(args, formula_plan, formula_plan.event)
@@ -278,7 +282,7 @@ def _check_unknown_options(args: argparse.Namespace) -> None:
         raise UsageError(
             "give --unknown without --shares-budget and --checkpoint: a run taken up again would release twice"
         )
-    if args.method == "newton":
+    if args.method == "newton" and args.formula is None:
         raise UsageError("--method newton needs a complete schema: give --unknown with another method")
     if ("n_records" in args.unknown) == (args.n_records is not None):
         raise UsageError("give --n-records, or n_records among --unknown, and not both")
@@ -349,14 +353,20 @@ def account_of(
     args: argparse.Namespace, plan: PrivacyPlan | NewtonPlan | FitPlan, event: Event
 ) -> LedgerAccount | None:
     """Return the ledger's account that the arguments name, if its budget still covers the plan; no data is read."""
+    account = named_account(args)
+    # An interrupted run is charged already; the mechanism checks that it is.
+    if account is not None and (args.checkpoint is None or not args.checkpoint.exists()):
+        with public_arguments():
+            account.check(event, adjacency=plan.adjacency)
+    return account
+
+
+def named_account(args: argparse.Namespace) -> LedgerAccount | None:
+    """Return the ledger's account that the arguments name; no data is read."""
     if args.ledger is None:
         return None
     with public_arguments():
-        account = PrivacyLedger(args.ledger).dataset(args.dataset, refund_refused=args.refund_refused)
-        # An interrupted run is charged already; the mechanism checks that it is.
-        if args.checkpoint is None or not args.checkpoint.exists():
-            account.check(event, adjacency=plan.adjacency)
-    return account
+        return PrivacyLedger(args.ledger).dataset(args.dataset, refund_refused=args.refund_refused)
 
 
 def check_target(schema: Schema, target: str | None) -> None:

@@ -3,7 +3,7 @@
 import argparse
 import sys
 import warnings
-from typing import Any
+from typing import Any, cast
 
 from dpinfer._sinks import printable, terminal_text
 from dpinfer.accounting import LedgerAccount
@@ -13,11 +13,12 @@ from dpinfer.cli.pipeline import after_spending
 from dpinfer.errors import FallbackWarning
 from dpinfer.fitting import FitPlan
 from dpinfer.formulas import RegressionFit, plan_regression, regression
-from dpinfer.formulas.design import design
+from dpinfer.formulas.completion import Completion
+from dpinfer.formulas.design import Design, design
 from dpinfer.formulas.records import UnreadRecords
-from dpinfer.tabular import Schema
+from dpinfer.tabular import Schema, SchemaDraft
 
-__all__ = ["check_formula_options", "plan_formula", "run_formula"]
+__all__ = ["check_formula_options", "plan_completion", "plan_formula", "run_formula"]
 
 _METHODS = {"exact": "auto", "auto": "auto", "newton": "newton", "dpvi": "dpvi"}
 
@@ -28,7 +29,7 @@ def check_formula_options(args: argparse.Namespace) -> None:
         if args.family is not None:
             raise UsageError("--family needs --formula")
         return
-    if args.schema is None or args.n_records is None:
+    if args.schema is None or (args.n_records is None and args.unknown is None):
         raise UsageError("--formula needs --schema and --n-records: the design and the plan follow from them")
     if args.method not in _METHODS:
         raise UsageError(f"--method must be auto, newton or dpvi with --formula, got {args.method}")
@@ -58,17 +59,41 @@ def plan_formula(args: argparse.Namespace, schema: Schema) -> FitPlan:
         )
 
 
-def run_formula(args: argparse.Namespace, schema: Schema, plan: FitPlan, account: LedgerAccount | None) -> int:
+def plan_completion(args: argparse.Namespace, draft: SchemaDraft, account: LedgerAccount | None) -> Design:
+    """Return a design that stands for the one to come, after refusing what would fail of it; no data is read."""
+    fit = {
+        "epsilon": args.epsilon,
+        "delta": args.delta,
+        "n_records": args.n_records,
+        "method": _METHODS[args.method],
+        "ledger": account,
+    }
+    family = args.family or "gaussian"
+    with public_arguments():
+        return Completion.of(
+            args.formula, draft, list(args.unknown), family=family, prior_scale=args.prior_scale, fit=fit
+        ).stand_in
+
+
+def run_formula(
+    args: argparse.Namespace,
+    schema: Schema | SchemaDraft,
+    plan: FitPlan | Design,
+    account: LedgerAccount | None,
+) -> int:
     """Charge, read the records, save the release, then analyse it."""
     family = args.family or "gaussian"
     with public_arguments():
         # The names of the columns are public; a file without them is refused before anything is spent.
-        UnreadRecords(args.file, design(args.formula, schema, family=family))
+        public = plan if isinstance(schema, SchemaDraft) else design(args.formula, schema, family=family)
+        UnreadRecords(args.file, cast(Design, public))
     size = 64 * len(plan.model.names) ** 2 + (1 << 20)
     with OutputFolder(args.out, need_bytes=size, overwrite=args.overwrite) as folder:
         if args.overwrite:
             folder.release_path.unlink(missing_ok=True)
         options: dict[str, Any] = {} if args.checkpoint is None else {"checkpoint": args.checkpoint}
+        if args.unknown is not None:
+            options["unknown"] = list(args.unknown)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", FallbackWarning)
             fit = regression(
@@ -79,7 +104,7 @@ def run_formula(args: argparse.Namespace, schema: Schema, plan: FitPlan, account
                 epsilon=args.epsilon,
                 delta=args.delta,
                 n_records=args.n_records,
-                method=plan.method,
+                method=plan.method if isinstance(plan, FitPlan) else _METHODS[args.method],
                 ledger=account,
                 path=folder.path,
                 prior_scale=args.prior_scale,
@@ -90,11 +115,11 @@ def run_formula(args: argparse.Namespace, schema: Schema, plan: FitPlan, account
         for item in caught:
             sys.stderr.write(f"dpinfer: warning: {printable(item.message)}\n")
         with after_spending(folder):
-            _write(fit, plan, args.level, folder)
+            _write(fit, args.level, folder)
     return EXIT_DONE
 
 
-def _write(fit: RegressionFit, plan: FitPlan, level: float, folder: OutputFolder) -> None:
+def _write(fit: RegressionFit, level: float, folder: OutputFolder) -> None:
     """Write the table and the report, and say what was found."""
     names = ["fit.release", "plan.json", "regression.json"]
     if fit.fit.maybe_posterior is not None:
@@ -107,7 +132,7 @@ def _write(fit: RegressionFit, plan: FitPlan, level: float, folder: OutputFolder
         names.append("coefficients.csv")
     fit.report(folder.path / "report.html")
     names.append("report.html")
-    text = f"{plan.choice}\n\n{fit.summary(level)}\n"
+    text = f"{fit.choice}\n\n{fit.summary(level)}\n"
     sys.stdout.write(terminal_text(text) + files_text(folder.path / name for name in names))
 
 

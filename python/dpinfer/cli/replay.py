@@ -134,6 +134,10 @@ COMMAND_OPTIONS: dict[str, Sequence[str]] = {
         *("--ledger", LEDGER, "--dataset", DATASET, "--checkpoint", _CHECKPOINT),
         *("--formula", "rich ~ age + C(job) + region", "--family", "binomial", "--method", "newton"),
     ),
+    "formula, ledger, unknown": (
+        *("--ledger", LEDGER, "--dataset", DATASET, "--unknown", "n_records,bounds,categories"),
+        *("--formula", "rich ~ age + C(job) + region", "--family", "binomial"),
+    ),
     "all records in each step, other options": (
         *("--sample-rate", "1"),
         *("--target", "rich", "--recipe", "tied", "--accountant", "pld", "--max-grad-norm", "2", "--prior-scale", "3"),

@@ -28,7 +28,13 @@ kind = "target"
 positive = "yes"
 negative = "no"
 """
-RESPONSES = {"gaussian": "pay", "binomial": "rich", "probit": "rich", "poisson": "visits"}
+RESPONSES = {
+    "gaussian": "pay",
+    "binomial": "rich",
+    "probit": "rich",
+    "poisson": "visits",
+    "negativebinomial": "visits",
+}
 
 
 @pytest.fixture
@@ -77,3 +83,24 @@ def test_what_is_not_public_is_refused_before_the_charge(place, capsys, formula,
     assert fit(place, formula, *rest, "--ledger", str(place / "spent"), "--dataset", "people") == 2
     assert said in capsys.readouterr().err
     assert not account.runs()
+
+
+DRAFT = SCHEMA.replace("bounds = [18, 80]\n", "limits = [0, 120]\n").replace('categories = ["clerk", "cook"]\n', "")
+
+
+def test_what_is_unknown_is_released_with_a_formula(place, capsys):
+    (place / "schema.toml").write_text(DRAFT)
+    dpi.PrivacyLedger.create(place / "spent.ledger").add_dataset("people", budget=(2.0, 1e-6))
+    given = ["fit", str(place / "people.csv"), "--schema", str(place / "schema.toml"), "--out", str(place / "out")]
+    given += ["--epsilon", "2", "--delta", "1e-6", "--family", "binomial", "--unknown", "n_records,bounds,categories"]
+    charged = ["--ledger", str(place / "spent.ledger"), "--dataset", "people"]
+    for formula, said in (("rich ~ log(age)", "limits"), ("rich ~ height", "height")):
+        assert main([*given, *charged, "--formula", formula]) == 2
+        assert said in capsys.readouterr().err
+    assert main([*given, *charged, "--formula", "rich ~ age + job"]) == 0, capsys.readouterr().err
+    found = dpi.load_regression(place / "out")
+    assert 1.9 < found.release.epsilon <= 2.0
+    assert [run.status for run in dpi.PrivacyLedger(place / "spent.ledger").dataset("people").runs()] == [
+        "finished"
+    ] * 2
+    assert main([*given, *charged, "--overwrite", "--formula", "rich ~ age"]) == 3

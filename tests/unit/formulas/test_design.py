@@ -162,7 +162,7 @@ def test_scales_are_public():
         ("wage ~ exp(age ** 3)", "beyond"),
         ("wage ~ I((age - 20) ** 0.5)", "go below 0"),
         ("wage ~ cr(age, df=4)", "come from the records"),
-        ("wage ~ offset(age)", "no offsets"),
+        ("wage ~ job:offset(age)", "a term of its own"),
         ("wage ~ np.mean(age)", "reads all records"),
         ("wage ~ I(age - age.mean())", "act on one record"),
         ("wage ~ I(__import__('os').getcwd())", "act on one record"),

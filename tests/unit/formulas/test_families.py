@@ -115,7 +115,9 @@ def test_offsets_of_other_links(table, family):
 
 
 def test_an_offset_of_a_linear_regression_is_taken_from_the_response(table):
-    fit = dpi.regression("pay ~ age + offset(years)", table, random_source=InsecureRNG(1), **BUDGET)
+    brief = dpi.PosteriorRequest(n_samples=100, n_warmup=30)
+    source = InsecureRNG(1)
+    fit = dpi.regression("pay ~ age + offset(years)", table, random_source=source, posterior=brief, **BUDGET)
     found = fit.coefficients(0.999)
     assert found["age"]["low"] < 0.2 < found["age"]["high"]
     assert found["sigma"]["low"] < 3.0 < found["sigma"]["high"]

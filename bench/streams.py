@@ -130,20 +130,21 @@ class OwnMemory:
             time.sleep(0.005)
 
 
-def fit(name, paths, n_rows, n_features, cold, sink):
+def fit(name, paths, n_rows, n_features, n_reads, sink):
     """Fit in a fresh process; send seconds per pass, of plain reads between them, and peak memory before and after."""
     model, settings = options(n_features, n_rows)
     rows, maps = source(name, paths, n_features)
     own, passes, reads = OwnMemory(), [], []
     # Warm: processor time, which other processes on the machine disturb less.
-    clock = time.perf_counter if cold else time.process_time
+    clock = time.perf_counter if n_reads else time.process_time
     start = clock()
 
     def note(done, total):
         nonlocal start
         passes.append(clock() - start)
-        if cold:
+        if n_reads:
             drop(paths, maps)
+        if n_reads and len(reads) <= n_reads:
             reads.append(plain_read(paths))
             drop(paths)
         start = clock()
@@ -171,20 +172,20 @@ def answer_first(folder, formats, n_features):
     whole = dpi.run_newton(model, X, y, **settings).scores.tobytes()
     for name in formats:
         paths = FORMATS[name](folder, len(X), n_features)
-        assert in_a_process(name, paths, len(X), n_features, False)[3] == whole, name
+        assert in_a_process(name, paths, len(X), n_features, 0)[3] == whole, name
         for path in paths:
             path.unlink()
     print(f"bits of the run in memory: {', '.join(formats)}: equal")
 
 
-def cold_fit(folder, name, n_rows, n_features):
+def cold_fit(folder, name, n_rows, n_features, n_reads):
     paths = FORMATS[name](folder, n_rows, n_features)
     megabytes = sum(path.stat().st_size for path in paths) / 1e6
     drop(paths)
-    passes, reads, (before, own, mapped), _ = in_a_process(name, paths, n_rows, n_features, True)
+    passes, reads, (before, own, mapped), _ = in_a_process(name, paths, n_rows, n_features, n_reads)
     for path in paths:
         path.unlink()
-    shares = np.array(reads) / np.array(passes)
+    shares = np.array(reads) / np.array(passes)[: len(reads)]
     result = {
         "format": name, "megabytes": megabytes, "rows": n_rows,
         "pass_mb_per_s": megabytes / np.median(passes), "plain_read_mb_per_s": megabytes / np.median(reads),
@@ -194,7 +195,7 @@ def cold_fit(folder, name, n_rows, n_features):
     }  # fmt: skip
     print(
         f"{name:8s} {megabytes:7.0f} MB, {n_rows} rows, cold: a pass {result['pass_mb_per_s']:5.0f} MB/s, plain read "
-        f"{result['plain_read_mb_per_s']:5.0f} MB/s; share {result['share_of_plain_read']:.2f} (median of {len(passes)}"
+        f"{result['plain_read_mb_per_s']:5.0f} MB/s; share {result['share_of_plain_read']:.2f} (median of {len(reads)}"
         f" passes, {result['share_low']:.2f} to {result['share_high']:.2f}); memory {own:.0f} MB ({before:.0f} "
         f"before the run; {mapped:.0f} with mapped pages)"
     )
@@ -208,7 +209,7 @@ def scaling(folder, n_rows, n_features):
     for count in counts:
         paths = write_npy(folder, count, n_features)
         plain_read(paths)
-        passes, *_ = in_a_process("npy", paths, count, n_features, False)
+        passes, *_ = in_a_process("npy", paths, count, n_features, 0)
         for path in paths:
             path.unlink()
         times.append(passes)
@@ -230,6 +231,7 @@ def main():
         "--folder", help="on the disk to be measured; the system's folder of temporary files by default"
     )
     parser.add_argument("--formats", nargs="+", choices=list(FORMATS), default=list(FORMATS))
+    parser.add_argument("--reads", type=int, default=100, help="so many passes at most have a plain read beside them")
     parser.add_argument("--largest", type=float, default=4e6, help="rows of the largest warm fit")
     parser.add_argument("--json", help="a file for the results")
     arguments = parser.parse_args()
@@ -245,7 +247,7 @@ def main():
         folder = Path(name)
         answer_first(folder, formats, arguments.features)
         results = {
-            "cold": [cold_fit(folder, item, n_rows, arguments.features) for item in formats],
+            "cold": [cold_fit(folder, item, n_rows, arguments.features, arguments.reads) for item in formats],
             "warm": scaling(folder, min(n_rows, round(arguments.largest)), arguments.features),
         }
     if arguments.json:

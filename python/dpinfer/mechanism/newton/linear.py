@@ -57,7 +57,8 @@ class LinearNewton:
         for phase in ("localise", "measure"):
             for index in self.plan.indices(phase):
                 tracker.add(self._score(passes, index, transform, bound, tracker))
-        return {**counts, **geometry, **_trace(tracker.steps), "n_measured": len(self.plan.indices("measure"))}
+        measured = {"n_measured": len(self.plan.indices("measure")), "response_scale": self.response_scale}
+        return {**counts, **geometry, **_trace(tracker.steps), **measured}
 
     def _count_scales(self, passes: Passes) -> dict[str, FloatArray | float]:
         edges: FloatArray = np.ldexp(self.response_scale, np.arange(-_OCTAVES, _OCTAVES + 1))

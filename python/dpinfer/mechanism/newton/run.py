@@ -1,6 +1,7 @@
 """The private Newton method: records in, a NewtonRelease out."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy.typing as npt
 
@@ -13,7 +14,7 @@ from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
 from dpinfer.mechanism.newton.glm import GlmNewton
 from dpinfer.mechanism.newton.linear import LinearNewton
 from dpinfer.mechanism.newton.own_clipped_model import ClippedNewton
-from dpinfer.mechanism.newton.own_model import OwnNewton, OwnSteps
+from dpinfer.mechanism.newton.own_model import OwnNewton
 from dpinfer.mechanism.newton.own_rows import OwnRecords
 from dpinfer.mechanism.newton.pass_records import PassRecords, open_records
 from dpinfer.mechanism.newton.passes import Passes
@@ -138,34 +139,15 @@ def run_newton(
     >>> release.n_passes, release.epsilon <= 1.0
     (13, True)
     """
-    check_model(model)
-    if not isinstance(plan, NewtonPlan):
-        raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")
-    check_arguments(model, y, X, sharded=True, units=True, sparse=True)
-    _check_sparse(model, unit, X, plan.adjacency)
-    _check_unit(unit, X, plan.adjacency)
-    linear = isinstance(model, LinearRegression)
-    _check_phases(plan, phases_of(model))
+    response_scale = _check_fit(model, X, y, plan, unit, response_scale)
     n_records = check_integer("n_records", n_records, 1)
     caution_of_delta(plan.delta, n_records, stacklevel=4)
-    if linear:
-        response_scale = check_interval("response_scale", response_scale, 1e-100, 1e100)
-    elif response_scale is not None:
-        raise TypeError(f"response_scale must be None for {type(model).__name__}, got {type(response_scale).__name__}")
     control = RunControl.checked(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
-    if isinstance(model, OwnModel) and (isinstance(X, (RowSource, ShardedRows)) or unit is not None):
-        raise TypeError(
-            "X must be an array, and unit None, for a model of your own: streams and units are not supported"
-        )
-    # A user's own code is simulated with before anything is spent: here it may raise.
-    own: OwnSteps | None = None
-    if isinstance(model, OwnModel):
-        own = (OwnNewton if model.has_sampler else ClippedNewton)(model, plan, n_records)
-
     units = {} if unit is None else {"unit": unit.to_dict(n_records)}
     n_rows = n_records if unit is None else unit.n_rows(n_records)
+    kind, algorithm = _algorithm(model, plan, n_rows, response_scale)
 
     def description() -> dict[str, Any]:
         return {
@@ -190,17 +172,11 @@ def run_newton(
         if plan.adjacency is Adjacency.REPLACE_ONE:
             caution_of_count(plan.adjacency, n_records, records.n_rows, stacklevel=4)
         max_rows = 1.0 if unit is None else unit.max_rows
-        passes = Passes(private, plan, records, report=control.report, max_rows=max_rows)
-        arrays: dict[str, Any]
-        if own is not None:
-            arrays = own.run(passes)
-        elif isinstance(model, LinearRegression):
-            scale = check_interval("response_scale", response_scale, 0.0)
-            arrays = {**LinearNewton(model, plan, n_rows, scale).run(passes), "response_scale": scale}
-        elif not isinstance(model, OwnModel):
-            arrays = GlmNewton(model, plan, n_rows).run(passes)
-    kind: Any = OwnNewtonRelease if own is not None else NewtonRelease if linear else GlmNewtonRelease
-    released: SumsOfPasses = kind(
+        arrays = algorithm.run(Passes(private, plan, records, report=control.report, max_rows=max_rows))
+    settings = {"mechanism": "newton", "version": __version__, "plan": plan.to_dict(), **units}
+    if private.ledger_settings:
+        settings["ledger"] = private.ledger_settings
+    return kind(
         **arrays,
         names=model.names,
         n_records=n_rows,
@@ -209,15 +185,51 @@ def run_newton(
         delta=plan.delta,
         secure=control.source.secure,
         model_spec=model.to_dict(),
-        settings={
-            "mechanism": "newton",
-            "version": __version__,
-            "plan": plan.to_dict(),
-            **units,
-            **({"ledger": private.ledger_settings} if private.ledger_settings else {}),
-        },
+        settings=settings,
     )
-    return released
+
+
+class _Algorithm(Protocol):
+    """Public arithmetic between the passes of a run."""
+
+    def run(self, passes: Passes) -> dict[str, Any]:
+        """Make the plan's passes and return the arrays of the release."""
+
+
+def _algorithm(
+    model: Any, plan: NewtonPlan, n_rows: int, response_scale: float | None
+) -> tuple[Callable[..., SumsOfPasses], _Algorithm]:
+    """Return the kind of the release and what makes its passes.
+
+    A user's own code is simulated with here, before anything is spent, and may raise.
+    """
+    if isinstance(model, OwnModel):
+        return OwnNewtonRelease, (OwnNewton if model.has_sampler else ClippedNewton)(model, plan, n_rows)
+    if response_scale is not None:
+        return NewtonRelease, LinearNewton(model, plan, n_rows, response_scale)
+    return GlmNewtonRelease, GlmNewton(model, plan, n_rows)
+
+
+def _check_fit(
+    model: Any, X: Any, y: Any, plan: NewtonPlan, unit: Units | None, response_scale: float | None
+) -> float | None:
+    """Refuse what does not fit together, before records are looked at; return the scale of a linear run."""
+    check_model(model)
+    if not isinstance(plan, NewtonPlan):
+        raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")
+    check_arguments(model, y, X, sharded=True, units=True, sparse=True)
+    _check_sparse(model, unit, X, plan.adjacency)
+    _check_unit(unit, X, plan.adjacency)
+    _check_phases(plan, phases_of(model))
+    if isinstance(model, OwnModel) and (isinstance(X, (RowSource, ShardedRows)) or unit is not None):
+        raise TypeError(
+            "X must be an array, and unit None, for a model of your own: streams and units are not supported"
+        )
+    if isinstance(model, LinearRegression):
+        return check_interval("response_scale", response_scale, 1e-100, 1e100)
+    if response_scale is not None:
+        raise TypeError(f"response_scale must be None for {type(model).__name__}, got {type(response_scale).__name__}")
+    return None
 
 
 def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:

@@ -199,7 +199,7 @@ class PartialSum(Binding):
             total = self.total(rng, m * (m + 1) // 2)
             add = getattr(source, f"add_{kind}")
             add(total, **where) if kind == "second_moments" else add(total, residuals, **where)
-        self.check(rng, total, len(features))
+        self.check(rng, total, len(sparse["starts"]) - 1 if "starts" in sparse else len(features))
 
 
 SESSIONS = (SiteSession, NetworkSession, NetworkPasses, PartialSum)

@@ -106,6 +106,8 @@ class Design:
         As in :func:`design`.
     offsets : tuple of Part
         What is added to the linear predictor, in the user's units.
+    intercept_mean : float
+        Where a run that is written as code starts: the logarithm of the mean count that the schema declares.
     """
 
     formula: Formula
@@ -121,6 +123,7 @@ class Design:
     moments: FloatArray = field(default_factory=lambda: np.ones((1, 1)), repr=False)
     completed: bool = False
     offsets: tuple[Part, ...] = ()
+    intercept_mean: float = 0.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -137,6 +140,7 @@ class Design:
                 fit_intercept=self.formula.intercept,
                 offset=bool(self.offsets),
                 prior_scale=self.prior_scale,
+                intercept_mean=self.intercept_mean,
                 features=self.encode(reference_values(self.schema, self.predictor_columns)),
             )
         return _MODELS[self.family](
@@ -155,7 +159,7 @@ class Design:
     def encode(self, values: Values) -> FloatArray:
         """Return the rows of the design matrix in scaled units, (N, n_columns), each from one record.
 
-        An offset is a last column, but for gaussian, whose responses are what is left without it.
+        An offset is a last column, centred, but for gaussian, whose responses are what is left without it.
 
         Parameters
         ----------
@@ -166,7 +170,7 @@ class Design:
             return np.empty((len(next(iter(values.values()))), 0))
         rows = [(column.evaluate(values) - column.offset) / column.scale for column in self.columns]
         if self.offsets and self.family != "gaussian":
-            rows.append(self.offset_values(values))
+            rows.append(self.offset_values(values) - self.offset_centre)
         return np.ascontiguousarray(np.column_stack(rows))
 
     def encode_response(self, values: Values) -> FloatArray:
@@ -176,6 +180,16 @@ class Design:
             y = y - self.offset_values(values)
         y = (y - self.response_offset) / self.response_scale
         return np.rint(y) if self.family in COUNTS else y
+
+    @cached_property
+    def offset_centre(self) -> float:
+        """Public mean of the offset, which the model's intercept stands for: it is that of a usual exposure.
+
+        0 where there is no intercept, and for gaussian, whose responses are centred themselves.
+        """
+        if not self.offsets or self.family == "gaussian" or not self.formula.intercept:
+            return 0.0
+        return float(self.offset_values(reference_values(self.schema, self.predictor_columns)).mean())
 
     def offset_values(self, values: Values) -> FloatArray:
         """Return the sum of the offsets, (N,)."""
@@ -204,7 +218,7 @@ class Design:
             offsets = np.array([column.offset for column in self.columns])
             matrix[-1, :size] = -self.response_scale * offsets / scales
             matrix[-1, -1] = self.response_scale
-            shift[-1] = self.response_offset
+            shift[-1] = self.response_offset - self.offset_centre
         return matrix, shift
 
     def __repr__(self) -> str:
@@ -296,7 +310,14 @@ def design(
         moments=moments,
         completed=completed,
         offsets=tuple(factor.parts[0] for factor in offsets),
+        intercept_mean=_usual_count(own) if family in COUNTS else 0.0,
     )
+
+
+def _usual_count(own: Column | None) -> float:
+    """Return the logarithm of the mean that the schema declares of a count, 0 where it declares none."""
+    declared = own.mean if isinstance(own, ContinuousColumn) else None
+    return 0.0 if declared is None or not declared > 0.0 else float(np.log(declared))
 
 
 def _columns(parsed: Formula, factors: dict[str, Factor]) -> list[DesignColumn]:

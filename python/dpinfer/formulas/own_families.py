@@ -44,6 +44,8 @@ class OwnRegression(OwnModel):
         Whether there is an intercept, and whether the last column of X is an offset.
     prior_scale : float
         Of every weight; log(size) ~ N(1, 1.5**2).
+    intercept_mean : float
+        Prior mean of the intercept, where a run starts.
     features : (M, p) array
         Public rows like the private ones.
     """
@@ -56,6 +58,7 @@ class OwnRegression(OwnModel):
         fit_intercept: bool,
         offset: bool,
         prior_scale: float,
+        intercept_mean: float,
         features: FloatArray,
     ) -> None:
         self.family, self.fit_intercept, self.has_offset = family, fit_intercept, offset
@@ -63,11 +66,14 @@ class OwnRegression(OwnModel):
         self.has_size = family == "negativebinomial"
         names = (*weights, *((SIZE,) if self.has_size else ()))
         scale = dict.fromkeys(names, prior_scale) | ({SIZE: _SIZE_STDDEV} if self.has_size else {})
+        means = dict.fromkeys(names, 0.0) | ({SIZE: _SIZE_MEAN} if self.has_size else {})
+        if fit_intercept:
+            means[weights[-1]] = intercept_mean
         super().__init__(
             parameters=names,
             n_features=features.shape[1],
             bijectors={SIZE: "exp"} if self.has_size else None,
-            prior_mean=dict.fromkeys(names, 0.0) | ({SIZE: _SIZE_MEAN} if self.has_size else {}),
+            prior_mean=means,
             prior_scale=scale,
             response="binary" if family in ("binomial", "probit") else "count",
             name=family + (" regression with an offset" if offset else " regression"),

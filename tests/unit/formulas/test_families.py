@@ -163,6 +163,24 @@ def test_the_code_of_each_family_passes_the_trials_of_a_users_model(family):
         assert np.allclose(model.code.score(params, X, y), np.transpose(slopes), atol=1e-6)
 
 
+def test_a_run_starts_at_the_usual_exposure_and_the_declared_mean():
+    document = SCHEMA.to_dict()
+    found = design("visits ~ age + offset(log(years))", SCHEMA, family="negativebinomial")
+    values = {"age": np.full(3, 50.0), "years": np.array([1.0, 5.0, 25.0])}
+    rows = found.encode(values)
+    assert np.allclose(rows[:, -1], np.log(values["years"]) - found.offset_centre)
+    assert 2.0 < found.offset_centre < 3.5
+    matrix, shift = found.user_units()
+    coefficients = matrix @ [0.3, -0.2] + shift
+    eta = coefficients[0] * 50.0 + coefficients[1] + np.log(values["years"])
+    theta = np.array([0.3, -0.2, 1.0])
+    assert np.allclose(np.log(found.model.predict_mean(theta, rows)), eta)
+    assert found.model.parameters.prior_mean.tolist() == [0.0, 0.0, 1.0]
+    document["columns"]["visits"] |= {"mean": 0.2, "sd": 1.0}
+    rare = design("visits ~ age + offset(log(years))", Schema.from_dict(document), family="negativebinomial")
+    assert np.allclose(rare.model.parameters.prior_mean, [0.0, np.log(0.2), 1.0])
+
+
 def test_poisson_draws_are_quantiles():
     uniform = np.random.default_rng(1).random(4000)
     for rate in (0.01, 3.0, 29.9, 31.0, 500.0):

@@ -58,8 +58,9 @@ class NumpySession:
         total = _native.PartialSum(length=beta.size, max_norm=settings.max_grad_norm)
         with np.errstate(all="ignore"):
             for first in range(0, rows.size, _BLOCK):
-                gradients = self._gradients(rows[first : first + _BLOCK])
-                total.add_contributions(np.ascontiguousarray(gradients * beta + offset), settings.n_threads or 1)
+                scaled = self._gradients(rows[first : first + _BLOCK]) * beta
+                scaled += offset
+                total.add_contributions(np.ascontiguousarray(scaled), settings.n_threads or 1)
         return total.noisy_sum(settings.key, step, noise_multiplier)
 
     def _gradients(self, rows: npt.NDArray[np.int64]) -> FloatArray:

@@ -165,11 +165,16 @@ class OwnModel(GradientModel):
                 f"gradients must have shape (B, {n}), a row for each of B records, got {values.ndim} dimensions "
                 f"({rows} rows): a sum or mean over the batch is not enough"
             )
-        return np.asarray(values.astype(np.float64) * self.parameters.slopes(theta), dtype=np.float64)
+        # A copy, changed in place: what the code returned may be its own.
+        scores = values.astype(np.float64)
+        if not self.parameters.unmapped:
+            scores *= self.parameters.slopes(theta)
+        return scores
 
     def record_gradients(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> FloatArray:
         """Return the gradients of -log p(record | theta) in theta, (B, n)."""
-        return -self.scores(features, response, theta)
+        scores = self.scores(features, response, theta)
+        return np.negative(scores, out=scores)
 
     def draw_responses(self, theta: FloatArray, features: FloatArray, words: Words) -> FloatArray:
         """Draw a response for each row of `features` (B, p) from its own random words (B, n_words), (B,)."""

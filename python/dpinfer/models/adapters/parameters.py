@@ -78,6 +78,11 @@ class ParameterSet:
         """Number of entries n."""
         return len(self.names)
 
+    @property
+    def unmapped(self) -> bool:
+        """Whether every map is the identity."""
+        return all(kind == "identity" for kind in self.bijectors.values())
+
     def _flat(self, argument: str, given: Numbers) -> FloatArray:
         """Return numbers for all entries from one for all, one for each array, or one for each entry."""
         if not isinstance(given, Mapping):

@@ -65,6 +65,18 @@ def mode(model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, start: FloatA
     return theta, np.sqrt(np.diag(inverse))
 
 
+def skewness(model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, centre: FloatArray, spread: FloatArray) -> float:
+    """Return the skewness of the first of two parameters without privacy, exactly: 0 if the posterior is normal."""
+    axes = [mean + 8.0 * stddev * np.linspace(-1.0, 1.0, 81) for mean, stddev in zip(centre, spread, strict=True)]
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+    density = [np.sum(model.code.log_likelihood(model.constrain(point), X, y)) for point in points]
+    density = np.array(density) + model.log_prior(points)
+    weight = np.exp(density - density.max()).reshape(81, 81).sum(axis=1)
+    weight /= weight.sum()
+    moved = axes[0] - weight @ axes[0]
+    return float(weight @ moved**3 / (weight @ moved**2) ** 1.5)
+
+
 def responses(
     model: dpi.models.OwnModel, truth: FloatArray, X: FloatArray, rng: np.random.Generator, wrong: bool
 ) -> FloatArray:
@@ -104,16 +116,18 @@ class Tally:
         self.plain: list[FloatArray] = []
         self.ratio: list[FloatArray] = []
         self.seconds: list[float] = []
+        self.skewness: list[float] = []
 
     def line(self) -> str:
         """Return what was found, in words."""
         inside, plain, ratio = (np.array(kept, dtype=float) for kept in (self.covered, self.plain, self.ratio))
         awkward = self.awkward
+        curved = f"  skewness without privacy {np.median(np.abs(self.skewness)):.2f}" if self.skewness else ""
         return (
             f"runs {len(inside):3d}  covered {told(inside.mean(axis=1))}  awkward "
             f"{told(inside[:, awkward].mean(axis=1))}  no privacy {told(plain.mean(axis=1))}, awkward "
             f"{told(plain[:, awkward].mean(axis=1))}  width {np.median(ratio):.2f}  awkward "
-            f"{np.median(ratio[:, awkward]):.2f}  run {np.median(self.seconds):.1f} s"
+            f"{np.median(ratio[:, awkward]):.2f}  run {np.median(self.seconds):.1f} s{curved}"
         )
 
 
@@ -145,6 +159,7 @@ class Study:
         X = self.example.features(n_records, rng)
         y = responses(model, truth, X, rng, self.wrong)
         centre, spread = mode(model, X, y, truth)
+        skewed = [skewness(model, X, y, centre, spread)] if model.n_params == 2 else []
         for epsilon, plan in self.plans.items():
             begun = time.process_time()
             source = InsecureRNG(1000 * self.seed + index)
@@ -156,6 +171,7 @@ class Study:
             low, high = posterior.quantile(LEVELS, space="unconstrained")
             tally = self.tallies[epsilon]
             tally.seconds.append(seconds)
+            tally.skewness += skewed
             tally.covered.append((low < truth) & (truth < high))
             tally.plain.append(np.abs(truth - centre) < NORMAL_HALF_WIDTH * spread)
             tally.ratio.append((high - low) / (2.0 * NORMAL_HALF_WIDTH * spread))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
-from tests.reference.own_models import EXAMPLES
+from tests.reference.framework_models import FRAMEWORK_EXAMPLES
+from tests.reference.own_models import CURVED, EXAMPLES
 from tests.reference.own_newton_mutants import BATCH_MUTANTS
 
 import dpinfer as dpi
@@ -406,6 +407,23 @@ def test_each_example_from_records_to_a_posterior(name):
         centre, spread = posterior.distribution.marginals.mean, np.sqrt(posterior.distribution.marginals.variance)
         assert np.all(np.abs(centre - truth) < 5.0 * spread)
     assert np.median(private.stddev / nearly.stddev) < 2.0
+
+
+@pytest.mark.parametrize("name", [*FRAMEWORK_EXAMPLES, *CURVED])
+def test_examples_of_frameworks_and_a_curved_one_run_to_a_posterior(name):
+    """One run each at N = 1000: the truth within five sd, and no parameter much wider than its prior."""
+    if name in FRAMEWORK_EXAMPLES:
+        pytest.importorskip(FRAMEWORK_EXAMPLES[name][0])
+        example = FRAMEWORK_EXAMPLES[name][1]()
+    else:
+        example = CURVED[name]()
+    model, rng = example.model, np.random.default_rng(6)
+    truth = model.parameters.prior_mean + 0.5 * model.parameters.prior_scale * rng.standard_normal(model.n_params)
+    X = example.features(1000, rng)
+    y = model.draw_responses(truth, X, rng.integers(0, 2**64, (1000, 1), dtype=np.uint64))
+    marginals = dpi.noise_aware_posterior(fitted(model, X, y, epsilon=3.0), n_samples=100).distribution.marginals
+    assert np.all(np.abs(marginals.mean - truth) < 5.0 * np.sqrt(marginals.variance))
+    assert np.all(np.sqrt(marginals.variance) < 1.5 * model.parameters.prior_scale)
 
 
 def test_measurements_stay_where_the_prior_is_when_records_say_little():

@@ -312,6 +312,12 @@ def _report_flags(own: list[Result]) -> None:
             ("warned", warns), ("not told from zero", leaves_open), ("any of it", says_something)
         )]  # fmt: skip
         print(f"{state} ({len(these)} cells): {', '.join(told)}")
+    within = [result for result in own if result.state == "within"]
+    right = [result for result in within if result.cell.scale_error == 1.0]
+    for name in ("scale", "features", "tails", "fit", "prior"):
+        rates = [share([result.flagged(lambda run, name=name: name in run["warnings"]) for result in these])
+                 for these in (within, right)]  # fmt: skip
+        print(f"  {name}: {rates[0]} where intervals hold, {rates[1]} of them where the declared scale is right")
     quiet = [result for result in own if result.flagged(says_something) < 0.5]
     print(f"where the verdict is mostly that the release fits: {len(quiet)} cells, covered {pooled(quiet)}")
     variance = [float(np.mean([run["variance_covered"] for run in r.runs])) for r in own if r.cell.model == "linear"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpinfer.mechanism.newton.own_clipped import ClippedScores
-from dpinfer.mechanism.newton.own_rows import CentredScores, OwnRows
+from dpinfer.mechanism.newton.own_rows import CentredScores, OwnQuery, OwnRows
 
 from .replay_mutants import Mutant
 
@@ -92,5 +92,5 @@ OWN_NEWTON_MUTANTS = {
         "sensitivity",
     ),
     "weight_of_the_batch": Mutant(OWN, BATCH_MUTANTS["weight_of_the_batch"], "sensitivity"),
-    "clip_of_the_records": Mutant(OWN, in_place_of(CentredScores, "add", clip_of_the_records), "outcome"),
+    "clip_of_the_records": Mutant(OWN, in_place_of(OwnQuery, "add", clip_of_the_records), "outcome"),
 }

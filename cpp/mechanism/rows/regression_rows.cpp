@@ -11,7 +11,7 @@ namespace {
 // records, which do not need it.
 AlignedVector<double> transposed(const Records& records, const RegressionPass& pass, int padded_directions) {
   if (!records.is_sparse()) return {};
-  const auto n_coef = static_cast<std::size_t>(records.n_features + (records.has_intercept ? 1 : 0));
+  const auto n_coef = static_cast<std::size_t>(records.n_features) + (records.has_intercept ? 1U : 0U);
   const auto m = static_cast<std::size_t>(pass.n_directions);
   const auto padded = static_cast<std::size_t>(padded_directions);
   AlignedVector<double> by_column(n_coef * padded, 0.0);

@@ -71,7 +71,7 @@ def compiled(folder):
     """Return the functions of SOURCE, compiled for this processor."""
     path = Path(folder) / "peaks.c"
     path.write_text(SOURCE, encoding="utf-8")
-    command = [*shlex.split(os.environ.get("CC", "cc")), "-O3", "-march=native", "-ffast-math", "-funroll-loops"]
+    command = [*shlex.split(os.environ.get("CC", "cc")), "-O3", "-march=native", "-funroll-loops"]
     subprocess.run([*command, "-shared", "-fPIC", "-o", f"{folder}/peaks.so", str(path)], check=True, timeout=120)
     library = ctypes.CDLL(f"{folder}/peaks.so")
     for function in (library.read_all, library.triad, library.multiply_add):

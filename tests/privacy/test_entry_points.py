@@ -224,6 +224,27 @@ def counted(watch, **options):
         ).release
 
 
+def counted_stream(watch, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        return dpi.fit(
+            dpi.models.LinearRegression(2),
+            stream(features(watch), labels(watch)),
+            epsilon=1.0,
+            delta=1e-5,
+            unknown=["n_records", "response_scale"],
+            **options,
+        ).release
+
+
+def streamed_count(watch, **options):
+    return dpi.release_count(stream(features(watch)), epsilon=1.0, **options)
+
+
+def streamed_bounds(watch, **options):
+    return dpi.release_bounds(stream(features(watch)), epsilon=1.0, names=("left", "right"), **options)
+
+
 def completed(watch, **options):
     columns = {
         "size": {"kind": "continuous", "limits": [-1, 1]},
@@ -280,6 +301,9 @@ CASES = {
     unknown: release_unknown,
     tabled: dpi.regression,
     counted: dpi.fit,
+    counted_stream: dpi.fit,
+    streamed_count: dpi.release_count,
+    streamed_bounds: dpi.release_bounds,
     completed: dpi.regression,
 }
 

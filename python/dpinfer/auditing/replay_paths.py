@@ -580,15 +580,30 @@ def _unknowns(adjacency: Adjacency) -> Iterator[Scenario]:
         own: dict[str, Any] = {"adjacency": adjacency, "ledger": place.account}
         return release_categories(columns, epsilon=3.0, delta=1e-6, max_labels=2, **own)
 
-    cases = ((count, rows, more, far), (bounds, rows, more, far), (categories, labels, another, unseen))
+    def streamed_count(records: Records, place: Place) -> Any:
+        rows = _shards([place.watched(records[0]), place.watched(records[0][:, 0])])
+        return release_count(rows, epsilon=0.8, adjacency=adjacency, ledger=place.account)
+
+    def streamed_bounds(records: Records, place: Place) -> Any:
+        arrays = [place.watched(records[0]), place.watched(records[0][:, 0])]
+        own: dict[str, Any] = {"names": ("height",), "adjacency": adjacency, "ledger": place.account}
+        return release_bounds(_stream(arrays).responses(), epsilon=3.0, probability=0.25, **own)
+
+    cases = (
+        (count, rows, more, far),
+        (bounds, rows, more, far),
+        (streamed_count, rows, more, far),
+        (streamed_bounds, rows, more, far),
+        (categories, labels, another, unseen),
+    )
     for run, records, other, unusual in cases:
-        if run is count and adjacency is Adjacency.REPLACE_ONE:
+        if run in (count, streamed_count) and adjacency is Adjacency.REPLACE_ONE:
             continue
         # An empty data set is one of those that may be counted.
         found = tuple(item for item in neighbours(records, other, unusual, adjacency) if not item.refused)
-        name = f"release_{run.__name__}"
-        entry = f"dpinfer.mechanism.{name}"
-        yield Scenario(f"{name}, {adjacency.value}", entry, run, records, found, adjacency, ledger=True)
+        name = run.__name__
+        entry = f"dpinfer.mechanism.release_{name.removeprefix('streamed_')}"
+        yield Scenario(f"release_{name}, {adjacency.value}", entry, run, records, found, adjacency, ledger=True)
 
 
 def library_scenarios() -> tuple[Scenario, ...]:

@@ -26,7 +26,8 @@ from dpinfer.fitting.unknown import (
     release_arguments,
 )
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
-from dpinfer.mechanism import RunCheckpoint
+from dpinfer.mechanism import RowSource, RunCheckpoint, ShardedRows
+from dpinfer.mechanism.newton.run import check_run
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.models import Model
@@ -56,7 +57,7 @@ class FitOptions(TypedDict, total=False):
 
 def fit(
     model: Model,
-    X: npt.ArrayLike,
+    X: npt.ArrayLike | RowSource | ShardedRows,
     y: npt.ArrayLike | None = None,
     *,
     epsilon: float,
@@ -79,8 +80,9 @@ def fit(
     Parameters
     ----------
     model : Model
-    X : array-like
-        The records, as the model says: (N, n_features), or the values themselves for a conjugate model.
+    X : array-like, RowSource or ShardedRows
+        The records, as the model says: (N, n_features), or the values themselves for a conjugate model.  A stream
+        (docs/streams.md) has the responses in its blocks; y is None.
     y : (N,) array-like, optional
     epsilon, delta, n_records, method
         As in :func:`dpinfer.plan_fit`.
@@ -209,7 +211,9 @@ def _released(
     with warnings.catch_warnings():
         # They are about numbers that stand for those to be released.
         warnings.simplefilter("ignore", WeakGuaranteeWarning)
-        _checked_plan(model, arguments | {name: _STAND_IN[name] for name in unknown}, trial)
+        tried = _checked_plan(model, arguments | {name: _STAND_IN[name] for name in unknown}, trial)
+    mechanism: Any = tried.mechanism
+    check_run(model, X, y, mechanism, None, tried.target.response_scale)
     if asked.run.ledger is not None:
         check_account(asked.run.ledger).check(split.event, adjacency=relation)
     charged: Any = {"ledger": asked.run.ledger, "random_source": asked.run.random_source}

@@ -59,7 +59,7 @@ def plan_unknown_arguments(
     epsilon, delta : float
     adjacency : Adjacency
     X : object
-        Refused where it is a stream.
+        Refused where it is a source with units.
 
     Raises
     ------
@@ -77,8 +77,8 @@ def plan_unknown_arguments(
     for name in sorted(asked):
         if given[name] is not None:
             raise ValueError(f"{name} must not be given when it is among unknown")
-    if isinstance(X, (RowSource, ShardedRows)):
-        raise TypeError("X must be an array with unknown: a stream is not counted")
+    if isinstance(X, RowSource) and X.units:
+        raise TypeError("X must be a source without units with unknown: rows are counted, and not persons")
     if adjacency is Adjacency.ZERO_OUT:
         raise ValueError("adjacency must not be 'zero_out' with unknown: a row is counted whether it is blank or not")
     if adjacency is Adjacency.REPLACE_ONE and "n_records" in asked:
@@ -96,7 +96,7 @@ def plan_unknown_arguments(
 
 def release_arguments(
     plan: UnknownPlan,
-    X: npt.ArrayLike,
+    X: npt.ArrayLike | RowSource | ShardedRows,
     y: npt.ArrayLike | None,
     *,
     n_records: int | None,
@@ -130,7 +130,8 @@ def release_arguments(
         total = plan.parts.n_selections * plan.parts.selection_epsilon
         with keep_with(ReleasedArguments(dict(values), tuple(parts))):
             probability = resolved_probability(values.get("n_records", n_records), plan.parts.selection_epsilon)
-            found = release_bounds(_column(y), epsilon=total, names=("y",), probability=probability, **common)
+            responses = X.responses() if isinstance(X, (RowSource, ShardedRows)) else _column(y)
+            found = release_bounds(responses, epsilon=total, names=("y",), probability=probability, **common)
         values["response_scale"] = math.hypot(float(found.centre[0]), float(found.scale[0]))
         parts += found.parts
     return ReleasedArguments(values, tuple(parts))

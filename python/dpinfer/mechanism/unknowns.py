@@ -19,11 +19,13 @@ from dpinfer.accounting import Adjacency, ApproximateEvent, Event, LedgerAccount
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.discrete_laplace import laplace_mechanism
 from dpinfer.mechanism.lattice_sums import pure_terms
-from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.private_run import ReleaseTerms
 from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.ranks import RankedColumn, columns_of, count_rows
 from dpinfer.mechanism.run import RunControl, run_once
 from dpinfer.mechanism.selection import select_least
+from dpinfer.mechanism.sums.shards import ShardedRows
+from dpinfer.mechanism.sums.sources import RowSource
 from dpinfer.mechanism.thresholds import least_threshold, thresholded_counts
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease
 
@@ -98,7 +100,7 @@ class QuantileSearch:
         return 4 if self.limits is None else 2
 
     def find(
-        self, values: FloatArray, probability: Fraction, *, epsilon: float, replace: bool, key: bytes, stream: int
+        self, column: RankedColumn, probability: Fraction, *, epsilon: float, replace: bool, key: bytes, stream: int
     ) -> tuple[float, float]:
         """Return where the cells of the quantiles of `probability` and 1 - `probability` begin and end.
 
@@ -107,8 +109,7 @@ class QuantileSearch:
 
         Parameters
         ----------
-        values : (N,) float64
-            Without NaN.
+        column : RankedColumn
         probability : Fraction
         epsilon : float
         replace : bool
@@ -116,12 +117,11 @@ class QuantileSearch:
         stream : int
             The first of as many streams as there are selections.
         """
-        ordered = np.sort(values)
 
         def draw(edges: FloatArray, first: int) -> list[float]:
-            ranks = np.searchsorted(ordered, edges, side="left")
+            ranks = column.below(edges)
             # What lies beyond an end counts as lying in the cell at that end.
-            ranks[0], ranks[-1] = 0, ordered.size
+            ranks[0], ranks[-1] = 0, column.size
             cells = [
                 _cell(ranks.tolist(), share, epsilon=epsilon, replace=replace, key=key, stream=number)
                 for share, number in ((probability, first), (1 - probability, first + 1))
@@ -159,7 +159,7 @@ def draw_count(n_records: int, *, epsilon: float, key: bytes) -> int:
 
 
 def draw_bounds(
-    columns: Sequence[FloatArray],
+    columns: Sequence[RankedColumn],
     searches: Sequence[QuantileSearch],
     probability: float,
     *,
@@ -173,10 +173,9 @@ def draw_bounds(
     """
     share, stream = exact_probability(probability), _FIRST_SELECTION
     found = np.empty((len(columns), 2))
-    for place, (values, search) in enumerate(zip(columns, searches, strict=True)):
-        numbers = values[~np.isnan(values)]
+    for place, (column, search) in enumerate(zip(columns, searches, strict=True)):
         replace = relation is Adjacency.REPLACE_ONE
-        found[place] = search.find(numbers, share, epsilon=epsilon, replace=replace, key=key, stream=stream)
+        found[place] = search.find(column, share, epsilon=epsilon, replace=replace, key=key, stream=stream)
         stream += search.n_selections
     return found
 
@@ -279,8 +278,8 @@ def release_count(
 
     Parameters
     ----------
-    records : (N,) or (N, d) array
-        Only its length is used; under "zero_out" rows of NaN alone are not counted.
+    records : (N,) or (N, d) array, RowSource or ShardedRows
+        Only its length is used; under "zero_out" rows of NaN alone are not counted.  A stream is read once.
     epsilon : float
         In (0, inf).
     adjacency : {"add_remove", "zero_out"}
@@ -314,17 +313,13 @@ def release_count(
     """
     epsilon = check_interval("epsilon", epsilon, 0.0)
     relation = as_adjacency(adjacency)
+    _refuse_units("records", records)
     if relation is Adjacency.REPLACE_ONE:
         raise ValueError("adjacency must not be 'replace_one', under which the number of records is public")
     control = RunControl.checked(random_source=random_source, ledger=ledger)
 
     def load() -> int:
-        array = as_record_array("records", records)
-        if array.ndim == 0:
-            raise RecordError("records must have a row for each record, got a single value")
-        if relation is Adjacency.ZERO_OUT and array.dtype.kind == "f":
-            array, _ = without_null_records(relation, array, None)
-        return len(array)
+        return count_rows(records, relation)
 
     def draw(n_records: int, key: bytes) -> int:
         return draw_count(n_records, epsilon=epsilon, key=key)
@@ -342,7 +337,7 @@ def release_count(
 
 
 def release_bounds(
-    X: npt.ArrayLike,
+    X: npt.ArrayLike | RowSource | ShardedRows,
     *,
     epsilon: float,
     names: Sequence[str] = ("value",),
@@ -360,8 +355,9 @@ def release_bounds(
 
     Parameters
     ----------
-    X : (N,) or (N, k) array
-        NaN in a column is a missing value and is left out; infinities are values.
+    X : (N,) or (N, k) array, RowSource or ShardedRows
+        NaN in a column is a missing value and is left out; infinities are values.  A stream is read two or (without
+        limits) three times for each column, and must give the same rows each time.
     epsilon : float
         In (0, inf), for all columns together.
     names : k str
@@ -407,23 +403,17 @@ def release_bounds(
     epsilon = check_interval("epsilon", epsilon, 0.0)
     relation = as_adjacency(adjacency)
     columns = check_names("names", names)
+    _refuse_units("X", X)
     probability = check_interval("probability", probability, 0.001, 0.4, low_open=False, high_open=False)
     searches = _searches(limits, len(columns))
     n_selections = sum(search.n_selections for search in searches)
     control = RunControl.checked(random_source=random_source, ledger=ledger)
     each = shared(epsilon, n_selections)
 
-    def load() -> list[FloatArray]:
-        array = as_record_array("X", X)
-        if array.dtype.kind not in "fiub":
-            raise TypeError(f"X must be an array of real numbers, got dtype {array.dtype}")
-        array = array[:, None] if array.ndim == 1 else array
-        if array.ndim != 2 or array.shape[1] != len(columns):
-            found = f"{array.shape[1]} columns" if array.ndim == 2 else f"{array.ndim} dimensions"
-            raise RecordError(f"X must have {len(columns)} columns, one for each of names, got {found}")
-        return list(array.astype(np.float64).T)
+    def load() -> list[RankedColumn]:
+        return columns_of(X, len(columns))
 
-    def draw(values: list[FloatArray], key: bytes) -> FloatArray:
+    def draw(values: list[RankedColumn], key: bytes) -> FloatArray:
         return draw_bounds(values, searches, probability, epsilon=each, relation=relation, key=key)
 
     event = bounds_event(each, n_selections, relation)
@@ -440,6 +430,11 @@ def release_bounds(
         secure=control.source.secure,
         settings=said,
     )
+
+
+def _refuse_units(name: str, records: Any) -> None:
+    if isinstance(records, RowSource) and records.units:
+        raise TypeError(f"{name} must be a source without units: rows are what is protected here, and not persons")
 
 
 def _searches(limits: Sequence[Any] | None, n_columns: int) -> list[QuantileSearch]:

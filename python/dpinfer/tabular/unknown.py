@@ -22,6 +22,7 @@ from dpinfer.accounting import (
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.private_run import ReleaseTerms
+from dpinfer.mechanism.ranks import HeldColumn
 from dpinfer.mechanism.run import RunControl, run_once
 from dpinfer.mechanism.unknowns import (
     bounds_event,
@@ -272,7 +273,7 @@ def _draw(
         if public is not None:
             probability = resolved_probability(public, plan.parts.selection_epsilon)
         bounds = draw_bounds(
-            [np.concatenate(parts) for parts in columns.numbers.values()],
+            [HeldColumn(np.concatenate(parts)) for parts in columns.numbers.values()],
             draft.searches,
             probability,
             epsilon=plan.parts.selection_epsilon,

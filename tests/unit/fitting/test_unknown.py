@@ -2,12 +2,16 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import dpinfer as dpi
+from dpinfer import mechanism
 from dpinfer.accounting import account as certified
+from dpinfer.auditing.replay_paths import own_logistic
+from dpinfer.inference.newton import convergence
 from dpinfer.testing import InsecureRNG
 
 N = 8000
@@ -114,3 +118,64 @@ def test_what_was_paid_for_travels_with_the_error(records, tmp_path):
         random_source=InsecureRNG(1),
     )
     assert again.release.parts[0].name == "number of records"
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    lengths = convergence.ChainLengths(chains=2, warm_up=10, kept=10, most=10)
+    monkeypatch.setattr(convergence.ChainLengths, "of", classmethod(lambda cls, d: lengths))
+
+
+def streamed(X, y):
+    return mechanism.RowSource(lambda: zip(np.array_split(X, 7), np.array_split(y, 7), strict=True))
+
+
+def sharded(X, y):
+    halves = zip(np.array_split(X, 2), np.array_split(y, 2), strict=True)
+    return mechanism.ShardedRows(ThreadPoolExecutor(1), [streamed(*half) for half in halves])
+
+
+@pytest.mark.filterwarnings("ignore::dpinfer.errors.FallbackWarning")
+def test_a_stream_gives_the_bits_of_the_arrays(records, brief):
+    model = dpi.models.LinearRegression(2, fit_intercept=True, prior_scale=10.0)
+    names = ["n_records", "response_scale"]
+    held, read, spread = (
+        dpi.fit(model, *own, unknown=names, random_source=InsecureRNG(3), **BUDGET)
+        for own in (records, (streamed(*records),), (sharded(*records),))
+    )
+    for fit in (read, spread):
+        assert fit.plan.to_dict() == held.plan.to_dict()
+        assert [part.event for part in fit.release.parts] == [part.event for part in held.release.parts]
+        assert np.array_equal(fit.release.scores, held.release.scores)
+
+
+@pytest.mark.filterwarnings("ignore::dpinfer.errors.FallbackWarning")
+def test_coded_rows_are_counted(brief):
+    rows = mechanism.CodedRows(np.arange(N) % 3, [3], drop_first=True)
+    model = dpi.models.LogisticRegression(2, fit_intercept=True)
+    fit = dpi.fit(model, rows, np.arange(N) % 2.0, unknown=["n_records"], **BUDGET)
+    assert abs(fit.plan.n_records - N) < 400
+
+
+class Unread:
+    """Blocks that may not be read."""
+
+    def __call__(self):
+        raise AssertionError("read")
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "y", "match"),
+    [
+        (dpi.models.LogisticRegression(2), mechanism.RowSource(Unread(), 2), [0.0], "y must be None"),
+        (dpi.models.LogisticRegression(2), mechanism.RowSource(Unread(), 3), None, "X must have 2 columns"),
+        (dpi.models.LogisticRegression(2), mechanism.RowSource(Unread(), 2, units=True), None, "without units"),
+        (own_logistic(), mechanism.RowSource(Unread(), 2), None, "X must be an array"),
+        (dpi.models.LogisticRegression(2), Unseen(), None, "y must be given"),
+    ],
+)
+def test_a_stream_that_does_not_fit_is_refused_before_anything_is_spent(model, rows, y, match, tmp_path):
+    ledger = dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("people", budget=(1.0, 1e-5))
+    with pytest.raises((TypeError, ValueError), match=match):
+        dpi.fit(model, rows, y, ledger=ledger, unknown=["n_records"], **BUDGET)
+    assert ledger.runs() == ()

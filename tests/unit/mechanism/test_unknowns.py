@@ -11,7 +11,8 @@ from scipy import stats
 import dpinfer as dpi
 from dpinfer.accounting import Adjacency, ApproximateEvent, PureEvent, SelfComposed
 from dpinfer.errors import RecordError
-from dpinfer.mechanism import selection, unknowns
+from dpinfer.mechanism import RowSource, selection, unknowns
+from dpinfer.mechanism.ranks import HeldColumn
 from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.mechanism.selection import select_least
 from dpinfer.mechanism.thresholds import least_threshold, thresholded_counts
@@ -63,7 +64,7 @@ def worst_ratio(values, others, search, probability, *, replace, mutant=None):
     with replace_everywhere(selection.select_least, tape):
         for data in (values, others):
             unknowns.draw_bounds(
-                [data], [search], probability, epsilon=0.5,
+                [HeldColumn(np.asarray(data))], [search], probability, epsilon=0.5,
                 relation=Adjacency.REPLACE_ONE if replace else Adjacency.ADD_REMOVE, key=bytes(32),
             )  # fmt: skip
     half = len(seen) // 2
@@ -228,3 +229,35 @@ def test_what_cannot_be_a_name_is_no_label():
 def test_bad_arguments_are_refused_by_name(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+@pytest.mark.parametrize("limits", [None, [(-2.0, 3.0), None]])
+def test_bounds_of_a_stream_are_those_of_the_arrays(limits):
+    X = RNG.normal(size=(900, 2))
+    X[::7, 1] = np.nan
+    rows = RowSource(lambda: iter(np.array_split(X, 5)))
+    options = {"epsilon": 2.0, "names": ("a", "b"), "limits": limits}
+    held, read = (dpi.release_bounds(own, random_source=InsecureRNG(8), **options) for own in (X, rows))
+    assert np.array_equal(held.lower, read.lower)
+    assert np.array_equal(held.upper, read.upper)
+
+
+def test_a_stream_that_changes_between_passes_is_no_answer():
+    passes = iter(range(9))
+    rows = RowSource(lambda: iter([np.ones((100 + next(passes), 1))]))
+    with pytest.raises(RecordError, match="the same rows in every pass"):
+        dpi.release_bounds(rows, epsilon=1.0)
+
+
+def test_streams_are_counted():
+    X = RNG.normal(size=(600, 2))
+    X[:50] = np.nan
+    rows = RowSource(lambda: iter(np.array_split(X, 4)))
+    one_way = {"epsilon": 50.0, "random_source": InsecureRNG(9)}
+    assert dpi.release_count(rows, **one_way).n_records == 600
+    assert dpi.release_count(rows, adjacency="zero_out", **one_way).n_records == 550
+    assert dpi.release_count(RowSource(lambda: iter(())), **one_way).n_records <= 1
+    with pytest.raises(TypeError, match="without units"):
+        dpi.release_count(RowSource(lambda: iter(()), units=True), **one_way)
+    with pytest.raises(RecordError, match="got a single value"):
+        dpi.release_count(RowSource(lambda: iter([3.0])), **one_way)

@@ -31,7 +31,7 @@ from dpinfer.release.newton_glm import GlmNewtonRelease
 from dpinfer.release.newton_own import OwnNewtonRelease
 from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
 
-__all__ = ["run_newton"]
+__all__ = ["check_run", "run_newton"]
 
 
 @standard_arithmetic()
@@ -139,7 +139,7 @@ def run_newton(
     >>> release.n_passes, release.epsilon <= 1.0
     (13, True)
     """
-    response_scale = _check_fit(model, X, y, plan, unit, response_scale)
+    response_scale = check_run(model, X, y, plan, unit, response_scale)
     n_records = check_integer("n_records", n_records, 1)
     caution_of_delta(plan.delta, n_records, stacklevel=4)
     control = RunControl.checked(
@@ -210,10 +210,18 @@ def _algorithm(
     return GlmNewtonRelease, GlmNewton(model, plan, n_rows)
 
 
-def _check_fit(
+def check_run(
     model: Any, X: Any, y: Any, plan: NewtonPlan, unit: Units | None, response_scale: float | None
 ) -> float | None:
-    """Refuse what does not fit together, before records are looked at; return the scale of a linear run."""
+    """Refuse what does not fit together, before records are looked at; return the scale of a linear run.
+
+    **Privacy.** Reads no records.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
+    """
     check_model(model)
     if not isinstance(plan, NewtonPlan):
         raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")

@@ -60,6 +60,13 @@ class ShardedRows:
         self._executor, self._tries = executor, 1 + check_integer("retries", retries, 0)
         self._timeout = None if timeout is None else check_interval("timeout", timeout, 0.0)
 
+    def responses(self) -> "ShardedRows":
+        """Return the responses alone, as shards of one column.
+
+        **Privacy.** Reads no records.
+        """
+        return _ResponseShards(self)
+
     def each(self, function: Callable[..., T], *public: Any) -> list[T]:
         """Return ``function(source, *public)`` of every shard, when all of them are there.
 
@@ -109,6 +116,21 @@ class ShardedRows:
         if sum(found) > MAX_ROWS:
             raise RecordError(f"X must have at most {MAX_ROWS} rows")
         return sum(found)
+
+
+class _ResponseShards(ShardedRows):
+    """The responses of other shards, whatever reads these."""
+
+    def __init__(self, rows: ShardedRows) -> None:
+        self._rows, self.n_features = rows, 1
+
+    def each(self, function: Callable[..., T], *public: Any) -> list[T]:
+        """Return what the function gives for the responses of every shard."""
+        return self._rows.each(_for_responses, function, *public)
+
+
+def _for_responses(source: RowSource, function: Callable[..., T], *public: Any) -> T:
+    return function(source.responses(), *public)
 
 
 def lost_shards(which: str, reason: str) -> RuntimeError:

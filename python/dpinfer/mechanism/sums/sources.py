@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._records import as_record_array
 from dpinfer.errors import RecordError
 
 __all__ = ["MAX_ROWS", "Records", "RowSource"]
@@ -65,6 +66,13 @@ class RowSource:
         self._check: Callable[..., Records] | None = None
         self.n_rows = 0
         self.empty: Records = ()
+
+    def responses(self) -> "RowSource":
+        """Return the responses alone, as a source of one column.
+
+        **Privacy.** Reads no records.
+        """
+        return RowSource(_Responses(self), 1)
 
     def checked(self, check: Callable[..., Records]) -> "RowSource":
         """Read all rows once, and return the source that checks them in every pass and knows how many there are.
@@ -142,3 +150,19 @@ class RowSource:
                 part.append(array[own])
             first += size
         return [np.ascontiguousarray(np.concatenate(part)) for part in parts]
+
+
+class _Responses:
+    """The blocks of a source's responses; a worker can be sent it."""
+
+    def __init__(self, rows: RowSource) -> None:
+        self._rows = rows
+
+    def __call__(self) -> Iterator[Array]:
+        for _, response in self._rows.each(lambda *arrays: arrays[:2]):
+            if response is None:
+                raise RecordError("X must give blocks (X, y): the responses are asked for")
+            values = as_record_array("y", response)
+            if values.dtype.kind not in "fiub" or values.ndim != 1:
+                raise RecordError("y must be a one-dimensional array of real numbers")
+            yield values

@@ -114,6 +114,13 @@ class CodedRows:
         lost = len(self.n_categories) if self.drop_first else 0
         return self._n_numeric(np.shape(np.asanyarray(self._numeric))) + sum(self.n_categories) - lost
 
+    def _length(self) -> int:
+        """Return the number of rows, which is private: looks at the codes."""
+        codes = as_record_array("codes", self._codes)
+        if codes.ndim == 0:
+            raise RecordError("codes must have a row for each record, got a single value")
+        return len(codes)
+
     def _n_numeric(self, shape: Sequence[int]) -> int:
         return 0 if self._numeric is None else shape[1] if len(shape) == 2 else 1
 
@@ -161,6 +168,19 @@ def is_sparse(X: Any) -> bool:
     # Whoever has a sparse matrix has imported them.
     scipy_sparse = sys.modules.get("scipy.sparse")
     return scipy_sparse is not None and bool(scipy_sparse.issparse(X))
+
+
+def sparse_length(X: Any) -> int:
+    """Return how many rows there are, of what :func:`is_sparse` says yes to.
+
+    **Privacy.** Reads the records.
+
+    Raises
+    ------
+    RecordError
+        If coded rows are no array.
+    """
+    return X._length() if isinstance(X, CodedRows) else int(X.shape[0])
 
 
 def sparse_features(model: Any, X: Any) -> SparseFeatures:

@@ -294,16 +294,18 @@ def _planned_estimators() -> Iterator[Scenario]:
         Neighbour("a record that is not finite (1)", more((np.nan, 0.0), 1.0), refused="not finite"),
         Neighbour("a record that is not finite (2)", more((0.3, np.nan), 0.0), refused="not finite"),
     )
-    kinds: tuple[tuple[Any, dict[str, Any]], ...] = (
-        (BayesianLinearRegression, {"target_bounds": (0.0, 1.0), "method": "newton"}),
-        (BayesianPoissonRegression, {}),
-        (BayesianProbitRegression, {"classes": (0.0, 1.0)}),
+    public = {"n_records": N_RECORDS, "data_bounds": (-1.0, 1.0)}
+    every = ["n_records", "data_bounds", "target_bounds"]
+    kinds: tuple[tuple[str, Any, dict[str, Any]], ...] = (
+        ("", BayesianLinearRegression, {**public, "target_bounds": (0.0, 1.0), "method": "newton"}),
+        ("", BayesianPoissonRegression, public),
+        ("", BayesianProbitRegression, {**public, "classes": (0.0, 1.0)}),
+        (", unknown parameters", BayesianLinearRegression, {"unknown": every}),
     )
-    for kind, options in kinds:
+    for name, kind, options in kinds:
 
         def run(records: Any, place: Place, kind: Any = kind, options: Any = options) -> Any:
-            public = {"epsilon": 4.0, "n_records": N_RECORDS, "data_bounds": (-1.0, 1.0), "n_threads": 1}
-            estimator = kind(**public, ledger=place.account, **options)
+            estimator = kind(epsilon=4.0, n_threads=1, ledger=place.account, **options)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FallbackWarning)
                 estimator.fit(*(place.watched(part) for part in records))
@@ -311,7 +313,7 @@ def _planned_estimators() -> Iterator[Scenario]:
             return estimator
 
         yield Scenario(
-            kind.__name__,
+            kind.__name__ + name,
             f"dpinfer.estimators.{kind.__name__}",
             run,
             (X, y),

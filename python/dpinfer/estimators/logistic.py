@@ -1,7 +1,7 @@
 """Bayesian logistic regression under differential privacy."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, cast
 
@@ -28,7 +28,9 @@ from dpinfer.estimators.records import (
     typical_scales,
 )
 from dpinfer.estimators.spending import Spending
+from dpinfer.estimators.unknown import check_unknown_parameters
 from dpinfer.fitting import plan_fit
+from dpinfer.fitting.unknown import ReleasedArguments, keep_with
 from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.inference.request import METHODS
 from dpinfer.mechanism import NewtonPlan, RandomSource, run_dpvi
@@ -72,6 +74,11 @@ class BayesianLogisticRegression(PrivateEstimator):
         own, which replace the "heuristic" learning rate.
     n_records : int, optional
         A public number of records.  None takes ``len(X)``, which then becomes public, with a warning.
+    unknown : sequence of {"n_records", "data_bounds"}, optional
+        Parameters that nobody knows in public, with `method` "auto" or "newton".  They are left out, and released
+        first, with noise, for a tenth of the budget (in squares); the fit gets the rest, by "newton".  `epsilon` and
+        `delta` are of all together, and the release's guarantee states them; a ledger has an entry for each.  X needs a
+        shape, and labels stay public: docs/unknown.md.
     classes : pair of labels, optional
         (negative, positive), public.  None takes the labels found in y, with the same warning.
     prior_scale : float
@@ -119,6 +126,8 @@ class BayesianLogisticRegression(PrivateEstimator):
     n_features_in_ : int
     feature_names_in_ : (n_features,) object array
         Only when X had string column names.
+    unknown_ : ReleasedArguments
+        Only with `unknown`: ``unknown_.values`` has what was released in place of public parameters.
 
     Notes
     -----
@@ -159,6 +168,7 @@ class BayesianLogisticRegression(PrivateEstimator):
         grad_scale: Any = None,
         learning_rate: Any = "heuristic",
         n_records: int | None = None,
+        unknown: Sequence[str] | None = None,
         classes: Sequence[Any] | None = None,
         prior_scale: float = 1.0,
         fit_intercept: bool = True,
@@ -185,6 +195,7 @@ class BayesianLogisticRegression(PrivateEstimator):
         self.grad_scale = grad_scale
         self.learning_rate = learning_rate
         self.n_records = n_records
+        self.unknown = unknown
         self.classes = classes
         self.prior_scale = prior_scale
         self.fit_intercept = fit_intercept
@@ -243,27 +254,36 @@ class BayesianLogisticRegression(PrivateEstimator):
         RepeatedSpendingWarning
             Once, when an estimator and its clones spend for the second time.
         """
-        spending = self._family()
         names, n_features = feature_names(X), public_columns(X)
+        asked = check_unknown_parameters(self.unknown, self.method)
         self._refuse_reading_before_a_charge(n_features)
         records = PendingRecords(X, y, self.classes)
         if n_features is None:
             n_features = records.features.shape[1]
-        n_records = len(records.features) if self.n_records is None else self.n_records
-        bounds = records.bounds = as_bounds(self.data_bounds, n_features)
+        given: dict[str, Any] = {"n_records": self.n_records, "data_bounds": self.data_bounds}
+        if self.n_records is None and not asked:
+            given["n_records"] = len(records.features)
         classes = records.classes
-        request = self._posterior_request()
+        request, settings = self._posterior_request(), self._run_settings()
         model = LogisticRegression(
             n_features=n_features,
             prior_scale=self.prior_scale,
             fit_intercept=self.fit_intercept,
             feature_names=None if names is None else list(names),
         )
-        plan, mechanism = self._checked_run(model, request, bounds, n_records)
+        make = partial(self._checked_run, model, request)
+        run, charge, unknown = self._prepared(asked, given, n_features, make)
         self._warn_of_leaks()
-        spending.warn_of(plan, self.ledger)
-        release = mechanism(records.X, records.y, **self._run_settings())
-        self._keep(release, plan, n_features, names, bounds)
+        self._family().warn_of(charge, self.ledger)
+        released = ReleasedArguments({}, ())
+        if unknown is not None:
+            released = self._release_unknown(unknown, X, y, settings["random_source"])
+        with keep_with(released):
+            if unknown is not None:
+                run = make(given | released.values, unknown.split.fit_epsilon)
+            records.bounds = run.bounds
+            release = run.mechanism(records.X, records.y, **settings)
+            self._keep(release, run.plan, n_features, names, run.bounds, released)
         self.classes_ = classes
         posterior = self._infer(request)
         mean = np.asarray(posterior.mean)
@@ -273,22 +293,23 @@ class BayesianLogisticRegression(PrivateEstimator):
         return self
 
     def _checked_run(
-        self, model: LogisticRegression, request: PosteriorRequest, bounds: FloatArray | None, n_records: int
-    ) -> tuple[PrivacyPlan | NewtonPlan, Callable[..., Release | SumsOfPasses]]:
+        self, model: LogisticRegression, request: PosteriorRequest, values: dict[str, Any], epsilon: float
+    ) -> "_Run":
         """Return the plan of the run, and what makes it, after refusing what would fail; reads no records."""
+        n_records, bounds = values["n_records"], as_bounds(values["data_bounds"], model.n_features)
         if self.method in ("auto", "newton"):
             fit_plan = plan_fit(
                 model if bounds is None else replace(model, feature_scale=typical_scales(bounds)),
-                epsilon=self.epsilon,
+                epsilon=epsilon,
                 delta=self.delta,
                 n_records=n_records,
-                method=self.method,
+                method=self.method if self.unknown is None else "newton",
                 adjacency=self._relation(),
             )
             if isinstance(fit_plan.mechanism, NewtonPlan):
                 self._refuse_dpvi_settings()
                 fit_plan.check(request)
-                return fit_plan.mechanism, cast(Any, fit_plan.run)
+                return _Run(fit_plan.mechanism, cast(Any, fit_plan.run), bounds)
         norm = self._clipping_norm(bounds)
         plan = self._privacy_plan()
         fisher = self.recipe in FISHER_RECIPES
@@ -301,7 +322,7 @@ class BayesianLogisticRegression(PrivateEstimator):
             max_grad_norm=norm,
             learning_rate=self.learning_rate if self.grad_scale is None else None,
         )
-        return plan, partial(
+        mechanism = partial(
             run_dpvi,
             model,
             plan=plan,
@@ -313,6 +334,7 @@ class BayesianLogisticRegression(PrivateEstimator):
             expectation=self.expectation,
             recipe=self.recipe,
         )
+        return _Run(plan, mechanism, bounds)
 
     def _refuse_dpvi_settings(self) -> None:
         """Refuse settings of another mechanism than the one that will run."""
@@ -425,3 +447,12 @@ class BayesianLogisticRegression(PrivateEstimator):
             )
         norm = typical_norm(bounds, fit_intercept=bool(self.fit_intercept))
         return 2.0 * norm if self.recipe in FISHER_RECIPES else norm
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A private run with public settings: it is given records, and makes a release."""
+
+    plan: PrivacyPlan | NewtonPlan
+    mechanism: Callable[..., Release | SumsOfPasses]
+    bounds: FloatArray | None

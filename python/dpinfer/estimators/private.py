@@ -2,9 +2,9 @@
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from dpinfer.errors import PrivacyLeakWarning
 from dpinfer.estimators.protocol import Estimator, not_fitted_error
 from dpinfer.estimators.records import as_features, feature_names
 from dpinfer.estimators.spending import Spending
+from dpinfer.estimators.unknown import UnknownParameters
+from dpinfer.fitting.unknown import ReleasedArguments
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import RandomSource
 from dpinfer.release import Release
@@ -28,12 +30,24 @@ _LEAKS = {
 }
 
 
+class _Planned(Protocol):
+    """A run that is ready to be made."""
+
+    @property
+    def plan(self) -> Any:
+        """The mechanism's plan."""
+
+
+Prepared = TypeVar("Prepared", bound=_Planned)
+
+
 class PrivateEstimator(Estimator):
     """Base of the estimators: one private run in ``fit``, and post-processing of its release.
 
     **Privacy.** Reads no records itself; what it keeps is a release and what follows from it.
 
-    Subclasses have the parameters `n_records`, `adjacency`, `n_threads`, `progress`, `random_source` and `ledger`.
+    Subclasses have the parameters `epsilon`, `delta`, `n_records`, `unknown`, `adjacency`, `n_threads`, `progress`,
+    `random_source` and `ledger`.
 
     Attributes
     ----------
@@ -44,6 +58,8 @@ class PrivateEstimator(Estimator):
     n_features_in_ : int
     feature_names_in_ : (n_features,) object array
         Only when X had string column names.
+    unknown_ : ReleasedArguments
+        Only with `unknown`: what was released in place of public parameters.
     """
 
     n_features_in_: int
@@ -51,7 +67,11 @@ class PrivateEstimator(Estimator):
     posterior_: Posterior
     privacy_: Any
     release_: Any
+    unknown_: ReleasedArguments
+    epsilon: float
+    delta: float
     n_records: int | None
+    unknown: Sequence[str] | None
     adjacency: Adjacency | str
     n_threads: int | None
     progress: bool
@@ -72,17 +92,51 @@ class PrivateEstimator(Estimator):
         }
 
     def _keep(
-        self, release: Any, plan: Any, n_features: int, names: npt.NDArray[np.object_] | None, bounds: FloatArray | None
+        self,
+        release: Any,
+        plan: Any,
+        n_features: int,
+        names: npt.NDArray[np.object_] | None,
+        bounds: FloatArray | None,
+        released: ReleasedArguments,
     ) -> None:
         """Keep what has been paid for, before the posterior: it must survive a failure of the post-processing."""
         self._forget_fit()
-        self.release_ = release.with_leaks(*self._leaks(plan.adjacency))
+        self.release_ = release.with_parts(*released.parts).with_leaks(*self._leaks(plan.adjacency))
         self._family().add(plan)
+        if released.parts:
+            self.unknown_ = released
         self.privacy_ = plan
         self.n_features_in_ = n_features
         self._bounds = bounds
         if names is not None:
             self.feature_names_in_ = names
+
+    def _prepared(
+        self,
+        asked: tuple[str, ...],
+        given: dict[str, Any],
+        n_features: int,
+        make: Callable[[dict[str, Any], float], Prepared],
+    ) -> tuple[Prepared, Any, UnknownParameters | None]:
+        """Return the checked run (one like it where parameters are unknown), what it spends, and what is unknown.
+
+        **Privacy.** Reads no records.
+        """
+        if not asked:
+            found = make(given, self.epsilon)
+            return found, found.plan, None
+        unknown = UnknownParameters.of(
+            asked, given, n_features, epsilon=self.epsilon, delta=self.delta, adjacency=self._relation()
+        )
+        tried = unknown.try_out(lambda values, epsilon: make(given | values, epsilon), self.ledger)
+        return tried, unknown.charge(), unknown
+
+    def _release_unknown(self, unknown: UnknownParameters, X: Any, y: Any, source: RandomSource) -> ReleasedArguments:
+        """Release what is unknown, and count it as spent."""
+        found = unknown.release(X, y, n_records=self.n_records, ledger=self.ledger, random_source=source)
+        self._family().add(unknown.charge(found.parts))
+        return found
 
     def _infer(self, request: PosteriorRequest) -> Posterior:
         """Return the posterior of the release; an error of it carries the release."""
@@ -184,27 +238,30 @@ class PrivateEstimator(Estimator):
 
     def _leaks(self, adjacency: Adjacency) -> list[str]:
         """Return what the release says for ever of what was read from the records without noise."""
-        leaks = [_LEAKS[name] for name in self._facts if name != "n_records" and getattr(self, name) is None]
+        read = self._read_facts()
         # Neighbours of the other relations have as many records.
-        if self.n_records is None and adjacency is Adjacency.ADD_REMOVE:
-            leaks.append(_LEAKS["n_records"])
-        return leaks
+        return [_LEAKS[name] for name in read if name != "n_records" or adjacency is Adjacency.ADD_REMOVE]
+
+    def _read_facts(self) -> list[str]:
+        """Return what is read from the records without noise."""
+        return [name for name in self._facts if getattr(self, name) is None and name not in (self.unknown or ())]
 
     def _refuse_reading_before_a_charge(self, n_features: int | None) -> None:
         """Refuse a ledger where something would be read from the records before it is charged."""
-        if self.ledger is None:
+        if self.ledger is None and self.unknown is None:
             return
-        missing = [name for name in self._facts if getattr(self, name) is None]
+        cause = "unknown" if self.ledger is None else "ledger"
+        missing = self._read_facts()
         if missing:
             raise ValueError(
-                f"{' and '.join(missing)} must be given with ledger: read from the records it would leak, which no "
+                f"{' and '.join(missing)} must be given with {cause}: read from the records it would leak, which no "
                 "ledger counts"
             )
         if n_features is None:
-            raise TypeError("X must have a two-dimensional shape with ledger (an array or a data frame, not lists)")
+            raise TypeError(f"X must have a two-dimensional shape with {cause} (an array or a data frame, not lists)")
 
     def _warn_of_leaks(self) -> None:
-        read = [name for name in self._facts if getattr(self, name) is None]
+        read = self._read_facts()
         if read:
             warnings.warn(
                 f"{' and '.join(read)} {'was' if len(read) == 1 else 'were'} read from the private records and will be "

@@ -18,6 +18,7 @@ __all__ = [
     "as_bounds",
     "as_features",
     "as_labels",
+    "as_numbers",
     "binary_targets",
     "check_enough",
     "feature_names",
@@ -183,6 +184,29 @@ def as_labels(y: Any, n_records: int) -> npt.NDArray[Any]:
     if labels.dtype.kind in "fc" and not np.all(np.isfinite(labels)):
         raise RecordError("y must be finite: it contains NaN or infinity")
     return labels
+
+
+def as_numbers(y: Any, n_records: int) -> FloatArray:
+    """Return y as finite numbers, as long as X.
+
+    Raises
+    ------
+    RecordError
+        If it is anything else.
+    """
+    labels = as_labels(y, n_records)
+    if labels.dtype.kind not in "fiub":
+        problem = ""
+        try:
+            labels = labels.astype(np.float64)
+        except Exception:
+            problem = "y must hold numbers: at least one entry is not"
+        if problem:
+            raise RecordError(problem)
+    numbers = labels.astype(np.float64)
+    if not np.all(np.isfinite(numbers)):
+        raise RecordError("y must be finite: it contains NaN or infinity")
+    return numbers
 
 
 def _warn_of_column_vector() -> None:

@@ -2,6 +2,8 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,19 +12,23 @@ import numpy.typing as npt
 from dpinfer._records import DeferredArray
 from dpinfer._validate import check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
-from dpinfer.errors import RecordError
 from dpinfer.estimators.private import PrivateEstimator
 from dpinfer.estimators.records import (
     PendingRecords,
     as_bounds,
     as_features,
     as_labels,
+    as_numbers,
     check_enough,
     feature_names,
     public_columns,
 )
-from dpinfer.fitting import plan_fit
+from dpinfer.estimators.scaling import UNIFORM_WIDTH, Scaling
+from dpinfer.estimators.unknown import RELEASED_WIDTH, check_unknown_parameters
+from dpinfer.fitting import FitPlan, plan_fit
 from dpinfer.fitting.routes import RunSettings
+from dpinfer.fitting.unknown import ReleasedArguments, keep_with
+from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism import RandomSource
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, PoissonRegression, ProbitRegression
 
@@ -44,21 +50,17 @@ class PlannedRegression(PrivateEstimator):
     coef_: FloatArray
     intercept_: Any
     _estimator_type: ClassVar[str]
-    epsilon: float
-    delta: float
     method: str
     prior_scale: float | None
     fit_intercept: bool
     data_bounds: npt.ArrayLike | None
     _model: ClassVar[type[GeneralizedLinearModel]]
 
-    @abstractmethod
-    def _responses(self, X: Any, y: Any, bounds: FloatArray) -> tuple[Any, Any]:
-        """Return features and responses that are read when a mechanism makes arrays of them."""
+    _scaling: Scaling
 
-    def _response_units(self) -> tuple[float, float]:
-        """Return offset and scale of the responses that the model sees."""
-        return 0.0, 1.0
+    @abstractmethod
+    def _records_of(self, X: Any, y: Any, scaling: Scaling) -> tuple[Any, Any]:
+        """Return features and responses that are read when a mechanism makes arrays of them."""
 
     def fit(self, X: Any, y: Any) -> Self:
         """Run the private mechanism on the records and compute the posterior from what it released.
@@ -93,16 +95,53 @@ class PlannedRegression(PrivateEstimator):
             Once, when an estimator and its clones spend for the second time.
         """
         names, n_features = feature_names(X), public_columns(X)
+        asked = check_unknown_parameters(self.unknown, self.method)
         self._refuse_reading_before_a_charge(n_features)
-        table = None
-        if n_features is None or self.n_records is None:
+        table, given = None, self._public_parameters()
+        if n_features is None or (self.n_records is None and not asked):
             table = as_features(X)
             check_enough(len(table))
             n_features = table.shape[1]
-        bounds = self._public_bounds(n_features)
-        features, responses = self._responses(X if table is None else table, y, bounds)
         # Where it is not given the table was read.
-        n_records: Any = len(table) if self.n_records is None and table is not None else self.n_records
+        if self.n_records is None and table is not None:
+            given["n_records"] = len(table)
+        features: Any = X if table is None else table
+        request, settings = self._posterior_request(), self._run_settings()
+        make = partial(self._checked_run, n_features, names, request)
+        run, charge, unknown = self._prepared(asked, given, n_features, make)
+        self._read_classes(features, y)
+        self._warn_of_leaks()
+        self._family().warn_of(charge, self.ledger)
+        released = ReleasedArguments({}, ())
+        if unknown is not None:
+            released = self._release_unknown(unknown, features, y, settings["random_source"])
+        with keep_with(released):
+            if unknown is not None:
+                run = make(given | released.values, unknown.split.fit_epsilon)
+            release = run.fit_plan.run(*self._records_of(features, y, run.scaling), **settings)
+            self._keep(release, run.plan, n_features, names, run.scaling.bounds, released)
+        self._scaling = run.scaling
+        self._set_classes()
+        self.posterior_ = self._infer(request)
+        self._set_coefficients(n_features)
+        return self
+
+    def _checked_run(
+        self,
+        n_features: int,
+        names: npt.NDArray[np.object_] | None,
+        request: PosteriorRequest,
+        values: dict[str, Any],
+        epsilon: float,
+    ) -> "_Run":
+        """Return the plan of a fit with these values of the parameters, after refusing what would fail."""
+        asked = self.unknown or ()
+        widths = {
+            own: RELEASED_WIDTH if name in asked else UNIFORM_WIDTH
+            for own, name in (("width", "data_bounds"), ("target_width", "target_bounds"))
+        }
+        bounds, target = self._bounds_of(values["data_bounds"], n_features), values.get("target_bounds")
+        scaling = Scaling.of(bounds, target, centred=bool(self.fit_intercept), **widths)
         given: dict[str, Any] = {} if self.prior_scale is None else {"prior_scale": self.prior_scale}
         plan = plan_fit(
             self._model(
@@ -111,55 +150,43 @@ class PlannedRegression(PrivateEstimator):
                 feature_names=None if names is None else list(names),
                 **given,
             ),
-            epsilon=self.epsilon,
+            epsilon=epsilon,
             delta=self.delta,
-            n_records=n_records,
-            method=self.method,
+            n_records=values["n_records"],
+            method="newton" if asked else self.method,
             adjacency=self._relation(),
             response_scale=1.0 if self._model.has_dispersion else None,
         )
-        request = self._posterior_request()
         plan.check(request, RunSettings(n_threads=self.n_threads, ledger=self.ledger))
-        self._warn_of_leaks()
-        mechanism: Any = plan.mechanism
-        self._family().warn_of(mechanism, self.ledger)
-        release = plan.run(features, responses, **self._run_settings())
-        self._keep(release, mechanism, n_features, names, bounds)
-        self._set_classes(responses)
-        self.posterior_ = self._infer(request)
-        self._set_coefficients(n_features, bounds)
-        return self
+        return _Run(plan, scaling)
 
-    def _set_classes(self, responses: Any) -> None:
+    def _public_parameters(self) -> dict[str, Any]:
+        """Return the parameters that may be unknown; None where they are not given."""
+        return {"n_records": self.n_records, "data_bounds": self.data_bounds}
+
+    def _read_classes(self, X: Any, y: Any) -> None:
+        """Read labels that are not given, and told."""
+
+    def _set_classes(self) -> None:
         """Keep what else follows from public knowledge."""
 
-    def _public_bounds(self, n_features: int) -> FloatArray:
-        bounds = as_bounds(self.data_bounds, n_features)
+    def _bounds_of(self, data_bounds: Any, n_features: int) -> FloatArray:
+        bounds = as_bounds(data_bounds, n_features)
         if bounds is None:
             raise ValueError(
                 "data_bounds must be given: (low, high), or a row for each column; columns are clipped to them and "
-                "scaled by them, and taking them from the records would leak them"
+                "scaled by them, and taking them from the records would leak them (unknown=['data_bounds'] releases "
+                "them, with noise)"
             )
         return bounds
 
-    def _column_units(self, bounds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return offset and scale of every column: those of the uniform distribution on its bounds."""
-        low, high = bounds.T
-        if not self.fit_intercept:
-            return np.zeros(len(bounds)), np.sqrt((low * low + low * high + high * high) / 3.0)
-        return 0.5 * (low + high), (high - low) / np.sqrt(12.0)
-
-    def _scaled(self, features: FloatArray, bounds: FloatArray) -> FloatArray:
-        offset, scale = self._column_units(bounds)
-        return np.asarray((np.clip(features, bounds[:, 0], bounds[:, 1]) - offset) / scale)
-
-    def _set_coefficients(self, n_features: int, bounds: FloatArray) -> None:
-        offset, scale = self._column_units(bounds)
-        shift, unit = self._response_units()
-        mean = self.posterior_.mean
-        coef = unit * mean[:n_features] / scale
+    def _set_coefficients(self, n_features: int) -> None:
+        scaling, mean = self._scaling, self.posterior_.mean
+        coef = scaling.unit * mean[:n_features] / scaling.scale
         self.coef_ = coef if self._estimator_type == "regressor" else coef[None, :]
-        intercept = shift + unit * mean[n_features] - offset @ coef if self.fit_intercept else 0.0
+        intercept = 0.0
+        if self.fit_intercept:
+            intercept = scaling.shift + scaling.unit * mean[n_features] - scaling.offset @ coef
         self.intercept_ = float(intercept) if self._estimator_type == "regressor" else np.array([intercept])
 
     def _draws(self, X: Any) -> tuple[FloatArray, FloatArray]:
@@ -167,9 +194,7 @@ class PlannedRegression(PrivateEstimator):
         points = self._points(X)
         theta = self.posterior_.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
         model: Any = self.posterior_.model
-        return np.asarray(model.predict_mean(theta, self._scaled(points, np.asarray(self._bounds)))), model.constrain(
-            theta
-        )
+        return np.asarray(model.predict_mean(theta, self._scaling.features(points))), model.constrain(theta)
 
 
 class _Regressor(PlannedRegression):
@@ -194,7 +219,7 @@ class _Regressor(PlannedRegression):
             Over 2000 draws with a fixed seed.
         """
         mean, parameters = self._draws(X)
-        shift, unit = self._response_units()
+        shift, unit = self._scaling.shift, self._scaling.unit
         expected = shift + unit * mean.mean(axis=0)
         if not return_std:
             return expected
@@ -216,7 +241,7 @@ class _Regressor(PlannedRegression):
         sample_weight : (n_points,) array, optional
         """
         predicted = self.predict(X)
-        actual = _numbers(y, len(predicted))
+        actual = as_numbers(y, len(predicted))
         weights = np.ones(len(actual))
         if sample_weight is not None:
             weights = check_float_array("sample_weight", sample_weight, (len(actual),))
@@ -255,6 +280,10 @@ class BayesianLinearRegression(_Regressor):
         Public bounds of the columns, needed: X is clipped to them and scaled by them.
     target_bounds : (low, high)
         Public bounds of y, needed: y is clipped to them, and they say its size to the mechanism.
+    unknown : sequence of {"n_records", "data_bounds", "target_bounds"}, optional
+        Parameters that nobody knows in public.  They are left out, and released first, with noise, for a tenth of the
+        budget (in squares); the fit gets the rest, by "newton".  `epsilon` and `delta` are of all together, and the
+        release's guarantee states them; a ledger has an entry for each.  X needs a shape: docs/unknown.md.
     method : {"auto", "newton", "dpvi"}
         As in :func:`dpinfer.plan_fit`.
     prior_scale : float, optional
@@ -273,7 +302,7 @@ class BayesianLinearRegression(_Regressor):
     coef_ : (n_features,) float64
         Posterior means, in units of y for each unit of the column.
     intercept_ : float
-    release_, posterior_, privacy_, n_features_in_, feature_names_in_
+    release_, posterior_, privacy_, n_features_in_, feature_names_in_, unknown_
         As in :class:`BayesianLogisticRegression`; the posterior is of the scaled weights.
 
     Examples
@@ -296,6 +325,7 @@ class BayesianLinearRegression(_Regressor):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         n_records: int | None = None,
+        unknown: Sequence[str] | None = None,
         data_bounds: npt.ArrayLike | None = None,
         target_bounds: tuple[float, float] | None = None,
         method: str = "auto",
@@ -310,6 +340,7 @@ class BayesianLinearRegression(_Regressor):
         self.epsilon = epsilon
         self.delta = delta
         self.n_records = n_records
+        self.unknown = unknown
         self.data_bounds = data_bounds
         self.target_bounds = target_bounds
         self.method = method
@@ -321,29 +352,27 @@ class BayesianLinearRegression(_Regressor):
         self.random_source = random_source
         self.ledger = ledger
 
-    def _response_units(self) -> tuple[float, float]:
-        low, high = self._target_bounds()
-        if not self.fit_intercept:
-            return 0.0, float(np.sqrt((low * low + low * high + high * high) / 3.0))
-        return 0.5 * (low + high), (high - low) / float(np.sqrt(12.0))
+    def _public_parameters(self) -> dict[str, Any]:
+        return super()._public_parameters() | {"target_bounds": self._target_bounds()}
 
-    def _target_bounds(self) -> tuple[float, float]:
+    def _target_bounds(self) -> tuple[float, float] | None:
         if self.target_bounds is None:
+            if "target_bounds" in (self.unknown or ()):
+                return None
             raise ValueError(
-                "target_bounds must be given: public bounds (low, high) of y, never taken from the records"
+                "target_bounds must be given: public bounds (low, high) of y, never taken from the records "
+                "(unknown=['target_bounds'] releases them, with noise)"
             )
         low, high = check_float_array("target_bounds", self.target_bounds, (2,))
         if not low < high:
             raise ValueError("target_bounds must have low < high")
         return float(low), float(high)
 
-    def _responses(self, X: Any, y: Any, bounds: FloatArray) -> tuple[Any, Any]:
-        low, high = self._target_bounds()
-        shift, unit = self._response_units()
+    def _records_of(self, X: Any, y: Any, scaling: Scaling) -> tuple[Any, Any]:
         features = _Features(X)
         return (
-            DeferredArray(lambda: self._scaled(features.values, bounds)),
-            DeferredArray(lambda: (np.clip(_numbers(y, len(features.values)), low, high) - shift) / unit),
+            DeferredArray(lambda: scaling.features(features.values)),
+            DeferredArray(lambda: scaling.responses(as_numbers(y, len(features.values)))),
         )
 
     def _noise(self, mean: FloatArray, parameters: FloatArray) -> FloatArray:
@@ -359,6 +388,8 @@ class BayesianPoissonRegression(_Regressor):
     ----------
     epsilon, delta, n_records, data_bounds, method, fit_intercept, adjacency, n_threads, progress, random_source, ledger
         As in :class:`BayesianLinearRegression`.
+    unknown : sequence of {"n_records", "data_bounds"}, optional
+        As in :class:`BayesianLinearRegression`.
     prior_scale : float, optional
         Prior standard deviation of a scaled weight; that of the model by default.
 
@@ -367,7 +398,7 @@ class BayesianPoissonRegression(_Regressor):
     coef_ : (n_features,) float64
         Posterior means of the logarithms of the rate ratios for a unit of each column.
     intercept_ : float
-    release_, posterior_, privacy_, n_features_in_, feature_names_in_
+    release_, posterior_, privacy_, n_features_in_, feature_names_in_, unknown_
         As in :class:`BayesianLinearRegression`.
 
     Notes
@@ -383,6 +414,7 @@ class BayesianPoissonRegression(_Regressor):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         n_records: int | None = None,
+        unknown: Sequence[str] | None = None,
         data_bounds: npt.ArrayLike | None = None,
         method: str = "auto",
         prior_scale: float | None = None,
@@ -396,6 +428,7 @@ class BayesianPoissonRegression(_Regressor):
         self.epsilon = epsilon
         self.delta = delta
         self.n_records = n_records
+        self.unknown = unknown
         self.data_bounds = data_bounds
         self.method = method
         self.prior_scale = prior_scale
@@ -406,11 +439,11 @@ class BayesianPoissonRegression(_Regressor):
         self.random_source = random_source
         self.ledger = ledger
 
-    def _responses(self, X: Any, y: Any, bounds: FloatArray) -> tuple[Any, Any]:
+    def _records_of(self, X: Any, y: Any, scaling: Scaling) -> tuple[Any, Any]:
         features = _Features(X)
         return (
-            DeferredArray(lambda: self._scaled(features.values, bounds)),
-            DeferredArray(lambda: np.maximum(np.rint(_numbers(y, len(features.values))), 0.0)),
+            DeferredArray(lambda: scaling.features(features.values)),
+            DeferredArray(lambda: np.maximum(np.rint(as_numbers(y, len(features.values))), 0.0)),
         )
 
     def _noise(self, mean: FloatArray, parameters: FloatArray) -> FloatArray:
@@ -427,6 +460,8 @@ class BayesianProbitRegression(PlannedRegression):
     ----------
     epsilon, delta, n_records, data_bounds, method, fit_intercept, adjacency, n_threads, progress, random_source, ledger
         As in :class:`BayesianLinearRegression`.
+    unknown : sequence of {"n_records", "data_bounds"}, optional
+        As in :class:`BayesianLinearRegression`.
     classes : pair of labels, optional
         (negative, positive), public.
     prior_scale : float, optional
@@ -438,7 +473,7 @@ class BayesianProbitRegression(PlannedRegression):
     intercept_ : (1,) float64
     classes_ : (2,) array
         Negative and positive label.
-    release_, posterior_, privacy_, n_features_in_, feature_names_in_
+    release_, posterior_, privacy_, n_features_in_, feature_names_in_, unknown_
         As in :class:`BayesianLinearRegression`.
     """
 
@@ -453,6 +488,7 @@ class BayesianProbitRegression(PlannedRegression):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         n_records: int | None = None,
+        unknown: Sequence[str] | None = None,
         classes: Sequence[Any] | None = None,
         data_bounds: npt.ArrayLike | None = None,
         method: str = "auto",
@@ -467,6 +503,7 @@ class BayesianProbitRegression(PlannedRegression):
         self.epsilon = epsilon
         self.delta = delta
         self.n_records = n_records
+        self.unknown = unknown
         self.classes = classes
         self.data_bounds = data_bounds
         self.method = method
@@ -478,15 +515,17 @@ class BayesianProbitRegression(PlannedRegression):
         self.random_source = random_source
         self.ledger = ledger
 
-    def _responses(self, X: Any, y: Any, bounds: FloatArray) -> tuple[Any, Any]:
+    def _read_classes(self, X: Any, y: Any) -> None:
         self._records = PendingRecords(X, y, self.classes)
-        records = self._records
         if self.classes is None:
             # Read now, and told: nothing is charged yet.
-            _ = records.classes
-        return DeferredArray(lambda: self._scaled(records.features, bounds)), records.y
+            _ = self._records.classes
 
-    def _set_classes(self, responses: Any) -> None:
+    def _records_of(self, X: Any, y: Any, scaling: Scaling) -> tuple[Any, Any]:
+        records = self._records
+        return DeferredArray(lambda: scaling.features(records.features)), records.y
+
+    def _set_classes(self) -> None:
         self.classes_ = self._records.classes
         del self._records
 
@@ -542,6 +581,19 @@ class BayesianProbitRegression(PlannedRegression):
         return float(np.average(right, weights=weights))
 
 
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A private run with public settings, and the units of what it is given."""
+
+    fit_plan: FitPlan
+    scaling: Scaling
+
+    @property
+    def plan(self) -> Any:
+        """The mechanism's plan."""
+        return self.fit_plan.mechanism
+
+
 class _Features:
     """X, read when it is first used."""
 
@@ -555,20 +607,3 @@ class _Features:
             self._values = as_features(self._X)
             check_enough(len(self._values))
         return self._values
-
-
-def _numbers(y: Any, n_records: int) -> FloatArray:
-    """Return y as finite numbers, as long as X."""
-    labels = as_labels(y, n_records)
-    if labels.dtype.kind not in "fiub":
-        problem = ""
-        try:
-            labels = labels.astype(np.float64)
-        except Exception:
-            problem = "y must hold numbers: at least one entry is not"
-        if problem:
-            raise RecordError(problem)
-    numbers = labels.astype(np.float64)
-    if not np.all(np.isfinite(numbers)):
-        raise RecordError("y must be finite: it contains NaN or infinity")
-    return numbers

@@ -2,15 +2,34 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
-from dpinfer.accounting import Composed, LedgerAccount, PrivacyBound, PrivacyPlan, account
+from dpinfer.accounting import Adjacency, Composed, Event, LedgerAccount, PrivacyBound, PrivacyPlan, account
 from dpinfer.errors import RepeatedSpendingWarning
 from dpinfer.mechanism import NewtonPlan
 
-__all__ = ["Spending"]
+__all__ = ["Charge", "Spending"]
 
-AnyPlan: TypeAlias = PrivacyPlan | NewtonPlan
+
+@dataclass(frozen=True)
+class Charge:
+    """A part of a fit that has no plan of its own: what was unknown in public.
+
+    Parameters
+    ----------
+    event : Event
+    delta : float
+        Of the fit that it is a part of.
+    adjacency : Adjacency
+    """
+
+    event: Event
+    delta: float
+    adjacency: Adjacency
+
+
+AnyPlan: TypeAlias = PrivacyPlan | NewtonPlan | Charge
 
 
 class Spending:
@@ -41,7 +60,7 @@ class Spending:
         return account(event, delta=delta, adjacency=self._plans[0].adjacency)
 
     def add(self, plan: AnyPlan) -> None:
-        """Count a fit."""
+        """Count a fit, or a part of one."""
         self._plans.append(plan)
 
     def warn_of(self, plan: AnyPlan, ledger: LedgerAccount | None) -> None:

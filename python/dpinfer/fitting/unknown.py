@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +16,25 @@ from dpinfer.errors import RecordError
 from dpinfer.mechanism import RandomSource, RowSource, ShardedRows, release_bounds, release_count
 from dpinfer.mechanism.unknown_plan import UnknownPlan, split_budget
 from dpinfer.mechanism.unknowns import QuantileSearch, resolved_probability
+from dpinfer.release import BoundsRelease
 from dpinfer.release.parts import Part
 
-__all__ = ["UNKNOWN_ARGUMENTS", "ReleasedArguments", "keep_with", "plan_unknown_arguments", "release_arguments"]
+__all__ = [
+    "UNKNOWN_ARGUMENTS",
+    "ReleasedArguments",
+    "check_unknown_names",
+    "keep_with",
+    "plan_unknown_arguments",
+    "release_arguments",
+    "release_numbers",
+    "split_arguments",
+]
 
-UNKNOWN_ARGUMENTS = ("n_records", "response_scale")
+# How many columns' quantiles each takes.
+UNKNOWN_ARGUMENTS = {"n_records": 0, "response_scale": 1}
 
 # Of the budget, in squares: as in plan_unknown.
 _SHARE = 0.1
-_PART = {"n_records": "n_records", "response_scale": "bounds"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,7 @@ class ReleasedArguments:
 def plan_unknown_arguments(
     unknown: Any, given: dict[str, Any], *, epsilon: float, delta: float, adjacency: Adjacency, X: Any
 ) -> UnknownPlan:
-    """Split the budget of a fit among its unknown arguments and its run, a private Newton run.
+    """Split the budget of :func:`dpinfer.fit` among its unknown arguments and its run, a private Newton run.
 
     **Privacy.** Reads no records.
 
@@ -66,26 +76,66 @@ def plan_unknown_arguments(
     TypeError, ValueError
         If something is asked for that is given, or cannot be released.
     """
-    if isinstance(unknown, str) or not isinstance(unknown, Sequence) or not unknown:
-        raise TypeError("unknown must be a sequence of names of arguments, ['n_records'] say")
-    if {"bounds", "categories"} & set(unknown):
+    asked = check_unknown_names(unknown)
+    if {"bounds", "categories"} & set(asked):
         raise ValueError(
             "unknown must hold arguments of fit ('n_records', 'response_scale'); bounds and categories belong to a "
             "schema: dpinfer.regression takes them as unknown"
         )
-    asked = {check_choice("unknown", name, UNKNOWN_ARGUMENTS) for name in unknown}
+    split = split_arguments(asked, given, UNKNOWN_ARGUMENTS, epsilon=epsilon, delta=delta, adjacency=adjacency)
+    if isinstance(X, RowSource) and X.units:
+        raise TypeError("X must be a source without units with unknown: rows are counted, and not persons")
+    return split
+
+
+def check_unknown_names(unknown: Any) -> tuple[str, ...]:
+    """Return the names of unknown arguments, at least one."""
+    if isinstance(unknown, str) or not isinstance(unknown, Sequence) or not unknown:
+        raise TypeError("unknown must be a sequence of names of arguments, ['n_records'] say")
+    return tuple(unknown)
+
+
+def split_arguments(
+    unknown: Sequence[str],
+    given: Mapping[str, Any],
+    n_columns: Mapping[str, int],
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+) -> UnknownPlan:
+    """Split a budget among unknown arguments and a private Newton run.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    unknown : sequence of str
+        Of the names in `n_columns`.
+    given : mapping
+        The arguments of these names; None where they are not given.
+    n_columns : mapping
+        Of each argument that may be unknown, how many columns' quantiles it takes; "n_records" takes none.
+    epsilon, delta : float
+    adjacency : Adjacency
+
+    Raises
+    ------
+    TypeError, ValueError
+        If something is asked for that is given, or cannot be released.
+    """
+    asked = {check_choice("unknown", name, tuple(n_columns)) for name in unknown}
     for name in sorted(asked):
         if given[name] is not None:
             raise ValueError(f"{name} must not be given when it is among unknown")
-    if isinstance(X, RowSource) and X.units:
-        raise TypeError("X must be a source without units with unknown: rows are counted, and not persons")
     if adjacency is Adjacency.ZERO_OUT:
         raise ValueError("adjacency must not be 'zero_out' with unknown: a row is counted whether it is blank or not")
     if adjacency is Adjacency.REPLACE_ONE and "n_records" in asked:
         raise ValueError("unknown must not hold 'n_records' under 'replace_one', where it is public")
+    columns = sum(n_columns[name] for name in asked)
     return split_budget(
-        [_PART[name] for name in UNKNOWN_ARGUMENTS if name in asked],
-        n_selections=QuantileSearch(None).n_selections if "response_scale" in asked else 0,
+        [part for part, wanted in (("n_records", "n_records" in asked), ("bounds", columns > 0)) if wanted],
+        n_selections=QuantileSearch(None).n_selections * columns,
         n_labelled=0,
         target_epsilon=epsilon,
         target_delta=delta,
@@ -103,10 +153,9 @@ def release_arguments(
     ledger: LedgerAccount | None,
     random_source: RandomSource | None,
 ) -> ReleasedArguments:
-    """Release what the plan says is unknown.
+    """Release what the plan of :func:`dpinfer.fit` says is unknown.
 
-    **Privacy.** Reads the records, through :func:`dpinfer.release_count` and :func:`dpinfer.release_bounds`, each
-    charged by itself.
+    **Privacy.** Reads the records, through :func:`release_numbers`.
 
     Parameters
     ----------
@@ -119,20 +168,64 @@ def release_arguments(
     ReleasedArguments
         ``response_scale`` is the root mean square of the normal law that has the released quantiles.
     """
+    responses = X.responses() if isinstance(X, (RowSource, ShardedRows)) else _column(y)
+    return release_numbers(
+        plan,
+        X,
+        responses,
+        ("y",),
+        lambda found: {"response_scale": math.hypot(float(found.centre[0]), float(found.scale[0]))},
+        n_records=n_records,
+        ledger=ledger,
+        random_source=random_source,
+    )
+
+
+def release_numbers(
+    plan: UnknownPlan,
+    records: Any,
+    columns: Any,
+    names: Sequence[str],
+    values_of: Callable[[BoundsRelease], dict[str, Any]],
+    *,
+    n_records: int | None,
+    ledger: LedgerAccount | None,
+    random_source: RandomSource | None,
+) -> ReleasedArguments:
+    """Release a number of records and quantiles of columns, as far as a plan has them.
+
+    **Privacy.** Reads the records, through :func:`dpinfer.release_count` and :func:`dpinfer.release_bounds`, each
+    charged by itself.
+
+    Parameters
+    ----------
+    plan : UnknownPlan
+    records : array, RowSource or ShardedRows
+        To be counted.
+    columns : array, RowSource or ShardedRows
+        Of numbers, whose quantiles are released.
+    names : sequence of str
+        Of the columns.
+    values_of : callable
+        Gets the released bounds, and returns the arguments that follow from them.
+    n_records : int or None
+        The public number, where there is one.
+    ledger, random_source
+        As in :func:`dpinfer.fit`.
+    """
     common: dict[str, Any] = {"adjacency": plan.adjacency, "ledger": ledger, "random_source": random_source}
     values: dict[str, Any] = {}
     parts: list[Part] = []
     if "n_records" in plan.parts.unknown:
-        count = release_count(X, epsilon=plan.parts.count_epsilon, **common)
+        count = release_count(records, epsilon=plan.parts.count_epsilon, **common)
         values["n_records"] = count.n_records
         parts += count.parts
     if "bounds" in plan.parts.unknown:
         total = plan.parts.n_selections * plan.parts.selection_epsilon
         with keep_with(ReleasedArguments(dict(values), tuple(parts))):
             probability = resolved_probability(values.get("n_records", n_records), plan.parts.selection_epsilon)
-            responses = X.responses() if isinstance(X, (RowSource, ShardedRows)) else _column(y)
-            found = release_bounds(responses, epsilon=total, names=("y",), probability=probability, **common)
-        values["response_scale"] = math.hypot(float(found.centre[0]), float(found.scale[0]))
+            found = release_bounds(columns, epsilon=total, names=names, probability=probability, **common)
+        values |= values_of(found)
         parts += found.parts
     return ReleasedArguments(values, tuple(parts))
 
@@ -147,7 +240,8 @@ def keep_with(released: ReleasedArguments) -> Iterator[None]:
             error.unknown = released  # type: ignore[attr-defined]
             error.add_note(
                 "What was unknown in public is released and paid for: it is 'unknown' of this error, values and parts; "
-                "give them to the next fit, as arguments and as parts=."
+                "give the values to the next fit as arguments, and state the parts: parts= of dpinfer.fit, or "
+                "with_parts of the release."
             )
         raise
 

@@ -1,0 +1,193 @@
+"""Parameters of an estimator that nobody knows in public: released by ``fit`` first, for a part of its budget."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._records import DeferredArray
+from dpinfer.accounting import Adjacency, Composed, LedgerAccount
+from dpinfer.accounting.ledger import check_account
+from dpinfer.errors import WeakGuaranteeWarning
+from dpinfer.estimators.records import as_features, as_numbers, check_enough
+from dpinfer.estimators.spending import Charge
+from dpinfer.fitting.unknown import ReleasedArguments, check_unknown_names, release_numbers, split_arguments
+from dpinfer.mechanism import RandomSource
+from dpinfer.mechanism.unknown_plan import UnknownPlan
+from dpinfer.release import BoundsRelease
+from dpinfer.release.parts import Part
+
+__all__ = ["RELEASED_WIDTH", "UnknownParameters", "check_unknown_parameters"]
+
+T = TypeVar("T")
+FloatArray = npt.NDArray[np.float64]
+
+# Released bounds reach as many scales to either side of the centre.
+_REACH = 4.0
+RELEASED_WIDTH = 2.0 * _REACH
+_NO_CLASSES = (
+    "unknown must not hold 'classes': which label counts as positive decides what the coefficients say, and has to be "
+    "public; give classes=(negative, positive)"
+)
+
+
+def check_unknown_parameters(unknown: Any, method: str) -> tuple[str, ...]:
+    """Return the names of unknown parameters, none where `unknown` is None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are no names, or the method is not that of a fit with unknown parameters.
+    """
+    if unknown is None:
+        return ()
+    names = check_unknown_names(unknown)
+    if "classes" in names:
+        raise ValueError(_NO_CLASSES)
+    if method not in ("auto", "newton"):
+        raise ValueError(f"method must be 'auto' or 'newton' with unknown, got {method!r}")
+    return names
+
+
+@dataclass(frozen=True)
+class UnknownParameters:
+    """What is unknown of one fit, and the split of its budget.
+
+    **Privacy.** Reads no records until :meth:`release`.
+
+    Parameters
+    ----------
+    names : tuple of str
+    n_features : int
+    split : UnknownPlan
+    """
+
+    names: tuple[str, ...]
+    n_features: int
+    split: UnknownPlan
+
+    @classmethod
+    def of(
+        cls,
+        names: tuple[str, ...],
+        given: Mapping[str, Any],
+        n_features: int,
+        *,
+        epsilon: float,
+        delta: float,
+        adjacency: Adjacency,
+    ) -> "UnknownParameters":
+        """Split the budget.
+
+        Parameters
+        ----------
+        names : tuple of str
+        given : mapping
+            The estimator's parameters that may be unknown; None where they are not given.
+        n_features : int
+        epsilon, delta, adjacency
+            Of all together.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If something is asked for that is given, or cannot be released.
+        """
+        n_columns = {"n_records": 0, "data_bounds": n_features, "target_bounds": 1}
+        allowed = {name: n_columns[name] for name in given}
+        split = split_arguments(names, given, allowed, epsilon=epsilon, delta=delta, adjacency=adjacency)
+        return cls(names, n_features, split)
+
+    def charge(self, parts: Sequence[Part] | None = None) -> Charge:
+        """Return what all together spend, or what these parts do."""
+        event = self.split.event if parts is None else Composed(tuple(part.event for part in parts))
+        return Charge(event, self.split.delta, self.split.adjacency)
+
+    @property
+    def stand_ins(self) -> dict[str, Any]:
+        """Values like those that may be released."""
+        bounds = np.tile([-1.0, 1.0], (self.n_features, 1))
+        values = {"n_records": 10_000, "data_bounds": bounds, "target_bounds": (-1.0, 1.0)}
+        return {name: values[name] for name in self.names}
+
+    def try_out(self, check: Callable[[dict[str, Any], float], T], ledger: LedgerAccount | None) -> T:
+        """Check the fit that is to follow, and that the ledger's budget covers all; return what the check found.
+
+        Parameters
+        ----------
+        check : callable
+            Gets stand-ins of the unknown parameters, and what is left of epsilon.
+        ledger : LedgerAccount or None
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is wrong (BudgetExceededError: the ledger's budget would be exceeded).
+        """
+        with warnings.catch_warnings():
+            # They are about numbers that stand for those to be released.
+            warnings.simplefilter("ignore", WeakGuaranteeWarning)
+            found = check(self.stand_ins, self.split.fit_epsilon)
+        if ledger is not None:
+            check_account(ledger).check(self.split.event, adjacency=self.split.adjacency)
+        return found
+
+    def release(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        n_records: int | None,
+        ledger: LedgerAccount | None,
+        random_source: RandomSource | None,
+    ) -> ReleasedArguments:
+        """Release what is unknown.
+
+        **Privacy.** Reads the records, through :func:`dpinfer.release_count` and :func:`dpinfer.release_bounds`.
+
+        Parameters
+        ----------
+        X, y
+            As in ``fit``.
+        n_records : int or None
+            The public number, where there is one.
+        ledger, random_source
+            As of the estimator.
+        """
+
+        def features() -> FloatArray:
+            table = as_features(X)
+            check_enough(len(table))
+            return table
+
+        def columns() -> FloatArray:
+            table = features()
+            parts = [table] if "data_bounds" in self.names else []
+            if "target_bounds" in self.names:
+                parts.append(as_numbers(y, len(table))[:, None])
+            return np.hstack(parts)
+
+        names = [f"X{column}" for column in range(self.n_features)] if "data_bounds" in self.names else []
+        names += ["y"] if "target_bounds" in self.names else []
+        return release_numbers(
+            self.split,
+            DeferredArray(features),
+            DeferredArray(columns),
+            names,
+            self._values,
+            n_records=n_records,
+            ledger=ledger,
+            random_source=random_source,
+        )
+
+    def _values(self, found: BoundsRelease) -> dict[str, Any]:
+        bounds = found.bounds(_REACH)
+        values: dict[str, Any] = {}
+        if "data_bounds" in self.names:
+            values["data_bounds"] = bounds[: self.n_features]
+        if "target_bounds" in self.names:
+            values["target_bounds"] = (float(bounds[-1, 0]), float(bounds[-1, 1]))
+        return values

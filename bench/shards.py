@@ -168,8 +168,8 @@ def passes(one, sharded, n_rows, repeats):
     differences = np.median(times[:, 1], axis=1) - np.median(times[:, 0], axis=1)
     low, middle, high = 1e3 * np.quantile(differences, [0.0, 0.5, 1.0])
     print(
-        f"{n_rows} rows, {SHARDS} shards: bits equal; a pass {1e3 * alone:.1f} ms in one process, {1e3 * across:.1f} ms "
-        f"on two workers, {middle:.1f} ms more ({low:.1f} to {high:.1f} in {repeats} runs of {times.shape[2]} passes)",
+        f"{n_rows} rows, {SHARDS} shards: bits equal; pass {1e3 * alone:.1f} ms in one process, {1e3 * across:.1f} "
+        f"on two workers: {middle:.1f} more ({low:.1f} to {high:.1f} in {repeats} runs of {times.shape[2]} passes)",
         flush=True,
     )
     return whole, {"rows": n_rows, "alone": float(alone), "cluster": float(across), "more": differences.tolist()}

@@ -270,8 +270,8 @@ def adult_model():
     import dpinfer as dpi
 
     schema = dpi.tabular.Schema.load(ROOT / "examples" / "adult.toml")
-    moments = schema.feature_moments
-    return dpi.models.LogisticRegression(len(moments), fit_intercept=True, feature_moments=moments)
+    moments = schema.feature_moments  # with the constant
+    return dpi.models.LogisticRegression(len(moments) - 1, fit_intercept=True, feature_moments=moments)
 
 
 def ends(posterior):

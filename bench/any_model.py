@@ -117,6 +117,7 @@ class Tally:
         self.ratio: list[FloatArray] = []
         self.seconds: list[float] = []
         self.skewness: list[float] = []
+        self.flagged: list[bool] = []
 
     def line(self) -> str:
         """Return what was found, in words."""
@@ -127,7 +128,8 @@ class Tally:
             f"runs {len(inside):3d}  covered {told(inside.mean(axis=1))}  awkward "
             f"{told(inside[:, awkward].mean(axis=1))}  no privacy {told(plain.mean(axis=1))}, awkward "
             f"{told(plain[:, awkward].mean(axis=1))}  width {np.median(ratio):.2f}  awkward "
-            f"{np.median(ratio[:, awkward]):.2f}  run {np.median(self.seconds):.1f} s{curved}"
+            f"{np.median(ratio[:, awkward]):.2f}  flagged {np.mean(self.flagged):.2f}  run "
+            f"{np.median(self.seconds):.1f} s{curved}"
         )
 
 
@@ -172,6 +174,7 @@ class Study:
             tally = self.tallies[epsilon]
             tally.seconds.append(seconds)
             tally.skewness += skewed
+            tally.flagged.append(posterior.diagnostics.curvature_shift is not None)
             tally.covered.append((low < truth) & (truth < high))
             tally.plain.append(np.abs(truth - centre) < NORMAL_HALF_WIDTH * spread)
             tally.ratio.append((high - low) / (2.0 * NORMAL_HALF_WIDTH * spread))

@@ -207,10 +207,14 @@ class NewtonRoute(Route):
         if not model.has_sampler:
             return math.nan, "no width is predicted, and intervals will be flagged: the model has no sampler"
         try:
-            return float(np.median(predict_own_newton(model, plan, n_records))), "by the model's own simulation"
+            widths, squared_shift = predict_own_newton(model, plan, n_records)
         except Exception as error:
             # A user's code, on made-up records: a plan does without a prediction.
             return math.nan, f"no width is predicted: the model's code raised {type(error).__name__} in a simulation"
+        reason = "by the model's own simulation"
+        if squared_shift > OwnNewtonRelease.large_shift:
+            reason += "; its posterior is not near normal, so intervals are widened and flagged"
+        return float(np.median(widths)), reason
 
     def n_passes(self, plan: MechanismPlan) -> float:
         """Return the passes of the plan."""

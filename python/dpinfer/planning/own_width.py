@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from dpinfer.mechanism.newton import NewtonPlan
 from dpinfer.mechanism.newton.own_bounds import simulate_bounds, symmetric_inverse_root
+from dpinfer.mechanism.newton.own_shift import NormalPosterior, simulate_shift
 from dpinfer.models import OwnModel
 
 __all__ = ["predict_own_newton"]
@@ -14,11 +15,11 @@ __all__ = ["predict_own_newton"]
 FloatArray = npt.NDArray[np.float64]
 
 _SEED = 20_261_123
-_POINTS, _ROWS = 8, 500
+_POINTS, _SHIFTED, _ROWS = 8, 3, 500
 
 
-def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> FloatArray:
-    """Return by which factor privacy widens the interval of every parameter, before the maps, (n,).
+def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> tuple[FloatArray, float]:
+    """Return by which factor privacy widens the interval of every parameter, before the maps, and the squared shift.
 
     **Privacy.** Reads no records.
 
@@ -32,8 +33,9 @@ def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> Flo
 
     Returns
     -------
-    (n,) array
-        Medians over parameters that the prior draws.
+    widths : (n,) array
+    squared_shift : float
+        By curvature, as the release will say it; both are medians over parameters that the prior draws.
 
     Raises
     ------
@@ -48,7 +50,8 @@ def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> Flo
     prior = model.parameters
     measured = math.fsum(plan.shares[index] for index in plan.indices("measure"))
     noise = plan.noise_multiplier / math.sqrt(measured)
-    widths = []
+    widths: list[FloatArray] = []
+    shifts: list[float] = []
     for _ in range(_POINTS):
         theta = prior.prior_mean + prior.prior_scale * rng.standard_normal(model.n_params)
         bounds = simulate_bounds(
@@ -59,7 +62,12 @@ def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> Flo
         variance = bounds.variance_ratio / (bounds.slope * n_records) + (stddev / bounds.slope) ** 2
         private, plain = (_spread(white, 1.0 / own) for own in (variance, 1.0 / n_records))
         widths.append(private / plain)
-    return np.asarray(np.median(widths, axis=0))
+        if len(shifts) < _SHIFTED:
+            one = np.eye(len(white))
+            normal = NormalPosterior.of(bounds.slope * one, bounds.slope**2 * variance * one, white @ white.T)
+            shifts.append(simulate_shift(model, theta, white * prior.prior_scale, bounds, normal, rng))
+    shift = float(np.median(shifts))
+    return np.median(widths, axis=0) * math.sqrt(1.0 + shift), shift
 
 
 def _spread(white: FloatArray, precision: float) -> FloatArray:

@@ -166,6 +166,7 @@ _OWN_NEWTON_SCALARS = (
     "slope_bound",
     "slope_spread",
     "variance_ratio",
+    "squared_shift",
     "n_records",
     "delta",
     "accountant",

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tests.reference.own_models import EXAMPLES
+from tests.reference.own_models import CURVED, EXAMPLES
 
 import dpinfer as dpi
 from dpinfer.errors import BackendUnavailableError, FallbackWarning, NumericalError, RecordError, ReleaseFormatError
@@ -237,6 +237,15 @@ def test_the_plan_file_holds_public_numbers_alone(fitted, tmp_path):
     data = json.loads((tmp_path / "plan.json").read_text())
     assert data["plan"]["target"]["n_records"] == N
     assert set(data["plan"]) == {"model", "target", "method", "mechanism", "settings", "candidates", "assumes"}
+
+
+def test_a_plan_says_where_a_posterior_will_not_be_near_normal():
+    plans = {
+        name: dpi.plan_fit(example().model, epsilon=1.0, delta=1e-5, n_records=500)
+        for name, example in {"curved": CURVED["zero-inflated"], "ordinal": EXAMPLES["ordinal"]}.items()
+    }
+    assert "not near normal" in str(plans["curved"])
+    assert "not near normal" not in str(plans["ordinal"])
 
 
 def test_a_model_of_ones_own_from_records_to_a_saved_fit(tmp_path):

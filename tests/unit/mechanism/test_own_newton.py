@@ -17,6 +17,7 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton import own_rows
 from dpinfer.mechanism.newton.own_clipped import NORM_EDGES, ClippedScores
 from dpinfer.mechanism.newton.own_rows import MATRIX_BOUND, CentredScores, OwnRows, score_matrix, score_vector
+from dpinfer.mechanism.newton.own_shift import _squared
 from dpinfer.models import from_gradient, model_from_dict
 from dpinfer.models.whitening import shrink_to_level
 from dpinfer.testing import InsecureRNG
@@ -371,6 +372,52 @@ def test_without_a_sampler_the_posterior_is_near_the_truth_where_little_is_clipp
     spread = np.sqrt(np.diag(np.linalg.inv((X * rate[:, None]).T @ X + 4.0 * np.eye(2))))
     assert np.all(np.abs(posterior.mean - [0.5, -0.3]) < 6.0 * posterior.stddev)
     assert np.all((posterior.stddev > 0.9 * spread) & (posterior.stddev < 3.0 * spread))
+
+
+# Posteriors that are not near normal
+
+
+@pytest.fixture(scope="module")
+def curved_release():
+    """Of a ridge that 500 rare counts hardly tell apart."""
+    example = CURVED["zero-inflated"]()
+    model, rng = example.model, np.random.default_rng(5)
+    X = example.features(500, rng)
+    y = model.draw_responses(np.array([0.5, -1.5]), X, rng.integers(0, 2**64, (500, 1), dtype=np.uint64))
+    return fitted(model, X, y)
+
+
+def test_a_posterior_that_is_not_near_normal_is_flagged_and_widened(curved_release, logistic_release, tmp_path):
+    """The twin is a posterior that is near normal: there nothing is told from zero."""
+    assert curved_release.squared_shift > 2.0 * curved_release.large_shift
+    flagged, plain = (
+        dpi.noise_aware_posterior(item, n_samples=100)
+        for item in (curved_release, replace(curved_release, squared_shift=0.0))
+    )
+    assert "not near normal" in str(flagged.summary())
+    assert "not near normal" not in str(plain.summary())
+    assert flagged.diagnostics.curvature_shift == np.sqrt(curved_release.squared_shift)
+    widths = [np.sqrt(item.distribution.marginals.variance) for item in (flagged, plain)]
+    assert np.all(widths[0] > widths[1])
+    assert np.all(widths[0] < curved_release.prior_scale)
+    parts = flagged.decompose()
+    np.testing.assert_allclose(parts.total, np.diag(flagged.distribution.covariance), rtol=1e-6)
+    curved_release.save(tmp_path / "curved")
+    assert dpi.load_release(tmp_path / "curved").squared_shift == curved_release.squared_shift
+    normal = logistic_release[0]
+    assert normal.squared_shift < 0.1 * normal.large_shift
+    assert dpi.noise_aware_posterior(normal, n_samples=50).diagnostics.curvature_shift is None
+    with pytest.raises(ValueError, match="squared_shift"):
+        replace(normal, squared_shift=-1.0)
+
+
+def test_a_squared_mean_is_told_from_noise_or_zero():
+    """Of 200 pure noises at most 5 pass: each does with probability about 0.001 (three jackknife errors)."""
+    rng = np.random.default_rng(4)
+    noise = rng.normal(size=(200, 5, 10))
+    assert sum(_squared(means) > 0.0 for means in noise) <= 5
+    found = [_squared(means + 2.0) for means in noise]
+    assert np.mean(found) == pytest.approx(20.0, rel=0.05)
 
 
 # A matrix near a multiple of the identity

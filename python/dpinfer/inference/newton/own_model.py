@@ -1,5 +1,7 @@
 """From the release of a private Newton run of a user's own model to a posterior of its parameters."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -53,6 +55,7 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     -----
     docs/derivations/any-model.md, "The posterior".  With T the transform and J the slope, score t is J T^-T (u* - u_t)
     plus noise, and u* given u is normal with mean u and covariance T' J^-1 V J^-1 T / N, V = variance_ratio J.
+    Covariances are widened by the simulated square of what curvature shifts, but not beyond the prior's.
     """
     request.check(release)
     model = model_of(release, request.model)
@@ -66,7 +69,8 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     prior = np.diag(1.0 / np.square(release.prior_scale))
     size = _DRAWS if request.n_samples is None else request.n_samples
     location, factor = np.empty((size, n)), np.empty((size, n, n))
-    inside, data = np.zeros(n), np.zeros(n)
+    inside, data, beyond = np.zeros((3, n))
+    widened = 1.0 + release.squared_shift
     for draw in range(size):
         slope = _positive_definite(shrunken + spread * _symmetric_normal(rng, n), level)
         jacobian = slope @ back
@@ -76,15 +80,17 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
         precision = weighted @ jacobian + prior
         precision = 0.5 * (precision + precision.T)
         location[draw] = np.linalg.solve(precision, weighted @ released + prior @ release.prior_mean)
-        factor[draw] = np.linalg.cholesky(precision)
+        held = _widened(precision, release.prior_scale, widened)
+        factor[draw] = np.linalg.cholesky(held)
         inside += np.diag(np.linalg.inv(precision)) / size
+        beyond += np.diag(np.linalg.inv(held)) / size
         data += np.diag(np.linalg.inv(jacobian.T @ np.linalg.solve(sampling, jacobian) + prior)) / size
-    data = np.minimum(data, inside)
+    data, shift = np.minimum(data, inside), math.sqrt(release.squared_shift)
     verdict, share = _WORDS, None
     if release.clipped:
         share, stddev = release.clipped_share()
         verdict = _CLIPPED.format(share=share, noise=stddev)
-    parts = VarianceParts(data, inside - data, location.var(axis=0))
+    parts = VarianceParts(data, inside - data, location.var(axis=0) + beyond - inside)
     unknown = np.full(n, np.nan)
     distribution = DrawnTheta(location, None, factor, parts)
     return Posterior(
@@ -106,8 +112,18 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
             verdict=verdict,
             clipped_share=share,
             clipping_uncounted=None if share is None else True,
+            curvature_shift=shift if release.squared_shift > release.large_shift else None,
         ),
     )
+
+
+def _widened(precision: FloatArray, prior_scale: FloatArray, factor: float) -> FloatArray:
+    """Return a precision divided by `factor`, but in no direction below the prior's."""
+    if factor == 1.0:
+        return precision
+    eigenvalues, eigenvectors = np.linalg.eigh(precision * np.outer(prior_scale, prior_scale))
+    scaled = eigenvectors / prior_scale[:, None]
+    return np.asarray((scaled * np.maximum(eigenvalues / factor, 1.0)) @ scaled.T)
 
 
 def _symmetric_normal(rng: np.random.Generator, n: int) -> FloatArray:

@@ -69,6 +69,9 @@ class PosteriorDiagnostics:
         Whether the sampling uncertainty of the records is left out: a bare trace of parameters, without curvature.
     clipping_uncounted : bool, optional
         Whether what clipping shifts is left out, though the sampling uncertainty is in.
+    curvature_shift : float, optional
+        Where a posterior is not near normal: by how much curvature shifts its centre, in standard deviations, as it was
+        simulated; the intervals are widened by it.
     fallback : str
         Why it is not the posterior that was asked for.
 
@@ -110,6 +113,7 @@ class PosteriorDiagnostics:
     prior_only: npt.NDArray[np.bool_] | None = None
     optimum_only: bool | None = None
     clipping_uncounted: bool | None = None
+    curvature_shift: float | None = None
     fallback: str = ""
 
     def __post_init__(self) -> None:

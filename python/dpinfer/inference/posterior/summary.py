@@ -188,6 +188,11 @@ def _flags(posterior: "Posterior") -> tuple[tuple[str, ...], tuple[str, ...]]:
             "clipping moves the optimum away from the parameters, and these intervals do not count by how much: they "
             "hold where hardly any gradient was clipped"
         )
+    if diagnostics.curvature_shift is not None:
+        warnings.append(
+            f"the posterior is not near normal: curvature shifts its centre by about {diagnostics.curvature_shift:.2f} "
+            "standard deviations, which widens the intervals; do not take tails or joint shapes from it"
+        )
     if posterior.method in ("naive", "averaged"):
         warnings.append(f"method {posterior.method!r} ignores the privacy noise: its intervals are too narrow")
     return tuple(", ".join(mark) for mark in marks), tuple(warnings)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dpinfer.mechanism.newton.contributions import smat
 from dpinfer.mechanism.newton.own_bounds import SimulatedBounds, simulate_bounds, symmetric_inverse_root
 from dpinfer.mechanism.newton.own_rows import CentredScores
+from dpinfer.mechanism.newton.own_shift import NormalPosterior, simulate_shift
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import OwnModel
@@ -30,6 +31,7 @@ _TRUST, _SHORT_TRUST = 1.0, 0.3
 _MODEL_ERROR = 0.35  # of a step's length: how far the zero of a linearised score is from its own
 _FARTHEST = 10.0  # prior standard deviations
 _FLOOR = 0.1
+_LEAST_EIGENVALUE = 0.05  # of a slope, over their mean
 
 
 @dataclass
@@ -199,7 +201,22 @@ class OwnNewton(OwnSteps):
             "slope_spread": ratio_stddev,
             "variance_ratio": bounds.variance_ratio,
             "score_share": SCORE_SHARE,
+            "squared_shift": self._squared_shift(white, bounds, mean, measured),
         }
+
+    def _squared_shift(
+        self, white: FloatArray, bounds: SimulatedBounds, slope: FloatArray, measured: dict[str, Any]
+    ) -> float:
+        """Simulate how far the posterior is from a normal one; 0 where the model's code fails: the run is paid for."""
+        noise = 1.0 / np.sum(1.0 / measured["score_stddev"] ** 2)
+        with contextlib.suppress(Exception):
+            eigenvalues, eigenvectors = np.linalg.eigh(slope)
+            slope = (eigenvectors * np.maximum(eigenvalues, _LEAST_EIGENVALUE * np.mean(eigenvalues))) @ eigenvectors.T
+            covariance = slope * (bounds.variance_ratio / self.n_records) + np.eye(len(slope)) * noise
+            posterior = NormalPosterior.of(slope, covariance, white @ white.T)
+            transform = white * self._prior.prior_scale
+            return simulate_shift(self.model, measured["positions"][-1], transform, bounds, posterior, self._rng)
+        return 0.0
 
     def _bounds(self, units: FloatArray, n_rows: int) -> SimulatedBounds:
         """Return the bounds at a point, or the last ones where the model's code fails there: the run is paid for."""

@@ -22,6 +22,7 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "BayesianLinearRegression": {"target_bounds": (-500.0, 500.0)},
     "BayesianPoissonRegression": {},
     "BayesianProbitRegression": {},
+    "BayesianMultinomialRegression": {},
 }
 
 

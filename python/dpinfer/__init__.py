@@ -39,6 +39,7 @@ _NAMES = {
     "BoundsRelease": "dpinfer.release",
     "CategoriesRelease": "dpinfer.release",
     "CountRelease": "dpinfer.release",
+    "BayesianMultinomialRegression": "dpinfer.estimators",
     "BayesianPoissonRegression": "dpinfer.estimators",
     "BayesianProbitRegression": "dpinfer.estimators",
     "CoverageResult": "dpinfer.studies",
@@ -89,6 +90,7 @@ _NAMES = {
 __all__ = [
     "BayesianLinearRegression",
     "BayesianLogisticRegression",
+    "BayesianMultinomialRegression",
     "BayesianPoissonRegression",
     "BayesianProbitRegression",
     "BoundsRelease",
@@ -184,6 +186,7 @@ if TYPE_CHECKING:
     from dpinfer.estimators import (
         BayesianLinearRegression,
         BayesianLogisticRegression,
+        BayesianMultinomialRegression,
         BayesianPoissonRegression,
         BayesianProbitRegression,
     )

@@ -323,6 +323,7 @@ LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi
 HANDS_ON = {
     dpi.BayesianLogisticRegression,
     dpi.BayesianLinearRegression,
+    dpi.BayesianMultinomialRegression,
     dpi.BayesianPoissonRegression,
     dpi.BayesianProbitRegression,
 }

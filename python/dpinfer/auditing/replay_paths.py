@@ -50,6 +50,7 @@ from dpinfer.models import (
     GeneralizedLinearModel,
     LinearRegression,
     LogisticRegression,
+    MultinomialRegression,
     OwnModel,
     PoissonRegression,
     ProbitRegression,
@@ -419,6 +420,7 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _newton("own model, replaced", own, adjacency=Adjacency.REPLACE_ONE)
     yield _newton("own model, blanked", own, adjacency=Adjacency.ZERO_OUT)
     yield _newton("own model, interrupted", own, ledger=True, checkpoint=True, interrupted=True)
+    yield _newton("multinomial", MultinomialRegression(2, 3), ledger=True, checkpoint=True)
     bare = own_logistic(sampled=False)
     yield _newton("own model without a sampler", bare)
     yield _newton("own model without a sampler, replaced", bare, adjacency=Adjacency.REPLACE_ONE)

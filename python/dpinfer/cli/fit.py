@@ -140,7 +140,7 @@ def _add_formula_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--family",
-        choices=("gaussian", "binomial", "poisson", "probit", "negativebinomial"),
+        choices=("gaussian", "binomial", "multinomial", "poisson", "probit", "negativebinomial"),
         help="of --formula; by default gaussian",
     )
 

@@ -19,6 +19,7 @@ from dpinfer.errors import FallbackWarning
 from dpinfer.estimators import (
     BayesianLinearRegression,
     BayesianLogisticRegression,
+    BayesianMultinomialRegression,
     BayesianPoissonRegression,
     BayesianProbitRegression,
 )
@@ -300,6 +301,7 @@ def _planned_estimators() -> Iterator[Scenario]:
         ("", BayesianLinearRegression, {**public, "target_bounds": (0.0, 1.0), "method": "newton"}),
         ("", BayesianPoissonRegression, public),
         ("", BayesianProbitRegression, {**public, "classes": (0.0, 1.0)}),
+        ("", BayesianMultinomialRegression, {**public, "classes": (1.0, 0.0, 2.0)}),
         (", unknown parameters", BayesianLinearRegression, {"unknown": every}),
     )
     for name, kind, options in kinds:

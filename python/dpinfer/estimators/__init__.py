@@ -4,16 +4,14 @@
 what follows from it.  scikit-learn itself is not needed.
 """
 
+from dpinfer.estimators.classifiers import BayesianMultinomialRegression, BayesianProbitRegression
 from dpinfer.estimators.logistic import BayesianLogisticRegression
-from dpinfer.estimators.regression import (
-    BayesianLinearRegression,
-    BayesianPoissonRegression,
-    BayesianProbitRegression,
-)
+from dpinfer.estimators.regression import BayesianLinearRegression, BayesianPoissonRegression
 
 __all__ = [
     "BayesianLinearRegression",
     "BayesianLogisticRegression",
+    "BayesianMultinomialRegression",
     "BayesianPoissonRegression",
     "BayesianProbitRegression",
 ]

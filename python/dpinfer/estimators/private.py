@@ -25,7 +25,7 @@ __all__ = ["PrivateEstimator"]
 FloatArray = npt.NDArray[np.float64]
 
 _LEAKS = {
-    "classes": "the two classes were read from the private records",
+    "classes": "the classes were read from the private records",
     "n_records": "the number of records was read from the private records",
 }
 

@@ -19,8 +19,8 @@ __all__ = [
     "as_features",
     "as_labels",
     "as_numbers",
-    "binary_targets",
     "check_enough",
+    "encoded_targets",
     "feature_names",
     "public_columns",
     "typical_norm",
@@ -128,10 +128,12 @@ class PendingRecords:
     labels : array-like, (N,)
     classes : pair of labels or None
         Public; None takes those in `labels`.
+    binary : bool
+        Whether there are two classes; else there are at least two.
     """
 
-    def __init__(self, features: Any, labels: Any, classes: Sequence[Any] | None) -> None:
-        self._features, self._labels, self._given = features, labels, classes
+    def __init__(self, features: Any, labels: Any, classes: Sequence[Any] | None, *, binary: bool = True) -> None:
+        self._features, self._labels, self._given, self._binary = features, labels, classes, binary
         self.bounds: FloatArray | None = None
         self.X = DeferredArray(lambda: self._clipped())
         self.y = DeferredArray(lambda: self.targets)
@@ -145,17 +147,17 @@ class PendingRecords:
 
     @cached_property
     def _encoded(self) -> tuple[FloatArray, npt.NDArray[Any]]:
-        return binary_targets(as_labels(self._labels, len(self.features)), self._given)
+        return encoded_targets(as_labels(self._labels, len(self.features)), self._given, binary=self._binary)
 
     @property
     def targets(self) -> FloatArray:
-        """The labels as 0 and 1."""
+        """The labels as places among the classes: 0 and 1 of two."""
         return self._encoded[0]
 
     @property
     def classes(self) -> npt.NDArray[Any]:
-        """(negative, positive): public only where they were given."""
-        return self._encoded[1] if self._given is None else as_classes(self._given)
+        """(negative, positive), or all classes: public only where they were given."""
+        return self._encoded[1] if self._given is None else as_classes(self._given, binary=self._binary)
 
     def _clipped(self) -> FloatArray:
         if self.bounds is None:
@@ -223,43 +225,48 @@ def _warn_of_column_vector() -> None:
     )
 
 
-def binary_targets(
-    labels: npt.NDArray[Any], classes: Sequence[Any] | npt.NDArray[Any] | None
+def encoded_targets(
+    labels: npt.NDArray[Any], classes: Sequence[Any] | npt.NDArray[Any] | None, *, binary: bool = True
 ) -> tuple[FloatArray, npt.NDArray[Any]]:
-    """Return the labels as 0 and 1, and the two classes (negative, positive).
+    """Return the labels as places among the classes, and the classes: (negative, positive) where they are two.
 
     Raises
     ------
     ValueError, RecordError
-        If there are not exactly two classes, or a label is in neither.
+        If there are not two classes, or at least two where they need not be `binary`, or a label is in none.
     """
     if classes is not None:
-        known = as_classes(classes)
+        known = as_classes(classes, binary=binary)
     else:
         if labels.dtype.kind == "f" and not np.all(labels == np.round(labels)):
             raise RecordError("Unknown label type: y must hold class labels, not a continuous response")
         known = _distinct(labels)
-    if known.shape[0] != 2:
-        if known.shape[0] < 2:
-            raise RecordError("y must hold two classes, and holds one class only; name both with classes=(no, yes)")
+    if known.shape[0] < 2:
+        raise RecordError("y must hold two classes, and holds one class only; name all with classes=(no, yes)")
+    if binary and known.shape[0] > 2:
         raise RecordError("Only binary classification is supported. The type of the target is multiclass.")
-    positive, negative = (_equal(labels, label) for label in (known[1], known[0]))
-    if not np.all(positive | negative):
-        raise RecordError("y must hold only the two labels in classes; at least one entry is another")
-    return positive.astype(np.float64), known
+    places = np.full(labels.shape, -1.0)
+    for place, label in enumerate(known):
+        places[_equal(labels, label)] = place
+    if np.any(places < 0.0):
+        raise RecordError("y must hold only the labels in classes; at least one entry is another")
+    return places, known
 
 
-def as_classes(classes: Any) -> npt.NDArray[Any]:
-    """Return the public pair (negative, positive) as an array.
+def as_classes(classes: Any, *, binary: bool = True) -> npt.NDArray[Any]:
+    """Return public labels as an array: the pair (negative, positive), or at least two where they need not be `binary`.
 
     Raises
     ------
     ValueError
-        If they are not two distinct labels.
+        If they are not distinct labels, as many as needed.
     """
     given = np.asarray(classes)
-    if given.shape != (2,) or given[0] == given[1]:
+    distinct = given.ndim == 1 and len({str(label) for label in given.tolist()}) == len(given)
+    if binary and (not distinct or len(given) != 2):
         raise ValueError(f"classes must hold two distinct labels (negative, positive), got shape {given.shape}")
+    if not distinct or len(given) < 2:
+        raise ValueError(f"classes must hold at least two distinct labels, got shape {given.shape}")
     return given
 
 

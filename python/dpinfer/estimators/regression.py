@@ -1,4 +1,4 @@
-"""Bayesian linear, Poisson and probit regression under differential privacy, by the mechanism that a plan chooses."""
+"""Bayesian linear and Poisson regression under differential privacy, by the mechanism that a plan chooses."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -14,10 +14,8 @@ from dpinfer._validate import check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.estimators.private import PrivateEstimator
 from dpinfer.estimators.records import (
-    PendingRecords,
     as_bounds,
     as_features,
-    as_labels,
     as_numbers,
     check_enough,
     feature_names,
@@ -30,9 +28,9 @@ from dpinfer.fitting.routes import RunSettings
 from dpinfer.fitting.unknown import ReleasedArguments, keep_with
 from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism import RandomSource
-from dpinfer.models import GeneralizedLinearModel, LinearRegression, PoissonRegression, ProbitRegression
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, MultinomialRegression, PoissonRegression
 
-__all__ = ["BayesianLinearRegression", "BayesianPoissonRegression", "BayesianProbitRegression"]
+__all__ = ["BayesianLinearRegression", "BayesianPoissonRegression", "PlannedRegression"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -54,7 +52,7 @@ class PlannedRegression(PrivateEstimator):
     prior_scale: float | None
     fit_intercept: bool
     data_bounds: npt.ArrayLike | None
-    _model: ClassVar[type[GeneralizedLinearModel]]
+    _model: ClassVar[type[GeneralizedLinearModel | MultinomialRegression]]
 
     _scaling: Scaling
 
@@ -106,10 +104,10 @@ class PlannedRegression(PrivateEstimator):
         if self.n_records is None and table is not None:
             given["n_records"] = len(table)
         features: Any = X if table is None else table
+        self._read_classes(features, y)
         request, settings = self._posterior_request(), self._run_settings()
         make = partial(self._checked_run, n_features, names, request)
         run, charge, unknown = self._prepared(asked, given, n_features, make)
-        self._read_classes(features, y)
         self._warn_of_leaks()
         self._family().warn_of(charge, self.ledger)
         released = ReleasedArguments({}, ())
@@ -142,23 +140,27 @@ class PlannedRegression(PrivateEstimator):
         }
         bounds, target = self._bounds_of(values["data_bounds"], n_features), values.get("target_bounds")
         scaling = Scaling.of(bounds, target, centred=bool(self.fit_intercept), **widths)
-        given: dict[str, Any] = {} if self.prior_scale is None else {"prior_scale": self.prior_scale}
         plan = plan_fit(
-            self._model(
-                n_features=n_features,
-                fit_intercept=bool(self.fit_intercept),
-                feature_names=None if names is None else list(names),
-                **given,
-            ),
+            self._made_model(scaling, None if names is None else list(names)),
             epsilon=epsilon,
             delta=self.delta,
             n_records=values["n_records"],
             method="newton" if asked else self.method,
             adjacency=self._relation(),
-            response_scale=1.0 if self._model.has_dispersion else None,
+            response_scale=1.0 if self._model is LinearRegression else None,
         )
         plan.check(request, RunSettings(n_threads=self.n_threads, ledger=self.ledger))
         return _Run(plan, scaling)
+
+    def _made_model(self, scaling: Scaling, names: list[str] | None) -> Any:
+        """Return the model of scaled columns."""
+        kind: Any = self._model
+        return kind(
+            n_features=len(scaling.bounds),
+            fit_intercept=bool(self.fit_intercept),
+            feature_names=names,
+            **({} if self.prior_scale is None else {"prior_scale": self.prior_scale}),
+        )
 
     def _public_parameters(self) -> dict[str, Any]:
         """Return the parameters that may be unknown; None where they are not given."""
@@ -180,21 +182,33 @@ class PlannedRegression(PrivateEstimator):
             )
         return bounds
 
+    @property
+    def _n_blocks(self) -> int:
+        """How many weights a column has."""
+        return 1
+
     def _set_coefficients(self, n_features: int) -> None:
-        scaling, mean = self._scaling, self.posterior_.mean
-        coef = scaling.unit * mean[:n_features] / scaling.scale
-        self.coef_ = coef if self._estimator_type == "regressor" else coef[None, :]
-        intercept = 0.0
+        scaling, size = self._scaling, n_features + bool(self.fit_intercept)
+        weights = self.posterior_.mean[: self._n_blocks * size].reshape(-1, size)
+        coef = scaling.unit * weights[:, :n_features] / scaling.scale
+        intercept = np.zeros(len(coef))
         if self.fit_intercept:
-            intercept = scaling.shift + scaling.unit * mean[n_features] - scaling.offset @ coef
-        self.intercept_ = float(intercept) if self._estimator_type == "regressor" else np.array([intercept])
+            intercept = scaling.shift + scaling.unit * weights[:, -1] - coef @ scaling.offset
+        single = self._estimator_type == "regressor"
+        self.coef_ = coef[0] if single else coef
+        self.intercept_ = float(intercept[0]) if single else intercept
 
     def _draws(self, X: Any) -> tuple[FloatArray, FloatArray]:
         """Return draws of E[y | x] in the model's units, (draws, points), and of the parameters."""
+        # First, as it refuses an estimator that is not fitted.
         points = self._points(X)
         theta = self.posterior_.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
         model: Any = self.posterior_.model
-        return np.asarray(model.predict_mean(theta, self._scaling.features(points))), model.constrain(theta)
+        return self._predicted(theta, self._scaling.features(points)), model.constrain(theta)
+
+    def _predicted(self, theta: FloatArray, points: FloatArray) -> FloatArray:
+        model: Any = self.posterior_.model
+        return np.asarray(model.predict_mean(theta, points))
 
 
 class _Regressor(PlannedRegression):
@@ -255,7 +269,7 @@ class _Regressor(PlannedRegression):
 
         return Tags(
             estimator_type="regressor",
-            target_tags=TargetTags(required=True, positive_only=self._model.response == "count"),
+            target_tags=TargetTags(required=True, positive_only=self._model is PoissonRegression),
             regressor_tags=RegressorTags(poor_score=True),
             input_tags=InputTags(sparse=False, allow_nan=False),
             non_deterministic=True,
@@ -448,137 +462,6 @@ class BayesianPoissonRegression(_Regressor):
 
     def _noise(self, mean: FloatArray, parameters: FloatArray) -> FloatArray:
         return np.asarray(mean.mean(axis=0))
-
-
-class BayesianProbitRegression(PlannedRegression):
-    """Bayesian probit regression, fitted with differential privacy.
-
-    **Privacy.** As :class:`BayesianLinearRegression`; `classes` are read from the records where they are not given,
-    with a warning.
-
-    Parameters
-    ----------
-    epsilon, delta, n_records, data_bounds, method, fit_intercept, adjacency, n_threads, progress, random_source, ledger
-        As in :class:`BayesianLinearRegression`.
-    unknown : sequence of {"n_records", "data_bounds"}, optional
-        As in :class:`BayesianLinearRegression`.
-    classes : pair of labels, optional
-        (negative, positive), public.
-    prior_scale : float, optional
-        Prior standard deviation of a scaled weight; that of the model by default.
-
-    Attributes
-    ----------
-    coef_ : (1, n_features) float64
-    intercept_ : (1,) float64
-    classes_ : (2,) array
-        Negative and positive label.
-    release_, posterior_, privacy_, n_features_in_, feature_names_in_, unknown_
-        As in :class:`BayesianLinearRegression`.
-    """
-
-    _model = ProbitRegression
-    _facts = ("n_records", "classes")
-    _estimator_type = "classifier"
-    classes_: npt.NDArray[Any]
-
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        n_records: int | None = None,
-        unknown: Sequence[str] | None = None,
-        classes: Sequence[Any] | None = None,
-        data_bounds: npt.ArrayLike | None = None,
-        method: str = "auto",
-        prior_scale: float | None = None,
-        fit_intercept: bool = True,
-        adjacency: Adjacency | str = "add_remove",
-        n_threads: int | None = None,
-        progress: bool = False,
-        random_source: RandomSource | Callable[[], RandomSource] | None = None,
-        ledger: LedgerAccount | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_records = n_records
-        self.unknown = unknown
-        self.classes = classes
-        self.data_bounds = data_bounds
-        self.method = method
-        self.prior_scale = prior_scale
-        self.fit_intercept = fit_intercept
-        self.adjacency = adjacency
-        self.n_threads = n_threads
-        self.progress = progress
-        self.random_source = random_source
-        self.ledger = ledger
-
-    def _read_classes(self, X: Any, y: Any) -> None:
-        self._records = PendingRecords(X, y, self.classes)
-        if self.classes is None:
-            # Read now, and told: nothing is charged yet.
-            _ = self._records.classes
-
-    def _records_of(self, X: Any, y: Any, scaling: Scaling) -> tuple[Any, Any]:
-        records = self._records
-        return DeferredArray(lambda: scaling.features(records.features)), records.y
-
-    def _set_classes(self) -> None:
-        self.classes_ = self._records.classes
-        del self._records
-
-    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
-        """Return the posterior predictive probability of each class.
-
-        **Privacy.** Post-processing of the release; X is the caller's own.
-
-        Parameters
-        ----------
-        X : (n_points, n_features) array
-        return_std : bool
-            Also return the posterior standard deviation of the probability of the positive class, (n_points,).
-
-        Returns
-        -------
-        (n_points, 2) float64, or it and (n_points,) float64
-            Columns in the order of ``classes_``; over 2000 draws with a fixed seed.
-        """
-        positive = self._draws(X)[0]
-        found = np.stack([1.0 - positive.mean(axis=0), positive.mean(axis=0)], axis=1)
-        return (found, positive.std(axis=0)) if return_std else found
-
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the more probable class of each point.
-
-        **Privacy.** Post-processing of the release; X is the caller's own.
-
-        Parameters
-        ----------
-        X : (n_points, n_features) array
-        return_std : bool
-            Also return the posterior standard deviation of the probability of the positive class.
-        """
-        probability = self._draws(X)[0]
-        found = self.classes_[(probability.mean(axis=0) > 0.5).astype(np.intp)]
-        return (found, probability.std(axis=0)) if return_std else found
-
-    def score(self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None) -> float:
-        """Return the share of points whose class is predicted right.
-
-        **Privacy.** Reads the labels y without noise: publish the number only if they are public.
-
-        Parameters
-        ----------
-        X : (n_points, n_features) array
-        y : (n_points,) array of labels
-        sample_weight : (n_points,) array, optional
-        """
-        predicted = self.predict(X)
-        right = predicted == as_labels(y, len(predicted))
-        weights = None if sample_weight is None else check_float_array("sample_weight", sample_weight, (len(right),))
-        return float(np.average(right, weights=weights))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,8 @@ __all__ = ["regression_to_arviz", "shown"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_ALONG = "coefficient"
-_TAKEN = ("coef", "intercept", "sigma", SIZE, _ALONG, POINT)
+_ALONG, _CLASS = "coefficient", "outcome_class"
+_TAKEN = ("coef", "intercept", "sigma", SIZE, _ALONG, _CLASS, POINT)
 
 
 def regression_to_arviz(
@@ -49,6 +49,9 @@ def regression_to_arviz(
     model = design.model
     rng = np.random.default_rng([seed, 1])
     built = Groups(dims={"coef": [_ALONG]}, coords={_ALONG: list(variable_names(design.names))})
+    if design.classes:
+        built.dims |= {"coef": [_CLASS, _ALONG], "intercept": [_CLASS]}
+        built.coords[_CLASS] = list(variable_names(design.classes[1:]))
     draws = {
         "posterior": posterior.sample(size, seed=seed, space="unconstrained"),
         "prior": model.unconstrain(model.sample_prior(size, rng)),
@@ -81,6 +84,10 @@ def _parameters(design: Design, theta: FloatArray) -> dict[str, FloatArray]:
     matrix, shift = design.user_units()
     weights = theta[:, : len(matrix)] @ matrix.T + shift
     size = len(design.columns)
+    if design.classes:
+        blocks = weights.reshape(len(weights), design.n_blocks, -1)
+        found = {"coef": blocks[:, :, :size]}
+        return found | ({"intercept": blocks[:, :, size]} if design.formula.intercept else {})
     found = {"coef": weights[:, :size]}
     if design.formula.intercept:
         found["intercept"] = weights[:, size]

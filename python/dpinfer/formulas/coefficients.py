@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dpinfer.formulas.design import Design
 from dpinfer.formulas.own_families import SIZE, OwnRegression
 from dpinfer.inference import Posterior
+from dpinfer.models import LinearRegression
 
 __all__ = ["DRAWS", "SEED", "CoefficientTable", "combination", "tabulate", "user_draws"]
 
@@ -131,26 +132,26 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     exp : bool
     """
     matrix, shift = design.user_units()
-    size, total = len(design.columns), len(matrix)
+    total = len(matrix)
+    plain, intercepts = (np.flatnonzero(found) for found in (design.column_of_weight >= 0, design.column_of_weight < 0))
     tail = 0.5 * (1.0 - level)
     ends = np.array([tail, 0.5, 1.0 - tail])
     errors = posterior.monte_carlo_error(ends)
-    factor = np.diag(matrix)[:size]
+    factor = np.diag(matrix)
     mean = matrix @ posterior.mean[:total] + shift
     variance = np.einsum("ij,jk,ik->i", matrix, posterior.cov[:total, :total], matrix)
-    quantiles = np.empty((3, total))
-    quantiles[:, :size] = posterior.quantile(ends)[:, :size] * factor
-    mcse, ess = np.empty(total), np.empty(total)
-    mcse[:size], ess[:size] = np.abs(factor) * errors.mean[:size], errors.effective_draws[:size]
-    privacy = np.full(total, np.nan)
-    privacy[:size] = np.asarray(posterior.decompose().shares)[1, :size]
-    if total > size:
-        quantiles[:, -1] = np.quantile(user_draws(design, posterior)[:, size], ends)
-        ess[-1] = min(DRAWS, float(errors.effective_draws[:total].min()))
-        mcse[-1] = math.sqrt(variance[-1] / ess[-1])
+    quantiles = posterior.quantile(ends)[:, :total] * factor
+    mcse, ess = np.abs(factor) * errors.mean[:total], np.array(errors.effective_draws[:total])
+    privacy = np.array(posterior.decompose().shares)[1, :total]
+    privacy[intercepts] = np.nan
+    if intercepts.size:
+        # It combines several weights.
+        quantiles[:, intercepts] = np.quantile(user_draws(design, posterior)[:, intercepts], ends, axis=0)
+        ess[intercepts] = min(DRAWS, float(errors.effective_draws[:total].min()))
+        mcse[intercepts] = np.sqrt(variance[intercepts] / ess[intercepts])
     names = design.model.names[:total]
     per_sd = np.full(total, np.nan)
-    per_sd[:size] = posterior.mean[:size] * design.response_scale
+    per_sd[plain] = posterior.mean[plain] * design.response_scale
     parts = [names, mean, np.sqrt(variance), quantiles, privacy, mcse, ess, per_sd]
     if not exp:
         parts = _with_spread(parts, design, posterior, ends)
@@ -181,7 +182,7 @@ def _with_spread(parts: Sequence[Any], design: Design, posterior: Posterior, end
         if not model.has_size:
             return list(parts)
         name, draws, found = SIZE, posterior.sample(DRAWS, seed=SEED)[:, -1], posterior.quantile(ends)[:, -1]
-    elif model.has_dispersion:
+    elif isinstance(model, LinearRegression):
         name = "sigma"
         draws = np.sqrt(posterior.sample(DRAWS, seed=SEED)[:, -1]) * design.response_scale
         found = np.sqrt(posterior.quantile(ends)[:, -1]) * design.response_scale

@@ -1,4 +1,4 @@
-"""Comparison of a regression with one that lacks some of its columns, from the one posterior."""
+"""Comparison of a regression with one that lacks some of its coefficients, from the one posterior."""
 
 import math
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ _UNRELIABLE = 0.5
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """How much a release speaks for some columns of a regression.
+    """How much a release speaks for some coefficients of a regression.
 
     **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------
     without : tuple of str
-        The columns whose coefficients are zero in the smaller model.
+        Those that are zero in the smaller model.
     log_bayes_factor : float
         Natural logarithm of the Bayes factor of the regression against the smaller one: Savage and Dickey's ratio of
         prior to posterior density at zero.
@@ -66,8 +66,8 @@ class ModelComparison:
     __repr__ = __str__
 
 
-def compare_without(design: Design, posterior: Posterior, columns: tuple[int, ...]) -> ModelComparison:
-    """Compare a regression with one without these columns.
+def compare_without(design: Design, posterior: Posterior, weights: tuple[int, ...]) -> ModelComparison:
+    """Compare a regression with one without these coefficients.
 
     **Privacy.** Post-processing of a Release.
 
@@ -76,8 +76,8 @@ def compare_without(design: Design, posterior: Posterior, columns: tuple[int, ..
     design : Design
     posterior : Posterior
         Of the design's model.
-    columns : tuple of int
-        Of the design.
+    weights : tuple of int
+        Places of the coefficients.
 
     Notes
     -----
@@ -87,7 +87,7 @@ def compare_without(design: Design, posterior: Posterior, columns: tuple[int, ..
     zero.  The posterior density is that of the mixture of normals that the posterior is, or of the normal distribution
     with its moments.
     """
-    places = list(columns)
+    places = list(weights)
     mean, cov = posterior.mean[places], posterior.cov[np.ix_(places, places)]
     wald = float(mean @ np.linalg.solve(cov, mean))
     log_densities, log_variance = _components(posterior, places)
@@ -98,7 +98,7 @@ def compare_without(design: Design, posterior: Posterior, columns: tuple[int, ..
         log_densities = log_densities + log_variance(k)
     values = special.logsumexp(log_densities) - math.log(len(log_densities))
     return ModelComparison(
-        tuple(design.names[index] for index in columns),
+        tuple(design.model.names[index] for index in weights),
         -float(values) - constant,
         _batch_error(log_densities),
         wald,

@@ -89,6 +89,9 @@ class Completion:
         if not isinstance(draft, SchemaDraft):
             raise TypeError(f"schema must be a SchemaDraft or a Schema, got {type(schema).__name__}")
         stand_in = _robust_design(formula, draft, family=family, prior_scale=prior_scale)
+        hidden = sorted(stand_in.response_columns & set(draft.unknown_categories))
+        if hidden:
+            raise FormulaError(f"schema must have the categories of the response {hidden[0]!r}: they are the model")
         used = stand_in.predictor_columns | stand_in.response_columns
         draft, file_draft = draft.only(used, ignore=False), draft.only(used, ignore=True)
         asked = _asked(draft, unknown, fit["n_records"])

@@ -30,6 +30,7 @@ from dpinfer.models import (
     GeneralizedLinearModel,
     LinearRegression,
     LogisticRegression,
+    MultinomialRegression,
     PoissonRegression,
     ProbitRegression,
 )
@@ -38,8 +39,9 @@ from dpinfer.tabular import Column, ContinuousColumn, IgnoredColumn, Schema
 __all__ = ["FAMILIES", "Design", "DesignColumn", "design"]
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
 
-FAMILIES = ("gaussian", "binomial", "poisson", "probit", "negativebinomial")
+FAMILIES = ("gaussian", "binomial", "multinomial", "poisson", "probit", "negativebinomial")
 COUNTS = ("poisson", "negativebinomial")
 _MODELS: dict[str, type[GeneralizedLinearModel]] = {
     "gaussian": LinearRegression,
@@ -48,7 +50,7 @@ _MODELS: dict[str, type[GeneralizedLinearModel]] = {
     "probit": ProbitRegression,
 }
 # Weak: in units of the noise sd for gaussian, of the link for the others, per standard deviation of a column.
-_PRIOR_SCALES = {"gaussian": 10.0, "binomial": 2.5, "poisson": 2.5, "probit": 2.5, "negativebinomial": 2.5}
+_PRIOR_SCALES = dict.fromkeys(FAMILIES, 2.5) | {"gaussian": 10.0}
 _REFERENCE_POINTS = 4096
 _COLLINEAR = 1e-9
 _MOST_COLUMNS = 2000
@@ -94,7 +96,7 @@ class Design:
     ----------
     formula : Formula
     schema : Schema
-    family : {"gaussian", "binomial", "poisson", "probit", "negativebinomial"}
+    family : {"gaussian", "binomial", "multinomial", "poisson", "probit", "negativebinomial"}
     columns : tuple of DesignColumn
     response : Part
     response_columns : frozenset of str
@@ -108,6 +110,10 @@ class Design:
         What is added to the linear predictor, in the user's units.
     intercept_mean : float
         Where a run that is written as code starts: the logarithm of the mean count that the schema declares.
+    classes : tuple of str
+        Of a multinomial response, the base class first; empty for other families.
+    class_codes : tuple of int
+        Their codes in the table.
     """
 
     formula: Formula
@@ -124,6 +130,8 @@ class Design:
     completed: bool = False
     offsets: tuple[Part, ...] = ()
     intercept_mean: float = 0.0
+    classes: tuple[str, ...] = ()
+    class_codes: tuple[int, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -131,8 +139,17 @@ class Design:
         return tuple(column.name for column in self.columns)
 
     @cached_property
-    def model(self) -> GeneralizedLinearModel | OwnRegression:
+    def model(self) -> GeneralizedLinearModel | OwnRegression | MultinomialRegression:
         """The model that is fitted, in scaled units."""
+        if self.classes:
+            return MultinomialRegression(
+                len(self.columns),
+                self.classes,
+                fit_intercept=self.formula.intercept,
+                prior_scale=self.prior_scale,
+                feature_names=self.names,
+                features=self.encode(reference_values(self.schema, self.predictor_columns)),
+            )
         if self.family not in _MODELS or (self.offsets and self.family != "gaussian"):
             return OwnRegression(
                 self.family,
@@ -176,6 +193,8 @@ class Design:
     def encode_response(self, values: Values) -> FloatArray:
         """Return the responses in scaled units, (N,)."""
         y = self.response.evaluate(values)
+        if self.classes:
+            return np.argsort(self.class_codes)[y.astype(np.intp)].astype(np.float64)
         if self.family == "gaussian" and self.offsets:
             y = y - self.offset_values(values)
         y = (y - self.response_offset) / self.response_scale
@@ -199,15 +218,36 @@ class Design:
         return total
 
     def response_units(self, y: FloatArray, values: Values) -> FloatArray:
-        """Return responses, or their means, (..., N) in the model's units, in the user's; `values` are the points."""
+        """Return responses, or their means, (..., N) in the model's units, in the user's; `values` are the points.
+
+        Classes become codes of the table.
+        """
+        if self.classes:
+            return np.asarray(self.class_codes, dtype=np.float64)[y.astype(np.intp)]
         shift = self.offset_values(values) if self.family == "gaussian" and self.offsets else 0.0
         return np.asarray(y * self.response_scale + self.response_offset + shift)
 
     def user_units(self) -> tuple[FloatArray, FloatArray]:
         """Return the linear map from the model's weights to coefficients in the user's units: (matrix, shift).
 
-        Rows and columns are the design's columns, then the intercept where there is one.
+        Rows and columns are the design's columns, then the intercept where there is one; of a multinomial response so
+        for every class but the base.
         """
+        matrix, shift = self._units_of_a_block()
+        return np.asarray(np.kron(np.eye(self.n_blocks), matrix)), np.tile(shift, self.n_blocks)
+
+    @property
+    def n_blocks(self) -> int:
+        """How many weights a column of the design has: one, or one for each class but the base."""
+        return max(1, len(self.classes) - 1)
+
+    @cached_property
+    def column_of_weight(self) -> IntArray:
+        """The design's column of each coefficient of :meth:`user_units`, -1 for an intercept."""
+        block = [*range(len(self.columns)), *((-1,) if self.formula.intercept else ())]
+        return np.tile(block, self.n_blocks)
+
+    def _units_of_a_block(self) -> tuple[FloatArray, FloatArray]:
         size = len(self.columns)
         total = size + int(self.formula.intercept)
         scales = np.array([column.scale for column in self.columns])
@@ -242,7 +282,7 @@ def design(
     formula : str
         ``y ~ age + C(job, base="clerk") + age:sex + poly(hours, 2) + bs(gain, knots=[10, 50]) + log(weight)``.
     schema : Schema
-    family : {"gaussian", "binomial", "poisson", "probit", "negativebinomial"}
+    family : {"gaussian", "binomial", "multinomial", "poisson", "probit", "negativebinomial"}
     prior_scale : float, optional
         Prior standard deviation of a coefficient per standard deviation of its column: 2.5 by default; 10 for gaussian,
         in units of the noise's standard deviation.
@@ -274,8 +314,11 @@ def design(
     known = tuple(column.name for column in schema.columns if not isinstance(column, IgnoredColumn))
     parsed = parse(formula, known)
     response, response_columns, own = compile_response(parsed.response, schema)
+    classes, class_codes = _classes(own, response) if family == "multinomial" else ((), ())
     factors = {text: compile_factor(text, schema) for term in parsed.terms for text in term}
     offsets = [compile_offset(text, schema) for text in parsed.offsets]
+    if offsets and family == "multinomial":
+        raise FormulaError("formula must not have an offset with family='multinomial'")
     predictor_columns = frozenset(name for factor in (*factors.values(), *offsets) for name in factor.columns)
     both = sorted(response_columns & predictor_columns)
     if both:
@@ -311,7 +354,22 @@ def design(
         completed=completed,
         offsets=tuple(factor.parts[0] for factor in offsets),
         intercept_mean=_usual_count(own) if family in COUNTS else 0.0,
+        classes=classes,
+        class_codes=class_codes,
     )
+
+
+def _classes(own: Column | None, response: Part) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the classes of a multinomial response, the base first, and their codes."""
+    labels = () if own is None else category_labels(own)
+    if len(labels) < 2:
+        raise FormulaError(
+            f"formula must have a response of categories with family='multinomial', got {response.label!r}"
+        )
+    reference = getattr(own, "reference", None)
+    base = 0 if reference is None else labels.index(reference)
+    codes = (base, *(code for code in range(len(labels)) if code != base))
+    return tuple(labels[code] for code in codes), codes
 
 
 def _usual_count(own: Column | None) -> float:
@@ -342,14 +400,20 @@ def _columns(parsed: Formula, factors: dict[str, Factor]) -> list[DesignColumn]:
 def _response_units(response: Part, own: Column | None, family: str, *, completed: bool) -> tuple[float, float]:
     """Return offset and scale of the response; refuse a response that the family does not have."""
     labels = () if own is None else category_labels(own)
+    if family == "multinomial":
+        return 0.0, 1.0
     if family in ("binomial", "probit"):
         if len(labels) != 2:
             raise FormulaError(
                 f"formula must have a response of two categories (kind 'target' or 'binary') with family={family!r}"
+                + ("; 'multinomial' takes more" if len(labels) > 2 else "")
             )
         return 0.0, 1.0
     if labels:
-        raise FormulaError(f"formula must have a response of numbers with family={family!r}; 'binomial' takes this one")
+        raise FormulaError(
+            f"formula must have a response of numbers with family={family!r}; "
+            f"{'binomial' if len(labels) == 2 else 'multinomial'!r} takes this one"
+        )
     low, high = response.bounds
     if family in COUNTS:
         if own is None or low < 0.0 or (high < 1.0 and not completed):

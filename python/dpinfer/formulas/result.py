@@ -22,11 +22,11 @@ from dpinfer.formulas.coefficients import CoefficientTable, combination, tabulat
 from dpinfer.formulas.comparison import ModelComparison, compare_without
 from dpinfer.formulas.design import Design, design, reference_values
 from dpinfer.formulas.factors import Values, category_labels
-from dpinfer.formulas.own_families import OwnRegression
 from dpinfer.formulas.records import predictors
 from dpinfer.formulas.report import columns_section
 from dpinfer.inference import Posterior, SyntheticSets
 from dpinfer.inference.posterior.predictive import draw_records
+from dpinfer.models import MultinomialRegression, OwnModel
 from dpinfer.release import AnyRelease
 from dpinfer.release.files import write_atomically
 from dpinfer.tabular import ContinuousColumn, Schema
@@ -41,7 +41,12 @@ _FORMAT, _VERSION, _LARGEST = "dpinfer-regression", 1, 1 << 24
 _PREDICTION_DRAWS, _CELLS, _SEED = 2000, 2_000_000, 0
 _EFFECT_STEP = 1e-4  # of the public range of a column
 _EFFECT_POINTS = 512
-_RATIOS = {"binomial": "odds ratios", "poisson": "rate ratios", "negativebinomial": "rate ratios"}
+_RATIOS = {
+    "binomial": "odds ratios",
+    "multinomial": "odds ratios",
+    "poisson": "rate ratios",
+    "negativebinomial": "rate ratios",
+}
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ class RegressionFit:
         level : float in (0, 1)
             Of the equal-tailed intervals.
         exp : bool
-            Odds ratios of a binomial, rate ratios of a Poisson regression.
+            Odds ratios of a binomial or multinomial, rate ratios of a Poisson regression.
 
         Raises
         ------
@@ -171,6 +176,8 @@ class RegressionFit:
     def predict(self, new_data: Any, *, return_std: bool = False) -> Any:
         """Return E[y | x] at new points, in the user's units: a mean, a probability or a rate.
 
+        Of a multinomial response it is the probability of each class, in the order of ``fit.design.classes``.
+
         **Privacy.** Post-processing of the release; `new_data` are the caller's own points.
 
         Parameters
@@ -182,7 +189,7 @@ class RegressionFit:
 
         Returns
         -------
-        (N,) array, or two
+        (N,) array, (N, K) of K classes, or two
             NaN where a value is missing.  Over 2000 draws with a fixed seed.
 
         Raises
@@ -195,23 +202,33 @@ class RegressionFit:
 
     def _predicted(self, values: Values) -> tuple[FloatArray, FloatArray]:
         known = np.all([np.isfinite(column) for column in values.values()], axis=0)
-        mean, sd = np.full(len(known), np.nan), np.full(len(known), np.nan)
+        shape = (len(known), *((len(self.design.classes),) if self.design.classes else ()))
+        mean, sd = np.full(shape, np.nan), np.full(shape, np.nan)
         theta = self.posterior.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
         for place, drawn in self._responses(theta, values, np.flatnonzero(known)):
             mean[place], sd[place] = drawn.mean(axis=0), drawn.std(axis=0)
         return mean, sd
 
     def _responses(self, theta: FloatArray, values: Values, places: IntArray) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Yield some of the points `places`, and E[y | theta, x] there in the user's units, (draws, points)."""
-        step = max(1, _CELLS // len(theta))
+        """Yield some of the points `places`, and E[y | theta, x] there in the user's units, (draws, points).
+
+        Of a multinomial response, the probabilities of its classes, (draws, points, K).
+        """
+        model = self.design.model
+        step = max(1, _CELLS // (len(theta) * max(1, len(self.design.classes))))
         for first in range(0, len(places), step):
             own = places[first : first + step]
             part = {name: column[own] for name, column in values.items()}
-            expected = self.design.model.predict_mean(theta, self.design.encode(part))
-            yield own, self.design.response_units(expected, part)
+            rows = self.design.encode(part)
+            if isinstance(model, MultinomialRegression):
+                yield own, model.predict_probabilities(theta, rows)
+            else:
+                yield own, self.design.response_units(model.predict_mean(theta, rows), part)
 
     def marginal_effects(self, new_data: Any = None, level: float = 0.9) -> CoefficientTable:
         """Return average marginal effects on E[y | x]: slopes of numbers, differences from base levels of categories.
+
+        Of a multinomial response they are those on the probability of each class, called ``class: column``.
 
         **Privacy.** Post-processing of the release.  The average is over `new_data`, which are the caller's own points:
         an average over the private records would be a release of its own, without noise.
@@ -230,7 +247,7 @@ class RegressionFit:
         level = check_interval("level", level, 0.0, 1.0)
         values = self._public_points() if new_data is None else self._complete_points(new_data)
         theta = self.posterior.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
-        effects = self._effects(theta, values)
+        effects = self._by_class(self._effects(theta, values))
         draws = np.array(list(effects.values()))
         tail = 0.5 * (1.0 - level)
         low, high = np.quantile(draws, [tail, 1.0 - tail], axis=1)
@@ -253,8 +270,18 @@ class RegressionFit:
             raise ValueError("new_data must hold at least one point without missing values")
         return {name: column[known] for name, column in values.items()}
 
+    def _by_class(self, effects: dict[str, FloatArray]) -> dict[str, FloatArray]:
+        """Return draws of effects, (draws,) each, those of a multinomial response class by class."""
+        if not self.design.classes:
+            return effects
+        return {
+            f"{label}: {name}": draws[:, place]
+            for place, label in enumerate(self.design.classes)
+            for name, draws in effects.items()
+        }
+
     def _effects(self, theta: FloatArray, values: Values) -> dict[str, FloatArray]:
-        """Return draws of every average effect, (draws,) each."""
+        """Return draws of every average effect, (draws,) each, or (draws, K) of K classes."""
         result: dict[str, FloatArray] = {}
         for column in self.design.table_columns(response=False):
             if isinstance(column, ContinuousColumn):
@@ -276,12 +303,10 @@ class RegressionFit:
         return result
 
     def _average(self, theta: FloatArray, values: Values) -> FloatArray:
-        """Return the average of E[y | theta, x] over the points, (draws,)."""
+        """Return the average of E[y | theta, x] over the points, (draws,), or (draws, K) of K classes."""
         size = len(next(iter(values.values())))
-        total = np.zeros(len(theta))
-        for _, expected in self._responses(theta, values, np.arange(size)):
-            total += expected.sum(axis=1)
-        return total / size
+        parts = [expected.sum(axis=1) for _, expected in self._responses(theta, values, np.arange(size))]
+        return np.asarray(np.sum(parts, axis=0) / size)
 
     def compare(self, without: str | Sequence[str]) -> ModelComparison:
         """Compare the regression with a smaller one, without some of its terms, from this one posterior.
@@ -310,21 +335,25 @@ class RegressionFit:
         """
         asked = (without,) if isinstance(without, str) else tuple(without)
         chosen: set[int] = set()
+        own = self.design.model.names
         for name in asked:
             term = frozenset(name.replace(" ", "").split(":"))
             found = {
-                index
-                for index, column in enumerate(self.design.columns)
-                if column.name == name or frozenset(text.replace(" ", "") for text in column.term) == term
+                place
+                for place, index in enumerate(self.design.column_of_weight.tolist())
+                if index >= 0 and (own[place] == name or self._is_term(index, name, term))
             }
             if not found:
-                raise ValueError(
-                    f"without must name terms or coefficients ({', '.join(self.design.names)}), got {name!r}"
-                )
+                listed = ", ".join(own[place] for place in np.flatnonzero(self.design.column_of_weight >= 0))
+                raise ValueError(f"without must name terms or coefficients ({listed}), got {name!r}")
             chosen |= found
         if not chosen:
             raise ValueError("without must name at least one term or coefficient")
         return compare_without(self.design, self.posterior, tuple(sorted(chosen)))
+
+    def _is_term(self, index: int, name: str, term: frozenset[str]) -> bool:
+        column = self.design.columns[index]
+        return column.name == name or frozenset(text.replace(" ", "") for text in column.term) == term
 
     def synthetic(self, new_data: Any, *, n_sets: int = 100, seed: int = 0) -> SyntheticSets:
         """Draw sets of synthetic tables: responses from the posterior predictive, a draw of the coefficients for each.
@@ -413,6 +442,8 @@ class RegressionFit:
             return RegressionSummary(title, self.release.guarantee, None, (f"no posterior: {self.failure}",))
         table = self.coefficients(level, exp=exp)
         told = f"{_RATIOS[self.design.family]}; " if exp else "coefficients in the units of the table; "
+        if self.design.classes:
+            told = told.replace("; ", f", each class against {self.design.classes[0]!r}; ")
         notes = [
             told + f"{level:.0%} intervals count what the records leave open and the privacy noise; privacy: its share "
             "of the variance; per sd: for a change of one public standard deviation of the column"
@@ -523,7 +554,7 @@ def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReleaseFormatError(f"{str(path)!r} is not the design of a regression: {error}") from error
-    fit = load_fit(folder, model=found.model if isinstance(found.model, OwnRegression) else None)
+    fit = load_fit(folder, model=found.model if isinstance(found.model, OwnModel) else None)
     if fit.release.names != found.model.names or type(fit.plan.model) is not type(found.model):
         raise ReleaseFormatError(f"{str(path)!r} is not the design of the fit beside it")
     return RegressionFit(design=found, fit=fit)

@@ -101,9 +101,10 @@ def regression(
     data : data frame, mapping of columns, or path-like
         pandas, Polars, Arrow or DuckDB (through narwhals), or a CSV or Parquet file, as in
         :func:`dpinfer.tabular.read_table`.
-    family : {"gaussian", "binomial", "poisson", "probit", "negativebinomial"}
-        "negativebinomial", and any but "gaussian" with an offset, are by "newton" for models that are written as code:
-        slower, and measured for a dozen parameters.
+    family : {"gaussian", "binomial", "multinomial", "poisson", "probit", "negativebinomial"}
+        "multinomial" has a response of several categories, each with coefficients of its own, ``class:column``, against
+        the base level.  It, "negativebinomial", and any but "gaussian" with an offset, are by "newton" for models that
+        are written as code: slower, and measured for a dozen parameters.
     schema : Schema or SchemaDraft
         Public kinds, bounds and categories of the columns, the response's among them; a draft with `unknown`.
     epsilon, delta, n_records, method

@@ -29,6 +29,7 @@ from dpinfer.models.glm import (
 )
 from dpinfer.models.gradient_model import GradientModel
 from dpinfer.models.linear_regression import LinearRegression
+from dpinfer.models.multinomial import MultinomialRegression
 from dpinfer.models.normal_inverse_gamma import NormalInverseGamma
 from dpinfer.models.registry import model_from_dict, register_model
 from dpinfer.models.site_model import SiteModel
@@ -52,6 +53,7 @@ __all__ = [
     "LinearRegression",
     "LogisticRegression",
     "Model",
+    "MultinomialRegression",
     "NetworkWeights",
     "NormalInverseGamma",
     "OwnModel",

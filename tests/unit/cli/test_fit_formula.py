@@ -31,6 +31,7 @@ negative = "no"
 RESPONSES = {
     "gaussian": "pay",
     "binomial": "rich",
+    "multinomial": "rich",
     "probit": "rich",
     "poisson": "visits",
     "negativebinomial": "visits",
@@ -64,7 +65,8 @@ def test_every_family_runs(place, capsys, family):
     lines = (place / "out" / "coefficients.csv").read_text().splitlines()
     assert "differentially private" in lines[0]
     names = [row[0] for row in csv.reader(lines[2:])]
-    assert {"age", "job[T.cook]"} <= set(names)
+    of_class = "yes:" if family == "multinomial" else ""
+    assert {f"{of_class}age", f"{of_class}job[T.cook]"} <= set(names)
     assert ("sigma" in names) == (family == "gaussian")
     assert (place / "out" / "report.html").stat().st_size > 1000
     assert dpi.load_regression(place / "out").fit.release.epsilon <= 2.0

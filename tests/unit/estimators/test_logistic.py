@@ -109,7 +109,7 @@ def test_same_source_same_fit_and_default_source_differs(fitted, records):
 def test_what_is_read_from_the_data_is_named_in_a_warning(records):
     with pytest.warns(PrivacyLeakWarning, match="n_records and classes were"):
         model = make(n_records=None, classes=None, n_steps=20).fit(*records)
-    for name in ("two classes were", "number of records was"):
+    for name in ("classes were", "number of records was"):
         for text in (model.release_.guarantee, repr(model.posterior_)):
             assert f"the {name} read from the private records" in text
     with pytest.warns(PrivacyLeakWarning, match="^n_records was"):
@@ -195,7 +195,7 @@ def test_bad_records_are_refused_undrawn_and_unquoted(records, change):
     ("labels", "word"),
     [
         (lambda y: y[:-1], "as many entries"),
-        (lambda y: np.where(np.arange(len(y)) == 3, "SECRET", y), "two labels"),
+        (lambda y: np.where(np.arange(len(y)) == 3, "SECRET", y), "labels in classes"),
         (lambda y: None, "requires y"),
         (lambda y: np.column_stack([y, y]), "one-dimensional"),
     ],

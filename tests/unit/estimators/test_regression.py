@@ -9,6 +9,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.errors import FallbackWarning, PrivacyLeakWarning, RecordError
+from dpinfer.inference.newton import convergence
 from dpinfer.mechanism import private_run
 from dpinfer.testing import InsecureRNG
 
@@ -30,6 +31,12 @@ def records():
         "count": rng.poisson(np.exp(predictor)).astype(float),
         "class": np.where(predictor - 1 + rng.normal(size=N) > 0, "yes", "no"),
     }
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    lengths = convergence.ChainLengths(chains=2, warm_up=10, kept=10, most=10)
+    monkeypatch.setattr(convergence.ChainLengths, "of", classmethod(lambda cls, d: lengths))
 
 
 def quietly(estimator, X, y):
@@ -124,3 +131,60 @@ def test_a_count_of_records_from_the_data_is_a_leak(records):
     assert "number of records was read" in str(model.release_.guarantee)
     with pytest.raises(RecordError, match="y must hold numbers"):
         dpi.BayesianLinearRegression(**LINEAR).fit(records["X"], np.array(["a"] * N))
+
+
+def test_several_classes(records, brief):
+    X, rng = records["X"], np.random.default_rng(8)
+    weights = np.exp(np.column_stack([np.zeros(N), 0.4 * X[:, 0] - 2.0, -2.0 * X[:, 1]]))
+    codes = (rng.random((N, 1)) * weights.sum(axis=1, keepdims=True) > weights.cumsum(axis=1)).sum(axis=1)
+    y = np.array(["b", "a", "c"])[codes]
+    options = {**COUNT, "classes": ("b", "a", "c"), "random_source": SOURCE}
+    model = quietly(dpi.BayesianMultinomialRegression(**options), X, y)
+    assert model.release_.names[:3] == ("a:x0", "a:x1", "a:intercept")
+    assert model.classes_.tolist() == ["b", "a", "c"]
+    assert model.coef_ == pytest.approx(np.array([[0.4, 0.0], [0.0, -2.0]]), abs=0.4)
+    assert model.intercept_ == pytest.approx([-2.0, 0.0], abs=0.6)
+    probability, spread = model.predict_proba(X[:50], return_std=True)
+    truth = weights[:50] / weights[:50].sum(axis=1, keepdims=True)
+    assert probability.sum(axis=1) == pytest.approx(np.ones(50))
+    assert np.abs(probability - truth).max() < 0.2
+    assert spread.shape == (50, 3)
+    assert np.array_equal(model.predict(X[:50]), model.classes_[np.argmax(probability, axis=1)])
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.predict_proba(X[:9]), model.predict_proba(X[:9]))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"classes": ("a",)}, "classes must hold at least two distinct labels"),
+        ({"classes": ("a", "b", "a")}, "classes must hold at least two distinct labels"),
+        ({"method": "dpvi"}, "method"),
+        ({"data_bounds": None}, "data_bounds must be given"),
+    ],
+)
+def test_what_is_wrong_of_several_classes_is_refused_before_a_run(options, words, records, monkeypatch):
+    def refuse(*arguments, **named):
+        raise AssertionError("a run began")
+
+    monkeypatch.setattr(private_run.PrivateRun, "begin", refuse)
+    model = dpi.BayesianMultinomialRegression(**{**COUNT, "classes": ("a", "b", "c"), **options})
+    with pytest.raises(ValueError, match=words):
+        model.fit(records["X"], records["class"])
+
+
+def test_labels_that_are_not_public_classes_are_refused_without_a_value(records):
+    model = dpi.BayesianMultinomialRegression(**{**COUNT, "classes": ("no", "maybe", "never")})
+    with pytest.raises(RecordError, match="only the labels in classes") as caught:
+        model.fit(records["X"], records["class"])
+    assert "yes" not in str(caught.value)
+    open_model = dpi.BayesianMultinomialRegression(**COUNT, random_source=SOURCE)
+    with pytest.warns(PrivacyLeakWarning, match="classes was read"):
+        quietly(open_model, records["X"], records["class"])
+    assert open_model.classes_.tolist() == ["no", "yes"]
+
+
+@pytest.mark.parametrize("name", ["Linear", "Poisson", "Probit", "Multinomial"])
+def test_what_is_not_fitted_predicts_nothing(name):
+    with pytest.raises(ValueError, match="not fitted"):
+        getattr(dpi, f"Bayesian{name}Regression")().predict([[1.0]])

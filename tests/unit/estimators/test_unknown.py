@@ -61,7 +61,13 @@ def test_one_guarantee_counts_everything(records, account):
 
 @pytest.mark.filterwarnings("ignore::dpinfer.errors.FallbackWarning")
 @pytest.mark.parametrize(
-    "name", ["BayesianLogisticRegression", "BayesianProbitRegression", "BayesianPoissonRegression"]
+    "name",
+    [
+        "BayesianLogisticRegression",
+        "BayesianProbitRegression",
+        "BayesianPoissonRegression",
+        "BayesianMultinomialRegression",
+    ],
 )
 def test_every_estimator_takes_unknown_parameters(name, records, account, brief):
     y = (records[1] > 300.0).astype(float)

@@ -198,7 +198,7 @@ def test_the_bayes_factor_of_a_normal_mean_is_the_exact_one():
     prior, noise, seen = 2.5, 0.3, 0.8
     precision = 1.0 / prior**2 + 1.0 / noise**2
     posterior = normal_posterior(np.array([[seen / noise**2 / precision]]), np.array([[[np.sqrt(precision)]]]))
-    made = SimpleNamespace(prior_scale=prior, model=None, names=("age",))
+    made = SimpleNamespace(prior_scale=prior, model=SimpleNamespace(names=("age",)))
     found = compare_without(made, posterior, (0,))
     exact = stats.norm.logpdf(seen, 0, np.hypot(prior, noise)) - stats.norm.logpdf(seen, 0, noise)
     assert found.log_bayes_factor == pytest.approx(exact)
@@ -227,11 +227,11 @@ def test_the_bayes_factor_of_a_linear_regression_counts_the_noise_variance():
     factor = np.zeros((6000, 4, 4))
     factor[:, :3, :3] = np.linalg.cholesky(law.precision)[None] / np.sqrt(variance)[:, None, None]
     factor[:, 3, 3] = 1e6
-    made = SimpleNamespace(prior_scale=2.0, model=model, names=("a", "b", "c"))
+    made = SimpleNamespace(prior_scale=2.0, model=model)
     found = compare_without(made, normal_posterior(location, factor), (1, 2))
     assert 0.0 < found.stderr < 0.1
     assert abs(found.log_bayes_factor - exact) < 5.0 * found.stderr
-    plain = SimpleNamespace(prior_scale=2.0, model=None, names=("a", "b", "c"))
+    plain = SimpleNamespace(prior_scale=2.0, model=SimpleNamespace(names=("a", "b", "c")))
     wrong = compare_without(plain, normal_posterior(location, factor), (1, 2))
     assert abs(wrong.log_bayes_factor - exact) > 5.0 * found.stderr
 
@@ -247,3 +247,92 @@ def test_terms_are_compared_by_name(counts):
         fit.compare("intercept")
     with pytest.raises(ValueError, match="at least one"):
         fit.compare([])
+
+
+MODES = Schema.from_dict(
+    {
+        "columns": {
+            "age": {"kind": "continuous", "bounds": [17, 90]},
+            "job": {"kind": "categorical", "categories": ["a", "b"]},
+            "way": {"kind": "categorical", "categories": ["bike", "bus", "car"], "reference": "bus"},
+            "rich": {"kind": "target", "positive": "yes", "negative": "no"},
+        }
+    }
+)
+POINTS = {"age": [30.0, 70.0], "job": ["b", "a"]}
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory):
+    rng = np.random.default_rng(6)
+    age, job = rng.uniform(18, 80, 5000), rng.integers(2, size=5000)
+    weights = np.exp(np.column_stack([np.zeros(5000), 0.05 * (age - 50.0), -0.3 + 0.8 * job]))
+    drawn = (rng.random((5000, 1)) * weights.sum(axis=1, keepdims=True) > weights.cumsum(axis=1)).sum(axis=1)
+    table = {"age": age, "job": np.array(["a", "b"])[job], "way": np.array(["bus", "car", "bike"])[drawn]}
+    folder = tmp_path_factory.mktemp("fits") / "classes"
+    options = {"epsilon": 3.0, "delta": 1e-6, "n_records": 5000, "random_source": InsecureRNG(1), "path": folder}
+    return dpi.regression("way ~ age + job", table, schema=MODES, family="multinomial", **options), folder
+
+
+def test_a_multinomial_regression_compares_each_class_with_the_base(classes):
+    fit, folder = classes
+    found = fit.coefficients(0.999)
+    assert fit.design.classes == ("bus", "bike", "car")
+    each = ("age", "job[T.b]", "intercept")
+    assert found.names == tuple(f"{label}:{name}" for label in ("bike", "car") for name in each)
+    # False alarms: 6 intervals of 99.9%, seeds fixed.
+    for name, truth in zip(found.names, (0.0, 0.8, -0.3, 0.05, 0.0, -2.5), strict=True):
+        assert found[name]["low"] < truth < found[name]["high"]
+    assert found["car:age"]["low"] > 0.0 < found["bike:job[T.b]"]["low"]
+    assert "odds ratios, each class against 'bus'" in str(fit.summary(exp=True))
+    again = load_regression(folder)
+    assert str(again.summary()) == str(fit.summary())
+    assert np.array_equal(again.predict(POINTS), fit.predict(POINTS))
+
+
+def test_probabilities_of_classes(classes):
+    fit, _ = classes
+    mean, spread = fit.predict(POINTS, return_std=True)
+    weights = np.exp([[0.0, 0.5, -1.0], [0.0, -0.3, 1.0]])
+    truth = weights / weights.sum(axis=1, keepdims=True)
+    assert mean.sum(axis=1) == pytest.approx([1.0, 1.0])
+    assert np.all(np.abs(mean - truth) < 5.0 * spread)
+    assert np.all(spread < 0.05)
+    assert np.isnan(fit.predict({"age": [np.nan], "job": ["a"]})).all()
+    effects = fit.marginal_effects(POINTS)
+    assert effects.names[:2] == ("bus: age", "bus: job[b - a]")
+    assert sum(effects[f"{label}: age"]["mean"] for label in fit.design.classes) == pytest.approx(0.0, abs=1e-12)
+    both, one = fit.compare("job"), fit.compare("bike:job[T.b]")
+    assert both.without == ("bike:job[T.b]", "car:job[T.b]")
+    assert one.without == ("bike:job[T.b]",)
+    assert max(both.p_value, one.p_value) < 1e-6
+    drawn = np.concatenate([each["way"] for each in fit.synthetic({"age": [70.0] * 400, "job": ["a"] * 400}, n_sets=9)])
+    shares = [np.mean(drawn == label) for label in fit.design.classes]
+    assert shares == pytest.approx(mean[1], abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "match"),
+    [
+        ("age ~ job", "multinomial", "response of categories"),
+        ("way ~ age", "binomial", "'multinomial' takes more"),
+        ("way ~ age", "poisson", "'multinomial' takes this one"),
+        ("way ~ job + offset(age)", "multinomial", "must not have an offset"),
+    ],
+)
+def test_responses_that_are_not_of_the_family_are_refused(formula, family, match):
+    with pytest.raises(ValueError, match=match):
+        design(formula, MODES, family=family)
+
+
+def test_two_classes_may_be_those_of_a_target():
+    assert design("rich ~ age", MODES, family="multinomial").classes == ("no", "yes")
+
+
+def test_the_classes_of_a_response_are_not_released():
+    draft = dpi.tabular.SchemaDraft({"columns": {"way": {"kind": "categorical"}, "age": {"kind": "continuous"}}})
+    with pytest.raises(ValueError, match="categories of the response 'way'"):
+        dpi.regression(
+            "way ~ age", {"way": [], "age": []}, family="multinomial", schema=draft, epsilon=1.0, delta=1e-6,
+            unknown=["n_records", "bounds", "categories"],
+        )  # fmt: skip

@@ -17,7 +17,8 @@ __all__ = ["finished", "from_gradient", "uniforms_of"]
 
 def uniforms_of(words: Words) -> FloatArray:
     """Return numbers strictly between 0 and 1 from 64 random bits each."""
-    return np.asarray(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
+    # The largest would be rounded to 1.
+    return np.minimum(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53, 1.0 - 2.0**-53)
 
 
 def finished(code: ModelCode, public_data: Any, **declared: Any) -> OwnModel:

@@ -35,6 +35,7 @@ NOT_REPLAYED = {
     "dpinfer.auditing.audit.audit": "its records are made up",
     "dpinfer.auditing.one_run.audit_one_run": "its records are made up",
     "dpinfer.fitting.unknown.release_arguments": "the replay of dpinfer.fit runs it",
+    "dpinfer.fitting.unknown.release_numbers": "the replays of dpinfer.fit and of the estimators run it",
 }
 if importlib.util.find_spec("formulaic") is None:
     NOT_REPLAYED["dpinfer.formulas.run.regression"] = "formulas need the extra dpinfer[formula]"
@@ -46,6 +47,7 @@ READ_WITHOUT_PRIVACY = {
     "dpinfer.tabular.checking.check_table": "not private, for the curator alone, and says so",
     "dpinfer.cli.pipeline.spend": "the replay of the command line runs it",
     "dpinfer.fitting.unknown.release_arguments": "the replay of dpinfer.fit runs it",
+    "dpinfer.fitting.unknown.release_numbers": "the replays of dpinfer.fit and of the estimators run it",
     "dpinfer.mechanism.checkpoint.tag_of_records": "its tag stays in a secret file",
     "dpinfer.mechanism.network_records.check_network_records": "returns the records",
     "dpinfer.mechanism.newton.pass_records.open_records": "returns the records",

@@ -8,7 +8,7 @@ import dpinfer as dpi
 SOURCE = Path(dpi.__file__).parent
 LONGEST_SIGNATURE, LONGEST_BODY = 12, 80
 # scikit-learn reads an estimator's parameters from the signature of its constructor.
-CONVENTION = {("estimators/logistic.py", "__init__"), ("estimators/regression.py", "__init__")}
+CONVENTION = {(f"estimators/{name}.py", "__init__") for name in ("classifiers", "logistic", "regression")}
 
 
 def too_long(source):

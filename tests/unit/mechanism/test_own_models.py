@@ -314,3 +314,20 @@ def test_a_source_is_checked_block_by_block(records):
 def test_a_backend_that_is_not_there_is_no_other():
     with pytest.raises(BackendUnavailableError, match="cuda"):
         find_sum("gradients", "glm", "cuda")
+
+
+def test_code_that_returns_its_argument_and_fails_for_a_record_sums_the_others(records):
+    """Blocks are read from one place in memory: of a block that fails, each record's row is kept apart."""
+
+    class Echo(BlackBox):
+        def record_gradients(self, features, response, theta):
+            if np.any(features[:, 0] > 100.0):
+                raise RuntimeError
+            return features
+
+    X, y = records
+    # At the end, so that the others' places in the sample stay.
+    bad = np.vstack((X, np.full((20, 3), 1e3))), np.append(y, np.zeros(20))
+    options = {"gradient": "aligned", "recipe": "plain", "max_grad_norm": 3.0}
+    whole, part = (run(Echo(3), *rows, **options).noisy_gradients for rows in (bad, records))
+    np.testing.assert_array_equal(whole, part)

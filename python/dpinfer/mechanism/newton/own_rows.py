@@ -18,6 +18,7 @@ import numpy.typing as npt
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Query
 from dpinfer.models import OwnModel
+from dpinfer.models.adapters import FRAMEWORK_BLOCK
 
 __all__ = [
     "MATRIX_BOUND",
@@ -38,7 +39,8 @@ MATRIX_BOUND = 1.5
 # Draws for the weight, and as many others for the centre.
 N_DRAWS = 8
 
-_BLOCK = 256
+# Each record's scores and those of its draws then fill two of a framework's blocks (models.adapters.blocks).
+_BLOCK = FRAMEWORK_BLOCK * 2 // (2 * N_DRAWS + 1)
 _SMALL = 1e-300
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -301,7 +303,9 @@ class CentredScores(OwnQuery):
         words = np.swapaxes(rows.words(block, self.pass_number, n_words), 0, 1).reshape(-1, n_words)
         repeated = np.tile(X, (2 * N_DRAWS, 1))
         drawn = self.model.draw_responses(self.theta, repeated, words)
-        simulated = self._scores(repeated, drawn).reshape(-1, 2 * N_DRAWS, len(X))
+        scores = self._scores(np.concatenate((repeated, X)), np.concatenate((drawn, y)))
+        scores = scores.reshape(-1, 2 * N_DRAWS + 1, len(X))
+        simulated, observed = scores[:, :-1], scores[:, -1]
         weight = self._weight(simulated[:, :N_DRAWS])
         others = simulated[:, N_DRAWS:]
         weighted = others * weight
@@ -311,7 +315,7 @@ class CentredScores(OwnQuery):
             excess = np.zeros_like(weighted[:, 0])
             for draw in range(N_DRAWS):
                 excess += (weighted[:, draw] - clipped[:, draw]) / N_DRAWS
-            own = score_vector(self._scores(X, y) * weight, self.clip)
+            own = score_vector(observed * weight, self.clip)
             centred = own + score_vector(excess, self.share * self.clip)
             parts.append(centred * (self.score_weight / self.score_bound))
         if self.matrix_weight:

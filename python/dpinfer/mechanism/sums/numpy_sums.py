@@ -13,13 +13,22 @@ from dpinfer.mechanism.sums.gradients import SessionSettings
 from dpinfer.mechanism.sums.registry import sums
 from dpinfer.mechanism.sums.sources import Records
 from dpinfer.models import GeneralizedLinearModel, GradientModel
+from dpinfer.models.adapters import FRAMEWORK_BLOCK
 from dpinfer.models.bijectors import sigmoid, softplus
 
 __all__ = ["EvidenceSession", "NumpySession"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_BLOCK = 1024
+_BLOCK = FRAMEWORK_BLOCK
+_CACHE_LINE = 64
+
+
+def _aligned(rows: int, columns: int) -> FloatArray:
+    """Return an array that begins at a cache line: JAX then reads it where it is."""
+    flat = np.zeros(rows * columns + _CACHE_LINE // 8)
+    first = -flat.ctypes.data % _CACHE_LINE // 8
+    return flat[first : first + rows * columns].reshape(rows, columns)
 
 
 class NumpySession:
@@ -42,6 +51,8 @@ class NumpySession:
         self._model, self._settings = model, settings
         self._features = records[0]
         self._response = records[1] if len(records) > 1 else None
+        # Blocks are copied to one place, and multiplied in another: fresh memory costs more than the arithmetic.
+        self._block = _aligned(_BLOCK, self._features.shape[1]) if self._features.ndim == 2 else None
 
     def prepare(self, loc: FloatArray, raw_scale: FloatArray, draws: FloatArray | None) -> FloatArray:
         """Note the step's state, and return the prior's gradient."""
@@ -56,15 +67,18 @@ class NumpySession:
         settings = self._settings
         rows = _native.poisson_sample(settings.key, step, settings.sample_rate, self._features.shape[0])
         total = _native.PartialSum(length=beta.size, max_norm=settings.max_grad_norm)
+        shifted, space = bool(np.any(offset)), np.empty((min(_BLOCK, rows.size), beta.size))
         with np.errstate(all="ignore"):
             for first in range(0, rows.size, _BLOCK):
-                scaled = self._gradients(rows[first : first + _BLOCK]) * beta
-                scaled += offset
-                total.add_contributions(np.ascontiguousarray(scaled), settings.n_threads or 1)
+                own = rows[first : first + _BLOCK]
+                scaled = np.multiply(self._gradients(own), beta, out=space[: own.size])
+                if shifted:
+                    scaled += offset
+                total.add_contributions(scaled, settings.n_threads or 1)
         return total.noisy_sum(settings.key, step, noise_multiplier)
 
     def _gradients(self, rows: npt.NDArray[np.int64]) -> FloatArray:
-        features = np.ascontiguousarray(self._features[rows], dtype=np.float64)
+        features = self._chosen(rows)
         response = np.empty(0) if self._response is None else self._response[rows]
         width = self._model.n_params * (1 if self._settings.aligned else 2)
         try:
@@ -77,7 +91,15 @@ class NumpySession:
                 return np.full((1, width), np.nan)
         if rows.size == 1:
             return np.full((1, width), np.nan)
-        return np.concatenate([self._gradients(rows[index : index + 1]) for index in range(rows.size)])
+        # Copies: what the code returns may be a part of what it got, which the next record overwrites.
+        return np.concatenate([self._gradients(rows[index : index + 1]).copy() for index in range(rows.size)])
+
+    def _chosen(self, rows: npt.NDArray[np.int64]) -> FloatArray:
+        """Return these rows of the features, in double precision, until the next call."""
+        if self._block is None or self._features.dtype != np.float64:
+            return np.ascontiguousarray(self._features[rows], dtype=np.float64)
+        # The mode writes to the block directly; rows are inside.
+        return np.take(self._features, rows, axis=0, out=self._block[: rows.size], mode="clip")
 
     def _at_state(self, features: FloatArray, response: FloatArray) -> FloatArray:
         model, (loc, scale, slope, draws) = self._model, self._state

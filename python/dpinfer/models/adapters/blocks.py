@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["in_blocks"]
+__all__ = ["FRAMEWORK_BLOCK", "in_blocks"]
+
+# Records that compiled code is called with: enough that a call costs little beside them.
+FRAMEWORK_BLOCK = 2048
 
 
 def in_blocks(function: Callable[..., Any], size: int) -> Callable[..., npt.NDArray[np.float64]]:
@@ -32,6 +35,6 @@ def in_blocks(function: Callable[..., Any], size: int) -> Callable[..., npt.NDAr
                     np.concatenate((part, np.zeros((size - own, *part.shape[1:]), part.dtype))) for part in blocks
                 ]
             parts.append(np.asarray(function(params, *blocks))[:own])
-        return np.concatenate(parts)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     return over

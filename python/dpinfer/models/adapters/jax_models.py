@@ -8,15 +8,13 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_integer
 from dpinfer.errors import BackendUnavailableError
-from dpinfer.models.adapters.blocks import in_blocks
+from dpinfer.models.adapters.blocks import FRAMEWORK_BLOCK, in_blocks
 from dpinfer.models.adapters.gradients import finished
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet
 from dpinfer.models.base import FloatArray
 
 __all__ = ["double_precision", "from_jax", "jax_code"]
-
-BLOCK = 1024
 
 
 def _jax() -> Any:
@@ -57,7 +55,7 @@ def from_jax(
 ) -> OwnModel:
     """Make a model from the log-likelihood of one record, written in JAX.
 
-    Gradients are those of JAX, mapped over records and compiled, in double precision and in blocks of 1024 records.
+    Gradients are those of JAX, mapped over records and compiled, in double precision and in blocks of 2048 records.
 
     **Privacy.** As :func:`dpinfer.models.from_gradient`.
 
@@ -144,7 +142,7 @@ def jax_code(
             def over(params: Any, *rows: Any) -> Any:
                 return jax.lax.map(lambda row: function(params, *row), rows)
 
-        compiled = in_blocks(jax.jit(over), BLOCK)
+        compiled = in_blocks(jax.jit(over), FRAMEWORK_BLOCK)
 
         def run(params: FloatArray, *rows: npt.NDArray[Any]) -> FloatArray:
             with double_precision():

@@ -155,6 +155,14 @@ class OwnModel(GradientModel):
         TypeError, ValueError
             If the code returns anything but B rows of n real numbers.
         """
+        # A copy: what the code returned may be its own.
+        scores = self._scores(features, response, theta).astype(np.float64)
+        if not self.parameters.unmapped:
+            scores *= self.parameters.slopes(theta)
+        return scores
+
+    def _scores(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> npt.NDArray[Any]:
+        """Return what the code says, in its own space, when it is B rows of n real numbers."""
         n = self.n_params
         values = np.asarray(self._code().score(self.parameters.constrain(theta), features, response))
         if values.dtype.kind not in "fiub":
@@ -165,16 +173,12 @@ class OwnModel(GradientModel):
                 f"gradients must have shape (B, {n}), a row for each of B records, got {values.ndim} dimensions "
                 f"({rows} rows): a sum or mean over the batch is not enough"
             )
-        # A copy, changed in place: what the code returned may be its own.
-        scores = values.astype(np.float64)
-        if not self.parameters.unmapped:
-            scores *= self.parameters.slopes(theta)
-        return scores
+        return values
 
     def record_gradients(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> FloatArray:
         """Return the gradients of -log p(record | theta) in theta, (B, n)."""
-        scores = self.scores(features, response, theta)
-        return np.negative(scores, out=scores)
+        slopes = -1.0 if self.parameters.unmapped else -self.parameters.slopes(theta)
+        return np.asarray(self._scores(features, response, theta) * slopes, dtype=np.float64)
 
     def draw_responses(self, theta: FloatArray, features: FloatArray, words: Words) -> FloatArray:
         """Draw a response for each row of `features` (B, p) from its own random words (B, n_words), (B,)."""

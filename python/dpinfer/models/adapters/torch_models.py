@@ -8,15 +8,13 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_integer
 from dpinfer.errors import BackendUnavailableError
-from dpinfer.models.adapters.blocks import in_blocks
+from dpinfer.models.adapters.blocks import FRAMEWORK_BLOCK, in_blocks
 from dpinfer.models.adapters.gradients import finished, uniforms_of
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet
 from dpinfer.models.base import FloatArray
 
 __all__ = ["from_torch"]
-
-BLOCK = 1024
 
 
 def _torch() -> Any:
@@ -48,7 +46,7 @@ def from_torch(
 ) -> OwnModel:
     """Make a model from the log-likelihood of one record, written in PyTorch, or from a module.
 
-    Gradients are those of ``torch.func``, mapped over records, in double precision and in blocks of 1024 records.
+    Gradients are those of ``torch.func``, mapped over records, in double precision and in blocks of 2048 records.
 
     **Privacy.** As :func:`dpinfer.models.from_gradient`.
 
@@ -168,7 +166,7 @@ def _code(
                 return over(given, *tensors).detach().numpy()
             return torch.stack([over(given, *row) for row in zip(*tensors, strict=True)]).detach().numpy()
 
-        return in_blocks(block, BLOCK if vectorize else 1)
+        return in_blocks(block, FRAMEWORK_BLOCK if vectorize else 1)
 
     gradient, value = mapped(torch.func.grad(density)), mapped(density)
     draw: Callable[[FloatArray, FloatArray, Words], Any] | None = None

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,18 +23,23 @@ constexpr int kMostLeaps = 1000;
 class NewtonMoments {
  public:
   NewtonMoments(Array<double> noisy, Array<double> precision, Array<double> prior_factor, Array<double> to_declared,
-                Array<double> diagonal, Array<double> diagonal_precision, const Array<double>& prior)
+                Array<double> diagonal, Array<double> diagonal_precision, const Array<double>& prior,
+                Array<double> concentrations, Array<double> locations)
       : noisy_(std::move(noisy)),
         precision_(std::move(precision)),
         prior_factor_(std::move(prior_factor)),
         to_declared_(std::move(to_declared)),
         diagonal_(std::move(diagonal)),
-        diagonal_precision_(std::move(diagonal_precision)) {
+        diagonal_precision_(std::move(diagonal_precision)),
+        concentrations_(std::move(concentrations)),
+        locations_(std::move(locations)) {
     if (noisy_.ndim() != 3 || noisy_.shape(1) != noisy_.shape(2) || noisy_.shape(1) < 1) {
       throw py::value_error("noisy must be (B, d, d)");
     }
     const Span numbers = flat("prior", prior, 5);
-    prior_ = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+    const auto [values, weights] = pairs("concentrations", concentrations_);
+    const auto [rates, rate_weights] = pairs("locations", locations_);
+    prior_ = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], values, weights, rates, rate_weights};
     chains_ = noisy_.shape(0);
     d_ = noisy_.shape(1);
     declared_ = to_declared_.size() > 0;
@@ -67,14 +73,14 @@ class NewtonMoments {
   }
 
   py::tuple leapfrog(const Array<double>& points, const Array<double>& momenta, const Array<double>& steps,
-                     const Array<double>& ratios, int leaps, const py::tuple& scores) const {
+                     const Array<double>& scales, int leaps, const py::tuple& scores) const {
     const Scores given(scores, chains_, d_);
     const MomentsShape shape = shape_of(points);
     const std::size_t all = shape.coordinates();
     const Span from = flat("points", points, points.size());
     const Span push = flat("momenta", momenta, points.size());
     const Span step = flat("steps", steps, chains_);
-    const Span ratio = flat("ratios", ratios, chains_);
+    const Span scale = flat("scales", scales, points.size());
     if (leaps < 1 || leaps > kMostLeaps) throw py::value_error("leaps must be in 1, ..., 1000");
     py::array_t<double> moved({chains_, points.shape(1)});
     py::array_t<double> change(chains_);
@@ -90,23 +96,59 @@ class NewtonMoments {
       for (std::size_t c = 0; c < static_cast<std::size_t>(chains_); ++c) {
         std::copy(push.begin() + c * all, push.begin() + (c + 1) * all, momentum.begin());
         changes[c] = moments_leapfrog(lapack, shape, prior_, released(c), given.of(c), static_cast<std::size_t>(leaps),
-                                      step[c], ratio[c], {to + c * all, all}, momentum, rest);
+                                      step[c], scale.subspan(c * all, all), {to + c * all, all}, momentum, rest);
       }
     }
     return py::make_tuple(moved, change);
   }
 
+  py::tuple regroup(const Array<double>& points, const Array<double>& numbers) const {
+    const MomentsShape shape = shape_of(points);
+    const std::size_t all = shape.coordinates();
+    const Span from = flat("points", points, points.size());
+    if (numbers.ndim() != 3 || numbers.shape(2) != static_cast<py::ssize_t>(regroup_numbers(shape))) {
+      throw py::value_error("numbers must be (B, P, d + 3)");
+    }
+    const Span drawn = flat("numbers", numbers, chains_ * numbers.shape(1) * numbers.shape(2));
+    const std::size_t each = drawn.size() / static_cast<std::size_t>(chains_);
+    py::array_t<double> moved({chains_, points.shape(1)});
+    py::array_t<double> rate(chains_);
+    const Lapack& lapack = dpinfer::bindings::scipy_lapack();
+    double* to = moved.mutable_data();
+    double* rates = rate.mutable_data();
+    {
+      py::gil_scoped_release unlocked;
+      dpinfer::AlignedVector<double> work(moments_work_size(shape, 0));
+      std::copy(from.begin(), from.end(), to);
+      for (std::size_t c = 0; c < static_cast<std::size_t>(chains_); ++c) {
+        rates[c] = each == 0 ? 0.0
+                             : moments_regroup(lapack, shape, prior_, drawn.subspan(c * each, each),
+                                               {to + c * all, all}, {work.data(), work.size()});
+      }
+    }
+    return py::make_tuple(moved, rate);
+  }
+
  private:
-  // (precision, deviation, moved, total, mean_score, mean_position, sampling, prior_variance, concentration, flatness)
+  // (2, n): values and their weights.
+  static std::pair<Span, Span> pairs(const char* name, const Array<double>& array) {
+    if (array.ndim() != 2 || array.shape(0) != 2 || array.shape(1) < 1) {
+      throw py::value_error(std::string(name) + " must be (2, n)");
+    }
+    const Span both = flat(name, array, array.size());
+    return {both.first(both.size() / 2), both.last(both.size() / 2)};
+  }
+
+  // (precision, deviation, moved, total, mean_score, mean_position, sampling, prior_variance)
   struct Scores {
     Scores(const py::tuple& parts, py::ssize_t chains, py::ssize_t d) : width(static_cast<std::size_t>(d)) {
-      if (parts.size() != 10) throw py::value_error("scores must be ten arrays");
+      if (parts.size() != 8) throw py::value_error("scores must be eight arrays");
       for (const py::handle part : parts) arrays.push_back(part.cast<Array<double>>());
       if (arrays[0].ndim() != 2) throw py::value_error("precision must be (B, T)");
       const py::ssize_t count = arrays[0].shape(1);
       steps = static_cast<std::size_t>(count);
-      const py::ssize_t sizes[] = {count, count * d, count * d, 1, d, d, 1, 1, 1, 1};
-      for (std::size_t k = 0; k < 10; ++k) spans.push_back(flat("scores", arrays[k], chains * sizes[k]));
+      const py::ssize_t sizes[] = {count, count * d, count * d, 1, d, d, 1, 1};
+      for (std::size_t k = 0; k < 8; ++k) spans.push_back(flat("scores", arrays[k], chains * sizes[k]));
     }
 
     LinearScores of(std::size_t c) const {
@@ -118,9 +160,7 @@ class NewtonMoments {
               spans[5].data() + c * width,
               spans[3][c],
               spans[6][c],
-              spans[7][c],
-              spans[8][c],
-              spans[9][c]};
+              spans[7][c]};
     }
 
     std::size_t width;
@@ -133,6 +173,9 @@ class NewtonMoments {
     if (points.ndim() != 2 || points.shape(0) != chains_) throw py::value_error("points must be (B, n)");
     const py::ssize_t rest = points.shape(1) - d_ * d_;
     if (rest < 0 || rest % (d_ + 1) != 0) throw py::value_error("points must be (B, d d + m d + m)");
+    if (rest / (d_ + 1) > static_cast<py::ssize_t>(kMostFlattened)) {
+      throw py::value_error("points must have at most 8 directions");
+    }
     return {static_cast<std::size_t>(d_), static_cast<std::size_t>(rest / (d_ + 1))};
   }
 
@@ -152,6 +195,8 @@ class NewtonMoments {
   Array<double> to_declared_;
   Array<double> diagonal_;
   Array<double> diagonal_precision_;
+  Array<double> concentrations_;
+  Array<double> locations_;
   MomentsPrior prior_{};
   py::ssize_t chains_ = 0;
   py::ssize_t d_ = 0;
@@ -163,11 +208,12 @@ class NewtonMoments {
 void bind_newton_moments(py::module_& module) {
   py::class_<NewtonMoments>(module, "NewtonMoments")
       .def(py::init<Array<double>, Array<double>, Array<double>, Array<double>, Array<double>, Array<double>,
-                    const Array<double>&>(),
+                    const Array<double>&, Array<double>, Array<double>>(),
            py::arg("noisy").noconvert(), py::arg("precision").noconvert(), py::arg("prior_factor").noconvert(),
            py::arg("to_declared").noconvert(), py::arg("diagonal").noconvert(),
-           py::arg("diagonal_precision").noconvert(), py::arg("prior").noconvert())
+           py::arg("diagonal_precision").noconvert(), py::arg("prior").noconvert(), py::arg("concentrations").noconvert(), py::arg("locations").noconvert())
       .def("density", &NewtonMoments::density, py::arg("points").noconvert(), py::arg("scores"))
       .def("leapfrog", &NewtonMoments::leapfrog, py::arg("points").noconvert(), py::arg("momenta").noconvert(),
-           py::arg("steps").noconvert(), py::arg("ratios").noconvert(), py::arg("leaps"), py::arg("scores"));
+           py::arg("steps").noconvert(), py::arg("scales").noconvert(), py::arg("leaps"), py::arg("scores"))
+      .def("regroup", &NewtonMoments::regroup, py::arg("points").noconvert(), py::arg("numbers").noconvert());
 }

@@ -11,7 +11,7 @@ namespace {
 constexpr double kLost = -std::numeric_limits<double>::infinity();
 // A trajectory beyond these has run away.
 constexpr double kLargestSquares = 1e5;
-constexpr double kLargestLogit = 60.0;
+constexpr double kLargestLogit = 50.0;
 
 // Four sums, whose additions do not wait for each other.
 double dot(const double* x, const double* y, std::size_t n) {
@@ -40,14 +40,62 @@ void transposed_times(const double* a, const double* x, std::size_t d, double* o
 }
 
 double expit(double x) { return x >= 0.0 ? 1.0 / (1.0 + std::exp(-x)) : std::exp(x) / (1.0 + std::exp(x)); }
-double log_expit(double x) { return x >= 0.0 ? -std::log1p(std::exp(-x)) : x - std::log1p(std::exp(x)); }
+
+// A direction that is flattened by a factor 1 - shrink.
+double shrink_of(const MomentsPrior& prior, double logit) {
+  return (1.0 - prior.flattest) * (1.0 - std::pow(expit(logit), prior.power));
+}
+
+// log of the sum over concentrations of weight times exp(concentration x), and its slope.
+struct Mixed {
+  double value;
+  double slope;
+};
+
+Mixed mixed_concentrations(const MomentsPrior& prior, double x) {
+  const std::size_t n = prior.concentrations.size();
+  double most = kLost;
+  for (std::size_t k = 0; k < n; ++k) most = std::max(most, prior.log_weights[k] + prior.concentrations[k] * x);
+  double sum = 0.0;
+  double first = 0.0;
+  for (std::size_t k = 0; k < n; ++k) {
+    const double weight = std::exp(prior.log_weights[k] + prior.concentrations[k] * x - most);
+    sum += weight;
+    first += weight * prior.concentrations[k];
+  }
+  return {most + std::log(sum), first / sum};
+}
+
+// log density of the logits, their location integrated out; adds its gradient where there is room for one.
+double mixed_logits(const MomentsPrior& prior, const double* logit, std::size_t m, double* gradient) {
+  double odds[kMostFlattened];
+  double slope[kMostFlattened] = {};
+  for (std::size_t k = 0; k < m; ++k) odds[k] = std::exp(logit[k]);
+  double sum = 0.0;
+  for (std::size_t g = 0; g < prior.rates.size(); ++g) {
+    double weight = prior.rate_weights[g];
+    double along[kMostFlattened];
+    for (std::size_t k = 0; k < m; ++k) {
+      const double t = odds[k] * prior.rates[g];
+      const double inverse = 1.0 / (1.0 + t);
+      weight *= t * inverse * inverse;
+      along[k] = (1.0 - t) * inverse;
+    }
+    sum += weight;
+    for (std::size_t k = 0; k < m; ++k) slope[k] += weight * along[k];
+  }
+  if (gradient != nullptr) {
+    for (std::size_t k = 0; k < m; ++k) gradient[k] += slope[k] / sum;
+  }
+  return std::log(sum);
+}
 
 // The work arrays of one evaluation, and one evaluation.
 class Evaluation {
  public:
   static std::size_t doubles(const MomentsShape& shape, std::size_t steps) {
     const std::size_t square = shape.d * shape.d;
-    return (8 + shape.flattened) * square + 3 * shape.flattened * shape.d + 4 * shape.flattened + (steps + 4) * shape.d;
+    return (7 + shape.flattened) * square + 3 * shape.flattened * shape.d + 4 * shape.flattened + (steps + 4) * shape.d;
   }
 
   Evaluation(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
@@ -61,8 +109,7 @@ class Evaluation {
         square_(shape.d * shape.d),
         stages_(work),
         moments_(stages_ + (shape.flattened + 1) * square_),
-        inverse_(moments_ + square_),
-        covariance_(inverse_ + square_),
+        covariance_(moments_ + square_),
         product_(covariance_ + square_),
         in_moments_(product_ + square_),
         declared_(in_moments_ + square_),
@@ -83,12 +130,13 @@ class Evaluation {
   double operator()(const double* point, double* gradient) {
     expand(point);
     double value = matrix_terms();
-    const double log_determinant = invert_moments();
+    const double log_determinant = log_determinant_of_factor();
     if (!std::isfinite(log_determinant)) return kLost;
     const double trace_terms = score_terms();
     if (!std::isfinite(trace_terms)) return kLost;
-    value += trace_terms + prior_terms(point, log_determinant);
-    pull_back(point, gradient);
+    const Mixed mixed = mixed_concentrations(prior_, log_determinant - 0.5 * static_cast<double>(d_) * std::log(trace_));
+    value += trace_terms + mixed.value + prior_terms(point);
+    pull_back(point, mixed.slope, gradient);
     return value;
   }
 
@@ -139,8 +187,12 @@ class Evaluation {
     const std::size_t m = shape_.flattened;
     const double* direction = point + square_;
     const double* logit = direction + m * d_;
-    std::copy(point, point + square_, stage(0));
-    bends_ = 0.0;
+    double* first = stage(0);
+    for (std::size_t i = 0; i < d_; ++i) {
+      std::copy(point + i * d_, point + i * d_ + i + 1, first + i * d_);
+      std::fill(first + i * d_ + i + 1, first + (i + 1) * d_, 0.0);
+    }
+    trace_ = dot(first, first, square_);
     for (std::size_t k = 0; k < m; ++k) {
       norm_[k] = std::sqrt(dot(direction + k * d_, direction + k * d_, d_));
       for (std::size_t i = 0; i < d_; ++i) unit_[k * d_ + i] = direction[k * d_ + i] / norm_[k];
@@ -148,7 +200,6 @@ class Evaluation {
       const double power = std::pow(level_[k], prior_.power);
       shrink_[k] = (1.0 - prior_.flattest) * (1.0 - power);
       bent_[k] = -(1.0 - prior_.flattest) * prior_.power * power * (1.0 - level_[k]);
-      bends_ += std::log1p(-shrink_[k]);
       const double* unit = unit_ + k * d_;
       double* along = along_below_ + k * d_;
       transposed_times(stage(k), unit, d_, along);
@@ -191,9 +242,10 @@ class Evaluation {
     return value;
   }
 
-  double invert_moments() {
-    std::copy(moments_, moments_ + square_, inverse_);
-    return invert(inverse_);
+  double log_determinant_of_factor() {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < d_; ++i) sum += std::log(std::abs(stage(0)[i * d_ + i]));
+    return sum;
   }
 
   // log p(scores | M) with u* and u integrated out.
@@ -251,26 +303,20 @@ class Evaluation {
     return value;
   }
 
-  double prior_terms(const double* point, double log_determinant) {
+  // What the prior says of all but the concentration: of F, whose diagonal entry i of Bartlett's decomposition has a
+  // power that falls with i, and of the directions and logits.
+  double prior_terms(const double* point) {
     const std::size_t m = shape_.flattened;
-    const double nu = scores_.concentration;
-    const double width = static_cast<double>(d_);
-    trace_ = dot(point, point, square_);
-    double value = (nu - width) * (0.5 * log_determinant - bends_) - 0.5 * nu * width * std::log(trace_);
+    double value = 0.0;
+    for (std::size_t i = 0; i < d_; ++i) value -= static_cast<double>(i + 1) * std::log(std::abs(stage(0)[i * d_ + i]));
     value -= 0.5 * dot(point + square_, point + square_, m * d_);
-    const double* logit = point + square_ + m * d_;
-    for (std::size_t k = 0; k < m; ++k) {
-      value += log_expit(logit[k] - scores_.flatness) + log_expit(scores_.flatness - logit[k]);
-    }
-    add(0.5 * (nu - width), inverse_, square_, in_moments_);
+    if (m > 0) value += mixed_logits(prior_, point + square_ + m * d_, m, nullptr);
     return value;
   }
 
   // From the gradient in M to that in the coordinates.
-  void pull_back(const double* point, double* gradient) {
+  void pull_back(const double* point, double concentration, double* gradient) {
     const std::size_t m = shape_.flattened;
-    const double nu = scores_.concentration;
-    const double width = static_cast<double>(d_);
     double* upper = gradient;
     multiply(false, 2.0, in_moments_, factor(), 0.0, upper);
     if (released_.to_declared != nullptr) {
@@ -286,9 +332,7 @@ class Evaluation {
       double* along_upper = first_;
       transposed_times(upper, unit, d_, along_upper);
       const double product = dot(along_upper, along_below, d_);
-      // log |F| = log |M| / 2 - sum log(1 - shrink)
-      logit[k] = bent_[k] * ((nu - width) / (1.0 - shrink_[k]) - product);
-      logit[k] += 1.0 - 2.0 * expit(at_logit[k] - scores_.flatness);
+      logit[k] = -bent_[k] * product;
       double* in_unit = in_unit_ + k * d_;
       times(upper, along_below, d_, in_unit);
       times(stage(k), along_upper, d_, second_);
@@ -299,7 +343,14 @@ class Evaluation {
         add(-shrink_[k] * unit[i], along_upper, d_, upper + i * d_);
       }
     }
-    add(-nu * width / trace_, point, square_, gradient);
+    if (m > 0) mixed_logits(prior_, at_logit, m, logit);
+    const double pull = concentration * static_cast<double>(d_) / trace_;
+    for (std::size_t i = 0; i < d_; ++i) {
+      double* row = gradient + i * d_;
+      add(-pull, point + i * d_, i + 1, row);
+      row[i] += (concentration - static_cast<double>(i + 1)) / point[i * d_ + i];
+      std::fill(row + i + 1, row + d_, 0.0);
+    }
   }
 
   const Lapack& lapack_;
@@ -311,7 +362,6 @@ class Evaluation {
   std::size_t square_;
   double* stages_;  // F, C_1 F, C_2 C_1 F, ...
   double* moments_;
-  double* inverse_;
   double* covariance_;
   double* product_;
   double* in_moments_;
@@ -329,8 +379,131 @@ class Evaluation {
   double* solved_;
   double* first_;
   double* second_;
-  double bends_ = 0.0;
   double trace_ = 0.0;
+};
+
+// Other directions and levels for the same M = G G': F = C^-1 G.
+class Regrouping {
+ public:
+  static std::size_t doubles(const MomentsShape& shape) {
+    return 3 * shape.d * shape.d + 2 * shape.flattened * (shape.d + 1) + shape.d;
+  }
+
+  Regrouping(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior, std::span<const double> point,
+             std::span<double> work)
+      : lapack_(lapack),
+        shape_(shape),
+        prior_(prior),
+        d_(shape.d),
+        square_(shape.d * shape.d),
+        whole_(work.data()),
+        factor_(whole_ + square_),
+        square_factor_(factor_ + square_),
+        current_(square_factor_ + square_),
+        proposed_(current_ + shape.flattened * (shape.d + 1)),
+        along_(proposed_ + shape.flattened * (shape.d + 1)) {
+    std::copy(point.begin() + square_, point.end(), current_);
+    std::fill(whole_, whole_ + square_, 0.0);
+    for (std::size_t i = 0; i < d_; ++i) {
+      std::copy(point.begin() + i * d_, point.begin() + i * d_ + i + 1, whole_ + i * d_);
+      log_determinant_ += std::log(std::abs(whole_[i * d_ + i]));
+    }
+    log_density_ = density_of(log_determinant_, dot(whole_, whole_, square_), current_);
+    for (std::size_t k = 0; k < shape_.flattened; ++k) flatten(whole_, current_, k, false);
+  }
+
+  // A direction that keeps some of the present one, another logit, or both.
+  bool propose(std::size_t k, std::span<const double> numbers) {
+    const double kind = numbers[d_ + 1];
+    std::copy(current_, current_ + shape_.flattened * (d_ + 1), proposed_);
+    double& logit = proposed_[shape_.flattened * d_ + k];
+    if (kind < 0.4) {
+      logit += (kind < 0.15 ? 0.5 : kind < 0.3 ? 1.5 : 4.0) * numbers[d_];
+    } else {
+      const double keep = kind < 0.6 ? 0.95 : kind < 0.8 ? 0.7 : 0.0;
+      const double fresh = std::sqrt(1.0 - keep * keep);
+      double* direction = proposed_ + k * d_;
+      for (std::size_t i = 0; i < d_; ++i) direction[i] = keep * direction[i] + fresh * numbers[i];
+      if (keep == 0.0) logit += 1.5 * numbers[d_];
+    }
+    if (!(std::abs(logit) < kLargestLogit)) return false;
+    const double log_determinant = log_determinant_ + bends(current_) - bends(proposed_);
+    unflatten();
+    const double log_density = density_of(log_determinant, dot(factor_, factor_, square_), proposed_);
+    if (!(std::log(numbers[d_ + 2]) < log_density - log_density_)) return false;
+    std::swap(current_, proposed_);
+    log_determinant_ = log_determinant;
+    log_density_ = log_density;
+    return true;
+  }
+
+  // Writes F as a triangle, and the rest; false where F F' is singular to rounding.
+  bool finish(std::span<double> factor, std::span<double> rest) {
+    std::copy(current_, current_ + shape_.flattened * (d_ + 1), proposed_);
+    unflatten();
+    int n = static_cast<int>(d_);
+    int info = 0;
+    double one = 1.0;
+    double zero = 0.0;
+    char upper = 'U';
+    char trans = 'T';
+    // The memory of the row-major F is F' to BLAS; the upper triangle there is the lower one here.
+    lapack_.dsyrk(&upper, &trans, &n, &n, &one, factor_, &n, &zero, square_factor_, &n);
+    lapack_.dpotrf(&upper, &n, square_factor_, &n, &info);
+    if (info != 0) return false;
+    for (std::size_t i = 0; i < d_; ++i) {
+      std::copy(square_factor_ + i * d_, square_factor_ + i * d_ + i + 1, factor.begin() + i * d_);
+      std::fill(factor.begin() + i * d_ + i + 1, factor.begin() + (i + 1) * d_, 0.0);
+    }
+    std::copy(current_, current_ + shape_.flattened * (d_ + 1), rest.begin());
+    return true;
+  }
+
+ private:
+  // The log density that depends on how M is grouped.
+  double density_of(double log_determinant, double trace, const double* group) {
+    const double x = log_determinant - 0.5 * static_cast<double>(d_) * std::log(trace);
+    return mixed_concentrations(prior_, x).value +
+           mixed_logits(prior_, group + shape_.flattened * d_, shape_.flattened, nullptr);
+  }
+
+  double bends(const double* group) {
+    double sum = 0.0;
+    for (std::size_t k = 0; k < shape_.flattened; ++k) {
+      sum += std::log1p(-shrink_of(prior_, group[shape_.flattened * d_ + k]));
+    }
+    return sum;
+  }
+
+  // a becomes C_k a, or its inverse times a.
+  void flatten(double* a, const double* group, std::size_t k, bool inverse) {
+    const double* direction = group + k * d_;
+    const double norm2 = dot(direction, direction, d_);
+    const double shrink = shrink_of(prior_, group[shape_.flattened * d_ + k]);
+    const double size = (inverse ? shrink / (1.0 - shrink) : -shrink) / norm2;
+    transposed_times(a, direction, d_, along_);
+    for (std::size_t i = 0; i < d_; ++i) add(size * direction[i], along_, d_, a + i * d_);
+  }
+
+  // factor = C^-1 G with the proposed C.
+  void unflatten() {
+    std::copy(whole_, whole_ + square_, factor_);
+    for (std::size_t k = shape_.flattened; k-- > 0;) flatten(factor_, proposed_, k, true);
+  }
+
+  const Lapack& lapack_;
+  const MomentsShape& shape_;
+  const MomentsPrior& prior_;
+  std::size_t d_;
+  std::size_t square_;
+  double* whole_;  // G
+  double* factor_;
+  double* square_factor_;
+  double* current_;  // directions, logits
+  double* proposed_;
+  double* along_;
+  double log_determinant_ = 0.0;
+  double log_density_ = 0.0;
 };
 
 double kinetic(std::span<const double> momentum) {
@@ -340,7 +513,7 @@ double kinetic(std::span<const double> momentum) {
 }  // namespace
 
 std::size_t moments_work_size(const MomentsShape& shape, std::size_t steps) {
-  return shape.coordinates() + Evaluation::doubles(shape, steps);
+  return shape.coordinates() + std::max(Evaluation::doubles(shape, steps), Regrouping::doubles(shape));
 }
 
 double moments_density(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
@@ -351,33 +524,48 @@ double moments_density(const Lapack& lapack, const MomentsShape& shape, const Mo
 
 double moments_leapfrog(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
                         const ReleasedMoments& released, const LinearScores& scores, std::size_t leaps, double step,
-                        double ratio, std::span<double> point, std::span<double> momentum, std::span<double> work) {
-  const std::size_t square = shape.d * shape.d;
+                        std::span<const double> scale, std::span<double> point, std::span<double> momentum,
+                        std::span<double> work) {
   const std::size_t all = shape.coordinates();
   double* gradient = work.data();
   Evaluation density(lapack, shape, prior, released, scores, gradient + all);
-  const auto kick = [&](double size) {
-    add(size, gradient, square, momentum.data());
-    add(size * ratio, gradient + square, all - square, momentum.data() + square);
+  const auto move = [&](double size, const double* along, double* what) {
+    for (std::size_t k = 0; k < all; ++k) what[k] += size * scale[k] * along[k];
   };
   const double before = kinetic(momentum);
   const double first = density(point.data(), gradient);
   double last = first;
   if (!std::isfinite(first)) return kLost;
-  kick(0.5 * step);
+  move(0.5 * step, gradient, momentum.data());
   for (std::size_t leap = 0; leap < leaps; ++leap) {
-    add(step, momentum.data(), square, point.data());
-    add(step * ratio, momentum.data() + square, all - square, point.data() + square);
+    move(step, momentum.data(), point.data());
     if (!(dot(point.data(), point.data(), all) < kLargestSquares)) return kLost;
     for (std::size_t k = all - shape.flattened; k < all; ++k) {
       if (!(std::abs(point[k]) < kLargestLogit)) return kLost;
     }
     last = density(point.data(), gradient);
     if (!std::isfinite(last)) return kLost;
-    kick(leap + 1 < leaps ? step : 0.5 * step);
+    move(leap + 1 < leaps ? step : 0.5 * step, gradient, momentum.data());
   }
   const double change = (last - first) - (kinetic(momentum) - before);
   return std::isfinite(change) ? change : kLost;
+}
+
+std::size_t regroup_numbers(const MomentsShape& shape) { return shape.d + 3; }
+
+double moments_regroup(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
+                       std::span<const double> numbers, std::span<double> point, std::span<double> work) {
+  const std::size_t d = shape.d;
+  const std::size_t m = shape.flattened;
+  if (m == 0) return 0.0;
+  const std::size_t square = d * d;
+  Regrouping regrouping(lapack, shape, prior, point, work);
+  const std::size_t each = regroup_numbers(shape);
+  const std::size_t n = numbers.size() / each;
+  std::size_t accepted = 0;
+  for (std::size_t p = 0; p < n; ++p) accepted += regrouping.propose(p % m, numbers.subspan(p * each, each)) ? 1 : 0;
+  if (accepted > 0 && !regrouping.finish(point.subspan(0, square), point.subspan(square))) return 0.0;
+  return static_cast<double>(accepted) / static_cast<double>(n);
 }
 
 }  // namespace dpinfer::inference

@@ -1,8 +1,8 @@
 // The density of the second moments of a private Newton run, with the weights integrated out, and leapfrog steps on it.
 //
 // docs/derivations/private-newton.md, "The posterior": M = G G', G = C_m ... C_1 F, C_k = I - shrink_k v_k v_k'. Chains
-// are independent; the coordinates of one are F (d, d), the directions v_k (m, d) and the logits of their levels (m),
-// row-major.
+// are independent; the coordinates of one are F (d, d), lower triangular, the directions v_k (m, d) and the logits of
+// their levels (m), row-major.  What stands above the diagonal of F is not looked at.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,19 @@
 namespace dpinfer::inference {
 
 // shrink = (1 - flattest)(1 - level^power).  In the declared units the diagonal of M is near a common level, which is
-// N(level, level_stddev^2), each entry within stddev of it.
+// N(level, level_stddev^2), each entry within stddev of it.  F F' is Wishart with one of `concentrations`, log_weights
+// up to what each density's constant is, and a scale that is integrated out; logits are logistic around one of
+// the locations, of which rates holds exp(-location).
 struct MomentsPrior {
   double power;
   double flattest;
   double level;
   double level_stddev;
   double stddev;
+  std::span<const double> concentrations;
+  std::span<const double> log_weights;
+  std::span<const double> rates;
+  std::span<const double> rate_weights;
 };
 
 // One chain's released matrices; to_declared is null where nothing is declared of the diagonal.
@@ -43,9 +49,9 @@ struct LinearScores {
   double total;
   double sampling;
   double prior_variance;
-  double concentration;
-  double flatness;
 };
+
+inline constexpr std::size_t kMostFlattened = 8;
 
 struct MomentsShape {
   std::size_t d;
@@ -63,11 +69,20 @@ double moments_density(const Lapack& lapack, const MomentsShape& shape, const Mo
                        const ReleasedMoments& released, const LinearScores& scores, std::span<const double> point,
                        std::span<double> gradient, std::span<double> work);
 
-// Leapfrog steps from `point` with `momentum`, both replaced by where they lead; the flattening's coordinates move
-// `ratio` times as far.  Returns the change of the log density less that of the kinetic energy, minus infinity for a
-// trajectory that has run away (and then `point` is anything).
+// Leapfrog steps from `point` with `momentum`, both replaced by where they lead; coordinate k moves scale[k] times as
+// far.  Returns the change of the log density less that of the kinetic energy, minus infinity for a trajectory that has
+// run away (and then `point` is anything).
 double moments_leapfrog(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
                         const ReleasedMoments& released, const LinearScores& scores, std::size_t leaps, double step,
-                        double ratio, std::span<double> point, std::span<double> momentum, std::span<double> work);
+                        std::span<const double> scale, std::span<double> point, std::span<double> momentum,
+                        std::span<double> work);
+
+// Random numbers of one regrouping: (d) normal ones for the direction, one for the logit, and two uniform ones.
+std::size_t regroup_numbers(const MomentsShape& shape);
+
+// Metropolis steps on directions and logits with F moved along, so that M stays what it is: `numbers` holds
+// regroup_numbers for each.  Returns the share that was accepted; nothing is moved where F would be singular.
+double moments_regroup(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
+                       std::span<const double> numbers, std::span<double> point, std::span<double> work);
 
 }  // namespace dpinfer::inference

@@ -48,6 +48,8 @@ class NewtonMoments:
         diagonal: FloatArray,
         diagonal_precision: FloatArray,
         prior: FloatArray,
+        concentrations: FloatArray,
+        locations: FloatArray,
     ) -> None: ...
     def density(self, points: FloatArray, scores: tuple[FloatArray, ...]) -> tuple[FloatArray, FloatArray]: ...
     def leapfrog(
@@ -55,7 +57,8 @@ class NewtonMoments:
         points: FloatArray,
         momenta: FloatArray,
         steps: FloatArray,
-        ratios: FloatArray,
+        scales: FloatArray,
         leaps: int,
         scores: tuple[FloatArray, ...],
     ) -> tuple[FloatArray, FloatArray]: ...
+    def regroup(self, points: FloatArray, numbers: FloatArray) -> tuple[FloatArray, FloatArray]: ...

@@ -1,13 +1,35 @@
 """Linear algebra on stacks of matrices of which one may be singular: it alone becomes nan, and its chain is refused."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["cholesky_factors", "inverses", "transposed"]
+__all__ = ["FactoredMoments", "cholesky_factors", "inverses", "transposed"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _LEAST_EIGENVALUE = 1e-14
+_LEAST_PIVOT = 1e-10
+
+
+@dataclass(frozen=True)
+class FactoredMoments:
+    """Positive definite matrices (B, d, d) and their lower Cholesky factors."""
+
+    matrix: FloatArray
+    root: FloatArray
+
+    @classmethod
+    def of(cls, matrix: FloatArray) -> "FactoredMoments":
+        """Factor the matrices."""
+        return cls(matrix, cholesky_factors(matrix))
+
+    @property
+    def regular(self) -> npt.NDArray[np.bool_]:
+        """Whether rounding leaves sums over the matrix and its inverse exact enough, (B,)."""
+        pivots = np.diagonal(self.root, axis1=1, axis2=2)
+        return np.asarray(np.min(pivots, axis=1) > np.sqrt(_LEAST_PIVOT) * np.max(pivots, axis=1))
 
 
 def transposed(array: FloatArray) -> FloatArray:

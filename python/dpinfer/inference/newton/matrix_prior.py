@@ -1,8 +1,8 @@
 """Prior of the whitened second moments: a Wishart of learned concentration with a few flattened directions.
 
-M = C F F' C' with C = C_m ... C_1, C_k = I - (1 - level_k**power) v_k v_k'.  F has the density of a Wishart's factor of
-nu degrees of freedom whose scale is integrated out, |F|**(nu - d) tr(F F')**(-nu d / 2); the v_k are uniform on the
-sphere and the levels uniform on (0, 1).  A Wishart whose concentration is learned from many near-equal eigenvalues
+M = C F F' C' with C = C_m ... C_1, C_k = I - (1 - level_k**power) v_k v_k'.  F is the triangular factor of a Wishart
+matrix of nu degrees of freedom whose scale is integrated out (Bartlett's decomposition), with the density
+prod_i |F_ii|**(nu - i) tr(F F')**(-nu d / 2); the v_k are uniform on the sphere and the levels uniform on (0, 1).  A Wishart whose concentration is learned from many near-equal eigenvalues
 excludes a single small one; a flattened direction does not have to be seen in the others.
 """
 
@@ -25,13 +25,13 @@ _CONCENTRATION_POWER = 0.5
 POWER = 3.0
 _FLATNESS_LOC, _FLATNESS_STDDEV = 2.0, 2.0
 _FLATNESS_WIDTH, _FLATNESS_GROWTH = 24.0, 3.0
-_FLATNESS_GRID = np.linspace(-6.0, 14.0, 81)
+_FLATNESS_GRID = np.linspace(-6.0, 14.0, 41)
 FLATTEST = 0.003  # the smallest factor of a direction's root mean square
 
 
 @dataclass(frozen=True)
 class MatrixState:
-    """Points of the sampler, (B, d d + m d + m): factors F, directions and logits of the flattening, row by row.
+    """Points of the sampler, (B, d d + m d + m): lower factors F, directions and logits of the flattening, row by row.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class MatrixState:
 
 
 class FlattenedWishart:
-    """The prior, with its concentrations learned on a grid.
+    """The prior's hyperparameters on grids, over which the compiled density sums.
 
     Parameters
     ----------
@@ -95,29 +95,19 @@ class FlattenedWishart:
     """
 
     def __init__(self, d: int) -> None:
-        self._d = d
         # Many directions leave room for one that no score has seen: the more of them, the less likely it is flat.
-        self._flatness_loc = _FLATNESS_LOC + _FLATNESS_GROWTH * max(0.0, np.log(d / _FLATNESS_WIDTH))
-        self.grid = d - 1.0 + np.exp(np.linspace(0.0, np.log(_LARGEST_CONCENTRATION), _CONCENTRATIONS))
-        self._constant = (
-            special.gammaln(0.5 * self.grid * d)
-            - special.multigammaln(0.5 * self.grid, d)
-            - _CONCENTRATION_POWER * np.log(self.grid)
-        )
+        flatness_loc = _FLATNESS_LOC + _FLATNESS_GROWTH * max(0.0, np.log(d / _FLATNESS_WIDTH))
+        grid = d - 1.0 + np.exp(np.linspace(0.0, np.log(_LARGEST_CONCENTRATION), _CONCENTRATIONS))
+        constant = special.gammaln(0.5 * grid * d) - special.multigammaln(0.5 * grid, d)
+        self.concentrations = np.stack((grid, constant - _CONCENTRATION_POWER * np.log(grid)))
+        weight = np.exp(-0.5 * np.square((_FLATNESS_GRID - flatness_loc) / _FLATNESS_STDDEV))
+        self.locations = np.stack((np.exp(-_FLATNESS_GRID), weight / weight.sum()))
 
-    def draw_concentration(self, state: MatrixState, rng: np.random.Generator) -> FloatArray:
-        """Draw the concentrations given the factors, (B,)."""
-        factor = state.factor
-        trace = np.einsum("bij,bij->b", factor, factor)
-        log_determinant = np.linalg.slogdet(factor)[1]
-        log_weight = self._constant + self.grid * (log_determinant - 0.5 * self._d * np.log(trace))[:, None]
-        log_weight = log_weight + rng.gumbel(size=log_weight.shape)
-        return np.asarray(self.grid[np.argmax(log_weight, axis=1)])
-
-    def draw_flatness(self, state: MatrixState, rng: np.random.Generator) -> FloatArray:
-        """Draw the locations of the logits given the logits, (B,)."""
-        away = state.logit[:, :, None] - _FLATNESS_GRID
-        log_weight = np.sum(special.log_expit(away) + special.log_expit(-away), axis=1)
-        log_weight = log_weight - 0.5 * np.square((_FLATNESS_GRID - self._flatness_loc) / _FLATNESS_STDDEV)
-        log_weight = log_weight + rng.gumbel(size=log_weight.shape)
-        return np.asarray(_FLATNESS_GRID[np.argmax(log_weight, axis=1)])
+    def concentration(self, state: MatrixState) -> FloatArray:
+        """Return the expected concentration given the factors, (B,)."""
+        diagonal = np.abs(np.diagonal(state.factor, axis1=1, axis2=2))
+        trace = np.einsum("bij,bij->b", state.factor, state.factor)
+        log_weight = self.concentrations[1] + self.concentrations[0] * (
+            np.sum(np.log(diagonal), axis=1) - 0.5 * state.d * np.log(trace)
+        )[:, None]
+        return np.asarray(special.softmax(log_weight, axis=1) @ self.concentrations[0])

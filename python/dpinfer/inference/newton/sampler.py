@@ -1,8 +1,9 @@
 """Markov chains over second moments, weights and noise variance, many side by side.
 
-A step is (i) Hamiltonian Monte Carlo on the second moments with the weights integrated out at slopes that stay fixed,
-(ii) an exact draw of the weights, (iii) a second acceptance of both with the slopes that they imply (delayed
-acceptance, Christen and Fox 2005), (iv) Metropolis steps on log sigma, (v) an exact draw of the concentration.
+A step is (i) Hamiltonian Monte Carlo on the second moments with the weights integrated out at slopes and a noise variance
+that stay fixed, (ii) an exact draw of the weights, (iii) a second acceptance of both with the slopes that they imply
+and the noise variance integrated out (delayed acceptance, Christen and Fox 2005), (iv) a draw of log sigma, (v)
+Metropolis steps on what is flattened, the second moments unchanged.
 """
 
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from dpinfer.inference.newton.matrices import cholesky_factors, transposed
+from dpinfer.inference.newton.matrices import FactoredMoments, cholesky_factors, transposed
 from dpinfer.inference.newton.matrix_prior import FLATTEST, POWER, MatrixState
+from dpinfer.inference.newton.scale_law import ScaleLaw
 from dpinfer.inference.newton.target import (
     LeapfrogPath,
     MomentRelease,
@@ -28,13 +30,13 @@ __all__ = ["Draws", "PosteriorSampler"]
 FloatArray = npt.NDArray[np.float64]
 
 _TARGET_ACCEPTANCE = 0.8
-_SCALE_ACCEPTANCE = 0.4
-_SCALE_MOVES = 4
 _FLATTENED, _MOST_FLATTENED = 3, 8
 _FIRST_LOGIT = 2.0
 _KEPT_FLOOR = 0.05  # what flat starts keep of a direction that is not told from zero
 _LEAST_FACTOR = 0.02
-_FIRST_STEP = 2.0
+_FIRST_STEP = 0.4
+_REGROUPINGS = 12
+_STIFF = 2.0  # times the released matrix's own precision
 _LEAPS, _FEW_COEF, _LEAPS_OF_MANY = 12, 24, 8
 
 
@@ -53,7 +55,7 @@ class Draws:
         log sigma.
     misfit : (S, B, k) array
         :meth:`Trace.misfit`.
-    acceptance, second_acceptance, scale_acceptance : (B,) arrays
+    acceptance, second_acceptance : (B,) arrays
     """
 
     mean: FloatArray
@@ -63,7 +65,23 @@ class Draws:
     misfit: FloatArray
     acceptance: FloatArray
     second_acceptance: FloatArray
-    scale_acceptance: FloatArray
+
+
+def _basis(released: MomentRelease, linear: Linearised) -> FloatArray:
+    """Return orthogonal coordinates (B, d, d) in which a triangular factor is easily sampled, stiffest first.
+
+    First what the scores tell better than the released matrix, then its eigenvectors from the largest eigenvalue on.
+    """
+    d = released.noisy.shape[1]
+    bases = []
+    for chain, shrunken in enumerate(released.shrunken):
+        moved = np.sqrt(linear.precision[chain])[:, None] * linear.moved[chain] * released.stddev[chain]
+        values, vectors = np.linalg.eigh(moved.T @ moved)
+        stiff = vectors[:, ::-1][:, : np.count_nonzero(values > _STIFF)]
+        away = np.eye(d) - stiff @ stiff.T
+        rest = np.linalg.eigh(away @ shrunken.matrix @ away)[1][:, ::-1]
+        bases.append(np.linalg.qr(np.hstack((stiff, rest))[:, :d])[0])
+    return np.stack(bases)
 
 
 def _first_states(released: MomentRelease, rng: np.random.Generator) -> MatrixState:
@@ -88,112 +106,78 @@ def _first_states(released: MomentRelease, rng: np.random.Generator) -> MatrixSt
         factor[chain] = (vectors * np.sqrt(np.append(np.full(flat, level), values[flat:]))) @ vectors.T
         direction[chain, :flat] = np.sqrt(d) * vectors[:, :flat].T
         logit[chain, :flat] = special.logit(((shrink - FLATTEST) / (1.0 - FLATTEST)) ** (1.0 / POWER))
-    return MatrixState.of(factor, direction, logit)
+    return MatrixState.of(cholesky_factors(factor @ transposed(factor)), direction, logit)
 
 
 class _Chains:
     """The states of all chains and one step of them."""
 
     def __init__(self, released: MomentRelease, trace: Trace, log_scale: FloatArray, seed: int) -> None:
-        size, d = log_scale.size, trace.n_coef
+        size = log_scale.size
         self.rng = np.random.default_rng(seed)
+        first = np.stack([shrunken.matrix for shrunken in released.shrunken])
+        linear = trace.linearised(log_scale, trace.excess(first, np.asarray(trace.positions[:, -1])))
+        self.basis = _basis(released, linear)
+        released, trace = released.rotated(self.basis), trace.rotated(self.basis)
         self.trace, self.target = trace, MomentsTarget(released, trace)
         self.state = _first_states(released, self.rng)
-        self.concentration = np.full(size, 2.0 * d)
-        self.flatness = np.mean(self.state.logit, axis=1) if d > 1 else np.full(size, _FIRST_LOGIT)
         self.log_scale = log_scale
         self.optimum = np.asarray(trace.positions[:, -1])
         self.excess = trace.excess(self.state.moments, self.optimum)
-        # In a factor of size f the matrix's error is one of stddev / (2 f); a leap is a share of it that falls with d.
-        size_of_factor = np.sqrt(np.einsum("bij,bij->b", released.start, released.start) / d)
-        self.step = np.clip(min(0.6, _FIRST_STEP / np.sqrt(d)) * released.stddev / (2.0 * size_of_factor), 1e-5, 0.1)
-        self.ratio = np.clip(0.3 / released.stddev, 1.0, 30.0)
-        self.scale_step = np.full(size, 0.05)
+        self.step = np.full(size, _FIRST_STEP)
+        self.reference = log_scale
+        self._hold()
+        self.scale = self.target.scales(self.state, self.linear)
 
-    def move(self, n_leaps: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Make one step; return the acceptance probabilities of its three parts, (B,) each."""
-        linear = self.trace.linearised(self.log_scale, self.excess)
-        proposal, accepted = self._hamiltonian(linear, n_leaps)
-        moments = proposal.moments
-        optimum = draw_optimum(moments, linear, self.trace, self.rng)
-        second = np.ones(accepted.size)
+    def move(self, n_leaps: int) -> tuple[FloatArray, FloatArray]:
+        """Make one step; return the acceptance probabilities of its two parts, (B,) each."""
+        proposal, accepted = self._hamiltonian(self.linear, n_leaps)
+        moments = FactoredMoments.of(proposal.moments)
+        optimum = draw_optimum(moments, self.linear, self.trace, self.rng)
+        second = np.where(moments.regular, 1.0, 0.0)
         if isinstance(self.trace, TraceModel):
-            ratio = self._surplus(self.trace, moments, optimum)
-            ratio = ratio - self._surplus(self.trace, self.state.moments, self.optimum)
-            second = np.exp(np.minimum(0.0, np.where(np.isfinite(ratio), ratio, -np.inf)))
+            law = ScaleLaw.given(self.trace, moments, optimum, self.excess, self.reference)
+            ratio = law.surplus - self.law.surplus
+            second = second * np.exp(np.minimum(0.0, np.where(np.isfinite(ratio), ratio, -np.inf)))
         taken = self.rng.uniform(size=second.size) < second
         self.state = self.state.where(taken, proposal)
         self.optimum = np.where(taken[:, None], optimum, self.optimum)
-        scale = self._move_scale(self.trace) if isinstance(self.trace, TraceModel) else np.ones(second.size)
-        self.concentration = self.target.prior.draw_concentration(self.state, self.rng)
-        self.flatness = self.target.prior.draw_flatness(self.state, self.rng)
-        return accepted, second, scale
-
-    def _surplus(self, trace: TraceModel, moments: FloatArray, optimum: FloatArray) -> FloatArray:
-        """Return the log of the density over that with fixed slopes, (B,)."""
-        products = trace.products(moments, optimum)
-        value = trace.log_scores(products, self.log_scale, products.excess, self.excess)
-        value = value - trace.log_scores(products, self.log_scale, self.excess, self.excess)
-        return np.asarray(value + trace.log_scales(self.log_scale, products.excess))
+        if isinstance(self.trace, TraceModel):
+            self.law = self.law.where(taken, law)
+            self.log_scale = self.law.draw(self.rng)
+        if self.state.n_flattened:
+            self.state = self.target.regroup(self.state, _REGROUPINGS, self.rng)
+        return accepted, second
 
     def _hamiltonian(self, linear: Linearised, n_leaps: int) -> tuple[MatrixState, FloatArray]:
         path = LeapfrogPath(
             self.rng.standard_normal(self.state.points.shape),
             self.step * self.rng.uniform(0.7, 1.1, size=self.step.size),
-            self.ratio,
+            self.scale,
             n_leaps,
         )
-        point, change = self.target.leapfrog(self.state, (self.concentration, self.flatness), linear, path)
+        point, change = self.target.leapfrog(self.state, linear, path)
         accepted = np.exp(np.minimum(0.0, change))
         return self.state.where(self.rng.uniform(size=accepted.size) < accepted, point), accepted
 
-    def _move_scale(self, trace: TraceModel) -> FloatArray:
-        density = _ScaleDensity(trace, self.state.moments, self.optimum, self.excess)
-        current = density(self.log_scale)
-        rate = np.zeros(current.size)
-        for _ in range(_SCALE_MOVES):
-            proposed = self.log_scale + self.scale_step * self.rng.standard_normal(current.size)
-            value = density(proposed)
-            change = np.where(np.isfinite(value), value - current, -np.inf)
-            taken = np.log(self.rng.uniform(size=current.size)) < change
-            self.log_scale = np.where(taken, proposed, self.log_scale)
-            current = np.where(taken, value, current)
-            rate += np.exp(np.minimum(0.0, change)) / _SCALE_MOVES
-        return rate
-
-    def adapt(self, rates: tuple[FloatArray, FloatArray, FloatArray], gain: float) -> None:
-        """Adapt the steps and the slopes that stay fixed; only before draws are kept."""
-        self.step = self.step * np.exp(gain * (rates[0] - _TARGET_ACCEPTANCE))
-        self.scale_step = self.scale_step * np.exp(gain * (rates[2] - _SCALE_ACCEPTANCE))
+    def adapt(self, rate: FloatArray, gain: float) -> None:
+        """Adapt the steps, and where slopes and noise variance are held; only before draws are kept."""
+        self.step = self.step * np.exp(gain * (rate - _TARGET_ACCEPTANCE))
         own = self.trace.excess(self.state.moments, self.optimum)
         tiny = 1e-12 * np.exp(2.0 * self.log_scale)[:, None]
         mixed = (1.0 - gain) * np.log(self.excess + tiny) + gain * np.log(own + tiny)
         self.excess = np.exp(mixed)
+        self.reference = (1.0 - gain) * self.reference + gain * self.log_scale
+        self._hold()
+        scale = self.target.scales(self.state, self.linear)
+        self.scale = np.power(self.scale, 1.0 - gain) * np.power(scale, gain)
 
-
-class _ScaleDensity:
-    """log p(log sigma | M, u*, releases) up to a constant, at any number of points.
-
-    With M = L L' and L' Q L = V diag(values) V', the prior covariance v Q + kappa**2 M^-1 of u* is
-    L^-T V diag(v values + kappa**2) V' L^-1.
-    """
-
-    def __init__(self, trace: TraceModel, moments: FloatArray, optimum: FloatArray, known: FloatArray) -> None:
-        self._trace, self._known = trace, known
-        self._products = trace.products(moments, optimum)
-        root = cholesky_factors(moments)
-        self._values, vectors = np.linalg.eigh(transposed(root) @ trace.prior_covariance @ root)
-        rotated = transposed(vectors) @ (transposed(root) @ optimum[..., None])
-        self._squares = np.square(rotated[..., 0])
-
-    def __call__(self, log_scale: FloatArray) -> FloatArray:
-        """Return the log density, (B,), of one point for each chain."""
-        trace, products = self._trace, self._products
-        value = trace.log_scale_prior.log_density(log_scale) + trace.log_scales(log_scale, products.excess)
-        value = value + trace.log_scores(products, log_scale, products.excess, self._known)
-        spread = np.sqrt(np.exp(2.0 * log_scale) + self._known[:, -1])
-        variance = trace.prior_variance(log_scale)[:, None] * self._values + trace.sampling(spread)[:, None]
-        return np.asarray(value - 0.5 * np.sum(np.log(variance) + self._squares / variance, axis=1))
+    def _hold(self) -> None:
+        """Linearise the trace at the excess and the noise variance that are held."""
+        self.linear = self.trace.linearised(self.reference, self.excess)
+        if isinstance(self.trace, TraceModel):
+            moments = FactoredMoments.of(self.state.moments)
+            self.law = ScaleLaw.given(self.trace, moments, self.optimum, self.excess, self.reference)
 
 
 class PosteriorSampler:
@@ -210,7 +194,7 @@ class PosteriorSampler:
 
     def __init__(self, released: MomentRelease, trace: Trace, *, log_scale: FloatArray, seed: int) -> None:
         self._chains = _Chains(released, trace, log_scale, seed)
-        self._trace = trace
+        self._trace = self._chains.trace
         self._n_leaps = _LEAPS if trace.n_coef <= _FEW_COEF else _LEAPS_OF_MANY
 
     @property
@@ -228,8 +212,8 @@ class PosteriorSampler:
             How far a step moves what is adapted, in the first and in the second half.
         """
         for step in range(n_steps):
-            found = self._chains.move(self._n_leaps)
-            self._chains.adapt(found, gains[2 * step >= n_steps])
+            rate, _ = self._chains.move(self._n_leaps)
+            self._chains.adapt(rate, gains[2 * step >= n_steps])
 
     def draw(self, n_steps: int) -> Draws:
         """Make steps and keep each."""
@@ -238,7 +222,7 @@ class PosteriorSampler:
         mean, precision = np.empty((n_steps, size, d)), np.empty((n_steps, size, d, d))
         data = np.empty((n_steps, size, d, d))
         scales, misfit = np.empty((n_steps, size)), np.empty((n_steps, size, trace.misfit_sizes.size))
-        rates = np.zeros((3, size))
+        rates = np.zeros((2, size))
         for row in range(n_steps):
             rates += np.stack(chains.move(self._n_leaps)) / n_steps
             moments = chains.state.moments
@@ -247,4 +231,7 @@ class PosteriorSampler:
             data[row] = data_precision(moments, linear, trace)
             scales[row] = chains.log_scale
             misfit[row] = trace.misfit(moments, chains.optimum, chains.log_scale)
+        basis = chains.basis
+        mean = np.einsum("bij,sbj->sbi", basis, mean)
+        precision, data = (basis @ array @ transposed(basis) for array in (precision, data))
         return Draws(mean, precision, data, scales, misfit, *rates)

@@ -1,5 +1,6 @@
 """The density of the second moments given everything released, with the weights integrated out in closed form."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.inference import _native
-from dpinfer.inference.newton.matrices import cholesky_factors, transposed
+from dpinfer.inference.newton.matrices import FactoredMoments, transposed
 from dpinfer.inference.newton.matrix_prior import FLATTEST, POWER, FlattenedWishart, MatrixState
 from dpinfer.inference.newton.trace_model import Linearised, Trace
 from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
@@ -22,6 +23,8 @@ FloatArray = npt.NDArray[np.float64]
 _DECLARED_LEVEL, _DECLARED_LEVEL_STDDEV, _DECLARED_STDDEV = 0.9, 0.4, 0.2
 # The first round's weights differ from the last one's: relative error granted to its diagonal.
 _REWEIGHTING_ERROR = 0.1
+# How far directions and logits of the flattening may move, which are standard normal and logistic.
+_DIRECTION_SCALE, _LOGIT_SCALE = 0.25, 0.5
 
 
 def _symmetric(array: FloatArray) -> FloatArray:
@@ -56,6 +59,15 @@ class MomentRelease:
     def start(self) -> FloatArray:
         """A factor of the shrunken last release, (B, d, d)."""
         return np.stack([np.linalg.cholesky(shrunken.matrix) for shrunken in self.shrunken])
+
+    def rotated(self, basis: FloatArray) -> "MomentRelease":
+        """Return the same in other coordinates, z = basis' z, with orthogonal matrices (B, d, d)."""
+        shrunken = tuple(
+            dataclasses.replace(one, eigenvectors=turn.T @ one.eigenvectors)
+            for one, turn in zip(self.shrunken, basis, strict=True)
+        )
+        noisy = transposed(basis) @ self.noisy @ basis
+        return dataclasses.replace(self, noisy=noisy, to_declared=self.to_declared @ basis, shrunken=shrunken)
 
     @classmethod
     def from_releases(cls, releases: Sequence[NewtonRelease]) -> "MomentRelease":
@@ -116,6 +128,7 @@ class MomentsTarget:
 
     def __init__(self, released: MomentRelease, trace: Trace) -> None:
         self.prior = FlattenedWishart(trace.n_coef)
+        self._released = released
         to_declared = diagonal = diagonal_precision = np.zeros(0)
         if released.diagonal is not None and released.diagonal_stddev is not None:
             to_declared, diagonal = released.to_declared, released.diagonal
@@ -128,51 +141,66 @@ class MomentsTarget:
             diagonal=diagonal,
             diagonal_precision=diagonal_precision,
             prior=np.array([POWER, FLATTEST, _DECLARED_LEVEL, _DECLARED_LEVEL_STDDEV, _DECLARED_STDDEV]),
+            concentrations=self.prior.concentrations,
+            locations=self.prior.locations,
         )
 
-    def density(
-        self, state: MatrixState, concentration: FloatArray, flatness: FloatArray, linear: Linearised
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the log density, (B,), up to a constant, and its gradient in the state's coordinates, (B, n).
+    def density(self, state: MatrixState, linear: Linearised) -> tuple[FloatArray, FloatArray]:
+        """Return the log density, (B,), up to a constant, and its gradient in the state's coordinates, (B, n)."""
+        return self._native.density(state.points, _scores(linear))
 
-        Parameters
-        ----------
-        state : MatrixState
-        concentration, flatness : (B,) arrays
-            Hyperparameters of :class:`FlattenedWishart`.
-        linear : Linearised
-        """
-        return self._native.density(state.points, _scores(linear, concentration, flatness))
-
-    def leapfrog(
-        self, state: MatrixState, hyper: tuple[FloatArray, FloatArray], linear: Linearised, path: "LeapfrogPath"
-    ) -> tuple[MatrixState, FloatArray]:
-        """Return where a path leads, and the log of its acceptance ratio, (B,), -inf where it ran away.
-
-        Parameters
-        ----------
-        state : MatrixState
-        hyper : pair of (B,) arrays
-            Concentration and flatness.
-        linear : Linearised
-        path : LeapfrogPath
-        """
-        scores = _scores(linear, *hyper)
-        points, change = self._native.leapfrog(state.points, path.momentum, path.step, path.ratio, path.n_leaps, scores)
+    def leapfrog(self, state: MatrixState, linear: Linearised, path: "LeapfrogPath") -> tuple[MatrixState, FloatArray]:
+        """Return where a path leads, and the log of its acceptance ratio, (B,), -inf where it ran away."""
+        points, change = self._native.leapfrog(
+            state.points, path.momentum, path.step, path.scale, path.n_leaps, _scores(linear)
+        )
         return MatrixState(points, state.d), change
+
+    def regroup(self, state: MatrixState, n_steps: int, rng: np.random.Generator) -> MatrixState:
+        """Make Metropolis steps on directions and levels that leave the matrices what they are."""
+        numbers = rng.standard_normal((len(state.points), n_steps, state.d + 3))
+        numbers[:, :, -2:] = rng.uniform(size=(len(state.points), n_steps, 2))
+        return MatrixState(self._native.regroup(state.points, numbers)[0], state.d)
+
+    def scales(self, state: MatrixState, linear: Linearised) -> FloatArray:
+        """Return by how much each coordinate may move, (B, n): one over the root of the density's curvature, about.
+
+        The released matrix and the scores measure M with precision h_i + h_j in entry (i, j), h the diagonal of
+        I / stddev**2 + sum_t p_t (u_t - ubar)(u_t - ubar)'; an entry of F above the diagonal does not move.
+        """
+        factor, d = state.factor, state.d
+        entries = np.square(factor)
+        measured = np.sum(linear.precision[..., None] * np.square(linear.moved), axis=1)
+        precision = 1.0 / np.square(self._released.stddev)[:, None] + measured
+        curvature = precision[:, :, None] * entries.sum(axis=1)[:, None, :]
+        curvature += np.einsum("bi,bij->bj", precision, entries)[:, None, :]
+        concentration = self.prior.concentration(state)
+        trace = entries.sum(axis=(1, 2))
+        index = np.arange(d)
+        curvature[:, index, index] *= 2.0
+        bartlett = np.maximum(concentration[:, None] - index - 1.0, 0.0)
+        curvature[:, index, index] += bartlett / np.maximum(entries[:, index, index], 1e-12)
+        curvature += (concentration * d / trace)[:, None, None]
+        if self._released.diagonal is not None and self._released.diagonal_stddev is not None:
+            known = 1.0 / np.square(self._released.diagonal_stddev) + 1.0 / _DECLARED_STDDEV**2
+            squares = known[:, :, None] * np.square(self._released.to_declared @ factor)
+            curvature += 4.0 * transposed(np.square(self._released.to_declared)) @ squares
+        moving = np.tril(1.0 / np.sqrt(curvature))
+        flattening = np.repeat([_DIRECTION_SCALE, _LOGIT_SCALE], [state.n_flattened * d, state.n_flattened])
+        return np.concatenate((moving.reshape(len(moving), -1), np.tile(flattening, (len(moving), 1))), axis=1)
 
 
 @dataclass(frozen=True)
 class LeapfrogPath:
-    """Leapfrog steps: momenta (B, n), step sizes (B,), and how many times farther the flattening moves, (B,)."""
+    """Leapfrog steps: momenta (B, n), step sizes (B,), and how many times farther each coordinate moves, (B, n)."""
 
     momentum: FloatArray
     step: FloatArray
-    ratio: FloatArray
+    scale: FloatArray
     n_leaps: int
 
 
-def _scores(linear: Linearised, concentration: FloatArray, flatness: FloatArray) -> tuple[FloatArray, ...]:
+def _scores(linear: Linearised) -> tuple[FloatArray, ...]:
     return (
         linear.precision,
         linear.deviation,
@@ -182,19 +210,19 @@ def _scores(linear: Linearised, concentration: FloatArray, flatness: FloatArray)
         linear.mean_position,
         linear.sampling,
         linear.prior_variance,
-        concentration,
-        flatness,
     )
 
 
-def draw_optimum(moments: FloatArray, linear: Linearised, trace: Trace, rng: np.random.Generator) -> FloatArray:
+def draw_optimum(
+    factored: FactoredMoments, linear: Linearised, trace: Trace, rng: np.random.Generator
+) -> FloatArray:
     """Draw u* given M and the trace, (B, d).
 
     u* ~ N(0, R), R = prior variance Q + kappa**2 M^-1, and b + M ubar measures M u* with variance I / P: a draw of both
     from the prior is moved by what the measurement differs (Hoffman and Ribak 1991).
     """
+    moments, root = factored.matrix, factored.root
     identity = np.eye(moments.shape[1])
-    root = cholesky_factors(moments)
     draw = rng.standard_normal((3, *linear.mean_score.shape, 1))
     prior_stddev, stddev = np.sqrt(linear.prior_variance)[:, None, None], np.sqrt(linear.sampling)[:, None, None]
     noise = 1.0 / np.sqrt(linear.total)[:, None, None]

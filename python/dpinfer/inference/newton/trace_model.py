@@ -8,6 +8,7 @@ in the last whitened coordinates, u* the zero of the exact score and sigma the n
 u* ~ N(u, kappa**2 M^-1) with the sandwich's kappa**2 = E[psi**2] / (N a**2), and u ~ N(0, (prior scale sigma)**2 W W').
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,7 +47,7 @@ class NoiseScalePrior(Protocol):
     """A prior of eta, the log of the noise's standard deviation, for each chain."""
 
     def log_density(self, log_scale: FloatArray) -> FloatArray:
-        """Return the log density, (B,), up to a constant."""
+        """Return the log density up to a constant, (..., B) as `log_scale`."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class WeakScalePrior:
     stddev: float
 
     def log_density(self, log_scale: FloatArray) -> FloatArray:
-        """Return the log density, (B,), up to a constant."""
+        """Return the log density up to a constant, (..., B) as `log_scale`."""
         return np.asarray(-0.5 * np.square((log_scale - self.loc) / self.stddev))
 
 
@@ -69,7 +70,7 @@ class ModelScalePrior:
     rate: float
 
     def log_density(self, log_scale: FloatArray) -> FloatArray:
-        """Return the log density, (B,), up to a constant."""
+        """Return the log density up to a constant, (..., B) as `log_scale`."""
         return np.asarray(-2.0 * self.shape * log_scale - self.rate * np.exp(-2.0 * log_scale))
 
 
@@ -142,6 +143,9 @@ class Trace(Protocol):
     @property
     def n_coef(self) -> int:
         """Number of weights d."""
+
+    def rotated(self, basis: FloatArray) -> "Trace":
+        """Return the same in other coordinates, z = basis' z, with orthogonal matrices (B, d, d)."""
 
     def excess(self, moments: FloatArray, optimum: FloatArray) -> FloatArray:
         """Return (u_t - u*)' M (u_t - u*), (B, T)."""
@@ -221,6 +225,15 @@ class TraceModel:
             log_scale_prior=log_scale_prior,
         )
 
+    def rotated(self, basis: FloatArray) -> "TraceModel":
+        """Return the same in other coordinates, z = basis' z, with orthogonal matrices (B, d, d)."""
+        return dataclasses.replace(
+            self,
+            positions=self.positions @ basis,
+            scores=self.scores @ basis,
+            prior_covariance=np.swapaxes(basis, -1, -2) @ self.prior_covariance @ basis,
+        )
+
     @property
     def n_coef(self) -> int:
         """Number of weights d."""
@@ -261,7 +274,7 @@ class TraceModel:
 
         `excess` over d bounds |M (u_t - u*)|**2 / d where M is near the identity, as it is after the whitening.
         """
-        variance = np.exp(2.0 * log_scale)[:, None]
+        variance = np.exp(2.0 * log_scale)[..., None]
         share = excess / (variance + excess)
         relative = _SLOPE_ERROR**2 + np.square(_SLOPE_ERROR_OF_EXCESS * share)
         own = np.full(self.clips.shape[1], _SAMPLING_SHARE)
@@ -302,27 +315,27 @@ class TraceModel:
     def log_scores(
         self, products: ScoreProducts, log_scale: FloatArray, excess: FloatArray, known: FloatArray
     ) -> FloatArray:
-        """Return log p(scores | M, u*, sigma) with slopes at `excess` and errors at `known`, (B,)."""
+        """Return log p(scores | M, u*, sigma) with slopes at `excess` and errors at `known`, (..., B) as `log_scale`."""
         squares, noise = self._missed_scores(products, log_scale, excess, known)
-        return np.asarray(-0.5 * np.sum(self.n_coef * np.log(noise) + squares / noise, axis=1))
+        return np.asarray(-0.5 * np.sum(self.n_coef * np.log(noise) + squares / noise, axis=-1))
 
     def _missed_scores(
         self, products: ScoreProducts, log_scale: FloatArray, excess: FloatArray, known: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return squared norms of what the scores differ from their expectation, and their noise, (B, T)."""
-        spread = np.sqrt(np.exp(2.0 * log_scale)[:, None] + excess)
+        spread = np.sqrt(np.exp(2.0 * log_scale)[..., None] + excess)
         slope = huber_slope(self.clips / spread)
         noise = np.square(self.score_stddev) + np.square(slope) * self._shared_error(known, log_scale)
         return products.squares - slope * (2.0 * products.cross - slope * products.pushed), noise
 
     def log_scales(self, log_scale: FloatArray, excess: FloatArray) -> FloatArray:
-        """Return log p(scale scores | sigma, excess), (B,)."""
+        """Return log p(scale scores | sigma, excess), (..., B) as `log_scale`."""
         missed, noise = self._missed_scales(log_scale, excess)
-        return np.asarray(-0.5 * np.sum(np.log(noise) + np.square(missed) / noise, axis=1))
+        return np.asarray(-0.5 * np.sum(np.log(noise) + np.square(missed) / noise, axis=-1))
 
     def _missed_scales(self, log_scale: FloatArray, excess: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return what the scale scores differ from their expectation, and the variance of that, (B, T)."""
-        spread = np.sqrt(np.exp(2.0 * log_scale)[:, None] + excess)
+        spread = np.sqrt(np.exp(2.0 * log_scale)[..., None] + excess)
         expected = chi_mean(self.scale_units / spread) - self.scale_centre[:, None]
         error = np.square(_SCALE_ERROR_OF_EXCESS * excess / np.square(spread))
         error = error + np.square(self.records_error[:, None] * expected)
@@ -390,6 +403,15 @@ class FixedSlopeTrace:
             prior_scale=np.asarray(prior_scales, dtype=np.float64),
             sampling=np.asarray(sampling, dtype=np.float64),
             steepest=np.array([release.slope_bound for release in releases]),
+        )
+
+    def rotated(self, basis: FloatArray) -> "FixedSlopeTrace":
+        """Return the same in other coordinates, z = basis' z, with orthogonal matrices (B, d, d)."""
+        return dataclasses.replace(
+            self,
+            positions=self.positions @ basis,
+            scores=self.scores @ basis,
+            prior_covariance=np.swapaxes(basis, -1, -2) @ self.prior_covariance @ basis,
         )
 
     @property

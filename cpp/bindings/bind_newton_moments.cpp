@@ -107,7 +107,7 @@ class NewtonMoments {
     const std::size_t all = shape.coordinates();
     const Span from = flat("points", points, points.size());
     if (numbers.ndim() != 3 || numbers.shape(2) != static_cast<py::ssize_t>(regroup_numbers(shape))) {
-      throw py::value_error("numbers must be (B, P, d + 3)");
+      throw py::value_error("numbers must be (B, P, d + 4)");
     }
     const Span drawn = flat("numbers", numbers, chains_ * numbers.shape(1) * numbers.shape(2));
     const std::size_t each = drawn.size() / static_cast<std::size_t>(chains_);
@@ -127,6 +127,31 @@ class NewtonMoments {
       }
     }
     return py::make_tuple(moved, rate);
+  }
+
+  py::array_t<double> follow(const Array<double>& points, const Array<double>& numbers, const py::tuple& scores) const {
+    const Scores given(scores, chains_, d_);
+    const MomentsShape shape = shape_of(points);
+    const std::size_t all = shape.coordinates();
+    const Span from = flat("points", points, points.size());
+    if (numbers.ndim() != 3 || numbers.shape(2) != static_cast<py::ssize_t>(regroup_numbers(shape))) {
+      throw py::value_error("numbers must be (B, P, d + 4)");
+    }
+    const Span drawn = flat("numbers", numbers, chains_ * numbers.shape(1) * numbers.shape(2));
+    const std::size_t each = drawn.size() / static_cast<std::size_t>(chains_);
+    py::array_t<double> moved({chains_, points.shape(1)});
+    const Lapack& lapack = dpinfer::bindings::scipy_lapack();
+    double* to = moved.mutable_data();
+    {
+      py::gil_scoped_release unlocked;
+      dpinfer::AlignedVector<double> work(moments_work_size(shape, given.steps));
+      std::copy(from.begin(), from.end(), to);
+      for (std::size_t c = 0; c < static_cast<std::size_t>(chains_); ++c) {
+        moments_follow(lapack, shape, prior_, released(c), given.of(c), drawn.subspan(c * each, each),
+                       {to + c * all, all}, {work.data(), work.size()});
+      }
+    }
+    return moved;
   }
 
  private:
@@ -215,5 +240,7 @@ void bind_newton_moments(py::module_& module) {
       .def("density", &NewtonMoments::density, py::arg("points").noconvert(), py::arg("scores"))
       .def("leapfrog", &NewtonMoments::leapfrog, py::arg("points").noconvert(), py::arg("momenta").noconvert(),
            py::arg("steps").noconvert(), py::arg("scales").noconvert(), py::arg("leaps"), py::arg("scores"))
-      .def("regroup", &NewtonMoments::regroup, py::arg("points").noconvert(), py::arg("numbers").noconvert());
+      .def("regroup", &NewtonMoments::regroup, py::arg("points").noconvert(), py::arg("numbers").noconvert())
+      .def("follow", &NewtonMoments::follow, py::arg("points").noconvert(), py::arg("numbers").noconvert(),
+           py::arg("scores"));
 }

@@ -382,6 +382,28 @@ class Evaluation {
   double trace_ = 0.0;
 };
 
+// Proposes a direction that keeps some of the present one, another logit, or both, for one of the flattenings: reversible
+// under the prior but for the logits' density.  Group: directions, then logits.
+bool propose_group(const MomentsShape& shape, std::span<const double> numbers, const double* group, double* proposed) {
+  const std::size_t d = shape.d;
+  const double kind = numbers[d + 1];
+  const double place = numbers[d + 2] * static_cast<double>(shape.flattened);
+  if (!(place >= 0.0 && place < static_cast<double>(shape.flattened))) return false;
+  const auto k = static_cast<std::size_t>(place);
+  std::copy(group, group + shape.flattened * (d + 1), proposed);
+  double& logit = proposed[shape.flattened * d + k];
+  if (kind < 0.4) {
+    logit += (kind < 0.15 ? 0.5 : kind < 0.3 ? 1.5 : 4.0) * numbers[d];
+  } else {
+    const double keep = kind < 0.6 ? 0.95 : kind < 0.8 ? 0.7 : 0.0;
+    const double fresh = std::sqrt(1.0 - keep * keep);
+    double* direction = proposed + k * d;
+    for (std::size_t i = 0; i < d; ++i) direction[i] = keep * direction[i] + fresh * numbers[i];
+    if (keep == 0.0) logit += 1.5 * numbers[d];
+  }
+  return std::abs(logit) < kLargestLogit;
+}
+
 // Other directions and levels for the same M = G G': F = C^-1 G.
 class Regrouping {
  public:
@@ -412,25 +434,12 @@ class Regrouping {
     for (std::size_t k = 0; k < shape_.flattened; ++k) flatten(whole_, current_, k, false);
   }
 
-  // A direction that keeps some of the present one, another logit, or both.
-  bool propose(std::size_t k, std::span<const double> numbers) {
-    const double kind = numbers[d_ + 1];
-    std::copy(current_, current_ + shape_.flattened * (d_ + 1), proposed_);
-    double& logit = proposed_[shape_.flattened * d_ + k];
-    if (kind < 0.4) {
-      logit += (kind < 0.15 ? 0.5 : kind < 0.3 ? 1.5 : 4.0) * numbers[d_];
-    } else {
-      const double keep = kind < 0.6 ? 0.95 : kind < 0.8 ? 0.7 : 0.0;
-      const double fresh = std::sqrt(1.0 - keep * keep);
-      double* direction = proposed_ + k * d_;
-      for (std::size_t i = 0; i < d_; ++i) direction[i] = keep * direction[i] + fresh * numbers[i];
-      if (keep == 0.0) logit += 1.5 * numbers[d_];
-    }
-    if (!(std::abs(logit) < kLargestLogit)) return false;
+  bool propose(std::span<const double> numbers) {
+    if (!propose_group(shape_, numbers, current_, proposed_)) return false;
     const double log_determinant = log_determinant_ + bends(current_) - bends(proposed_);
     unflatten();
     const double log_density = density_of(log_determinant, dot(factor_, factor_, square_), proposed_);
-    if (!(std::log(numbers[d_ + 2]) < log_density - log_density_)) return false;
+    if (!(std::log(numbers[d_ + 3]) < log_density - log_density_)) return false;
     std::swap(current_, proposed_);
     log_determinant_ = log_determinant;
     log_density_ = log_density;
@@ -513,7 +522,7 @@ double kinetic(std::span<const double> momentum) {
 }  // namespace
 
 std::size_t moments_work_size(const MomentsShape& shape, std::size_t steps) {
-  return shape.coordinates() + std::max(Evaluation::doubles(shape, steps), Regrouping::doubles(shape));
+  return 2 * shape.coordinates() + std::max(Evaluation::doubles(shape, steps), Regrouping::doubles(shape));
 }
 
 double moments_density(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
@@ -551,7 +560,33 @@ double moments_leapfrog(const Lapack& lapack, const MomentsShape& shape, const M
   return std::isfinite(change) ? change : kLost;
 }
 
-std::size_t regroup_numbers(const MomentsShape& shape) { return shape.d + 3; }
+std::size_t regroup_numbers(const MomentsShape& shape) { return shape.d + 4; }
+
+void moments_follow(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
+                    const ReleasedMoments& released, const LinearScores& scores, std::span<const double> numbers,
+                    std::span<double> point, std::span<double> work) {
+  const std::size_t d = shape.d;
+  const std::size_t group = shape.coordinates() - d * d;
+  if (group == 0) return;
+  double* gradient = work.data();
+  double* proposed = gradient + shape.coordinates();
+  Evaluation density(lapack, shape, prior, released, scores, proposed + shape.coordinates());
+  // Proposals are reversible under the directions' prior: the density is taken without it.
+  const auto value_at = [&](const double* at) {
+    return density(at, gradient) + 0.5 * dot(at + d * d, at + d * d, shape.flattened * d);
+  };
+  double current = value_at(point.data());
+  const std::size_t each = regroup_numbers(shape);
+  std::copy(point.begin(), point.begin() + static_cast<std::ptrdiff_t>(d * d), proposed);
+  for (std::size_t p = 0; p + each <= numbers.size(); p += each) {
+    const std::span<const double> one = numbers.subspan(p, each);
+    if (!propose_group(shape, one, point.data() + d * d, proposed + d * d)) continue;
+    const double value = value_at(proposed);
+    if (!(std::log(one[d + 3]) < value - current)) continue;
+    std::copy(proposed + d * d, proposed + d * d + group, point.begin() + static_cast<std::ptrdiff_t>(d * d));
+    current = value;
+  }
+}
 
 double moments_regroup(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
                        std::span<const double> numbers, std::span<double> point, std::span<double> work) {
@@ -563,7 +598,7 @@ double moments_regroup(const Lapack& lapack, const MomentsShape& shape, const Mo
   const std::size_t each = regroup_numbers(shape);
   const std::size_t n = numbers.size() / each;
   std::size_t accepted = 0;
-  for (std::size_t p = 0; p < n; ++p) accepted += regrouping.propose(p % m, numbers.subspan(p * each, each)) ? 1 : 0;
+  for (std::size_t p = 0; p < n; ++p) accepted += regrouping.propose(numbers.subspan(p * each, each)) ? 1 : 0;
   if (accepted > 0 && !regrouping.finish(point.subspan(0, square), point.subspan(square))) return 0.0;
   return static_cast<double>(accepted) / static_cast<double>(n);
 }

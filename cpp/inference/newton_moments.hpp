@@ -77,12 +77,18 @@ double moments_leapfrog(const Lapack& lapack, const MomentsShape& shape, const M
                         std::span<const double> scale, std::span<double> point, std::span<double> momentum,
                         std::span<double> work);
 
-// Random numbers of one regrouping: (d) normal ones for the direction, one for the logit, and two uniform ones.
+// Random numbers of one Metropolis step below: (d) normal ones for the direction, one for the logit, and three uniform
+// ones: what is proposed, for which direction, and whether it is accepted.
 std::size_t regroup_numbers(const MomentsShape& shape);
 
 // Metropolis steps on directions and logits with F moved along, so that M stays what it is: `numbers` holds
 // regroup_numbers for each.  Returns the share that was accepted; nothing is moved where F would be singular.
 double moments_regroup(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
                        std::span<const double> numbers, std::span<double> point, std::span<double> work);
+
+// Metropolis steps on directions and logits with F kept: M follows.
+void moments_follow(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
+                    const ReleasedMoments& released, const LinearScores& scores, std::span<const double> numbers,
+                    std::span<double> point, std::span<double> work);
 
 }  // namespace dpinfer::inference

@@ -35,7 +35,7 @@ _FIRST_LOGIT = 2.0
 _KEPT_FLOOR = 0.05  # what flat starts keep of a direction that is not told from zero
 _LEAST_FACTOR = 0.02
 _FIRST_STEP = 0.4
-_REGROUPINGS = 12
+_FOLLOWED, _REGROUPINGS = 2, 24
 _STIFF = 2.0  # times the released matrix's own precision
 _LEAPS, _FEW_COEF, _LEAPS_OF_MANY = 12, 24, 8
 
@@ -150,15 +150,20 @@ class _Chains:
         return accepted, second
 
     def _hamiltonian(self, linear: Linearised, n_leaps: int) -> tuple[MatrixState, FloatArray]:
+        state = self._follow(self.state)
         path = LeapfrogPath(
             self.rng.standard_normal(self.state.points.shape),
             self.step * self.rng.uniform(0.7, 1.1, size=self.step.size),
             self.scale,
             n_leaps,
         )
-        point, change = self.target.leapfrog(self.state, linear, path)
+        point, change = self.target.leapfrog(state, linear, path)
         accepted = np.exp(np.minimum(0.0, change))
-        return self.state.where(self.rng.uniform(size=accepted.size) < accepted, point), accepted
+        return self._follow(state.where(self.rng.uniform(size=accepted.size) < accepted, point)), accepted
+
+    def _follow(self, state: MatrixState) -> MatrixState:
+        """Return `state` after steps on directions and levels, as many before a path as after it: a reversible whole."""
+        return self.target.follow(state, self.linear, _FOLLOWED, self.rng) if state.n_flattened else state
 
     def adapt(self, rate: FloatArray, gain: float) -> None:
         """Adapt the steps, and where slopes and noise variance are held; only before draws are kept."""

@@ -158,9 +158,11 @@ class MomentsTarget:
 
     def regroup(self, state: MatrixState, n_steps: int, rng: np.random.Generator) -> MatrixState:
         """Make Metropolis steps on directions and levels that leave the matrices what they are."""
-        numbers = rng.standard_normal((len(state.points), n_steps, state.d + 3))
-        numbers[:, :, -2:] = rng.uniform(size=(len(state.points), n_steps, 2))
-        return MatrixState(self._native.regroup(state.points, numbers)[0], state.d)
+        return MatrixState(self._native.regroup(state.points, _numbers(state, n_steps, rng))[0], state.d)
+
+    def follow(self, state: MatrixState, linear: Linearised, n_steps: int, rng: np.random.Generator) -> MatrixState:
+        """Make Metropolis steps on directions and levels that the matrices follow."""
+        return MatrixState(self._native.follow(state.points, _numbers(state, n_steps, rng), _scores(linear)), state.d)
 
     def scales(self, state: MatrixState, linear: Linearised) -> FloatArray:
         """Return by how much each coordinate may move, (B, n): one over the root of the density's curvature, about.
@@ -198,6 +200,12 @@ class LeapfrogPath:
     step: FloatArray
     scale: FloatArray
     n_leaps: int
+
+
+def _numbers(state: MatrixState, n_steps: int, rng: np.random.Generator) -> FloatArray:
+    numbers = rng.standard_normal((len(state.points), n_steps, state.d + 4))
+    numbers[:, :, -3:] = rng.uniform(size=(len(state.points), n_steps, 3))
+    return numbers
 
 
 def _scores(linear: Linearised) -> tuple[FloatArray, ...]:

@@ -395,7 +395,7 @@ bool propose_group(const MomentsShape& shape, std::span<const double> numbers, c
   if (kind < 0.4) {
     logit += (kind < 0.15 ? 0.5 : kind < 0.3 ? 1.5 : 4.0) * numbers[d];
   } else {
-    const double keep = kind < 0.6 ? 0.95 : kind < 0.8 ? 0.7 : 0.0;
+    const double keep = kind < 0.55 ? 0.998 : kind < 0.7 ? 0.97 : kind < 0.85 ? 0.7 : 0.0;
     const double fresh = std::sqrt(1.0 - keep * keep);
     double* direction = proposed + k * d;
     for (std::size_t i = 0; i < d; ++i) direction[i] = keep * direction[i] + fresh * numbers[i];

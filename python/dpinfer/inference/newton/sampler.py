@@ -35,7 +35,7 @@ _FIRST_LOGIT = 2.0
 _KEPT_FLOOR = 0.05  # what flat starts keep of a direction that is not told from zero
 _LEAST_FACTOR = 0.02
 _FIRST_STEP = 0.4
-_FOLLOWED, _REGROUPINGS = 2, 24
+_FOLLOWED, _REGROUPINGS = 1, 24
 _STIFF = 2.0  # times the released matrix's own precision
 _LEAPS, _FEW_COEF, _LEAPS_OF_MANY = 12, 24, 8
 

@@ -1,3 +1,6 @@
+#include <omp.h>
+
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -6,6 +9,8 @@
 #include "bindings/array_arguments.hpp"
 #include "bindings/scipy_lapack.hpp"
 #include "common/aligned.hpp"
+#include "common/parallel.hpp"
+
 #include "inference/newton_moments.hpp"
 
 namespace py = pybind11;
@@ -24,7 +29,7 @@ class NewtonMoments {
  public:
   NewtonMoments(Array<double> noisy, Array<double> precision, Array<double> prior_factor, Array<double> to_declared,
                 Array<double> diagonal, Array<double> diagonal_precision, const Array<double>& prior,
-                Array<double> concentrations, Array<double> locations)
+                Array<double> concentrations, Array<double> locations, int threads)
       : noisy_(std::move(noisy)),
         precision_(std::move(precision)),
         prior_factor_(std::move(prior_factor)),
@@ -32,7 +37,9 @@ class NewtonMoments {
         diagonal_(std::move(diagonal)),
         diagonal_precision_(std::move(diagonal_precision)),
         concentrations_(std::move(concentrations)),
-        locations_(std::move(locations)) {
+        locations_(std::move(locations)),
+        threads_(threads) {
+    if (threads_ < 0) throw py::value_error("threads must not be negative");
     if (noisy_.ndim() != 3 || noisy_.shape(1) != noisy_.shape(2) || noisy_.shape(1) < 1) {
       throw py::value_error("noisy must be (B, d, d)");
     }
@@ -56,19 +63,14 @@ class NewtonMoments {
     const MomentsShape shape = shape_of(points);
     py::array_t<double> value(chains_);
     py::array_t<double> gradient({chains_, points.shape(1)});
-    const Lapack& lapack = dpinfer::bindings::scipy_lapack();
     const std::size_t all = shape.coordinates();
     const double* from = flat("points", points, points.size()).data();
     double* values = value.mutable_data();
     double* gradients = gradient.mutable_data();
-    {
-      py::gil_scoped_release unlocked;
-      dpinfer::AlignedVector<double> work(moments_work_size(shape, given.steps));
-      for (std::size_t c = 0; c < static_cast<std::size_t>(chains_); ++c) {
-        values[c] = moments_density(lapack, shape, prior_, released(c), given.of(c), {from + c * all, all},
-                                    {gradients + c * all, all}, {work.data(), work.size()});
-      }
-    }
+    each_chain(shape, given.steps, 0, [&](std::size_t c, const Lapack& lapack, std::span<double> work) {
+      values[c] = moments_density(lapack, shape, prior_, released(c), given.of(c), {from + c * all, all},
+                                  {gradients + c * all, all}, work);
+    });
     return py::make_tuple(value, gradient);
   }
 
@@ -77,84 +79,85 @@ class NewtonMoments {
     const Scores given(scores, chains_, d_);
     const MomentsShape shape = shape_of(points);
     const std::size_t all = shape.coordinates();
-    const Span from = flat("points", points, points.size());
     const Span push = flat("momenta", momenta, points.size());
     const Span step = flat("steps", steps, chains_);
     const Span scale = flat("scales", scales, points.size());
     if (leaps < 1 || leaps > kMostLeaps) throw py::value_error("leaps must be in 1, ..., 1000");
-    py::array_t<double> moved({chains_, points.shape(1)});
+    py::array_t<double> moved = copied(points);
     py::array_t<double> change(chains_);
-    const Lapack& lapack = dpinfer::bindings::scipy_lapack();
     double* to = moved.mutable_data();
     double* changes = change.mutable_data();
-    {
-      py::gil_scoped_release unlocked;
-      dpinfer::AlignedVector<double> work(moments_work_size(shape, given.steps) + all);
-      const std::span<double> momentum(work.data(), all);
-      const std::span<double> rest(work.data() + all, work.size() - all);
-      std::copy(from.begin(), from.end(), to);
-      for (std::size_t c = 0; c < static_cast<std::size_t>(chains_); ++c) {
-        std::copy(push.begin() + c * all, push.begin() + (c + 1) * all, momentum.begin());
-        changes[c] = moments_leapfrog(lapack, shape, prior_, released(c), given.of(c), static_cast<std::size_t>(leaps),
-                                      step[c], scale.subspan(c * all, all), {to + c * all, all}, momentum, rest);
-      }
-    }
+    each_chain(shape, given.steps, all, [&](std::size_t c, const Lapack& lapack, std::span<double> work) {
+      const std::span<double> momentum = work.first(all);
+      std::copy(push.begin() + c * all, push.begin() + (c + 1) * all, momentum.begin());
+      changes[c] = moments_leapfrog(lapack, shape, prior_, released(c), given.of(c), static_cast<std::size_t>(leaps),
+                                    step[c], scale.subspan(c * all, all), {to + c * all, all}, momentum,
+                                    work.subspan(all));
+    });
     return py::make_tuple(moved, change);
-  }
-
-  py::tuple regroup(const Array<double>& points, const Array<double>& numbers) const {
-    const MomentsShape shape = shape_of(points);
-    const std::size_t all = shape.coordinates();
-    const Span from = flat("points", points, points.size());
-    if (numbers.ndim() != 3 || numbers.shape(2) != static_cast<py::ssize_t>(regroup_numbers(shape))) {
-      throw py::value_error("numbers must be (B, P, d + 4)");
-    }
-    const Span drawn = flat("numbers", numbers, chains_ * numbers.shape(1) * numbers.shape(2));
-    const std::size_t each = drawn.size() / static_cast<std::size_t>(chains_);
-    py::array_t<double> moved({chains_, points.shape(1)});
-    py::array_t<double> rate(chains_);
-    const Lapack& lapack = dpinfer::bindings::scipy_lapack();
-    double* to = moved.mutable_data();
-    double* rates = rate.mutable_data();
-    {
-      py::gil_scoped_release unlocked;
-      dpinfer::AlignedVector<double> work(moments_work_size(shape, 0));
-      std::copy(from.begin(), from.end(), to);
-      for (std::size_t c = 0; c < static_cast<std::size_t>(chains_); ++c) {
-        rates[c] = each == 0 ? 0.0
-                             : moments_regroup(lapack, shape, prior_, drawn.subspan(c * each, each),
-                                               {to + c * all, all}, {work.data(), work.size()});
-      }
-    }
-    return py::make_tuple(moved, rate);
   }
 
   py::array_t<double> follow(const Array<double>& points, const Array<double>& numbers, const py::tuple& scores) const {
     const Scores given(scores, chains_, d_);
     const MomentsShape shape = shape_of(points);
     const std::size_t all = shape.coordinates();
-    const Span from = flat("points", points, points.size());
-    if (numbers.ndim() != 3 || numbers.shape(2) != static_cast<py::ssize_t>(regroup_numbers(shape))) {
-      throw py::value_error("numbers must be (B, P, d + 4)");
-    }
-    const Span drawn = flat("numbers", numbers, chains_ * numbers.shape(1) * numbers.shape(2));
+    const Span drawn = steps_of(numbers, shape);
     const std::size_t each = drawn.size() / static_cast<std::size_t>(chains_);
-    py::array_t<double> moved({chains_, points.shape(1)});
-    const Lapack& lapack = dpinfer::bindings::scipy_lapack();
+    py::array_t<double> moved = copied(points);
     double* to = moved.mutable_data();
-    {
-      py::gil_scoped_release unlocked;
-      dpinfer::AlignedVector<double> work(moments_work_size(shape, given.steps));
-      std::copy(from.begin(), from.end(), to);
-      for (std::size_t c = 0; c < static_cast<std::size_t>(chains_); ++c) {
-        moments_follow(lapack, shape, prior_, released(c), given.of(c), drawn.subspan(c * each, each),
-                       {to + c * all, all}, {work.data(), work.size()});
-      }
-    }
+    each_chain(shape, given.steps, 0, [&](std::size_t c, const Lapack& lapack, std::span<double> work) {
+      moments_follow(lapack, shape, prior_, released(c), given.of(c), drawn.subspan(c * each, each),
+                     {to + c * all, all}, work);
+    });
+    return moved;
+  }
+
+  py::array_t<double> regroup(const Array<double>& points, const Array<double>& numbers) const {
+    const MomentsShape shape = shape_of(points);
+    const std::size_t all = shape.coordinates();
+    const Span drawn = steps_of(numbers, shape);
+    const std::size_t each = drawn.size() / static_cast<std::size_t>(chains_);
+    py::array_t<double> moved = copied(points);
+    double* to = moved.mutable_data();
+    each_chain(shape, 0, 0, [&](std::size_t c, const Lapack& lapack, std::span<double> work) {
+      moments_regroup(lapack, shape, prior_, drawn.subspan(c * each, each), {to + c * all, all}, work);
+    });
     return moved;
   }
 
  private:
+  // Calls each(chain, lapack, work) for every chain, the chains shared out over the threads; the work arrays have `more`
+  // doubles beyond what the kernels need.
+  template <typename Each>
+  void each_chain(const MomentsShape& shape, std::size_t steps, std::size_t more, Each each) const {
+    const Lapack& lapack = dpinfer::bindings::scipy_lapack();
+    py::gil_scoped_release unlocked;
+    const int team = static_cast<int>(std::min<py::ssize_t>(dpinfer::resolve_threads(threads_), chains_));
+    const std::size_t size = moments_work_size(shape, steps) + more;
+    std::vector<dpinfer::AlignedVector<double>> works;
+    for (int thread = 0; thread < team; ++thread) works.emplace_back(size);
+#pragma omp parallel for num_threads(team) schedule(dynamic, 1) if (team > 1)
+    for (py::ssize_t c = 0; c < chains_; ++c) {
+      auto& work = works[static_cast<std::size_t>(omp_get_thread_num())];
+      each(static_cast<std::size_t>(c), lapack, std::span<double>(work.data(), work.size()));
+    }
+  }
+
+  static py::array_t<double> copied(const Array<double>& points) {
+    const Span from = flat("points", points, points.size());
+    py::array_t<double> to({points.shape(0), points.shape(1)});
+    std::copy(from.begin(), from.end(), to.mutable_data());
+    return to;
+  }
+
+  // The random numbers of Metropolis steps, (B, P, d + 4).
+  Span steps_of(const Array<double>& numbers, const MomentsShape& shape) const {
+    if (numbers.ndim() != 3 || numbers.shape(2) != static_cast<py::ssize_t>(regroup_numbers(shape))) {
+      throw py::value_error("numbers must be (B, P, d + 4)");
+    }
+    return flat("numbers", numbers, chains_ * numbers.shape(1) * numbers.shape(2));
+  }
+
   // (2, n): values and their weights.
   static std::pair<Span, Span> pairs(const char* name, const Array<double>& array) {
     if (array.ndim() != 2 || array.shape(0) != 2 || array.shape(1) < 1) {
@@ -222,6 +225,7 @@ class NewtonMoments {
   Array<double> diagonal_precision_;
   Array<double> concentrations_;
   Array<double> locations_;
+  int threads_;
   MomentsPrior prior_{};
   py::ssize_t chains_ = 0;
   py::ssize_t d_ = 0;
@@ -233,10 +237,11 @@ class NewtonMoments {
 void bind_newton_moments(py::module_& module) {
   py::class_<NewtonMoments>(module, "NewtonMoments")
       .def(py::init<Array<double>, Array<double>, Array<double>, Array<double>, Array<double>, Array<double>,
-                    const Array<double>&, Array<double>, Array<double>>(),
+                    const Array<double>&, Array<double>, Array<double>, int>(),
            py::arg("noisy").noconvert(), py::arg("precision").noconvert(), py::arg("prior_factor").noconvert(),
            py::arg("to_declared").noconvert(), py::arg("diagonal").noconvert(),
-           py::arg("diagonal_precision").noconvert(), py::arg("prior").noconvert(), py::arg("concentrations").noconvert(), py::arg("locations").noconvert())
+           py::arg("diagonal_precision").noconvert(), py::arg("prior").noconvert(), py::arg("concentrations").noconvert(), py::arg("locations").noconvert(),
+           py::arg("threads"))
       .def("density", &NewtonMoments::density, py::arg("points").noconvert(), py::arg("scores"))
       .def("leapfrog", &NewtonMoments::leapfrog, py::arg("points").noconvert(), py::arg("momenta").noconvert(),
            py::arg("steps").noconvert(), py::arg("scales").noconvert(), py::arg("leaps"), py::arg("scores"))

@@ -446,8 +446,8 @@ class Regrouping {
     return true;
   }
 
-  // Writes F as a triangle, and the rest; false where F F' is singular to rounding.
-  bool finish(std::span<double> factor, std::span<double> rest) {
+  // Writes F as a triangle, and the rest, unless F F' is singular to rounding.
+  void finish(std::span<double> factor, std::span<double> rest) {
     std::copy(current_, current_ + shape_.flattened * (d_ + 1), proposed_);
     unflatten();
     int n = static_cast<int>(d_);
@@ -459,13 +459,12 @@ class Regrouping {
     // The memory of the row-major F is F' to BLAS; the upper triangle there is the lower one here.
     lapack_.dsyrk(&upper, &trans, &n, &n, &one, factor_, &n, &zero, square_factor_, &n);
     lapack_.dpotrf(&upper, &n, square_factor_, &n, &info);
-    if (info != 0) return false;
+    if (info != 0) return;
     for (std::size_t i = 0; i < d_; ++i) {
       std::copy(square_factor_ + i * d_, square_factor_ + i * d_ + i + 1, factor.begin() + i * d_);
       std::fill(factor.begin() + i * d_ + i + 1, factor.begin() + (i + 1) * d_, 0.0);
     }
     std::copy(current_, current_ + shape_.flattened * (d_ + 1), rest.begin());
-    return true;
   }
 
  private:
@@ -588,19 +587,17 @@ void moments_follow(const Lapack& lapack, const MomentsShape& shape, const Momen
   }
 }
 
-double moments_regroup(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
-                       std::span<const double> numbers, std::span<double> point, std::span<double> work) {
-  const std::size_t d = shape.d;
-  const std::size_t m = shape.flattened;
-  if (m == 0) return 0.0;
-  const std::size_t square = d * d;
+void moments_regroup(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
+                     std::span<const double> numbers, std::span<double> point, std::span<double> work) {
+  if (shape.flattened == 0) return;
+  const std::size_t square = shape.d * shape.d;
   Regrouping regrouping(lapack, shape, prior, point, work);
   const std::size_t each = regroup_numbers(shape);
-  const std::size_t n = numbers.size() / each;
-  std::size_t accepted = 0;
-  for (std::size_t p = 0; p < n; ++p) accepted += regrouping.propose(numbers.subspan(p * each, each)) ? 1 : 0;
-  if (accepted > 0 && !regrouping.finish(point.subspan(0, square), point.subspan(square))) return 0.0;
-  return static_cast<double>(accepted) / static_cast<double>(n);
+  bool moved = false;
+  for (std::size_t p = 0; p + each <= numbers.size(); p += each) {
+    moved = regrouping.propose(numbers.subspan(p, each)) || moved;
+  }
+  if (moved) regrouping.finish(point.first(square), point.subspan(square));
 }
 
 }  // namespace dpinfer::inference

@@ -82,8 +82,8 @@ double moments_leapfrog(const Lapack& lapack, const MomentsShape& shape, const M
 std::size_t regroup_numbers(const MomentsShape& shape);
 
 // Metropolis steps on directions and logits with F moved along, so that M stays what it is: `numbers` holds
-// regroup_numbers for each.  Returns the share that was accepted; nothing is moved where F would be singular.
-double moments_regroup(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
+// regroup_numbers for each.  Nothing is moved where F would be singular.
+void moments_regroup(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
                        std::span<const double> numbers, std::span<double> point, std::span<double> work);
 
 // Metropolis steps on directions and logits with F kept: M follows.

@@ -14,15 +14,14 @@ from dpinfer.inference.request import PosteriorRequest
 
 __all__ = ["ChainLengths", "SettledDraws", "draw_until_settled"]
 
-_MOST_ROUNDS = 6
-_AIM, _LEAST_GROWTH, _MOST_GROWTH = 0.045, 2.0, 8.0
-_LATER_GAINS = (0.08, 0.03)
+_AIM, _LEAST_GROWTH, _MOST_GROWTH = 0.045, 1.3, 4.0
+_DROPPED = 0.2  # of all steps after the warm-up
 _LARGEST_ERROR = 0.05
 
 
 @dataclass(frozen=True)
 class ChainLengths:
-    """How many chains, how many steps they drop, and how many they keep at first and at most.
+    """How many chains, how many steps they adapt, and how many they make then, at first and at most.
 
     A chain of many weights costs more and moves less: the weights given a draw of the second moments are a normal
     distribution already, and the more of them there are the less one draw of the matrix says.
@@ -54,7 +53,7 @@ class SettledDraws:
     error : MonteCarloError
     words : str
     draws : Draws
-        The last round.
+        Those that the distribution is made of.
     """
 
     distribution: DrawnTheta
@@ -71,8 +70,7 @@ def draw_until_settled(
 ) -> SettledDraws:
     """Draw until the error of both quantiles is below 5% of the posterior standard deviation.
 
-    After a round whose error is larger the chains adapt for as long again, and the next is as long as that error says;
-    there are six at most.
+    The chains go on for as long as the error so far says; the first fifth of their steps is always dropped.
 
     Parameters
     ----------
@@ -90,24 +88,23 @@ def draw_until_settled(
         If the error stays larger, unless `check_convergence` is False or `fallback` lets the words say it.
     """
     sampler.warm_up(lengths.warm_up if request.n_warmup is None else request.n_warmup)
-    kept = lengths.kept if request.n_samples is None else request.n_samples
-    rounds = _MOST_ROUNDS if request.n_samples is None else 1
-    for round_ in range(rounds):
-        draws = sampler.draw(kept)
-        distribution, error = distribution_of([draws])
+    most = lengths.most if request.n_samples is None else request.n_samples
+    draws = sampler.draw(lengths.kept if request.n_samples is None else request.n_samples)
+    while True:
+        kept = draws.after(int(_DROPPED * draws.n_steps) if request.n_samples is None else 0)
+        distribution, error = distribution_of([kept])
         worst = float(np.max(error.quantile))
-        if worst < _LARGEST_ERROR or round_ == rounds - 1 or kept == lengths.most:
+        if worst < _LARGEST_ERROR or draws.n_steps >= most:
             break
-        sampler.warm_up(kept, _LATER_GAINS)
         growth = float(np.clip((worst / _AIM) ** 2, _LEAST_GROWTH, _MOST_GROWTH))
-        kept = min(math.ceil(growth * kept), lengths.most)
+        draws = draws.and_then(sampler.draw(min(math.ceil(growth * draws.n_steps), most) - draws.n_steps))
     said = (
         f"Monte Carlo error of the 5% and 95% quantiles: at most {worst:.1%} of a posterior standard deviation "
         f"(effective draws: at least {np.min(error.ess):.0f})"
     )
     if worst < _LARGEST_ERROR:
-        return SettledDraws(distribution, error, f"{said}.", draws)
+        return SettledDraws(distribution, error, f"{said}.", kept)
     if request.check_convergence and not request.fallback:
         raise NumericalError(f"{said}: ask for more n_samples, or pass check_convergence=False")
     words = f"{said}: more than {_LARGEST_ERROR:.0%}, ask for more n_samples."
-    return SettledDraws(distribution, error, words, draws)
+    return SettledDraws(distribution, error, words, kept)

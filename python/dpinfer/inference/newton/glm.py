@@ -61,7 +61,7 @@ def glm_newton_posterior(release: GlmNewtonRelease, request: PosteriorRequest) -
     if type(model).__name__ != release.model_spec.get("kind", type(model).__name__):
         raise TypeError(f"model must be a {release.model_spec['kind']}, got {type(model).__name__}")
     lengths = ChainLengths.of(release.n_coef)
-    sampler = glm_sampler([release], [model], n_chains=lengths.chains, seed=request.seed)
+    sampler = glm_sampler([release], [model], n_chains=lengths.chains, seed=request.seed, n_threads=request.threads)
     settled = draw_until_settled(sampler, lambda found: glm_distribution(release, found), request, lengths)
     size = len(settled.distribution.location)
     freedom = np.array([float(release.scores.size)])
@@ -71,7 +71,12 @@ def glm_newton_posterior(release: GlmNewtonRelease, request: PosteriorRequest) -
 
 
 def glm_sampler(
-    releases: Sequence[GlmNewtonRelease], models: Sequence[GeneralizedLinearModel], *, n_chains: int, seed: int
+    releases: Sequence[GlmNewtonRelease],
+    models: Sequence[GeneralizedLinearModel],
+    *,
+    n_chains: int,
+    seed: int,
+    n_threads: int = 0,
 ) -> PosteriorSampler:
     """Return the chains of releases of one shape, side by side: chain c of release i is number i n_chains + c."""
     repeated = [release for release in releases for _ in range(n_chains)]
@@ -79,7 +84,7 @@ def glm_sampler(
     sampling = [sampling_ratio(*pair) / pair[0].n_records for pair in zip(releases, models, strict=True)]
     trace = FixedSlopeTrace.from_releases(repeated, scales, np.repeat(sampling, n_chains).tolist())
     released = MomentRelease.from_slopes(repeated)
-    return PosteriorSampler(released, trace, log_scale=np.zeros(len(repeated)), seed=seed)
+    return PosteriorSampler(released, trace, log_scale=np.zeros(len(repeated)), seed=seed, n_threads=n_threads)
 
 
 def sampling_ratio(release: GlmNewtonRelease, model: GeneralizedLinearModel) -> float:

@@ -1,9 +1,10 @@
 """Prior of the whitened second moments: a Wishart of learned concentration with a few flattened directions.
 
 M = C F F' C' with C = C_m ... C_1, C_k = I - (1 - level_k**power) v_k v_k'.  F is the triangular factor of a Wishart
-matrix of nu degrees of freedom whose scale is integrated out (Bartlett's decomposition), with the density
-prod_i |F_ii|**(nu - i) tr(F F')**(-nu d / 2); the v_k are uniform on the sphere and the levels uniform on (0, 1).  A Wishart whose concentration is learned from many near-equal eigenvalues
-excludes a single small one; a flattened direction does not have to be seen in the others.
+matrix of nu degrees of freedom whose scale is integrated out, with the density prod_i |F_ii|**(nu - i)
+tr(F F')**(-nu d / 2) (Bartlett's decomposition); the v_k are uniform on the sphere and the levels uniform on (0, 1).  A
+Wishart whose concentration is learned from many near-equal eigenvalues excludes a single small one; a flattened
+direction does not have to be seen in the others.
 """
 
 from dataclasses import dataclass
@@ -107,7 +108,8 @@ class FlattenedWishart:
         """Return the expected concentration given the factors, (B,)."""
         diagonal = np.abs(np.diagonal(state.factor, axis1=1, axis2=2))
         trace = np.einsum("bij,bij->b", state.factor, state.factor)
-        log_weight = self.concentrations[1] + self.concentrations[0] * (
-            np.sum(np.log(diagonal), axis=1) - 0.5 * state.d * np.log(trace)
-        )[:, None]
+        log_weight = (
+            self.concentrations[1]
+            + self.concentrations[0] * (np.sum(np.log(diagonal), axis=1) - 0.5 * state.d * np.log(trace))[:, None]
+        )
         return np.asarray(special.softmax(log_weight, axis=1) @ self.concentrations[0])

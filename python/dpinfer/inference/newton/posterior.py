@@ -88,7 +88,12 @@ def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Poste
     lengths = ChainLengths.of(release.n_coef)
     chosen = _noise_prior(release, model, name, lengths.chains)
     sampler, trace = newton_sampler(
-        [release], [model.prior_scale], chosen.density, n_chains=lengths.chains, seed=request.seed
+        [release],
+        [model.prior_scale],
+        chosen.density,
+        n_chains=lengths.chains,
+        seed=request.seed,
+        n_threads=request.threads,
     )
     settled = draw_until_settled(sampler, lambda found: newton_distribution(release, found, trace), request, lengths)
     variance = softplus(settled.distribution.location[:, -1]) * model.prior_scale**2
@@ -187,6 +192,7 @@ def newton_sampler(
     *,
     n_chains: int,
     seed: int,
+    n_threads: int = 0,
 ) -> tuple[PosteriorSampler, TraceModel]:
     """Return the chains of releases of one shape, side by side: chain c of release i is number i n_chains + c.
 
@@ -198,7 +204,7 @@ def newton_sampler(
         The model's `prior_scale` for each.
     density : NoiseScalePrior, optional
         The weak prior by default.
-    n_chains, seed : int
+    n_chains, seed, n_threads : int
     """
     repeated = [release for release in releases for _ in range(n_chains)]
     scales = [scale for scale in prior_scales for _ in range(n_chains)]
@@ -207,7 +213,9 @@ def newton_sampler(
         density = WeakScalePrior(loc, _LOG_SCALE_STDDEV)
     trace = TraceModel.from_releases(repeated, scales, density)
     start = np.log([release.scale_units[-1] for release in repeated])
-    sampler = PosteriorSampler(MomentRelease.from_releases(repeated), trace, log_scale=start - 0.5, seed=seed)
+    sampler = PosteriorSampler(
+        MomentRelease.from_releases(repeated), trace, log_scale=start - 0.5, seed=seed, n_threads=n_threads
+    )
     return sampler, trace
 
 

@@ -1,11 +1,12 @@
 """Markov chains over second moments, weights and noise variance, many side by side.
 
-A step is (i) Hamiltonian Monte Carlo on the second moments with the weights integrated out at slopes and a noise variance
-that stay fixed, (ii) an exact draw of the weights, (iii) a second acceptance of both with the slopes that they imply
-and the noise variance integrated out (delayed acceptance, Christen and Fox 2005), (iv) a draw of log sigma, (v)
+A step is (i) Hamiltonian Monte Carlo on the second moments with the weights integrated out at slopes and a noise
+variance that stay fixed, (ii) an exact draw of the weights, (iii) a second acceptance of both with the slopes that they
+imply and the noise variance integrated out (delayed acceptance, Christen and Fox 2005), (iv) a draw of log sigma, (v)
 Metropolis steps on what is flattened, the second moments unchanged.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +67,26 @@ class Draws:
     acceptance: FloatArray
     second_acceptance: FloatArray
 
+    @property
+    def n_steps(self) -> int:
+        """S."""
+        return len(self.mean)
+
+    def after(self, n_steps: int) -> "Draws":
+        """Return the same without the first `n_steps`."""
+        return dataclasses.replace(self, **{name: getattr(self, name)[n_steps:] for name in _BY_STEP})
+
+    def and_then(self, later: "Draws") -> "Draws":
+        """Return these and later draws of the same chains."""
+        joined = {name: np.concatenate((getattr(self, name), getattr(later, name))) for name in _BY_STEP}
+        share = later.n_steps / (self.n_steps + later.n_steps)
+        rates = {name: (1.0 - share) * getattr(self, name) + share * getattr(later, name) for name in _RATES}
+        return Draws(**joined, **rates)
+
+
+_BY_STEP = ("mean", "precision", "data_precision", "log_scale", "misfit")
+_RATES = ("acceptance", "second_acceptance")
+
 
 def _basis(released: MomentRelease, linear: Linearised) -> FloatArray:
     """Return orthogonal coordinates (B, d, d) in which a triangular factor is easily sampled, stiffest first.
@@ -112,20 +133,22 @@ def _first_states(released: MomentRelease, rng: np.random.Generator) -> MatrixSt
 class _Chains:
     """The states of all chains and one step of them."""
 
-    def __init__(self, released: MomentRelease, trace: Trace, log_scale: FloatArray, seed: int) -> None:
+    def __init__(self, released: MomentRelease, trace: Trace, log_scale: FloatArray, seed: int, n_threads: int) -> None:
         size = log_scale.size
         self.rng = np.random.default_rng(seed)
         first = np.stack([shrunken.matrix for shrunken in released.shrunken])
         linear = trace.linearised(log_scale, trace.excess(first, np.asarray(trace.positions[:, -1])))
         self.basis = _basis(released, linear)
         released, trace = released.rotated(self.basis), trace.rotated(self.basis)
-        self.trace, self.target = trace, MomentsTarget(released, trace)
+        self.trace, self.target = trace, MomentsTarget(released, trace, n_threads)
         self.state = _first_states(released, self.rng)
         self.log_scale = log_scale
         self.optimum = np.asarray(trace.positions[:, -1])
         self.excess = trace.excess(self.state.moments, self.optimum)
         self.step = np.full(size, _FIRST_STEP)
         self.reference = log_scale
+        self.linear: Linearised
+        self.law: ScaleLaw
         self._hold()
         self.scale = self.target.scales(self.state, self.linear)
 
@@ -162,7 +185,7 @@ class _Chains:
         return self._follow(state.where(self.rng.uniform(size=accepted.size) < accepted, point)), accepted
 
     def _follow(self, state: MatrixState) -> MatrixState:
-        """Return `state` after steps on directions and levels, as many before a path as after it: a reversible whole."""
+        """Return `state` after steps that the moments follow; as many before a path as after it are reversible."""
         return self.target.follow(state, self.linear, _FOLLOWED, self.rng) if state.n_flattened else state
 
     def adapt(self, rate: FloatArray, gain: float) -> None:
@@ -194,11 +217,13 @@ class PosteriorSampler:
         Of B chains.
     log_scale : (B,) array
         Where log sigma starts.
-    seed : int
+    seed, n_threads : int
     """
 
-    def __init__(self, released: MomentRelease, trace: Trace, *, log_scale: FloatArray, seed: int) -> None:
-        self._chains = _Chains(released, trace, log_scale, seed)
+    def __init__(
+        self, released: MomentRelease, trace: Trace, *, log_scale: FloatArray, seed: int, n_threads: int = 0
+    ) -> None:
+        self._chains = _Chains(released, trace, log_scale, seed, n_threads)
         self._trace = self._chains.trace
         self._n_leaps = _LEAPS if trace.n_coef <= _FEW_COEF else _LEAPS_OF_MANY
 

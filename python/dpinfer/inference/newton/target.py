@@ -124,9 +124,11 @@ class MomentsTarget:
     ----------
     released : MomentRelease
     trace : Trace
+    n_threads : int
+        Over which chains are shared out; 0 for all that OpenMP has.
     """
 
-    def __init__(self, released: MomentRelease, trace: Trace) -> None:
+    def __init__(self, released: MomentRelease, trace: Trace, n_threads: int = 0) -> None:
         self.prior = FlattenedWishart(trace.n_coef)
         self._released = released
         to_declared = diagonal = diagonal_precision = np.zeros(0)
@@ -143,6 +145,7 @@ class MomentsTarget:
             prior=np.array([POWER, FLATTEST, _DECLARED_LEVEL, _DECLARED_LEVEL_STDDEV, _DECLARED_STDDEV]),
             concentrations=self.prior.concentrations,
             locations=self.prior.locations,
+            threads=n_threads,
         )
 
     def density(self, state: MatrixState, linear: Linearised) -> tuple[FloatArray, FloatArray]:
@@ -158,7 +161,7 @@ class MomentsTarget:
 
     def regroup(self, state: MatrixState, n_steps: int, rng: np.random.Generator) -> MatrixState:
         """Make Metropolis steps on directions and levels that leave the matrices what they are."""
-        return MatrixState(self._native.regroup(state.points, _numbers(state, n_steps, rng))[0], state.d)
+        return MatrixState(self._native.regroup(state.points, _numbers(state, n_steps, rng)), state.d)
 
     def follow(self, state: MatrixState, linear: Linearised, n_steps: int, rng: np.random.Generator) -> MatrixState:
         """Make Metropolis steps on directions and levels that the matrices follow."""
@@ -221,9 +224,7 @@ def _scores(linear: Linearised) -> tuple[FloatArray, ...]:
     )
 
 
-def draw_optimum(
-    factored: FactoredMoments, linear: Linearised, trace: Trace, rng: np.random.Generator
-) -> FloatArray:
+def draw_optimum(factored: FactoredMoments, linear: Linearised, trace: Trace, rng: np.random.Generator) -> FloatArray:
     """Draw u* given M and the trace, (B, d).
 
     u* ~ N(0, R), R = prior variance Q + kappa**2 M^-1, and b + M ubar measures M u* with variance I / P: a draw of both

@@ -315,7 +315,7 @@ class TraceModel:
     def log_scores(
         self, products: ScoreProducts, log_scale: FloatArray, excess: FloatArray, known: FloatArray
     ) -> FloatArray:
-        """Return log p(scores | M, u*, sigma) with slopes at `excess` and errors at `known`, (..., B) as `log_scale`."""
+        """Return log p(scores | M, u*, sigma) with slopes at `excess`, errors at `known`; shaped as `log_scale`."""
         squares, noise = self._missed_scores(products, log_scale, excess, known)
         return np.asarray(-0.5 * np.sum(self.n_coef * np.log(noise) + squares / noise, axis=-1))
 

@@ -10,7 +10,6 @@
 #include "bindings/scipy_lapack.hpp"
 #include "common/aligned.hpp"
 #include "common/parallel.hpp"
-
 #include "inference/newton_moments.hpp"
 
 namespace py = pybind11;
@@ -23,6 +22,7 @@ namespace {
 using Span = std::span<const double>;
 
 constexpr int kMostLeaps = 1000;
+constexpr py::ssize_t kFewFeatures = 24;
 
 // The released matrices of B chains, which outlive it: the arrays are kept.
 class NewtonMoments {
@@ -83,10 +83,12 @@ class NewtonMoments {
     const Span step = flat("steps", steps, chains_);
     const Span scale = flat("scales", scales, points.size());
     if (leaps < 1 || leaps > kMostLeaps) throw py::value_error("leaps must be in 1, ..., 1000");
-    py::array_t<double> moved = copied(points);
+    py::array_t<double> moved({points.shape(0), points.shape(1)});
     py::array_t<double> change(chains_);
     double* to = moved.mutable_data();
     double* changes = change.mutable_data();
+    const Span from = flat("points", points, points.size());
+    std::copy(from.begin(), from.end(), to);
     each_chain(shape, given.steps, all, [&](std::size_t c, const Lapack& lapack, std::span<double> work) {
       const std::span<double> momentum = work.first(all);
       std::copy(push.begin() + c * all, push.begin() + (c + 1) * all, momentum.begin());
@@ -97,32 +99,42 @@ class NewtonMoments {
     return py::make_tuple(moved, change);
   }
 
-  py::array_t<double> follow(const Array<double>& points, const Array<double>& numbers, const py::tuple& scores) const {
+  py::tuple step(const Array<double>& points, const Array<double>& momenta, const Array<double>& sizes,
+                 const Array<double>& scales, const Array<double>& numbers, const Array<double>& uniforms,
+                 const py::tuple& counts, const py::tuple& scores) const {
     const Scores given(scores, chains_, d_);
     const MomentsShape shape = shape_of(points);
     const std::size_t all = shape.coordinates();
-    const Span drawn = steps_of(numbers, shape);
-    const std::size_t each = drawn.size() / static_cast<std::size_t>(chains_);
-    py::array_t<double> moved = copied(points);
+    const Span push = flat("momenta", momenta, points.size());
+    const Span size = flat("sizes", sizes, chains_);
+    const Span scale = flat("scales", scales, points.size());
+    const Span uniform = flat("uniforms", uniforms, chains_);
+    if (counts.size() != 2) throw py::value_error("counts must be (leaps, follows)");
+    const int leaps = counts[0].cast<int>();
+    const int follows = counts[1].cast<int>();
+    if (leaps < 1 || leaps > kMostLeaps) throw py::value_error("leaps must be in 1, ..., 1000");
+    if (follows < 0 || follows > kMostLeaps) throw py::value_error("follows must be in 0, ..., 1000");
+    if (numbers.ndim() != 3 || numbers.shape(2) != static_cast<py::ssize_t>(regroup_numbers(shape)) ||
+        numbers.shape(1) % 2 != 0) {
+      throw py::value_error("numbers must be (B, 2 P, d + 4)");
+    }
+    const std::size_t each = static_cast<std::size_t>(numbers.shape(1) * numbers.shape(2));
+    const Span drawn = flat("numbers", numbers, chains_ * numbers.shape(1) * numbers.shape(2));
+    py::array_t<double> moved({points.shape(0), points.shape(1)});
+    py::array_t<double> rate(chains_);
     double* to = moved.mutable_data();
-    each_chain(shape, given.steps, 0, [&](std::size_t c, const Lapack& lapack, std::span<double> work) {
-      moments_follow(lapack, shape, prior_, released(c), given.of(c), drawn.subspan(c * each, each),
-                     {to + c * all, all}, work);
+    double* rates = rate.mutable_data();
+    const Span from = flat("points", points, points.size());
+    std::copy(from.begin(), from.end(), to);
+    each_chain(shape, given.steps, all, [&](std::size_t c, const Lapack& lapack, std::span<double> work) {
+      const std::span<double> momentum = work.first(all);
+      std::copy(push.begin() + c * all, push.begin() + (c + 1) * all, momentum.begin());
+      const MomentsStep one{static_cast<std::size_t>(leaps), static_cast<std::size_t>(follows), size[c],
+                            scale.subspan(c * all, all), uniform[c]};
+      rates[c] = moments_step(lapack, shape, prior_, released(c), given.of(c), one, drawn.subspan(c * each, each),
+                              {to + c * all, all}, momentum, work.subspan(all));
     });
-    return moved;
-  }
-
-  py::array_t<double> regroup(const Array<double>& points, const Array<double>& numbers) const {
-    const MomentsShape shape = shape_of(points);
-    const std::size_t all = shape.coordinates();
-    const Span drawn = steps_of(numbers, shape);
-    const std::size_t each = drawn.size() / static_cast<std::size_t>(chains_);
-    py::array_t<double> moved = copied(points);
-    double* to = moved.mutable_data();
-    each_chain(shape, 0, 0, [&](std::size_t c, const Lapack& lapack, std::span<double> work) {
-      moments_regroup(lapack, shape, prior_, drawn.subspan(c * each, each), {to + c * all, all}, work);
-    });
-    return moved;
+    return py::make_tuple(moved, rate);
   }
 
  private:
@@ -132,7 +144,9 @@ class NewtonMoments {
   void each_chain(const MomentsShape& shape, std::size_t steps, std::size_t more, Each each) const {
     const Lapack& lapack = dpinfer::bindings::scipy_lapack();
     py::gil_scoped_release unlocked;
-    const int team = static_cast<int>(std::min<py::ssize_t>(dpinfer::resolve_threads(threads_), chains_));
+    // Below so many features a step of all chains takes less than threads take to meet.
+    const int most = d_ > kFewFeatures ? dpinfer::resolve_threads(threads_) : 1;
+    const int team = static_cast<int>(std::min<py::ssize_t>(most, chains_));
     const std::size_t size = moments_work_size(shape, steps) + more;
     std::vector<dpinfer::AlignedVector<double>> works;
     for (int thread = 0; thread < team; ++thread) works.emplace_back(size);
@@ -141,21 +155,6 @@ class NewtonMoments {
       auto& work = works[static_cast<std::size_t>(omp_get_thread_num())];
       each(static_cast<std::size_t>(c), lapack, std::span<double>(work.data(), work.size()));
     }
-  }
-
-  static py::array_t<double> copied(const Array<double>& points) {
-    const Span from = flat("points", points, points.size());
-    py::array_t<double> to({points.shape(0), points.shape(1)});
-    std::copy(from.begin(), from.end(), to.mutable_data());
-    return to;
-  }
-
-  // The random numbers of Metropolis steps, (B, P, d + 4).
-  Span steps_of(const Array<double>& numbers, const MomentsShape& shape) const {
-    if (numbers.ndim() != 3 || numbers.shape(2) != static_cast<py::ssize_t>(regroup_numbers(shape))) {
-      throw py::value_error("numbers must be (B, P, d + 4)");
-    }
-    return flat("numbers", numbers, chains_ * numbers.shape(1) * numbers.shape(2));
   }
 
   // (2, n): values and their weights.
@@ -245,7 +244,7 @@ void bind_newton_moments(py::module_& module) {
       .def("density", &NewtonMoments::density, py::arg("points").noconvert(), py::arg("scores"))
       .def("leapfrog", &NewtonMoments::leapfrog, py::arg("points").noconvert(), py::arg("momenta").noconvert(),
            py::arg("steps").noconvert(), py::arg("scales").noconvert(), py::arg("leaps"), py::arg("scores"))
-      .def("regroup", &NewtonMoments::regroup, py::arg("points").noconvert(), py::arg("numbers").noconvert())
-      .def("follow", &NewtonMoments::follow, py::arg("points").noconvert(), py::arg("numbers").noconvert(),
-           py::arg("scores"));
+      .def("step", &NewtonMoments::step, py::arg("points").noconvert(), py::arg("momenta").noconvert(),
+           py::arg("sizes").noconvert(), py::arg("scales").noconvert(), py::arg("numbers").noconvert(),
+           py::arg("uniforms").noconvert(), py::arg("counts"), py::arg("scores"));
 }

@@ -521,7 +521,7 @@ double kinetic(std::span<const double> momentum) {
 }  // namespace
 
 std::size_t moments_work_size(const MomentsShape& shape, std::size_t steps) {
-  return 2 * shape.coordinates() + std::max(Evaluation::doubles(shape, steps), Regrouping::doubles(shape));
+  return 3 * shape.coordinates() + std::max(Evaluation::doubles(shape, steps), Regrouping::doubles(shape));
 }
 
 double moments_density(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
@@ -566,7 +566,7 @@ void moments_follow(const Lapack& lapack, const MomentsShape& shape, const Momen
                     std::span<double> point, std::span<double> work) {
   const std::size_t d = shape.d;
   const std::size_t group = shape.coordinates() - d * d;
-  if (group == 0) return;
+  if (group == 0 || numbers.empty()) return;
   double* gradient = work.data();
   double* proposed = gradient + shape.coordinates();
   Evaluation density(lapack, shape, prior, released, scores, proposed + shape.coordinates());
@@ -589,7 +589,7 @@ void moments_follow(const Lapack& lapack, const MomentsShape& shape, const Momen
 
 void moments_regroup(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
                      std::span<const double> numbers, std::span<double> point, std::span<double> work) {
-  if (shape.flattened == 0) return;
+  if (shape.flattened == 0 || numbers.empty()) return;
   const std::size_t square = shape.d * shape.d;
   Regrouping regrouping(lapack, shape, prior, point, work);
   const std::size_t each = regroup_numbers(shape);
@@ -598,6 +598,26 @@ void moments_regroup(const Lapack& lapack, const MomentsShape& shape, const Mome
     moved = regrouping.propose(numbers.subspan(p, each)) || moved;
   }
   if (moved) regrouping.finish(point.first(square), point.subspan(square));
+}
+
+double moments_step(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
+                    const ReleasedMoments& released, const LinearScores& scores, const MomentsStep& step,
+                    std::span<const double> numbers, std::span<double> point, std::span<double> momentum,
+                    std::span<double> work) {
+  const std::size_t half = numbers.size() / 2;
+  const std::size_t follows = std::min(step.follows * regroup_numbers(shape), half);
+  const std::span<double> path = work.first(shape.coordinates());
+  const std::span<double> rest = work.subspan(shape.coordinates());
+  moments_regroup(lapack, shape, prior, numbers.first(half - follows), point, rest);
+  moments_follow(lapack, shape, prior, released, scores, numbers.subspan(half - follows, follows), point, rest);
+  std::copy(point.begin(), point.end(), path.begin());
+  const double change = moments_leapfrog(lapack, shape, prior, released, scores, step.leaps, step.size, step.scale, path,
+                                         momentum, rest);
+  const double probability = std::exp(std::min(0.0, change));
+  if (step.uniform < probability) std::copy(path.begin(), path.end(), point.begin());
+  moments_follow(lapack, shape, prior, released, scores, numbers.subspan(half, follows), point, rest);
+  moments_regroup(lapack, shape, prior, numbers.subspan(half + follows), point, rest);
+  return probability;
 }
 
 }  // namespace dpinfer::inference

@@ -91,4 +91,20 @@ void moments_follow(const Lapack& lapack, const MomentsShape& shape, const Momen
                     const ReleasedMoments& released, const LinearScores& scores, std::span<const double> numbers,
                     std::span<double> point, std::span<double> work);
 
+// How one step is made of the above.
+struct MomentsStep {
+  std::size_t leaps;
+  std::size_t follows;
+  double size;                     // of a leap
+  std::span<const double> scale;   // how many times farther each coordinate moves
+  double uniform;                  // whether the path is accepted
+};
+
+// Half of `numbers` for regrouping and following, a path, which is accepted or not, and the other half for following and
+// regrouping: a reversible whole.  Returns the probability with which the path was accepted; `momentum` is used up.
+double moments_step(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
+                    const ReleasedMoments& released, const LinearScores& scores, const MomentsStep& step,
+                    std::span<const double> numbers, std::span<double> point, std::span<double> momentum,
+                    std::span<double> work);
+
 }  // namespace dpinfer::inference

@@ -62,5 +62,14 @@ class NewtonMoments:
         leaps: int,
         scores: tuple[FloatArray, ...],
     ) -> tuple[FloatArray, FloatArray]: ...
-    def regroup(self, points: FloatArray, numbers: FloatArray) -> FloatArray: ...
-    def follow(self, points: FloatArray, numbers: FloatArray, scores: tuple[FloatArray, ...]) -> FloatArray: ...
+    def step(
+        self,
+        points: FloatArray,
+        momenta: FloatArray,
+        sizes: FloatArray,
+        scales: FloatArray,
+        numbers: FloatArray,
+        uniforms: FloatArray,
+        counts: tuple[int, int],
+        scores: tuple[FloatArray, ...],
+    ) -> tuple[FloatArray, FloatArray]: ...

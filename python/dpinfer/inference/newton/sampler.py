@@ -1,9 +1,9 @@
 """Markov chains over second moments, weights and noise variance, many side by side.
 
 A step is (i) Hamiltonian Monte Carlo on the second moments with the weights integrated out at slopes and a noise
-variance that stay fixed, (ii) an exact draw of the weights, (iii) a second acceptance of both with the slopes that they
-imply and the noise variance integrated out (delayed acceptance, Christen and Fox 2005), (iv) a draw of log sigma, (v)
-Metropolis steps on what is flattened, the second moments unchanged.
+variance that stay fixed, between Metropolis steps on what is flattened; (ii) an exact draw of the weights; (iii) a
+second acceptance of both with the slopes that they imply and the noise variance integrated out (delayed acceptance,
+Christen and Fox 2005); (iv) a draw of log sigma.
 """
 
 import dataclasses
@@ -36,7 +36,6 @@ _FIRST_LOGIT = 2.0
 _KEPT_FLOOR = 0.05  # what flat starts keep of a direction that is not told from zero
 _LEAST_FACTOR = 0.02
 _FIRST_STEP = 0.4
-_FOLLOWED, _REGROUPINGS = 1, 24
 _STIFF = 2.0  # times the released matrix's own precision
 _LEAPS, _FEW_COEF, _LEAPS_OF_MANY = 12, 24, 8
 
@@ -154,7 +153,13 @@ class _Chains:
 
     def move(self, n_leaps: int) -> tuple[FloatArray, FloatArray]:
         """Make one step; return the acceptance probabilities of its two parts, (B,) each."""
-        proposal, accepted = self._hamiltonian(self.linear, n_leaps)
+        path = LeapfrogPath(
+            self.rng.standard_normal(self.state.points.shape),
+            self.step * self.rng.uniform(0.7, 1.1, size=self.step.size),
+            self.scale,
+            n_leaps,
+        )
+        proposal, accepted = self.target.step(self.state, self.linear, path, self.rng)
         moments = FactoredMoments.of(proposal.moments)
         optimum = draw_optimum(moments, self.linear, self.trace, self.rng)
         second = np.where(moments.regular, 1.0, 0.0)
@@ -168,25 +173,7 @@ class _Chains:
         if isinstance(self.trace, TraceModel):
             self.law = self.law.where(taken, law)
             self.log_scale = self.law.draw(self.rng)
-        if self.state.n_flattened:
-            self.state = self.target.regroup(self.state, _REGROUPINGS, self.rng)
         return accepted, second
-
-    def _hamiltonian(self, linear: Linearised, n_leaps: int) -> tuple[MatrixState, FloatArray]:
-        state = self._follow(self.state)
-        path = LeapfrogPath(
-            self.rng.standard_normal(self.state.points.shape),
-            self.step * self.rng.uniform(0.7, 1.1, size=self.step.size),
-            self.scale,
-            n_leaps,
-        )
-        point, change = self.target.leapfrog(state, linear, path)
-        accepted = np.exp(np.minimum(0.0, change))
-        return self._follow(state.where(self.rng.uniform(size=accepted.size) < accepted, point)), accepted
-
-    def _follow(self, state: MatrixState) -> MatrixState:
-        """Return `state` after steps that the moments follow; as many before a path as after it are reversible."""
-        return self.target.follow(state, self.linear, _FOLLOWED, self.rng) if state.n_flattened else state
 
     def adapt(self, rate: FloatArray, gain: float) -> None:
         """Adapt the steps, and where slopes and noise variance are held; only before draws are kept."""

@@ -14,8 +14,7 @@ __all__ = ["ScaleLaw"]
 FloatArray = npt.NDArray[np.float64]
 
 _COARSE = 3.0 * np.linspace(-1.0, 1.0, 41) ** 3  # close together near the start
-_NEWTON_STEPS, _LONGEST_STEP, _DIFFERENCE = 5, 0.25, 1e-3
-_HALVINGS = np.array([1.0, 0.3, 0.05, 0.0])
+_NEWTON_STEPS, _LONGEST_STEP, _DIFFERENCE = 2, 0.25, 1e-3
 _LEAST_CURVATURE, _LOWEST = -4.0, -1e100
 _REACH, _NODES = 6.0, 33
 
@@ -122,19 +121,31 @@ def _density(trace: TraceModel, moments: FactoredMoments, optimum: FloatArray, h
 def _mode(density: Callable[[FloatArray], FloatArray], start: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the mode and the standard deviation that the curvature there says, (B,) each.
 
-    The best of a coarse grid around `start`, then Newton steps that are halved where they lead down.
+    The best of a coarse grid around `start`, then Newton steps; where these lead down, the best of the grid.
     """
-    columns = np.arange(start.size)
     coarse = start + _COARSE[:, None]
-    mode = coarse[np.argmax(_finite(density(coarse)), axis=0), columns]
-    curvature = np.full(start.shape, -1.0)
+    values = _finite(density(coarse))
+    best = np.argmax(values, axis=0)
+    columns = np.arange(start.size)
+    mode = coarse[best, columns]
     for _ in range(_NEWTON_STEPS):
-        low, middle, high = _finite(density(mode + _DIFFERENCE * np.array([-1.0, 0.0, 1.0])[:, None]))
-        curvature = np.minimum((high - 2.0 * middle + low) / _DIFFERENCE**2, _LEAST_CURVATURE)
-        step = np.clip((low - high) / (2.0 * _DIFFERENCE * curvature), -_LONGEST_STEP, _LONGEST_STEP)
-        tried = mode + step * _HALVINGS[:, None]
-        mode = tried[np.argmax(_finite(density(tried)), axis=0), columns]
+        slope, curvature, _ = _differences(density, mode)
+        mode = mode + np.clip(-slope / curvature, -_LONGEST_STEP, _LONGEST_STEP)
+    _, curvature, reached = _differences(density, mode)
+    lost = reached < values[best, columns]
+    if np.any(lost):
+        mode = np.where(lost, coarse[best, columns], mode)
+        curvature = _differences(density, mode)[1]
     return mode, 1.0 / np.sqrt(-curvature)
+
+
+def _differences(
+    density: Callable[[FloatArray], FloatArray], at: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return slope, curvature, which is negative, and the value."""
+    low, middle, high = _finite(density(at + _DIFFERENCE * np.array([-1.0, 0.0, 1.0])[:, None]))
+    curvature = np.minimum((high - 2.0 * middle + low) / _DIFFERENCE**2, _LEAST_CURVATURE)
+    return (high - low) / (2.0 * _DIFFERENCE), curvature, middle
 
 
 def _finite(values: FloatArray) -> FloatArray:

@@ -23,7 +23,9 @@ FloatArray = npt.NDArray[np.float64]
 _DECLARED_LEVEL, _DECLARED_LEVEL_STDDEV, _DECLARED_STDDEV = 0.9, 0.4, 0.2
 # The first round's weights differ from the last one's: relative error granted to its diagonal.
 _REWEIGHTING_ERROR = 0.1
-# How far directions and logits of the flattening may move, which are standard normal and logistic.
+# Directions and logits of the flattening are standard normal and logistic: Metropolis steps on them before and after a
+# path, and how far they may move along it.
+_REGROUPED, _FOLLOWED = 12, 1
 _DIRECTION_SCALE, _LOGIT_SCALE = 0.25, 0.5
 
 
@@ -159,13 +161,22 @@ class MomentsTarget:
         )
         return MatrixState(points, state.d), change
 
-    def regroup(self, state: MatrixState, n_steps: int, rng: np.random.Generator) -> MatrixState:
-        """Make Metropolis steps on directions and levels that leave the matrices what they are."""
-        return MatrixState(self._native.regroup(state.points, _numbers(state, n_steps, rng)), state.d)
+    def step(
+        self, state: MatrixState, linear: Linearised, path: "LeapfrogPath", rng: np.random.Generator
+    ) -> tuple[MatrixState, FloatArray]:
+        """Make a step; return where it led and the probability with which its path was accepted, (B,).
 
-    def follow(self, state: MatrixState, linear: Linearised, n_steps: int, rng: np.random.Generator) -> MatrixState:
-        """Make Metropolis steps on directions and levels that the matrices follow."""
-        return MatrixState(self._native.follow(state.points, _numbers(state, n_steps, rng), _scores(linear)), state.d)
+        The path stands between Metropolis steps on directions and levels, of which some leave M what it is and some
+        have it follow, as many before as after it: a step is reversible.
+        """
+        size, each = len(state.points), _REGROUPED + _FOLLOWED
+        numbers = rng.standard_normal((size, 2 * each, state.d + 4))
+        numbers[:, :, -3:] = rng.uniform(size=(size, 2 * each, 3))
+        points, accepted = self._native.step(
+            state.points, path.momentum, path.step, path.scale, numbers, rng.uniform(size=size),
+            (path.n_leaps, _FOLLOWED), _scores(linear),
+        )  # fmt: skip
+        return MatrixState(points, state.d), accepted
 
     def scales(self, state: MatrixState, linear: Linearised) -> FloatArray:
         """Return by how much each coordinate may move, (B, n): one over the root of the density's curvature, about.
@@ -203,12 +214,6 @@ class LeapfrogPath:
     step: FloatArray
     scale: FloatArray
     n_leaps: int
-
-
-def _numbers(state: MatrixState, n_steps: int, rng: np.random.Generator) -> FloatArray:
-    numbers = rng.standard_normal((len(state.points), n_steps, state.d + 4))
-    numbers[:, :, -3:] = rng.uniform(size=(len(state.points), n_steps, 3))
-    return numbers
 
 
 def _scores(linear: Linearised) -> tuple[FloatArray, ...]:

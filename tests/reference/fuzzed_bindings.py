@@ -278,15 +278,17 @@ class Inference(Binding):
     def newton(self, rng, chains, d, flattened):
         square, diagonal = (chains, d, d), (chains, d)
         declared = (square, diagonal, diagonal) if rng.random() < 0.5 else ((0,),) * 3
-        released = [self.array(rng, *shape) for shape in (square, (chains,), square, *declared, (5,))]
+        released = [self.array(rng, *shape) for shape in (square, (chains,), square, *declared, (5,), (2, 3), (2, 2))]
         steps = (chains, rng.choice((0, 1, 3)))
-        shapes = (steps, (*steps, d), (*steps, d), (chains,), diagonal, diagonal, *((chains,),) * 4)
+        shapes = (steps, (*steps, d), (*steps, d), (chains,), diagonal, diagonal, *((chains,),) * 2)
         scores = tuple(self.array(rng, *shape) for shape in shapes)
         points = (chains, d * d + flattened * (d + 1))
-        kernel = inference.NewtonMoments(*released)
+        kernel = inference.NewtonMoments(*released, self.value(rng, 1))
         kernel.density(self.array(rng, *points), scores)
-        pair = self.array(rng, chains), self.array(rng, chains)
-        kernel.leapfrog(self.array(rng, *points), self.array(rng, *points), *pair, self.value(rng, 2), scores)
+        path = [self.array(rng, *shape) for shape in (points, points, (chains,), points)]
+        kernel.leapfrog(*path, self.value(rng, 2), scores)
+        steps = self.array(rng, chains, 2 * rng.choice((0, 1, 3)), d + 4)
+        kernel.step(*path, steps, self.array(rng, chains), (self.value(rng, 2), self.value(rng, 1)), scores)
 
     def edges(self, rng, steps):
         good = np.array(sorted({0, steps // 2, steps}))

@@ -12,7 +12,8 @@ LEVEL, LEVEL_STDDEV, STDDEV = 0.9, 0.4, 0.2
 
 
 def moments_of(factor, direction, logit):
-    """Return M = C F F' C'."""
+    """Return M = C F F' C', F the lower triangle of `factor`."""
+    factor = np.tril(factor)
     d = len(factor)
     flattening = np.eye(d)
     for v, t in zip(direction, logit, strict=True):
@@ -28,17 +29,19 @@ def log_density(point, hyper, released, scores):
     Parameters
     ----------
     point : (factor, direction, logit)
-    hyper : (concentration, flatness)
+    hyper : (concentrations (2, K) with their log weights, flatnesses (2, G) with their weights)
     released : dict of noisy, stddev, to_declared, diagonal, diagonal_stddev of one chain (diagonal may be None)
     scores : dict of measured (T, d), positions (T, d), precision (T,), sampling, prior_covariance of one chain
     """
     factor, direction, logit = point
-    concentration, flatness = hyper
-    d = len(factor)
+    (concentration, log_weight), (flatness, weight) = hyper
+    factor, d = np.tril(factor), len(factor)
     M = moments_of(factor, direction, logit)
-    value = (concentration - d) * np.linalg.slogdet(factor)[1]
-    value -= 0.5 * concentration * d * np.log(np.trace(factor @ factor.T))
-    value += stats.norm.logpdf(direction).sum() + stats.logistic.logpdf(logit, loc=flatness).sum()
+    log_diagonal = np.log(np.abs(np.diag(factor)))
+    wishart = (concentration[:, None] - np.arange(1, d + 1)) @ log_diagonal
+    wishart -= 0.5 * concentration * d * np.log(np.trace(factor @ factor.T))
+    value = special.logsumexp(log_weight + wishart) + stats.norm.logpdf(direction).sum()
+    value += special.logsumexp(np.log(weight) + stats.logistic.logpdf(logit[:, None], loc=flatness).sum(axis=0))
     value -= 0.5 * np.sum((released["noisy"] - M) ** 2) / released["stddev"] ** 2
     if released["diagonal"] is not None:
         declared = np.diag(released["to_declared"] @ M @ released["to_declared"].T)

@@ -13,10 +13,10 @@ __all__ = ["ScaleLaw"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_COARSE = 3.0 * np.linspace(-1.0, 1.0, 41) ** 3  # close together near the start
+_COARSE = 3.0 * np.linspace(-1.0, 1.0, 25) ** 3  # close together near the start
 _NEWTON_STEPS, _LONGEST_STEP, _DIFFERENCE = 2, 0.25, 1e-3
 _LEAST_CURVATURE, _LOWEST = -4.0, -1e100
-_REACH, _NODES = 6.0, 33
+_REACH, _NODES = 5.0, 21
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ScaleLaw:
 
         Notes
         -----
-        Newton steps from `reference` to the mode, then the trapezoidal rule over 6 standard deviations to both sides:
+        Newton steps from `reference` to the mode, then the trapezoidal rule over 5 standard deviations to both sides:
         all of it depends on (M, u*) and what is held alone, as the second acceptance needs.
         """
         density = _density(trace, moments, optimum, held)

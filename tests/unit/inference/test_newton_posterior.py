@@ -128,7 +128,7 @@ def prior_states(rng, size, d, flattened):
 def test_steps_on_the_flattening_leave_the_prior_as_it_is_and_some_of_them_the_moments():
     """Without data the law of logits and of F's shape stays: 6 means of 4000 within 5 standard errors, below 1e-5.
 
-    Without the change of |F| in a regrouping's acceptance the logits' mean moves by 25 standard errors.
+    Without the change of |F| in a regrouping's acceptance all three move by more than 30 standard errors.
     """
     rng, size, d = np.random.default_rng(4), 4000, 3
     state = prior_states(rng, size, d, 2)

@@ -39,8 +39,9 @@ class CoefficientTable:
     privacy : (m,) array
         Share of the variance that is due to the privacy noise; NaN of a combination of several weights.
     mcse, ess : (m,) arrays
-        Monte Carlo standard error of the mean, and how many independent draws it rests on; 0 and infinite where nothing
-        is drawn.  Of ratios, the error of the logarithm.
+        Monte Carlo standard error of the mean, and how many independent draws of the chain are behind it: each is a
+        distribution by itself, so that mcse is less than sd / sqrt(ess).  0 and infinite where nothing is drawn.  Of
+        ratios, the error of the logarithm.
     per_sd : (m,) array
         Mean for a change of one (public) standard deviation of the column, in units of the response; NaN where there is
         none.

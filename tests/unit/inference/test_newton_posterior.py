@@ -311,9 +311,9 @@ def test_one_weight_against_quadrature(epsilon):
     error = monte_carlo_error(
         np.stack((location, draws.log_scale), axis=2), np.stack((variance, 1e-12 + 0.0 * variance), axis=2)
     )
-    assert abs(location.mean() - weight[0]) < 5.0 * stddev / np.sqrt(error.ess[0]) + 0.03 * stddev
+    assert abs(location.mean() - weight[0]) < 5.0 * stddev / np.sqrt(error.equivalent_draws[0]) + 0.03 * stddev
     assert stddev == pytest.approx(weight[1], rel=0.08)
-    assert abs(draws.log_scale.mean() - eta[0]) < (5.0 / np.sqrt(error.ess[1]) + 0.03) * eta[1]
+    assert abs(draws.log_scale.mean() - eta[0]) < (5.0 / np.sqrt(error.equivalent_draws[1]) + 0.03) * eta[1]
     assert draws.log_scale.std() == pytest.approx(eta[1], rel=0.1)
 
 
@@ -353,7 +353,7 @@ def test_the_public_posterior(rng):
     assert posterior.names == ("coef[0]", "coef[1]", "intercept", "noise_variance")
     assert np.all(np.abs(posterior.mean - truth) < 6.0 * posterior.stddev)
     assert np.max(posterior.diagnostics.mcse) < 0.05
-    assert np.min(posterior.diagnostics.ess) > 100
+    assert np.min(posterior.diagnostics.equivalent_draws) > 100
     text = str(posterior.summary())
     assert "Prior of the noise variance: weak, 90% of it between" in text
     assert "Monte Carlo error" in text

@@ -100,7 +100,7 @@ def draw_until_settled(
         draws = draws.and_then(sampler.draw(min(math.ceil(growth * draws.n_steps), most) - draws.n_steps))
     said = (
         f"Monte Carlo error of the 5% and 95% quantiles: at most {worst:.1%} of a posterior standard deviation "
-        f"(effective draws: at least {np.min(error.ess):.0f})"
+        f"(means as exact as of {np.min(error.equivalent_draws):.0f} independent draws or more)"
     )
     if worst < _LARGEST_ERROR:
         return SettledDraws(distribution, error, f"{said}.", kept)

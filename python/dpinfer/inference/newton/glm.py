@@ -41,7 +41,7 @@ def glm_newton_posterior(release: GlmNewtonRelease, request: PosteriorRequest) -
     Returns
     -------
     Posterior
-        With ``diagnostics.mcse``, ``diagnostics.ess`` and what was checked, as for a linear regression.
+        With ``diagnostics.mcse``, ``diagnostics.equivalent_draws`` and what was checked, as for a linear regression.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Monte Carlo error of quantiles and effective number of draws of chains whose draws are normal distributions."""
+"""Monte Carlo error of quantiles and equivalent number of draws of chains whose draws are normal distributions."""
 
 from dataclasses import dataclass
 
@@ -22,12 +22,13 @@ class MonteCarloError:
     ----------
     quantile : (n,) array
         The larger standard error of the 5% and 95% quantiles, in posterior standard deviations.
-    ess : (n,) array
-        Independent draws from the posterior whose mean would be as exact.
+    equivalent_draws : (n,) array
+        How many independent draws of the posterior would give as exact a mean: more than there are draws of a chain,
+        each of which is a normal distribution.
     """
 
     quantile: FloatArray
-    ess: FloatArray
+    equivalent_draws: FloatArray
 
 
 def monte_carlo_error(location: FloatArray, variance: FloatArray) -> MonteCarloError:
@@ -61,8 +62,8 @@ def monte_carlo_error(location: FloatArray, variance: FloatArray) -> MonteCarloE
         z = (quantile - location) / scale
         density = (np.exp(-0.5 * z**2) / scale).mean(axis=(0, 1)) / np.sqrt(2.0 * np.pi)
         worst = np.maximum(worst, error(special.ndtr(z)) / density)
-    ess = total / np.maximum(np.square(error(location)), 1e-300)
-    return MonteCarloError(worst / np.sqrt(total), ess)
+    equivalent = total / np.maximum(np.square(error(location)), 1e-300)
+    return MonteCarloError(worst / np.sqrt(total), equivalent)
 
 
 def _quantile(

@@ -65,7 +65,7 @@ def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Poste
     -------
     Posterior
         With ``diagnostics.mcse``, the larger Monte Carlo error of the two quantiles in posterior standard deviations,
-        and ``diagnostics.ess``, both (n,); ``diagnostics.warnings``, ``fit_pvalue``, ``prior_pvalue`` and
+        and ``diagnostics.equivalent_draws``, both (n,); ``diagnostics.warnings``, ``fit_pvalue``, ``prior_pvalue`` and
         ``n_unresolved`` of :class:`Checks`, whose verdict the summary prints.
 
     Raises
@@ -163,7 +163,7 @@ def posterior_of_draws(
         diagnostics=PosteriorDiagnostics(
             n_steps_used=release.scores.shape[0],
             mcse=settled.error.quantile,
-            ess=settled.error.ess,
+            equivalent_draws=settled.error.equivalent_draws,
             prior_pvalue=checks.prior_pvalue,
             fit_pvalue=checks.fit_pvalue,
             n_unresolved=checks.n_unresolved,

@@ -58,9 +58,9 @@ class PosteriorDiagnostics:
         Split R-hat of each coordinate, or the largest of them.
     effective_draws : (k,) or (1,) array, optional
         Effective number of draws of each coordinate, or of the worst.
-    ess, mcse : (n,) array, optional
-        Effective draws of each parameter, and the larger Monte Carlo error of its 5% and 95% quantiles in posterior
-        standard deviations.
+    equivalent_draws, mcse : (n,) array, optional
+        How many independent draws of the posterior would give as exact a mean of each parameter, and the larger Monte
+        Carlo error of its 5% and 95% quantiles in posterior standard deviations.
     noise_variance : float, optional
         Of a network's standardised response.
     prior_only : (n,) bool array, optional
@@ -107,7 +107,7 @@ class PosteriorDiagnostics:
     autocorrelation: FloatArray | None = None
     rhat: FloatArray | None = None
     effective_draws: FloatArray | None = None
-    ess: FloatArray | None = None
+    equivalent_draws: FloatArray | None = None
     mcse: FloatArray | None = None
     noise_variance: float | None = None
     prior_only: npt.NDArray[np.bool_] | None = None

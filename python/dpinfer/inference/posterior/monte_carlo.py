@@ -37,7 +37,8 @@ class MonteCarloError:
     mean : (n,) array
         Of the mean, on the unconstrained space.
     effective_draws : (n,) array
-        How many independent draws the quantiles rest on, the fewest over the levels; infinite where nothing is drawn.
+        How many independent draws of the chain the quantiles rest on, the fewest over the levels; infinite where
+        nothing is drawn.  Where each draw is a distribution by itself, the errors are smaller than so many points would have.
     """
 
     levels: FloatArray

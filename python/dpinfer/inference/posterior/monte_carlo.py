@@ -38,7 +38,7 @@ class MonteCarloError:
         Of the mean, on the unconstrained space.
     effective_draws : (n,) array
         How many independent draws of the chain the quantiles rest on, the fewest over the levels; infinite where
-        nothing is drawn.  Where each draw is a distribution by itself, the errors are smaller than so many points would have.
+        nothing is drawn.  Where each draw is a distribution by itself, errors are smaller than those of so many points.
     """
 
     levels: FloatArray

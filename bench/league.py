@@ -13,8 +13,13 @@ Linear regression, noise variance unknown:
 - "Analyze-Gauss, noise-aware": Dwork et al. (2014), one noisy matrix of (x, y); a normal posterior whose covariance has
   the matrix's noise, as errors in variables.
 - "AdaSSP, bootstrap": Wang (2018), its ridge and its split; parametric bootstrap of Ferrando, Wang and Sheldon (2022)
-  around it, for which a quarter of the budget releases the responses' squares.
+  around it, for which a quarter of the budget releases the responses' squares; "basic": the estimate less the
+  quantiles of the errors, which corrects once for a ridge that shrinks.
 - "Analyze-Gauss, bootstrap": the same bootstrap around the first one.
+- "Hessian mixing": Lev, Shenfeld, Srinivasan, Ligett and Wilson (2026), iterative Hessian mixing with their number of
+  rounds, sketch size, split and accounting, as in the authors' code; three quarters of the budget, the responses'
+  squares one.  It has no intervals of its own.  "bootstrap": as above, basic, as its steps shrink too.
+  "noise-aware": a normal posterior of what it releases.
 - "Gibbs-SS-Noisy": Bernstein and Sheldon (2019), the library's baseline, with public moments; features bounded by 4.
 Logistic regression:
 - "objective perturbation": Kifer, Smith and Thakurta (2012) with half of the budget; normal intervals after Wang,
@@ -28,6 +33,7 @@ the best bound and clipping.
 """
 
 import argparse
+import functools
 import json
 import math
 import time
@@ -45,6 +51,7 @@ D, CORRELATION, DELTA, PRIOR, Z = 8, 0.5, 1e-6, 1.0, stats.norm.ppf(0.95)
 RADIUS, FEATURE, RESPONSE = 2.0 * math.sqrt(D), 4.0, 12.0
 N = {"linear": 5000, "logistic": 20_000}
 BOOTSTRAPS = 400
+MIXING_ROUNDS, MIXING_SIZE = 3, 6.0
 
 
 def multiplier(epsilon, delta=DELTA):
@@ -144,14 +151,16 @@ def analyze_gauss(data, epsilon, seed, rng):
     return ends(theta * scale, cov * scale**2)
 
 
-def bootstrapped(estimate, matrix, theta, variance, draw, rng):
-    """Return percentile intervals of the estimates from data and noise drawn anew."""
+def bootstrapped(estimate, matrix, theta, variance, draw, rng, basic=False):
+    """Return percentile intervals of the estimates from data and noise drawn anew, or basic ones."""
     root = np.linalg.cholesky(variance * matrix)
     found = []
     for _ in range(BOOTSTRAPS):
         new_matrix, noise = draw()
         found.append(estimate(new_matrix, matrix @ theta + root @ rng.normal(size=D) + noise))
-    return np.quantile(found, [0.05, 0.95], axis=0) * RESPONSE / RADIUS
+    low, high = np.quantile(found, [0.05, 0.95], axis=0) * RESPONSE / RADIUS
+    centre = 2.0 * theta * RESPONSE / RADIUS
+    return (centre - high, centre - low) if basic else (low, high)
 
 
 def analyze_gauss_bootstrap(data, epsilon, seed, rng):
@@ -169,7 +178,7 @@ def analyze_gauss_bootstrap(data, epsilon, seed, rng):
     return bootstrapped(estimate, matrix, theta, variance, draw, rng)
 
 
-def adassp_bootstrap(data, epsilon, seed, rng):
+def adassp_bootstrap(data, epsilon, seed, rng, basic=False):
     """Wang's algorithm 2 with bounds 1, its three releases in (epsilon, delta) / 4 each, y'y in the fourth."""
     rows, y = data.X / RADIUS, data.y / RESPONSE
     part, log = epsilon / 4.0, math.log(8.0 / DELTA)
@@ -197,7 +206,96 @@ def adassp_bootstrap(data, epsilon, seed, rng):
     def draw():
         return kept + symmetric_unweighted(), noise * rng.normal(size=D)
 
-    return bootstrapped(estimate, kept, theta, variance, draw, rng)
+    return bootstrapped(estimate, kept, theta, variance, draw, rng, basic)
+
+
+def mixing_level(epsilon, delta, size):
+    """Return the least eigenvalue that makes the sketches (epsilon, delta)-private, for rows of norm 1.
+
+    Renyi divergences of sketches of `size` rows (Lev et al. 2025), composed over the rounds, then converted; a third
+    of delta each for these, for the noisy least eigenvalue, and for that to be too large.
+    """
+
+    def spent(log_level):
+        level = math.exp(log_level)
+        order = 1.0 + (level - 1.0) * np.geomspace(1e-6, 1.0 - 1e-6, 2000)
+        renyi = 0.5 * size * (order * np.log1p(-1.0 / level) - np.log1p(-order / level)) / (order - 1.0)
+        cost = (math.log(3.0 / delta) - np.log(order)) / (order - 1.0) + np.log1p(-1.0 / order)
+        eigenvalue = math.sqrt(2.0 * math.log(3.75 / delta) * size) / level
+        return float(np.min(MIXING_ROUNDS * renyi + cost)) + eigenvalue
+
+    return math.exp(optimize.brentq(lambda log_level: spent(log_level) - epsilon, math.log(1.1), 25.0))
+
+
+class Mixing:
+    """Newton steps whose matrices are sketches of the rows; sketches have half of the steps' budget."""
+
+    def __init__(self, data, epsilon, rng):
+        rows, y = data.X / RADIUS, data.y / RESPONSE
+        part, delta = 0.75 * epsilon, 0.75 * DELTA
+        self.size = int(MIXING_SIZE * max(D, math.log(40.0 * MIXING_ROUNDS / delta)))
+        level = mixing_level(0.5 * part, 0.75 * delta, self.size)
+        self.noise = multiplier(0.5 * part, 0.25 * delta) * math.sqrt(MIXING_ROUNDS)
+        self.square = y @ y + multiplier(0.25 * epsilon, 0.25 * DELTA) * rng.normal()
+        least = level / math.sqrt(self.size)
+        known = np.linalg.eigvalsh(rows.T @ rows)[0] + least * (rng.normal() - math.sqrt(2.0 * math.log(40.0 / delta)))
+        self.added = max(level - max(known, 0.0), 0.0)
+        self.theta, self.steps, matrix = self.run(
+            lambda: rng.normal(size=(self.size, data.n)) @ rows,
+            lambda theta: rows.T @ np.clip(y - rows @ theta, -1.0, 1.0),
+            rng,
+        )
+        self.matrix = positive(matrix - self.added * np.eye(D), least)
+
+    def run(self, sketch, products, rng):
+        """Return the estimate, each step's point and noisy products, and the mean of the sketched matrices."""
+        theta, steps, matrices = np.zeros(D), [], []
+        for _ in range(MIXING_ROUNDS):
+            root = sketch() + math.sqrt(self.added) * rng.normal(size=(self.size, D))
+            matrices.append(root.T @ root / self.size)
+            steps.append((theta, products(theta) + self.noise * rng.normal(size=D)))
+            theta = theta + np.linalg.solve(matrices[-1], steps[-1][1])
+        return theta, steps, np.mean(matrices, axis=0)
+
+    def variance(self, theta, n):
+        """Return that of the residuals: at most the responses', as a point that is far off says nothing of it."""
+        found = residual_variance(self.matrix, self.matrix @ theta, self.square, theta, n)
+        return min(found, max(self.square / n, 1e-6))
+
+
+def mixing_bootstrap(data, epsilon, seed, rng):
+    mixing = Mixing(data, epsilon, rng)
+    theta, matrix = mixing.theta, mixing.matrix
+    root = np.linalg.cholesky(matrix)
+    errors = []
+    for _ in range(BOOTSTRAPS):
+        cross = matrix @ theta + math.sqrt(mixing.variance(theta, data.n)) * root @ rng.normal(size=D)
+        new, *_ = mixing.run(
+            lambda: rng.normal(size=(mixing.size, D)) @ root.T, lambda at, cross=cross: cross - matrix @ at, rng
+        )
+        errors.append(new - theta)
+    low, high = np.quantile(errors, [0.05, 0.95], axis=0)
+    return (theta - high) * RESPONSE / RADIUS, (theta - low) * RESPONSE / RADIUS
+
+
+def mixing_aware(data, epsilon, seed, rng):
+    """Products plus matrix times point are those of the responses: from the last steps whose mean is most certain."""
+    mixing = Mixing(data, epsilon, rng)
+    inverse, sketched = np.linalg.inv(mixing.matrix), mixing.matrix + mixing.added * np.eye(D)
+    found = []
+    for first in range(MIXING_ROUNDS):
+        points, products = (np.mean(part, axis=0) for part in zip(*mixing.steps[first:], strict=True))
+        theta = inverse @ (products + mixing.matrix @ points)
+        # Noise of the products, and of the matrix (Wishart) where points are off.
+        off = points - theta
+        noise = mixing.noise**2 / (MIXING_ROUNDS - first) * np.eye(D)
+        wishart = (off @ sketched @ off) * sketched + np.outer(sketched @ off, sketched @ off)
+        noise = noise + wishart / (MIXING_ROUNDS * mixing.size)
+        cov = inverse @ (mixing.variance(theta, data.n) * mixing.matrix + noise) @ inverse
+        found.append((np.trace(cov), theta, cov))
+    _, theta, cov = min(found, key=lambda one: one[0])
+    scale = RESPONSE / RADIUS
+    return ends(theta * scale, cov * scale**2)
 
 
 def gibbs_ss_noisy(data, epsilon, seed, rng):
@@ -290,6 +388,9 @@ METHODS = {
         "Analyze-Gauss, bootstrap": analyze_gauss_bootstrap,
         "AdaSSP, bootstrap": adassp_bootstrap,
         "Gibbs-SS-Noisy": gibbs_ss_noisy,
+        "AdaSSP, basic bootstrap": functools.partial(adassp_bootstrap, basic=True),
+        "Hessian mixing, bootstrap": mixing_bootstrap,
+        "Hessian mixing, noise-aware": mixing_aware,
     },
     "logistic": {
         "dpinfer, private Newton": library,

@@ -34,20 +34,11 @@ void bind_regression_rows(py::module_& module) {
       .def(py::init(&make_residuals), StandardArithmetic(), py::kw_only(), py::arg("link"), py::arg("loc").noconvert(),
            py::arg("bound"), py::arg("centre").noconvert(), py::arg("slope").noconvert(), py::arg("first_node"),
            py::arg("spacing"));
-  py::class_<PyRegressionRows>(module, "RegressionRows", py::module_local())
-      .def(py::init(&make_regression_rows), StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),
+  py::class_<PyRegressionRows> rows(module, "RegressionRows", py::module_local());
+  rows.def(py::init(&make_regression_rows), StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),
            py::arg("response").noconvert(), py::arg("intercept"), py::arg("first_row") = 0, py::arg("n_threads") = 1,
            py::arg("columns").noconvert() = py::none(), py::arg("starts").noconvert() = py::none(),
            py::arg("n_features") = py::none())
-      .def("sample", &sample_rows, StandardArithmetic(), py::arg("key"), py::arg("step"), py::arg("sample_rate"))
-      .def("add_second_moments", &add_second_moments, StandardArithmetic(), py::arg("total"), py::kw_only(),
-           py::arg("transform").noconvert(), py::arg("bound"))
-      .def("add_scores", &add_scores, StandardArithmetic(), py::arg("total"), py::arg("residuals"), py::kw_only(),
-           py::arg("transform").noconvert(), py::arg("bound"), py::arg("scale_weight") = 0.0,
-           py::arg("scale_unit") = 1.0, py::arg("scale_centre") = 0.0)
-      .def("add_curvature", &add_matrix<RegressionOutput::curvature>, StandardArithmetic(), py::arg("total"),
-           py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
-      .def("add_score_products", &add_matrix<RegressionOutput::squares>, StandardArithmetic(), py::arg("total"),
-           py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
-      .def_property_readonly("n_coef", &PyRegressionRows::n_coef);
+      .def("sample", &sample_rows, StandardArithmetic(), py::arg("key"), py::arg("step"), py::arg("sample_rate"));
+  define_passes(rows);
 }

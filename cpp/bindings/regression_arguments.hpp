@@ -140,8 +140,8 @@ inline std::span<const double> finite(const char* name, const Array<double>& arr
 }
 
 // What every pass has: whitened coordinates and the bound on them.
-inline RegressionPass make_pass(const PyRegressionRows& self, RegressionOutput output, const Array<double>& transform,
-                                double bound) {
+template <typename Rows>
+RegressionPass make_pass(const Rows& self, RegressionOutput output, const Array<double>& transform, double bound) {
   if (transform.ndim() != 2 || transform.shape(0) < 1 || transform.shape(1) != self.n_coef()) {
     throw py::value_error("transform must be (m, " + std::to_string(self.n_coef()) + ")");
   }
@@ -155,20 +155,23 @@ inline RegressionPass make_pass(const PyRegressionRows& self, RegressionOutput o
   return pass;
 }
 
+inline void check_length(const PartialSum& sum, int length) {
+  if (sum.length() == length) return;
+  throw py::value_error("sum must have length " + std::to_string(length) + ", got " + std::to_string(sum.length()));
+}
+
+// Passes call this for rows of a kind.
 inline void add_pass(const PyRegressionRows& self, PartialSum& sum, const RegressionPass& pass) {
   const RegressionKernel kernel(kernels(), self.records, pass, sum.lattice());
-  if (sum.length() != kernel.length()) {
-    throw py::value_error("sum must have length " + std::to_string(kernel.length()) + ", got " +
-                          std::to_string(sum.length()));
-  }
+  check_length(sum, kernel.length());
   add_part(sum, self.records.n_rows, [&](std::span<std::int64_t> part) {
     SumWorkspace workspace;
     add_sampled_rows(kernels(), kernel, self.sample, self.n_threads, workspace, part);
   });
 }
 
-inline void add_second_moments(const PyRegressionRows& self, PartialSum& sum, const Array<double>& transform,
-                               double bound) {
+template <typename Rows>
+void add_second_moments(const Rows& self, PartialSum& sum, const Array<double>& transform, double bound) {
   RegressionPass pass = make_pass(self, RegressionOutput::moments, transform, bound);
   const std::vector<double> zero(static_cast<std::size_t>(self.n_coef()));
   pass.loc = zero;
@@ -202,7 +205,8 @@ inline PyResiduals make_residuals(const std::string& link, const Array<double>& 
           spacing};
 }
 
-inline void set_residuals(RegressionPass& pass, const PyRegressionRows& self, const PyResiduals& residuals) {
+template <typename Rows>
+void set_residuals(RegressionPass& pass, const Rows& self, const PyResiduals& residuals) {
   if (residuals.loc.size() != static_cast<std::size_t>(self.n_coef())) {
     throw py::value_error("residuals must be at a point of " + std::to_string(self.n_coef()) + " coordinates");
   }
@@ -212,9 +216,9 @@ inline void set_residuals(RegressionPass& pass, const PyRegressionRows& self, co
   pass.table = {residuals.centre, residuals.slope, residuals.first_node, residuals.spacing};
 }
 
-inline void add_scores(const PyRegressionRows& self, PartialSum& sum, const PyResiduals& residuals,
-                       const Array<double>& transform, double bound, double scale_weight, double scale_unit,
-                       double scale_centre) {
+template <typename Rows>
+void add_scores(const Rows& self, PartialSum& sum, const PyResiduals& residuals, const Array<double>& transform,
+                double bound, double scale_weight, double scale_unit, double scale_centre) {
   if (!(scale_weight >= 0.0 && scale_weight <= 1e30)) throw py::value_error("scale_weight must be in [0, 1e30]");
   if (!(scale_unit > 0.0 && std::isfinite(scale_unit))) throw py::value_error("scale_unit must be positive");
   if (!(scale_centre >= 0.0 && scale_centre <= 1.0)) throw py::value_error("scale_centre must be in [0, 1]");
@@ -226,12 +230,27 @@ inline void add_scores(const PyRegressionRows& self, PartialSum& sum, const PyRe
   add_pass(self, sum, pass);
 }
 
-template <RegressionOutput kOutput>
-void add_matrix(const PyRegressionRows& self, PartialSum& sum, const PyResiduals& residuals,
-                const Array<double>& transform, double bound) {
+template <RegressionOutput kOutput, typename Rows>
+void add_matrix(const Rows& self, PartialSum& sum, const PyResiduals& residuals, const Array<double>& transform,
+                double bound) {
   RegressionPass pass = make_pass(self, kOutput, transform, bound);
   set_residuals(pass, self, residuals);
   add_pass(self, sum, pass);
+}
+
+// What rows of every kind can do.
+template <typename Rows>
+void define_passes(py::class_<Rows>& rows) {
+  rows.def("add_second_moments", &add_second_moments<Rows>, StandardArithmetic(), py::arg("total"), py::kw_only(),
+           py::arg("transform").noconvert(), py::arg("bound"))
+      .def("add_scores", &add_scores<Rows>, StandardArithmetic(), py::arg("total"), py::arg("residuals"), py::kw_only(),
+           py::arg("transform").noconvert(), py::arg("bound"), py::arg("scale_weight") = 0.0,
+           py::arg("scale_unit") = 1.0, py::arg("scale_centre") = 0.0)
+      .def("add_curvature", &add_matrix<RegressionOutput::curvature, Rows>, StandardArithmetic(), py::arg("total"),
+           py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
+      .def("add_score_products", &add_matrix<RegressionOutput::squares, Rows>, StandardArithmetic(), py::arg("total"),
+           py::arg("residuals"), py::kw_only(), py::arg("transform").noconvert(), py::arg("bound"))
+      .def_property_readonly("n_coef", &Rows::n_coef);
 }
 
 }  // namespace dpinfer::bindings

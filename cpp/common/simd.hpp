@@ -11,6 +11,10 @@
 // one copy, perhaps one the processor cannot run.  Hence the small helpers here instead of <algorithm>.
 #pragma once
 
+#if defined(DPINFER_ONE_LANE)
+#include "common/one_lane.hpp"
+#else
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -372,3 +376,5 @@ class LaneCount {
 #undef DPINFER_EACH_PART
 
 }  // namespace dpinfer::DPINFER_SIMD_VARIANT
+
+#endif  // DPINFER_ONE_LANE

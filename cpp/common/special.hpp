@@ -1,4 +1,4 @@
-// Elementary functions on eight lanes, the same bits in every variant (see simd.hpp).
+// Elementary functions of vectors, the same bits in every variant (see simd.hpp).
 //
 // Accuracy, checked by cpp/tests/test_special.cpp against the C library: exp, log, sin, cos and sigmoid within 4 units
 // in the last place, two_sigmoids within 6, the inverse Mills ratio at x within 4e-15 (1 + x^2 / 10) relative, over the
@@ -61,6 +61,10 @@ DPINFER_INLINE Vec exp(const Vec& x) {
   const Bits power = shift_left<52>(as_bits(shifted) + splat_bits(1023));
   return polynomial(kTaylor, r) * as_vec(power);
 }
+
+// The mean of a Poisson response.  The exponent is capped where exp is 1e60: far beyond any clipping norm, and its
+// square is still finite.
+DPINFER_INLINE Vec poisson_rate(const Vec& exponent) { return exp(minimum(exponent, splat(138.0))); }
 
 // log(x) for positive normal x.
 DPINFER_INLINE Vec log(const Vec& x) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "mechanism/cuda/emulated_sum.hpp"
 #include "mechanism/rows/regression_rows.hpp"
 
 using namespace dpinfer;
@@ -55,14 +56,17 @@ struct Kind {
   bool has_table;
 };
 
-Sum sum_of(const KernelTable& kernels, const Data& data, const Kind& kind, double max_norm, int n_threads,
-           const std::vector<std::int64_t>* rows = nullptr, double bound = 1.5, bool sparse = false) {
+Records records_of(const Data& data, bool sparse = false) {
   Records records{data.x.data(), data.y.data(), data.n_rows(), data.n_features, false, true};
   if (sparse) {
     records.features = data.values.data();
     records.columns = data.columns.data();
     records.starts = data.starts.data();
   }
+  return records;
+}
+
+RegressionPass pass_of(const Data& data, const Kind& kind, double bound = 1.5) {
   RegressionPass pass;
   pass.output = kind.output;
   pass.link = kind.link;
@@ -73,13 +77,19 @@ Sum sum_of(const KernelTable& kernels, const Data& data, const Kind& kind, doubl
   pass.residual_bound = bound;
   pass.scale_weight = kind.output == RegressionOutput::scores && !kind.has_table ? 0.5 : 0.0;
   if (kind.has_table) pass.table = {data.centre, data.slope, -3.0, 0.125};
+  return pass;
+}
+
+Sum sum_of(const KernelTable& kernels, const Data& data, const Kind& kind, double max_norm, int n_threads,
+           const std::vector<std::int64_t>* rows = nullptr, double bound = 1.5, bool sparse = false,
+           double rate = 0.6) {
   PrivateSum driver(kernels, max_norm, RandomKey{{1, 2, 3, 4, 5, 6, 7, 8}}, n_threads);
-  const RegressionKernel kernel(kernels, records, pass, driver.lattice());
+  const RegressionKernel kernel(kernels, records_of(data, sparse), pass_of(data, kind, bound), driver.lattice());
   Sum sum(static_cast<std::size_t>(kernel.length()));
   if (rows != nullptr) {
     driver.clipped(kernel, *rows, sum);
   } else {
-    driver.clipped(kernel, data.n_rows(), 5, SampleThreshold::from_rate(0.6), sum);
+    driver.clipped(kernel, data.n_rows(), 5, SampleThreshold::from_rate(rate), sum);
   }
   return sum;
 }
@@ -149,6 +159,29 @@ int main() {
         CHECK(sum_of(*kernels, data, kind, 1.7, 1, nullptr, 1.5, true) == dense);
         CHECK(sum_of(*kernels, mostly_zeros, kind, 1.7, 1, nullptr, 1.5, true) == few);
       }
+    }
+  }
+  // A GPU's threads find the same bits, records of which no number is left among them.
+  const Lattice lattice = Lattice::from_max_norm(1.7);
+  for (const int n_features : {1, 7, 40}) {
+    Data data(101, n_features, 1.0);
+    data.x[3] = std::numeric_limits<double>::quiet_NaN();
+    data.x[data.x.size() / 2] = 1e200;
+    data.y[77] = inf;
+    std::vector<float> narrow(data.x.begin(), data.x.end());
+    Data rounded(data);
+    rounded.x.assign(narrow.begin(), narrow.end());
+    Records narrow_records = records_of(data);
+    narrow_records.features = narrow.data();
+    narrow_records.is_float32 = true;
+    for (const Kind& kind : kinds()) {
+      const RegressionPass pass = pass_of(data, kind);
+      const Sum want = sum_of(portable, data, kind, 1.7, 1, nullptr, 1.5, false, 1.0);
+      CHECK(emulated_sum(records_of(data), pass, lattice, {1, 1, 32, false}) == want);
+      CHECK(emulated_sum(records_of(data), pass, lattice, {3, 7, 5, false}) == want);
+      CHECK(emulated_sum(records_of(data), pass, lattice, {64, 128, 1, true}) == want);
+      CHECK(emulated_sum(narrow_records, pass, lattice, {4, 128, 32, true}) ==
+            sum_of(portable, rounded, kind, 1.7, 1, nullptr, 1.5, false, 1.0));
     }
   }
   // One record's vector stays inside the ball, whatever is in it, and reaches its surface.

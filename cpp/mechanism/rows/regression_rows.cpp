@@ -32,31 +32,36 @@ bool is_mostly_zeros(const Records& records, const RegressionPass& pass) {
 
 }  // namespace
 
+RegressionTask regression_task(const Records& records, const RegressionPass& pass, const Lattice& lattice) {
+  return {.records = records,
+          .output = pass.output,
+          .link = pass.link,
+          .n_coef = records.n_features + (records.has_intercept ? 1 : 0),
+          .n_directions = pass.n_directions,
+          .transform = pass.transform.data(),
+          .by_column = nullptr,
+          .has_few = false,
+          .loc = pass.loc.data(),
+          .square_bound = pass.bound * pass.bound,
+          .residual_bound = pass.residual_bound,
+          .scale_weight = pass.scale_weight,
+          .scale_unit = pass.scale_unit,
+          .scale_centre = pass.scale_centre,
+          .centre = pass.table.centre.data(),
+          .slope = pass.table.slope.data(),
+          .n_nodes = static_cast<int>(pass.table.centre.size()),
+          .first_node = pass.table.first_node,
+          .nodes_per_unit = 1.0 / pass.table.spacing,
+          .unit = 1.0 / lattice.step,
+          .clip_norm = lattice.clip_norm / lattice.step};
+}
+
 RegressionKernel::RegressionKernel(const KernelTable& kernels, const Records& records, const RegressionPass& pass,
                                    const Lattice& lattice)
     : kernels_(kernels),
-      task_{.records = records,
-            .output = pass.output,
-            .link = pass.link,
-            .n_coef = records.n_features + (records.has_intercept ? 1 : 0),
-            .n_directions = pass.n_directions,
-            .transform = pass.transform.data(),
-            .by_column = nullptr,
-            .has_few = is_mostly_zeros(records, pass),
-            .loc = pass.loc.data(),
-            .square_bound = pass.bound * pass.bound,
-            .residual_bound = pass.residual_bound,
-            .scale_weight = pass.scale_weight,
-            .scale_unit = pass.scale_unit,
-            .scale_centre = pass.scale_centre,
-            .centre = pass.table.centre.data(),
-            .slope = pass.table.slope.data(),
-            .n_nodes = static_cast<int>(pass.table.centre.size()),
-            .first_node = pass.table.first_node,
-            .nodes_per_unit = 1.0 / pass.table.spacing,
-            .unit = 1.0 / lattice.step,
-            .clip_norm = lattice.clip_norm / lattice.step},
+      task_(regression_task(records, pass, lattice)),
       by_column_(transposed(records, pass, task_.padded_directions())) {
+  task_.has_few = is_mostly_zeros(records, pass);
   task_.by_column = by_column_.data();
 }
 

@@ -35,6 +35,9 @@ struct RegressionPass {
   PredictorTable table;
 };
 
+// What kernels read, for dense records: it points into the records and the pass.
+RegressionTask regression_task(const Records& records, const RegressionPass& pass, const Lattice& lattice);
+
 class RegressionKernel final : public RowKernel {
  public:
   // The table, the records and what the pass refers to must outlive this.

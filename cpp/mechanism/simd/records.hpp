@@ -24,7 +24,7 @@ struct Records {
   const std::int32_t* columns = nullptr;
   const std::int64_t* starts = nullptr;
 
-  bool is_sparse() const { return starts != nullptr; }
+  constexpr bool is_sparse() const { return starts != nullptr; }
 };
 
 }  // namespace dpinfer

@@ -51,27 +51,27 @@ struct RegressionTask {
   double clip_norm;  // in lattice steps, a little below the norm that a record may have: see lattice.hpp
 
   // Whether a record contributes a matrix.
-  bool is_matrix() const { return output != RegressionOutput::scores; }
+  constexpr bool is_matrix() const { return output != RegressionOutput::scores; }
   // Sparse records have their linear predictor behind the directions: it is found as they are.
-  int padded_directions() const {
+  constexpr int padded_directions() const {
     return (n_directions + (records.is_sparse() ? 1 : 0) + kRowGroup - 1) / kRowGroup * kRowGroup;
   }
-  int released_length() const {
+  constexpr int released_length() const {
     if (is_matrix()) return n_directions * (n_directions + 1) / 2;
     return n_directions + (scale_weight != 0.0 ? 1 : 0);
   }
   // Sums: whole vectors of each row of the triangle, from the one that holds the diagonal on; or the padded score and
   // eight sums, to be added up, of the scale's coordinate.
-  int triangle_offset(int row) const {
+  constexpr int triangle_offset(int row) const {
     const int full = row / kRowGroup;  // whole groups of rows before: each is a vector shorter than the one before it
     const int vectors = padded_directions() / kRowGroup;
     return kRowGroup * (kRowGroup * (full * vectors - full * (full - 1) / 2) + row % kRowGroup * (vectors - full));
   }
-  int sums_length() const {
+  constexpr int sums_length() const {
     return is_matrix() ? triangle_offset(padded_directions()) : padded_directions() + kRowGroup;
   }
   // Eight rows of x and of z, one row per lane; z row by row.
-  int scratch_length() const {
+  constexpr int scratch_length() const {
     const int features = (n_coef + kRowGroup - 1) / kRowGroup * kRowGroup;
     return kRowGroup * (features + 2 * padded_directions());
   }

@@ -48,9 +48,6 @@ DPINFER_INLINE Slopes probit_slopes(const GradientTask& task, const Vec& mean, c
   return {splat(0.0) - sign * first, second};
 }
 
-// The exponent is capped where exp is 1e60: far beyond any clipping norm, and its square is still finite.
-DPINFER_INLINE Vec poisson_rate(const Vec& exponent) { return exp(minimum(exponent, splat(138.0))); }
-
 // The slopes of eight rows whose linear predictors have these means and variances under q.
 DPINFER_INLINE Slopes expected_slopes(const GradientTask& task, const Vec& mean, const Vec& variance, const Vec& y) {
   switch (task.likelihood) {

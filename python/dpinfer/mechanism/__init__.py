@@ -11,6 +11,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 from dpinfer.mechanism.checkpoint import RunCheckpoint
+from dpinfer.mechanism.cuda import CudaRows
 from dpinfer.mechanism.dpsep import run_dp_sep
 from dpinfer.mechanism.dpvi import run_dpvi
 from dpinfer.mechanism.network_dpsep import NetworkSettings, network_plan_arguments, run_network_dp_sep
@@ -37,6 +38,7 @@ from dpinfer.recipes import FisherScaling, GradientArguments, largest_natural_ra
 
 __all__ = [
     "CodedRows",
+    "CudaRows",
     "FisherScaling",
     "GradientArguments",
     "NetworkSettings",

@@ -49,9 +49,19 @@ class Rows:
 
     @classmethod
     def of(
-        cls, features: Features | SparseFeatures, response: FloatArray, *, intercept: bool, n_threads: int
+        cls,
+        features: Features | SparseFeatures,
+        response: FloatArray,
+        *,
+        intercept: bool,
+        n_threads: int,
+        on_cuda: bool = False,
     ) -> "Rows":
-        """Return the rows of checked records."""
+        """Return the rows of checked records; dense ones may be on a GPU."""
+        if on_cuda and not isinstance(features, SparseFeatures):
+            from dpinfer.mechanism import _cuda
+
+            return cls(_cuda.DeviceRows(features=features, response=response, intercept=intercept), response)
         places: dict[str, Any] = {}
         values: Features = features.values if isinstance(features, SparseFeatures) else features
         if isinstance(features, SparseFeatures):

@@ -17,6 +17,7 @@ from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.checkpoint import tag_of_records
+from dpinfer.mechanism.cuda import CudaRows
 from dpinfer.mechanism.newton.contributions import Query, Rows
 from dpinfer.mechanism.records import check_records, check_rows
 from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
@@ -56,6 +57,8 @@ class MemoryRecords:
     response : (N,) array
     intercept : bool
     n_threads : int
+    on_cuda : bool
+        Whether passes are made on a GPU, which gets a copy.
     """
 
     def __init__(
@@ -65,9 +68,10 @@ class MemoryRecords:
         *,
         intercept: bool,
         n_threads: int,
+        on_cuda: bool = False,
     ) -> None:
         self._features, self._response = features, response
-        self._rows = Rows.of(features, response, intercept=intercept, n_threads=n_threads)
+        self._rows = Rows.of(features, response, intercept=intercept, n_threads=n_threads, on_cuda=on_cuda)
 
     @property
     def n_rows(self) -> int:
@@ -324,5 +328,6 @@ def open_records(
     if isinstance(X, RowSource):
         source = X.checked(lambda features, response: check_rows(model, features, response, adjacency))
         return StreamedRecords(source, intercept=model.fit_intercept, n_threads=n_threads)
-    features, response = check_rows(model, X, y, adjacency)
-    return MemoryRecords(features, response, intercept=model.fit_intercept, n_threads=n_threads)
+    on_cuda = isinstance(X, CudaRows)
+    features, response = check_rows(model, X.array if on_cuda else X, y, adjacency)
+    return MemoryRecords(features, response, intercept=model.fit_intercept, n_threads=n_threads, on_cuda=on_cuda)

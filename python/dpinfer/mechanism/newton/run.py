@@ -11,6 +11,7 @@ from dpinfer._validate import check_integer, check_interval
 from dpinfer._version import __version__
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
+from dpinfer.mechanism.cuda import CudaRows
 from dpinfer.mechanism.newton.glm import GlmNewton
 from dpinfer.mechanism.newton.linear import LinearNewton
 from dpinfer.mechanism.newton.own_clipped_model import ClippedNewton
@@ -37,7 +38,7 @@ __all__ = ["check_run", "run_newton"]
 @standard_arithmetic()
 def run_newton(
     model: GeneralizedLinearModel | OwnModel,
-    X: npt.ArrayLike | CodedRows | RowSource | ShardedRows,
+    X: npt.ArrayLike | CodedRows | CudaRows | RowSource | ShardedRows,
     y: npt.ArrayLike | None = None,
     *,
     plan: NewtonPlan,
@@ -68,11 +69,12 @@ def run_newton(
     ----------
     model : LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression, or OwnModel
         `prior_scale` and the declared second moments of the features enter; a prior of the noise variance does not.
-    X : (N, n_features) array of float64 or float32, sparse matrix of SciPy, CodedRows, RowSource or ShardedRows
+    X : (N, n_features) array of float64 or float32, sparse matrix, CodedRows, CudaRows, RowSource or ShardedRows
         An array is not copied when C-contiguous.  Sparse matrices and :class:`dpinfer.mechanism.CodedRows`, here and in
         the blocks of a source, cost their non-zeros and give the release of their dense rows.  A
         :class:`dpinfer.mechanism.RowSource` is read anew in every pass, a block at a time, responses included;
-        :class:`dpinfer.mechanism.ShardedRows` are read by workers.  The release has the bits of the run in memory,
+        :class:`dpinfer.mechanism.ShardedRows` are read by workers, :class:`dpinfer.mechanism.CudaRows` by a GPU.  The
+        release has the bits of the run in memory,
         whatever the blocks, the shards and their order.
     y : (N,) array, optional
         None with one of these.
@@ -227,6 +229,8 @@ def check_run(
         raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")
     check_arguments(model, y, X, sharded=True, units=True, sparse=True)
     _check_sparse(model, unit, X, plan.adjacency)
+    if isinstance(X, CudaRows) and (isinstance(model, OwnModel) or unit is not None):
+        raise TypeError("X must be an array, not CudaRows, for a model of your own and with units")
     _check_unit(unit, X, plan.adjacency)
     _check_phases(plan, phases_of(model))
     if isinstance(model, OwnModel) and (isinstance(X, (RowSource, ShardedRows)) or unit is not None):

@@ -1,0 +1,107 @@
+"""Rows on a GPU: the bits of the CPU, refusals.  Without a GPU, `-DDPINFER_CUDA=EMULATED` runs its code on the host."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import dpinfer as dpi
+from dpinfer import mechanism
+from dpinfer.errors import BackendUnavailableError
+from dpinfer.mechanism import _native
+from dpinfer.testing import InsecureRNG
+
+N, D = 500, 3
+MODELS = {
+    "linear": dpi.models.LinearRegression(D),
+    "logistic": dpi.models.LogisticRegression(D, fit_intercept=True),
+    "probit": dpi.models.ProbitRegression(D),
+    "poisson": dpi.models.PoissonRegression(D, fit_intercept=True),
+}
+NO_TABLE = {"centre": np.empty(0), "slope": np.empty(0), "first_node": 0.0, "spacing": 1.0}
+
+
+@pytest.fixture
+def cuda():
+    module = pytest.importorskip("dpinfer.mechanism._cuda", reason="built without -DDPINFER_CUDA=ON or EMULATED")
+    if module.device_count() == 0:
+        pytest.skip("there is no GPU")
+    return module
+
+
+def records(name):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(N, D))
+    eta = X @ [0.5, -0.5, 0.2]
+    if name == "linear":
+        return X, eta + rng.normal(size=N)
+    return X, rng.poisson(np.exp(eta)).astype(float) if name == "poisson" else (eta > rng.normal(size=N)).astype(float)
+
+
+def run(name, X, y, **options):
+    model = MODELS[name]
+    plan = dpi.plan_newton(model, target_epsilon=2.0, target_delta=1e-5, n_records=N)
+    given = {"plan": plan, "n_records": N, "random_source": InsecureRNG(5), "n_threads": 1}
+    if name == "linear":
+        given["response_scale"] = 1.0
+    return dpi.run_newton(model, X, y, **(given | options))
+
+
+def bits(release):
+    arrays = {name: value.tobytes() for name, value in vars(release).items() if isinstance(value, np.ndarray)}
+    assert {"moments", "scores"} <= arrays.keys()
+    return arrays
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_run_has_the_bits_of_the_cpu(cuda, name):
+    X, y = records(name)
+    assert bits(run(name, mechanism.CudaRows(X), y)) == bits(run(name, X, y))
+    narrow = X.astype(np.float32)
+    assert bits(run(name, mechanism.CudaRows(narrow), y)) == bits(run(name, narrow, y))
+    # Power: other records have other bits.
+    assert bits(run(name, mechanism.CudaRows(narrow), y)) != bits(run(name, X, y))
+
+
+@pytest.mark.parametrize(("n", "d", "m"), [(1, 1, 1), (33, 7, 9), (1000, 60, 61)])
+def test_sums_of_awkward_sizes(cuda, n, d, m):
+    rng = np.random.default_rng(n)
+    X, y, transform = rng.normal(size=(n, d)), rng.normal(size=n), rng.normal(size=(m, d))
+    X[0, 0] = np.nan if n > 1 else 1.0
+    residuals = _native.Residuals(link="gaussian", loc=rng.normal(size=d), bound=1.0, **NO_TABLE)
+    sums = []
+    for rows in (
+        _native.RegressionRows(features=X, response=y, intercept=False),
+        cuda.DeviceRows(features=X, response=y, intercept=False),
+    ):
+        score, matrix = (_native.PartialSum(length=length, max_norm=3.0) for length in (m, m * (m + 1) // 2))
+        rows.add_scores(score, residuals, transform=transform, bound=2.0)
+        rows.add_second_moments(matrix, transform=transform, bound=2.0)
+        rows.add_score_products(matrix, residuals, transform=transform, bound=2.0)
+        rows.add_curvature(matrix, residuals, transform=transform, bound=2.0)
+        sums.append((score.integers, matrix.integers))
+    for one, other in zip(*sums, strict=True):
+        assert np.any(one)
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_a_gpu_does_not_take_is_refused(cuda):
+    X, y = records("logistic")
+    rows = mechanism.CudaRows(X)
+    with pytest.raises(TypeError, match="not CudaRows"):
+        run("logistic", rows, y, unit=mechanism.Units(np.arange(N)))
+    with pytest.raises(TypeError, match="got RowSource"):
+        mechanism.CudaRows(mechanism.rows_of_arrays(X, y))
+    with pytest.raises(BackendUnavailableError, match="more memory"):
+        mechanism.CudaRows(np.broadcast_to(0.0, (2**40, 2)))
+    device = cuda.DeviceRows(features=np.zeros((2, 6200)), response=np.zeros(2), intercept=False)
+    total = _native.PartialSum(length=1, max_norm=1.0)
+    with pytest.raises(ValueError, match="about 6000"):
+        device.add_second_moments(total, transform=np.zeros((1, 6200)), bound=1.0)
+
+
+def test_without_the_module_it_says_how_to_build_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dpinfer.mechanism._cuda", None)
+    monkeypatch.delattr("dpinfer.mechanism._cuda", raising=False)
+    with pytest.raises(BackendUnavailableError, match="DPINFER_CUDA=ON"):
+        mechanism.CudaRows(np.zeros((2, 2)))

@@ -1,15 +1,18 @@
 """Coverage and width of the private Newton posterior of models that a user might bring, against no privacy.
 
     python bench/any_model.py [--runs 100] [--epsilon 0.3 1 3] [--records 10000] [--model NAME ...] [--wrong] [--bare]
+                              [--kept FILE]
 
 Parameters are drawn from the model's prior, features are AR(1) with 0.5 where the bounds of a run are simulated with
 independent ones.  Intervals are 90%.  Without privacy: the normal approximation at the mode.  Widths are ratios of
 standard deviations before the maps of the parameters, medians over runs and parameters.  --wrong: the records are not
 quite the model's (3% of the responses are drawn at another parameter).  --bare: the run is not given the sampler.
+--kept: runs are appended to this file, and those that are in it are not made again.
 """
 
 import argparse
 import contextlib
+import json
 import signal
 import sys
 import time
@@ -112,25 +115,49 @@ class Tally:
 
     def __init__(self, awkward: Sequence[int]) -> None:
         self.awkward = list(awkward)
-        self.covered: list[FloatArray] = []
-        self.plain: list[FloatArray] = []
-        self.ratio: list[FloatArray] = []
-        self.seconds: list[float] = []
-        self.skewness: list[float] = []
-        self.flagged: list[bool] = []
+        self.runs: dict[int, dict[str, Any]] = {}
+
+    def _all(self, name: str) -> FloatArray:
+        return np.array([self.runs[index][name] for index in sorted(self.runs)], dtype=float)
 
     def line(self) -> str:
         """Return what was found, in words."""
-        inside, plain, ratio = (np.array(kept, dtype=float) for kept in (self.covered, self.plain, self.ratio))
+        inside, plain, ratio = (self._all(name) for name in ("covered", "plain", "ratio"))
         awkward = self.awkward
-        curved = f"  skewness without privacy {np.median(np.abs(self.skewness)):.2f}" if self.skewness else ""
+        curved = [run["skewness"] for run in self.runs.values() if "skewness" in run]
+        skewed = f"  skewness without privacy {np.median(np.abs(curved)):.2f}" if curved else ""
         return (
             f"runs {len(inside):3d}  covered {told(inside.mean(axis=1))}  awkward "
             f"{told(inside[:, awkward].mean(axis=1))}  no privacy {told(plain.mean(axis=1))}, awkward "
             f"{told(plain[:, awkward].mean(axis=1))}  width {np.median(ratio):.2f}  awkward "
-            f"{np.median(ratio[:, awkward]):.2f}  flagged {np.mean(self.flagged):.2f}  run "
-            f"{np.median(self.seconds):.1f} s{curved}"
+            f"{np.median(ratio[:, awkward]):.2f}  flagged {told(self._all('flagged'))}  run "
+            f"{np.median(self._all('seconds')):.1f} s{skewed}"
         )
+
+
+class Kept:
+    """Runs in a file of lines, each with what tells it from the others.
+
+    Parameters
+    ----------
+    path : Path or None
+        None keeps nothing.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        lines = path.read_text().splitlines() if path is not None and path.exists() else []
+        self._found = {json.dumps(key): run for key, run in map(json.loads, lines)}
+
+    def get(self, key: list[Any]) -> dict[str, Any] | None:
+        """Return the run of that key."""
+        return self._found.get(json.dumps(key))
+
+    def add(self, key: list[Any], run: dict[str, Any]) -> None:
+        """Append a run."""
+        if self.path is not None:
+            with self.path.open("a") as stream:
+                stream.write(json.dumps([key, run]) + "\n")
 
 
 class Study:
@@ -142,27 +169,38 @@ class Study:
     epsilons : sequence of float
     n_records, seed : int
     wrong, bare : bool
+    kept : Kept
     """
 
     def __init__(
-        self, example: Any, epsilons: Sequence[float], n_records: int, seed: int, *, wrong: bool, bare: bool
+        self, example: Any, epsilons: Sequence[float], n_records: int, seed: int, *, wrong: bool, bare: bool, kept: Kept
     ) -> None:
-        self.example, self.n_records, self.seed, self.wrong = example, n_records, seed, wrong
+        self.example, self.n_records, self.seed, self.wrong, self.kept = example, n_records, seed, wrong, kept
+        self.key = [example.model.name, n_records, seed, wrong, bare]
         self.private = without_sampler(example.model) if bare else example.model
         public = {"target_delta": 1e-5, "n_records": n_records}
         self.plans = {epsilon: dpi.plan_newton(self.private, target_epsilon=epsilon, **public) for epsilon in epsilons}
         self.tallies = {epsilon: Tally(example.awkward) for epsilon in epsilons}
 
     def run(self, index: int) -> None:
-        """Make the runs on one data set."""
+        """Make the runs on one data set that are not kept."""
+        missing = {}
+        for epsilon, plan in self.plans.items():
+            found = self.kept.get([*self.key, index, epsilon])
+            if found is None:
+                missing[epsilon] = plan
+            else:
+                self.tallies[epsilon].runs[index] = found
+        if not missing:
+            return
         model, n_records = self.example.model, self.n_records
         rng = np.random.default_rng([self.seed, index])
         truth = model.parameters.prior_mean + model.parameters.prior_scale * rng.standard_normal(model.n_params)
         X = self.example.features(n_records, rng)
         y = responses(model, truth, X, rng, self.wrong)
         centre, spread = mode(model, X, y, truth)
-        skewed = [skewness(model, X, y, centre, spread)] if model.n_params == 2 else []
-        for epsilon, plan in self.plans.items():
+        skewed = {"skewness": skewness(model, X, y, centre, spread)} if model.n_params == 2 else {}
+        for epsilon, plan in missing.items():
             begun = time.process_time()
             source = InsecureRNG(1000 * self.seed + index)
             release = dpi.run_newton(
@@ -171,13 +209,15 @@ class Study:
             posterior = dpi.noise_aware_posterior(release, seed=index, n_samples=400)
             seconds = time.process_time() - begun
             low, high = posterior.quantile(LEVELS, space="unconstrained")
-            tally = self.tallies[epsilon]
-            tally.seconds.append(seconds)
-            tally.skewness += skewed
-            tally.flagged.append(posterior.diagnostics.curvature_shift is not None)
-            tally.covered.append((low < truth) & (truth < high))
-            tally.plain.append(np.abs(truth - centre) < NORMAL_HALF_WIDTH * spread)
-            tally.ratio.append((high - low) / (2.0 * NORMAL_HALF_WIDTH * spread))
+            found = {
+                "covered": ((low < truth) & (truth < high)).tolist(),
+                "plain": (np.abs(truth - centre) < NORMAL_HALF_WIDTH * spread).tolist(),
+                "ratio": ((high - low) / (2.0 * NORMAL_HALF_WIDTH * spread)).tolist(),
+                "flagged": posterior.diagnostics.curvature_shift is not None,
+                "seconds": seconds,
+            } | skewed
+            self.tallies[epsilon].runs[index] = found
+            self.kept.add([*self.key, index, epsilon], found)
 
 
 def made(name: str) -> Any:
@@ -207,11 +247,13 @@ def main() -> None:
     parser.add_argument("--model", choices=names, nargs="+", default=list(EXAMPLES))
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--bare", action="store_true")
+    parser.add_argument("--kept", type=Path)
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, stopped)
     examples = {name: made(name) for name in chosen.model}
+    kept, options = Kept(chosen.kept), {"wrong": chosen.wrong, "bare": chosen.bare}
     studies = {
-        name: Study(example, chosen.epsilon, chosen.records, chosen.seed, wrong=chosen.wrong, bare=chosen.bare)
+        name: Study(example, chosen.epsilon, chosen.records, chosen.seed, **options, kept=kept)
         for name, example in examples.items()
         if example is not None
     }
@@ -221,7 +263,7 @@ def main() -> None:
                 study.run(index)
     for name, study in studies.items():
         for epsilon, tally in study.tallies.items():
-            if tally.covered:
+            if tally.runs:
                 suffix = " wrong" * chosen.wrong + " bare" * chosen.bare
                 print(f"{name:18s} eps {epsilon:3.1f} N {chosen.records}{suffix}  {tally.line()}", flush=True)
 

@@ -121,5 +121,7 @@ def shrink_to_level(noisy: FloatArray, stddev: float, least_spread: float = 0.0)
     energy = max(energy, 0.5 * least_spread**2, _LEAST_SPREAD * level**2)
     share = energy / (energy + variance)
     eigenvalues, eigenvectors = np.linalg.eigh(level * np.eye(d) + share * deviation)
-    mean = (eigenvectors * np.maximum(eigenvalues, _LEAST_EIGENVALUE * level)) @ eigenvectors.T
+    held = np.maximum(eigenvalues, _LEAST_EIGENVALUE * level)
+    held *= level / np.mean(held)  # the trace is what is known best
+    mean = (eigenvectors * held) @ eigenvectors.T
     return mean, np.sqrt(share * variance)

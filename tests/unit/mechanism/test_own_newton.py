@@ -433,6 +433,7 @@ def test_shrinkage_follows_the_noise():
     assert np.abs(blurred - np.trace(blurred) / 3.0 * np.eye(3)).max() < 0.01
     held, _ = shrink_to_level(np.diag([1.0, 1.0, -1.0]), 0.3)
     assert np.linalg.eigvalsh(held).min() > 0.0
+    assert np.trace(held) == pytest.approx(1.0)  # eigenvalues that are held up do not raise the others' level
     assert MATRIX_BOUND > 1.0
 
 

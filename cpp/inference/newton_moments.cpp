@@ -127,7 +127,9 @@ class Evaluation {
         first_(solved_ + d_),
         second_(first_ + d_) {}
 
+  // Without a gradient where there is no room for one.
   double operator()(const double* point, double* gradient) {
+    with_gradient_ = gradient != nullptr;
     expand(point);
     double value = matrix_terms();
     const double log_determinant = log_determinant_of_factor();
@@ -136,7 +138,7 @@ class Evaluation {
     if (!std::isfinite(trace_terms)) return kLost;
     const Mixed mixed = mixed_concentrations(prior_, log_determinant - 0.5 * static_cast<double>(d_) * std::log(trace_));
     value += trace_terms + mixed.value + prior_terms(point);
-    pull_back(point, mixed.slope, gradient);
+    if (with_gradient_) pull_back(point, mixed.slope, gradient);
     return value;
   }
 
@@ -272,6 +274,7 @@ class Evaluation {
     add(1.0, scores_.mean_score, d_, error_);
     transposed_times(covariance_, error_, d_, solved_);
     double value = -0.5 * (log_determinant + dot(error_, solved_, d_));
+    if (!with_gradient_) return value + deviations(false);
     // covariance becomes half = -(inverse - solved solved') / 2, the gradient in the covariance.
     for (std::size_t i = 0; i < d_; ++i) {
       double* row = covariance_ + i * d_;
@@ -281,23 +284,31 @@ class Evaluation {
       add(-0.5 * solved_[i], scores_.mean_position, d_, in_moments_ + i * d_);
       add(-0.5 * scores_.mean_position[i], solved_, d_, in_moments_ + i * d_);
     }
-    for (std::size_t t = 0; t < scores_.steps; ++t) {
-      const double* moved = scores_.moved + t * d_;
-      double* fit = fits_ + t * d_;
-      transposed_times(moments_, moved, d_, fit);
-      add(1.0, scores_.deviation + t * d_, d_, fit);
-      value -= 0.5 * scores_.precision[t] * dot(fit, fit, d_);
-      for (std::size_t i = 0; i < d_; ++i) {
-        add(-0.5 * scores_.precision[t] * fit[i], moved, d_, in_moments_ + i * d_);
-        add(-0.5 * scores_.precision[t] * moved[i], fit, d_, in_moments_ + i * d_);
-      }
-    }
+    value += deviations(true);
     // 2 v half M Q, symmetrised: its transpose is R (R' M half).
     lapack_.dgemm(&no, &no, &n, &n, &n, &one, product_, &n, covariance_, &n, &zero, bent_product_, &n);
     lapack_.dtrmm(&left, &upper, &trans, &no, &n, &n, &one, root, &n, bent_product_, &n);
     for (std::size_t i = 0; i < d_; ++i) {
       for (std::size_t j = 0; j < d_; ++j) {
         in_moments_[i * d_ + j] += scores_.prior_variance * (bent_product_[i * d_ + j] + bent_product_[j * d_ + i]);
+      }
+    }
+    return value;
+  }
+
+  // The part of the scores' deviations from their mean, and of its gradient in M if asked for.
+  double deviations(bool with_gradient) {
+    double value = 0.0;
+    for (std::size_t t = 0; t < scores_.steps; ++t) {
+      const double* moved = scores_.moved + t * d_;
+      double* fit = fits_ + t * d_;
+      transposed_times(moments_, moved, d_, fit);
+      add(1.0, scores_.deviation + t * d_, d_, fit);
+      value -= 0.5 * scores_.precision[t] * dot(fit, fit, d_);
+      if (!with_gradient) continue;
+      for (std::size_t i = 0; i < d_; ++i) {
+        add(-0.5 * scores_.precision[t] * fit[i], moved, d_, in_moments_ + i * d_);
+        add(-0.5 * scores_.precision[t] * moved[i], fit, d_, in_moments_ + i * d_);
       }
     }
     return value;
@@ -380,6 +391,7 @@ class Evaluation {
   double* first_;
   double* second_;
   double trace_ = 0.0;
+  bool with_gradient_ = true;
 };
 
 // Proposes a direction that keeps some of the present one, another logit, or both, for one of the flattenings: reversible
@@ -567,12 +579,11 @@ void moments_follow(const Lapack& lapack, const MomentsShape& shape, const Momen
   const std::size_t d = shape.d;
   const std::size_t group = shape.coordinates() - d * d;
   if (group == 0 || numbers.empty()) return;
-  double* gradient = work.data();
-  double* proposed = gradient + shape.coordinates();
+  double* proposed = work.data();
   Evaluation density(lapack, shape, prior, released, scores, proposed + shape.coordinates());
   // Proposals are reversible under the directions' prior: the density is taken without it.
   const auto value_at = [&](const double* at) {
-    return density(at, gradient) + 0.5 * dot(at + d * d, at + d * d, shape.flattened * d);
+    return density(at, nullptr) + 0.5 * dot(at + d * d, at + d * d, shape.flattened * d);
   };
   double current = value_at(point.data());
   const std::size_t each = regroup_numbers(shape);

@@ -256,7 +256,7 @@ class TraceModel:
     def excess(self, moments: FloatArray, optimum: FloatArray) -> FloatArray:
         """Return (u_t - u*)' M (u_t - u*), (B, T)."""
         away = self.positions - optimum[:, None, :]
-        return np.asarray(np.sum((away @ moments) * away, axis=2))
+        return np.asarray(np.maximum(np.sum((away @ moments) * away, axis=2), 0.0))
 
     def products(self, moments: FloatArray, optimum: FloatArray) -> ScoreProducts:
         """Return what :meth:`log_scores` needs of M and u*."""
@@ -266,7 +266,7 @@ class TraceModel:
             self._score_squares,
             np.einsum("bti,bti->bt", self.scores, pushed),
             np.einsum("bti,bti->bt", pushed, pushed),
-            np.einsum("bti,bti->bt", pushed, away),
+            np.maximum(np.einsum("bti,bti->bt", pushed, away), 0.0),
         )
 
     def _shared_error(self, excess: FloatArray, log_scale: FloatArray) -> FloatArray:
@@ -432,7 +432,7 @@ class FixedSlopeTrace:
     def excess(self, moments: FloatArray, optimum: FloatArray) -> FloatArray:
         """Return (u_t - u*)' J (u_t - u*), (B, T)."""
         away = self.positions - optimum[:, None, :]
-        return np.asarray(np.sum((away @ moments) * away, axis=2))
+        return np.asarray(np.maximum(np.sum((away @ moments) * away, axis=2), 0.0))
 
     def linearised(self, log_scale: FloatArray, excess: FloatArray) -> Linearised:
         """Return the trace; `log_scale` is not used, and `excess` sets the error of the slope alone."""

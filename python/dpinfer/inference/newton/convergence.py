@@ -37,9 +37,9 @@ class ChainLengths:
         """Return the defaults for `d` weights."""
         few, many = 24, 120
         if d <= few:
-            return cls(chains=8, warm_up=60, kept=40, most=2560)
+            return cls(chains=8, warm_up=50, kept=20, most=2560)
         if d <= many:
-            return cls(chains=4, warm_up=40, kept=60, most=640)
+            return cls(chains=4, warm_up=24, kept=16, most=640)
         return cls(chains=3, warm_up=16, kept=10, most=160)
 
 

@@ -11,6 +11,7 @@ import dpinfer as dpi
 from dpinfer.accounting import Adjacency, GaussianEvent, account
 from dpinfer.errors import CheckpointError, InsecureReleaseError, RecordError
 from dpinfer.mechanism import RunCheckpoint, _native
+from dpinfer.mechanism.newton import glm
 from dpinfer.mechanism.newton.contributions import (
     ClippedCurvatures,
     ClippedScores,
@@ -432,3 +433,27 @@ def test_the_intercept_is_found_far_from_zero(rng):
         release = dpi.run_newton(model_, X, y, plan=plan, n_records=8000, random_source=InsecureRNG(2))
         weights = release.score_transform.T @ release.positions[-1]
         assert np.abs(weights - [0.3, -0.3, intercept]).max() < (0.1 if intercept > 0.0 else 0.5)
+
+
+def worst_end_of_counts(seeds):
+    """The largest distance between the truth and where runs end whose counts are near 700."""
+    model = dpi.models.PoissonRegression(3, fit_intercept=True, prior_scale=2.5)
+    plan = dpi.plan_newton(model, target_epsilon=0.3, target_delta=1e-6, n_records=4000)
+    truth = np.array([0.5, -0.5, 0.4, np.log(700.0)])
+    found = []
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        kinds = rng.integers(3, size=4000)
+        X = np.column_stack([rng.uniform(-1.5, 1.5, 4000), kinds == 1, kinds == 2])
+        y = rng.poisson(np.exp(X @ truth[:3] + truth[3])) + 0.0
+        release = dpi.run_newton(model, X, y, plan=plan, n_records=4000, random_source=InsecureRNG(seed))
+        found.append(np.linalg.norm(release.score_transform.T @ release.slope_position - truth))
+    return max(found)
+
+
+def test_a_run_of_large_counts_ends_near_the_truth(monkeypatch):
+    """Deterministic.  The power twin cuts off the first scores like the last ones, and does not arrive."""
+    # A standard deviation of the clipped score's zero is some 0.002 in each of four directions.
+    assert worst_end_of_counts((1, 2)) < 0.01
+    monkeypatch.setattr(glm, "_MISPLACED", 0.0)
+    assert worst_end_of_counts((2,)) > 0.1

@@ -21,6 +21,8 @@ __all__ = ["STEEPEST", "GlmNewton"]
 FloatArray = npt.NDArray[np.float64]
 
 _COARSE, _FINE = 1.0 / 8.0, 1.0 / 512.0
+_MISPLACED = 0.15  # of the predictor, when the localising begins
+_APART, _WITHIN, _MOST_HALVINGS = 1.25, 2.0, 3
 # Octaves of counts: 0, 1, 2 and 3, 4 to 7, ..., 4096 and more.
 _EDGES = np.concatenate(([0.5], np.ldexp(1.0, np.arange(1, 13)) - 0.5))
 _FIRST_LAW = PredictorLaw(0.0, 1.0)
@@ -55,6 +57,7 @@ class GlmNewton:
     def run(self, passes: Passes) -> dict[str, FloatArray | float | int]:
         """Make the plan's passes and return the arrays of the release."""
         counts, law = self._count_scales(passes)
+        self.coarse = self._grid_for(law)
         whitening, trace = first_coordinates(self.model)
         geometry, moments = learn_geometry(self.plan, passes, self.n_records, transform=whitening, trace=trace)
         transform, bound = geometry["transforms"][-1], float(geometry["moment_bounds"][-1])
@@ -66,7 +69,7 @@ class GlmNewton:
             position=start,
             prior_mean=np.zeros(self.model.n_coef),
         )
-        residual = self._residual("localise", bound, law)
+        residual = self.fine.clipped(max(self._clip("localise", bound, law), self._reach(law)))
         localised = self._take_steps("localise", passes, (transform, bound), localiser, residual)
         forth, radius = self._measured_coordinates(moments, localiser, residual)
         localiser, transform = localiser.in_coordinates(forth, _TRUSTED), forth @ transform
@@ -114,6 +117,16 @@ class GlmNewton:
         law = fit_law(self.coarse, counts, stddev, self.n_records)
         return {"counts": counts, "counts_stddev": stddev, "edges": _EDGES}, law
 
+    def _grid_for(self, law: PredictorLaw) -> ResponseGrid:
+        """Return a grid between whose nodes a response's law moves by no more than about its standard deviation.
+
+        What is expected of a score is taken for linear between nodes: too few of them make steps too long.
+        """
+        root = np.sqrt(self.coarse.information)
+        apart = self.coarse.spacing * law.largest(self.coarse, root, _WITHIN)
+        halvings = 0 if apart <= _APART else min(math.ceil(math.log2(2.0 * apart / _APART)), _MOST_HALVINGS)
+        return self.coarse if halvings == 0 else ResponseGrid(self.model, _COARSE / 2.0**halvings)
+
     def _design(self, transform: FloatArray, moments: FloatArray, law: PredictorLaw) -> tuple[NormalDesign, FloatArray]:
         """Return the features' law, and the weights whose predictor is the mean of `law` for every record."""
         if not self.model.fit_intercept:
@@ -127,6 +140,15 @@ class GlmNewton:
         information = sum(self.plan.shares[index] for index in self.plan.indices(phase))
         noise = self.plan.noise_multiplier / math.sqrt(information) * bound / self.n_records
         return best_clip(self.coarse, self.model.response, law, noise, self.n_records)
+
+    def _reach(self, law: PredictorLaw) -> float:
+        """Return the residual that counts have whose predictor is misplaced by as much as the first steps may be.
+
+        A score that is cut off below that says in which direction its zero is, and not how far.
+        """
+        if self.model.response != "count":
+            return 0.0
+        return _MISPLACED * law.mean(self.coarse, np.gradient(self.coarse.mean, self.coarse.spacing))
 
     def _residual(self, phase: str, bound: float, law: PredictorLaw) -> ClippedResidual:
         return self.fine.clipped(self._clip(phase, bound, law))

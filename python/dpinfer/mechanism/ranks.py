@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dpinfer._records import as_record_array
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
+from dpinfer.mechanism.cuda import CudaRows
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.sums.shards import ShardedRows
 from dpinfer.mechanism.sums.sources import RowSource
@@ -123,7 +124,7 @@ def count_rows(records: npt.ArrayLike | Rows, adjacency: Adjacency) -> int:
 def _length(block: Any, adjacency: Adjacency) -> int:
     if is_sparse(block):
         return sparse_length(block)
-    array = as_record_array("records", block)
+    array = as_record_array("records", block.array if isinstance(block, CudaRows) else block)
     if array.ndim == 0:
         raise RecordError("records must have a row for each record, got a single value")
     if adjacency is Adjacency.ZERO_OUT and array.dtype.kind == "f":

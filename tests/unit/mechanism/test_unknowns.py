@@ -12,6 +12,7 @@ import dpinfer as dpi
 from dpinfer.accounting import Adjacency, ApproximateEvent, PureEvent, SelfComposed
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import RowSource, selection, unknowns
+from dpinfer.mechanism.cuda import CudaRows
 from dpinfer.mechanism.ranks import HeldColumn
 from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.mechanism.selection import select_least
@@ -261,3 +262,9 @@ def test_streams_are_counted():
         dpi.release_count(RowSource(lambda: iter(()), units=True), **one_way)
     with pytest.raises(RecordError, match="got a single value"):
         dpi.release_count(RowSource(lambda: iter([3.0])), **one_way)
+
+
+def test_rows_for_a_gpu_are_counted():
+    rows = object.__new__(CudaRows)  # without a GPU there is no other way
+    rows.array = np.zeros((600, 2))
+    assert abs(dpi.release_count(rows, epsilon=50.0).n_records - 600) < 5

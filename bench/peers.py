@@ -13,8 +13,8 @@ Then processor time on one core, interleaved; ratios to the library's pass, with
 Last, what a unit of information costs at equal epsilon: the accountant says how much noise a sum over all of a run's
 steps has, and a private Newton run spends a part of its budget on geometry, on the way and on the slope.
 
-Fits: from arrays to a result at epsilon = 1, by the wall's clock: a first fit in a fresh process, which compiles what
-is compiled, and the median of the others.  Log loss on Adult's test set; for methods with intervals, how many of 57
+Fits: from arrays to a result at epsilon = 1, processor time: a first fit in a fresh process, which compiles what is
+compiled, and a second one; medians over processes.  Log loss on Adult's test set; for methods with intervals, how many of 57
 weights without privacy they hold, and their width relative to that without privacy.  Intervals that count the
 noise should hold most of these weights, which have no noise.  Adult is in DPINFER_DATA.
 """
@@ -383,9 +383,9 @@ def work(name, source, target, seed, count):
     records = np.load(source)
     found = []
     for index in range(count):
-        start = time.perf_counter()
+        start = time.process_time()
         result = METHODS[name][0](records["X"], records["y"], seed + index)
-        found.append((time.perf_counter() - start, [np.asarray(part).tolist() for part in result]))
+        found.append((time.process_time() - start, [np.asarray(part).tolist() for part in result]))
     Path(target).write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -14,9 +14,9 @@ Last, what a unit of information costs at equal epsilon: the accountant says how
 steps has, and a private Newton run spends a part of its budget on geometry, on the way and on the slope.
 
 Fits: from arrays to a result at epsilon = 1, processor time: a first fit in a fresh process, which compiles what is
-compiled, and a second one; medians over processes.  Log loss on Adult's test set; for methods with intervals, how many of 57
-weights without privacy they hold, and their width relative to that without privacy.  Intervals that count the
-noise should hold most of these weights, which have no noise.  Adult is in DPINFER_DATA.
+compiled, and a second one; medians over processes. Log loss on Adult's test set; for methods with intervals, how many
+of 57 weights without privacy they hold, and their width relative to that without privacy. Intervals that count the
+noise should hold most of these weights, which have no noise. Adult is in DPINFER_DATA.
 """
 
 import argparse

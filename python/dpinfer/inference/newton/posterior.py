@@ -59,7 +59,7 @@ def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Poste
         run has found, over four powers of ten of the standard deviation (95%); "model", the model's inverse gamma.
         `n_samples` and `n_warmup` are kept and dropped steps of each chain.  By default the chains go on, the first
         fifth of their steps dropped, until the Monte Carlo error of the 5% and 95% quantiles is below 5% of the
-        posterior standard deviation: 8 chains adapt for 50 steps and make 2560 more at most up to 24 weights; 4, 24 and
+        posterior standard deviation: 8 chains adapt for 50 steps and make 2560 more at most up to 24 weights; 4, 28 and
         640 up to 120; then 3, 16 and 160.
 
     Returns

@@ -7,6 +7,7 @@ Christen and Fox 2005); (iv) a draw of log sigma.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,12 +76,15 @@ class Draws:
         """Return the same without the first `n_steps`."""
         return dataclasses.replace(self, **{name: getattr(self, name)[n_steps:] for name in _BY_STEP})
 
-    def and_then(self, later: "Draws") -> "Draws":
-        """Return these and later draws of the same chains."""
-        joined = {name: np.concatenate((getattr(self, name), getattr(later, name))) for name in _BY_STEP}
-        share = later.n_steps / (self.n_steps + later.n_steps)
-        rates = {name: (1.0 - share) * getattr(self, name) + share * getattr(later, name) for name in _RATES}
-        return Draws(**joined, **rates)
+    @staticmethod
+    def joined(parts: Sequence["Draws"]) -> "Draws":
+        """Return consecutive draws of the same chains as one."""
+        if len(parts) == 1:
+            return parts[0]
+        steps = [part.n_steps for part in parts]
+        by_step = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _BY_STEP}
+        rates = {name: np.average([getattr(part, name) for part in parts], axis=0, weights=steps) for name in _RATES}
+        return Draws(**by_step, **rates)
 
 
 _BY_STEP = ("mean", "precision", "data_precision", "log_scale", "misfit")

@@ -25,7 +25,7 @@ _DECLARED_LEVEL, _DECLARED_LEVEL_STDDEV, _DECLARED_STDDEV = 0.9, 0.4, 0.2
 _REWEIGHTING_ERROR = 0.1
 # Directions and logits of the flattening are standard normal and logistic: Metropolis steps on them before and after a
 # path, and how far they may move along it.
-_REGROUPED, _FOLLOWED = 12, 1
+_REGROUPED, _REGROUPED_OF_MANY, _FEW_COEF, _FOLLOWED = 12, 3, 24, 1
 _DIRECTION_SCALE, _LOGIT_SCALE = 0.25, 0.5
 
 
@@ -169,7 +169,8 @@ class MomentsTarget:
         The path stands between Metropolis steps on directions and levels, of which some leave M what it is and some
         have it follow, as many before as after it: a step is reversible.
         """
-        size, each = len(state.points), _REGROUPED + _FOLLOWED
+        size = len(state.points)
+        each = _FOLLOWED + (_REGROUPED if state.d <= _FEW_COEF else _REGROUPED_OF_MANY)
         numbers = rng.standard_normal((size, 2 * each, state.d + 4))
         numbers[:, :, -3:] = rng.uniform(size=(size, 2 * each, 3))
         points, accepted = self._native.step(

@@ -92,9 +92,9 @@ class NewtonMoments {
     each_chain(shape, given.steps, all, [&](std::size_t c, const Lapack& lapack, std::span<double> work) {
       const std::span<double> momentum = work.first(all);
       std::copy(push.begin() + c * all, push.begin() + (c + 1) * all, momentum.begin());
-      changes[c] = moments_leapfrog(lapack, shape, prior_, released(c), given.of(c), static_cast<std::size_t>(leaps),
-                                    step[c], scale.subspan(c * all, all), {to + c * all, all}, momentum,
-                                    work.subspan(all));
+      changes[c] =
+          moments_leapfrog(lapack, shape, prior_, released(c), given.of(c), static_cast<std::size_t>(leaps), step[c],
+                           scale.subspan(c * all, all), {to + c * all, all}, momentum, work.subspan(all));
     });
     return py::make_tuple(moved, change);
   }
@@ -138,8 +138,8 @@ class NewtonMoments {
   }
 
  private:
-  // Calls each(chain, lapack, work) for every chain, the chains shared out over the threads; the work arrays have `more`
-  // doubles beyond what the kernels need.
+  // Calls each(chain, lapack, work) for every chain, the chains shared out over the threads; the work arrays have
+  // `more` doubles beyond what the kernels need.
   template <typename Each>
   void each_chain(const MomentsShape& shape, std::size_t steps, std::size_t more, Each each) const {
     const Lapack& lapack = dpinfer::bindings::scipy_lapack();
@@ -239,8 +239,8 @@ void bind_newton_moments(py::module_& module) {
                     const Array<double>&, Array<double>, Array<double>, int>(),
            py::arg("noisy").noconvert(), py::arg("precision").noconvert(), py::arg("prior_factor").noconvert(),
            py::arg("to_declared").noconvert(), py::arg("diagonal").noconvert(),
-           py::arg("diagonal_precision").noconvert(), py::arg("prior").noconvert(), py::arg("concentrations").noconvert(), py::arg("locations").noconvert(),
-           py::arg("threads"))
+           py::arg("diagonal_precision").noconvert(), py::arg("prior").noconvert(),
+           py::arg("concentrations").noconvert(), py::arg("locations").noconvert(), py::arg("threads"))
       .def("density", &NewtonMoments::density, py::arg("points").noconvert(), py::arg("scores"))
       .def("leapfrog", &NewtonMoments::leapfrog, py::arg("points").noconvert(), py::arg("momenta").noconvert(),
            py::arg("steps").noconvert(), py::arg("scales").noconvert(), py::arg("leaps"), py::arg("scores"))

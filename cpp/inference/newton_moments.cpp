@@ -136,7 +136,8 @@ class Evaluation {
     if (!std::isfinite(log_determinant)) return kLost;
     const double trace_terms = score_terms();
     if (!std::isfinite(trace_terms)) return kLost;
-    const Mixed mixed = mixed_concentrations(prior_, log_determinant - 0.5 * static_cast<double>(d_) * std::log(trace_));
+    const Mixed mixed =
+        mixed_concentrations(prior_, log_determinant - 0.5 * static_cast<double>(d_) * std::log(trace_));
     value += trace_terms + mixed.value + prior_terms(point);
     if (with_gradient_) pull_back(point, mixed.slope, gradient);
     return value;
@@ -394,8 +395,8 @@ class Evaluation {
   bool with_gradient_ = true;
 };
 
-// Proposes a direction that keeps some of the present one, another logit, or both, for one of the flattenings: reversible
-// under the prior but for the logits' density.  Group: directions, then logits.
+// Proposes a direction that keeps some of the present one, another logit, or both, for one of the flattenings:
+// reversible under the prior but for the logits' density.  Group: directions, then logits.
 bool propose_group(const MomentsShape& shape, std::span<const double> numbers, const double* group, double* proposed) {
   const std::size_t d = shape.d;
   const double kind = numbers[d + 1];
@@ -622,8 +623,8 @@ double moments_step(const Lapack& lapack, const MomentsShape& shape, const Momen
   moments_regroup(lapack, shape, prior, numbers.first(half - follows), point, rest);
   moments_follow(lapack, shape, prior, released, scores, numbers.subspan(half - follows, follows), point, rest);
   std::copy(point.begin(), point.end(), path.begin());
-  const double change = moments_leapfrog(lapack, shape, prior, released, scores, step.leaps, step.size, step.scale, path,
-                                         momentum, rest);
+  const double change =
+      moments_leapfrog(lapack, shape, prior, released, scores, step.leaps, step.size, step.scale, path, momentum, rest);
   const double probability = std::exp(std::min(0.0, change));
   if (step.uniform < probability) std::copy(path.begin(), path.end(), point.begin());
   moments_follow(lapack, shape, prior, released, scores, numbers.subspan(half, follows), point, rest);

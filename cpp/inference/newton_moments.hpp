@@ -84,7 +84,7 @@ std::size_t regroup_numbers(const MomentsShape& shape);
 // Metropolis steps on directions and logits with F moved along, so that M stays what it is: `numbers` holds
 // regroup_numbers for each.  Nothing is moved where F would be singular.
 void moments_regroup(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
-                       std::span<const double> numbers, std::span<double> point, std::span<double> work);
+                     std::span<const double> numbers, std::span<double> point, std::span<double> work);
 
 // Metropolis steps on directions and logits with F kept: M follows.
 void moments_follow(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
@@ -95,13 +95,13 @@ void moments_follow(const Lapack& lapack, const MomentsShape& shape, const Momen
 struct MomentsStep {
   std::size_t leaps;
   std::size_t follows;
-  double size;                     // of a leap
-  std::span<const double> scale;   // how many times farther each coordinate moves
-  double uniform;                  // whether the path is accepted
+  double size;                    // of a leap
+  std::span<const double> scale;  // how many times farther each coordinate moves
+  double uniform;                 // whether the path is accepted
 };
 
-// Half of `numbers` for regrouping and following, a path, which is accepted or not, and the other half for following and
-// regrouping: a reversible whole.  Returns the probability with which the path was accepted; `momentum` is used up.
+// Half of `numbers` for regrouping and following, a path, which is accepted or not, and the other half for following
+// and regrouping: a reversible whole.  Returns the probability with which the path was accepted; `momentum` is used up.
 double moments_step(const Lapack& lapack, const MomentsShape& shape, const MomentsPrior& prior,
                     const ReleasedMoments& released, const LinearScores& scores, const MomentsStep& step,
                     std::span<const double> numbers, std::span<double> point, std::span<double> momentum,

@@ -1,8 +1,6 @@
 // Compiled with --fmad=false: nothing is contracted but where the code says `fused`.
 #define DPINFER_ONE_LANE
 #define DPINFER_SIMD_VARIANT cuda
-#include "mechanism/cuda/device_rows.hpp"
-
 #include <algorithm>
 #include <cstddef>
 #include <stdexcept>
@@ -10,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "mechanism/cuda/device_rows.hpp"
 #include "mechanism/cuda/tile_columns.hpp"
 #include "mechanism/cuda/tile_pass.hpp"
 
@@ -99,8 +98,7 @@ bool DeviceRows::fits(int n_coef, int n_directions) { return cuda::tile_records(
 DeviceRows::DeviceRows(const Records& records) : records_(records), memory_(std::make_unique<Memory>()) {
   const auto n_rows = static_cast<std::size_t>(records.n_rows);
   const std::size_t bytes = n_rows * static_cast<std::size_t>(records.n_features) * (records.is_float32 ? 4U : 8U);
-  memory_->features =
-      DeviceArray<unsigned char>(std::span(static_cast<const unsigned char*>(records.features), bytes));
+  memory_->features = DeviceArray<unsigned char>(std::span(static_cast<const unsigned char*>(records.features), bytes));
   memory_->response = DeviceArray<double>(std::span(records.response, n_rows));
   records_.features = memory_->features.data();
   records_.response = memory_->response.data();

@@ -249,8 +249,7 @@ def test_the_kernel_refuses_arrays_of_another_type_or_shape(rng):
 def test_weights_given_the_rest_are_those_of_the_joint_normal_law(rng):
     release, _ = simulated_release(rng, 3)
     trace = trace_of(release, 1)
-    moments = MomentRelease.from_releases([release]).start
-    moments = moments @ np.swapaxes(moments, 1, 2)
+    moments = MomentRelease.from_releases([release]).shrunken[0].matrix[None]
     linear = trace.linearised(np.log([0.5]), trace.excess(moments, trace.positions[:, -1]))
     mean, precision = weights_given(moments, linear, trace)
     M, prior = moments[0], linear.prior_variance[0] * trace.prior_covariance[0]
@@ -273,8 +272,7 @@ def test_the_optimum_is_drawn_from_its_conditional_law():
     release, _ = simulated_release(np.random.default_rng(8), 3, n_records=200)
     size = 4000
     trace = trace_of(release, size)
-    root = MomentRelease.from_releases([release]).start[0]
-    moments = np.tile(root @ root.T, (size, 1, 1))
+    moments = np.tile(MomentRelease.from_releases([release]).shrunken[0].matrix, (size, 1, 1))
     linear = trace.linearised(np.full(size, np.log(0.5)), np.zeros(trace.positions.shape[:2]))
     one = np.ones(size)
     linear = dataclasses.replace(linear, sampling=0.5 * one, prior_variance=0.5 * one, total=3.0 * one)

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,8 @@ FloatArray = npt.NDArray[np.float64]
 _DECLARED_LEVEL, _DECLARED_LEVEL_STDDEV, _DECLARED_STDDEV = 0.9, 0.4, 0.2
 # The first round's weights differ from the last one's: relative error granted to its diagonal.
 _REWEIGHTING_ERROR = 0.1
-# Directions and logits of the flattening are standard normal and logistic: Metropolis steps on them before and after a
-# path, and how far they may move along it.
+# Directions and logits of the flattening are standard normal and logistic.  Metropolis steps on them before and after a
+# path, fewer that keep M where there are many weights; and how far they may move along a path.
 _REGROUPED, _REGROUPED_OF_MANY, _FEW_COEF, _FOLLOWED = 12, 3, 24, 1
 _DIRECTION_SCALE, _LOGIT_SCALE = 0.25, 0.5
 
@@ -56,11 +55,6 @@ class MomentRelease:
     diagonal: FloatArray | None
     diagonal_stddev: FloatArray | None
     shrunken: tuple[ShrunkenMoments, ...]
-
-    @cached_property
-    def start(self) -> FloatArray:
-        """A factor of the shrunken last release, (B, d, d)."""
-        return np.stack([np.linalg.cholesky(shrunken.matrix) for shrunken in self.shrunken])
 
     def rotated(self, basis: FloatArray) -> "MomentRelease":
         """Return the same in other coordinates, z = basis' z, with orthogonal matrices (B, d, d)."""

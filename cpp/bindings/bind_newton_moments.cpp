@@ -100,8 +100,8 @@ class NewtonMoments {
   }
 
   py::tuple step(const Array<double>& points, const Array<double>& momenta, const Array<double>& sizes,
-                 const Array<double>& scales, const Array<double>& numbers, const Array<double>& uniforms,
-                 const py::tuple& counts, const py::tuple& scores) const {
+                 const Array<double>& scales, const Array<double>& numbers, const Array<double>& uniforms, int leaps,
+                 int follows, const py::tuple& scores) const {
     const Scores given(scores, chains_, d_);
     const MomentsShape shape = shape_of(points);
     const std::size_t all = shape.coordinates();
@@ -109,9 +109,6 @@ class NewtonMoments {
     const Span size = flat("sizes", sizes, chains_);
     const Span scale = flat("scales", scales, points.size());
     const Span uniform = flat("uniforms", uniforms, chains_);
-    if (counts.size() != 2) throw py::value_error("counts must be (leaps, follows)");
-    const int leaps = counts[0].cast<int>();
-    const int follows = counts[1].cast<int>();
     if (leaps < 1 || leaps > kMostLeaps) throw py::value_error("leaps must be in 1, ..., 1000");
     if (follows < 0 || follows > kMostLeaps) throw py::value_error("follows must be in 0, ..., 1000");
     if (numbers.ndim() != 3 || numbers.shape(2) != static_cast<py::ssize_t>(regroup_numbers(shape)) ||
@@ -246,5 +243,5 @@ void bind_newton_moments(py::module_& module) {
            py::arg("steps").noconvert(), py::arg("scales").noconvert(), py::arg("leaps"), py::arg("scores"))
       .def("step", &NewtonMoments::step, py::arg("points").noconvert(), py::arg("momenta").noconvert(),
            py::arg("sizes").noconvert(), py::arg("scales").noconvert(), py::arg("numbers").noconvert(),
-           py::arg("uniforms").noconvert(), py::arg("counts"), py::arg("scores"));
+           py::arg("uniforms").noconvert(), py::arg("leaps"), py::arg("follows"), py::arg("scores"));
 }

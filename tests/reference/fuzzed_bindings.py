@@ -288,7 +288,7 @@ class Inference(Binding):
         path = [self.array(rng, *shape) for shape in (points, points, (chains,), points)]
         kernel.leapfrog(*path, self.value(rng, 2), scores)
         steps = self.array(rng, chains, 2 * rng.choice((0, 1, 3)), d + 4)
-        kernel.step(*path, steps, self.array(rng, chains), (self.value(rng, 2), self.value(rng, 1)), scores)
+        kernel.step(*path, steps, self.array(rng, chains), self.value(rng, 2), self.value(rng, 1), scores)
 
     def edges(self, rng, steps):
         good = np.array(sorted({0, steps // 2, steps}))

@@ -70,6 +70,7 @@ class NewtonMoments:
         scales: FloatArray,
         numbers: FloatArray,
         uniforms: FloatArray,
-        counts: tuple[int, int],
+        leaps: int,
+        follows: int,
         scores: tuple[FloatArray, ...],
     ) -> tuple[FloatArray, FloatArray]: ...

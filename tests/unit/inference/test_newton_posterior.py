@@ -147,7 +147,7 @@ def test_steps_on_the_flattening_leave_the_prior_as_it_is_and_some_of_them_the_m
         numbers = rng.normal(size=(size, 2 * (follows + regroups), d + 4))
         numbers[..., -3:] = rng.uniform(size=numbers[..., -3:].shape)
         still = (points, np.zeros_like(points), 0.0 * one, np.ones_like(points), numbers, one)
-        return MatrixState(kernel.step(*still, (1, follows), scores)[0], d)
+        return MatrixState(kernel.step(*still, 1, follows, scores)[0], d)
 
     def shape(state):
         F = state.factor
@@ -237,13 +237,13 @@ def test_the_kernel_refuses_arrays_of_another_type_or_shape(rng):
     with pytest.raises(ValueError, match="leaps"):
         kernel.leapfrog(points, points, one, points, 0, scores)
     steps = (points, points, one, points, np.zeros((3, 4, 6)), one)
-    assert kernel.step(*steps, (1, 1), scores)[0].shape == points.shape
+    assert kernel.step(*steps, 1, 1, scores)[0].shape == points.shape
     for index, wrong in ((0, points[:2]), (1, points[:, :2]), (2, one[:1]), (4, np.zeros((3, 3, 6))), (5, one[:2])):
         with pytest.raises((TypeError, ValueError)):
-            kernel.step(*steps[:index], wrong, *steps[index + 1 :], (1, 1), scores)
-    for counts in ((0, 1), (1, -1), (1,)):
-        with pytest.raises(ValueError, match=r"leaps|follows|counts"):
-            kernel.step(*steps, counts, scores)
+            kernel.step(*steps[:index], wrong, *steps[index + 1 :], 1, 1, scores)
+    for counts in ((0, 1), (1, -1)):
+        with pytest.raises(ValueError, match=r"leaps|follows"):
+            kernel.step(*steps, *counts, scores)
 
 
 def test_weights_given_the_rest_are_those_of_the_joint_normal_law(rng):

@@ -118,7 +118,8 @@ def _first_states(released: MomentRelease, rng: np.random.Generator) -> MatrixSt
     unresolved = [int(np.count_nonzero(~shrunken.resolved)) for shrunken in released.shrunken]
     most = _MOST_FLATTENED if d <= _FEW_COEF else _FLATTENED
     flattened = min(max(_FLATTENED, min(max(unresolved), most)), d - 1)
-    factor, direction = released.start.copy(), rng.standard_normal((size, flattened, d))
+    factor = cholesky_factors(np.stack([shrunken.matrix for shrunken in released.shrunken]))
+    direction = rng.standard_normal((size, flattened, d))
     logit = np.full((size, flattened), _FIRST_LOGIT)
     for chain in range(1, size, 2):
         shrunken, flat = released.shrunken[chain], min(unresolved[chain], flattened)

@@ -169,7 +169,7 @@ class MomentsTarget:
         numbers[:, :, -3:] = rng.uniform(size=(size, 2 * each, 3))
         points, accepted = self._native.step(
             state.points, path.momentum, path.step, path.scale, numbers, rng.uniform(size=size),
-            (path.n_leaps, _FOLLOWED), _scores(linear),
+            path.n_leaps, _FOLLOWED, _scores(linear),
         )  # fmt: skip
         return MatrixState(points, state.d), accepted
 

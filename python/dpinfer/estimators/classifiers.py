@@ -26,9 +26,41 @@ class _Classifier(PlannedRegression):
     _facts = ("n_records", "classes")
     _estimator_type = "classifier"
     _binary: ClassVar[bool] = True
-    classes: Sequence[Any] | None
     classes_: npt.NDArray[Any]
     _records: PendingRecords
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        n_records: int | None = None,
+        unknown: Sequence[str] | None = None,
+        classes: Sequence[Any] | None = None,
+        data_bounds: npt.ArrayLike | None = None,
+        method: str = "auto",
+        prior_scale: float | None = None,
+        fit_intercept: bool = True,
+        adjacency: Adjacency | str = "add_remove",
+        n_threads: int | None = None,
+        progress: bool = False,
+        random_source: RandomSource | Callable[[], RandomSource] | None = None,
+        ledger: LedgerAccount | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_records = n_records
+        self.unknown = unknown
+        self.classes = classes
+        self.data_bounds = data_bounds
+        self.method = method
+        self.prior_scale = prior_scale
+        self.fit_intercept = fit_intercept
+        self.adjacency = adjacency
+        self.n_threads = n_threads
+        self.progress = progress
+        self.random_source = random_source
+        self.ledger = ledger
 
     def _read_classes(self, X: Any, y: Any) -> None:
         self._records = PendingRecords(X, y, self.classes, binary=self._binary)
@@ -128,39 +160,6 @@ class BayesianProbitRegression(_Classifier):
 
     _model = ProbitRegression
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        n_records: int | None = None,
-        unknown: Sequence[str] | None = None,
-        classes: Sequence[Any] | None = None,
-        data_bounds: npt.ArrayLike | None = None,
-        method: str = "auto",
-        prior_scale: float | None = None,
-        fit_intercept: bool = True,
-        adjacency: Adjacency | str = "add_remove",
-        n_threads: int | None = None,
-        progress: bool = False,
-        random_source: RandomSource | Callable[[], RandomSource] | None = None,
-        ledger: LedgerAccount | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_records = n_records
-        self.unknown = unknown
-        self.classes = classes
-        self.data_bounds = data_bounds
-        self.method = method
-        self.prior_scale = prior_scale
-        self.fit_intercept = fit_intercept
-        self.adjacency = adjacency
-        self.n_threads = n_threads
-        self.progress = progress
-        self.random_source = random_source
-        self.ledger = ledger
-
 
 class BayesianMultinomialRegression(_Classifier):
     """Bayesian multinomial logistic (softmax) regression of two or more classes, fitted with differential privacy.
@@ -204,39 +203,6 @@ class BayesianMultinomialRegression(_Classifier):
 
     _model = MultinomialRegression
     _binary = False
-
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        n_records: int | None = None,
-        unknown: Sequence[str] | None = None,
-        classes: Sequence[Any] | None = None,
-        data_bounds: npt.ArrayLike | None = None,
-        method: str = "auto",
-        prior_scale: float | None = None,
-        fit_intercept: bool = True,
-        adjacency: Adjacency | str = "add_remove",
-        n_threads: int | None = None,
-        progress: bool = False,
-        random_source: RandomSource | Callable[[], RandomSource] | None = None,
-        ledger: LedgerAccount | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_records = n_records
-        self.unknown = unknown
-        self.classes = classes
-        self.data_bounds = data_bounds
-        self.method = method
-        self.prior_scale = prior_scale
-        self.fit_intercept = fit_intercept
-        self.adjacency = adjacency
-        self.n_threads = n_threads
-        self.progress = progress
-        self.random_source = random_source
-        self.ledger = ledger
 
     def _made_model(self, scaling: Scaling, names: list[str] | None) -> MultinomialRegression:
         return self._model_of(self._records.classes, scaling, names)

@@ -153,7 +153,19 @@ def silent(params, X, y):
     return gradient(params, X, y) * [1.0, 1.0, 0.0]
 
 
+def shifting(params, X, y):
+    X += 1.0
+    return gradient(params, X, y)
+
+
+def clearing(params, X, y):
+    y[:] = 0.0
+    return gradient(params, X, y)
+
+
 BAD_CODE = {
+    "writing to X": (shifting, "gradients must not write"),
+    "writing to y": (clearing, "gradients must not write"),
     "a scalar for the batch": (lambda p, X, y: gradient(p, X, y).sum(), "a row for each of B records"),
     "a sum over the batch": (lambda p, X, y: gradient(p, X, y).sum(axis=0), "a row for each of B records"),
     "a column too few": (lambda p, X, y: gradient(p, X, y)[:, 1:], r"shape \(B, 3\)"),
@@ -190,11 +202,37 @@ def test_a_parameter_that_no_record_informs_is_named():
         (lambda p, X, u: sampler(p, X, u)[:, None], "B real numbers"),
         (lambda p, X, u: sampler(p, X, np.random.random(u.shape)), "draws random numbers"),  # noqa: NPY002
         (lambda p, X, u: sampler(p, X, u[::-1]), "draws of a record must not change"),
+        (lambda p, X, u: sampler(p, np.abs(X, out=X), u), "sampler must not write"),
     ],
 )
 def test_a_sampler_that_does_not_fit_is_refused(code, message):
     with pytest.raises(ValueError, match=message):
         made(sampler=code)
+
+
+def test_a_log_likelihood_that_writes_is_refused():
+    with pytest.raises(ValueError, match="log_likelihood must not write"):
+        made(log_likelihood=lambda p, X, y: log_likelihood(p, np.sort(X, axis=1, kind="stable"), np.abs(y, out=y)))
+
+
+def test_code_that_writes_for_some_records_alone_leaves_them_as_they_are():
+    """What the trials cannot find: it fails for that record, which contributes nothing."""
+
+    def sometimes(params, X, y):
+        if np.any(X > 50.0):
+            X[:] = 0.0
+        return gradient(params, X, y)
+
+    X, y = records()
+    X[3] = 100.0
+    before, public = X.tobytes(), {"plan": PLAN, "n_records": 200, "max_grad_norm": 1.0, "n_threads": 1}
+    found = dpi.run_dpvi(made(sometimes), X, y, random_source=InsecureRNG(1), **public)
+    assert X.tobytes() == before
+    model = made(sometimes, sampler=None)
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=200)
+    dpi.run_newton(model, X, y, plan=plan, n_records=200, random_source=InsecureRNG(1))
+    assert X.tobytes() == before
+    assert np.all(np.isfinite(found.noisy_gradients))
 
 
 def test_public_data_take_the_place_of_made_up_records():
@@ -342,6 +380,20 @@ def test_torch_modules():
         from_torch(density, n_features=2, module=dropout, response="binary")
     with pytest.raises(ValueError, match="parameters must be None"):
         from_torch(density, 3, n_features=2, module=layers)
+
+
+def test_torch_code_that_writes_does_so_to_a_copy():
+    torch = pytest.importorskip("torch")
+
+    def writing(p, x, y):
+        return (p * x).sum() * y.sub_(1.0)
+
+    model = from_torch(writing, 2, n_features=2, vectorize=False)
+    X, y = records()
+    before = X.tobytes(), y.tobytes()
+    assert model.scores(X, y, np.zeros(2)).any()
+    assert (X.tobytes(), y.tobytes()) == before
+    assert torch.zeros(1).dtype == torch.float32  # the user's own precision is left alone
 
 
 def test_numpyro_models_that_cannot_be_taken_are_refused_with_the_reason():

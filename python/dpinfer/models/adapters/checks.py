@@ -115,9 +115,10 @@ def _check_differences(model: OwnModel, features: FloatArray, response: FloatArr
     code = model.code
     if code is None or code.log_likelihood is None:
         return
+    log_likelihood = code.log_likelihood
 
     def density(at: FloatArray) -> FloatArray:
-        values = np.asarray(code.log_likelihood(model.constrain(at), features, response))  # type: ignore[misc]
+        values = np.asarray(model.call("log_likelihood", log_likelihood, at, features, response))
         if values.dtype.kind != "f" or values.shape != response.shape:
             raise ValueError(f"log_likelihood must return a real number for each record, got shape {values.shape}")
         return values.astype(np.float64)

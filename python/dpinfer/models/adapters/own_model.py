@@ -56,6 +56,12 @@ class ModelCode:
     features: Callable[[int, np.random.Generator], Any] | npt.NDArray[Any] | None = None
 
 
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 class OwnModel(GradientModel):
     """A regression of the user's own, as `from_gradient`, `from_jax`, `from_torch` and `from_numpyro` make it.
 
@@ -147,6 +153,23 @@ class OwnModel(GradientModel):
             raise TypeError("the model of a loaded release has no code: build it again, as it was for the run")
         return self.code
 
+    def call(self, what: str, function: Callable[..., Any], theta: FloatArray, *rows: npt.NDArray[Any]) -> Any:
+        """Return what the user's code says of these rows, which it can read and not write.
+
+        Raises
+        ------
+        ValueError
+            If the code writes to what it is given; `what` names it.
+        """
+        try:
+            return function(self.parameters.constrain(theta), *map(_read_only, rows))
+        except ValueError as error:
+            if "read-only" not in str(error):
+                raise
+            raise ValueError(
+                f"{what} must not write to the arrays they are given, which are the records: work on a copy"
+            ) from error
+
     def scores(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> FloatArray:
         """Return the gradients of log p(y | x, theta) in the unconstrained theta, (B, n).
 
@@ -164,7 +187,7 @@ class OwnModel(GradientModel):
     def _scores(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> npt.NDArray[Any]:
         """Return what the code says, in its own space, when it is B rows of n real numbers."""
         n = self.n_params
-        values = np.asarray(self._code().score(self.parameters.constrain(theta), features, response))
+        values = np.asarray(self.call("gradients", self._code().score, theta, features, response))
         if values.dtype.kind not in "fiub":
             raise TypeError(f"gradients must be real numbers, got dtype {values.dtype}")
         if values.shape != (features.shape[0], n):
@@ -185,7 +208,7 @@ class OwnModel(GradientModel):
         sampler = self._code().sampler
         if sampler is None:
             raise TypeError("the model has no sampler")
-        drawn = np.asarray(sampler(self.parameters.constrain(theta), features, words))
+        drawn = np.asarray(self.call("sampler", sampler, theta, features, words))
         if drawn.dtype.kind not in "fiub" or drawn.shape != features.shape[:1]:
             raise ValueError(f"sampler must return B real numbers for B rows, got shape {drawn.shape}")
         return drawn.astype(np.float64)

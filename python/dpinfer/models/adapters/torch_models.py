@@ -160,7 +160,8 @@ def _code(
         over = torch.func.vmap(function, (None, 0, 0)) if vectorize else function
 
         def block(params: FloatArray, *rows: npt.NDArray[Any]) -> Any:
-            tensors = [torch.from_numpy(np.require(row, requirements=["C", "W"])) for row in rows]
+            # Copies: tensors can be written to.
+            tensors = [torch.from_numpy(np.array(row, order="C")) for row in rows]
             given = torch.from_numpy(np.array(params))
             if vectorize:
                 return over(given, *tensors).detach().numpy()

@@ -5,8 +5,9 @@ reader's own errors may quote a file: they are replaced with ones that do not.
 """
 
 import importlib
+import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,17 +18,19 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_integer
 from dpinfer.errors import BackendUnavailableError, DpinferError, RecordError
+from dpinfer.mechanism.array_blocks import ArrayBlocks, Block, MappedBlocks, NpyBlocks, NpyFile, PathLike, is_mapped
+from dpinfer.mechanism.read_ahead import ReadAhead, announce_file
 from dpinfer.mechanism.sums.sources import RowSource
 
 __all__ = ["rows_of_arrays", "rows_of_arrow", "rows_of_csv", "rows_of_duckdb", "rows_of_npy", "rows_of_parquet"]
 
 Array = npt.NDArray[Any]
-Block = Array | tuple[Array, ...]
-PathLike = str | os.PathLike[str]
 T = TypeVar("T")
 
 # A block stays in the processor's cache between its check and its sum.
 _BLOCK_BYTES = 2**21
+# pyarrow decodes so many at once: batches as small as a block take it half as long again.
+_BATCH_BLOCKS = 4
 _LEAST_ROWS, _MOST_ROWS = 1024, 2**20
 _QUERIED_ROWS = 2**15
 
@@ -41,6 +44,8 @@ def rows_of_arrays(
 ) -> RowSource:
     """Return arrays or memory maps as a source of rows.
 
+    A memory map in C order is read in sequence, a block ahead of its sum, and its pages are given back to the system.
+
     **Privacy.** Reads no records until a run does.
 
     Parameters
@@ -51,10 +56,19 @@ def rows_of_arrays(
         Sorted: for a run with ``unit=``.
     block_rows : int, optional
         Rows in a block; about 2 MB of them by default.
+
+    Raises
+    ------
+    ValueError
+        If the arrays differ in length.
     """
-    features, *others = (np.asanyarray(item) for item in (X, y, unit) if item is not None)
-    width = features.shape[1] if features.ndim == 2 else 1
-    blocks = _ArrayBlocks((features, *others), _block_rows(block_rows, width))
+    arrays = tuple(np.asanyarray(item) for item in (X, y, unit) if item is not None)
+    if any(array.ndim == 0 or len(array) != len(arrays[0]) for array in arrays):
+        raise ValueError("X, y and unit must be arrays with an entry for each row")
+    width = arrays[0].shape[1] if arrays[0].ndim == 2 else 1
+    rows = _block_rows(block_rows, width)
+    mapped = any(map(is_mapped, arrays))
+    blocks = ReadAhead(MappedBlocks(arrays, rows)) if mapped else ArrayBlocks(arrays, rows)
     return RowSource(blocks, width, units=unit is not None)
 
 
@@ -79,11 +93,11 @@ def rows_of_npy(X: PathLike, y: PathLike | None = None, *, block_rows: int | Non
     ValueError
         If a file holds no such array.
     """
-    features, response = _NpyFile.opened("X", X), None if y is None else _NpyFile.opened("y", y)
+    features, response = NpyFile.opened("X", X), None if y is None else NpyFile.opened("y", y)
     width = features.shape[1] if len(features.shape) == 2 else 1
     if response is not None and response.shape != features.shape[:1]:
         raise ValueError("y must be a file of one number for each row of X")
-    return RowSource(_NpyBlocks(features, response, _block_rows(block_rows, width)), width)
+    return RowSource(ReadAhead(NpyBlocks(features, response, _block_rows(block_rows, width))), width)
 
 
 def rows_of_csv(
@@ -188,7 +202,7 @@ def rows_of_arrow(
     """
     if not callable(batches):
         raise TypeError(f"batches must be callable, and return the batches of a pass, got {type(batches).__name__}")
-    return _Columns.of(features, response, unit).source(batches)
+    return _Columns.of(features, response, unit).source(batches, ahead=False)
 
 
 def rows_of_duckdb(
@@ -256,8 +270,10 @@ class _Columns:
         if absent:
             raise ValueError(f"features, response and unit must name columns, and {', '.join(absent)} is none")
 
-    def source(self, batches: Callable[[], Iterable[Any]]) -> RowSource:
-        return RowSource(_ColumnBlocks(batches, self), len(self.features), units=self.unit is not None)
+    def source(self, batches: Callable[[], Iterable[Any]], *, ahead: bool = True) -> RowSource:
+        """Return the rows of batches; what a caller's own code gives is asked for in the caller's thread."""
+        blocks = _ColumnBlocks(batches, self)
+        return RowSource(ReadAhead(blocks) if ahead else blocks, len(self.features), units=self.unit is not None)
 
 
 def _block_rows(block_rows: int | None, width: int) -> int:
@@ -297,81 +313,6 @@ def _items(items: Iterator[T]) -> Iterator[T]:
         yield item  # type: ignore[misc]
 
 
-@dataclass(frozen=True, eq=False)
-class _ArrayBlocks:
-    arrays: tuple[Array, ...]
-    rows: int
-
-    def __call__(self) -> Iterator[Block]:
-        for start in range(0, len(self.arrays[0]), self.rows):
-            parts = tuple(array[start : start + self.rows] for array in self.arrays)
-            yield parts if len(parts) > 1 else parts[0]
-
-
-@dataclass(frozen=True)
-class _NpyFile:
-    path: str
-    offset: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @classmethod
-    def opened(cls, name: str, path: PathLike) -> "_NpyFile":
-        with Path(path).open("rb") as stream:
-            try:
-                version = np.lib.format.read_magic(stream)
-                read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-                shape, fortran, dtype = read[version](stream)
-            except (ValueError, KeyError):
-                shape, fortran, dtype = (), True, np.dtype("O")
-            # Python objects are not read: to load them executes code.
-            if dtype.hasobject or len(shape) not in (1, 2) or (fortran and len(shape) == 2):
-                raise ValueError(
-                    f"{name} must be a .npy file of an array of numbers in C order, with 1 or 2 dimensions"
-                )
-            return cls(os.fspath(path), stream.tell(), dtype, tuple(shape))
-
-    def blocks(self, rows: int) -> Iterator[Array]:
-        """Yield the blocks, each in the place of the one before it: fresh memory costs as much as the read."""
-        buffer = np.empty((min(rows, self.shape[0]), *self.shape[1:]), self.dtype)
-        with Path(self.path).open("rb", buffering=0) as stream:
-            stream.seek(self.offset)
-            for start in range(0, self.shape[0], rows):
-                block = buffer[: self.shape[0] - start]
-                _announce(stream, 2 * block.nbytes)
-                if block.size and not _filled(stream, block.data.cast("B")):
-                    raise RecordError("X must give the same rows in every pass, and a file ended early")
-                yield block
-
-
-def _announce(stream: Any, size: int) -> None:
-    """Tell the system what is read next, so that it reads while a block is summed."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(stream.fileno(), stream.tell(), size, os.POSIX_FADV_WILLNEED)
-
-
-def _filled(stream: Any, buffer: memoryview) -> bool:
-    while len(buffer):
-        count = stream.readinto(buffer)
-        if not count:
-            return False
-        buffer = buffer[count:]
-    return True
-
-
-@dataclass(frozen=True)
-class _NpyBlocks:
-    features: _NpyFile
-    response: _NpyFile | None
-    rows: int
-
-    def __call__(self) -> Iterator[Block]:
-        if self.response is None:
-            yield from self.features.blocks(self.rows)
-        else:
-            yield from zip(self.features.blocks(self.rows), self.response.blocks(self.rows), strict=True)
-
-
 @dataclass(frozen=True)
 class _ColumnBlocks:
     """Columns of batches as rows."""
@@ -379,20 +320,22 @@ class _ColumnBlocks:
     batches: Callable[[], Iterable[Any]]
     columns: _Columns
 
-    def __call__(self) -> Iterator[Block]:
+    def __call__(self) -> Generator[Block, None, None]:
         width = len(self.columns.features)
         size = _block_rows(None, width)
-        # Blocks follow each other in one place: fresh memory costs as much as what is put into it.
-        buffers = {kind: np.empty((size, width), kind) for kind in (np.float64, np.float32)}
+        # Two places in turn: fresh memory costs as much as what is put into it.
+        places = itertools.cycle(
+            [{kind: np.empty((size, width), kind) for kind in (np.float64, np.float32)} for _ in range(2)]
+        )
         for batch in _items(iter(_quietly(self.batches))):
             for start in range(0, batch.num_rows, size):
-                yield _quietly(partial(self._rows, batch.slice(start, size), buffers))
+                yield _quietly(partial(self._rows, batch.slice(start, size), next(places)))
 
-    def _rows(self, batch: Any, buffers: Mapping[Any, Array]) -> Block:
+    def _rows(self, batch: Any, place: Mapping[Any, Array]) -> Block:
         wanted = self.columns
         columns = [_numbers(batch.column(name)) for name in wanted.features]
         single = all(column.dtype == np.float32 for column in columns)
-        X = buffers[np.float32 if single else np.float64][: batch.num_rows]
+        X = place[np.float32 if single else np.float64][: batch.num_rows]
         for index, column in enumerate(columns):
             X[:, index] = column
         if wanted.response is None:
@@ -426,12 +369,20 @@ class _ParquetBatches:
 
     def __call__(self) -> Iterator[Any]:
         parquet = _module("pyarrow.parquet", "parquet")
-        rows = _block_rows(None, len(self.columns))
+        rows = _BATCH_BLOCKS * _block_rows(None, len(self.columns))
         for path in self.paths:
-            # Buffered ahead, a file would come to be in memory as a whole.
-            with parquet.ParquetFile(path, pre_buffer=False) as file:
+            # Buffered ahead by pyarrow, a file would come to be in memory as a whole.
+            with Path(path).open("rb") as stream, parquet.ParquetFile(path, pre_buffer=False) as file:
                 for group in range(file.num_row_groups):
+                    for following in range(group if group == 0 else group + 1, min(group + 2, file.num_row_groups)):
+                        self._announce(stream, file.metadata.row_group(following))
                     yield from file.iter_batches(batch_size=rows, row_groups=[group], columns=list(self.columns))
+
+    def _announce(self, stream: Any, group: Any) -> None:
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in self.columns:
+                start = column.dictionary_page_offset or column.data_page_offset
+                announce_file(stream, start, column.total_compressed_size)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,108 @@
+"""Blocks of records that a thread reads, one ahead of what is made of them.
+
+**Privacy.** Passes records on, and keeps none after a pass.  A block has the numbers that it would have without the
+thread: which is read when changes no sum.
+"""
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dpinfer._float_environment import standard_arithmetic
+
+__all__ = ["ReadAhead", "announce", "announce_file"]
+
+# The system takes no more at once where its disks' queues have their usual sizes.
+_ANNOUNCED_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class ReadAhead:
+    """The blocks of a pass, each read while the one before it is summed.
+
+    The thread lives as long as the pass.  What it raises, the pass raises; a pass that ends early, by an error or an
+    interrupt, waits for the block that is being read.
+
+    Parameters
+    ----------
+    blocks : callable
+        Returns a generator of the blocks of one pass, which is called and run in the thread.  A block must stay what it
+        is until the second one after it is asked for: two places in turn.
+    """
+
+    blocks: Callable[[], Generator[Any, None, None]]
+
+    def __call__(self) -> Iterator[Any]:
+        """Yield the blocks of one pass."""
+        reader = _Reader(self.blocks)
+        try:
+            yield from reader.each()
+        finally:
+            reader.stop()
+
+
+class _Reader:
+    def __init__(self, blocks: Callable[[], Generator[Any, None, None]]) -> None:
+        self._ready: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        # The place beside the block that is being summed.
+        self._free = threading.Semaphore(1)
+        self._stopped = False
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._read, args=(blocks,), name="dpinfer reader", daemon=True)
+        self._thread.start()
+
+    def _read(self, blocks: Callable[[], Generator[Any, None, None]]) -> None:
+        error = None
+        try:
+            with standard_arithmetic(), contextlib.closing(blocks()) as reader:
+                for block in reader:
+                    self._ready.put((block, None))
+                    self._free.acquire()
+                    if self._stopped:
+                        break
+        except BaseException as caught:
+            error = caught
+        self._ready.put((None, error))
+
+    def each(self) -> Iterator[Any]:
+        while True:
+            if os.getpid() != self._process:
+                # The thread is in the other process: this one would wait for ever.
+                raise RuntimeError("a pass over rows cannot go on in a process that was forked in the middle of it")
+            block, error = self._ready.get()
+            if error is not None:
+                raise error
+            if block is None:
+                return
+            yield block
+            self._free.release()
+
+    def stop(self) -> None:
+        if os.getpid() == self._process:
+            self._stopped = True
+            self._free.release()
+            self._thread.join()
+
+
+def announce(advise: Callable[[int, int], object], start: int, size: int) -> None:
+    """Tell the system which bytes are read next, so that it reads them while others are used.
+
+    Parameters
+    ----------
+    advise : callable
+        Gets the place and the number of the bytes.
+    start, size : int
+    """
+    for place in range(start, start + size, _ANNOUNCED_BYTES):
+        advise(place, min(_ANNOUNCED_BYTES, start + size - place))
+
+
+def announce_file(stream: Any, start: int, size: int) -> None:
+    """Tell the system which bytes of an open file are read next."""
+    if hasattr(os, "posix_fadvise"):
+        number, will_need = stream.fileno(), os.POSIX_FADV_WILLNEED
+        announce(lambda place, part: os.posix_fadvise(number, place, part, will_need), start, size)

@@ -5,7 +5,6 @@ reader's own errors may quote a file: they are replaced with ones that do not.
 """
 
 import importlib
-import itertools
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ T = TypeVar("T")
 # A block stays in the processor's cache between its check and its sum.
 _BLOCK_BYTES = 2**21
 # pyarrow decodes so many at once: batches as small as a block take it half as long again.
-_BATCH_BLOCKS = 4
+_BATCH_BLOCKS = 8
 _LEAST_ROWS, _MOST_ROWS = 1024, 2**20
 _QUERIED_ROWS = 2**15
 
@@ -134,7 +133,7 @@ def rows_of_csv(
     with Path(path).open(encoding="utf-8", errors="replace") as stream:
         header = [name.strip() for name in stream.readline().removeprefix("\ufeff").strip().split(delimiter)]
     wanted.check(header)
-    return wanted.source(_CsvBatches(os.fspath(path), wanted.names, delimiter))
+    return wanted.source(ReadAhead(_CsvBatches(os.fspath(path), wanted.names, delimiter)))
 
 
 def rows_of_parquet(
@@ -173,7 +172,7 @@ def rows_of_parquet(
         Path(item).stat()
         header = _quietly(partial(parquet.read_schema, os.fspath(item))).names
         wanted.check(header)
-    return wanted.source(_ParquetBatches(tuple(os.fspath(item) for item in paths), wanted.names))
+    return wanted.source(ReadAhead(_ParquetBatches(tuple(os.fspath(item) for item in paths), wanted.names)))
 
 
 def rows_of_arrow(
@@ -202,7 +201,7 @@ def rows_of_arrow(
     """
     if not callable(batches):
         raise TypeError(f"batches must be callable, and return the batches of a pass, got {type(batches).__name__}")
-    return _Columns.of(features, response, unit).source(batches, ahead=False)
+    return _Columns.of(features, response, unit).source(batches)
 
 
 def rows_of_duckdb(
@@ -240,7 +239,7 @@ def rows_of_duckdb(
     _module("pyarrow", "duckdb")
     wanted, batches = _Columns.of(features, response, unit), _DuckdbBatches(os.fspath(database), query)
     wanted.check(batches.names())
-    return wanted.source(batches)
+    return wanted.source(ReadAhead(batches))
 
 
 @dataclass(frozen=True)
@@ -270,10 +269,8 @@ class _Columns:
         if absent:
             raise ValueError(f"features, response and unit must name columns, and {', '.join(absent)} is none")
 
-    def source(self, batches: Callable[[], Iterable[Any]], *, ahead: bool = True) -> RowSource:
-        """Return the rows of batches; what a caller's own code gives is asked for in the caller's thread."""
-        blocks = _ColumnBlocks(batches, self)
-        return RowSource(ReadAhead(blocks) if ahead else blocks, len(self.features), units=self.unit is not None)
+    def source(self, batches: Callable[[], Iterable[Any]]) -> RowSource:
+        return RowSource(_ColumnBlocks(batches, self), len(self.features), units=self.unit is not None)
 
 
 def _block_rows(block_rows: int | None, width: int) -> int:
@@ -320,22 +317,20 @@ class _ColumnBlocks:
     batches: Callable[[], Iterable[Any]]
     columns: _Columns
 
-    def __call__(self) -> Generator[Block, None, None]:
+    def __call__(self) -> Iterator[Block]:
         width = len(self.columns.features)
         size = _block_rows(None, width)
-        # Two places in turn: fresh memory costs as much as what is put into it.
-        places = itertools.cycle(
-            [{kind: np.empty((size, width), kind) for kind in (np.float64, np.float32)} for _ in range(2)]
-        )
+        # Blocks follow each other in one place: fresh memory costs as much as what is put into it.
+        buffers = {kind: np.empty((size, width), kind) for kind in (np.float64, np.float32)}
         for batch in _items(iter(_quietly(self.batches))):
             for start in range(0, batch.num_rows, size):
-                yield _quietly(partial(self._rows, batch.slice(start, size), next(places)))
+                yield _quietly(partial(self._rows, batch.slice(start, size), buffers))
 
-    def _rows(self, batch: Any, place: Mapping[Any, Array]) -> Block:
+    def _rows(self, batch: Any, buffers: Mapping[Any, Array]) -> Block:
         wanted = self.columns
         columns = [_numbers(batch.column(name)) for name in wanted.features]
         single = all(column.dtype == np.float32 for column in columns)
-        X = place[np.float32 if single else np.float64][: batch.num_rows]
+        X = buffers[np.float32 if single else np.float64][: batch.num_rows]
         for index, column in enumerate(columns):
             X[:, index] = column
         if wanted.response is None:
@@ -367,15 +362,16 @@ class _ParquetBatches:
     paths: tuple[str, ...]
     columns: tuple[str, ...]
 
-    def __call__(self) -> Iterator[Any]:
+    def __call__(self) -> Generator[Any, None, None]:
         parquet = _module("pyarrow.parquet", "parquet")
         rows = _BATCH_BLOCKS * _block_rows(None, len(self.columns))
         for path in self.paths:
             # Buffered ahead by pyarrow, a file would come to be in memory as a whole.
             with Path(path).open("rb") as stream, parquet.ParquetFile(path, pre_buffer=False) as file:
                 for group in range(file.num_row_groups):
-                    for following in range(group if group == 0 else group + 1, min(group + 2, file.num_row_groups)):
-                        self._announce(stream, file.metadata.row_group(following))
+                    for following in (0, 1) if group == 0 else (group + 1,):
+                        if following < file.num_row_groups:
+                            self._announce(stream, file.metadata.row_group(following))
                     yield from file.iter_batches(batch_size=rows, row_groups=[group], columns=list(self.columns))
 
     def _announce(self, stream: Any, group: Any) -> None:
@@ -391,7 +387,7 @@ class _CsvBatches:
     columns: tuple[str, ...]
     delimiter: str
 
-    def __call__(self) -> Iterator[Any]:
+    def __call__(self) -> Generator[Any, None, None]:
         csv, arrow = _module("pyarrow.csv", "parquet"), _module("pyarrow", "parquet")
         parse = csv.ParseOptions(delimiter=self.delimiter, quote_char=False, newlines_in_values=False)
         kinds = csv.ConvertOptions(
@@ -410,7 +406,7 @@ class _DuckdbBatches:
         with self._connected() as connection:
             return _quietly(lambda: list(connection.sql(self.query).columns))
 
-    def __call__(self) -> Iterator[Any]:
+    def __call__(self) -> Generator[Any, None, None]:
         with self._connected() as connection:
             rows = connection.sql(self.query)
             # Older versions have the second name.

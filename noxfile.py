@@ -5,6 +5,13 @@ import os
 import nox
 
 nox.options.default_venv_backend = "venv"
+# Named, so that slow tests among them run too.
+ARVIZ = (
+    "tests/unit/inference/test_posterior.py",
+    "tests/unit/inference/test_monte_carlo.py",
+    "tests/unit/formulas/test_regression.py",
+    "tests/unit/cli/test_hostile_names.py",
+)
 nox.options.sessions = ["tests", "lint", "types", "layers", "docs", "doctests", "cpp"]
 
 
@@ -15,6 +22,14 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", *session.posargs)
     if not session.posargs:
         session.run("pytest", "-m", "slow", "tests")
+
+
+@nox.session
+@nox.parametrize("release", ["0.22", "1"])
+def arviz(session: nox.Session, release: str) -> None:
+    """Run the tests of draws for ArviZ with the oldest supported release, and with 1.x (Python 3.12 or newer)."""
+    session.install(".[test]", f"arviz=={release}.*")
+    session.run("pytest", "-n", "0", "-k", "arviz", *ARVIZ)
 
 
 @nox.session

@@ -41,7 +41,7 @@ def main() -> None:
     if asked.full:
         run(asked.only)
         return
-    with mock.patch.object(convergence.ChainLengths, "of", lambda n_coef: SHORT):
+    with mock.patch.object(convergence.ChainLengths, "of", return_value=SHORT):
         run(asked.only)
 
 
@@ -63,7 +63,9 @@ def run(names: list[str]) -> None:
         print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
         for result in results:
             if result["status"] != "passed":
-                reasons[result["check_name"], result["status"]] = str(result["exception"]).replace(name, "the estimator")
+                reasons[result["check_name"], result["status"]] = str(result["exception"]).replace(
+                    name, "the estimator"
+                )
     print("\n| check | | reason |\n|---|---|---|")
     for (check, status), reason in sorted(reasons.items()):
         print(f"| `{check}` | {status} | {reason} |")

@@ -287,9 +287,7 @@ class Guarantee(str):
         rows = [("epsilon", f"{rounded_up(self.epsilon)} at delta {rounded_up(self.delta, 3)}")]
         if self.delta > 0.0:
             rows.append(("mu (Gaussian DP)", f"{rounded_up(self.mu)}, up to delta {rounded_up(self.delta, 3)}"))
-        rows += [
-            ("rho (zCDP)", f"{rounded_up(self.rho)}, which sampling does not lower"),
-        ]
+        rows.append(("rho (zCDP)", f"{rounded_up(self.rho)}, without credit for sampling records"))
         for rate in _ATTACKS:
             reached = rounded_up(100.0 * float(self.true_positive_rate(rate)), 3)
             rows.append((f"membership attack with {rate:.0%} false positives", f"at most {reached}% true positives"))

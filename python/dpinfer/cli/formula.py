@@ -5,7 +5,7 @@ import sys
 import warnings
 from typing import Any, cast
 
-from dpinfer._sinks import printable, terminal_text
+from dpinfer._sinks import csv_cell, printable, terminal_text
 from dpinfer.accounting import LedgerAccount
 from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
 from dpinfer.cli.output import OutputFolder, files_text
@@ -104,7 +104,7 @@ def run_formula(
                 epsilon=args.epsilon,
                 delta=args.delta,
                 n_records=args.n_records,
-                method=plan.method if isinstance(plan, FitPlan) else _METHODS[args.method],
+                method=_METHODS[args.method],
                 ledger=account,
                 path=folder.path,
                 prior_scale=args.prior_scale,
@@ -138,6 +138,6 @@ def _write(fit: RegressionFit, level: float, folder: OutputFolder) -> None:
 
 def _cell(value: Any) -> str:
     if isinstance(value, str):
-        quoted = value.replace('"', '""')
+        quoted = csv_cell(value).replace('"', '""')
         return f'"{quoted}"'
     return repr(value)

@@ -3,16 +3,15 @@
 import base64
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dpinfer._sinks import html_text as _text
-from dpinfer.accounting.guarantee import rounded_up
 from dpinfer.cli.pictures import NARROW, Picture
 from dpinfer.cli.summary import SummaryRow
 from dpinfer.diagnostics import CalibrationCurve
-from dpinfer.fitting.report import page
+from dpinfer.fitting.report import guarantee_in_other_terms, page, promise, table
 from dpinfer.inference import Posterior
 from dpinfer.inference.posterior.diagnostics import in_words
 from dpinfer.release import Release, SumsOfPasses
@@ -117,15 +116,6 @@ def _guarantee(content: ReportContent) -> str:
             'It does <span class="flag">not cover</span> the calibration below, which was computed from the labels of '
             "the test file without noise."
         )
-    if promised:
-        page = "this page" if content.calibration is None else "this page, its calibration apart"
-        factor = math.exp(min(guarantee.epsilon, 50.0))
-        lines.append(
-            "In words: whether or not one person's record is in the data, the probability of anything that can be "
-            f"concluded from {page}, or from the release behind it, changes by a factor of at most "
-            f"{rounded_up(factor, 3)}, "
-            f"up to a probability of {release.delta:g}. This holds whatever else the reader knows."
-        )
     ledger = release.settings.get("ledger")
     if isinstance(ledger, Mapping):
         together = ledger.get("composed_epsilon")
@@ -138,9 +128,11 @@ def _guarantee(content: ReportContent) -> str:
             f"then counted on that data set, this one included, come to {_text(bound or 'no finite epsilon')}."
         )
     paragraphs = "".join(f"<p>{line}</p>" for line in lines)
-    terms = f"<p>The same in other terms:</p>{_table(guarantee.terms())}" if promised else ""
+    if promised:
+        what = "this page" if content.calibration is None else "this page, its calibration apart"
+        paragraphs += promise(guarantee, what) + guarantee_in_other_terms(guarantee)
     return (
-        f'<section class="guarantee{"" if promised else " none"}"><h2>Privacy guarantee</h2>{paragraphs}{terms}'
+        f'<section class="guarantee{"" if promised else " none"}"><h2>Privacy guarantee</h2>{paragraphs}'
         f"{_figure(content, 'trade-off')}</section>"
     )
 
@@ -234,7 +226,7 @@ def _diagnostics(content: ReportContent) -> str:
         "<section><h2>Diagnostics</h2><p>The posterior rests on one assumption: near the optimum the gradient is "
         "linear in the parameters, with the known privacy noise around the line."
         f"{' The averages in the pictures should follow the line.' if trace else ''}</p>"
-        f"{_table(rows)}{_figure(content, 'trace')}"
+        f"{table(rows)}{_figure(content, 'trace')}"
         + (f'<div class="pair">{pictures}</div>' if pictures else "")
         + "</section>"
     )
@@ -266,7 +258,7 @@ def _settings(content: ReportContent) -> str:
         *((str(name).replace("_", " ").capitalize(), value) for name, value in release.settings.items()),
     ]
     shown = [(name, _value(value)) for name, value in rows if value is not None]
-    return f"<section><h2>Settings</h2>{_table(shown)}</section>"
+    return f"<section><h2>Settings</h2>{table(shown)}</section>"
 
 
 def _settings_of_trace(release: AnalysedRelease) -> list[tuple[str, object]]:
@@ -292,11 +284,6 @@ def _reuse(release_name: str) -> str:
         "<section><h2>Use it again</h2><p>The release can be analysed again by anyone, in any way, at no further cost "
         f"to privacy:</p><pre>{_text(code)}</pre></section>"
     )
-
-
-def _table(rows: Iterable[tuple[str, str]]) -> str:
-    body = "".join(f"<tr><td>{_text(name)}</td><td>{_text(value)}</td></tr>" for name, value in rows)
-    return f'<table class="plain"><tbody>{body}</tbody></table>'
 
 
 def _value(value: Any) -> str:

@@ -184,7 +184,7 @@ class NewtonRoute(Route):
                 adjacency=target.adjacency,
             )
         except TypeError as error:
-            raise DoesNotApplyError(f"not for a {type(model).__name__}") from error
+            raise DoesNotApplyError("not for this model") from error
         return plan, {}
 
     def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
@@ -335,7 +335,7 @@ class DPVIRoute(Route):
     def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
         """Take the planner's sampling, steps and clipping norm, and calibrate the noise for the adjacency."""
         if target.model.gradient_sum is None:
-            raise DoesNotApplyError(f"not for a {type(target.model).__name__}")
+            raise DoesNotApplyError("not for this model")
         if target.adjacency is Adjacency.REPLACE_ONE:
             raise DoesNotApplyError("its sampling is not accounted for under replace_one adjacency")
         try:
@@ -343,7 +343,7 @@ class DPVIRoute(Route):
                 target.model, n_records=target.n_records, target_epsilon=target.epsilon, target_delta=target.delta
             )
         except TypeError as error:
-            raise DoesNotApplyError("no default settings for a model of your own: call run_dpvi") from error
+            raise DoesNotApplyError("no default settings for this model: call run_dpvi") from error
         if target.adjacency is not plan.adjacency:
             plan = plan_privacy(
                 target_epsilon=target.epsilon,
@@ -427,7 +427,7 @@ class SepRoute(Route):
     def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
         """Calibrate the noise of the steps."""
         if target.model.site_sum is None:
-            raise DoesNotApplyError(f"not for a {type(target.model).__name__}")
+            raise DoesNotApplyError("not for this model")
         return plan_privacy(
             target_epsilon=target.epsilon,
             target_delta=target.delta,

@@ -1,6 +1,5 @@
 """Coefficients in the user's units: estimates, intervals, and what of their variance is the privacy noise's."""
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.fitting.report import cards
 from dpinfer.formulas.design import Design
 from dpinfer.formulas.own_families import SIZE, OwnRegression
 from dpinfer.inference import Posterior
@@ -105,10 +105,8 @@ class CoefficientTable:
 
     def to_html(self) -> str:
         """Return the table as HTML; names are escaped."""
-        head, *body = [[html.escape(text) for text in row] for row in self.rows()]
-        top = "".join(f"<th>{text}</th>" for text in head)
-        lines = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in row)}</tr>" for row in body)
-        return f"<table><tr>{top}</tr>{lines}</table>"
+        heads, *body = self.rows()
+        return cards(heads, body)
 
 
 def _number(value: float, digits: int = 4) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from dpinfer._sinks import html_text, shortened
+from dpinfer.fitting.report import cards
 from dpinfer.formulas.design import Design
 from dpinfer.tabular import ContinuousColumn
 from dpinfer.tabular.columns import Column
@@ -31,11 +32,32 @@ def columns_section(design: Design) -> str:
         f"<td>{_WITHOUT_A_VALUE[column.missing or design.schema.missing]}</td></tr>"
         for column in design.table_columns()
     )
+    parts = ", ".join(part.name for part in design.schema.parts)
+    known = "What was public before a record was read."
+    if parts:
+        known = f"What was public, or released with noise ({html_text(parts)}), before the fit."
     return (
-        "<h2>Columns</h2><p>What was public before a record was read. A number outside its bounds is clamped to the "
-        "nearer one. How often that happened is private.</p>"
+        f"<h2>Columns</h2><p>{known} A number outside its bounds is clamped to the nearer one. How often that happened "
+        "is private.</p>"
         '<table class="public"><thead><tr><th>Column</th><th>Declared</th><th>Without a value</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
+        f"<tbody>{rows}</tbody></table>{_scaling(design)}"
+    )
+
+
+def _scaling(design: Design) -> str:
+    """Return what is subtracted from the columns of the design, and what they are divided by."""
+    scaled = [(column.name, column.offset, column.scale) for column in design.columns]
+    scaled.append((f"{design.response.label} (the response)", design.response_offset, design.response_scale))
+    shown = [
+        (shortened(name), f"{offset:.4g}", f"{scale:.4g}")
+        for name, offset, scale in scaled
+        if (offset, scale) != (0.0, 1.0)
+    ]
+    if not shown:
+        return ""
+    return (
+        "<h2>Scaling</h2><p>The mechanism sees columns less a constant, divided by a scale. Both follow from what is "
+        f"above. Other columns are as they are.</p>{cards(('column', 'less', 'divided by'), shown)}"
     )
 
 
@@ -46,7 +68,7 @@ def _declared(column: Column) -> str:
         low, high = column.bounds
         words = [kind, f"from {low:g} to {high:g}"]
         if column.sd is not None:
-            words.append(f"centred at {column.mean:g}, in units of {column.sd:g}")
+            words.append(f"mean {column.mean:g}, sd {column.sd:g}")
     else:
         listed = {
             key: value if isinstance(value, str) else ", ".join(map(str, value))

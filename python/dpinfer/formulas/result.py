@@ -1,6 +1,5 @@
 """What a regression of a table gives back: coefficients in the user's units, contrasts, effects, predictions."""
 
-import html
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._sinks import html_text
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Guarantee
 from dpinfer.errors import ReleaseFormatError
@@ -41,6 +41,14 @@ _FORMAT, _VERSION, _LARGEST = "dpinfer-regression", 1, 1 << 24
 _PREDICTION_DRAWS, _CELLS, _SEED = 2000, 2_000_000, 0
 _EFFECT_STEP = 1e-4  # of the public range of a column
 _EFFECT_POINTS = 512
+_FAMILIES = {
+    "gaussian": "Linear",
+    "binomial": "Logistic",
+    "multinomial": "Multinomial logistic",
+    "poisson": "Poisson",
+    "probit": "Probit",
+    "negativebinomial": "Negative binomial",
+}
 _RATIOS = {
     "binomial": "odds ratios",
     "multinomial": "odds ratios",
@@ -448,7 +456,9 @@ class RegressionFit:
             told + f"{level:.0%} intervals count what the records leave open and the privacy noise; privacy: its share "
             "of the variance; per sd: for a change of one public standard deviation of the column"
         ]
-        notes += [str(message) for message in self.posterior.summary().warnings]
+        found = self.posterior.summary()
+        notes += [f"warning: {message}" for message in found.warnings]
+        notes += self._in_table_units(found.verdict).splitlines()
         return RegressionSummary(title, self.release.guarantee, table, tuple(notes))
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -464,13 +474,29 @@ class RegressionFit:
         OSError
             If it cannot be written.
         """
-        summary = self.summary()
-        first = f"<h2>Coefficients</h2><p>{html.escape(summary.title)}</p>"
-        if summary.table is not None:
-            first += summary.table.to_html() + f"<p>{html.escape(summary.notes[0])}.</p>"
-        last = columns_section(self.design)
-        page = render(self.plan, self.release, self.fit.maybe_posterior, self.failure, first=first, last=last)
+        estimates = ""
+        if self.fit.maybe_posterior is not None:
+            table, (told, *_) = self.coefficients(), self.summary().notes
+            estimates = (
+                f"<h2>Coefficients</h2><p><code>{html_text(self.design.formula.text)}</code></p>{table.to_html()}"
+                f"<p>{html_text(told[0].upper() + told[1:])}.</p>"
+            )
+        page = render(
+            self.plan,
+            self.release,
+            self.fit.maybe_posterior,
+            self.failure,
+            title=f"{_FAMILIES[self.design.family]} regression of {self.design.response.label}",
+            estimates=estimates,
+            last=columns_section(self.design),
+        )
+        page = self._in_table_units(page)
         write_atomically(Path(path), page.encode())
+
+    def _in_table_units(self, text: str) -> str:
+        """Return a text about the posterior, which is in scaled units, for readers of the table."""
+        scale = f"{self.design.response_scale:.4g} units"
+        return text.replace("(squared units of the response)", f"(in squares of {scale} of the response)")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save everything to a folder; :func:`load_regression` reads it.

@@ -26,7 +26,9 @@ document.getElementById("page").onload = (event) => {
   for (const element of page.querySelectorAll("p, li, td, th, figcaption"))
     if (parseFloat(getComputedStyle(element).fontSize) < 11) small.push(element.textContent);
   const shown = [...page.images].map((image) => [image.alt, image.naturalWidth, image.getBoundingClientRect().width]);
-  document.getElementById("found").textContent = JSON.stringify({wide: root.scrollWidth, small: small, images: shown});
+  const cut = [...page.querySelectorAll(".scroll")].filter((box) => box.scrollWidth > box.clientWidth).length;
+  const all = {wide: root.scrollWidth, small: small, images: shown, cut: cut};
+  document.getElementById("found").textContent = JSON.stringify(all);
 };</script></body></html>"""
 
 
@@ -105,6 +107,7 @@ def test_the_report_of_a_regression_fits_a_phone(tmp_path):
     found = measure(tmp_path / "report.html", 390)
     assert found["wide"] <= 390
     assert found["small"] == []
+    assert found["cut"] == 0
 
 
 def test_a_picture_of_each_width_is_taken(report):
@@ -120,7 +123,9 @@ def test_what_sticks_out_is_seen(report):
     text = report.read_text(encoding="utf-8")
     wide = report.with_name("wide") / "report.html"
     wide.parent.mkdir()
-    wide.write_text(text.replace("<main>", '<main><p style="width:700px;font-size:9px">too wide</p>'), encoding="utf-8")
+    outside = '<p style="width:700px;font-size:9px">too wide</p>'
+    wide.write_text(text.replace("<main>", f'<main>{outside}<div class="scroll">{outside}</div>'), encoding="utf-8")
     found = measure(wide, 390)
     assert found["wide"] > 390
-    assert found["small"] == ["too wide"]
+    assert found["small"] == ["too wide"] * 2
+    assert found["cut"] >= 1

@@ -1,6 +1,8 @@
 """The front door: what is refused before spending, what is charged, and what is kept whatever happens."""
 
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +10,8 @@ from tests.reference.own_models import CURVED, EXAMPLES
 
 import dpinfer as dpi
 from dpinfer.errors import BackendUnavailableError, FallbackWarning, NumericalError, RecordError, ReleaseFormatError
+from dpinfer.fitting.report import promise, render
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.testing import InsecureRNG
 
 N = 3000
@@ -229,7 +233,31 @@ def test_the_report_is_one_page_that_quotes_what_it_is_given(records, tmp_path):
     assert "NOT PRIVATE" in page
     assert "&lt;script&gt;a" in page
     assert "<script" not in page
-    assert page.count("<tr") == 2 + 4 + 3
+    sections = re.findall("<h2>(.*?)</h2>", page)
+    assert sections == ["Privacy guarantee", "Estimates", "Diagnostics", "The run", "Choice of the mechanism"]
+    assert [page.count(f'data-head="{head}"') for head in ("mean", "remark")] == [3, 0]
+    assert f"<td>Records</td><td>{N} (public)</td>" in page
+
+
+def test_the_report_says_what_a_check_has_found(fitted):
+    def shown(diagnostics):
+        posterior = replace(fitted.posterior, diagnostics=diagnostics)
+        page = render(fitted.plan, fitted.release, posterior, "")
+        return [
+            page.partition(f"<h2>{name}</h2>")[2].partition("</section>")[0] for name in ("Warnings", "Diagnostics")
+        ]
+
+    verdict = "Prior.\nThe release does not fit its model: <x>."
+    warned, told = shown(PosteriorDiagnostics(warnings="fit", verdict=verdict))
+    assert "does not fit its model: &lt;x&gt;" in warned
+    assert "Prior." not in warned
+    assert "Prior." in told
+    assert shown(PosteriorDiagnostics(verdict=verdict))[0] == ""
+
+
+def test_the_promise_in_words():
+    guarantee = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=1.0, n_steps=3).guarantee
+    assert "changes by a factor of at most 2.72, up to a probability of 1e-05." in promise(guarantee)
 
 
 def test_the_plan_file_holds_public_numbers_alone(fitted, tmp_path):

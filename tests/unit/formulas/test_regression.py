@@ -1,5 +1,6 @@
 """From a table to coefficients in the user's units."""
 
+import html
 import json
 import warnings
 
@@ -111,7 +112,15 @@ def test_a_fit_is_saved_loaded_and_reported(linear, tmp_path):
     assert "job[T.b]" in page
     assert "NOT PRIVATE" in page
     assert "svg" not in page.partition("</style>")[2]  # nothing is promised, and no curve of it drawn
-    columns = page.partition("<h2>Columns</h2>")[2]
+    assert "<h1>Linear regression of wage</h1>" in page
+    told = fit.posterior.diagnostics.verdict.splitlines()
+    assert told[-1] in str(fit.summary())
+    assert html.escape(told[-1]) in page
+    # The prior of the noise variance is one of the scaled response.
+    assert f"(in squares of {fit.design.response_scale:.4g} units of the response)" in str(fit.summary())
+    assert "(squared units of the response)" not in page
+    columns, _, scaling = page.partition("<h2>Columns</h2>")[2].partition("<h2>Scaling</h2>")
+    assert f"{fit.design.columns[0].scale:.4g}" in scaling
     assert "the record is dropped" in columns
     assert all(f"<td>{column.name}</td>" in columns for column in fit.design.table_columns())
     data = json.loads((folder / "regression.json").read_text())

@@ -69,11 +69,14 @@ class Checks:
         if self.saturation > _SATURATED:
             found["features"] = "the features are larger than declared: declare a larger feature_scale"
         if self.tail > _TAIL:
-            found["tails"] = "responses lie much farther out than normal ones do"
+            found["tails"] = (
+                "responses lie much farther out than normal ones do: transform them, or declare closer bounds"
+            )
         if self.fit_pvalue < _FIT_LEVEL:
             found["fit"] = (
                 f"the scores contradict each other (p = {self.fit_pvalue:.2g}): the mean is not the model's, or the "
-                "errors are not normal"
+                "errors are not normal; intervals may be too narrow: try curves or interactions of the columns, or "
+                "another scale of the response"
             )
         if self.prior_pvalue < _PRIOR_LEVEL:
             found["prior"] = (

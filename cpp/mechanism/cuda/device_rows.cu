@@ -3,6 +3,8 @@
 #define DPINFER_SIMD_VARIANT cuda
 #include <algorithm>
 #include <cstddef>
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -56,9 +58,11 @@ class DeviceArray {
   std::size_t size_ = 0;
 };
 
-__global__ void add_tiles_of_block(cuda::TilePass pass, std::uint64_t* sums, std::int64_t length) {
+// `pass` is in the GPU's memory: a captured launch finds the numbers of the present pass there.
+__global__ void add_tiles_of_block(const cuda::TilePass* pass, std::uint64_t* sums, std::int64_t length) {
   extern __shared__ double memory[];
-  cuda::add_tiles(pass, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), memory, sums + blockIdx.x * length,
+  const cuda::TilePass own = *pass;
+  cuda::add_tiles(own, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), memory, sums + blockIdx.x * length,
                   [](const auto& phase) {
                     phase(static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
                     __syncthreads();
@@ -74,11 +78,171 @@ __global__ void add_blocks(const std::uint64_t* sums, int n_blocks, std::int64_t
   total[j] = sum;
 }
 
+// Memory of the host that a captured copy reads or writes; it may hold sums, and is wiped before it is given back.
+template <typename T>
+class PinnedArray {
+ public:
+  explicit PinnedArray(std::size_t size) : size_(size) {
+    if (size > 0) check(cudaMallocHost(reinterpret_cast<void**>(&data_), size * sizeof(T)));
+  }
+  PinnedArray(const PinnedArray&) = delete;
+  PinnedArray& operator=(const PinnedArray&) = delete;
+  ~PinnedArray() {
+    if (data_ == nullptr) return;
+    volatile unsigned char* const bytes = reinterpret_cast<unsigned char*>(data_);
+    for (std::size_t i = 0; i < size_ * sizeof(T); ++i) bytes[i] = 0;
+    cudaFreeHost(data_);
+  }
+  std::size_t size() const { return size_; }
+  T* data() const { return data_; }
+
+ private:
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// Public numbers of a pass: where they are written, and where the GPU reads them.
+template <typename T>
+struct Public {
+  explicit Public(std::size_t size) : host(size), device(size) {}
+  void set(std::span<const T> values) const { std::copy(values.begin(), values.end(), host.data()); }
+  void upload(cudaStream_t stream) const {
+    if (host.size() == 0) return;
+    check(cudaMemcpyAsync(device.data(), host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice, stream));
+  }
+
+  PinnedArray<T> host;
+  DeviceArray<T> device;
+};
+
+int processors_of_device() {
+  int device = 0;
+  int processors = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  return processors;
+}
+
+// What makes two passes the same graph, with other numbers in it.
+struct PassShape {
+  int n_directions;
+  std::size_t length, n_centre, n_slope;
+  bool operator==(const PassShape&) const = default;
+};
+
+PassShape shape_of(const RegressionPass& pass, std::size_t length) {
+  return {pass.n_directions, length, pass.table.centre.size(), pass.table.slope.size()};
+}
+
+// A pass as one graph: public numbers to the GPU, the blocks' sums, their sum, and that to the host.
+class CapturedPass {
+ public:
+  CapturedPass(const PassShape& shape, int n_coef, std::int64_t n_rows)
+      : shape_(shape),
+        tile_records_(cuda::tile_records(n_coef, shape.n_directions)),
+        tiles_(1),
+        by_column_(static_cast<std::size_t>(n_coef) * static_cast<std::size_t>(shape.n_directions + 1)),
+        centre_(shape.n_centre),
+        slope_(shape.n_slope),
+        result_(shape.length),
+        total_(shape.length) {
+    const auto length = static_cast<std::int64_t>(shape.length);
+    const std::int64_t n_tiles = (n_rows + tile_records_ - 1) / tile_records_;
+    const std::int64_t most = std::max<std::int64_t>(1, kSumsBytes / (8 * length));
+    const auto wanted = static_cast<std::int64_t>(kBlocksPerProcessor) * processors_of_device();
+    n_blocks_ = static_cast<int>(std::max<std::int64_t>(1, std::min({most, n_tiles, wanted})));
+    sums_ = DeviceArray<std::uint64_t>(static_cast<std::size_t>(n_blocks_) * shape.length);
+    shared_ = static_cast<std::size_t>(tile_records_) * sizeof(double) *
+              static_cast<std::size_t>(cuda::TilePass::record_doubles(n_coef, shape.n_directions));
+    // A kernel that is loaded only when it is launched would be loaded within the capture.
+    cudaFuncAttributes loaded;
+    check(cudaFuncGetAttributes(&loaded, add_tiles_of_block));
+    check(cudaFuncGetAttributes(&loaded, add_blocks));
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    try {
+      capture();
+    } catch (...) {
+      release();
+      throw;
+    }
+  }
+  CapturedPass(const CapturedPass&) = delete;
+  CapturedPass& operator=(const CapturedPass&) = delete;
+  ~CapturedPass() { release(); }
+
+  const PassShape& shape() const { return shape_; }
+
+  void run(const RegressionTask& task, const RegressionPass& pass, std::span<std::int64_t> part) const {
+    cuda::TilePass tiles{task, by_column_.device.data(), tile_records_};
+    tiles.task.transform = tiles.task.by_column = tiles.task.loc = nullptr;  // the host's
+    tiles.task.centre = centre_.device.data();
+    tiles.task.slope = slope_.device.data();
+    tiles_.set(std::span<const cuda::TilePass>(&tiles, 1));
+    by_column_.set(tile_columns(pass));
+    centre_.set(pass.table.centre);
+    slope_.set(pass.table.slope);
+    check(cudaGraphLaunch(ready_, stream_));
+    check(cudaStreamSynchronize(stream_));
+    std::copy(result_.data(), result_.data() + result_.size(), part.begin());
+  }
+
+ private:
+  void capture() {
+    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    cudaGraph_t graph = nullptr;
+    try {
+      enqueue();
+    } catch (...) {
+      if (cudaStreamEndCapture(stream_, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+      throw;
+    }
+    check(cudaStreamEndCapture(stream_, &graph));
+    const cudaError_t error = cudaGraphInstantiateWithFlags(&ready_, graph, 0);
+    cudaGraphDestroy(graph);
+    check(error);
+  }
+
+  void enqueue() {
+    const auto length = static_cast<std::int64_t>(shape_.length);
+    tiles_.upload(stream_);
+    by_column_.upload(stream_);
+    centre_.upload(stream_);
+    slope_.upload(stream_);
+    check(cudaMemsetAsync(sums_.data(), 0, static_cast<std::size_t>(n_blocks_) * shape_.length * 8, stream_));
+    add_tiles_of_block<<<static_cast<unsigned>(n_blocks_), kThreads, shared_, stream_>>>(tiles_.device.data(),
+                                                                                         sums_.data(), length);
+    check(cudaGetLastError());
+    const auto groups = static_cast<unsigned>((length + kThreads - 1) / kThreads);
+    add_blocks<<<groups, kThreads, 0, stream_>>>(sums_.data(), n_blocks_, length, total_.data());
+    check(cudaGetLastError());
+    check(cudaMemcpyAsync(result_.data(), total_.data(), shape_.length * 8, cudaMemcpyDeviceToHost, stream_));
+  }
+
+  void release() {
+    if (ready_ != nullptr) cudaGraphExecDestroy(ready_);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+
+  PassShape shape_;
+  int tile_records_;
+  int n_blocks_ = 0;
+  std::size_t shared_ = 0;
+  Public<cuda::TilePass> tiles_;
+  Public<double> by_column_, centre_, slope_;
+  PinnedArray<std::int64_t> result_;
+  DeviceArray<std::uint64_t> sums_, total_;
+  cudaStream_t stream_ = nullptr;
+  cudaGraphExec_t ready_ = nullptr;
+};
+
 }  // namespace
 
 struct DeviceRows::Memory {
   DeviceArray<unsigned char> features;
   DeviceArray<double> response;
+  // The last pass: the next one is often another of its shape.  One pass at a time uses it.
+  std::mutex in_use;
+  std::unique_ptr<CapturedPass> last;
 };
 
 int device_count() {
@@ -100,6 +264,8 @@ DeviceRows::DeviceRows(const Records& records) : records_(records), memory_(std:
   const std::size_t bytes = n_rows * static_cast<std::size_t>(records.n_features) * (records.is_float32 ? 4U : 8U);
   memory_->features = DeviceArray<unsigned char>(std::span(static_cast<const unsigned char*>(records.features), bytes));
   memory_->response = DeviceArray<double>(std::span(records.response, n_rows));
+  // Passes have a stream of their own, which would not wait for the copies.
+  check(cudaDeviceSynchronize());
   records_.features = memory_->features.data();
   records_.response = memory_->response.data();
 }
@@ -107,33 +273,14 @@ DeviceRows::DeviceRows(const Records& records) : records_(records), memory_(std:
 DeviceRows::~DeviceRows() = default;
 
 void DeviceRows::sum(const RegressionPass& pass, const Lattice& lattice, std::span<std::int64_t> part) const {
-  const std::vector<double> columns = tile_columns(pass);
-  const DeviceArray<double> by_column{std::span<const double>(columns)};
-  const DeviceArray<double> centre(pass.table.centre);
-  const DeviceArray<double> slope(pass.table.slope);
-  cuda::TilePass tiles{regression_task(records_, pass, lattice), by_column.data(), 0};
-  tiles.task.transform = tiles.task.loc = nullptr;  // the host's
-  tiles.task.centre = centre.data();
-  tiles.task.slope = slope.data();
-  tiles.tile_records = cuda::tile_records(tiles.task.n_coef, tiles.task.n_directions);
-  int device = 0;
-  int processors = 0;
-  check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-  const auto length = static_cast<std::int64_t>(part.size());
-  const std::int64_t most = std::max<std::int64_t>(1, kSumsBytes / (8 * length));
-  const auto n_blocks = static_cast<int>(std::max<std::int64_t>(
-      1, std::min({most, tiles.n_tiles(), static_cast<std::int64_t>(kBlocksPerProcessor) * processors})));
-  DeviceArray<std::uint64_t> sums(static_cast<std::size_t>(n_blocks * length));
-  DeviceArray<std::uint64_t> total(part.size());
-  check(sums.clear());
-  const auto shared = static_cast<std::size_t>(tiles.tile_doubles()) * sizeof(double);
-  add_tiles_of_block<<<static_cast<unsigned>(n_blocks), kThreads, shared>>>(tiles, sums.data(), length);
-  check(cudaGetLastError());
-  const auto groups = static_cast<unsigned>((length + kThreads - 1) / kThreads);
-  add_blocks<<<groups, kThreads>>>(sums.data(), n_blocks, length, total.data());
-  check(cudaGetLastError());
-  check(cudaMemcpy(part.data(), total.data(), part.size() * sizeof(std::int64_t), cudaMemcpyDeviceToHost));
+  const RegressionTask task = regression_task(records_, pass, lattice);
+  const PassShape shape = shape_of(pass, part.size());
+  const std::lock_guard<std::mutex> alone(memory_->in_use);
+  if (memory_->last == nullptr || memory_->last->shape() != shape) {
+    memory_->last.reset();  // its memory first
+    memory_->last = std::make_unique<CapturedPass>(shape, task.n_coef, records_.n_rows);
+  }
+  memory_->last->run(task, pass, part);
 }
 
 }  // namespace dpinfer

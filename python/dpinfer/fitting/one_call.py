@@ -26,7 +26,7 @@ from dpinfer.fitting.unknown import (
     release_arguments,
 )
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
-from dpinfer.mechanism import RowSource, RunCheckpoint, ShardedRows
+from dpinfer.mechanism import CudaRows, RowSource, RunCheckpoint, ShardedRows
 from dpinfer.mechanism.newton.run import check_run
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
@@ -53,11 +53,12 @@ class FitOptions(TypedDict, total=False):
     checkpoint: CheckpointArgument
     progress: bool | ProgressCallback
     n_threads: int | None
+    backend: str
 
 
 def fit(
     model: Model,
-    X: npt.ArrayLike | RowSource | ShardedRows,
+    X: npt.ArrayLike | CudaRows | RowSource | ShardedRows,
     y: npt.ArrayLike | None = None,
     *,
     epsilon: float,
@@ -80,7 +81,7 @@ def fit(
     Parameters
     ----------
     model : Model
-    X : array-like, RowSource or ShardedRows
+    X : array-like, CudaRows, RowSource or ShardedRows
         The records, as the model says: (N, n_features), or the values themselves for a conjugate model.  A stream
         (docs/streams.md) has the responses in its blocks; y is None.
     y : (N,) array-like, optional
@@ -111,6 +112,9 @@ def fit(
     progress : bool or callable
     n_threads : int, optional
         All cores by default; the release does not depend on it.
+    backend : {"cpu", "cuda"}
+        Where passes are made; the release does not depend on it.  "cuda" is for arrays and method "newton":
+        :class:`dpinfer.mechanism.CudaRows`, which says what it needs.
 
     Returns
     -------
@@ -123,6 +127,8 @@ def fit(
         If an argument is wrong or missing; nothing was spent.
     RecordError
         If the records cannot be used.
+    BackendUnavailableError
+        If `backend` is not there; nothing was spent.
     BudgetExceededError
         If the ledger's budget would be exceeded; nothing was spent.
     FileExistsError
@@ -148,6 +154,7 @@ def fit(
     unknown = options.pop("unknown", None)
     planned: Any = {name: options.pop(name) for name in _PLAN_OPTIONS if name in options}  # type: ignore[misc]
     leaks, parts = check_leaks(options.pop("leaks", ())), options.pop("parts", ())
+    X, method = _on_backend(options.pop("backend", "cpu"), X, method)
     given: Any = options
     foreign = set(given) - set(RunSettings.__dataclass_fields__)
     if foreign:
@@ -166,6 +173,17 @@ def fit(
             asked = replace(asked, parts=(*parts, *released.parts))
         plan = _checked_plan(model, arguments, asked)
         return _run(plan, X, y, asked, leaks)
+
+
+def _on_backend(backend: str, X: Any, method: str) -> tuple[Any, str]:
+    """Return the records as the backend reads them, and the method that it is for."""
+    if backend not in ("cpu", "cuda"):
+        raise ValueError(f"backend must be 'cpu' or 'cuda', got {backend!r}")
+    if backend == "cpu" and not isinstance(X, CudaRows):
+        return X, method
+    if method not in ("auto", "newton"):
+        raise ValueError(f"method must be 'auto' or 'newton' with backend 'cuda', got {method!r}")
+    return X if isinstance(X, CudaRows) else CudaRows(X), "newton"
 
 
 @dataclass(frozen=True)

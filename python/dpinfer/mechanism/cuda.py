@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._records import as_record_array
 from dpinfer.errors import BackendUnavailableError
 from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows
 from dpinfer.mechanism.sums.sparse import is_sparse
@@ -39,16 +40,19 @@ class CudaRows:
         the rows need.
     TypeError
         If X is sparse, a RowSource or ShardedRows.
+    RecordError
+        If X cannot be made an array.
     """
 
     def __init__(self, X: npt.ArrayLike) -> None:
         if is_sparse(X) or isinstance(X, (CodedRows, RowSource, ShardedRows)):
             raise TypeError(f"X must be an array for a GPU, got {type(X).__name__}")
         backend = _backend()
-        self.array: npt.NDArray[Any] = np.asarray(X)
+        self.array: npt.NDArray[Any] = as_record_array("X", X)
         # What is neither float64 nor float32 becomes float64.
         size = self.array.itemsize if self.array.dtype == np.float32 else 8
-        if self.array.size * size + 8 * len(self.array) + _PASS_BYTES > backend.free_bytes():
+        n_rows = self.array.shape[0] if self.array.ndim else 1
+        if self.array.size * size + 8 * n_rows + _PASS_BYTES > backend.free_bytes():
             raise BackendUnavailableError("X needs more memory than is free on the GPU: pass the array itself")
 
 
@@ -57,8 +61,9 @@ def _backend() -> ModuleType:
         from dpinfer.mechanism import _cuda
     except ImportError as error:
         raise BackendUnavailableError(
-            "CudaRows needs a build of the package with -DDPINFER_CUDA=ON, and CUDA's library"
+            "passes on a GPU (backend='cuda', CudaRows) need a build of the package with -DDPINFER_CUDA=ON, and CUDA's "
+            "library"
         ) from error
     if _cuda.device_count() == 0:
-        raise BackendUnavailableError("CudaRows needs a GPU, and CUDA finds none")
+        raise BackendUnavailableError("passes on a GPU (backend='cuda', CudaRows) need a GPU, and CUDA finds none")
     return _cuda

@@ -63,6 +63,37 @@ def test_a_run_has_the_bits_of_the_cpu(cuda, name):
     assert bits(run(name, mechanism.CudaRows(narrow), y)) != bits(run(name, X, y))
 
 
+def test_fit_makes_its_passes_there(cuda, monkeypatch):
+    made = []
+    rows = cuda.DeviceRows
+    monkeypatch.setattr(cuda, "DeviceRows", lambda **arrays: (made.append(1), rows(**arrays))[1])
+    X, y = records("logistic")
+    options = {"epsilon": 2.0, "delta": 1e-5, "n_records": N}
+    one, other = (
+        dpi.fit(MODELS["logistic"], *given, random_source=InsecureRNG(5), **options, **backend)
+        for given, backend in (((X, y), {"method": "newton"}), ((X, y), {"backend": "cuda"}))
+    )
+    assert made == [1]
+    assert bits(one.release) == bits(other.release)
+    given = dpi.fit(MODELS["logistic"], mechanism.CudaRows(X), y, random_source=InsecureRNG(5), **options)
+    assert bits(given.release) == bits(one.release)
+    with pytest.raises(ValueError, match="method must be 'auto' or 'newton'"):
+        dpi.fit(MODELS["logistic"], X, y, backend="cuda", method="dpvi", **options)
+
+
+def test_a_backend_that_is_not_there_is_refused_before_anything_is_spent(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "dpinfer.mechanism._cuda", None)
+    monkeypatch.delattr("dpinfer.mechanism._cuda", raising=False)
+    people = dpi.PrivacyLedger.create(tmp_path / "spent").add_dataset("people", budget=(5.0, 1e-5))
+    options = {"epsilon": 2.0, "delta": 1e-5, "n_records": N, "ledger": people, "path": tmp_path / "fit"}
+    with pytest.raises(BackendUnavailableError, match="DPINFER_CUDA=ON"):
+        dpi.fit(MODELS["logistic"], *records("logistic"), backend="cuda", **options)
+    with pytest.raises(ValueError, match="backend must be 'cpu' or 'cuda', got 'gpu'"):
+        dpi.fit(MODELS["logistic"], *records("logistic"), backend="gpu", **options)
+    assert list(people.runs()) == []
+    assert not (tmp_path / "fit").exists()
+
+
 @pytest.mark.parametrize(("n", "d", "m"), [(1, 1, 1), (33, 7, 9), (1000, 60, 61)])
 def test_sums_of_awkward_sizes(cuda, n, d, m):
     rng = np.random.default_rng(n)

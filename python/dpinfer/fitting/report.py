@@ -85,7 +85,8 @@ def cards(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         cells = (f'<td data-head="{head}">{_text(text)}</td>' for head, text in zip(names[1:], texts, strict=True))
         lines.append(f"<tr><td>{_text(name)}</td>{''.join(cells)}</tr>")
     top = "".join(f"<th>{name}</th>" for name in names)
-    return f'<table class="cards"><thead><tr>{top}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
+    kind = f"cards of{len(heads) - 1}"
+    return f'<table class="{kind}"><thead><tr>{top}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
 
 
 def render(
@@ -180,7 +181,6 @@ def _run(plan: FitPlan, release: AnyRelease) -> str:
     released = [part.name for part in release.other_parts]
     counted = "released with noise" if "number of records" in released else "public"
     rows = [
-        ("Model", _model_name(plan.model)),
         ("Records", f"{plan.n_records} ({counted})"),
         ("Mechanism", f"{plan.method}: {_METHODS[plan.method]}"),
         ("Passes over the records", f"{plan.n_passes:g}"),
@@ -188,7 +188,7 @@ def _run(plan: FitPlan, release: AnyRelease) -> str:
         ("Accountant", release.accountant),
     ]
     if released:
-        rows.insert(2, ("Released before the fit", ", ".join(released)))
+        rows.insert(1, ("Released before the fit", ", ".join(released)))
     ledger = release.settings.get("ledger")
     if isinstance(ledger, Mapping):
         rows.append(("Ledger", f"entry {ledger.get('entry')} of the data set {ledger.get('dataset')!r}"))

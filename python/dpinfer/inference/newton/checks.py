@@ -93,7 +93,8 @@ class Checks:
         if self.n_unresolved:
             weak = (
                 f"{self.n_unresolved} of {self.n_coef} directions of the features are not told from zero: intervals "
-                "along them rest on priors, and may fail where features nearly determine each other."
+                "along them rest on priors, and may fail where features nearly determine each other: give more "
+                "epsilon, or fewer columns and categories."
             )
             return f"{said} {weak}" if said else f"The release leaves its model open: {weak}"
         return said or "The release fits its model: no check of scale, features, scores or prior fails."

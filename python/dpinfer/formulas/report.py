@@ -28,7 +28,7 @@ def columns_section(design: Design) -> str:
     design : Design
     """
     rows = "".join(
-        f"<tr><td>{html_text(shortened(column.name))}</td><td>{_declared(column)}</td>"
+        f"<tr><td>{html_text(shortened(column.described, 200))}</td><td>{_declared(column)}</td>"
         f"<td>{_WITHOUT_A_VALUE[column.missing or design.schema.missing]}</td></tr>"
         for column in design.table_columns()
     )
@@ -66,14 +66,14 @@ def _declared(column: Column) -> str:
     kind = declared.pop("kind")
     if isinstance(column, ContinuousColumn):
         low, high = column.bounds
-        words = [kind, f"from {low:g} to {high:g}"]
+        words = [kind, f"from {low:g} to {high:g} {column.unit}".rstrip()]
         if column.sd is not None:
             words.append(f"mean {column.mean:g}, sd {column.sd:g}")
     else:
         listed = {
             key: value if isinstance(value, str) else ", ".join(map(str, value))
             for key, value in declared.items()
-            if key not in ("missing", "missing_values", "shares")
+            if key not in ("missing", "missing_values", "shares", "label", "unit")
         }
         words = [kind, *(f"{key}: {value}" for key, value in listed.items() if value)]
     return html_text(shortened("; ".join(words), _LONGEST))

@@ -456,6 +456,8 @@ class RegressionFit:
             told + f"{level:.0%} intervals count what the records leave open and the privacy noise; privacy: its share "
             "of the variance; per sd: for a change of one public standard deviation of the column"
         ]
+        described = [column.described for column in self.design.table_columns() if column.label or column.unit]
+        notes += ["; ".join(described)] if described else []
         found = self.posterior.summary()
         notes += [f"warning: {message}" for message in found.warnings]
         notes += self._in_table_units(found.verdict).splitlines()

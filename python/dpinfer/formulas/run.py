@@ -77,7 +77,7 @@ def regression(
     data: Any,
     *,
     family: str = "gaussian",
-    schema: Schema | SchemaDraft,
+    schema: Schema | SchemaDraft | str | os.PathLike[str],
     epsilon: float,
     delta: float,
     n_records: int | None = None,
@@ -105,8 +105,9 @@ def regression(
         "multinomial" has a response of several categories, each with coefficients of its own, ``class:column``, against
         the base level.  It, "negativebinomial", and any but "gaussian" with an offset, are by "newton" for models that
         are written as code: slower, and measured for a dozen parameters.
-    schema : Schema or SchemaDraft
-        Public kinds, bounds and categories of the columns, the response's among them; a draft with `unknown`.
+    schema : Schema, SchemaDraft or path-like
+        Public kinds, bounds and categories of the columns, the response's among them; a draft with `unknown`.  A path
+        is that of its TOML file.
     epsilon, delta, n_records, method
         As in :func:`dpinfer.plan_fit`.
     ledger, path, random_source
@@ -132,6 +133,8 @@ def regression(
         If an argument is wrong, or the formula needs what is not public; nothing was spent.
     SchemaError
         If the table lacks a column; nothing was spent.
+    OSError
+        If the schema's file cannot be read; nothing was spent.
     RecordError
         If the records cannot be used.
     BudgetExceededError
@@ -150,6 +153,8 @@ def regression(
         raise TypeError(f"regression() got an unexpected keyword argument {min(foreign)!r}; see RegressionOptions")
     prior_scale, unknown = options.pop("prior_scale", None), options.pop("unknown", None)
     folder = None if path is None else Path(path)
+    if isinstance(schema, (str, os.PathLike)):
+        schema = Schema.load(schema) if unknown is None else SchemaDraft.load(schema)
     given: Any = {
         "epsilon": epsilon,
         "delta": delta,

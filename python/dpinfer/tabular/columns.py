@@ -26,6 +26,7 @@ MISSING_POLICIES = ("drop", "refuse")
 SCALINGS = ("standard", "unit", "none")
 # Squares of scaled values, and sums of many of them, must stay far from overflow.
 _LARGEST_SCALED = 1e100
+_LONGEST_WORDS = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +42,23 @@ class Column:
         only) keeps the record and maps the value to the declared `other` category.
     missing_values : sequence of str
         Spellings that mean "no value" in this column, in addition to the schema's.
+    label, unit : str
+        What the column holds, and in what, for the readers of reports: "temperature" in "°C".
     """
 
     kind: ClassVar[str]
     name: str
     missing: str | None = None
     missing_values: tuple[str, ...] = ()
+    label: str = ""
+    unit: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise SchemaError("a column must have a name that is a non-empty string")
         check_encodable("a column's name", self.name)
+        for key in ("label", "unit"):
+            _check_words(self._key(key), getattr(self, key))
         if self.missing is not None and self.missing not in self._policies():
             listed = ", ".join(repr(policy) for policy in self._policies())
             raise SchemaError(f"{self._key('missing')} must be one of {listed}, got {self.missing!r}")
@@ -109,7 +116,18 @@ class Column:
             result["missing"] = self.missing
         if self.missing_values:
             result["missing_values"] = list(self.missing_values)
-        return result
+        return result | {key: getattr(self, key) for key in ("label", "unit") if getattr(self, key)}
+
+    @property
+    def described(self) -> str:
+        """Name, label and unit: "x1: temperature, in °C"; the name alone where nothing else is declared."""
+        told = f": {self.label}" if self.label else ""
+        return f"{self.name}{told}, in {self.unit}" if self.unit else f"{self.name}{told}"
+
+
+def _check_words(key: str, text: object) -> None:
+    if not isinstance(text, str) or not text.isprintable() or len(text) > _LONGEST_WORDS:
+        raise SchemaError(f"{key} must be a string of at most {_LONGEST_WORDS} characters that can be printed")
 
 
 @dataclass(frozen=True, kw_only=True)

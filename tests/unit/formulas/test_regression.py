@@ -20,9 +20,9 @@ N = 6000
 SCHEMA = Schema.from_dict(
     {
         "columns": {
-            "age": {"kind": "continuous", "bounds": [17, 90]},
+            "age": {"kind": "continuous", "bounds": [17, 90], "unit": "years"},
             "job": {"kind": "categorical", "categories": ["a", "b", "c"]},
-            "wage": {"kind": "continuous", "bounds": [0, 100]},
+            "wage": {"kind": "continuous", "bounds": [0, 100], "label": "pay < tax", "unit": "€/h"},
             "visits": {"kind": "continuous", "bounds": [0, 30]},
             "rich": {"kind": "target", "positive": "yes", "negative": "no"},
         }
@@ -49,7 +49,10 @@ def table():
 @pytest.fixture(scope="module")
 def linear(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fits") / "linear"
-    return dpi.regression("wage ~ age + C(job)", table, path=folder, random_source=InsecureRNG(1), **BUDGET), folder
+    schema = folder.parent / "schema.toml"
+    schema.write_text(SCHEMA.to_toml(), encoding="utf-8")
+    given = BUDGET | {"schema": schema, "random_source": InsecureRNG(1), "path": folder}
+    return dpi.regression("wage ~ age + C(job)", table, **given), folder
 
 
 def test_coefficients_are_in_the_units_of_the_table(table, linear):
@@ -108,7 +111,7 @@ def test_a_fit_is_saved_loaded_and_reported(linear, tmp_path):
     assert str(again.summary()) == str(fit.summary())
     assert "wage ~ age + C(job)" in str(fit.summary())
     fit.report(tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "job[T.b]" in page
     assert "NOT PRIVATE" in page
     assert "svg" not in page.partition("</style>")[2]  # nothing is promised, and no curve of it drawn
@@ -122,7 +125,10 @@ def test_a_fit_is_saved_loaded_and_reported(linear, tmp_path):
     columns, _, scaling = page.partition("<h2>Columns</h2>")[2].partition("<h2>Scaling</h2>")
     assert f"{fit.design.columns[0].scale:.4g}" in scaling
     assert "the record is dropped" in columns
-    assert all(f"<td>{column.name}</td>" in columns for column in fit.design.table_columns())
+    assert "<td>job</td>" in columns
+    assert "<td>wage: pay &lt; tax, in €/h</td>" in columns
+    assert "from 17 to 90 years" in columns
+    assert "age, in years; wage: pay < tax, in €/h" in str(fit.summary())
     data = json.loads((folder / "regression.json").read_text())
     other = tmp_path / "other"
     fit.save(other)

@@ -7,9 +7,9 @@ from dpinfer.errors import SchemaError
 from dpinfer.tabular import CategoricalColumn, ContinuousColumn, IgnoredColumn, Schema
 
 COLUMNS = {
-    "age": {"kind": "continuous", "bounds": [0, 100], "scaling": "unit"},
+    "age": {"kind": "continuous", "bounds": [0, 100], "scaling": "unit", "unit": "years"},
     "job": {"kind": "categorical", "categories": ["a", "b"], "other": "c", "missing": "other"},
-    "sex": {"kind": "binary", "positive": "f", "negative": ["m"]},
+    "sex": {"kind": "binary", "positive": "f", "negative": ["m"], "label": "sex, as it was registered"},
     "id": {"kind": "ignore"},
     "rich": {"kind": "target", "positive": [">50K", ">50K."], "negative": "<=50K"},
 }
@@ -147,6 +147,9 @@ def test_toml_round_trip(tmp_path, name):
         (with_column("age", bounds=[0, float("inf")]), ("columns.age.bounds", "finite")),
         (with_column("age", bounds=[0, "9"]), ("columns.age.bounds", "real number")),
         (with_column("age", bounds="09"), ("columns.age.bounds", "two numbers")),
+        (with_column("age", unit=3), ("columns.age.unit", "string")),
+        (with_column("job", label="a\nb"), ("columns.job.label", "printed")),
+        (with_column("id", label="x" * 81), ("columns.id.label", "80")),
         (with_column("age", scaling="log"), ("columns.age.scaling", "standard")),
         (with_column("age", scaling="standard", mean=1), ("columns.age.mean", "columns.age.sd")),
         (with_column("age", scaling="standard", mean=1, sd=0), ("columns.age.sd", "positive")),

@@ -110,6 +110,7 @@ def fit(
         Save the run after each pass, and go on from it after a crash, for one charge.  SECRET: it holds the noise's
         key.  With `path` a file is removed when the release is saved.
     progress : bool or callable
+        True draws a bar for the run, and one for the posterior.
     n_threads : int, optional
         All cores by default; the release does not depend on it.
     backend : {"cpu", "cuda"}
@@ -159,7 +160,7 @@ def fit(
     foreign = set(given) - set(RunSettings.__dataclass_fields__)
     if foreign:
         raise TypeError(f"fit() got an unexpected keyword argument {min(foreign)!r}; see FitOptions")
-    request = PosteriorRequest() if posterior is None else posterior
+    request = PosteriorRequest(progress=given.get("progress") is True) if posterior is None else posterior
     if not isinstance(request, PosteriorRequest):
         raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")
     run = RunSettings(ledger=ledger, random_source=random_source, **given)

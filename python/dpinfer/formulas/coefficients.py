@@ -12,13 +12,14 @@ from dpinfer.fitting.report import cards
 from dpinfer.formulas.design import Design
 from dpinfer.formulas.own_families import SIZE, OwnRegression
 from dpinfer.inference import Posterior
+from dpinfer.inference.posterior.combination import combine
 from dpinfer.models import LinearRegression
 
-__all__ = ["DRAWS", "SEED", "CoefficientTable", "combination", "tabulate", "user_draws"]
+__all__ = ["CoefficientTable", "combination", "tabulate"]
 
 FloatArray = npt.NDArray[np.float64]
 
-DRAWS, SEED = 16_384, 0
+_DRAWS, _SEED = 16_384, 0
 _HEADS = ("mean", "sd", "low", "high", "privacy", "mcse", "ess", "per_sd")
 
 
@@ -145,9 +146,9 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     privacy[intercepts] = np.nan
     if intercepts.size:
         # It combines several weights.
-        quantiles[:, intercepts] = np.quantile(user_draws(design, posterior)[:, intercepts], ends, axis=0)
-        ess[intercepts] = min(DRAWS, float(errors.effective_draws[:total].min()))
-        mcse[intercepts] = np.sqrt(variance[intercepts] / ess[intercepts])
+        found = combine(posterior, _padded(matrix[intercepts], posterior), ends)
+        quantiles[:, intercepts] = found.quantiles + shift[intercepts]
+        mcse[intercepts], ess[intercepts] = found.mcse, found.ess
     names = design.model.names[:total]
     per_sd = np.full(total, np.nan)
     per_sd[plain] = posterior.mean[plain] * design.response_scale
@@ -180,16 +181,16 @@ def _with_spread(parts: Sequence[Any], design: Design, posterior: Posterior, end
     if isinstance(model, OwnRegression):
         if not model.has_size:
             return list(parts)
-        name, draws, found = SIZE, posterior.sample(DRAWS, seed=SEED)[:, -1], posterior.quantile(ends)[:, -1]
+        name, draws, found = SIZE, posterior.sample(_DRAWS, seed=_SEED)[:, -1], posterior.quantile(ends)[:, -1]
     elif isinstance(model, LinearRegression):
         name = "sigma"
-        draws = np.sqrt(posterior.sample(DRAWS, seed=SEED)[:, -1]) * design.response_scale
+        draws = np.sqrt(posterior.sample(_DRAWS, seed=_SEED)[:, -1]) * design.response_scale
         found = np.sqrt(posterior.quantile(ends)[:, -1]) * design.response_scale
     else:
         return list(parts)
     names, mean, sd, quantiles, privacy, mcse, ess, per_sd = parts
     share = np.asarray(posterior.decompose().shares)[1, -1]
-    effective = min(DRAWS, float(posterior.monte_carlo_error(ends).effective_draws[-1]))
+    effective = min(_DRAWS, float(posterior.monte_carlo_error(ends).effective_draws[-1]))
     return [
         (*names, name),
         np.append(mean, draws.mean()),
@@ -202,16 +203,15 @@ def _with_spread(parts: Sequence[Any], design: Design, posterior: Posterior, end
     ]
 
 
-def user_draws(design: Design, posterior: Posterior) -> FloatArray:
-    """Return draws of the coefficients in the user's units with a fixed seed, (16384, m)."""
-    matrix, shift = design.user_units()
-    return np.asarray(posterior.sample(DRAWS, seed=SEED)[:, : len(matrix)] @ matrix.T + shift)
+def _padded(rows: FloatArray, posterior: Posterior) -> FloatArray:
+    """Return combinations of the weights, (k, n), as such of all parameters."""
+    return np.pad(rows, ((0, 0), (0, posterior.n_params - rows.shape[1])))
 
 
 def combination(
     design: Design, posterior: Posterior, weights: dict[str, float], *, level: float, exp: bool
 ) -> CoefficientTable:
-    """Return a linear combination of coefficients: mean and sd are exact, its interval is from draws.
+    """Return a linear combination of coefficients.
 
     Raises
     ------
@@ -229,15 +229,12 @@ def combination(
     tail = 0.5 * (1.0 - level)
     mean = np.array([row @ posterior.mean[: len(matrix)] + vector @ shift])
     sd = np.sqrt([row @ posterior.cov[: len(matrix), : len(matrix)] @ row])
-    low, middle, high = np.quantile(user_draws(design, posterior) @ vector, [tail, 0.5, 1.0 - tail])
-    ess = min(DRAWS, float(posterior.monte_carlo_error().effective_draws[: len(matrix)].min()))
-    ends = np.array([[low], [middle], [high]])
+    found = combine(posterior, _padded(row[None], posterior), np.array([tail, 0.5, 1.0 - tail]))
+    ends = found.quantiles + vector @ shift
     if exp:
         ends = np.exp(ends)
         mean = ends[1]
     label = " ".join(f"{'-' if weight < 0 else '+'} {abs(weight):g} {name}" for name, weight in weights.items())
     label = label.removeprefix("+ ")
     blank = np.array([np.nan])
-    return CoefficientTable(
-        (label,), mean, sd, ends[0], ends[2], blank, sd / math.sqrt(ess), np.array([ess]), blank, level, exp
-    )
+    return CoefficientTable((label,), mean, sd, ends[0], ends[2], blank, found.mcse, found.ess, blank, level, exp)

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,28 @@ class RegressionFit:
     def failure(self) -> str:
         """Why there is no posterior; empty where there is one."""
         return self.fit.failure
+
+    def with_posterior(self, posterior: Posterior) -> "RegressionFit":
+        """Return the regression with another posterior of its release: by longer chains, say.
+
+        ``fit.with_posterior(dpi.noise_aware_posterior(fit.release, n_samples=20_000))``
+
+        **Privacy.** Post-processing of a Release: it costs nothing.
+
+        Parameters
+        ----------
+        posterior : Posterior
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it is none, or of other parameters than the release's.
+        """
+        if not isinstance(posterior, Posterior):
+            raise TypeError(f"posterior must be a Posterior, got {type(posterior).__name__}")
+        if posterior.names != self.release.names or posterior.guarantee != self.release.guarantee:
+            raise ValueError("posterior must be one of this fit's release: noise_aware_posterior(fit.release, ...)")
+        return replace(self, fit=replace(self.fit, maybe_posterior=posterior, failure=""))
 
     def coefficients(self, level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
         """Return the coefficients in the user's units.
@@ -498,7 +520,15 @@ class RegressionFit:
     def _in_table_units(self, text: str) -> str:
         """Return a text about the posterior, which is in scaled units, for readers of the table."""
         scale = f"{self.design.response_scale:.4g} units"
-        return text.replace("(squared units of the response)", f"(in squares of {scale} of the response)")
+        for of_model, of_table in (
+            ("(squared units of the response)", f"(in squares of {scale} of the response)"),
+            (
+                "response_scale is far too large",
+                "the response's bounds are far too wide, or its mean or sd is declared",
+            ),
+        ):
+            text = text.replace(of_model, of_table)
+        return text
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save everything to a folder; :func:`load_regression` reads it.

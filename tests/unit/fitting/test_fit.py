@@ -11,6 +11,7 @@ from tests.reference.own_models import CURVED, EXAMPLES
 import dpinfer as dpi
 from dpinfer.errors import BackendUnavailableError, FallbackWarning, NumericalError, RecordError, ReleaseFormatError
 from dpinfer.fitting.report import promise, render
+from dpinfer.inference.newton import convergence
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.testing import InsecureRNG
 
@@ -253,6 +254,20 @@ def test_the_report_says_what_a_check_has_found(fitted):
     assert "Prior." not in warned
     assert "Prior." in told
     assert shown(PosteriorDiagnostics(verdict=verdict))[0] == ""
+
+
+def test_a_long_posterior_shows_how_far_it_is(fitted, monkeypatch):
+    seen = []
+    monkeypatch.setattr(convergence, "resolve_progress", lambda progress, label: seen.append((progress, label)) or told)
+
+    def told(done, total):
+        seen.append((done, total))
+
+    again = dpi.noise_aware_posterior(fitted.release, progress=True)
+    (asked, first, *_, before, last) = seen
+    assert (asked, first[0], last[0]) == ((True, "posterior"), 0, last[1])
+    assert 0 < before[0] < before[1] == last[1]
+    np.testing.assert_array_equal(again.mean, fitted.posterior.mean)
 
 
 def test_the_promise_in_words():

@@ -140,6 +140,27 @@ def test_a_fit_is_saved_loaded_and_reported(linear, tmp_path):
         load_regression(other)
 
 
+def test_another_posterior_of_the_release_takes_the_place(linear, table):
+    fit, _ = linear
+    longer = dpi.noise_aware_posterior(fit.release, n_samples=30, n_warmup=10, seed=5)
+    found = fit.with_posterior(longer)
+    assert found.posterior is longer
+    assert found.coefficients()["age"]["mean"] != fit.coefficients()["age"]["mean"]
+    assert found.coefficients()["age"]["mean"] == pytest.approx(fit.coefficients()["age"]["mean"], rel=0.05)
+    with pytest.raises(TypeError, match="must be a Posterior"):
+        fit.with_posterior(fit)
+    other = dpi.fit(dpi.models.BetaBernoulli(), np.ones(N), epsilon=1.0, delta=1e-6, n_records=N)
+    with pytest.raises(ValueError, match="must be one of this fit's release"):
+        fit.with_posterior(other.posterior)
+
+
+def test_checks_of_the_release_are_told_in_words_of_the_table(linear):
+    fit, _ = linear
+    told = "response_scale is far too large: use one within a factor of 10 of the responses' size"
+    for text in (told, html.escape(told)):
+        assert "the response&#x27;s bounds are far too wide" in html.escape(html.unescape(fit._in_table_units(text)))
+
+
 def test_draws_for_arviz_are_in_the_units_of_the_table(linear):
     pytest.importorskip("arviz", reason="needs the extra dpinfer[arviz]")
     fit, _ = linear

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpinfer._progress import resolve_progress
 from dpinfer.errors import NumericalError
 from dpinfer.inference.newton.monte_carlo import MonteCarloError
 from dpinfer.inference.newton.sampler import Draws, PosteriorSampler
@@ -87,11 +88,14 @@ def draw_until_settled(
     NumericalError
         If the error stays larger, unless `check_convergence` is False or `fallback` lets the words say it.
     """
-    sampler.warm_up(lengths.warm_up if request.n_warmup is None else request.n_warmup)
+    report = resolve_progress(bool(request.progress), "posterior")
     most = lengths.most if request.n_samples is None else request.n_samples
+    report(0, most)
+    sampler.warm_up(lengths.warm_up if request.n_warmup is None else request.n_warmup)
     drawn = [sampler.draw(lengths.kept if request.n_samples is None else request.n_samples)]
     while True:
         steps = sum(draws.n_steps for draws in drawn)
+        report(min(steps, most - 1), most)
         kept = _without_first(drawn, int(_DROPPED * steps) if request.n_samples is None else 0)
         distribution, error = distribution_of(kept)
         worst = float(np.max(error.quantile))
@@ -100,6 +104,7 @@ def draw_until_settled(
             break
         growth = float(np.clip((worst / _AIM) ** 2, _LEAST_GROWTH, _MOST_GROWTH))
         drawn.append(sampler.draw(min(math.ceil(growth * steps), most) - steps))
+    report(most, most)
     said = (
         f"Monte Carlo error of the 5% and 95% quantiles: at most {worst:.1%} of a posterior standard deviation "
         f"(means as exact as of {np.min(error.equivalent_draws):.0f} independent draws or more)"

@@ -169,6 +169,13 @@ class DrawnTheta:
         rows = self._inverse_factors().reshape(-1, self.location.shape[1])
         return np.asarray(between + rows.T @ rows / self.location.shape[0])
 
+    def combined(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return mean and variance, (S, k) each, of linear combinations of theta given each draw; `rows` is (k, n)."""
+        mean = self.location @ rows.T
+        if self.q_stddev is not None:
+            return mean, np.asarray(self._q_variance @ np.square(rows).T)
+        return mean, np.sum(np.square(self._inverse_factors() @ rows.T), axis=1)
+
     def variance_parts(self) -> VarianceParts:
         """Return the parts, computed when the draws were made."""
         return self.parts

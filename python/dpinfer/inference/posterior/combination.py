@@ -1,0 +1,69 @@
+"""Linear combinations of parameters: quantiles and Monte Carlo errors, exact given the draws of a chain."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.inference.posterior.mixture import mixture_quantile
+from dpinfer.inference.posterior.monte_carlo import effective_draws
+from dpinfer.inference.posterior.theta import DrawnTheta
+
+if TYPE_CHECKING:
+    from dpinfer.inference.posterior.posterior import Posterior
+
+__all__ = ["Combined", "combine"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_DRAWS, _SEED = 16_384, 0
+_FEWEST = 4
+
+
+@dataclass(frozen=True)
+class Combined:
+    """What is known of k linear combinations.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    quantiles : (m, k) array
+    mcse, ess : (k,) arrays
+        Monte Carlo error of the mean, and the independent draws that the quantiles rest on.
+    """
+
+    quantiles: FloatArray
+    mcse: FloatArray
+    ess: FloatArray
+
+
+def combine(posterior: "Posterior", rows: FloatArray, levels: FloatArray) -> Combined:
+    """Return quantiles of linear combinations of the unconstrained parameters.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    rows : (k, n) array
+        The weights of the parameters in each combination.
+    levels : (m,) array in (0, 1)
+
+    Notes
+    -----
+    Given a draw of the chain the parameters are normal, and so is a combination.  A posterior without a chain is drawn
+    from, 16384 times with a fixed seed.
+    """
+    found = posterior.distribution
+    if not isinstance(found, DrawnTheta) or len(found.location) < _FEWEST:
+        draws = posterior.sample(_DRAWS, seed=_SEED, space="unconstrained") @ rows.T
+        ess = min(float(_DRAWS), float(posterior.monte_carlo_error(levels).effective_draws.min()))
+        ends = np.quantile(draws, levels, axis=0)
+        return Combined(ends, draws.std(axis=0) / np.sqrt(ess), np.full(len(rows), ess))
+    mean, variance = found.combined(rows)
+    weight = np.full(len(mean), 1.0 / len(mean))
+    ends = np.array([mixture_quantile(weight, *pair, levels) for pair in zip(mean.T, variance.T, strict=True)])
+    worth = effective_draws(mean)
+    return Combined(ends.T, mean.std(axis=0) / np.sqrt(worth), worth)

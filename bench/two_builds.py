@@ -73,7 +73,31 @@ def sites(module, n, d=5):
     return lambda step: session.poisson_sum(step, 0.1, 3.0)
 
 
+def second_moments(module, n, d, per_row=None):
+    """Of dense rows, or of sparse ones with so many numbers."""
+    generator = np.random.default_rng(0)
+    rows = {"features": generator.normal(size=(n, d))}
+    if per_row is not None:
+        columns = np.sort(generator.random((n, d)).argpartition(per_row, axis=1)[:, :per_row], axis=1)
+        rows = {
+            "features": generator.normal(size=n * per_row), "columns": columns.ravel().astype(np.int32),
+            "starts": np.arange(0, n * per_row + 1, per_row, dtype=np.int64), "n_features": d,
+        }  # fmt: skip
+    form = module.RegressionRows(response=np.zeros(n), intercept=False, n_threads=1, **rows)
+    transform = generator.normal(size=(d, d)) / np.sqrt(d)
+
+    def once(step):
+        total = module.PartialSum(length=d * (d + 1) // 2, max_norm=64.0)
+        form.add_second_moments(total, transform=transform, bound=8.0)
+        return total.integers
+
+    return once
+
+
 CASES = {
+    "second moments, 5000 x 105": lambda module: second_moments(module, 5000, 105),
+    "second moments, 12 of 105": lambda module: second_moments(module, 5000, 105, 12),
+    "second moments, 45000 x 10": lambda module: second_moments(module, 45_000, 10),
     "gradients, 45000 x 100, nodes": lambda module: glm(module, 45_000, 100, False),
     "gradients, 45000 x 100, draws": lambda module: glm(module, 45_000, 100, True),
     "gradients, 5000 x 5, nodes": lambda module: glm(module, 5000, 5, False),

@@ -1,24 +1,36 @@
-"""List the benchmarks, run some of them, and tabulate how they went.
+"""List the benchmarks, run some of them, tabulate how they went, and write what they printed to one page.
 
     python -m bench                                  # the list
     python -m bench streams regression_rows          # run these, one after the other
     python -m bench streams --arguments "--gigabytes 0.1" --json results.json
+    python -m bench --json bench/results.json --page docs/results.md     # the page of what the file holds
 
 Every benchmark checks its answer before it times anything; one whose answer is wrong fails, and so does this command.
+A file of `--json` keeps the results that it holds of other benchmarks, and of other arguments.
 """
 
 import argparse
 import ast
+import datetime
 import json
 import os
 import platform
 import shlex
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+# Of a line on the page.
+MOST_CHARACTERS = 150
+ABOUT = """
+What benchmarks printed when they were last run, by `python -m bench NAME --json bench/results.json`; this page is made
+from that file (`python -m bench --json bench/results.json --page docs/results.md`).  Answers are checked before
+anything is timed.  Load: processes that wanted a processor, the benchmark's own among them, before it and at its end;
+beside others, ratios and processor time say more than the clock.
+"""
 
 
 def benchmarks():
@@ -31,10 +43,25 @@ def benchmarks():
     return found
 
 
+def processor():
+    """Return the processor's name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def load():
+    """Return how many processes want a processor, over a minute."""
+    return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
+
+
 def run(name, arguments):
-    """Run a benchmark in a process of its own; return what it printed, how it ended, and what it cost."""
+    """Run a benchmark in a process of its own; return what it printed, how it ended, what it cost, and where."""
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
-    start = time.perf_counter()
+    start, before = time.perf_counter(), load()
     process = subprocess.Popen(
         [sys.executable, str(FOLDER / f"{name}.py"), *arguments], env=environment, stdout=subprocess.PIPE, text=True
     )
@@ -44,8 +71,54 @@ def run(name, arguments):
         lines.append(line.rstrip("\n"))
     status = process.wait()
     return {
-        "name": name, "arguments": arguments, "status": status, "seconds": time.perf_counter() - start, "output": lines,
+        "name": name, "arguments": arguments, "status": status, "seconds": round(time.perf_counter() - start, 1),
+        "date": datetime.date.today().isoformat(), "processor": processor(), "cores": os.cpu_count(),
+        "system": platform.system(), "python": platform.python_version(), "load": [before, load()], "output": lines,
     }  # fmt: skip
+
+
+def table(results):
+    """Return how benchmarks went, as Markdown."""
+    rows = ["| benchmark | answer | seconds | load | date |", "|---|---|---|---|---|"]
+    for result in results:
+        answer = "right" if result["status"] == 0 else "FAILED"
+        loads = " to ".join("?" if item is None else f"{item:.1f}" for item in result["load"])
+        called = " ".join((result["name"], *result["arguments"]))
+        rows.append(f"| {called} | {answer} | {result['seconds']:.1f} | {loads} | {result['date']} |")
+    return "\n".join(rows)
+
+
+def page(results, descriptions):
+    """Return what benchmarks printed, as a page of the documents."""
+    parts = [
+        "# Results",
+        "\n".join(textwrap.wrap(ABOUT, MOST_CHARACTERS)),
+        table(results),
+    ]
+    for result in results:
+        command = shlex.join(("python", f"bench/{result['name']}.py", *result["arguments"]))
+        machine = f"{result['processor']}, {result['cores']} cores, {result['system']}, Python {result['python']}"
+        lines = [
+            wrapped
+            for line in result["output"]
+            for wrapped in textwrap.wrap(
+                line, MOST_CHARACTERS, subsequent_indent="      ", drop_whitespace=False, replace_whitespace=False
+            )
+            or [""]
+        ]
+        parts += [
+            f"## {result['name']}",
+            "\n".join(textwrap.wrap(descriptions.get(result["name"], ""), MOST_CHARACTERS)),
+            f"`{command}` ({machine}):",
+            "\n".join(("```text", *(line.rstrip() for line in lines), "```")),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def merged(before, new):
+    """Return results in the order of their names; a new one takes the place of the one that had its arguments."""
+    found = {(result["name"], *result["arguments"]): result for result in (*before, *new)}
+    return [found[key] for key in sorted(found)]
 
 
 def main():
@@ -53,12 +126,15 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run; without any, they are listed")
     parser.add_argument("--arguments", default="", help="for each of them, in one string")
     parser.add_argument("--json", help="a file for what they printed")
+    parser.add_argument("--page", help="a Markdown file for all that the file of --json holds")
     arguments = parser.parse_args()
     known = benchmarks()
     unknown = [name for name in arguments.names if name not in known]
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}")
-    if not arguments.names:
+    if arguments.page and not arguments.json:
+        parser.error("--page needs --json, the file that it is made from")
+    if not arguments.names and not arguments.page:
         width = max(map(len, known))
         print("\n".join(f"{name:{width}s}  {line}" for name, line in known.items()))
         return 0
@@ -66,13 +142,15 @@ def main():
     for name in arguments.names:
         print(f"== {name}", flush=True)
         results.append(run(name, shlex.split(arguments.arguments)))
-    print("\n| benchmark | answer | seconds |\n|---|---|---|")
-    for result in results:
-        print(f"| {result['name']} | {'right' if result['status'] == 0 else 'FAILED'} | {result['seconds']:.1f} |")
+    if results:
+        print(f"\n{table(results)}")
     if arguments.json:
-        machine = {"machine": platform.machine(), "system": platform.platform(), "cores": os.cpu_count()}
-        content = {**machine, "python": platform.python_version(), "results": results}
-        Path(arguments.json).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        kept = Path(arguments.json)
+        before = json.loads(kept.read_text(encoding="utf-8"))["results"] if kept.exists() else []
+        everything = merged(before, results)
+        kept.write_text(json.dumps({"results": everything}, indent=1) + "\n", encoding="utf-8")
+        if arguments.page:
+            Path(arguments.page).write_text(page(everything, known), encoding="utf-8")
     return int(any(result["status"] for result in results))
 
 

@@ -32,13 +32,30 @@ def test_what_ran_is_tabulated_and_a_wrong_answer_fails(tmp_path: Path) -> None:
     assert bench(cwd=tmp_path).stdout.splitlines() == ["right  A right one.", "wrong  A wrong one."]
     done = bench("right", "--arguments", "--runs 3", "--json", "out.json", cwd=tmp_path)
     assert done.returncode == 0
-    assert "| right | right |" in done.stdout
+    assert "| right --runs 3 | right |" in done.stdout
     (result,) = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["results"]
     assert result["output"] == ["ratio 2.0 ['--runs', '3']"]
+    more = bench("right", "--json", "out.json", "--page", "page.md", cwd=tmp_path)
+    assert more.returncode == 0
+    kept = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["results"]
+    assert [item["arguments"] for item in kept] == [[], ["--runs", "3"]]
+    written = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "## right\n\nA right one.\n\n`python bench/right.py --runs 3`" in written
+    assert "```text\nratio 2.0 ['--runs', '3']\n```" in written
     failed = bench("right", "wrong", cwd=tmp_path)
     assert failed.returncode == 1
     assert "| wrong | FAILED |" in failed.stdout
     assert bench("gone", cwd=tmp_path).returncode == 2
+
+
+def test_the_page_of_results_is_that_of_their_file(tmp_path: Path) -> None:
+    kept = (ROOT / "bench" / "results.json").read_text(encoding="utf-8")
+    assert all(result["status"] == 0 for result in json.loads(kept)["results"])
+    (tmp_path / "results.json").write_text(kept, encoding="utf-8")
+    made = bench("--json", str(tmp_path / "results.json"), "--page", str(tmp_path / "page.md"))
+    assert made.returncode == 0
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == page
 
 
 def test_every_target_of_the_fuzzer_has_a_share() -> None:

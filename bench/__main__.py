@@ -92,7 +92,7 @@ def page(results, descriptions):
     """Return what benchmarks printed, as a page of the documents."""
     parts = [
         "# Results",
-        "\n".join(textwrap.wrap(ABOUT, MOST_CHARACTERS)),
+        "\n".join(textwrap.wrap(" ".join(ABOUT.split()), MOST_CHARACTERS, break_on_hyphens=False)),
         table(results),
     ]
     for result in results:

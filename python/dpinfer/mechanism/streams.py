@@ -30,6 +30,8 @@ T = TypeVar("T")
 _BLOCK_BYTES = 2**21
 # pyarrow decodes so many at once: batches as small as a block take it half as long again.
 _BATCH_BLOCKS = 8
+# A row group that is larger is read in parts, which takes longer where it is not much larger.
+_MOST_GROUP_BYTES = 2**26
 _LEAST_ROWS, _MOST_ROWS = 1024, 2**20
 _QUERIED_ROWS = 2**15
 
@@ -366,19 +368,46 @@ class _ParquetBatches:
         parquet = _module("pyarrow.parquet", "parquet")
         rows = _BATCH_BLOCKS * _block_rows(None, len(self.columns))
         for path in self.paths:
+            layout = _quietly(partial(parquet.read_metadata, path))
             # Buffered ahead by pyarrow, a file would come to be in memory as a whole.
-            with Path(path).open("rb") as stream, parquet.ParquetFile(path, pre_buffer=False) as file:
-                for group in range(file.num_row_groups):
-                    for following in (0, 1) if group == 0 else (group + 1,):
-                        if following < file.num_row_groups:
-                            self._announce(stream, file.metadata.row_group(following))
-                    yield from file.iter_batches(batch_size=rows, row_groups=[group], columns=list(self.columns))
+            options = {"pre_buffer": False, "buffer_size": self._buffer_size(layout), "metadata": layout}
+            with Path(path).open("rb") as stream, parquet.ParquetFile(path, **options) as file:
+                ahead = _ParquetAhead(stream, layout, self.columns)
+                ahead.announce(2 * rows)
+                for group in range(layout.num_row_groups):
+                    for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=list(self.columns)):
+                        ahead.announce(batch.num_rows)
+                        yield batch
 
-    def _announce(self, stream: Any, group: Any) -> None:
-        for column in map(group.column, range(group.num_columns)):
-            if column.path_in_schema in self.columns:
-                start = column.dictionary_page_offset or column.data_page_offset
-                announce_file(stream, start, column.total_compressed_size)
+    def _buffer_size(self, layout: Any) -> int:
+        """Return how much of a column is read at once: 0 for all of it in a row group."""
+        groups = map(layout.row_group, range(layout.num_row_groups))
+        if max((group.total_byte_size for group in groups), default=0) <= _MOST_GROUP_BYTES:
+            return 0
+        return min(max(_MOST_GROUP_BYTES // len(self.columns), 2**16), 2**20)
+
+
+class _ParquetAhead:
+    """Where the rows stand that are read next: each column's share of its row group."""
+
+    def __init__(self, stream: Any, layout: Any, columns: Sequence[str]) -> None:
+        self._stream, self._layout, self._columns = stream, layout, columns
+        self._group = self._row = 0
+
+    def announce(self, n_rows: int) -> None:
+        """Announce so many rows more."""
+        while n_rows > 0 and self._group < self._layout.num_row_groups:
+            group = self._layout.row_group(self._group)
+            end = min(self._row + n_rows, group.num_rows)
+            for column in map(group.column, range(group.num_columns)):
+                if column.path_in_schema in self._columns and end > self._row:
+                    start = column.dictionary_page_offset or column.data_page_offset
+                    first, last = (column.total_compressed_size * row // group.num_rows for row in (self._row, end))
+                    announce_file(self._stream, start + first, last - first)
+            n_rows -= end - self._row
+            self._row = end
+            if end == group.num_rows:
+                self._group, self._row = self._group + 1, 0
 
 
 @dataclass(frozen=True)

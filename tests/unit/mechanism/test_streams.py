@@ -11,7 +11,7 @@ import dpinfer as dpi
 from dpinfer import mechanism
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import BackendUnavailableError, RecordError
-from dpinfer.mechanism import RowSource, RunCheckpoint
+from dpinfer.mechanism import RowSource, RunCheckpoint, streams
 from dpinfer.testing import InsecureRNG
 
 N, NAMES = 3000, ("a", "b", "c")
@@ -135,6 +135,33 @@ def test_single_precision_stays_single(records, tmp_path):
     assert bits(run(LOGISTIC, npy_files(tmp_path, X, y))) == bits(run(LOGISTIC, X, y))
     block, _ = next(iter(parquet_files(tmp_path, X, y)._blocks()))
     assert block.dtype == np.float32
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "zstd", "use_dictionary": ["a"]}], ids=len)
+@pytest.mark.parametrize("group_rows", [250, 700, N])
+def test_row_groups_of_any_size_are_read_in_bounded_parts(records, tmp_path, monkeypatch, group_rows, options):
+    parquet = pytest.importorskip("pyarrow.parquet", reason=NEEDS_ARROW)
+    X, y = records
+    parquet.write_table(arrow_table(X, y), tmp_path / "rows.parquet", row_group_size=group_rows, **options)
+    # A block of 64 rows, batches of 512, and parts of a column in place of all of it.
+    monkeypatch.setattr(streams, "_BLOCK_BYTES", 8 * 3 * 64)
+    monkeypatch.setattr(streams, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(streams, "_MOST_GROUP_BYTES", 2**13)
+    read, announced = [], []
+    monkeypatch.setattr(streams, "announce_file", lambda stream, start, size: announced.append((start, start + size)))
+    for block in mechanism.rows_of_parquet(tmp_path / "rows.parquet", NAMES, "y")._blocks():
+        assert len(block[0]) <= 64
+        read.append([part.copy() for part in block])
+    np.testing.assert_array_equal(np.concatenate([part for part, _ in read]), X)
+    np.testing.assert_array_equal(np.concatenate([part for _, part in read]), y)
+    # What is announced is each byte of the four columns, once.
+    layout = parquet.read_metadata(tmp_path / "rows.parquet")
+    wanted = []
+    for column in (layout.row_group(g).column(k) for g in range(layout.num_row_groups) for k in range(1, 5)):
+        first = column.dictionary_page_offset or column.data_page_offset
+        wanted.append((first, first + column.total_compressed_size))
+    found = np.sort(np.concatenate([np.arange(*pair) for pair in announced]))
+    np.testing.assert_array_equal(found, np.sort(np.concatenate([np.arange(*pair) for pair in wanted])))
 
 
 def test_null_records_of_a_stream_are_taken_out(records, tmp_path):

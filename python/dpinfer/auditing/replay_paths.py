@@ -209,6 +209,7 @@ def _dpvi_scenarios() -> Iterator[Scenario]:
     yield _dpvi("logistic, steady", logistic, recipe="steady", max_grad_norm="auto")
     yield _dpvi("logistic, paper", logistic, recipe="paper", **norm)
     yield _dpvi("logistic, aligned", logistic, gradient="aligned", **norm)
+    yield _dpvi("logistic, full rank", logistic, guide="full_rank", **norm)
     yield _dpvi("logistic, replaced", logistic, adjacency=Adjacency.REPLACE_ONE, rate=1.0, **norm)
     yield _dpvi("logistic, blanked", logistic, adjacency=Adjacency.ZERO_OUT, ledger=True, **norm)
     yield _dpvi("logistic, ledger and checkpoint", logistic, ledger=True, checkpoint=True, **norm)

@@ -52,7 +52,7 @@ class ReleaseFacts:
     n_params, n_steps : int
     n_records : int or None
         The public number of records.
-    family : {"mean_field", "point"}
+    family : {"mean_field", "point", "full_rank"}
     gradient : {"reparameterised", "aligned"}
     fisher_scaled : bool
         Whether the run scaled gradients by the model's expected information (recipes "tied" and "steady").
@@ -327,6 +327,7 @@ fallback, n_threads
             tied = self.method == "exact" and facts.fisher_scaled
             full = self.method == "exact" and facts.has_model_hessian and prior in ("auto", "model")
             full = full and not isinstance(facts.model, LinearRegression)
+            full = full or (facts.family == "full_rank" and self.method == "exact" and prior in ("auto", "weak"))
             hessian = "tied" if tied else "full" if full else "diagonal"
         if prior == "auto":
             prior = "model" if hessian == "full" and facts.has_model_hessian else "weak"

@@ -21,6 +21,7 @@ from dpinfer.mechanism.sums import Records, RowSource, SessionSettings, open_gra
 from dpinfer.models import Model
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.recipes import GradientArguments, GradientOptions, GradientRun, choose_gradient_run
+from dpinfer.recipes.full_rank import moved_guide, unpack_guide
 from dpinfer.release import Release
 
 __all__ = ["run_dpvi"]
@@ -51,7 +52,7 @@ def run_dpvi(
 
     One step samples each record with probability kappa, clips the preconditioned gradient of each sampled record's
     loss to norm C, sums on an integer lattice, adds Gaussian noise of standard deviation sigma C, and moves the
-    variational parameters of q(theta) = N(loc, diag(softplus(raw_scale)**2)).
+    variational parameters of q(theta) = N(loc, diag(softplus(raw_scale)**2)), or N(loc, L L') with guide="full_rank".
 
     **Privacy.** Reads the records.  Adjacency: that of `plan` (add/remove one record).  The L2 sensitivity of each sum
     is at most C (docs/derivations/dpvi-mechanism.md); the release is (epsilon, delta)-differentially private with the
@@ -154,6 +155,7 @@ def run_dpvi(
         sample_rate=plan.sample_rate,
         names=model.names,
         n_records=n_records,
+        family="full_rank" if chosen.settings.guide == "full_rank" else "mean_field",
         gradient=chosen.settings.gradient,
         max_grad_norm=chosen.max_grad_norm,
         noise_multiplier=plan.noise_multiplier,
@@ -173,13 +175,14 @@ class _Gradients(Algorithm[Records | RowSource]):
         self._chosen, self._model, self._plan, self._policy = chosen, chosen.model, chosen.plan, policy
         self.n_records = chosen.n_records
         self._aligned = settings.gradient == "aligned"
+        self._full_rank = settings.guide == "full_rank"
         self._pointwise = chosen.pointwise
         self._n_draws = 1 if self._aligned else settings.n_draws if settings.expectation == "monte_carlo" else 0
         self._share = 1.0 / chosen.n_records if settings.loss == "per_example" else 0.0
         n, steps = self._model.n_params, self._plan.n_steps
         width = n if self._aligned else 2 * n
         self.kept = {
-            "params": np.empty((steps, 2 * n)),
+            "params": np.empty((steps, chosen.start.size)),
             "gradients": np.empty((steps, width)),
             "points": np.empty((steps, width)),
             "scales": np.empty((steps if policy.varying_scale else 1, width)),
@@ -221,11 +224,18 @@ class _Gradients(Algorithm[Records | RowSource]):
     def query(self, step: int) -> FloatArray:
         """Return the noisy sum of preconditioned gradients, and keep where and with what scales it was taken."""
         params, n = self.state["next"], self._model.n_params
-        loc, raw = params[:n], params[n:]
         self._draws = draws = self._public_draws(step)
         kept = self.kept
         kept["params"][step] = params
-        if self._aligned:
+        if self._full_rank:
+            # A diagonal guide that stands at the point: one of no spread.
+            loc, factor = unpack_guide(params, n)
+            loc, raw, draws = loc + factor @ draws[0], np.zeros(n), np.zeros((1, n))
+            kept["points"][step] = loc
+            params = np.concatenate((loc, raw))
+        else:
+            loc, raw = params[:n], params[n:]
+        if self._aligned and not self._full_rank:
             kept["points"][step] = loc + softplus(raw) * draws[0]
         at = params if self._pointwise is None else np.concatenate((kept["points"][step], raw))
         beta = self._policy.grad_scale(step, at)
@@ -250,6 +260,12 @@ class _Gradients(Algorithm[Records | RowSource]):
         if self._share == 0.0:
             released += rate * self._prior
         self.kept["gradients"][step] = full = released
+        if self._full_rank:
+            stddev = self._plan.noise_multiplier * self._chosen.max_grad_norm / self._beta / rate
+            moved = moved_guide(params, self._draws[0], full / rate, stddev, self._plan.n_steps)
+            if np.all(np.abs(moved) <= _FARTHEST):
+                self.state = {"next": moved}
+            return
         if self._aligned:
             full = np.concatenate((released, self._draws[0] * sigmoid(params[n:]) * released + rate * self._entropy))
         moved = params - self._rate * full
@@ -270,7 +286,7 @@ class _Gradients(Algorithm[Records | RowSource]):
             "noise_stddev": self._plan.noise_multiplier * self._chosen.max_grad_norm / beta,
             "final_params": self.state["next"],
             "grad_scale": beta,
-            "learning_rate": kept["rates"] if policy.varying_rate else kept["rates"][0],
+            "learning_rate": None if self._full_rank else kept["rates"] if policy.varying_rate else kept["rates"][0],
         }
 
     def _public_draws(self, step: int) -> FloatArray:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import PrivacyPlan
-from dpinfer.models import GeneralizedLinearModel, GradientModel, Model, default_max_grad_norm
+from dpinfer.models import GeneralizedLinearModel, GradientModel, Model, OwnModel, default_max_grad_norm
 from dpinfer.models.gradient_model import check_row_gradients
+from dpinfer.recipes.full_rank import GuideStart, full_rank_start, simulated_start
 from dpinfer.recipes.scaling import (
     FisherScaling,
     GradScale,
@@ -62,6 +63,7 @@ class GradientSettings:
         Of Fisher scaling; None with another preconditioner.
     excursion : float, optional
         Of Fisher scaling with aligned gradients.
+    guide : {"diagonal", "full_rank"}
     """
 
     recipe: str
@@ -73,6 +75,7 @@ class GradientSettings:
     raw_ratio: float | None = None
     tolerance: float | None = None
     excursion: float | None = None
+    guide: str = "diagonal"
 
     @property
     def fisher(self) -> bool:
@@ -86,6 +89,7 @@ class GradientSettings:
             "recipe": self.recipe,
             "scaling": "fisher" if self.fisher else "given",
             **{name: value for name, value in optional.items() if value is not None},
+            **({"guide": self.guide} if self.guide != "diagonal" else {}),
             "loss": self.loss,
             "expectation": self.expectation,
             "n_draws": self.n_draws,
@@ -119,6 +123,7 @@ class GradientSettings:
             raw_ratio=number("raw_ratio"),
             tolerance=number("tolerance"),
             excursion=number("excursion"),
+            guide=str(settings.get("guide", "diagonal")),
         )
 
 
@@ -131,6 +136,7 @@ class GradientOptions(TypedDict, total=False):
     loss: str | None
     expectation: str | None
     gradient: str | None
+    guide: str
     recipe: str | None
     n_draws: int
     n_nodes: int
@@ -166,6 +172,11 @@ class GradientArguments:
         Whether both gradients are released, or the gradient at one sampled theta per step, from which the other
         follows (Jalko et al. 2023).  With Fisher scaling (``recipe="tied"``) the spread of the samples is public and
         follows no gradient: the release is that of natural steps on theta, half as long.
+    guide : {"diagonal", "full_rank"}
+        The covariance of q: diagonal (default), or L L' with a lower triangle L.  A full-rank q has aligned gradients,
+        natural steps with rates of their own, and recipe "plain".  For a model of your own with a sampler,
+        `max_grad_norm` ("auto"), `grad_scale` and `start` come from made-up records; `start` is (loc, raw_scale), of
+        independent parameters.
     recipe : {"tied", "steady", "plain", "paper"}, optional
         Fills what is not given.  "tied": :class:`dpinfer.mechanism.FisherScaling` with its start and steps; "steady":
         the same with steps of at least :func:`dpinfer.mechanism.steady_rate`, for a linear regression
@@ -193,6 +204,7 @@ class GradientArguments:
     loss: str | None = None
     expectation: str | None = None
     gradient: str | None = None
+    guide: str = "diagonal"
     recipe: str | None = None
     n_draws: int = 10
     n_nodes: int = 10
@@ -215,6 +227,7 @@ class GradientRun:
     fisher : FisherScaling or None
     policy : StepPolicy
     start : (2 n,) float64
+        With a full-rank guide (n + n (n + 1) / 2,).
     own_functions : bool
         Whether the preconditioner or the rates are functions of the caller's, which nothing can compare.
     """
@@ -288,6 +301,8 @@ def choose_gradient_run(model: Model, plan: PrivacyPlan, n_records: int, asked: 
     grad_scale: Any = asked.grad_scale
     learning_rate = asked.learning_rate
     given = grad_scale if isinstance(grad_scale, FisherScaling) else None
+    if check_choice("guide", asked.guide, ("diagonal", "full_rank")) == "full_rank":
+        return _full_rank_run(model, plan, n_records, asked)
     recipe = check_choice("recipe", _recipe(model, asked), RECIPES)
     gradient = "reparameterised" if asked.gradient is None else asked.gradient
     check_choice("gradient", gradient, ("reparameterised", "aligned"))
@@ -329,6 +344,54 @@ def choose_gradient_run(model: Model, plan: PrivacyPlan, n_records: int, asked: 
         start=fisher.start() if asked.start is None and fisher is not None else _start(model, asked.start),
         own_functions=fisher is None and (callable(grad_scale) or callable(learning_rate)),
     )
+
+
+def _full_rank_run(model: Model, plan: PrivacyPlan, n_records: int, asked: GradientArguments) -> GradientRun:
+    """Return a run with a full-rank guide: aligned gradients, and natural steps."""
+    for name, allowed in {"gradient": "aligned", "recipe": "plain", "loss": "split"}.items():
+        value = getattr(asked, name)
+        if value not in (None, allowed):
+            raise ValueError(f"{name} must be {allowed!r} with guide='full_rank', got {value!r}")
+    if asked.learning_rate is not None:
+        raise ValueError("learning_rate must not be given with guide='full_rank': its natural steps have their own")
+    if callable(asked.grad_scale) or isinstance(asked.grad_scale, FisherScaling):
+        raise ValueError("grad_scale must be a number or an array with guide='full_rank'")
+    simulated: GuideStart | None = None
+    if isinstance(model, OwnModel) and model.has_sampler:
+        simulated = simulated_start(model, n_records)
+    norm, scale, start = asked.max_grad_norm, asked.grad_scale, asked.start
+    if simulated is None and isinstance(norm, str):
+        raise ValueError(
+            "max_grad_norm must be a number with guide='full_rank', unless the model is one of your own with a sampler"
+        )
+    if simulated is not None and scale is None:
+        scale = np.concatenate((simulated.grad_scale, simulated.grad_scale))
+        norm = simulated.max_grad_norm if norm == "auto" else norm
+    elif isinstance(norm, str):
+        raise ValueError("max_grad_norm must be a number where grad_scale is given: it is in its units")
+    placed = None if start is None else _start(model, start)
+    if placed is None and simulated is None:
+        placed = _start(model, None)
+    n = model.n_params
+    if isinstance(model, (GeneralizedLinearModel, GradientModel)) and model.gradient_sum == "numpy":
+        check_row_gradients(model)
+    return GradientRun(
+        model=model,
+        plan=plan,
+        n_records=n_records,
+        max_grad_norm=_max_grad_norm(model, norm, None),
+        settings=replace(_settings(model, asked, "plain", "aligned", None, 0.0), guide="full_rank"),
+        fisher=None,
+        policy=StepPolicy(1.0 if scale is None else scale, 0.0, n_params=n, heuristic_rate=0.0),
+        start=simulated.params if placed is None and simulated is not None else _as_full_rank(placed, n),
+        own_functions=False,
+    )
+
+
+def _as_full_rank(params: FloatArray | None, n: int) -> FloatArray:
+    if params is None:
+        raise RuntimeError("a start was neither given nor simulated")
+    return full_rank_start(params[:n], params[n:])
 
 
 def _recipe(model: Model, asked: GradientArguments) -> str:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.release.trace import FAMILIES, Release
+from dpinfer.release.trace import Release
 
 __all__ = ["release_from_arrays"]
 
@@ -80,7 +80,7 @@ def release_from_arrays(
     steps, width = trace.shape
     if steps < 1:
         raise ValueError("params must hold at least one step, got 0")
-    check_choice("family", family, FAMILIES)
+    check_choice("family", family, ("mean_field", "point"))
     if family == "mean_field" and width % 2:
         raise ValueError(f"params must have an even number of columns for family 'mean_field', got {width}")
     n_params = width // 2 if family == "mean_field" else width

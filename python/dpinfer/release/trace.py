@@ -17,7 +17,7 @@ __all__ = ["Release"]
 FloatArray = npt.NDArray[np.float64]
 
 GRADIENTS = ("reparameterised", "aligned")
-FAMILIES = ("mean_field", "point")
+FAMILIES = ("mean_field", "point", "full_rank")
 
 
 def _freeze(array: FloatArray) -> FloatArray:
@@ -40,7 +40,8 @@ class Release(AnyRelease):
     Parameters
     ----------
     params : (T, d) float64
-        Variational parameters (loc, raw_scale) before each step; d = 2 n for ``family="mean_field"``, n for "point".
+        Variational parameters (loc, raw_scale) before each step; d = 2 n for ``family="mean_field"``, n for "point",
+        n + n (n + 1) / 2 for "full_rank": loc, and the lower triangle L of the covariance L L', row by row.
     positions : (T, k) float64
         Points at which the gradient is modelled as linear: `params` itself, or for ``gradient="aligned"`` the sampled
         parameters theta_t (k = n).
@@ -55,9 +56,9 @@ class Release(AnyRelease):
         Names of the model's parameters.
     n_records : int or None
         The *public* number of records.
-    family : {"mean_field", "point"}
-        Whether `params` are (loc, raw_scale) of a Gaussian with standard deviation softplus(raw_scale), or the model's
-        parameters themselves.
+    family : {"mean_field", "point", "full_rank"}
+        Whether `params` are (loc, raw_scale) of a Gaussian with standard deviation softplus(raw_scale), the model's
+        parameters themselves, or (loc, L) of a Gaussian with covariance L L'.
     gradient : {"reparameterised", "aligned"}
     grad_scale : (k,) or (T, k) float64 or None
         Preconditioner beta.
@@ -121,6 +122,8 @@ class Release(AnyRelease):
         check_choice("gradient", self.gradient, GRADIENTS)
         if self.family == "point" and self.gradient == "aligned":
             raise ValueError("gradient must be 'reparameterised' for family 'point', got 'aligned'")
+        if self.family == "full_rank" and self.gradient != "aligned":
+            raise ValueError(f"gradient must be 'aligned' for family 'full_rank', got {self.gradient!r}")
         names = tuple(self.names)
         if not all(isinstance(name, str) for name in names) or not names:
             raise TypeError("names must be a non-empty sequence of strings")
@@ -128,7 +131,7 @@ class Release(AnyRelease):
             raise ValueError("names must be distinct")
         put(self, "names", names)
         n = len(names)
-        d = 2 * n if self.family == "mean_field" else n
+        d = {"mean_field": 2 * n, "point": n, "full_rank": n + n * (n + 1) // 2}[self.family]
         k = n if self.gradient == "aligned" else d
         params = check_float_array("params", self.params, (None, d))
         steps = params.shape[0]

@@ -11,13 +11,14 @@ from dpinfer.inference.analysis import Analysis
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.posterior.theta import IndependentTheta
+from dpinfer.inference.posterior.theta import DrawnTheta, IndependentTheta, VarianceParts
 from dpinfer.inference.trace.burn_in import BurnIn, choose_burn_in
 from dpinfer.inference.trace.checks import check_statistics
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes, SideRegression, collapsed_nodes, solved_nodes
 from dpinfer.inference.trace.laplace import laplace_posterior
 from dpinfer.inference.trace.priors import coordinate_priors, optimum_under_model
 from dpinfer.inference.trace.statistics import TraceStatistics
+from dpinfer.recipes.full_rank import unpack_guide
 from dpinfer.release import Release
 
 __all__ = ["Coordinates", "coordinate_posterior", "plug_in_posterior"]
@@ -46,9 +47,14 @@ def plug_in_posterior(analysis: Analysis) -> Posterior:
         first = max(chosen.start, release.n_steps // 2) if isinstance(request.burn_in, str) else chosen.start
         params = release.params[first:].mean(axis=0)
     zero = np.zeros(n)
-    scale = NormalMixtures.single(params[n:], zero) if release.family == "mean_field" else None
-    theta = IndependentTheta(NormalMixtures.single(params[:n].copy(), zero), np.ones(n), zero, scale)
+    theta: IndependentTheta | DrawnTheta
     names = release.names
+    if release.family == "full_rank":
+        theta = _full_rank_theta(params, n)
+        params = params[:n]
+    else:
+        scale = NormalMixtures.single(params[n:], zero) if release.family == "mean_field" else None
+        theta = IndependentTheta(NormalMixtures.single(params[:n].copy(), zero), np.ones(n), zero, scale)
     if release.family == "mean_field":
         names = tuple(f"loc[{name}]" for name in names) + tuple(f"raw_scale[{name}]" for name in names)
     unknown = np.full(params.shape[0], np.nan)
@@ -62,6 +68,16 @@ def plug_in_posterior(analysis: Analysis) -> Posterior:
         distribution=theta,
         diagnostics=PosteriorDiagnostics(n_steps_used=release.n_steps - first),
     )
+
+
+def _full_rank_theta(params: FloatArray, n: int) -> DrawnTheta:
+    """Return q itself, for the packed parameters of a full-rank guide."""
+    loc, factor = unpack_guide(params, n)
+    covariance = factor @ factor.T
+    precision = np.linalg.cholesky(np.linalg.inv(covariance))
+    nothing = np.zeros(n)
+    parts = VarianceParts(np.diag(covariance).copy(), nothing, nothing)
+    return DrawnTheta(loc[None, :].copy(), None, precision[None, :, :], parts)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,129 @@
+"""The full-rank normal guide of DPVI: natural steps along one released gradient, and where to start, by simulation.
+
+**Privacy.** Functions of public settings, of made-up records and of what was released before.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.models import OwnModel
+from dpinfer.models.bijectors import softplus
+
+__all__ = ["GuideStart", "full_rank_start", "moved_guide", "pack_guide", "simulated_start", "unpack_guide"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_POINTS, _ROWS, _SEED = 32, 500, 513
+_CLIP_LEVEL = 0.98
+_STEPS = 10.0
+_LARGEST_RATE = 0.5
+_LONGEST, _LONGEST_TURN = 1.0, 0.3
+_TURN_VARIANCE = 0.2
+_LEAST = 1e-12
+
+
+@dataclass(frozen=True)
+class GuideStart:
+    """What made-up records say before a run.
+
+    Parameters
+    ----------
+    max_grad_norm : float
+        98% quantile of the preconditioned gradient's norm.
+    grad_scale : (n,) array
+    params : (n + n (n + 1) / 2,) array
+        The guide around the prior's mean, with the covariance that N records would leave.
+    """
+
+    max_grad_norm: float
+    grad_scale: FloatArray
+    params: FloatArray
+
+
+def pack_guide(loc: FloatArray, factor: FloatArray) -> FloatArray:
+    """Return location (n,) and lower triangle (n, n) of a guide N(loc, L L') as one vector, row by row."""
+    return np.concatenate((loc, factor[np.tril_indices(loc.size)]))
+
+
+def unpack_guide(params: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
+    """Return location (n,) and lower triangle (n, n) of a packed guide."""
+    factor = np.zeros((n, n))
+    factor[np.tril_indices(n)] = params[n:]
+    return params[:n], factor
+
+
+def full_rank_start(loc: FloatArray, raw_scale: FloatArray) -> FloatArray:
+    """Return the packed guide whose parameters are independent."""
+    return pack_guide(loc, np.diag(softplus(raw_scale)))
+
+
+def simulated_start(model: OwnModel, n_records: int) -> GuideStart:
+    """Choose clipping norm, preconditioner and start by made-up records at draws of the prior.
+
+    Parameters
+    ----------
+    model : OwnModel
+        With a sampler.
+    n_records : int
+        The public number of records.
+    """
+    prior, rng = model.parameters, np.random.default_rng(_SEED)
+    found = []
+    for _ in range(_POINTS):
+        theta = prior.prior_mean + prior.prior_scale * rng.standard_normal(model.n_params)
+        X = model.made_up_features(_ROWS, rng)
+        words = rng.integers(0, 2**64, (_ROWS, model.n_words), dtype=np.uint64)
+        with np.errstate(all="ignore"):
+            scores = model.scores(X, model.draw_responses(theta, X, words), theta)
+        found.append(scores[np.all(np.isfinite(scores), axis=1)])
+    squares = [np.maximum(np.mean(scores**2, axis=0), _LEAST) for scores in found if len(scores)]
+    information = np.median(squares, axis=0)
+    scaled = [scores / np.sqrt(size) for scores, size in zip([s for s in found if len(s)], squares, strict=True)]
+    correlation = np.mean([part.T @ part / len(part) for part in scaled], axis=0)
+    root = np.sqrt(information)
+    precision = n_records * correlation * np.outer(root, root) + np.diag(prior.prior_scale**-2.0)
+    norms = np.linalg.norm(np.concatenate(found) / root, axis=1)
+    factor = np.linalg.cholesky(np.linalg.inv(precision))
+    return GuideStart(float(np.quantile(norms, _CLIP_LEVEL)), 1.0 / root, pack_guide(prior.prior_mean, factor))
+
+
+def moved_guide(
+    params: FloatArray, eta: FloatArray, gradient: FloatArray, stddev: FloatArray, n_steps: int
+) -> FloatArray:
+    """Return the guide after a natural step along the gradient at loc + L eta.
+
+    Parameters
+    ----------
+    params : (n + n (n + 1) / 2,) array
+    eta : (n,) array
+        The step's public draw.
+    gradient : (n,) array
+        Of minus the log joint density of all records, with its noise.
+    stddev : (n,) array
+        Of that noise.
+    n_steps : int
+        Of the run.
+
+    Notes
+    -----
+    With w = L' gradient the natural gradient of the location is L w, and that of L, in K = L^-1 dL, is the lower
+    triangle of the symmetric part of w eta' less the identity, its diagonal halved: E[w eta'] = L' E[Hessian] L
+    (Bonnet, Price).  Rates are such that noise leaves a stationary variance of at most 1/2 in units of q for the
+    location, and a tenth for K, summed over their entries: docs/derivations/any-model.md.
+    """
+    n = eta.size
+    loc, factor = unpack_guide(params, n)
+    noise = float(np.sum((factor * stddev[:, None]) ** 2))
+    rate = min(_LARGEST_RATE, _STEPS / n_steps, 1.0 / max(noise, _LEAST))
+    turn_rate = min(rate, _TURN_VARIANCE / (n * (n + noise)))
+    white = factor.T @ gradient
+    step = rate * white
+    step *= min(1.0, _LONGEST / max(float(np.linalg.norm(step)), _LEAST))
+    product = np.outer(white, eta)
+    excess = 0.5 * (product + product.T) - np.eye(n)
+    turn = turn_rate * (np.tril(excess, -1) + 0.5 * np.diag(np.diag(excess)))
+    turn *= min(1.0, _LONGEST_TURN / max(float(np.linalg.norm(turn)), _LEAST))
+    # A product of lower triangles with positive diagonals is one: the turn is shorter than the identity.
+    return pack_guide(loc - factor @ step, factor @ (np.eye(n) - turn))

@@ -1,16 +1,21 @@
 """Both private routes of a user's own model on a posterior that is not near normal: coverage and width.
 
-    python bench/curved.py [--runs 60] [--epsilon 1 3] [--records 500] [--steps 400]
+    python bench/curved.py [--runs 60] [--seed 5] [--epsilon 1 3] [--records 500] [--steps 400]
 
 Rare counts with structural zeros: the share of those and the rate are hardly told apart, and the posterior bends.
 Parameters are drawn from the prior.  "newton" is ``run_newton``, whose normal posterior is widened by the curvature
 that is simulated.  "dpvi" is a trace of aligned gradients along a q with a diagonal covariance, from which a normal
 posterior is inferred with one unknown for each parameter ("diagonal") or all correlations ("full").  Preconditioner,
 clip (98% quantile of the preconditioned norm) and rates of DPVI come from made-up records at 32 draws of the prior.
-Intervals are 90%; widths are relative to the normal approximation without privacy, medians.
+"full rank" is the trace along a q with a full covariance (guide="full_rank", which makes its own settings in that way),
+with the normal posterior of its linear regression, or the "simulated" one, which may have any shape.
+A signal to stop prints what there is.  Intervals are 90%; widths are relative to the normal approximation without
+privacy, medians.
 """
 
 import argparse
+import contextlib
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -24,7 +29,7 @@ from dpinfer.testing import InsecureRNG
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.any_model import LEVELS, NORMAL_HALF_WIDTH, mode, responses, told
+from bench.any_model import LEVELS, NORMAL_HALF_WIDTH, mode, responses, stopped, told
 from tests.reference.own_models import CURVED
 
 FloatArray = npt.NDArray[np.float64]
@@ -79,6 +84,11 @@ def posteriors(
         warnings.simplefilter("ignore")
         found["dpvi, diagonal"] = dpi.noise_aware_posterior(trace, hessian="diagonal", model=model, seed=seed)
         found["dpvi, full"] = dpi.noise_aware_posterior(trace, hessian="full", model=model, seed=seed)
+        run["random_source"] = InsecureRNG(seed)
+        plan = dpi.plan_privacy(sample_rate=1.0, n_steps=steps, **public)
+        trace = dpi.run_dpvi(model, X, y, plan=plan, guide="full_rank", **run)
+        found["full rank"] = dpi.noise_aware_posterior(trace, model=model, seed=seed)
+        found["full rank, simulated"] = dpi.noise_aware_posterior(trace, method="simulated", model=model, seed=seed)
     return found
 
 
@@ -95,22 +105,24 @@ def main() -> None:
     model, prior = example.model, example.model.parameters
     covered: dict[tuple[float, str], list[float]] = {}
     widths: dict[tuple[float, str], list[FloatArray]] = {}
-    for index in range(chosen.runs):
-        rng = np.random.default_rng([chosen.seed, index])
-        truth = prior.prior_mean + prior.prior_scale * rng.standard_normal(model.n_params)
-        X = example.features(chosen.records, rng)
-        y = responses(model, truth, X, rng, wrong=False)
-        _, spread = mode(model, X, y, truth)
-        for epsilon in chosen.epsilon:
-            found = posteriors(model, X, y, epsilon, 1000 * chosen.seed + index, chosen.steps)
-            for route, posterior in found.items():
-                low, high = posterior.quantile(LEVELS, space="unconstrained")
-                covered.setdefault((epsilon, route), []).append(float(np.mean((low < truth) & (truth < high))))
-                widths.setdefault((epsilon, route), []).append((high - low) / (2.0 * NORMAL_HALF_WIDTH * spread))
+    signal.signal(signal.SIGTERM, stopped)
+    with contextlib.suppress(KeyboardInterrupt):
+        for index in range(chosen.runs):
+            rng = np.random.default_rng([chosen.seed, index])
+            truth = prior.prior_mean + prior.prior_scale * rng.standard_normal(model.n_params)
+            X = example.features(chosen.records, rng)
+            y = responses(model, truth, X, rng, wrong=False)
+            _, spread = mode(model, X, y, truth)
+            for epsilon in chosen.epsilon:
+                found = posteriors(model, X, y, epsilon, 1000 * chosen.seed + index, chosen.steps)
+                for route, posterior in found.items():
+                    low, high = posterior.quantile(LEVELS, space="unconstrained")
+                    covered.setdefault((epsilon, route), []).append(float(np.mean((low < truth) & (truth < high))))
+                    widths.setdefault((epsilon, route), []).append((high - low) / (2.0 * NORMAL_HALF_WIDTH * spread))
     for (epsilon, route), values in sorted(covered.items()):
         width = np.median(widths[epsilon, route])
         print(
-            f"eps {epsilon:3.1f}  {route:15s} runs {len(values):3d}  covered {told(np.array(values))}  "
+            f"eps {epsilon:3.1f}  {route:20s} runs {len(values):3d}  covered {told(np.array(values))}  "
             f"width {width:.2f}"
         )
 

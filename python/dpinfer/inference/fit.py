@@ -29,6 +29,7 @@ from dpinfer.inference.newton.posterior import newton_posterior
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts
 from dpinfer.inference.scales.posteriors import fisher_burn_in, fisher_tied_posterior, tied_coordinates
+from dpinfer.inference.simulated.posterior import simulated_posterior
 from dpinfer.inference.sites.network import network_trace_posterior
 from dpinfer.inference.sites.posterior import site_posterior
 from dpinfer.inference.statistic.conjugate import one_shot_posterior
@@ -72,10 +73,12 @@ def noise_aware_posterior(
         :mod:`dpinfer.baselines` the published Gibbs sampler's, which takes `n_samples`, `n_warmup` and `seed`.
     request : PosteriorRequest, optional
         All settings in one object, whose check can be made before the mechanism runs; the arguments below change it.
-    method : {"exact", "laplace", "emcee", "nuts", "naive", "averaged"}
+    method : {"exact", "laplace", "emcee", "nuts", "simulated", "naive", "averaged"}
         "exact" integrates the trace model by quadrature, to about nine digits; "laplace", "emcee" and "nuts" (extra
         ``dpinfer[nuts]``) approximate the same posterior and are there to compare with.  "naive" is q at the last
-        iterate and "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.
+        iterate and "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.  "simulated", for
+        aligned gradients of a model of your own with a sampler, which `model` must be: a posterior of any shape, that
+        compares the mean of the trace with what the model simulates at each truth, clipping included.
     hessian : {"auto", "diagonal", "full", "tied"}
         "auto" (default), for the "exact" posterior: "tied" for a Fisher-scaled run (recipe "tied"), "full" for a
         logistic, probit or Poisson regression of at most 200 weights whose release names its model, else "diagonal".
@@ -274,6 +277,8 @@ def _attempt(analysis: Analysis, *, rescue: bool = False) -> Posterior:
         If it cannot be computed, or is not proper.
     """
     facts, request = analysis.facts, analysis.request
+    if request.method == "simulated":
+        return simulated_posterior(analysis)
     under_model = request.hessian == "full" and request.prior == "model"
     linear = isinstance(facts.model, LinearRegression)
     burn_in = request.burn_in

@@ -16,6 +16,7 @@ from dpinfer.models import (
     GeneralizedLinearModel,
     LinearRegression,
     Model,
+    OwnModel,
     model_from_dict,
 )
 from dpinfer.recipes import GradientSettings
@@ -31,7 +32,7 @@ from dpinfer.release import (
 
 __all__ = ["HESSIANS", "METHODS", "PlannedRelease", "PosteriorOptions", "PosteriorRequest", "ReleaseFacts"]
 
-METHODS = ("exact", "laplace", "emcee", "nuts", "naive", "averaged")
+METHODS = ("exact", "laplace", "emcee", "nuts", "simulated", "naive", "averaged")
 SITE_METHODS = ("exact", "naive", "averaged")
 PLUG_INS = ("naive", "averaged")
 HESSIANS = ("auto", "diagonal", "full", "tied")
@@ -427,6 +428,9 @@ fallback, n_threads
 
     def _check_combination(self, facts: ReleaseFacts) -> None:
         hessian, prior = self.hessian, self.prior
+        if self.method == "simulated":
+            self._check_simulated(facts)
+            return
         if hessian != "diagonal" and self.method != "exact":
             raise ValueError(f"method must be 'exact' with hessian={hessian!r}, got {self.method!r}")
         if hessian == "full" and prior == "model" and not facts.has_model_hessian:
@@ -447,7 +451,21 @@ fallback, n_threads
         if facts.fisher_scaled and prior not in ("weak", "model"):
             raise ValueError("prior must be 'weak' or 'model' for the tied posterior of a Fisher-scaled run")
 
+    def _check_simulated(self, facts: ReleaseFacts) -> None:
+        if not isinstance(facts.model, OwnModel) or facts.gradient != "aligned" or facts.noise != "constant":
+            raise ValueError(
+                "method='simulated' needs aligned gradients with a constant preconditioner, and a model of your own"
+            )
+        if not facts.model.has_sampler:
+            raise ValueError("method='simulated' needs model=, the model of the run with its sampler")
+        if self.hessian != "diagonal" or self.prior not in ("auto", "weak"):
+            raise ValueError("hessian and prior must be left at their defaults with method='simulated'")
+        if self.n_samples is not None:
+            check_integer("n_samples", self.n_samples, 100)
+
     def _check_sampling(self) -> None:
+        if self.method == "simulated":
+            return
         samples = self.method in _SAMPLERS or (self.hessian == "full" and self.prior == "model")
         if self.n_samples is not None and not samples and self.hessian != "full":
             raise ValueError(

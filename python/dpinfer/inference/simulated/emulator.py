@@ -1,0 +1,234 @@
+"""Draws of a model's parameters given a noisy mean score whose expectation under each truth is simulated.
+
+The expectation is simulated at some hundred truths, a polynomial is fitted to it, and what the polynomial misses counts
+as noise.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["MeanScore", "Prior", "simulated_draws"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_TRUTHS = 400
+_TEMPER = 0.25
+_WIDER = 1.5
+_SWEEPS, _FIRST_SWEEPS = 40, 15
+_MOST_SHRINKS = 40
+_NEWTON_STEPS, _LONGEST_STEP = 6, 1.5
+_FARTHEST = 4.0  # prior standard deviations
+_RIDGE = 1e-3
+_CUBIC_UP_TO = 3
+_JITTER = 1e-12
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Independent normal priors of the unconstrained parameters, (n,) each."""
+
+    mean: FloatArray
+    scale: FloatArray
+
+    def log_density(self, theta: FloatArray) -> FloatArray:
+        """Return it up to a constant, (S,) for (S, n)."""
+        return np.asarray(-0.5 * np.sum(((theta - self.mean) / self.scale) ** 2, axis=-1))
+
+
+class MeanScore(Protocol):
+    """A mean score that was released with noise, and what it is expected to be.
+
+    Attributes
+    ----------
+    observed : (n,) array
+    noise : (n, n) array
+        Covariance of the privacy noise.
+    n_records : int
+    """
+
+    observed: FloatArray
+    noise: FloatArray
+    n_records: int
+
+    def expected(self, truth: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the mean of a record's score, (n,), and its covariance, (n, n), when `truth` is the truth."""
+
+    def ratios(self, truth: FloatArray, size: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws (size, n, n) of what takes expected means of made-up records to those of the records."""
+
+
+@dataclass(frozen=True)
+class _Region:
+    """A normal distribution around which truths are tried."""
+
+    centre: FloatArray
+    factor: FloatArray
+
+    def standard(self, theta: FloatArray) -> FloatArray:
+        return np.asarray(np.linalg.solve(self.factor, (theta - self.centre).T).T)
+
+
+def simulated_draws(score: MeanScore, prior: Prior, size: int, rng: np.random.Generator) -> tuple[FloatArray, float]:
+    """Return draws of the unconstrained parameters, (size, n), and the error of the emulator.
+
+    **Privacy.** Reads a release's numbers alone.
+
+    Parameters
+    ----------
+    score : MeanScore
+    prior : Prior
+    size : int
+    rng : Generator
+
+    Returns
+    -------
+    draws : (size, n) array
+    error : float
+        Root mean square of what the polynomial misses, over the noise of the observed mean score.
+
+    Notes
+    -----
+    ``observed ~ N(R expected(theta), R covariance(theta) R' / N + noise)``.  Elliptical slice sampling (Murray, Adams
+    and MacKay 2010) around the region in which the emulator was fitted; two rounds, the second where the first has led.
+    """
+    region, ratios = _first_region(score, prior, size, rng)
+    draws = np.empty((size, prior.mean.size))
+    error = 0.0
+    for sweeps in (_FIRST_SWEEPS, _SWEEPS):
+        emulator = _Emulator.fitted(score, region, ratios, rng)
+        error = emulator.error
+        draws = _sampled(emulator, prior, size, sweeps, rng)
+        spread = np.atleast_2d(np.cov(draws, rowvar=False)) * _WIDER
+        region = _Region(draws.mean(axis=0), _factor(spread))
+    return draws, error
+
+
+def _factor(covariance: FloatArray) -> FloatArray:
+    symmetric = 0.5 * (covariance + covariance.T)
+    return np.asarray(np.linalg.cholesky(symmetric + _JITTER * np.trace(symmetric) * np.eye(len(symmetric))))
+
+
+def _first_region(score: MeanScore, prior: Prior, size: int, rng: np.random.Generator) -> tuple[_Region, FloatArray]:
+    """Return where truths are plausible, by Gauss-Newton steps with a quarter of the information; and the ratios."""
+    n = prior.mean.size
+    centre, covariance = prior.mean.copy(), np.diag((0.5 * prior.scale) ** 2)
+    for _ in range(_NEWTON_STEPS):
+        step = np.minimum(np.sqrt(np.diag(covariance)), 0.5 * prior.scale)
+        mean, own = score.expected(centre)
+        columns = [
+            (score.expected(centre + step * unit)[0] - score.expected(centre - step * unit)[0]) / (2.0 * step[index])
+            for index, unit in enumerate(np.eye(n))
+        ]
+        slope = np.stack(columns, axis=1)
+        weighted = _TEMPER * np.linalg.solve(own / score.n_records + score.noise, slope).T
+        precision = weighted @ slope + np.diag(prior.scale**-2.0)
+        covariance = np.linalg.inv(0.5 * (precision + precision.T))
+        move = covariance @ (weighted @ (score.observed - mean) + (prior.mean - centre) / prior.scale**2)
+        length = float(np.sqrt(move @ precision @ move))
+        moved = centre + move * min(1.0, _LONGEST_STEP / max(length, _JITTER))
+        centre = np.clip(moved, prior.mean - _FARTHEST * prior.scale, prior.mean + _FARTHEST * prior.scale)
+    return _Region(centre, _factor(covariance)), score.ratios(centre, size, rng)
+
+
+def _features(points: FloatArray) -> FloatArray:
+    """Return 1, the coordinates and their products of degree 2, with few coordinates also 3: (S, features)."""
+    n = points.shape[1]
+    degrees = (2, 3) if n <= _CUBIC_UP_TO else (2,)
+    products = [
+        np.prod(points[:, list(chosen)], axis=1)
+        for degree in degrees
+        for chosen in combinations_with_replacement(range(n), degree)
+    ]
+    return np.column_stack((np.ones(len(points)), points, *products))
+
+
+@dataclass(frozen=True)
+class _Emulator:
+    """Polynomials of expected mean and size of the covariance, and the likelihood that they give."""
+
+    region: _Region
+    observed: FloatArray
+    ratios: FloatArray
+    coefficients: FloatArray
+    sizes: FloatArray
+    sampled: FloatArray
+    fixed: FloatArray
+    error: float
+
+    @classmethod
+    def fitted(cls, score: MeanScore, region: _Region, ratios: FloatArray, rng: np.random.Generator) -> "_Emulator":
+        n = region.centre.size
+        points = rng.standard_normal((max(_TRUTHS // 2, n * (n + 3)), n))
+        found = [score.expected(truth) for truth in region.centre + points @ region.factor.T]
+        means, covariances = np.stack([mean for mean, _ in found]), np.stack([own for _, own in found])
+        features = _features(points)
+        ridge = np.full(features.shape[1], _RIDGE * len(points))
+        ridge[: n + 1] *= _RIDGE
+        inverse = np.linalg.inv(features.T @ features + np.diag(ridge))
+        coefficients = inverse @ features.T @ means
+        leverage = np.minimum(np.einsum("ij,jk,ik->i", features, inverse, features), 0.9)
+        missed = (means - features @ coefficients) / (1.0 - leverage)[:, None]
+        missing = missed.T @ missed / len(points)
+        traces = np.maximum(np.trace(covariances, axis1=1, axis2=2), _JITTER)
+        sizes = np.linalg.lstsq(features[:, : n + 1], np.log(traces), rcond=None)[0]
+        shape = np.mean(covariances / traces[:, None, None], axis=0) / score.n_records
+        other = np.swapaxes(ratios, 1, 2)
+        around = np.exp(sizes[0]) * shape + score.noise
+        return cls(
+            region,
+            score.observed,
+            ratios,
+            coefficients,
+            sizes,
+            ratios @ shape @ other,
+            ratios @ missing @ other + score.noise,
+            float(np.sqrt(np.trace(np.linalg.solve(around, missing)) / n)),
+        )
+
+    def log_likelihood(self, theta: FloatArray) -> FloatArray:
+        """Return log N(observed; ...) of each draw with its own ratio, (S,)."""
+        n = self.observed.size
+        points = self.region.standard(theta)
+        features = _features(points)
+        missed = self.observed - np.einsum("sab,sb->sa", self.ratios, features @ self.coefficients)
+        size = np.exp(np.clip(features[:, : n + 1] @ self.sizes, -100.0, 100.0))
+        factor = np.linalg.cholesky(self.sampled * size[:, None, None] + self.fixed)
+        white = np.linalg.solve(factor, missed[:, :, None])[:, :, 0]
+        return np.asarray(-0.5 * np.sum(white**2, axis=1) - np.sum(np.log(np.einsum("sii->si", factor)), axis=1))
+
+
+def _sampled(emulator: _Emulator, prior: Prior, size: int, sweeps: int, rng: np.random.Generator) -> FloatArray:
+    """Return one draw of each of `size` chains of elliptical slice sampling, all moved at once."""
+    region = emulator.region
+    n = region.centre.size
+
+    def height(theta: FloatArray) -> FloatArray:
+        base = 0.5 * np.sum(region.standard(theta) ** 2, axis=1)
+        return np.asarray(emulator.log_likelihood(theta) + prior.log_density(theta) + base)
+
+    theta = region.centre + rng.standard_normal((size, n)) @ region.factor.T
+    here = height(theta)
+    for _ in range(sweeps):
+        other = rng.standard_normal((size, n)) @ region.factor.T
+        level = here + np.log(rng.random(size))
+        angle = 2.0 * np.pi * rng.random(size)
+        low, high = angle - 2.0 * np.pi, angle.copy()
+        waiting = np.ones(size, dtype=bool)
+        moved = theta.copy()
+        for _ in range(_MOST_SHRINKS):
+            tried = region.centre + (theta - region.centre) * np.cos(angle)[:, None] + other * np.sin(angle)[:, None]
+            found = height(tried)
+            taken = waiting & (found > level)
+            moved[taken], here[taken] = tried[taken], found[taken]
+            waiting &= ~taken
+            if not np.any(waiting):
+                break
+            low = np.where(waiting & (angle < 0.0), angle, low)
+            high = np.where(waiting & (angle >= 0.0), angle, high)
+            angle = np.where(waiting, low + (high - low) * rng.random(size), angle)
+        theta = moved
+    return theta

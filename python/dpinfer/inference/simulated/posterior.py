@@ -1,0 +1,83 @@
+"""From an aligned trace of a user's own model to a posterior of any shape, by the model's own simulator."""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.errors import NumericalError
+from dpinfer.inference.analysis import Analysis
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.simulated.aligned import AlignedScore
+from dpinfer.inference.simulated.emulator import Prior, simulated_draws
+from dpinfer.inference.trace.burn_in import parse_burn_in
+from dpinfer.models import OwnModel
+
+__all__ = ["simulated_posterior"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_DRAWS = 1000
+_BURN_IN = 0.2
+_KERNEL = 0.2
+_WORDS = (
+    "Intervals rest on the model: what it simulates at each truth is compared with the mean of the trace, of which the "
+    "emulator misses {error:.0%} of its noise. A wrong likelihood is not told by this release."
+)
+
+
+def simulated_posterior(analysis: Analysis) -> Posterior:
+    """Infer parameters by simulating what the trace's mean clipped score is expected to be under each truth.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    analysis : Analysis
+        Of an aligned trace, with a model of the user's own that has a sampler.
+
+    Raises
+    ------
+    NumericalError
+        If the simulation leads to no posterior.
+    """
+    release, request, model = analysis.release, analysis.request, analysis.model
+    if not isinstance(model, OwnModel):
+        raise TypeError("model must be one of your own")
+    share = _BURN_IN if request.burn_in == "auto" else request.burn_in
+    first = int(parse_burn_in(share, release.n_steps) or 0)
+    rng = np.random.default_rng(request.seed)
+    score = AlignedScore(model, release, first, rng)
+    prior = Prior(model.parameters.prior_mean, model.parameters.prior_scale)
+    size = _DRAWS if request.n_samples is None else request.n_samples
+    try:
+        draws, error = simulated_draws(score, prior, size, rng)
+    except np.linalg.LinAlgError as failure:
+        raise NumericalError("the model's simulation leads to no posterior near the prior") from failure
+    if not np.all(np.isfinite(draws)):
+        raise NumericalError("the model's simulation leads to no posterior near the prior")
+    unknown = np.full(release.n_params, np.nan)
+    posterior = analysis.posterior(
+        burn_in=first,
+        optimum_names=release.names,
+        optimum_mean=draws.mean(axis=0),
+        optimum_stddev=draws.std(axis=0),
+        hessian_mean=unknown,
+        hessian_stddev=unknown.copy(),
+        distribution=_smoothed(draws),
+        diagnostics=PosteriorDiagnostics(n_steps_used=release.n_steps - first, verdict=_WORDS.format(error=error)),
+    )
+    return replace(posterior, hessian="full", prior="model")
+
+
+def _smoothed(draws: FloatArray) -> DrawnTheta:
+    """Return a mixture of normals around the draws, drawn together so that their covariance is that of the draws."""
+    covariance = np.atleast_2d(np.cov(draws, rowvar=False))
+    centre = draws.mean(axis=0)
+    location = centre + np.sqrt(1.0 - _KERNEL**2) * (draws - centre)
+    factor = np.linalg.cholesky(np.linalg.inv(_KERNEL**2 * covariance))
+    nothing = np.zeros(len(centre))
+    parts = VarianceParts(nothing, nothing, np.diag(covariance).copy())
+    return DrawnTheta(location, None, np.broadcast_to(factor, (len(draws), *factor.shape)), parts)

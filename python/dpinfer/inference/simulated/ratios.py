@@ -1,0 +1,63 @@
+"""How the slope of the records' mean score differs from that of made-up records: what features alone can change."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ratio_draws"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_LEVEL_SPREAD = 0.25
+_LEAST_SPREAD = 0.02
+_LEAST_EIGENVALUE = 0.15
+_LEAST_SHARE = 0.05
+
+
+def ratio_draws(
+    released: FloatArray, simulated: FloatArray, stddev: float, size: int, rng: np.random.Generator
+) -> FloatArray:
+    """Draw the matrix R with released = R simulated, near the identity.
+
+    Parameters
+    ----------
+    released, simulated : (n, n) arrays
+        Symmetric slopes; the simulated one is positive definite, or held so.
+    stddev : float
+        Of the noise in the diagonal of `released`; beside it 1 / sqrt(2) of that.
+    size : int
+    rng : Generator
+
+    Returns
+    -------
+    (size, n, n) array
+
+    Notes
+    -----
+    In coordinates in which the simulated slope is the identity: a level with a normal prior (mean 1, standard deviation
+    1/4), and deviations from it with a spread that is learned, less what noise alone could show with probability 1/6.
+    """
+    n = len(simulated)
+    eigenvalues, eigenvectors = np.linalg.eigh(simulated)
+    eigenvalues = np.maximum(eigenvalues, _LEAST_SHARE * float(np.mean(np.abs(eigenvalues))))
+    inverse = (eigenvectors / np.sqrt(eigenvalues)) @ eigenvectors.T
+    root = (eigenvectors * np.sqrt(eigenvalues)) @ eigenvectors.T
+    found = inverse @ released @ inverse
+    noise = stddev * float(np.mean(1.0 / eigenvalues))
+    told = float(np.trace(found)) / n
+    level_variance = 1.0 / (_LEVEL_SPREAD**-2 + n / noise**2)
+    level = level_variance * (_LEVEL_SPREAD**-2 + n * told / noise**2)
+    variance = np.where(np.eye(n) > 0.0, noise**2, 0.5 * noise**2)
+    deviation = found - told * np.eye(n)
+    free = max(0.5 * n * (n + 1) - 1.0, 1.0)
+    hidden = float(np.mean(variance)) * (1.0 + math.sqrt(2.0 / free))
+    energy = max(float(np.sum(deviation**2)) / n**2 - hidden, _LEAST_SPREAD**2)
+    share = energy / (energy + variance)
+    upper = np.triu(rng.standard_normal((size, n, n)))
+    symmetric = upper + np.triu(upper, 1).swapaxes(1, 2)
+    levels = level + math.sqrt(level_variance) * rng.standard_normal(size)
+    drawn = levels[:, None, None] * np.eye(n) + share * deviation + np.sqrt(share * variance) * symmetric
+    values, vectors = np.linalg.eigh(drawn)
+    held = np.maximum(values, _LEAST_EIGENVALUE * max(level, _LEVEL_SPREAD))
+    return np.asarray(root @ (vectors * held[:, None, :]) @ vectors.swapaxes(1, 2) @ inverse)

@@ -65,7 +65,7 @@ def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> tup
         if len(shifts) < _SHIFTED:
             one = np.eye(len(white))
             normal = NormalPosterior.of(bounds.slope * one, bounds.slope**2 * variance * one, white @ white.T)
-            shifts.append(simulate_shift(model, theta, white * prior.prior_scale, bounds, normal, rng))
+            shifts.append(simulate_shift(model, theta, theta, white * prior.prior_scale, bounds, normal, rng))
     shift = float(np.median(shifts))
     return np.median(widths, axis=0) * math.sqrt(1.0 + shift), shift
 

@@ -15,9 +15,10 @@ import dpinfer as dpi
 from dpinfer.auditing.replay_paths import own_logistic
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton import own_rows
+from dpinfer.mechanism.newton.own_bounds import simulate_bounds
 from dpinfer.mechanism.newton.own_clipped import NORM_EDGES, ClippedScores
 from dpinfer.mechanism.newton.own_rows import MATRIX_BOUND, CentredScores, OwnRows, score_matrix, score_vector
-from dpinfer.mechanism.newton.own_shift import _squared
+from dpinfer.mechanism.newton.own_shift import NormalPosterior, _squared, simulate_shift
 from dpinfer.models import from_gradient, model_from_dict
 from dpinfer.models.whitening import shrink_to_level
 from dpinfer.testing import InsecureRNG
@@ -409,6 +410,69 @@ def test_a_posterior_that_is_not_near_normal_is_flagged_and_widened(curved_relea
     assert dpi.noise_aware_posterior(normal, n_samples=50).diagnostics.curvature_shift is None
     with pytest.raises(ValueError, match="squared_shift"):
         replace(normal, squared_shift=-1.0)
+
+
+def test_a_run_that_has_not_arrived_is_flagged_and_widened(logistic_release):
+    release = logistic_release[0]
+    near, far = (
+        dpi.noise_aware_posterior(item, n_samples=100)
+        for item in (release, replace(release, scores=release.scores + 20.0 * release.score_stddev[:, None]))
+    )
+    assert near.diagnostics.curvature_shift is None
+    assert far.diagnostics.curvature_shift > 2.0
+    assert np.all(far.stddev > 2.0 * near.stddev)
+    assert np.all(far.stddev < release.prior_scale)
+
+
+def normal_scale():
+    """A location and the logarithm of a scale: far out the score of the scale says nothing but its direction."""
+
+    def gradient(params, X, y):
+        missed = (y - params[0]) / params[1]
+        return np.column_stack((missed / params[1], (missed**2 - 1.0) / params[1]))
+
+    return dpi.models.from_gradient(
+        gradient,
+        {"mean": (), "scale": ()},
+        n_features=1,
+        sampler=lambda params, X, u: params[0] + params[1] * special.ndtri(u[:, 0]),
+        bijectors={"scale": "exp"},
+        prior_scale={"mean": 0.5, "scale": 1.2},
+        name="normal",
+    )
+
+
+def test_steps_reach_a_truth_that_the_score_does_not_tell_the_distance_of(monkeypatch):
+    """The truth is two and a half prior standard deviations out; the power twin takes the steps as they come."""
+    model, rng, truth = normal_scale(), np.random.default_rng(8), np.array([0.2, -3.0])
+    X = rng.standard_normal((3000, 1))
+    y = model.draw_responses(truth, X, rng.integers(0, 2**64, (3000, 1), dtype=np.uint64))
+    plan = dpi.plan_newton(model, target_epsilon=3.0, target_delta=1e-5, n_records=3000)
+
+    def away():
+        source = InsecureRNG(1)
+        release = dpi.run_newton(model, X, y, plan=plan, n_records=3000, n_threads=1, random_source=source)
+        posterior = dpi.noise_aware_posterior(release, n_samples=100)
+        spread = np.sqrt(posterior.distribution.marginals.variance)
+        return abs(release.positions[-1, 1] - truth[1]), abs(posterior.distribution.marginals.mean - truth) / spread
+
+    distance, scores = away()
+    assert distance < 0.15
+    assert np.all(scores < 4.0)
+    monkeypatch.setattr("dpinfer.mechanism.newton.own_model._SURPRISE", np.inf)
+    assert away()[0] > 3.0 * distance
+
+
+def test_a_slope_from_another_point_is_a_shift():
+    """The score of the scale has another slope there; where both are one point, the twin, hardly anything bends."""
+    model, rng = normal_scale(), np.random.default_rng(9)
+    bounds = simulate_bounds(model, np.zeros(2), np.ones(2), noise=20.0, n_records=3000, rng=rng, n_rows=500)
+    posterior = NormalPosterior.of(np.eye(2), 4e-4 * np.eye(2), np.eye(2))
+    far, same = (
+        simulate_shift(model, np.zeros(2), np.array([0.0, off]), np.eye(2), bounds, posterior, np.random.default_rng(3))
+        for off in (0.6, 0.0)
+    )
+    assert far > 10.0 * same + 0.1
 
 
 def test_a_squared_mean_is_told_from_noise_or_zero():

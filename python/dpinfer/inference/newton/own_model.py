@@ -18,6 +18,7 @@ FloatArray = npt.NDArray[np.float64]
 
 _DRAWS = 1000
 _LEAST_EIGENVALUE = 0.05
+_FAR = 2.0  # standard deviations
 _WORDS = (
     "Intervals rest on the model: its own draws centre the clipped scores and say how much they vary. A wrong "
     "likelihood is not told by this release."
@@ -55,7 +56,8 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     -----
     docs/derivations/any-model.md, "The posterior".  With T the transform and J the slope, score t is J T^-T (u* - u_t)
     plus noise, and u* given u is normal with mean u and covariance T' J^-1 V J^-1 T / N, V = variance_ratio J.
-    Covariances are widened by the simulated square of what curvature shifts, but not beyond the prior's.
+    The information of the scores is divided by 1 and the simulated square of what curvature shifts; and by the square
+    of the distance between the centre and the last measurement, where it is so long that the run has not arrived.
     """
     request.check(release)
     model = model_of(release, request.model)
@@ -63,29 +65,16 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     shrunken, spread = shrink_to_level(release.slope, release.slope_stddev, release.slope_spread)
     level = float(np.trace(shrunken)) / n
     rng = np.random.default_rng(request.seed)
-    back = np.linalg.inv(release.transform).T
-    noise = np.square(release.score_stddev)
-    gain = 1.0 / noise / np.sum(1.0 / noise)
-    prior = np.diag(1.0 / np.square(release.prior_scale))
     size = _DRAWS if request.n_samples is None else request.n_samples
-    location, factor = np.empty((size, n)), np.empty((size, n, n))
-    inside, data, beyond = np.zeros((3, n))
-    widened = 1.0 + release.squared_shift
-    for draw in range(size):
-        slope = _positive_definite(shrunken + spread * _symmetric_normal(rng, n), level)
-        jacobian = slope @ back
-        sampling = release.variance_ratio / release.n_records * slope
-        released = gain @ (release.scores + release.positions @ jacobian.T)
-        weighted = np.linalg.solve(sampling + np.eye(n) / np.sum(1.0 / noise), jacobian).T
-        precision = weighted @ jacobian + prior
-        precision = 0.5 * (precision + precision.T)
-        location[draw] = np.linalg.solve(precision, weighted @ released + prior @ release.prior_mean)
-        held = _widened(precision, release.prior_scale, widened)
-        factor[draw] = np.linalg.cholesky(held)
-        inside += np.diag(np.linalg.inv(precision)) / size
-        beyond += np.diag(np.linalg.inv(held)) / size
-        data += np.diag(np.linalg.inv(jacobian.T @ np.linalg.solve(sampling, jacobian) + prior)) / size
-    data, shift = np.minimum(data, inside), math.sqrt(release.squared_shift)
+    slopes = [_positive_definite(shrunken + spread * _symmetric_normal(rng, n), level) for _ in range(size)]
+    location, precisions, data = _given_slopes(release, slopes, 1.0)
+    inside = np.mean([np.diag(np.linalg.inv(precision)) for precision in precisions], axis=0)
+    squared_shift = release.squared_shift + _not_arrived(release, location, inside)
+    if squared_shift > 0.0:
+        location, precisions, _ = _given_slopes(release, slopes, 1.0 / (1.0 + squared_shift))
+    factor = np.stack([np.linalg.cholesky(precision) for precision in precisions])
+    beyond = np.mean([np.diag(np.linalg.inv(precision)) for precision in precisions], axis=0)
+    data = np.minimum(data, inside)
     verdict, share = _WORDS, None
     if release.clipped:
         share, stddev = release.clipped_share()
@@ -112,18 +101,40 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
             verdict=verdict,
             clipped_share=share,
             clipping_uncounted=None if share is None else True,
-            curvature_shift=shift if release.squared_shift > release.large_shift else None,
+            curvature_shift=math.sqrt(squared_shift) if squared_shift > release.large_shift else None,
         ),
     )
 
 
-def _widened(precision: FloatArray, prior_scale: FloatArray, factor: float) -> FloatArray:
-    """Return a precision divided by `factor`, but in no direction below the prior's."""
-    if factor == 1.0:
-        return precision
-    eigenvalues, eigenvectors = np.linalg.eigh(precision * np.outer(prior_scale, prior_scale))
-    scaled = eigenvectors / prior_scale[:, None]
-    return np.asarray((scaled * np.maximum(eigenvalues / factor, 1.0)) @ scaled.T)
+def _not_arrived(release: OwnNewtonRelease, location: FloatArray, inside: FloatArray) -> float:
+    """Return the mean square of how far the last measurement was from the posterior's centre, 0 if that is not far."""
+    variance = inside + location.var(axis=0)
+    square = float(np.mean((location.mean(axis=0) - release.positions[-1]) ** 2 / variance))
+    return square if square > _FAR**2 else 0.0
+
+
+def _given_slopes(
+    release: OwnNewtonRelease, slopes: list[FloatArray], temper: float
+) -> tuple[FloatArray, list[FloatArray], FloatArray]:
+    """Return means (S, n) and precisions of the normal posteriors given each slope, and the data's mean variance (n,).
+
+    The likelihood is raised to the power `temper`: what bends takes as much off its information.
+    """
+    n = release.n_params
+    back, noise = np.linalg.inv(release.transform).T, np.square(release.score_stddev)
+    gain, prior = 1.0 / noise / np.sum(1.0 / noise), np.diag(1.0 / np.square(release.prior_scale))
+    location, precisions, data = np.empty((len(slopes), n)), [], np.zeros(n)
+    for draw, slope in enumerate(slopes):
+        jacobian = slope @ back
+        sampling = release.variance_ratio / release.n_records * slope
+        released = gain @ (release.scores + release.positions @ jacobian.T)
+        weighted = temper * np.linalg.solve(sampling + np.eye(n) / np.sum(1.0 / noise), jacobian).T
+        precision = weighted @ jacobian + prior
+        precision = 0.5 * (precision + precision.T)
+        location[draw] = np.linalg.solve(precision, weighted @ released + prior @ release.prior_mean)
+        precisions.append(precision)
+        data += np.diag(np.linalg.inv(jacobian.T @ np.linalg.solve(sampling, jacobian) + prior)) / len(slopes)
+    return location, precisions, data
 
 
 def _symmetric_normal(rng: np.random.Generator, n: int) -> FloatArray:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dpinfer.mechanism.newton.contributions import smat
 from dpinfer.mechanism.newton.own_bounds import SimulatedBounds, simulate_bounds, symmetric_inverse_root
 from dpinfer.mechanism.newton.own_rows import CentredScores
-from dpinfer.mechanism.newton.own_shift import NormalPosterior, simulate_shift
+from dpinfer.mechanism.newton.own_shift import ExpectedScore, NormalPosterior, simulate_reach, simulate_shift
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import OwnModel
@@ -26,9 +26,11 @@ FloatArray = npt.NDArray[np.float64]
 SCORE_SHARE = 0.625
 
 _SEED = 811
-_ROWS, _LAST_ROWS = 1500, 4000
+_ROWS, _LAST_ROWS, _REACH_ROWS = 1500, 4000, 300
 _TRUST, _SHORT_TRUST = 1.0, 0.3
 _MODEL_ERROR = 0.35  # of a step's length: how far the zero of a linearised score is from its own
+_SURPRISE = 4.0  # beyond what a filter that is right would see
+_FARTHEST_REACH = 3.0
 _FARTHEST = 10.0  # prior standard deviations
 _FLOOR = 0.1
 _LEAST_EIGENVALUE = 0.05  # of a slope, over their mean
@@ -41,10 +43,19 @@ class Filter:
     mean: FloatArray
     covariance: FloatArray
 
+    def surprise(self, moved: FloatArray, noise: FloatArray) -> float:
+        """Return the squared length of a move over what is possible if the filter is right, for each parameter."""
+        return float(moved @ np.linalg.solve(self.covariance + noise, moved)) / moved.size
+
+    def forget(self, surprise: float) -> None:
+        """Know as much less: steps on and on in one direction are no errors around a point."""
+        self.covariance = self.covariance * max(surprise, 1.0)
+
     def update(self, observed: FloatArray, noise: FloatArray, drift: FloatArray) -> None:
         """Take in an observation with this noise; the point then moves by as much as `drift` says."""
+        moved = observed - self.mean
         gain = self.covariance @ np.linalg.inv(self.covariance + noise)
-        mean = self.mean + gain @ (observed - self.mean)
+        mean = self.mean + gain @ moved
         self.mean = np.clip(mean, -_FARTHEST, _FARTHEST)
         covariance = self.covariance - gain @ self.covariance + drift
         self.covariance = 0.5 * (covariance + covariance.T)
@@ -124,9 +135,22 @@ class OwnSteps(ABC):
         if length > _TRUST:
             step, length = step * (_TRUST / length), _TRUST
         own = inverse @ inverse * released["score_stddev"] ** 2
-        own = own + np.eye(n) * ((_MODEL_ERROR * length) ** 2 / n + 1e-6)
-        drift = white.T @ white * ((0.5 * _MODEL_ERROR * length) ** 2 / n)
-        filtered.update(filtered.mean + white.T @ step, white.T @ own @ white, drift)
+
+        def observed(length: float) -> tuple[FloatArray, FloatArray]:
+            noise = own + np.eye(n) * ((_MODEL_ERROR * length) ** 2 / n + 1e-6)
+            return white.T @ noise @ white, white.T @ white * ((0.5 * _MODEL_ERROR * length) ** 2 / n)
+
+        noise, drift = observed(length)
+        if filtered.surprise(white.T @ step, noise) > _SURPRISE:
+            reach = min(self._reach(filtered.mean, white, step, released), max(_FARTHEST_REACH / length, 1.0))
+            step = reach * step
+            noise, drift = observed(reach * length)
+            filtered.forget(filtered.surprise(white.T @ step, noise))
+        filtered.update(filtered.mean + white.T @ step, noise, drift)
+
+    def _reach(self, units: FloatArray, white: FloatArray, step: FloatArray, released: dict[str, Any]) -> float:
+        """Return by how much to lengthen a step that the filter did not expect."""
+        return 1.0
 
     def _measure(
         self, passes: Passes, units: FloatArray, white: FloatArray, bounds: Any, slope: FloatArray, ratio: float
@@ -201,11 +225,25 @@ class OwnNewton(OwnSteps):
             "slope_spread": ratio_stddev,
             "variance_ratio": bounds.variance_ratio,
             "score_share": SCORE_SHARE,
-            "squared_shift": self._squared_shift(white, bounds, mean, measured),
+            "squared_shift": self._squared_shift(filtered.mean, white, bounds, mean, measured),
         }
 
+    def _reach(self, units: FloatArray, white: FloatArray, step: FloatArray, released: dict[str, Any]) -> float:
+        """Simulate how far the truth is whose expected score was released; 1 where the model's code fails."""
+        transform, theta = white * self._prior.prior_scale, self._theta(units)
+        with contextlib.suppress(Exception):
+            score = ExpectedScore(self.model, theta, transform, self._last, self._rng, _REACH_ROWS)
+            # Steps in the coordinates of the transformed score are steps of theta by the transposed transform.
+            return simulate_reach(score, theta, transform.T @ step, released["score"], released["score_stddev"])
+        return 1.0
+
     def _squared_shift(
-        self, white: FloatArray, bounds: SimulatedBounds, slope: FloatArray, measured: dict[str, Any]
+        self,
+        units: FloatArray,
+        white: FloatArray,
+        bounds: SimulatedBounds,
+        slope: FloatArray,
+        measured: dict[str, Any],
     ) -> float:
         """Simulate how far the posterior is from a normal one; 0 where the model's code fails: the run is paid for."""
         noise = 1.0 / np.sum(1.0 / measured["score_stddev"] ** 2)
@@ -215,7 +253,8 @@ class OwnNewton(OwnSteps):
             covariance = slope * (bounds.variance_ratio / self.n_records) + np.eye(len(slope)) * noise
             posterior = NormalPosterior.of(slope, covariance, white @ white.T)
             transform = white * self._prior.prior_scale
-            return simulate_shift(self.model, measured["positions"][-1], transform, bounds, posterior, self._rng)
+            points = measured["positions"][-1], self._theta(units)
+            return simulate_shift(self.model, *points, transform, bounds, posterior, self._rng)
         return 0.0
 
     def _bounds(self, units: FloatArray, n_rows: int) -> SimulatedBounds:

@@ -1,5 +1,6 @@
 """Whether a posterior is near normal, from the model's own simulation at released points: no records."""
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +10,12 @@ from dpinfer.mechanism.newton.own_bounds import SimulatedBounds
 from dpinfer.mechanism.newton.own_rows import N_DRAWS, score_norms, score_vector
 from dpinfer.models import OwnModel
 
-__all__ = ["NormalPosterior", "simulate_shift"]
+__all__ = ["ExpectedScore", "NormalPosterior", "simulate_reach", "simulate_shift"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _ROWS, _GROUPS, _PAIRS = 500, 10, 8
+_LONGER = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 _SMALL = 1e-300
 # A shift that is not told from zero is zero.
 _ERRORS = 3.0
@@ -44,9 +46,120 @@ class NormalPosterior:
         return cls(spread, spread.T @ weighted)
 
 
+class ExpectedScore:
+    """The mean clipped score of made-up records at one point, whatever parameters their responses are drawn with.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    model : OwnModel
+        With a sampler.
+    theta : (n,) array
+        Where scores are taken.
+    transform : (n, n) array
+        Of the scores.
+    bounds : SimulatedBounds
+    rng : Generator
+        Public.
+    n_rows : int
+        Made-up records; their rows and random numbers are common to all truths.
+
+    Attributes
+    ----------
+    at_point : (n, groups) array
+        :meth:`at` for the point itself.
+    """
+
+    def __init__(
+        self,
+        model: OwnModel,
+        theta: FloatArray,
+        transform: FloatArray,
+        bounds: SimulatedBounds,
+        rng: np.random.Generator,
+        n_rows: int,
+    ) -> None:
+        self._model, self._transform, self._bounds = model, transform, bounds
+        self._rows = np.repeat(model.made_up_features(n_rows, rng), 2 * N_DRAWS, axis=0)
+        self._words = rng.integers(0, 2**64, (len(self._rows), model.n_words), dtype=np.uint64)
+        self._move(theta)
+
+    def _move(self, theta: FloatArray) -> None:
+        self._theta = theta
+        self._here = self._scores(theta)
+        size = np.mean(score_norms(self._here[:, :, :N_DRAWS]) ** 2, axis=1)
+        self._weight = np.minimum(1.0, self._bounds.weight_bound / (size + _SMALL))[:, None]
+        self.at_point = self._grouped(self._clipped(self._here))
+
+    def moved_to(self, theta: FloatArray) -> "ExpectedScore":
+        """Return the same rows and random numbers at another point."""
+        other = copy.copy(self)
+        other._move(theta)
+        return other
+
+    def _scores(self, truth: FloatArray) -> FloatArray:
+        with np.errstate(all="ignore"):
+            responses = self._model.draw_responses(truth, self._rows, self._words)
+            drawn = self._model.scores(self._rows, responses, self._theta) @ self._transform.T
+        drawn[~np.all(np.isfinite(drawn), axis=1)] = 0.0
+        return np.ascontiguousarray(drawn.T).reshape(self._theta.size, -1, 2 * N_DRAWS)
+
+    def _clipped(self, drawn: FloatArray) -> FloatArray:
+        return score_vector(drawn * self._weight, self._bounds.clip)
+
+    def _grouped(self, values: FloatArray) -> FloatArray:
+        return np.asarray(values.reshape(self._theta.size, _GROUPS, -1).mean(axis=2))
+
+    def slope(self) -> FloatArray:
+        """Return the slope of the mean clipped score at the point, by Bartlett's identity, (n, n, groups)."""
+        n = self._theta.size
+        clipped, own = (values.reshape(n, _GROUPS, -1) for values in (self._clipped(self._here), self._here))
+        return np.asarray(np.einsum("agr,bgr->abg", clipped, own) / clipped.shape[2])
+
+    def at(self, truth: FloatArray) -> FloatArray:
+        """Return the mean clipped score of each group of rows when `truth` is the truth, (n, groups)."""
+        return self._grouped(self._clipped(self._scores(truth)))
+
+
+def simulate_reach(
+    score: ExpectedScore, theta: FloatArray, step: FloatArray, released: FloatArray, margin: float
+) -> float:
+    """Return by how much to lengthen a step so that the score that was released is the expected one at its end.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    score : ExpectedScore
+    theta : (n,) array
+        Where the step begins.
+    step : (n,) array
+        Of theta.
+    released : (n,) array
+        The released score at theta.
+    margin : float
+        What the expected score must be less than the released one by, along that, for a longer step.
+
+    Returns
+    -------
+    float
+        At least 1.
+    """
+    direction = released / max(float(np.linalg.norm(released)), _SMALL)
+    wanted, reach = float(direction @ released) - margin, 1.0
+    for longer in _LONGER:
+        expected = direction @ (score.at(theta + longer * step) - score.at_point).mean(axis=1)
+        if not expected < wanted:
+            break
+        reach = longer
+    return reach
+
+
 def simulate_shift(
     model: OwnModel,
     theta: FloatArray,
+    slope_point: FloatArray,
     transform: FloatArray,
     bounds: SimulatedBounds,
     posterior: NormalPosterior,
@@ -62,6 +175,8 @@ def simulate_shift(
         With a sampler.
     theta : (n,) array
         Where scores are measured.
+    slope_point : (n,) array
+        Where their slope was.
     transform : (n, n) array
         Of the scores.
     bounds : SimulatedBounds
@@ -78,34 +193,21 @@ def simulate_shift(
     -----
     With truths theta + d and theta - d, d drawn from the posterior, the mean of the two expected scores at theta, less
     that at the truth theta, is zero if the expected score is linear in the truth.  Random numbers are common to the
-    three, and the square is a product of independent groups of rows: its own noise does not bias it.
+    three, and the square is a product of independent groups of rows: its own noise does not bias it.  Half of the
+    difference of the two, less what the slope at `slope_point` makes of d, is zero as well; both squares are added.
     """
     n = theta.size
-    rows = np.repeat(model.made_up_features(_ROWS, rng), 2 * N_DRAWS, axis=0)
-    words = rng.integers(0, 2**64, (len(rows), model.n_words), dtype=np.uint64)
-
-    def scores(truth: FloatArray) -> FloatArray:
-        with np.errstate(all="ignore"):
-            drawn = model.scores(rows, model.draw_responses(truth, rows, words), theta) @ transform.T
-        drawn[~np.all(np.isfinite(drawn), axis=1)] = 0.0
-        return np.ascontiguousarray(drawn.T).reshape(n, _ROWS, 2 * N_DRAWS)
-
-    here = scores(theta)
-    size = np.mean(score_norms(here[:, :, :N_DRAWS]) ** 2, axis=1)
-    weight = np.minimum(1.0, bounds.weight_bound / (size + _SMALL))[:, None]
-
-    def clipped(drawn: FloatArray) -> FloatArray:
-        """Return the mean clipped score of each group of rows, (n, groups)."""
-        return np.asarray(score_vector(drawn * weight, bounds.clip).reshape(n, _GROUPS, -1).mean(axis=2))
-
-    centre = clipped(here)
+    score = ExpectedScore(model, theta, transform, bounds, rng, _ROWS)
+    centre, slope = score.at_point, score.moved_to(slope_point).slope()
     # Steps in the coordinates of the transformed score are steps of theta by the transposed transform.
-    steps = transform.T @ posterior.spread @ rng.standard_normal((n, _PAIRS))
-    shifts = []
-    for step in steps.T:
-        bent = 0.5 * (clipped(scores(theta + step)) + clipped(scores(theta - step))) - centre
-        shifts.append(posterior.gain @ bent / np.sqrt(n))
-    return _squared(np.concatenate(shifts) / np.sqrt(_PAIRS))
+    scored = posterior.spread @ rng.standard_normal((n, _PAIRS))
+    steps = transform.T @ scored
+    even, odd = [], []
+    for step, own in zip(steps.T, scored.T, strict=True):
+        after, before = score.at(theta + step), score.at(theta - step)
+        even.append(posterior.gain @ (0.5 * (after + before) - centre) / np.sqrt(n))
+        odd.append(posterior.gain @ (0.5 * (after - before) - np.einsum("abg,b->ag", slope, own)) / np.sqrt(n))
+    return sum(_squared(np.concatenate(shifts) / np.sqrt(_PAIRS)) for shifts in (even, odd))
 
 
 def _squared(means: FloatArray) -> float:

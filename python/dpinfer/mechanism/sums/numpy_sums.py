@@ -12,7 +12,7 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.sums.gradients import SessionSettings
 from dpinfer.mechanism.sums.registry import sums
 from dpinfer.mechanism.sums.sources import Records
-from dpinfer.models import GeneralizedLinearModel, GradientModel
+from dpinfer.models import GeneralizedLinearModel, GradientModel, OwnModel
 from dpinfer.models.adapters import FRAMEWORK_BLOCK
 from dpinfer.models.bijectors import sigmoid, softplus
 
@@ -51,6 +51,8 @@ class NumpySession:
         self._model, self._settings = model, settings
         self._features = records[0]
         self._response = records[1] if len(records) > 1 else None
+        # Scores without maps are gradients but for the sign, which their one product with the preconditioner takes in.
+        self._as_scores = settings.aligned and isinstance(model, OwnModel) and model.parameters.unmapped
         # Blocks are copied to one place, and multiplied in another: fresh memory costs more than the arithmetic.
         self._block = _aligned(_BLOCK, self._features.shape[1]) if self._features.ndim == 2 else None
 
@@ -68,10 +70,11 @@ class NumpySession:
         rows = _native.poisson_sample(settings.key, step, settings.sample_rate, self._features.shape[0])
         total = _native.PartialSum(length=beta.size, max_norm=settings.max_grad_norm)
         shifted, space = bool(np.any(offset)), np.empty((min(_BLOCK, rows.size), beta.size))
+        factor = -beta if self._as_scores else beta
         with np.errstate(all="ignore"):
             for first in range(0, rows.size, _BLOCK):
                 own = rows[first : first + _BLOCK]
-                scaled = np.multiply(self._gradients(own), beta, out=space[: own.size])
+                scaled = np.multiply(self._gradients(own), factor, out=space[: own.size])
                 if shifted:
                     scaled += offset
                 total.add_contributions(scaled, settings.n_threads or 1)
@@ -109,6 +112,8 @@ class NumpySession:
                 raise TypeError("expectations without draws are those of a linear predictor")
             first, second = model.expected_record_gradients(features, response, (loc, scale), rule)
             return np.concatenate((first, slope * scale * second), axis=1)
+        if self._as_scores and isinstance(model, OwnModel):
+            return model.mapped_scores(features, response, loc + scale * draws[0])
         points = [model.record_gradients(features, response, loc + scale * draw) for draw in draws]
         if self._settings.aligned:
             return np.asarray(points[0])

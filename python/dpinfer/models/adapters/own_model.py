@@ -179,13 +179,16 @@ class OwnModel(GradientModel):
             If the code returns anything but B rows of n real numbers.
         """
         # A copy: what the code returned may be its own.
-        scores = self._scores(features, response, theta).astype(np.float64)
+        scores = self.mapped_scores(features, response, theta).astype(np.float64)
         if not self.parameters.unmapped:
             scores *= self.parameters.slopes(theta)
         return scores
 
-    def _scores(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> npt.NDArray[Any]:
-        """Return what the code says, in its own space, when it is B rows of n real numbers."""
+    def mapped_scores(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> npt.NDArray[Any]:
+        """Return the gradients of log p(y | x, theta) in the parameters of the model's own space, (B, n).
+
+        What the code returned, when it is B rows of n real numbers: it may be the code's own, and is not written to.
+        """
         n = self.n_params
         values = np.asarray(self.call("gradients", self._code().score, theta, features, response))
         if values.dtype.kind not in "fiub":
@@ -201,7 +204,7 @@ class OwnModel(GradientModel):
     def record_gradients(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> FloatArray:
         """Return the gradients of -log p(record | theta) in theta, (B, n)."""
         slopes = -1.0 if self.parameters.unmapped else -self.parameters.slopes(theta)
-        return np.asarray(self._scores(features, response, theta) * slopes, dtype=np.float64)
+        return np.asarray(self.mapped_scores(features, response, theta) * slopes, dtype=np.float64)
 
     def draw_responses(self, theta: FloatArray, features: FloatArray, words: Words) -> FloatArray:
         """Draw a response for each row of `features` (B, p) from its own random words (B, n_words), (B,)."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyBound, as_adjacency
 from dpinfer.errors import PrivacyLeakWarning
+from dpinfer.estimators.pipelines import steps_that_learned
 from dpinfer.estimators.protocol import Estimator, not_fitted_error
 from dpinfer.estimators.records import as_features, feature_names
 from dpinfer.estimators.spending import Spending
@@ -79,6 +80,8 @@ class PrivateEstimator(Estimator):
     ledger: LedgerAccount | None
     _bounds: FloatArray | None
     _spending: Spending
+    # Steps of the pipeline that is fitting it.
+    _learned: tuple[str, ...] = ()
     # What is read from the records, with a warning, where it is not given.
     _facts: ClassVar[tuple[str, ...]] = ("n_records",)
 
@@ -240,7 +243,8 @@ class PrivateEstimator(Estimator):
         """Return what the release says for ever of what was read from the records without noise."""
         read = self._read_facts()
         # Neighbours of the other relations have as many records.
-        return [_LEAKS[name] for name in read if name != "n_records" or adjacency is Adjacency.ADD_REMOVE]
+        leaks = [_LEAKS[name] for name in read if name != "n_records" or adjacency is Adjacency.ADD_REMOVE]
+        return leaks + [f"step {name!r} of the pipeline learned from the private records" for name in self._learned]
 
     def _read_facts(self) -> list[str]:
         """Return what is read from the records without noise."""
@@ -261,6 +265,15 @@ class PrivateEstimator(Estimator):
             raise TypeError(f"X must have a two-dimensional shape with {cause} (an array or a data frame, not lists)")
 
     def _warn_of_leaks(self) -> None:
+        self._learned = steps_that_learned(self)
+        if self._learned:
+            warnings.warn(
+                f"{' and '.join(map(repr, self._learned))} of the pipeline learned from all private records, without "
+                "noise, and what it learned is in the result: the guarantee is lost; give constants from public "
+                "knowledge in a FunctionTransformer, or a transformer fitted to public data in a FrozenEstimator",
+                PrivacyLeakWarning,
+                stacklevel=3,
+            )
         read = self._read_facts()
         if read:
             warnings.warn(

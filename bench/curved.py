@@ -1,6 +1,7 @@
 """Both private routes of a user's own model on a posterior that is not near normal: coverage and width.
 
     python bench/curved.py [--runs 60] [--seed 5] [--epsilon 1 3] [--records 500] [--steps 400]
+                           [--route NAME ...]
 
 Rare counts with structural zeros: the share of those and the rate are hardly told apart, and the posterior bends.
 Parameters are drawn from the prior.  "newton" is ``run_newton``, whose normal posterior is widened by the curvature
@@ -10,7 +11,7 @@ clip (98% quantile of the preconditioned norm) and rates of DPVI come from made-
 "full rank" is the trace along a q with a full covariance (guide="full_rank", which makes its own settings in that way),
 with the normal posterior of its linear regression, or the "simulated" one, which may have any shape.
 A signal to stop prints what there is.  Intervals are 90%; widths are relative to the normal approximation without
-privacy, medians.
+privacy, medians; below and above: the shares of truths beyond the 5% and the 95% end.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from tests.reference.own_models import CURVED
 
 FloatArray = npt.NDArray[np.float64]
 
+ROUTES = ("newton", "dpvi, diagonal", "dpvi, full", "full rank", "full rank, simulated")
 DELTA = 1e-5
 N_POINTS, N_MADE_UP, CLIP_LEVEL = 32, 500, 0.98
 
@@ -63,33 +65,32 @@ def dpvi_arguments(model: dpi.models.OwnModel, n_records: int, steps: int) -> di
 
 
 def posteriors(
-    model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, epsilon: float, seed: int, steps: int
+    model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, epsilon: float, seed: int, steps: int, routes: list[str]
 ) -> dict[str, dpi.Posterior]:
-    """Return the posterior of each route."""
+    """Return the posterior of each of these routes."""
     public: dict[str, Any] = {"target_epsilon": epsilon, "target_delta": DELTA}
-    run: dict[str, Any] = {"n_records": len(y), "n_threads": 1, "random_source": InsecureRNG(seed)}
-    plan = dpi.plan_newton(model, n_records=len(y), **public)
-    found = {"newton": dpi.noise_aware_posterior(dpi.run_newton(model, X, y, plan=plan, **run), seed=seed)}
-    run["random_source"] = InsecureRNG(seed)
-    trace = dpi.run_dpvi(
-        model,
-        X,
-        y,
-        plan=dpi.plan_privacy(sample_rate=1.0, n_steps=steps, **public),
-        **dpvi_arguments(model, len(y), steps),
-        **run,
-    )
+    run: dict[str, Any] = {"n_records": len(y), "n_threads": 1}
+    found = {}
+    if "newton" in routes:
+        plan = dpi.plan_newton(model, n_records=len(y), **public)
+        release = dpi.run_newton(model, X, y, plan=plan, random_source=InsecureRNG(seed), **run)
+        found["newton"] = dpi.noise_aware_posterior(release, seed=seed)
+    steps_plan = dpi.plan_privacy(sample_rate=1.0, n_steps=steps, **public)
+    asked = {"model": model, "seed": seed}
     with warnings.catch_warnings():
         # Where a full Hessian fails, the posterior falls back to a diagonal one, and says so.
         warnings.simplefilter("ignore")
-        found["dpvi, diagonal"] = dpi.noise_aware_posterior(trace, hessian="diagonal", model=model, seed=seed)
-        found["dpvi, full"] = dpi.noise_aware_posterior(trace, hessian="full", model=model, seed=seed)
-        run["random_source"] = InsecureRNG(seed)
-        plan = dpi.plan_privacy(sample_rate=1.0, n_steps=steps, **public)
-        trace = dpi.run_dpvi(model, X, y, plan=plan, guide="full_rank", **run)
-        found["full rank"] = dpi.noise_aware_posterior(trace, model=model, seed=seed)
-        found["full rank, simulated"] = dpi.noise_aware_posterior(trace, method="simulated", model=model, seed=seed)
-    return found
+        if any(route.startswith("dpvi") for route in routes):
+            run |= {"plan": steps_plan, "random_source": InsecureRNG(seed)}
+            trace = dpi.run_dpvi(model, X, y, **dpvi_arguments(model, len(y), steps), **run)
+            found["dpvi, diagonal"] = dpi.noise_aware_posterior(trace, hessian="diagonal", **asked)
+            found["dpvi, full"] = dpi.noise_aware_posterior(trace, hessian="full", **asked)
+        if any(route.startswith("full rank") for route in routes):
+            run |= {"plan": steps_plan, "random_source": InsecureRNG(seed)}
+            trace = dpi.run_dpvi(model, X, y, guide="full_rank", **run)
+            found["full rank"] = dpi.noise_aware_posterior(trace, **asked)
+            found["full rank, simulated"] = dpi.noise_aware_posterior(trace, method="simulated", **asked)
+    return {route: found[route] for route in routes}
 
 
 def main() -> None:
@@ -100,10 +101,12 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=500)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--route", choices=ROUTES, nargs="+", default=list(ROUTES))
     chosen = parser.parse_args()
     example = CURVED["zero-inflated"]()
     model, prior = example.model, example.model.parameters
     covered: dict[tuple[float, str], list[float]] = {}
+    ends: dict[tuple[float, str], list[list[float]]] = {}
     widths: dict[tuple[float, str], list[FloatArray]] = {}
     signal.signal(signal.SIGTERM, stopped)
     with contextlib.suppress(KeyboardInterrupt):
@@ -114,16 +117,19 @@ def main() -> None:
             y = responses(model, truth, X, rng, wrong=False)
             _, spread = mode(model, X, y, truth)
             for epsilon in chosen.epsilon:
-                found = posteriors(model, X, y, epsilon, 1000 * chosen.seed + index, chosen.steps)
+                found = posteriors(model, X, y, epsilon, 1000 * chosen.seed + index, chosen.steps, chosen.route)
                 for route, posterior in found.items():
                     low, high = posterior.quantile(LEVELS, space="unconstrained")
                     covered.setdefault((epsilon, route), []).append(float(np.mean((low < truth) & (truth < high))))
+                    outside = [float(np.mean(truth <= low)), float(np.mean(truth >= high))]
+                    ends.setdefault((epsilon, route), []).append(outside)
                     widths.setdefault((epsilon, route), []).append((high - low) / (2.0 * NORMAL_HALF_WIDTH * spread))
     for (epsilon, route), values in sorted(covered.items()):
         width = np.median(widths[epsilon, route])
+        below, above = np.array(ends[epsilon, route]).T
         print(
             f"eps {epsilon:3.1f}  {route:20s} runs {len(values):3d}  covered {told(np.array(values))}  "
-            f"width {width:.2f}"
+            f"width {width:.2f}  below {told(below)}  above {told(above)}"
         )
 
 

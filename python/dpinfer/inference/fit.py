@@ -29,7 +29,7 @@ from dpinfer.inference.newton.posterior import newton_posterior
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts
 from dpinfer.inference.scales.posteriors import fisher_burn_in, fisher_tied_posterior, tied_coordinates
-from dpinfer.inference.simulated.posterior import simulated_posterior
+from dpinfer.inference.simulated.posterior import simulated_newton_posterior, simulated_posterior
 from dpinfer.inference.sites.network import network_trace_posterior
 from dpinfer.inference.sites.posterior import site_posterior
 from dpinfer.inference.statistic.conjugate import one_shot_posterior
@@ -77,8 +77,8 @@ def noise_aware_posterior(
         "exact" integrates the trace model by quadrature, to about nine digits; "laplace", "emcee" and "nuts" (extra
         ``dpinfer[nuts]``) approximate the same posterior and are there to compare with.  "naive" is q at the last
         iterate and "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.  "simulated", for
-        aligned gradients of a model of your own with a sampler, which `model` must be: a posterior of any shape, that
-        compares the mean of the trace with what the model simulates at each truth, clipping included.
+        a model of your own with a sampler, which `model` must be, and aligned gradients or a private Newton run: a
+        posterior of any shape, that compares the mean score with what the model simulates at each truth.
     hessian : {"auto", "diagonal", "full", "tied"}
         "auto" (default), for the "exact" posterior: "tied" for a Fisher-scaled run (recipe "tied"), "full" for a
         logistic, probit or Poisson regression of at most 200 weights whose release names its model, else "diagonal".
@@ -202,7 +202,13 @@ _OTHER_RELEASES: dict[type, Callable[[Any, PosteriorRequest], Posterior]] = {
     StatisticRelease: lambda release, request: _STATISTICS[release.method](release, request),
     NewtonRelease: newton_posterior,
     GlmNewtonRelease: glm_newton_posterior,
-    OwnNewtonRelease: own_newton_posterior,
+    OwnNewtonRelease: lambda release, request: _OWN_NEWTON[request.method](release, request),
+}
+
+
+_OWN_NEWTON: dict[str, Callable[[OwnNewtonRelease, PosteriorRequest], Posterior]] = {
+    "exact": own_newton_posterior,
+    "simulated": simulated_newton_posterior,
 }
 
 

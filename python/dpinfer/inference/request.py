@@ -399,8 +399,11 @@ fallback, n_threads
             )
 
     def _check_newton(self, model: Model | None, kind: type[AnyRelease]) -> None:
+        simulated = self.method == "simulated" and issubclass(kind, OwnNewtonRelease)
+        if simulated and not (isinstance(model, OwnModel) and model.has_sampler):
+            raise ValueError("method='simulated' needs model=, the model of the run with its sampler")
         given = {
-            "method": self.method != "exact",
+            "method": self.method != "exact" and not simulated,
             "hessian": self.hessian != "auto",
             "burn_in": self.burn_in != "auto",
             "extra_noise": not self.extra_noise,

@@ -62,6 +62,8 @@ class OwnNewtonRelease(SumsOfPasses):
     squared_shift : float
         Mean square by which curvature shifts the centre of the posterior, in its variances, simulated under the model:
         0 if the posterior is near normal, or without a sampler.
+    centre_share : float
+        Largest norm of a measured score's centre, in units of the clip: 0 without a sampler.
     prior_mean, prior_scale : (n,) float64
         Of the normal priors of the unconstrained parameters.
     count_shares : (3,) float64
@@ -107,6 +109,7 @@ class OwnNewtonRelease(SumsOfPasses):
     score_bounds: FloatArray
     variance_ratio: float
     squared_shift: float = 0.0
+    centre_share: float = 0.0
     prior_mean: FloatArray
     prior_scale: FloatArray
     count_shares: FloatArray = field(default_factory=lambda: np.zeros(3))
@@ -158,8 +161,8 @@ class OwnNewtonRelease(SumsOfPasses):
             raise ValueError("norm_edges must be positive and increase")
         for name in ("slope_stddev", "slope_bound", "slope_spread", "variance_ratio"):
             object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
-        shift = check_interval("squared_shift", self.squared_shift, 0.0, low_open=False)
-        object.__setattr__(self, "squared_shift", shift)
+        for name in ("squared_shift", "centre_share"):
+            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0, low_open=False))
         object.__setattr__(self, "score_share", check_interval("score_share", self.score_share, 0.0, 1.0))
         self._check_names(n)
         self._check_event()

@@ -7,7 +7,9 @@ from tests.reference.own_models import zero_inflated
 import dpinfer as dpi
 from dpinfer.inference.simulated.aligned import AlignedScore
 from dpinfer.inference.simulated.emulator import Prior, simulated_draws
+from dpinfer.inference.simulated.newton import NewtonScore
 from dpinfer.inference.simulated.ratios import ratio_draws
+from dpinfer.mechanism.newton.own_rows import CentredScores, OwnRows
 from dpinfer.testing import InsecureRNG
 
 SLOPE = np.array([[2.0, 0.6], [0.6, 1.0]])
@@ -115,7 +117,7 @@ def test_what_is_expected_at_the_truth_is_near_what_was_observed(trace):
 
 def test_a_trace_has_a_posterior_that_is_not_normal(trace):
     model, truth, release = trace
-    posterior = dpi.noise_aware_posterior(release, method="simulated", model=model, n_samples=400)
+    posterior = dpi.noise_aware_posterior(release, method="simulated", model=model, n_samples=200)
     assert (posterior.method, posterior.hessian, posterior.prior) == ("simulated", "full", "model")
     low, high = posterior.quantile([0.001, 0.999], space="unconstrained")
     assert np.all((low < truth) & (truth < high))
@@ -139,3 +141,52 @@ def test_what_cannot_be_simulated_is_refused(trace, rng):
     )
     with pytest.raises(ValueError, match="aligned gradients"):
         dpi.noise_aware_posterior(other, method="simulated")
+
+
+@pytest.fixture(scope="module")
+def run():
+    model = zero_inflated().model
+    rng = np.random.default_rng(11)
+    X = rng.standard_normal((500, 1))
+    truth = np.array([0.5, -1.0])
+    y = model.draw_responses(truth, X, rng.integers(0, 2**64, (500, 1), dtype=np.uint64))
+    plan = dpi.plan_newton(model, target_epsilon=3.0, target_delta=1e-5, n_records=500)
+    return (
+        model,
+        truth,
+        dpi.run_newton(model, X, y, plan=plan, n_records=500, random_source=InsecureRNG(6), n_threads=1),
+    )
+
+
+def test_the_expected_score_of_a_run_is_the_mean_of_its_contributions(run):
+    """Of made-up records with drawn responses, as the mechanism sums them; the twin is another truth."""
+    model, truth, release = run
+    score = NewtonScore(model, release, np.random.default_rng(1))
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((6000, 1))
+    rows = OwnRows.of(X, model.draw_responses(truth, X, rng.integers(0, 2**64, (6000, 1), dtype=np.uint64)))
+    clip, weight_bound = release.score_bounds[-1] / (1.0 + release.centre_share), release.slope_bound / 1.5
+    values = np.zeros((6000, 2))
+    for gain, point in zip(score._gain, release.positions, strict=True):
+        query = CentredScores(model, point, release.transform, clip, release.centre_share, weight_bound, 30)
+        values += gain * query.contributions(rows, slice(0, 6000)) * query.score_bound
+    mean, covariance = score.expected(truth)
+    # Of the 6000 records and of the simulation's 2000 rows.
+    error = np.sqrt(np.diag(covariance) * (1.0 / 6000 + 1.0 / 2000))
+    assert np.all(np.abs(values.mean(axis=0) - mean) < 4.5 * error)
+    assert np.any(np.abs(values.mean(axis=0) - score.expected(truth + np.array([-0.8, 0.8]))[0]) > 4.5 * error)
+    np.testing.assert_allclose(np.diag(covariance), values.var(axis=0), rtol=0.2)
+
+
+def test_a_run_has_a_posterior_of_any_shape_too(run):
+    model, truth, release = run
+    with pytest.raises(ValueError, match="needs model="):
+        dpi.noise_aware_posterior(release, method="simulated")
+    posterior = dpi.noise_aware_posterior(release, method="simulated", model=model, n_samples=200)
+    low, high = posterior.quantile([0.001, 0.999], space="unconstrained")
+    assert np.all((low < truth) & (truth < high))
+    assert posterior.method == "simulated"
+    other = dpi.noise_aware_posterior(release, n_samples=100)
+    assert np.all(
+        np.abs(other.distribution.marginals.mean - posterior.distribution.marginals.mean) < release.prior_scale
+    )

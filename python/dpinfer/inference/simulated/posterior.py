@@ -1,4 +1,4 @@
-"""From an aligned trace of a user's own model to a posterior of any shape, by the model's own simulator."""
+"""From a release of a user's own model to a posterior of any shape, by the model's own simulator."""
 
 from dataclasses import replace
 
@@ -10,12 +10,15 @@ from dpinfer.inference.analysis import Analysis
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.request import PosteriorRequest, model_of
 from dpinfer.inference.simulated.aligned import AlignedScore
-from dpinfer.inference.simulated.emulator import Prior, simulated_draws
+from dpinfer.inference.simulated.emulator import MeanScore, Prior, simulated_draws
+from dpinfer.inference.simulated.newton import NewtonScore
 from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.models import OwnModel
+from dpinfer.release import OwnNewtonRelease
 
-__all__ = ["simulated_posterior"]
+__all__ = ["simulated_newton_posterior", "simulated_posterior"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -23,7 +26,7 @@ _DRAWS = 1000
 _BURN_IN = 0.2
 _KERNEL = 0.2
 _WORDS = (
-    "Intervals rest on the model: what it simulates at each truth is compared with the mean of the trace, of which the "
+    "Intervals rest on the model: what it simulates at each truth is compared with the mean score, of which the "
     "emulator misses {error:.0%} of its noise. A wrong likelihood is not told by this release."
 )
 
@@ -49,15 +52,7 @@ def simulated_posterior(analysis: Analysis) -> Posterior:
     share = _BURN_IN if request.burn_in == "auto" else request.burn_in
     first = int(parse_burn_in(share, release.n_steps) or 0)
     rng = np.random.default_rng(request.seed)
-    score = AlignedScore(model, release, first, rng)
-    prior = Prior(model.parameters.prior_mean, model.parameters.prior_scale)
-    size = _DRAWS if request.n_samples is None else request.n_samples
-    try:
-        draws, error = simulated_draws(score, prior, size, rng)
-    except np.linalg.LinAlgError as failure:
-        raise NumericalError("the model's simulation leads to no posterior near the prior") from failure
-    if not np.all(np.isfinite(draws)):
-        raise NumericalError("the model's simulation leads to no posterior near the prior")
+    draws, error = _draws(AlignedScore(model, release, first, rng), model, request, rng)
     unknown = np.full(release.n_params, np.nan)
     posterior = analysis.posterior(
         burn_in=first,
@@ -70,6 +65,60 @@ def simulated_posterior(analysis: Analysis) -> Posterior:
         diagnostics=PosteriorDiagnostics(n_steps_used=release.n_steps - first, verdict=_WORDS.format(error=error)),
     )
     return replace(posterior, hessian="full", prior="model")
+
+
+def simulated_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -> Posterior:
+    """Infer parameters by simulating what a few-pass run's scores are expected to be under each truth.
+
+    **Privacy.** Post-processing of an OwnNewtonRelease.
+
+    Parameters
+    ----------
+    release : OwnNewtonRelease
+    request : PosteriorRequest
+        Its model has a sampler.
+
+    Raises
+    ------
+    NumericalError
+        If the simulation leads to no posterior.
+    """
+    model = model_of(release, request.model)
+    if not isinstance(model, OwnModel):
+        raise TypeError("model must be one of your own")
+    rng = np.random.default_rng(request.seed)
+    draws, error = _draws(NewtonScore(model, release, rng), model, request, rng)
+    unknown = np.full(release.n_params, np.nan)
+    return Posterior(
+        names=release.names,
+        method="simulated",
+        hessian="full",
+        prior="model",
+        burn_in=0,
+        optimum_names=release.names,
+        optimum_mean=draws.mean(axis=0),
+        optimum_stddev=draws.std(axis=0),
+        hessian_mean=unknown,
+        hessian_stddev=unknown.copy(),
+        distribution=_smoothed(draws),
+        model=model,
+        guarantee=release.guarantee,
+        diagnostics=PosteriorDiagnostics(n_steps_used=len(release.scores), verdict=_WORDS.format(error=error)),
+    )
+
+
+def _draws(
+    score: MeanScore, model: OwnModel, request: PosteriorRequest, rng: np.random.Generator
+) -> tuple[FloatArray, float]:
+    prior = Prior(model.parameters.prior_mean, model.parameters.prior_scale)
+    size = _DRAWS if request.n_samples is None else request.n_samples
+    try:
+        draws, error = simulated_draws(score, prior, size, rng)
+    except np.linalg.LinAlgError as failure:
+        raise NumericalError("the model's simulation leads to no posterior near the prior") from failure
+    if not np.all(np.isfinite(draws)):
+        raise NumericalError("the model's simulation leads to no posterior near the prior")
+    return draws, error
 
 
 def _smoothed(draws: FloatArray) -> DrawnTheta:

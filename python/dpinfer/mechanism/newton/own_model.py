@@ -225,6 +225,7 @@ class OwnNewton(OwnSteps):
             "slope_spread": ratio_stddev,
             "variance_ratio": bounds.variance_ratio,
             "score_share": SCORE_SHARE,
+            "centre_share": bounds.share,
             "squared_shift": self._squared_shift(filtered.mean, white, bounds, mean, measured),
         }
 

@@ -1,0 +1,127 @@
+"""The measured scores of a few-pass run, as a mean score whose expectation the model simulates."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.inference.simulated.ratios import ratio_draws
+from dpinfer.models import OwnModel
+from dpinfer.release import OwnNewtonRelease
+
+__all__ = ["NewtonScore"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_ROWS, _DRAWS = 2000, 8
+_MATRIX_BOUND = 1.5
+_SMALL = 1e-300
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Made-up records at one point of measurement.
+
+    Parameters
+    ----------
+    at : (n,) array
+    rows, words : arrays
+        One for each draw of a response.
+    weight : (B, 1) array
+    centre : (n, B) array
+    known : (n,) array
+        What to add to the mean clipped score of drawn responses: nothing random is left at the point itself.
+    """
+
+    at: FloatArray
+    rows: FloatArray
+    words: npt.NDArray[np.uint64]
+    weight: FloatArray
+    centre: FloatArray
+    known: FloatArray
+
+
+class NewtonScore:
+    """Centred clipped scores averaged over the measurements of a run, by their precision.
+
+    Made-up rows and random words are the same for every truth; those of weights and centres are apart from those of the
+    responses, as in the run.
+
+    Parameters
+    ----------
+    model : OwnModel
+        With a sampler.
+    release : OwnNewtonRelease
+    rng : Generator
+    """
+
+    def __init__(self, model: OwnModel, release: OwnNewtonRelease, rng: np.random.Generator) -> None:
+        self._model, self._release = model, release
+        self.n_records = release.n_records
+        precision = 1.0 / release.score_stddev**2
+        self._gain = precision / precision.sum()
+        self.observed = self._gain @ release.scores
+        self.noise = np.eye(release.n_params) / precision.sum()
+        self._share = release.centre_share
+        self._clip = float(release.score_bounds[-1]) / (1.0 + self._share)
+        self._weight_bound = release.slope_bound / _MATRIX_BOUND
+        size = _ROWS // len(self._gain)
+        self._points = [self._point(point, size, rng) for point in release.positions]
+        self._slope = self._slope_at(release.slope_position, rng)
+
+    def _drawn(self, rows: FloatArray, words: npt.NDArray[np.uint64], truth: FloatArray, at: FloatArray) -> FloatArray:
+        """Return scores at a point of responses drawn at the truth, (n, rows, draws)."""
+        with np.errstate(all="ignore"):
+            responses = self._model.draw_responses(truth, rows, words)
+            scores = self._model.scores(rows, responses, at) @ self._release.transform.T
+        scores[~np.all(np.isfinite(scores), axis=1)] = 0.0
+        return np.ascontiguousarray(scores.T).reshape(self._release.n_params, -1, _DRAWS)
+
+    def _words(self, size: int, rng: np.random.Generator) -> npt.NDArray[np.uint64]:
+        return rng.integers(0, 2**64, (size, self._model.n_words), dtype=np.uint64)
+
+    def _weighted(self, features: FloatArray, at: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, ...]:
+        """Return weights (rows, 1), and scores under the model for centres, plain and clipped: (n, rows, draws)."""
+        rows = np.repeat(features, _DRAWS, axis=0)
+        first, second = (self._drawn(rows, self._words(len(rows), rng), at, at) for _ in range(2))
+        size = np.mean(np.sum(first**2, axis=0), axis=1)
+        weight = np.minimum(1.0, self._weight_bound / (size + _SMALL))[:, None]
+        return weight, second, _cut(second * weight, self._clip)
+
+    def _point(self, at: FloatArray, size: int, rng: np.random.Generator) -> "_Measured":
+        features = self._model.made_up_features(size, rng)
+        weight, plain, clipped = self._weighted(features, at, rng)
+        excess = np.mean(plain * weight - clipped, axis=2)
+        centre = _cut(excess, self._share * self._clip)
+        rows = np.repeat(features, _DRAWS, axis=0)
+        words = self._words(len(rows), rng)
+        here = _cut(self._drawn(rows, words, at, at) * weight, self._clip)
+        # The weighted score has mean zero here: of the clipped one and the centre together the cut alone is left.
+        known = np.mean(centre - excess, axis=1) - np.mean(here, axis=(1, 2))
+        return _Measured(at, rows, words, weight, centre, known)
+
+    def _slope_at(self, at: FloatArray, rng: np.random.Generator) -> FloatArray:
+        _, plain, clipped = self._weighted(self._model.made_up_features(_ROWS, rng), at, rng)
+        slope = np.einsum("ard,brd->ab", clipped, plain) / (_ROWS * _DRAWS)
+        return np.asarray(0.5 * (slope + slope.T))
+
+    def expected(self, truth: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return mean and covariance of a record's centred clipped score, averaged over the measurements."""
+        n = self._release.n_params
+        mean, covariance = np.zeros(n), np.zeros((n, n))
+        for gain, one in zip(self._gain, self._points, strict=True):
+            clipped = _cut(self._drawn(one.rows, one.words, truth, one.at) * one.weight, self._clip)
+            mean += gain * (clipped.mean(axis=(1, 2)) + one.known)
+            covariance += gain * np.cov((clipped + one.centre[:, :, None]).reshape(n, -1)).reshape(n, n)
+        return mean, covariance
+
+    def ratios(self, truth: FloatArray, size: int, rng: np.random.Generator) -> FloatArray:
+        """Draw the ratio of the slope that was released and the simulated one at its point."""
+        return ratio_draws(self._release.slope, self._slope, self._release.slope_stddev, size, rng)
+
+
+def _cut(values: FloatArray, bound: float) -> FloatArray:
+    """Return columns (n, ...) cut to a norm of at most `bound`."""
+    norm = np.sqrt(np.sum(values**2, axis=0))
+    return np.asarray(values * np.minimum(1.0, bound / np.maximum(norm, math.sqrt(_SMALL))))

@@ -1,7 +1,7 @@
 """Coverage and width of the private Newton posterior of models that a user might bring, against no privacy.
 
     python bench/any_model.py [--runs 100] [--epsilon 0.3 1 3] [--records 10000] [--model NAME ...] [--wrong] [--bare]
-                              [--kept FILE]
+                              [--kept FILE] [--method exact|simulated]
 
 Parameters are drawn from the model's prior, features are AR(1) with 0.5 where the bounds of a run are simulated with
 independent ones.  Intervals are 90%.  Without privacy: the normal approximation at the mode.  Widths are ratios of
@@ -169,14 +169,26 @@ class Study:
     epsilons : sequence of float
     n_records, seed : int
     wrong, bare : bool
+    method : str
+        Of the posterior.
     kept : Kept
     """
 
     def __init__(
-        self, example: Any, epsilons: Sequence[float], n_records: int, seed: int, *, wrong: bool, bare: bool, kept: Kept
+        self,
+        example: Any,
+        epsilons: Sequence[float],
+        n_records: int,
+        seed: int,
+        *,
+        wrong: bool,
+        bare: bool,
+        method: str,
+        kept: Kept,
     ) -> None:
         self.example, self.n_records, self.seed, self.wrong, self.kept = example, n_records, seed, wrong, kept
-        self.key = [example.model.name, n_records, seed, wrong, bare]
+        self.method = method
+        self.key = [example.model.name, n_records, seed, wrong, bare, *([method] if method != "exact" else [])]
         self.private = without_sampler(example.model) if bare else example.model
         public = {"target_delta": 1e-5, "n_records": n_records}
         self.plans = {epsilon: dpi.plan_newton(self.private, target_epsilon=epsilon, **public) for epsilon in epsilons}
@@ -206,7 +218,8 @@ class Study:
             release = dpi.run_newton(
                 self.private, X, y, plan=plan, n_records=n_records, n_threads=1, random_source=source
             )
-            posterior = dpi.noise_aware_posterior(release, seed=index, n_samples=400)
+            asked = {"method": self.method, "model": self.private, "seed": index, "n_samples": 400}
+            posterior = dpi.noise_aware_posterior(release, **asked)
             seconds = time.process_time() - begun
             low, high = posterior.quantile(LEVELS, space="unconstrained")
             found = {
@@ -247,11 +260,12 @@ def main() -> None:
     parser.add_argument("--model", choices=names, nargs="+", default=list(EXAMPLES))
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--bare", action="store_true")
+    parser.add_argument("--method", choices=["exact", "simulated"], default="exact")
     parser.add_argument("--kept", type=Path)
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, stopped)
     examples = {name: made(name) for name in chosen.model}
-    kept, options = Kept(chosen.kept), {"wrong": chosen.wrong, "bare": chosen.bare}
+    kept, options = Kept(chosen.kept), {"wrong": chosen.wrong, "bare": chosen.bare, "method": chosen.method}
     studies = {
         name: Study(example, chosen.epsilon, chosen.records, chosen.seed, **options, kept=kept)
         for name, example in examples.items()
@@ -264,7 +278,7 @@ def main() -> None:
     for name, study in studies.items():
         for epsilon, tally in study.tallies.items():
             if tally.runs:
-                suffix = " wrong" * chosen.wrong + " bare" * chosen.bare
+                suffix = " wrong" * chosen.wrong + " bare" * chosen.bare + " simulated" * (chosen.method != "exact")
                 print(f"{name:18s} eps {epsilon:3.1f} N {chosen.records}{suffix}  {tally.line()}", flush=True)
 
 

@@ -191,7 +191,8 @@ def _flags(posterior: "Posterior") -> tuple[tuple[str, ...], tuple[str, ...]]:
     if diagnostics.curvature_shift is not None:
         warnings.append(
             f"the posterior is not near normal: curvature shifts its centre by about {diagnostics.curvature_shift:.2f} "
-            "standard deviations, which widens the intervals; do not take tails or joint shapes from it"
+            "standard deviations, which widens the intervals; do not take tails or joint shapes from it: "
+            "method='simulated' with model= has a shape of its own"
         )
     if posterior.method in ("naive", "averaged"):
         warnings.append(f"method {posterior.method!r} ignores the privacy noise: its intervals are too narrow")

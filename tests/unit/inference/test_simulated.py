@@ -5,6 +5,7 @@ import pytest
 from tests.reference.own_models import zero_inflated
 
 import dpinfer as dpi
+from dpinfer.inference.simulated import aligned, newton
 from dpinfer.inference.simulated.aligned import AlignedScore
 from dpinfer.inference.simulated.emulator import Prior, simulated_draws
 from dpinfer.inference.simulated.newton import NewtonScore
@@ -115,8 +116,9 @@ def test_what_is_expected_at_the_truth_is_near_what_was_observed(trace):
     assert distance(truth + np.array([0.0, 0.8])) > 20.0
 
 
-def test_a_trace_has_a_posterior_that_is_not_normal(trace):
+def test_a_trace_has_a_posterior_that_is_not_normal(trace, monkeypatch):
     model, truth, release = trace
+    monkeypatch.setattr(aligned, "_ROWS", 3000)
     posterior = dpi.noise_aware_posterior(release, method="simulated", model=model, n_samples=200)
     assert (posterior.method, posterior.hessian, posterior.prior) == ("simulated", "full", "model")
     low, high = posterior.quantile([0.001, 0.999], space="unconstrained")
@@ -178,8 +180,9 @@ def test_the_expected_score_of_a_run_is_the_mean_of_its_contributions(run):
     np.testing.assert_allclose(np.diag(covariance), values.var(axis=0), rtol=0.2)
 
 
-def test_a_run_has_a_posterior_of_any_shape_too(run):
+def test_a_run_has_a_posterior_of_any_shape_too(run, monkeypatch):
     model, truth, release = run
+    monkeypatch.setattr(newton, "_ROWS", 500)
     with pytest.raises(ValueError, match="needs model="):
         dpi.noise_aware_posterior(release, method="simulated")
     posterior = dpi.noise_aware_posterior(release, method="simulated", model=model, n_samples=200)

@@ -87,25 +87,28 @@ def test_a_pass_that_ends_early_ends_the_thread_and_closes_what_it_reads():
     assert readers() == []
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signal for a thread on this system")
 def test_an_interrupt_ends_a_pass_that_waits_for_a_block():
-    go_on = threading.Event()
+    asked = threading.Event()
 
     def blocks():
         yield 1
-        go_on.wait(10.0)
+        assert asked.wait(10.0)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         yield 2
 
     passed = ReadAhead(blocks)()
     assert next(passed) == 1
-    threads = [
-        threading.Timer(0.05, lambda: signal.raise_signal(signal.SIGINT)),
-        # The pass waits for the block that is being read.
-        threading.Timer(0.1, go_on.set),
-    ]
-    for thread in threads:
-        thread.start()
-    with pytest.raises(KeyboardInterrupt):
+
+    def ask():
+        # From here on only: an interrupt elsewhere would end the tests.
+        asked.set()
         next(passed)
+
+    with pytest.raises(KeyboardInterrupt):
+        ask()
+    # Closes the pass, if the interrupt came before it was asked for its block.
+    passed.close()
     assert readers() == []
 
 

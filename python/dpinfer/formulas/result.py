@@ -523,11 +523,14 @@ class RegressionFit:
         for of_model, of_table in (
             ("(squared units of the response)", f"(in squares of {scale} of the response)"),
             (
-                "response_scale is far too large",
-                "the response's bounds are far too wide, or its mean or sd is declared",
+                "response_scale is far too large: use one within a factor of 10 of the responses' size",
+                "the response's bounds are far too wide, or many responses lie at their middle: declare closer bounds",
             ),
+            ("declare a larger feature_scale", "declare the columns' mean and sd"),
         ):
-            text = text.replace(of_model, of_table)
+            # As it stands, and as it stands in a page.
+            for change in (str, html_text):
+                text = text.replace(change(of_model), change(of_table))
         return text
 
     def save(self, folder: str | os.PathLike[str]) -> None:

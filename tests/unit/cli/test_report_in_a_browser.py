@@ -92,7 +92,7 @@ def test_the_report_fits_the_screen(report, width):
         assert shown >= 0.42 * natural, name
 
 
-def test_the_report_of_a_regression_fits_a_phone(tmp_path):
+def test_the_report_of_a_regression_fits_a_phone_and_a_tablet(tmp_path):
     pytest.importorskip("formulaic", reason="needs the extra dpinfer[formula]")
     schema = dpi.tabular.Schema.from_dict(
         {"columns": {name: {"kind": "continuous", "bounds": [0, 1]} for name in ("a_rather_long_name", "y")}}
@@ -104,10 +104,11 @@ def test_the_report_of_a_regression_fits_a_phone(tmp_path):
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<polyline" in page
     assert "from 0 to 1" in page
-    found = measure(tmp_path / "report.html", 390)
-    assert found["wide"] <= 390
-    assert found["small"] == []
-    assert found["cut"] == 0
+    for width in (390, 768):
+        found = measure(tmp_path / "report.html", width)
+        assert found["wide"] <= width
+        assert found["small"] == []
+        assert found["cut"] == 0
 
 
 def test_a_picture_of_each_width_is_taken(report):

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import integrate, special
 
 SLOPE_ERROR, SLOPE_ERROR_OF_EXCESS, SCALE_ERROR_OF_EXCESS, SAMPLING_SHARE = 0.05, 0.15, 0.05, 0.15
+WEIGHT_ERROR = 0.05
 LEVEL, LEVEL_STDDEV, DECLARED_STDDEV, REWEIGHTING = 0.9, 0.4, 0.2, 0.1
 
 
@@ -28,11 +29,17 @@ def _huber_variance(bound):
     return 2.0 * inside / math.sqrt(2.0 * math.pi) + 2.0 * bound**2 * special.ndtr(-bound)
 
 
+def _mean_weight(bound):
+    inside = integrate.quad(lambda z: bound**2 / z**2 * math.exp(-0.5 * z * z), bound, np.inf)[0]
+    return 1.0 - 2.0 * special.ndtr(-bound) + 2.0 * inside / math.sqrt(2.0 * math.pi)
+
+
 def log_density(release, prior_scale, moments, optimum, log_scale, excess_for_errors):
     """Return log p(M, u*, eta | release) up to a constant; model errors at the given excess (T,)."""
     r = release
     n, W = r.n_records, float(r.transforms[-1][0, 0])
     sigma = math.exp(log_scale)
+    weight = _mean_weight(float(r.moment_bounds[-1]))
     first = float(r.moments[0][0, 0])
     declared = float(r.transforms[0][0, 0]) ** 2 / W**2 * moments
     first_error = math.hypot(float(r.moment_stddev[0]), REWEIGHTING * max(first, 0.3))
@@ -50,8 +57,10 @@ def log_density(release, prior_scale, moments, optimum, log_scale, excess_for_er
         shared = relative * known + (SAMPLING_SHARE * sigma**2 / n if t < len(r.clips) - 1 else 0.0)
         noise = math.sqrt(r.score_stddev[t] ** 2 + slope**2 * shared)
         value += _normal(float(r.scores[t][0]), slope * moments * (optimum - position), noise)
-        error = math.hypot(r.scale_stddev[t], SCALE_ERROR_OF_EXCESS * excess / spread**2)
-        value += _normal(r.scale_scores[t], _chi_mean(r.scale_units[t] / spread) - r.scale_centre, error)
+        spread = math.sqrt(sigma**2 + excess / weight)
+        expected = weight * (_chi_mean(r.scale_units[t] / spread) - r.scale_centre)
+        error = math.hypot(r.scale_stddev[t], SCALE_ERROR_OF_EXCESS * excess / spread**2, WEIGHT_ERROR * expected)
+        value += _normal(r.scale_scores[t], expected, error)
     bound = r.clips[-1] / math.sqrt(sigma**2 + excess_for_errors[-1])
     kappa2 = (sigma**2 + excess_for_errors[-1]) * _huber_variance(bound)
     kappa2 /= n * (2.0 * special.ndtr(bound) - 1.0) ** 2

@@ -100,7 +100,7 @@ DPINFER_NOINLINE RegressionFactors regression_factors(const RegressionTask& task
   Vec psi = maximum(minimum(residual, cut), splat(0.0) - cut);
   if (has_table) psi = psi - tabulated(task, task.centre, group.predictor);
   if (task.output == RegressionOutput::squares) return {weight * weight * psi * psi, splat(0.0), size};
-  const Vec share = minimum(size / splat(task.scale_unit), splat(1.0)) - splat(task.scale_centre);
+  const Vec share = weight * (minimum(size / splat(task.scale_unit), splat(1.0)) - splat(task.scale_centre));
   return {weight * psi, task.scale_weight != 0.0 ? share * splat(task.scale_weight) : splat(0.0), size};
 }
 

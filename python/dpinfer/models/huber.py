@@ -1,7 +1,7 @@
-"""Bounded scores of a normal residual: slopes and variances in closed form.
+"""Bounded scores of a normal residual: slopes and variances in closed form, and the weights of normal features.
 
 Location: Huber's psi_c(r) = max(-c, min(c, r)).  Scale: chi_b(r) = min(|r| / b, 1).  Both for r ~ N(0, spread**2), with
-the bound given in units of the spread.
+the bound given in units of the spread.  Mallows weights: w = min(1, B**2 / |z|**2).
 """
 
 import math
@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-__all__ = ["chi_mean", "chi_second_moment", "chi_slope", "huber_slope", "huber_variance"]
+__all__ = ["chi_mean", "chi_second_moment", "chi_slope", "huber_slope", "huber_variance", "mallows_mean", "mallows_moment"]
 
 FloatArray = npt.NDArray[np.float64]
 
+_SHARES = (np.arange(400) + 0.5) / 400.0
 _DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)
 
 
@@ -49,3 +50,15 @@ def chi_second_moment(bound: npt.ArrayLike) -> FloatArray:
     b = np.asarray(bound, dtype=np.float64)
     inside = huber_slope(b) - 2.0 * b * _density(b)
     return np.asarray(inside / np.square(b) + 2.0 * special.ndtr(-b))
+
+
+def mallows_moment(n_coef: int, bound: float) -> float:
+    """Return E[w z'z] / n_coef, w = min(1, bound**2 / z'z), for z ~ N(0, I) with `n_coef` entries."""
+    squares = 2.0 * special.gammaincinv(0.5 * n_coef, _SHARES)
+    return float(np.mean(np.minimum(squares, bound**2))) / n_coef
+
+
+def mallows_mean(n_coef: int, bound: float) -> float:
+    """Return E[min(1, bound**2 / |z|**2)] for z ~ N(0, I) with `n_coef` entries, by the midpoint rule."""
+    squares = 2.0 * special.gammaincinv(0.5 * n_coef, _SHARES)
+    return float(np.mean(np.minimum(1.0, bound**2 / squares)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ShrunkenMoments", "shrink_moments", "shrink_to_level"]
+__all__ = ["ShrunkenMoments", "rescaling", "shrink_moments", "shrink_to_level", "without_weights"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -20,6 +20,7 @@ _TRACE_MARGIN = 0.2
 _LEAST_LEVEL = 0.1
 _LEAST_SPREAD = 1e-4
 _LEAST_EIGENVALUE = 0.1
+_LOST = 0.3  # of the foretold matrix, from where on weights and not noise are the cause
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,65 @@ class ShrunkenMoments:
         return np.asarray(scaled @ self.eigenvectors.T)
 
     @property
+    def floored(self) -> FloatArray:
+        """The shrunken matrix with the floor added, (d, d)."""
+        return np.asarray((self.eigenvectors * (self.eigenvalues + self.floor)) @ self.eigenvectors.T)
+
+    @property
     def whitening(self) -> FloatArray:
         """The map to coordinates in which the matrix is near the identity, (d, d)."""
         return np.asarray((self.eigenvalues + self.floor)[:, None] ** -0.5 * self.eigenvectors.T)
+
+    @property
+    def foretold(self) -> FloatArray:
+        """At least what the second moments are after the whitening if no weights act on them, (d,): the diagonal."""
+        share = self.eigenvalues / (self.eigenvalues + self.floor)
+        return np.where(self.resolved, share, 0.0)
 
     @property
     def whitened_trace(self) -> float:
         """What the trace is expected to be after the whitening."""
         share = (self.eigenvalues + _TRACE_FLOOR * self.floor) / (self.eigenvalues + self.floor)
         return float(np.sum(share)) + _TRACE_MARGIN
+
+
+def without_weights(moments: ShrunkenMoments, foretold: FloatArray) -> FloatArray | None:
+    """Return the second moments without weights, (d, d), or None where weights take nothing from them.
+
+    Parameters
+    ----------
+    moments : ShrunkenMoments
+        M, of which the matrix with the floor is taken.
+    foretold : (d, d) array
+        What it should be at least, but for the weights of normal features.
+    """
+    values, vectors = np.linalg.eigh(foretold - moments.floored)
+    lost = np.where(values > _LOST, values, 0.0)
+    return moments.floored + (vectors * lost) @ vectors.T if np.any(lost) else None
+
+
+def rescaling(moments: ShrunkenMoments, full: FloatArray | None) -> tuple[FloatArray, float]:
+    """Return the map to the next coordinates, (d, d), and what the trace is expected to be there.
+
+    Parameters
+    ----------
+    moments : ShrunkenMoments
+        M, of which the matrix with the floor is taken.
+    full : (d, d) array, optional
+        The matrix P that :func:`without_weights` has found.
+
+    Notes
+    -----
+    Where weights take nothing, the map is the whitening of M.  Where they do, few records make a direction's second
+    moment, and weights of B**2 / z'z hold it at their share times B**2 however long they are: more length only lessens
+    what they say, w |z| = B**2 / |z|.  It is most at |z| = B, where P is what M is now.  The map is a root of P^-1 M
+    P^-1, which does both.
+    """
+    if full is None:
+        return moments.whitening, moments.whitened_trace
+    inverse = np.linalg.inv(full)
+    values, vectors = np.linalg.eigh(inverse @ moments.floored @ inverse)
+    return np.asarray(np.sqrt(values)[:, None] * vectors.T), float(np.sum(inverse * moments.floored)) + _TRACE_MARGIN
 
 
 def shrink_moments(noisy: FloatArray, stddev: float, expected_trace: float) -> ShrunkenMoments:

@@ -72,10 +72,8 @@ def predict_newton(
     for _ in range(_GEOMETRIES):
         transform, trace = first_coordinates(model)
         passes = _ExpectedPasses(plan, design, n_records, rng)
-        geometry, shrunken = learn_geometry(plan, passes, n_records, transform=transform, trace=trace)
-        found = _Geometry(
-            design, geometry["transforms"][-1], float(geometry["moment_bounds"][-1]), shrunken.error, n_records
-        )
+        learned = learn_geometry(plan, passes, n_records, transform=transform, trace=trace)
+        found = _Geometry(design, learned.transform, learned.bound, learned.moments.error, n_records)
         widths.append(_linear(model, plan, found) if linear else _bounded(model, plan, found, predictor_spread))
     return np.asarray(np.median(widths, axis=0))
 

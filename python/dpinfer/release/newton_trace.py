@@ -73,7 +73,7 @@ class NewtonRelease(SumsOfPasses):
     Sums are divided by the public number of records.  With z = transforms[-1] x, w = min(1, B**2 / z'z), B =
     moment_bounds[-1] and u the weights in the coordinates of z (weights = transforms[-1]' u), score t is the mean of
     w psi_c(r) z, r = y - u_t'z, with Huber's psi at c = clips[t], plus noise of standard deviation score_stddev[t] in
-    every coordinate; scale score t is the mean of min(abs(r) / scale_units[t], 1) - scale_centre plus noise.
+    every coordinate; scale score t is the mean of w (min(abs(r) / scale_units[t], 1) - scale_centre) plus noise.
     moments[k] is the mean of w z z' for transforms[k] and moment_bounds[k] with noise of standard deviation
     moment_stddev[k] on the diagonal and 1 / sqrt(2) of it beside the diagonal.
 

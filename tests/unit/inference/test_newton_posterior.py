@@ -20,7 +20,7 @@ from dpinfer.inference.newton.posterior import newton_distribution, newton_sampl
 from dpinfer.inference.newton.scale_law import ScaleLaw
 from dpinfer.inference.newton.target import LeapfrogPath, MomentRelease, MomentsTarget, draw_optimum, weights_given
 from dpinfer.inference.newton.trace_model import TraceModel, WeakScalePrior
-from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance
+from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance, mallows_mean
 from dpinfer.models.whitening import shrink_moments
 from dpinfer.testing import InsecureRNG
 
@@ -443,7 +443,7 @@ def test_a_wrong_number_of_records_is_no_misfit_of_the_scale_scores(rng):
     """The shares of the octaves tell the ratio, at little noise; where they do not, 10% are granted."""
     release, _ = simulated_release(rng, 2)
     octaves = release.counts.size
-    for factor, noise, least, most in ((0.9, 1e-4, 0.0, 1e-3), (0.9, 1.0, 0.5, 9.0), (0.6, 1.0, 30.0, np.inf)):
+    for factor, noise, least, most in ((0.9, 1e-4, 0.0, 1e-3), (0.9, 1.0, 0.5, 9.0), (0.6, 1.0, 20.0, np.inf)):
         known = dataclasses.replace(
             release,
             counts=np.full(octaves, (0.9 if noise < 0.1 else 1.0) / octaves),
@@ -453,8 +453,9 @@ def test_a_wrong_number_of_records_is_no_misfit_of_the_scale_scores(rng):
         )
         trace = trace_of(known, 1)
         moments, optimum, log_scale = np.eye(2)[None], trace.positions[:, 0], np.log([0.5])
-        spread = np.sqrt(0.25 + trace.excess(moments, optimum))
-        expected = chi_mean(trace.scale_units / spread) - trace.scale_centre[:, None]
+        weight = trace.mean_weight[:, None]
+        spread = np.sqrt(0.25 + trace.excess(moments, optimum) / weight)
+        expected = weight * (chi_mean(trace.scale_units / spread) - trace.scale_centre[:, None])
         wrong = dataclasses.replace(trace, scale_scores=factor * expected, scale_stddev=np.full_like(expected, 1e-3))
         assert least <= wrong.misfit(moments, optimum, log_scale)[0, 1] <= most
 
@@ -552,6 +553,13 @@ def test_closed_forms_of_the_bounded_scores():
             np.minimum(0.999 * np.abs(r) / bound, 1.0)
         )
         assert chi_slope(bound) == pytest.approx(grown / 0.002, rel=1e-2)
+
+
+def test_mean_of_the_weights_of_normal_features():
+    for d, bound in ((1, 1.14), (3, 2.0), (57, 8.6)):
+        squares = np.square(np.random.default_rng(d).normal(size=(100_000, d))).sum(axis=1)
+        simulated = np.minimum(1.0, bound**2 / squares)
+        assert mallows_mean(d, bound) == pytest.approx(simulated.mean(), abs=5.0 * simulated.std() / 316.0 + 1e-4)
 
 
 def test_shrinkage_keeps_what_is_resolved_and_drops_what_is_not(rng):

@@ -81,7 +81,7 @@ class Pass:
             slope = np.interp(self.rows @ self.loc, nodes, self.table["slope"])
         if kind == "scores":
             score = (weight * psi)[:, None] * z
-            share = scale_weight * (np.minimum(np.abs(residual) / scale_unit, 1.0) - scale_centre)
+            share = scale_weight * weight * (np.minimum(np.abs(residual) / scale_unit, 1.0) - scale_centre)
             return np.column_stack([score, share]) if scale_weight else score
         factor = {"second_moments": weight, "curvature": weight * slope, "score_products": (weight * psi) ** 2}[kind]
         return svec(factor[:, None, None] * z[:, :, None] * z[:, None, :])

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.inference.newton.matrices import cholesky_factors
-from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance
+from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance, mallows_mean
 from dpinfer.release import GlmNewtonRelease, NewtonRelease
 
 __all__ = [
@@ -38,8 +38,9 @@ FloatArray = npt.NDArray[np.float64]
 # a share of how much of the residual's variance is error of the predictor.
 _SLOPE_ERROR = 0.05
 _SLOPE_ERROR_OF_EXCESS = 0.15
-_SCALE_ERROR_OF_EXCESS = 0.05
+_SCALE_ERROR_OF_EXCESS = 0.1
 _RECORDS_ERROR = 0.1  # of the public number of records, to which a scale score is proportional
+_WEIGHT_ERROR = 0.05  # of the mean weight of the records, which is that of normal features
 _SAMPLING_SHARE = 0.15  # of the score's sampling variance that steps do not share
 
 
@@ -169,7 +170,8 @@ class TraceModel:
     ----------
     positions, scores : (B, T, d) arrays
     score_stddev, clips, scale_scores, scale_stddev, scale_units : (B, T) arrays
-    scale_centre : (B,) array
+    scale_centre, mean_weight : (B,) arrays
+        What a scale score is centred at, and the mean of the records' weights.
     prior_covariance : (B, d, d) array
         Of u in units of the prior's variance.
     prior_scale : (B,) array
@@ -188,6 +190,7 @@ class TraceModel:
     scale_stddev: FloatArray
     scale_units: FloatArray
     scale_centre: FloatArray
+    mean_weight: FloatArray
     prior_covariance: FloatArray
     prior_scale: FloatArray
     n_records: FloatArray
@@ -217,6 +220,7 @@ class TraceModel:
             scale_stddev=stacked("scale_stddev"),
             scale_units=stacked("scale_units"),
             scale_centre=np.array([release.scale_centre for release in releases]),
+            mean_weight=np.array([mallows_mean(item.n_coef, float(item.moment_bounds[-1])) for item in releases]),
             prior_covariance=np.linalg.inv(whitening @ np.swapaxes(whitening, -1, -2)),
             prior_scale=np.asarray(prior_scales, dtype=np.float64),
             n_records=np.array([float(release.n_records) for release in releases]),
@@ -335,10 +339,11 @@ class TraceModel:
 
     def _missed_scales(self, log_scale: FloatArray, excess: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return what the scale scores differ from their expectation, and the variance of that, (B, T)."""
-        spread = np.sqrt(np.exp(2.0 * log_scale)[..., None] + excess)
-        expected = chi_mean(self.scale_units / spread) - self.scale_centre[:, None]
+        weight = self.mean_weight[:, None]
+        spread = np.sqrt(np.exp(2.0 * log_scale)[..., None] + excess / weight)
+        expected = weight * (chi_mean(self.scale_units / spread) - self.scale_centre[:, None])
         error = np.square(_SCALE_ERROR_OF_EXCESS * excess / np.square(spread))
-        error = error + np.square(self.records_error[:, None] * expected)
+        error = error + (np.square(self.records_error[:, None]) + _WEIGHT_ERROR**2) * np.square(expected)
         return self.scale_scores - self.records_ratio[:, None] * expected, np.square(self.scale_stddev) + error
 
     def misfit(self, moments: FloatArray, optimum: FloatArray, log_scale: FloatArray) -> FloatArray:

@@ -146,7 +146,7 @@ class SecondMoments:
 
 @dataclass(frozen=True, eq=False)
 class RobustScores:
-    """(w psi_clip(r) z, scale_weight * (min(|r| / unit, 1) - centre)) for r = y - coefficients'x.
+    """(w psi_clip(r) z, scale_weight * w (min(|r| / unit, 1) - centre)) for r = y - coefficients'x.
 
     A centre near the mean makes the last sum small, so that a wrong number of records hardly matters to what is read
     off it.

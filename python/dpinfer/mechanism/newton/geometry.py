@@ -1,6 +1,7 @@
 """The geometry of a private Newton run: second moments in coordinates that each pass whitens better."""
 
 import math
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -10,9 +11,10 @@ from dpinfer.mechanism.newton.contributions import Query, SecondMoments, smat
 from dpinfer.mechanism.newton.passes import NoisySum
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import GeneralizedLinearModel
-from dpinfer.models.whitening import ShrunkenMoments, shrink_moments
+from dpinfer.models.huber import mallows_moment
+from dpinfer.models.whitening import ShrunkenMoments, rescaling, shrink_moments, without_weights
 
-__all__ = ["BOUND", "NoisySums", "first_coordinates", "learn_geometry"]
+__all__ = ["BOUND", "Geometry", "NoisySums", "first_coordinates", "learn_geometry"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -25,6 +27,35 @@ class NoisySums(Protocol):
 
     def noisy_sum(self, phase: str, query: Query) -> NoisySum:
         """Release a sum over all records."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What the geometry passes have found.
+
+    Parameters
+    ----------
+    arrays : dict
+        Of the release.
+    moments : ShrunkenMoments
+        The shrunken last matrix.
+    full : (d, d) array, optional
+        :func:`without_weights` of it.
+    """
+
+    arrays: dict[str, FloatArray]
+    moments: ShrunkenMoments
+    full: FloatArray | None
+
+    @property
+    def transform(self) -> FloatArray:
+        """The last coordinates, (d, d)."""
+        return np.asarray(self.arrays["transforms"][-1])
+
+    @property
+    def bound(self) -> float:
+        """B there."""
+        return float(self.arrays["moment_bounds"][-1])
 
 
 def first_coordinates(model: GeneralizedLinearModel) -> tuple[FloatArray, float]:
@@ -54,8 +85,8 @@ def _declared_whitening(model: GeneralizedLinearModel) -> tuple[FloatArray, floa
 
 def learn_geometry(
     plan: NewtonPlan, passes: NoisySums, n_records: int, *, transform: FloatArray, trace: float
-) -> tuple[dict[str, FloatArray], ShrunkenMoments]:
-    """Make the plan's geometry passes; return their arrays and the shrunken last matrix.
+) -> Geometry:
+    """Make the plan's geometry passes.
 
     Parameters
     ----------
@@ -70,6 +101,7 @@ def learn_geometry(
     d = transform.shape[0]
     transforms, matrices, stddevs, bounds = [], [], [], []
     rounds = plan.indices("geometry")
+    foretold = np.zeros(d)
     for index in rounds:
         bound = math.sqrt(BOUND * trace)
         released = passes.noisy_sum("geometry", SecondMoments(transform, bound))
@@ -79,12 +111,14 @@ def learn_geometry(
         stddevs.append(stddev)
         bounds.append(bound)
         shrunken = shrink_moments(noisy, stddev, trace)
+        full = without_weights(shrunken, np.diag(foretold) * mallows_moment(d, bound))
         if index != rounds[-1]:
-            transform, trace = shrunken.whitening @ transform, shrunken.whitened_trace
+            step, trace = rescaling(shrunken, full)
+            transform, foretold = step @ transform, shrunken.foretold
     arrays = {
         "transforms": np.array(transforms),
         "moments": np.array(matrices),
         "moment_stddev": np.array(stddevs),
         "moment_bounds": np.array(bounds),
     }
-    return arrays, shrunken
+    return Geometry(arrays, shrunken, full)

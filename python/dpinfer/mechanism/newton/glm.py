@@ -7,14 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism.newton.contributions import ClippedCurvatures, ClippedScores, LogScaleCounts, smat
-from dpinfer.mechanism.newton.geometry import BOUND, first_coordinates, learn_geometry
+from dpinfer.mechanism.newton.geometry import BOUND, Geometry, first_coordinates, learn_geometry
 from dpinfer.mechanism.newton.localiser import Localiser
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import ClippedResidual, ResponseGrid
 from dpinfer.models.normal_design import ExpectedResidual, NormalDesign, PredictorLaw, best_clip, means_of_laws
-from dpinfer.models.whitening import ShrunkenMoments
+from dpinfer.models.whitening import rescaling
 
 __all__ = ["STEEPEST", "GlmNewton"]
 
@@ -59,9 +59,9 @@ class GlmNewton:
         counts, law = self._count_scales(passes)
         self.coarse = self._grid_for(law)
         whitening, trace = first_coordinates(self.model)
-        geometry, moments = learn_geometry(self.plan, passes, self.n_records, transform=whitening, trace=trace)
-        transform, bound = geometry["transforms"][-1], float(geometry["moment_bounds"][-1])
-        design, start = self._design(transform, moments.matrix, law)
+        geometry = learn_geometry(self.plan, passes, self.n_records, transform=whitening, trace=trace)
+        transform, bound = geometry.transform, geometry.bound
+        design, start = self._design(transform, geometry.moments.matrix, law)
         localiser = Localiser(
             design=design,
             prior_precision=transform @ transform.T / self.model.prior_scale**2,
@@ -71,7 +71,7 @@ class GlmNewton:
         )
         residual = self.fine.clipped(max(self._clip("localise", bound, law), self._reach(law)))
         localised = self._take_steps("localise", passes, (transform, bound), localiser, residual)
-        forth, radius = self._measured_coordinates(moments, localiser, residual)
+        forth, radius = self._measured_coordinates(geometry, localiser, residual)
         localiser, transform = localiser.in_coordinates(forth, _TRUSTED), forth @ transform
         residual = self._residual("measure", radius, localiser.law)
         measured = self._take_steps("measure", passes, (transform, radius), localiser, residual)
@@ -81,7 +81,7 @@ class GlmNewton:
         released = passes.noisy_sum("slope", query)
         return {
             **counts,
-            **geometry,
+            **geometry.arrays,
             **{f"localise_{name}": value for name, value in localised.items()},
             **measured,
             "score_transform": transform,
@@ -93,20 +93,22 @@ class GlmNewton:
         }
 
     def _measured_coordinates(
-        self, moments: ShrunkenMoments, localiser: Localiser, residual: ClippedResidual
+        self, geometry: Geometry, localiser: Localiser, residual: ClippedResidual
     ) -> tuple[FloatArray, float]:
         """Return the map to coordinates in which the slope of normal features is nearly white, and a bound there.
 
         They whiten the moments once more, flat directions less than others, and undo what the slope does to that.
         """
-        white = moments.whitening
-        root = np.linalg.cholesky(white @ moments.matrix @ white.T)
+        moments = geometry.moments.matrix
+        white, _ = rescaling(geometry.moments, geometry.full)
+        root = np.linalg.cholesky(white @ moments @ white.T)
         back = np.linalg.inv(root)
         slope = localiser.design.expected_slope(self.fine, residual.slope, localiser.position)
         values, vectors = np.linalg.eigh(back @ white @ slope @ white.T @ back.T)
         values = np.maximum(values, _LEAST_TILT)
         forth = np.asarray(root @ (vectors / np.sqrt(values)) @ vectors.T @ back @ white, dtype=np.float64)
-        return forth, math.sqrt(BOUND * float(np.sum((forth @ moments.matrix) * forth)))
+        full = moments if geometry.full is None else geometry.full
+        return forth, math.sqrt(BOUND * float(np.sum((forth @ full) * forth)))
 
     def _count_scales(self, passes: Passes) -> tuple[dict[str, FloatArray | float], PredictorLaw]:
         """Return the released shares of the counts' octaves, and the predictor's law that fits them best."""

@@ -12,7 +12,7 @@ from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.newton.tracker import SCALE_UNIT, ScoreStep, Tracker, best_clip
 from dpinfer.models import LinearRegression
-from dpinfer.models.huber import chi_mean
+from dpinfer.models.huber import chi_mean, mallows_mean
 from dpinfer.release.newton_trace import spread_of_counts
 
 __all__ = ["SCALE_WEIGHT", "LinearNewton"]
@@ -21,6 +21,9 @@ FloatArray = npt.NDArray[np.float64]
 
 _OCTAVES = 6
 SCALE_WEIGHT = 0.12  # squared norm of the scale score over that of the location score
+# While it localises, a clip is at least this of what the last one was at least: records of a rare category, whose
+# residuals are far larger than others', move a clipped score no further than the clip.
+_CLIP_DECAY = 0.8
 
 
 @dataclass
@@ -45,20 +48,23 @@ class LinearNewton:
         counts = self._count_scales(passes)
         spread = spread_of_counts(np.asarray(counts["counts"]), np.asarray(counts["edges"]))
         units, trace = first_coordinates(self.model)
-        geometry, moments = learn_geometry(self.plan, passes, self.n_records, transform=units, trace=trace)
-        transform, bound = geometry["transforms"][-1], float(geometry["moment_bounds"][-1])
+        geometry = learn_geometry(self.plan, passes, self.n_records, transform=units, trace=trace)
+        transform, bound = geometry.transform, geometry.bound
         tracker = Tracker(
-            moments=moments.matrix,
-            error=moments.error,
+            moments=geometry.moments.matrix,
+            error=geometry.moments.error,
             prior_precision=transform @ transform.T / self.model.prior_scale**2,
             response_scale=spread,
             n_records=self.n_records,
+            mean_weight=mallows_mean(transform.shape[0], bound),
         )
-        for phase in ("localise", "measure"):
-            for index in self.plan.indices(phase):
-                tracker.add(self._score(passes, index, transform, bound, tracker))
+        for step, index in enumerate(self.plan.indices("localise")):
+            least = spread * _CLIP_DECAY**step
+            tracker.add(self._score(passes, index, transform, bound, tracker, least))
+        for index in self.plan.indices("measure"):
+            tracker.add(self._score(passes, index, transform, bound, tracker))
         measured = {"n_measured": len(self.plan.indices("measure")), "response_scale": self.response_scale}
-        return {**counts, **geometry, **_trace(tracker.steps), **measured}
+        return {**counts, **geometry.arrays, **_trace(tracker.steps), **measured}
 
     def _count_scales(self, passes: Passes) -> dict[str, FloatArray | float]:
         edges: FloatArray = np.ldexp(self.response_scale, np.arange(-_OCTAVES, _OCTAVES + 1))
@@ -69,9 +75,11 @@ class LinearNewton:
             "edges": edges,
         }
 
-    def _score(self, passes: Passes, index: int, transform: FloatArray, bound: float, tracker: Tracker) -> ScoreStep:
+    def _score(
+        self, passes: Passes, index: int, transform: FloatArray, bound: float, tracker: Tracker, least: float = 0.0
+    ) -> ScoreStep:
         multiplier = passes.noise_multiplier(index)
-        clip = best_clip(multiplier, self.n_records, bound) * tracker.spread
+        clip = best_clip(multiplier, self.n_records, bound) * max(tracker.spread, least)
         unit = SCALE_UNIT * tracker.spread
         centre = float(chi_mean(SCALE_UNIT))
         weight = clip * bound * math.sqrt(SCALE_WEIGHT) / max(centre, 1.0 - centre)

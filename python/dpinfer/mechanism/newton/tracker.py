@@ -65,6 +65,8 @@ class Tracker:
     response_scale : float
         Spread of the responses.
     n_records : int
+    mean_weight : float
+        Mean of the records' weights w.
     """
 
     moments: FloatArray
@@ -72,6 +74,7 @@ class Tracker:
     prior_precision: FloatArray
     response_scale: float
     n_records: int
+    mean_weight: float
     steps: list[ScoreStep] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -110,7 +113,8 @@ class Tracker:
         log_density = self._log_prior.copy()
         variance = np.exp(2.0 * self._grid)
         for step, more in zip(self.steps, excess, strict=True):
-            expected = chi_mean(step.unit / np.sqrt(variance + more)) - chi_mean(SCALE_UNIT)
+            spread = np.sqrt(variance + more / self.mean_weight)
+            expected = self.mean_weight * (chi_mean(step.unit / spread) - chi_mean(SCALE_UNIT))
             spread2 = step.scale_stddev**2 + _SCALE_MODEL_ERROR**2
             log_density -= 0.5 * np.square(step.scale - expected) / spread2
         weight = np.exp(log_density - log_density.max())

@@ -1,0 +1,61 @@
+"""What a noisy second-moment matrix says of the next coordinates: weights of long records, and none."""
+
+import numpy as np
+import pytest
+
+from dpinfer.models.huber import mallows_moment
+from dpinfer.models.whitening import rescaling, shrink_moments, without_weights
+
+N = 200_000
+
+
+def rows_of(rng, share):
+    return np.column_stack((rng.normal(size=(N, 2)), rng.random(N) < share))
+
+
+def weighted(z, bound):
+    weight = np.minimum(1.0, bound**2 / np.sum(z**2, axis=1))
+    return (z * weight[:, None]).T @ z / len(z)
+
+
+def second_round(rng, rows, bound):
+    """Return the coordinates after a first matrix, and what the second and the first say there."""
+    first = shrink_moments(rows.T @ rows / N, 1e-5, 3.0)
+    transform = first.whitening
+    moments = shrink_moments(weighted(rows @ transform.T, bound), 1e-5, 3.0)
+    return transform, moments, np.diag(first.foretold) * mallows_moment(3, bound)
+
+
+def test_normal_features_lose_nothing_but_what_is_foretold(rng):
+    rows = rng.normal(size=(N, 3)) * np.array([1.0, 0.1, 3.0])
+    _, moments, foretold = second_round(rng, rows, 2.0)
+    np.testing.assert_allclose(np.diag(foretold), moments.eigenvalues, rtol=0.02)
+    assert without_weights(moments, foretold) is None
+    step, trace = rescaling(moments, None)
+    np.testing.assert_array_equal(step, moments.whitening)
+    assert trace == moments.whitened_trace
+
+
+@pytest.mark.parametrize("share", [0.002, 0.02])
+def test_records_of_a_rare_category_get_the_length_of_the_bound(rng, share):
+    """Whitened once more they would be many times longer than that."""
+    rows, bound = rows_of(rng, share), 2.0
+    transform, moments, foretold = second_round(rng, rows, bound)
+    full = without_weights(moments, foretold)
+    step, trace = rescaling(moments, full)
+    rare = rows[:, 2] > 0.0
+    length = np.sqrt(np.sum((rows @ transform.T @ step.T)[rare] ** 2, axis=1))
+    assert bound < np.median(length) < 1.7 * bound
+    again = np.sqrt(np.sum((rows @ transform.T @ moments.whitening.T)[rare] ** 2, axis=1))
+    assert np.median(again) > 4.0 * bound
+    seen = weighted(rows @ transform.T @ step.T, bound)
+    assert np.linalg.eigvalsh(seen)[1:] == pytest.approx(mallows_moment(2, bound), abs=0.15)
+    assert np.linalg.eigvalsh(seen)[0] == pytest.approx(moments.eigenvalues[0], rel=0.4)
+    assert trace == pytest.approx(2.0 + moments.eigenvalues[0], abs=0.5)
+
+
+def test_mean_square_of_weighted_normal_features(rng):
+    for d, bound in ((1, 1.14), (4, 2.3)):
+        squares = np.sum(rng.normal(size=(N, d)) ** 2, axis=1)
+        simulated = np.minimum(squares, bound**2)
+        assert mallows_moment(d, bound) == pytest.approx(simulated.mean() / d, abs=5.0 * simulated.std() / d / N**0.5)

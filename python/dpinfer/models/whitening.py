@@ -91,8 +91,8 @@ def without_weights(moments: ShrunkenMoments, foretold: FloatArray) -> FloatArra
     return moments.floored + (vectors * lost) @ vectors.T if np.any(lost) else None
 
 
-def rescaling(moments: ShrunkenMoments, full: FloatArray | None) -> tuple[FloatArray, float]:
-    """Return the map to the next coordinates, (d, d), and what the trace is expected to be there.
+def rescaling(moments: ShrunkenMoments, full: FloatArray | None) -> FloatArray:
+    """Return the map to the next coordinates, (d, d).
 
     Parameters
     ----------
@@ -106,13 +106,13 @@ def rescaling(moments: ShrunkenMoments, full: FloatArray | None) -> tuple[FloatA
     Where weights take nothing, the map is the whitening of M.  Where they do, few records make a direction's second
     moment, and weights of B**2 / z'z hold it at their share times B**2 however long they are: more length only lessens
     what they say, w |z| = B**2 / |z|.  It is most at |z| = B, where P is what M is now.  The map is a root of P^-1 M
-    P^-1, which does both.
+    P^-1, which does both.  B stays what it is after a whitening, so that other directions lose nothing.
     """
     if full is None:
-        return moments.whitening, moments.whitened_trace
+        return moments.whitening
     inverse = np.linalg.inv(full)
     values, vectors = np.linalg.eigh(inverse @ moments.floored @ inverse)
-    return np.asarray(np.sqrt(values)[:, None] * vectors.T), float(np.sum(inverse * moments.floored)) + _TRACE_MARGIN
+    return np.asarray(np.sqrt(values)[:, None] * vectors.T)
 
 
 def shrink_moments(noisy: FloatArray, stddev: float, expected_trace: float) -> ShrunkenMoments:

@@ -113,8 +113,8 @@ def learn_geometry(
         shrunken = shrink_moments(noisy, stddev, trace)
         full = without_weights(shrunken, np.diag(foretold) * mallows_moment(d, bound))
         if index != rounds[-1]:
-            step, trace = rescaling(shrunken, full)
-            transform, foretold = step @ transform, shrunken.foretold
+            transform, trace = rescaling(shrunken, full) @ transform, shrunken.whitened_trace
+            foretold = shrunken.foretold
     arrays = {
         "transforms": np.array(transforms),
         "moments": np.array(matrices),

@@ -100,15 +100,15 @@ class GlmNewton:
         They whiten the moments once more, flat directions less than others, and undo what the slope does to that.
         """
         moments = geometry.moments.matrix
-        white, _ = rescaling(geometry.moments, geometry.full)
+        white = geometry.moments.whitening
         root = np.linalg.cholesky(white @ moments @ white.T)
         back = np.linalg.inv(root)
         slope = localiser.design.expected_slope(self.fine, residual.slope, localiser.position)
         values, vectors = np.linalg.eigh(back @ white @ slope @ white.T @ back.T)
         values = np.maximum(values, _LEAST_TILT)
         forth = np.asarray(root @ (vectors / np.sqrt(values)) @ vectors.T @ back @ white, dtype=np.float64)
-        full = moments if geometry.full is None else geometry.full
-        return forth, math.sqrt(BOUND * float(np.sum((forth @ full) * forth)))
+        bound = math.sqrt(BOUND * float(np.sum((forth @ moments) * forth)))
+        return rescaling(geometry.moments, geometry.full) @ np.linalg.inv(white) @ forth, bound
 
     def _count_scales(self, passes: Passes) -> tuple[dict[str, FloatArray | float], PredictorLaw]:
         """Return the released shares of the counts' octaves, and the predictor's law that fits them best."""

@@ -20,6 +20,7 @@ _TRACE_MARGIN = 0.2
 _LEAST_LEVEL = 0.1
 _LEAST_SPREAD = 1e-4
 _LEAST_EIGENVALUE = 0.1
+_FORETELLS = 3.0  # times the floor: from where on an eigenvalue says what the next matrix should be
 _LOST = 0.3  # of the foretold matrix, from where on weights and not noise are the cause
 
 
@@ -67,7 +68,7 @@ class ShrunkenMoments:
     def foretold(self) -> FloatArray:
         """At least what the second moments are after the whitening if no weights act on them, (d,): the diagonal."""
         share = self.eigenvalues / (self.eigenvalues + self.floor)
-        return np.where(self.resolved, share, 0.0)
+        return np.where(self.eigenvalues > _FORETELLS * self.floor, share, 0.0)
 
     @property
     def whitened_trace(self) -> float:

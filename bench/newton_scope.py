@@ -287,6 +287,7 @@ def report(results: list[Result], listed: bool) -> None:
             ("0.3 ≤ ε < 1", lambda cell: 0.3 <= cell.epsilon < 1.0),
             ("1 ≤ ε < 3", lambda cell: 1.0 <= cell.epsilon < 3.0),
             ("ε ≥ 3", lambda cell: cell.epsilon >= 3.0),
+            ("truths from the prior", lambda cell: not cell.tail),
             ("a truth in the prior's tail", lambda cell: cell.tail),
             ("declared scale wrong", lambda cell: cell.scale_error != 1.0),
             ("number of records wrong", lambda cell: cell.records_error != 1.0),

@@ -20,7 +20,6 @@ _TRACE_MARGIN = 0.2
 _LEAST_LEVEL = 0.1
 _LEAST_SPREAD = 1e-4
 _LEAST_EIGENVALUE = 0.1
-_FORETELLS = 3.0  # times the floor: from where on an eigenvalue says what the next matrix should be
 _LOST = 0.3  # of the foretold matrix, from where on weights and not noise are the cause
 
 
@@ -66,9 +65,12 @@ class ShrunkenMoments:
 
     @property
     def foretold(self) -> FloatArray:
-        """At least what the second moments are after the whitening if no weights act on them, (d,): the diagonal."""
+        """What the second moments are at least after the whitening, if no weights act on them, (d,): the diagonal.
+
+        Nothing where a direction is not told from zero: what is seen of the others then mixes with it.
+        """
         share = self.eigenvalues / (self.eigenvalues + self.floor)
-        return np.where(self.eigenvalues > _FORETELLS * self.floor, share, 0.0)
+        return share if np.all(self.resolved) else np.zeros_like(share)
 
     @property
     def whitened_trace(self) -> float:

@@ -2,6 +2,7 @@
 
     python bench/newton_glm.py logistic|probit|poisson [--runs 24] [--seed 3]
     python bench/newton_glm.py stranger [--runs 24]           features and intercepts that the settings did not expect
+    python bench/newton_glm.py wide [--runs 8]                logistic regressions with 100 and 300 features
     python bench/newton_glm.py efficiency                     what clips cost without noise
     python bench/newton_glm.py adult [--runs 4]               needs DPINFER_DATA, with adult.data.csv.gz
 
@@ -77,6 +78,7 @@ STRANGER = (
     Cell(20, 20_000, 0.5, 1.0, feature_scale=1.3),
     Cell(5, 20_000, 0.5, 1.0, one_hot=5),
 )
+WIDE = (Cell(100, 20_000, 0.0, 1.0), Cell(100, 20_000, 0.5, 1.0), Cell(300, 100_000, 0.0, 1.0))
 
 
 def intercept_of(model: dpi.models.GeneralizedLinearModel, predictor: FloatArray, mean: float) -> float:
@@ -213,7 +215,7 @@ def adult(runs: int, seed: int) -> None:
 def main() -> None:
     """Print a line for each cell."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=[*MODELS, "stranger", "efficiency", "adult"])
+    parser.add_argument("what", choices=[*MODELS, "stranger", "wide", "efficiency", "adult"])
     parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--cells", type=int, nargs="*", help="numbers of cells; all by default")
@@ -226,6 +228,8 @@ def main() -> None:
         return
     if arguments.what == "stranger":
         cells = [(kind, cell) for kind in MODELS for cell in STRANGER]
+    elif arguments.what == "wide":
+        cells = [("logistic", cell) for cell in WIDE]
     else:
         more = RARE + FREQUENT if arguments.what == "poisson" else RARE
         cells = [(arguments.what, cell) for cell in CELLS + more]

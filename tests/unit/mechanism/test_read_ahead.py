@@ -1,5 +1,6 @@
 """Blocks that a thread reads ahead: one and no more, in two places; what ends a pass ends the thread."""
 
+import functools
 import mmap
 import os
 import signal
@@ -88,7 +89,10 @@ def test_a_pass_that_ends_early_ends_the_thread_and_closes_what_it_reads():
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signal for a thread on this system")
-def test_an_interrupt_ends_a_pass_that_waits_for_a_block():
+def test_an_interrupt_ends_a_pass_that_waits_for_a_block(request):
+    # A shell starts what runs in its background with interrupts ignored.
+    request.addfinalizer(functools.partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     asked = threading.Event()
 
     def blocks():

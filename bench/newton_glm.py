@@ -9,7 +9,8 @@
 Weights are N(0, 1 / d) with an intercept of 0, or one that sets the mean response (5% of the outcomes positive, rates
 of 0.05 or 20); the prior is N(0, 1), or N(0, 9) where the intercept is far out.  Widths are relative to the normal
 approximation of the posterior without privacy at the true weights.  adult: Adult's columns and the schema's declared
-moments, logistic regression, weights N(0, 1), simulated labels; also the coverage of linear predictors.
+moments, logistic regression, weights N(0, 1), simulated labels; also the coverage of linear predictors, and the error
+of the calibration curve of predictions for the test set, in ten bins, after a run with the real labels.
 """
 
 import argparse
@@ -173,19 +174,26 @@ def efficiency() -> None:
             print(f"{kind:8s} eta ~ N({law.loc:g}, {law.scale:g}^2)  {'   '.join(told)}")
 
 
-def adult(runs: int, seed: int) -> None:
-    """Print a line for each epsilon."""
+def adult_tables() -> tuple[dpi.models.LogisticRegression, dpi.tabular.Table, dpi.tabular.Table]:
+    """Return a model with the schema's declared moments, and the tables for training and test."""
     folder = os.environ.get("DPINFER_DATA")
     if not folder:
         raise SystemExit("DPINFER_DATA must name the folder with adult.data.csv.gz")
     schema = dpi.tabular.Schema.load(Path(__file__).parents[1] / "examples" / "adult.toml")
-    features = np.ascontiguousarray(dpi.tabular.read_table(Path(folder) / "adult.data.csv.gz", schema).X)
+    train, test = (dpi.tabular.read_table(Path(folder) / f"adult.{part}.csv.gz", schema) for part in ("data", "test"))
+    model = dpi.models.LogisticRegression(train.X.shape[1], fit_intercept=True, feature_moments=schema.feature_moments)
+    return model, train, test
+
+
+def adult(runs: int, seed: int) -> None:
+    """Print a line for each epsilon."""
+    model, train, test = adult_tables()
+    features = np.ascontiguousarray(train.X)
     design = np.hstack((features, np.ones((len(features), 1))))
-    model = dpi.models.LogisticRegression(features.shape[1], fit_intercept=True, feature_moments=schema.feature_moments)
-    for epsilon in (0.3, 1.0):
+    for epsilon in (0.1, 0.3, 1.0):
         plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-5, n_records=len(features))
         rng = np.random.default_rng(seed)
-        rows = []
+        rows, calibration = [], []
         for index in range(runs):
             truth = rng.normal(size=design.shape[1])
             response = model.simulate(truth, features, rng)
@@ -204,10 +212,16 @@ def adult(runs: int, seed: int) -> None:
             information = information_of(model, design, truth, 1.0)
             width = np.median((high - low) / (NORMAL_WIDTH * np.sqrt(np.diag(np.linalg.inv(information)))))
             rows.append((np.mean((low < truth) & (truth < high)), covered, width, seconds))
+            real = dpi.run_newton(
+                model, features, train.y, plan=plan, n_records=len(features), random_source=InsecureRNG(index)
+            )
+            probability = dpi.noise_aware_posterior(real, n_samples=40, seed=seed).predict_proba(test.X)[:, 1]
+            calibration.append(dpi.diagnostics.calibration_curve(probability, test.y, n_bins=10).rmse)
         mean, error = np.mean(rows, axis=0), np.std(rows, axis=0, ddof=1) / np.sqrt(runs)
         print(
             f"Adult's columns  epsilon {epsilon:3.1f}  covered {mean[0]:.3f} +- {error[0]:.3f}  predictors "
-            f"{mean[1]:.3f} +- {error[1]:.3f}  width {np.median(rows, axis=0)[2]:5.2f}  run {mean[3]:.2f} s",
+            f"{mean[1]:.3f} +- {error[1]:.3f}  width {np.median(rows, axis=0)[2]:5.2f}  run {mean[3]:.2f} s  "
+            f"calibration {np.mean(calibration):.4f} +- {np.std(calibration, ddof=1) / np.sqrt(runs):.4f}",
             flush=True,
         )
 

@@ -1,13 +1,14 @@
 """Coverage and width of the private Newton posterior of models that a user might bring, against no privacy.
 
-    python bench/any_model.py [--runs 100] [--epsilon 0.3 1 3] [--records 10000] [--model NAME ...] [--wrong] [--bare]
-                              [--kept FILE] [--method exact|simulated]
+    python bench/any_model.py [--runs 100] [--first 0] [--epsilon 0.3 1 3] [--records 10000] [--model NAME ...]
+                              [--wrong] [--bare] [--method exact|simulated] [--nuts] [--kept FILE]
 
 Parameters are drawn from the model's prior, features are AR(1) with 0.5 where the bounds of a run are simulated with
-independent ones.  Intervals are 90%.  Without privacy: the normal approximation at the mode.  Widths are ratios of
-standard deviations before the maps of the parameters, medians over runs and parameters.  --wrong: the records are not
-quite the model's (3% of the responses are drawn at another parameter).  --bare: the run is not given the sampler.
---kept: runs are appended to this file, and those that are in it are not made again.
+independent ones.  Intervals are 90%.  Without privacy: the normal approximation at the mode, or with --nuts what
+NumPyro's NUTS draws from the posterior (examples in NumPy).  Widths are ratios of the intervals' widths before the maps
+of the parameters, medians over runs and parameters.  --wrong: the records are not quite the model's (3% of responses
+are drawn at another parameter).  --bare: the run is not given the sampler.  --kept: runs are appended to this file, and
+those that are in it are not made again; so several processes share the runs, each from its own --first on.
 """
 
 import argparse
@@ -38,10 +39,11 @@ FloatArray = npt.NDArray[np.float64]
 LEVELS = [0.05, 0.95]
 NORMAL_HALF_WIDTH = 1.6449
 SHARE_WRONG = 0.03
+N_WARM_UP, N_DRAWS = 200, 400
 
 
 def mode(model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, start: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the posterior mode without privacy and the standard deviations of its normal approximation."""
+    """Return the posterior mode without privacy, and a root (n, n) of the covariance of its normal approximation."""
     prior = model.parameters
 
     def slope(theta: FloatArray) -> FloatArray:
@@ -65,7 +67,34 @@ def mode(model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, start: FloatA
         theta = theta + size * move
         if np.max(np.abs(move)) < 1e-6:
             break
-    return theta, np.sqrt(np.diag(inverse))
+    return theta, np.linalg.cholesky(inverse)
+
+
+def drawn(
+    model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, centre: FloatArray, factor: FloatArray, seed: int
+) -> FloatArray:
+    """Return draws (S, n) of the posterior without privacy: NumPyro's NUTS, whose density is the model's NumPy code."""
+    import jax
+    from numpyro.infer import MCMC, NUTS
+
+    shape = (jax.ShapeDtypeStruct((), np.float64), jax.ShapeDtypeStruct(centre.shape, np.float64))
+
+    def of_code(z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        theta = centre + factor @ np.asarray(z)
+        density = np.sum(model.code.log_likelihood(model.constrain(theta), X, y)) + model.log_prior(theta)
+        slope = model.scores(X, y, theta).sum(axis=0) + model.log_prior_gradient(theta)
+        return np.asarray(-density), -slope @ factor
+
+    def both(z: Any) -> Any:
+        return jax.pure_callback(of_code, shape, z)
+
+    potential = jax.custom_vjp(lambda z: both(z)[0])
+    potential.defvjp(both, lambda slope, given: (given * slope,))
+    # For the whole process: callbacks run in another thread.
+    jax.config.update("jax_enable_x64", True)
+    chain = MCMC(NUTS(potential_fn=potential), num_warmup=N_WARM_UP, num_samples=N_DRAWS, progress_bar=False)
+    chain.run(jax.random.PRNGKey(seed), init_params=np.zeros_like(centre))
+    return np.asarray(centre + np.asarray(chain.get_samples()) @ factor.T)
 
 
 def skewness(model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, centre: FloatArray, spread: FloatArray) -> float:
@@ -120,15 +149,20 @@ class Tally:
     def _all(self, name: str) -> FloatArray:
         return np.array([self.runs[index][name] for index in sorted(self.runs)], dtype=float)
 
+    def shares(self, *, awkward: bool) -> FloatArray:
+        """Return the share of the intervals that cover, or of the awkward parameters' alone, for each run."""
+        inside = self._all("covered")
+        return np.asarray((inside[:, self.awkward] if awkward else inside).mean(axis=1))
+
     def line(self) -> str:
         """Return what was found, in words."""
-        inside, plain, ratio = (self._all(name) for name in ("covered", "plain", "ratio"))
+        plain, ratio = (self._all(name) for name in ("plain", "ratio"))
         awkward = self.awkward
         curved = [run["skewness"] for run in self.runs.values() if "skewness" in run]
         skewed = f"  skewness without privacy {np.median(np.abs(curved)):.2f}" if curved else ""
         return (
-            f"runs {len(inside):3d}  covered {told(inside.mean(axis=1))}  awkward "
-            f"{told(inside[:, awkward].mean(axis=1))}  no privacy {told(plain.mean(axis=1))}, awkward "
+            f"runs {len(plain):3d}  covered {told(self.shares(awkward=False))}  awkward "
+            f"{told(self.shares(awkward=True))}  no privacy {told(plain.mean(axis=1))}, awkward "
             f"{told(plain[:, awkward].mean(axis=1))}  width {np.median(ratio):.2f}  awkward "
             f"{np.median(ratio[:, awkward]):.2f}  flagged {told(self._all('flagged'))}  run "
             f"{np.median(self._all('seconds')):.1f} s{skewed}"
@@ -155,6 +189,7 @@ class Kept:
 
     def add(self, key: list[Any], run: dict[str, Any]) -> None:
         """Append a run."""
+        self._found[json.dumps(key)] = run
         if self.path is not None:
             with self.path.open("a") as stream:
                 stream.write(json.dumps([key, run]) + "\n")
@@ -171,6 +206,7 @@ class Study:
     wrong, bare : bool
     method : str
         Of the posterior.
+    nuts : bool
     kept : Kept
     """
 
@@ -184,11 +220,12 @@ class Study:
         wrong: bool,
         bare: bool,
         method: str,
+        nuts: bool,
         kept: Kept,
     ) -> None:
         self.example, self.n_records, self.seed, self.wrong, self.kept = example, n_records, seed, wrong, kept
-        self.method = method
-        self.key = [example.model.name, n_records, seed, wrong, bare, *([method] if method != "exact" else [])]
+        self.method, self.nuts = method, nuts
+        self.key = [example.model.name, n_records, seed, wrong, bare, method, nuts]
         self.private = without_sampler(example.model) if bare else example.model
         public = {"target_delta": 1e-5, "n_records": n_records}
         self.plans = {epsilon: dpi.plan_newton(self.private, target_epsilon=epsilon, **public) for epsilon in epsilons}
@@ -210,8 +247,12 @@ class Study:
         truth = model.parameters.prior_mean + model.parameters.prior_scale * rng.standard_normal(model.n_params)
         X = self.example.features(n_records, rng)
         y = responses(model, truth, X, rng, self.wrong)
-        centre, spread = mode(model, X, y, truth)
-        skewed = {"skewness": skewness(model, X, y, centre, spread)} if model.n_params == 2 else {}
+        centre, root = mode(model, X, y, truth)
+        half = NORMAL_HALF_WIDTH * np.sqrt(np.sum(root**2, axis=1))
+        least, most = centre - half, centre + half
+        skewed = {"skewness": skewness(model, X, y, centre, half / NORMAL_HALF_WIDTH)} if model.n_params == 2 else {}
+        if self.nuts:
+            least, most = np.quantile(drawn(model, X, y, centre, root, index), LEVELS, axis=0)
         for epsilon, plan in missing.items():
             begun = time.process_time()
             source = InsecureRNG(1000 * self.seed + index)
@@ -222,11 +263,12 @@ class Study:
             posterior = dpi.noise_aware_posterior(release, **asked)
             seconds = time.process_time() - begun
             low, high = posterior.quantile(LEVELS, space="unconstrained")
+            diagnostics = posterior.diagnostics
             found = {
                 "covered": ((low < truth) & (truth < high)).tolist(),
-                "plain": (np.abs(truth - centre) < NORMAL_HALF_WIDTH * spread).tolist(),
-                "ratio": ((high - low) / (2.0 * NORMAL_HALF_WIDTH * spread)).tolist(),
-                "flagged": posterior.diagnostics.curvature_shift is not None,
+                "plain": ((least < truth) & (truth < most)).tolist(),
+                "ratio": ((high - low) / (most - least)).tolist(),
+                "flagged": diagnostics.curvature_shift is not None or diagnostics.clipping_uncounted,
                 "seconds": seconds,
             } | skewed
             self.tallies[epsilon].runs[index] = found
@@ -253,6 +295,7 @@ def main() -> None:
     """Print a line for each model and epsilon; a signal to stop prints what there is."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0])
     parser.add_argument("--records", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=5)
@@ -261,25 +304,33 @@ def main() -> None:
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--bare", action="store_true")
     parser.add_argument("--method", choices=["exact", "simulated"], default="exact")
+    parser.add_argument("--nuts", action="store_true")
     parser.add_argument("--kept", type=Path)
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, stopped)
     examples = {name: made(name) for name in chosen.model}
-    kept, options = Kept(chosen.kept), {"wrong": chosen.wrong, "bare": chosen.bare, "method": chosen.method}
+    kept = Kept(chosen.kept)
+    options = {"wrong": chosen.wrong, "bare": chosen.bare, "method": chosen.method, "nuts": chosen.nuts}
     studies = {
         name: Study(example, chosen.epsilon, chosen.records, chosen.seed, **options, kept=kept)
         for name, example in examples.items()
         if example is not None
     }
     with contextlib.suppress(KeyboardInterrupt):
-        for index in range(chosen.runs):
+        for index in range(chosen.first, chosen.first + chosen.runs):
             for study in studies.values():
                 study.run(index)
     for name, study in studies.items():
         for epsilon, tally in study.tallies.items():
             if tally.runs:
                 suffix = " wrong" * chosen.wrong + " bare" * chosen.bare + " simulated" * (chosen.method != "exact")
+                suffix += " NUTS" * chosen.nuts
                 print(f"{name:18s} eps {epsilon:3.1f} N {chosen.records}{suffix}  {tally.line()}", flush=True)
+    for epsilon in chosen.epsilon:
+        full = [study.tallies[epsilon] for study in studies.values() if study.tallies[epsilon].runs]
+        if len(full) > 1:
+            pooled = [np.concatenate([tally.shares(awkward=part) for tally in full]) for part in (False, True)]
+            print(f"all {len(full)} models, eps {epsilon:3.1f}  covered {told(pooled[0])}  awkward {told(pooled[1])}")
 
 
 if __name__ == "__main__":

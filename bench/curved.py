@@ -1,7 +1,7 @@
 """Both private routes of a user's own model on a posterior that is not near normal: coverage and width.
 
-    python bench/curved.py [--runs 60] [--seed 5] [--epsilon 1 3] [--records 500] [--steps 400]
-                           [--route NAME ...]
+    python bench/curved.py [--runs 60] [--first 0] [--seed 5] [--epsilon 1 3] [--records 500] [--steps 400]
+                           [--route NAME ...] [--kept FILE]
 
 Rare counts with structural zeros: the share of those and the rate are hardly told apart, and the posterior bends.
 Parameters are drawn from the prior.  "newton" is ``run_newton``, whose normal posterior is widened by the curvature
@@ -11,7 +11,8 @@ clip (98% quantile of the preconditioned norm) and rates of DPVI come from made-
 "full rank" is the trace along a q with a full covariance (guide="full_rank", which makes its own settings in that way),
 with the normal posterior of its linear regression, or the "simulated" one, which may have any shape.
 A signal to stop prints what there is.  Intervals are 90%; widths are relative to the normal approximation without
-privacy, medians; below and above: the shares of truths beyond the 5% and the 95% end.
+privacy, medians; below and above: the shares of truths beyond the 5% and the 95% end; flagged: the shares of posteriors
+whose summary says that they are not near normal.  --kept, --first: as in ``bench/any_model.py``.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from dpinfer.testing import InsecureRNG
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.any_model import LEVELS, NORMAL_HALF_WIDTH, mode, responses, stopped, told
+from bench.any_model import LEVELS, NORMAL_HALF_WIDTH, Kept, mode, responses, stopped, told
 from tests.reference.own_models import CURVED
 
 FloatArray = npt.NDArray[np.float64]
@@ -93,6 +94,27 @@ def posteriors(
     return {route: found[route] for route in routes}
 
 
+def measured(posterior: dpi.Posterior, truth: FloatArray, normal: FloatArray) -> dict[str, Any]:
+    """Return what one posterior's intervals cover and miss, their widths in units of `normal`, and its flag."""
+    low, high = posterior.quantile(LEVELS, space="unconstrained")
+    return {
+        "below": (truth <= low).tolist(),
+        "above": (truth >= high).tolist(),
+        "ratio": ((high - low) / normal).tolist(),
+        "flagged": posterior.diagnostics.curvature_shift is not None,
+    }
+
+
+def line(runs: list[dict[str, Any]]) -> str:
+    """Return what the runs of one route at one epsilon have shown, in words."""
+    below, above = (np.mean([run[end] for run in runs], axis=1) for end in ("below", "above"))
+    width = np.median([run["ratio"] for run in runs])
+    return (
+        f"runs {len(runs):3d}  covered {told(1.0 - below - above)}  width {width:.2f}  below {told(below)}  "
+        f"above {told(above)}  flagged {np.mean([run['flagged'] for run in runs]):.2f}"
+    )
+
+
 def main() -> None:
     """Print a line for each epsilon and route."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -101,36 +123,34 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=500)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--route", choices=ROUTES, nargs="+", default=list(ROUTES))
+    parser.add_argument("--kept", type=Path)
     chosen = parser.parse_args()
     example = CURVED["zero-inflated"]()
     model, prior = example.model, example.model.parameters
-    covered: dict[tuple[float, str], list[float]] = {}
-    ends: dict[tuple[float, str], list[list[float]]] = {}
-    widths: dict[tuple[float, str], list[FloatArray]] = {}
+    tallies = {(epsilon, route): {} for epsilon in chosen.epsilon for route in chosen.route}
+    kept = Kept(chosen.kept)
     signal.signal(signal.SIGTERM, stopped)
     with contextlib.suppress(KeyboardInterrupt):
-        for index in range(chosen.runs):
+        for index in range(chosen.first, chosen.first + chosen.runs):
             rng = np.random.default_rng([chosen.seed, index])
             truth = prior.prior_mean + prior.prior_scale * rng.standard_normal(model.n_params)
             X = example.features(chosen.records, rng)
             y = responses(model, truth, X, rng, wrong=False)
-            _, spread = mode(model, X, y, truth)
+            _, root = mode(model, X, y, truth)
+            normal = 2.0 * NORMAL_HALF_WIDTH * np.sqrt(np.sum(root**2, axis=1))
             for epsilon in chosen.epsilon:
-                found = posteriors(model, X, y, epsilon, 1000 * chosen.seed + index, chosen.steps, chosen.route)
+                keys = {route: [route, chosen.records, chosen.steps, chosen.seed, index, epsilon] for route in ROUTES}
+                missing = [route for route in chosen.route if kept.get(keys[route]) is None]
+                found = posteriors(model, X, y, epsilon, 1000 * chosen.seed + index, chosen.steps, missing)
                 for route, posterior in found.items():
-                    low, high = posterior.quantile(LEVELS, space="unconstrained")
-                    covered.setdefault((epsilon, route), []).append(float(np.mean((low < truth) & (truth < high))))
-                    outside = [float(np.mean(truth <= low)), float(np.mean(truth >= high))]
-                    ends.setdefault((epsilon, route), []).append(outside)
-                    widths.setdefault((epsilon, route), []).append((high - low) / (2.0 * NORMAL_HALF_WIDTH * spread))
-    for (epsilon, route), values in sorted(covered.items()):
-        width = np.median(widths[epsilon, route])
-        below, above = np.array(ends[epsilon, route]).T
-        print(
-            f"eps {epsilon:3.1f}  {route:20s} runs {len(values):3d}  covered {told(np.array(values))}  "
-            f"width {width:.2f}  below {told(below)}  above {told(above)}"
-        )
+                    kept.add(keys[route], measured(posterior, truth, normal))
+                for route in chosen.route:
+                    tallies[epsilon, route][index] = kept.get(keys[route])
+    for (epsilon, route), runs in sorted(tallies.items()):
+        if runs:
+            print(f"eps {epsilon:3.1f}  {route:20s} {line(list(runs.values()))}")
 
 
 if __name__ == "__main__":

@@ -200,13 +200,15 @@ void ConjugateTarget::prior_gradient(const Iterate&, std::span<double> out) {
   std::copy_n(prior_.begin(), out.size(), out.begin());
 }
 
-void ConjugateTarget::noisy_sum(std::uint64_t step, const Iterate&, std::span<const double> beta,
-                                std::span<const double> offset, double noise_multiplier, std::span<double> out) {
+void ConjugateTarget::set_scales(const Iterate&, std::span<const double> beta, std::span<const double> offset) {
   for (std::size_t k = 0; k < width_; ++k) {
     for (std::size_t i = 0; i < n_; ++i) matrix_[k * n_ + i] = beta[k] * slope_[k * n_ + i];
     scaled_[k] = beta[k] * constant_[k] + offset[k];
   }
   session_.set_map(matrix_, scaled_);
+}
+
+void ConjugateTarget::noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> out) {
   if (data_.counts.empty()) {
     session_.noisy_sum(step, noise_multiplier, out);
     return;

@@ -39,8 +39,8 @@ class ConjugateTarget final : public Target {
   void information(const Iterate& q, std::span<double> out) override;
   void prepare(const Iterate& q, std::span<const double> draws) override;
   void prior_gradient(const Iterate& q, std::span<double> out) override;
-  void noisy_sum(std::uint64_t step, const Iterate& q, std::span<const double> beta, std::span<const double> offset,
-                 double noise_multiplier, std::span<double> out) override;
+  void set_scales(const Iterate& q, std::span<const double> beta, std::span<const double> offset) override;
+  void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> out) override;
 
  private:
   void add_node(const Iterate& q, std::span<const double> z, double weight);

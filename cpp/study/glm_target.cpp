@@ -119,9 +119,8 @@ void GlmTarget::prior_gradient(const Iterate& q, std::span<double> out) {
   out[n_ + n_coef_] = quadratic * m.precision_raw + power * m.log_variance_raw - dispersion_.log_slope_raw;
 }
 
-void GlmTarget::noisy_sum(std::uint64_t step, const Iterate& q, std::span<const double> beta,
-                          std::span<const double> offset, double noise_multiplier, std::span<double> out) {
-  const std::size_t width = out.size();
+void GlmTarget::set_scales(const Iterate& q, std::span<const double> beta, std::span<const double> offset) {
+  const std::size_t width = beta.size();
   std::copy_n(beta.begin(), width, multiplier_.begin());
   if (kind_ == GradientKind::quadrature) {
     for (std::size_t j = 0; j < n_coef_; ++j) multiplier_[n_ + j] *= q.scale[j] * q.slope[j];
@@ -130,6 +129,9 @@ void GlmTarget::noisy_sum(std::uint64_t step, const Iterate& q, std::span<const 
     for (std::size_t j = 0; j < n_; ++j) multiplier_[n_ + j] *= q.slope[j] / static_cast<double>(n_draws);
   }
   session_.set_scales({multiplier_.data(), width}, offset);
+}
+
+void GlmTarget::noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> out) {
   session_.noisy_sum(step, noise_multiplier, out);
 }
 

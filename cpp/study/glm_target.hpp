@@ -30,8 +30,16 @@ class GlmTarget final : public Target {
   void linear_coordinates(const Iterate& q, std::span<double> position, std::span<double> slope) const override;
   void prepare(const Iterate& q, std::span<const double> draws) override;
   void prior_gradient(const Iterate& q, std::span<double> out) override;
-  void noisy_sum(std::uint64_t step, const Iterate& q, std::span<const double> beta, std::span<const double> offset,
-                 double noise_multiplier, std::span<double> out) override;
+  void set_scales(const Iterate& q, std::span<const double> beta, std::span<const double> offset) override;
+  void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> out) override;
+
+  // For sums that are made elsewhere: what they are of, and what becomes of them.
+  const GradientTask& task() const { return session_.task(); }
+  const SampleThreshold& threshold() const { return session_.threshold(); }
+  void clipped_sum(std::uint64_t step, std::span<std::int64_t> sum) { session_.clipped_sum(step, sum); }
+  void release(std::uint64_t step, double noise_multiplier, std::span<std::int64_t> sum, std::span<double> out) const {
+    session_.release(step, noise_multiplier, sum, out);
+  }
 
  private:
   void point_prior(std::span<const double> theta, std::span<double> out) const;

@@ -56,9 +56,10 @@ class Target {
   virtual void prepare(const Iterate& q, std::span<const double> draws) = 0;
   // -grad E_q[log prior], loc then raw (2 n); for aligned gradients at the one draw (n).
   virtual void prior_gradient(const Iterate& q, std::span<double> out) = 0;
-  // The noisy sum of clipped, preconditioned loss gradients; beta and offset have its length (2 n, or n when aligned).
-  virtual void noisy_sum(std::uint64_t step, const Iterate& q, std::span<const double> beta,
-                         std::span<const double> offset, double noise_multiplier, std::span<double> out) = 0;
+  // What the loss gradients are preconditioned with; beta and offset have the sum's length (2 n, or n when aligned).
+  virtual void set_scales(const Iterate& q, std::span<const double> beta, std::span<const double> offset) = 0;
+  // The noisy sum of clipped, preconditioned loss gradients.
+  virtual void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> out) = 0;
 };
 
 }  // namespace dpinfer::study

@@ -24,6 +24,8 @@ class StepSession {
   int length() const { return GlmRows(sum_.kernels(), task_).length(); }
   double effective_rate() const { return threshold_.effective_rate(); }
   double lattice_step() const { return sum_.lattice().step; }
+  const GradientTask& task() const { return task_; }
+  const SampleThreshold& threshold() const { return threshold_; }
 
   // Multipliers and offsets of the preconditioned gradient in released order; see GradientTask.  Length
   // length() each.
@@ -38,6 +40,11 @@ class StepSession {
   // Both write length() numbers.
   void clipped_sum(std::uint64_t step, std::span<std::int64_t> sum);
   void noisy_sum(std::uint64_t step, double noise_multiplier, std::span<double> sum);
+  // Adds a step's noise to an exact sum that was made elsewhere, which it overwrites.
+  void release(std::uint64_t step, double noise_multiplier, std::span<std::int64_t> sum,
+               std::span<double> released) const {
+    sum_.release(step, noise_multiplier, sum, released);
+  }
 
  private:
   void pad_rows(std::span<const double> source, int n_rows, AlignedVector<double>& target) const;

@@ -98,7 +98,7 @@ def coverage_study(
         over the study's reference box, a central region of its prior.
     execution : StudyExecution, optional
         Where and how the runs are computed, which no result depends on; its fields `n_threads`, `executor`,
-        `checkpoint` and `chunk_size` are keyword arguments here, too, and change it.
+        `checkpoint`, `chunk_size` and `backend` are keyword arguments here, too, and change it.
     progress : bool or callable
         True draws a bar on a terminal; a callable gets (done, total) in runs.
     **settings
@@ -113,6 +113,8 @@ def coverage_study(
     ------
     TypeError, ValueError
         If an argument is wrong, the checkpoint belongs to another study, or fewer than two runs have a posterior.
+    BackendUnavailableError
+        If ``backend="cuda"`` and the package was built without it, or there is no GPU with enough free memory.
     OSError
         If the checkpoint cannot be read or written.
 
@@ -141,7 +143,7 @@ def coverage_study(
         method=method,
         epsilon=epsilon,
         seed=seed,
-        settings={**settings, "recipe": recipe, "n_draws": n_draws, "n_threads": execution.threads},
+        settings=_run_settings(chosen, execution, settings | {"recipe": recipe, "n_draws": n_draws}),
         n_repeats=n_repeats,
         box=_reference_box(chosen) if references == "uniform" else None,
     )
@@ -179,6 +181,19 @@ def coverage_study(
         runs=runs,
         seconds=time.perf_counter() - start,
     )
+
+
+def _run_settings(study: Study, execution: StudyExecution, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that a study's runs get."""
+    backend = execution.backend
+    if backend == "cpu":
+        return settings | {"n_threads": execution.threads}
+    if backend not in getattr(study, "backends", ()):
+        raise ValueError(
+            f"backend must be 'cpu' for the study {study.name!r}, got {backend!r}: it is for 'linear-regression' and "
+            "'logistic-regression'"
+        )
+    return settings | {"n_threads": execution.threads, "backend": backend}
 
 
 def _reference_box(study: Study) -> tuple[FloatArray, FloatArray]:

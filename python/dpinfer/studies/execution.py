@@ -4,7 +4,7 @@ import os
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from dpinfer._validate import check_integer
+from dpinfer._validate import check_choice, check_integer
 from dpinfer.studies.runner import DEFAULT_CHUNK_SIZE
 
 __all__ = ["StudyExecution"]
@@ -27,6 +27,10 @@ class StudyExecution:
         is missing.
     chunk_size : int
         Runs computed together, at least 1; memory is proportional to it.
+    backend : {"cpu", "cuda"}
+        Where private sums of simulated records are made.  "cuda" is for the studies "linear-regression" and
+        "logistic-regression", with expectations by quadrature and a split loss, and needs a build of the package with
+        ``-DDPINFER_CUDA=ON`` and a GPU that holds the records of a chunk.
 
     Raises
     ------
@@ -45,6 +49,7 @@ class StudyExecution:
     executor: Executor | None = None
     checkpoint: str | os.PathLike[str] | None = None
     chunk_size: int = DEFAULT_CHUNK_SIZE
+    backend: str = "cpu"
 
     def __post_init__(self) -> None:
         if self.n_threads is not None:
@@ -54,6 +59,7 @@ class StudyExecution:
         if self.checkpoint is not None and not isinstance(self.checkpoint, (str, os.PathLike)):
             raise TypeError(f"checkpoint must be a path, got {type(self.checkpoint).__name__}")
         object.__setattr__(self, "chunk_size", check_integer("chunk_size", self.chunk_size, 1))
+        check_choice("backend", self.backend, ("cpu", "cuda"))
 
     @property
     def threads(self) -> int | None:

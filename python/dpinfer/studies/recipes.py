@@ -20,6 +20,7 @@ from dpinfer.models import (
     ConjugateModel,
     DirichletCategorical,
     GammaExponential,
+    GeneralizedLinearModel,
     LinearRegression,
     LogisticRegression,
     default_max_grad_norm,
@@ -113,6 +114,11 @@ class SimulationStudy:
         """Names of the n unconstrained parameters."""
         return self.model.names
 
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Where private sums of the study's records can be made."""
+        return ("cpu", "cuda") if isinstance(self.model, GeneralizedLinearModel) else ("cpu",)
+
     def default_max_grad_norm(self, raw_ratio: float = FisherScaling.raw_ratio) -> float:
         """Return the clipping norm of the recipe "tied"."""
         return default_max_grad_norm(self.model, raw_ratio)
@@ -133,10 +139,10 @@ class SimulationStudy:
         settings : mapping
             ``recipe``: "tied" (default; "plain" for logistic regression; "dpvim" for the method of that name),
             "aligned" (as "tied", with aligned gradients), "plain", "paper" or "dpvim"; ``n_draws``,
-            ``n_threads``; and, all optional, ``n_records`` (5000), ``n_steps`` (2500 for "tied" and "aligned", else
-            10000), ``sample_rate`` (0.1), ``max_grad_norm``, ``raw_ratio``, ``excursion``, ``largest_rate``,
-            ``decay``, ``tolerance``, ``burn_in``, ``prior``, ``correct``, ``extra_noise``, ``n_burn_in`` and
-            ``n_samples`` (of the Gibbs samplers).
+            ``n_threads``; and, all optional, ``backend`` ("cpu"; where sums are made, which changes no result),
+            ``n_records`` (5000), ``n_steps`` (2500 for "tied" and "aligned", else 10000), ``sample_rate`` (0.1),
+            ``max_grad_norm``, ``raw_ratio``, ``excursion``, ``largest_rate``, ``decay``, ``tolerance``, ``burn_in``,
+            ``prior``, ``correct``, ``extra_noise``, ``n_burn_in`` and ``n_samples`` (of the Gibbs samplers).
 
         Returns
         -------
@@ -151,12 +157,15 @@ class SimulationStudy:
         recipe = options.pop("recipe", None)
         n_draws = options.pop("n_draws")
         n_threads = options.pop("n_threads", None)
+        backend = check_choice("backend", options.pop("backend", "cpu"), self.backends)
         unknown = set(options) - _OPTIONS
         if unknown:
             raise TypeError(f"settings must be among {sorted(_OPTIONS)}, got {sorted(unknown)}")
         check_choice("method", method, METHODS)
         n_records = check_integer("n_records", options.get("n_records", 5000), 1)
         if method in ("bernstein-sheldon", "gibbs-ss-noisy"):
+            if backend != "cpu":
+                raise ValueError(f"backend must be 'cpu' with method {method!r}, got {backend!r}")
             return self._baseline(first, count, method, epsilon, seed, n_records, n_draws, n_threads, options)
         default = "dpvim" if method == "dpvim" else default_recipe(self.model)
         recipe = check_choice("recipe", default if recipe is None else recipe, RECIPES)
@@ -171,7 +180,9 @@ class SimulationStudy:
         model = self.model if recipe in _FISHER_RECIPES else self.published_model
         mechanism = tuple(sorted((name, value) for name, value in options.items() if name in _MECHANISM_OPTIONS))
         threads = 0 if n_threads is None else n_threads
-        data, releases, fisher = _runs(self, model, recipe, epsilon, n_records, mechanism, first, count, seed, threads)
+        data, releases, fisher = _runs(
+            self, model, recipe, epsilon, n_records, mechanism, first, count, seed, threads, backend
+        )
         extra_noise = bool(options.get("extra_noise", True))
         if not np.all(releases.finite):
             raise ValueError("settings must keep the iterates finite: a simulated run diverged")
@@ -347,11 +358,12 @@ def _runs(
     count: int,
     seed: int,
     n_threads: int,
+    backend: str,
 ) -> tuple[RunData, RunReleases, FisherRun | None]:
     """Simulate a chunk; the last few are kept, so that several methods on the same runs simulate them once."""
     settings, fisher = study._settings(model, recipe, epsilon, n_records, dict(options))
     data = simulate_data(model, n_records, first=first, count=count, seed=seed)
-    releases = simulate_releases(model, data, settings, first=first, seed=seed, n_threads=n_threads)
+    releases = simulate_releases(model, data, settings, first=first, seed=seed, n_threads=n_threads, backend=backend)
     kept = replace(data, statistics=np.empty((0, 0)), features=np.empty((0, 0, 0)), response=np.empty((0, 0)))
     return kept, releases, fisher
 

@@ -1,11 +1,13 @@
 """Simulated truths and records of a study's runs, and the release statistics of the mechanism on them."""
 
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.errors import BackendUnavailableError
 from dpinfer.inference.scales.fisher import WHOLE_TRACE, TiedTrace
 from dpinfer.inference.scales.side import SideSums
 from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments
@@ -26,6 +28,8 @@ StudyModel = ConjugateModel | GeneralizedLinearModel
 
 N_BLOCKS = 100
 _DATA, _KEYS = 0, 1
+# What a GPU needs beside the records of a chunk.
+_WORKING_BYTES = 2**28
 # Of the Gauss-Hermite rules of a study.
 N_NODES = 16
 
@@ -254,7 +258,14 @@ class RunReleases:
 
 
 def simulate_releases(
-    model: StudyModel, data: RunData, settings: Settings, *, first: int, seed: int, n_threads: int
+    model: StudyModel,
+    data: RunData,
+    settings: Settings,
+    *,
+    first: int,
+    seed: int,
+    n_threads: int,
+    backend: str = "cpu",
 ) -> RunReleases:
     """Run the mechanism on every run's records and return the statistics of its releases.
 
@@ -268,13 +279,15 @@ def simulate_releases(
     first, seed : int
     n_threads : int
         0: as many as there are.  No result depends on it.
+    backend : {"cpu", "cuda"}
+        Where private sums are made; nor on it.
 
     Returns
     -------
     RunReleases
     """
     keys = run_keys(seed, first, data.truth.shape[0])
-    runs = engine_runs(model, data, settings, keys, n_threads=n_threads)
+    runs = engine_runs(model, data, settings, keys, n_threads=n_threads, backend=backend)
     return RunReleases(
         settings,
         runs["blocks"],
@@ -284,6 +297,33 @@ def simulate_releases(
         runs["final_params"],
         runs["finite"],
     )
+
+
+def _cuda_engine(model: StudyModel, data: RunData) -> ModuleType:
+    """Return the engine that sums on a GPU.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If the package was built without it, there is no GPU, or its free memory is less than the records need.
+    ValueError
+        If the model is not a regression.
+    """
+    if not isinstance(model, GeneralizedLinearModel):
+        raise ValueError(f"backend must be 'cpu' for {type(model).__name__}: a GPU sums records of regressions")
+    try:
+        from dpinfer.studies import _cuda
+    except ImportError as error:
+        raise BackendUnavailableError(
+            "studies on a GPU (backend='cuda') need a build of the package with -DDPINFER_CUDA=ON, and CUDA's library"
+        ) from error
+    if _cuda.device_count() == 0:
+        raise BackendUnavailableError("studies on a GPU (backend='cuda') need a GPU, and CUDA finds none")
+    if data.features.nbytes + data.response.nbytes + _WORKING_BYTES > _cuda.free_bytes():
+        raise BackendUnavailableError(
+            "the records of a chunk need more memory than is free on the GPU: use a smaller chunk_size"
+        )
+    return _cuda
 
 
 def run_keys(seed: int, first: int, count: int) -> list[bytes]:
@@ -299,11 +339,13 @@ def engine_runs(
     *,
     n_threads: int,
     keep_trace: bool = False,
+    backend: str = "cpu",
 ) -> dict[str, Any]:
     """Run the compiled mechanism on every run's records, each with its key, and return what the engine does.
 
     **Privacy.** Simulated records; whoever knows the keys knows the noise.
     """
+    engine = _native if backend == "cpu" else _cuda_engine(model, data)
     nodes, weights = np.polynomial.hermite_e.hermegauss(N_NODES)
     arguments: dict[str, Any] = {
         "settings": dict(vars(settings)),
@@ -316,7 +358,7 @@ def engine_runs(
     }
     runs: dict[str, Any]
     if isinstance(model, GeneralizedLinearModel):
-        runs = _native.simulate_glm(
+        runs = engine.simulate_glm(
             likelihood=model.likelihood,
             features=data.features,
             response=data.response,

@@ -51,6 +51,7 @@ def test_signature_as_promised():
         "executor": None,
         "checkpoint": None,
         "chunk_size": 50,
+        "backend": "cpu",
     }
 
 

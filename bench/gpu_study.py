@@ -1,0 +1,113 @@
+"""The coverage study of linear regression with its sums on a GPU: equal bits to the CPU's, then how long it takes.
+
+Answer first: a few hundred runs on both, every number of their results equal, or it stops.  Then one chunk in this
+process, by part, with the same chunk on the CPU beside it; then the whole study in processes, each with its own chunks
+on the same GPU, from the start of the processes to the last result.  Needs a build with -DDPINFER_CUDA=ON.
+
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python bench/gpu_study.py [--runs 10000] [--cores 16] [--processes 16 24]
+"""
+
+import argparse
+import multiprocessing
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+
+import dpinfer as dpi
+from dpinfer.studies import recipes
+
+STUDY = {"study": "linear-regression", "method": "exact", "epsilon": 0.1}
+PARTS = {
+    "simulate_data": "data",
+    "simulate_releases": "engine",
+    "each": "posterior",
+    "chunk_result": "draws, intervals",
+}
+
+
+def compare(one, other):
+    """Raise unless all results of two studies are equal."""
+    for name, array in one.runs.arrays.items():
+        if array.tobytes() != other.runs.arrays[name].tobytes():
+            raise AssertionError(f"{name} differs between the CPU and the GPU")
+
+
+@contextmanager
+def timed_parts():
+    """Time the parts of a chunk that is computed in this process."""
+    seconds = dict.fromkeys(PARTS.values(), 0.0)
+    kept = {name: getattr(recipes, name) for name in PARTS}
+
+    def timed(name):
+        def call(*arguments, **options):
+            start = time.perf_counter()
+            try:
+                return kept[name](*arguments, **options)
+            finally:
+                seconds[PARTS[name]] += time.perf_counter() - start
+
+        return call
+
+    for name in PARTS:
+        setattr(recipes, name, timed(name))
+    try:
+        yield seconds
+    finally:
+        for name, function in kept.items():
+            setattr(recipes, name, function)
+
+
+def by_part(n_runs, cores, backend):
+    """Print the seconds of one chunk, by part."""
+    with timed_parts() as seconds:
+        result = dpi.coverage_study(**STUDY, n_runs=n_runs, n_threads=cores, chunk_size=n_runs, backend=backend, seed=2)
+    parts = "  ".join(f"{name} {value:.2f}" for name, value in seconds.items())
+    print(f"{n_runs} runs, one process, {cores} threads, {backend}: {result.seconds:.2f} s: {parts}", flush=True)
+    return result
+
+
+def whole(n_runs, processes, chunks, backend, seed=3):
+    """Print the seconds of a study in processes, their start included."""
+    start = time.perf_counter()
+    context = multiprocessing.get_context("spawn")
+    size = -(-n_runs // (processes * chunks))
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        result = dpi.coverage_study(
+            **STUDY, n_runs=n_runs, n_threads=1, chunk_size=size, executor=pool, backend=backend, seed=seed
+        )
+        seconds = time.perf_counter() - start
+    covered = np.mean(np.abs(result.runs.pit - 0.5) < 0.45)
+    error = np.sqrt(0.09 / result.runs.pit.size)
+    print(
+        f"{n_runs} runs, {processes} processes with chunks of {size}, {backend}: {seconds:.1f} s; 90% intervals cover "
+        f"{covered:.4f} +- {error:.4f}",
+        flush=True,
+    )
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--check", type=int, default=320, help="runs that are compared with the CPU's")
+    parser.add_argument("--chunk", type=int, default=1600, help="runs of the chunk that is timed by part")
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--processes", type=int, nargs="*", default=None, help="one or more; the cores by default")
+    parser.add_argument("--chunks", type=int, default=1, help="of each process")
+    options = parser.parse_args()
+    one, other = (
+        dpi.coverage_study(**STUDY, n_runs=options.check, chunk_size=options.check, backend=backend, seed=1)
+        for backend in ("cpu", "cuda")
+    )
+    compare(one, other)
+    print(f"{options.check} runs: every number of the GPU's study is the CPU's", flush=True)
+    compare(by_part(options.chunk, options.cores, "cpu"), by_part(options.chunk, options.cores, "cuda"))
+    for processes in options.processes or [options.cores]:
+        whole(options.runs, processes, options.chunks, "cuda")
+
+
+if __name__ == "__main__":
+    main()

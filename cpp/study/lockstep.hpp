@@ -1,0 +1,21 @@
+// Many simulated runs, a step of all of them at a time: records and sums on a GPU, all else here.
+#pragma once
+
+#include <span>
+
+#include "study/cuda/device_runs.hpp"
+#include "study/glm_target.hpp"
+#include "study/simulated_run.hpp"
+
+namespace dpinfer::study {
+
+// Whether a GPU can sum such runs.
+bool runs_fit_device(const RunSettings& settings, int n_coef);
+
+// Does what simulated_run does for every run, to the same bits; finite[i] is what it returns.  The device holds the
+// records of the targets, in their order.
+void lockstep_runs(const RunSettings& settings, std::span<GlmTarget* const> targets, const KernelTable& kernels,
+                   std::span<const RandomKey> keys, std::span<const RunOutput> outputs, DeviceRuns& device,
+                   int n_threads, bool* finite);
+
+}  // namespace dpinfer::study

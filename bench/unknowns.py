@@ -1,40 +1,47 @@
 """Coverage and width where the number of records, bounds or categories are unknown in public, and released.
 
-    DPINFER_DATA=../shared/data python bench/unknowns.py power [--runs 24]
-    DPINFER_DATA=../shared/data python bench/unknowns.py adult [--runs 24]
+    DPINFER_DATA=... python bench/unknowns.py power [--runs 24] [--processes 1]
+    DPINFER_DATA=... python bench/unknowns.py adult [--runs 24] [--processes 1]
     python bench/unknowns.py count [--runs 150]
 
 Real columns, simulated responses.  One privacy target is split by plan_unknown; what is released before the fit is
 released by release_unknown, and the fit gets the rest.  Coverage of 90% intervals, pooled over weights, with its Monte
-Carlo error over runs; widths relative to the posterior without privacy of the same columns in the same units.
+Carlo error over runs; widths relative to the posterior without privacy of the same columns in the same units.  Beside
+it is what the intervals without privacy of the same records cover, and the difference of the two, run by run.
+Posteriors are as users get them: their Monte Carlo error is printed too.
 
 power: linear regression on the features of power-plant by run_newton.  "public" knows means and standard deviations of
 features and the scale of the responses; "n_records" releases the number of records alone; "bounds" the bounds of
 features and responses, which set centres and scales; "both" both.
 adult: logistic regression on Adult's columns by run_newton.  "public" has the schema of examples/adult.toml; "all"
 releases the number of records, the bounds of age, fnlwgt and hours, and all categories.  Rare labels are then "other",
-so that only weights of columns and labels that both schemas have are compared; what merging alone does, without
-privacy, is printed beside it.
+so that only weights of columns and labels that both schemas have are compared; what merging alone does is in the line
+without privacy.
 count: a proportion by run_statistic where the number of records is released: plugged in, and integrated out.
 """
 
 import argparse
+import concurrent.futures
+import functools
+import multiprocessing
 import os
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
 import dpinfer as dpi
+from dpinfer.release import AnyRelease
 from dpinfer.tabular import Schema, SchemaDraft, UnknownRelease, plan_unknown, read_table, release_unknown
 from dpinfer.testing import InsecureRNG
-from newton_runs import LEVELS, NORMAL_WIDTH, CellSettings, evaluate
+from newton_runs import LEVELS, NORMAL_WIDTH
 from scope_cells import real_columns
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
 
 EPSILONS, DELTA = (1.0, 3.0), 1e-5
 PRIOR_SCALE, NOISE_VARIANCE, REACH = 2.0, 1.0, 4.0
@@ -55,43 +62,73 @@ def released(
     return release_unknown(columns, draft, plan=plan, n_records=public, random_source=source), plan.fit_epsilon
 
 
-def power(runs: int, seed: int, epsilons: list[float]) -> None:
-    """Print a line for each epsilon and for each of what is unknown."""
+@dataclass(frozen=True)
+class Run:
+    """One fit, averaged over the weights that are looked at.
+
+    Parameters
+    ----------
+    covered, covered_without : float
+        Shares of the weights that the 90% intervals hold, with privacy and without.
+    width : float
+        Median over the weights, relative to the posterior without privacy.
+    n_weights : int
+    monte_carlo : float
+        Largest Monte Carlo error of a quantile, in posterior standard deviations.
+    """
+
+    covered: float
+    covered_without: float
+    width: float
+    n_weights: int
+    monte_carlo: float
+
+
+def compared(release: AnyRelease, there: IntArray, truth: FloatArray, mode: FloatArray, spread: FloatArray) -> Run:
+    """Return how the intervals of the weights `there` do; mode and spread are those without privacy, (len(there),)."""
+    posterior = dpi.noise_aware_posterior(release, fallback=True)
+    low, high = posterior.quantile(LEVELS)[:, there]
+    half = 0.5 * NORMAL_WIDTH * spread
+    error = posterior.diagnostics.mcse
+    return Run(
+        covered=float(np.mean((low < truth) & (truth < high))),
+        covered_without=float(np.mean(np.abs(mode - truth) < half)),
+        width=float(np.median((high - low) / (2.0 * half))),
+        n_weights=len(there),
+        monte_carlo=float("nan" if error is None else np.max(error[there])),
+    )
+
+
+def power_run(epsilon: float, name: str, seed: int, index: int) -> Run:
+    """Simulate responses of the power plant, release what `name` says is unknown, and fit with what is left."""
     features = real_columns("power-plant")
     if features is None:
         raise SystemExit("DPINFER_DATA must name the folder with power-plant.csv.gz")
     n_records, width = features.shape
     # As they would come: units that nobody has standardised.
     centre, unit = np.array([20.0, 54.0, 1013.0, 73.0]), np.array([7.5, 12.7, 5.9, 14.6])
-    for epsilon in epsilons:
-        for name, unknown in POWER.items():
-            rng = np.random.default_rng(seed)
-            releases, truths, widths = [], [], []
-            for index in range(runs):
-                weights = PRIOR_SCALE * np.sqrt(NOISE_VARIANCE) * rng.normal(size=width + 1)
-                noise = np.sqrt(NOISE_VARIANCE) * rng.normal(size=n_records)
-                response = np.column_stack((features, np.ones(n_records))) @ weights + noise
-                columns = {f"x{place}": centre[place] + unit[place] * features[:, place] for place in range(width)}
-                found, left = released({**columns, "y": response}, unknown, epsilon, 7000 * seed + index)
-                scaled, location, scale = features, 0.0, float(np.sqrt(np.mean(response**2)))
-                truth = weights.copy()
-                if found is not None and found.bounds is not None:
-                    bounds, ends = found.bounds, found.bounds.bounds(REACH)
-                    raw = np.clip(np.column_stack([*columns.values()]), ends[:-1, 0], ends[:-1, 1])
-                    scaled = (raw - bounds.centre[:-1]) / bounds.scale[:-1]
-                    location, scale = float(bounds.centre[-1]), float(bounds.scale[-1])
-                    truth[:-1] *= bounds.scale[:-1] / unit
-                    truth[-1] += weights[:-1] @ ((bounds.centre[:-1] - centre) / unit) - location
-                count = n_records if found is None or found.n_records is None else found.n_records
-                releases.append(newton_fit(scaled, response - location, left, count, scale, 9000 * seed + index))
-                design = np.column_stack((scaled, np.ones(n_records)))
-                precision = design.T @ design + np.eye(width + 1) / PRIOR_SCALE**2
-                truths.append(np.append(truth, NOISE_VARIANCE))
-                widths.append(NORMAL_WIDTH * np.sqrt(NOISE_VARIANCE * np.diag(np.linalg.inv(precision))))
-            spread = np.full(runs, NORMAL_WIDTH * np.sqrt(2.0 / n_records))
-            settings = CellSettings(epsilon=epsilon, prior_scale=PRIOR_SCALE)
-            result = evaluate(releases, np.array(truths), np.array(widths), spread, settings, seed)
-            print(f"power-plant  epsilon {epsilon:3.1f}  {name:10s} {result}", flush=True)
+    rng = np.random.default_rng([seed, index])
+    weights = PRIOR_SCALE * np.sqrt(NOISE_VARIANCE) * rng.normal(size=width + 1)
+    noise = np.sqrt(NOISE_VARIANCE) * rng.normal(size=n_records)
+    response = np.column_stack((features, np.ones(n_records))) @ weights + noise
+    columns = {f"x{place}": centre[place] + unit[place] * features[:, place] for place in range(width)}
+    found, left = released({**columns, "y": response}, POWER[name], epsilon, 100_000 * seed + index)
+    scaled, location, scale = features, 0.0, float(np.sqrt(np.mean(response**2)))
+    truth = weights.copy()
+    if found is not None and found.bounds is not None:
+        bounds, ends = found.bounds, found.bounds.bounds(REACH)
+        raw = np.clip(np.column_stack([*columns.values()]), ends[:-1, 0], ends[:-1, 1])
+        scaled = (raw - bounds.centre[:-1]) / bounds.scale[:-1]
+        location, scale = float(bounds.centre[-1]), float(bounds.scale[-1])
+        truth[:-1] *= bounds.scale[:-1] / unit
+        truth[-1] += weights[:-1] @ ((bounds.centre[:-1] - centre) / unit) - location
+    count = n_records if found is None or found.n_records is None else found.n_records
+    release = newton_fit(scaled, response - location, left, count, scale, 200_000 * seed + index)
+    design = np.column_stack((scaled, np.ones(n_records)))
+    precision = design.T @ design + np.eye(width + 1) / PRIOR_SCALE**2
+    mode = np.linalg.solve(precision, design.T @ (response - location))
+    spread = np.sqrt(NOISE_VARIANCE * np.diag(np.linalg.inv(precision)))
+    return compared(release, np.arange(width + 1), truth, mode, spread)
 
 
 def newton_fit(
@@ -105,34 +142,61 @@ def newton_fit(
     )
 
 
-def adult(runs: int, seed: int, epsilons: list[float]) -> None:
-    """Print a line for each epsilon and for each of what is unknown."""
+@functools.cache
+def adult_columns() -> tuple[Path, str, Schema, FloatArray]:
+    """Return the file, the text of the public schema, and the rows that it makes of the file."""
     folder = os.environ.get("DPINFER_DATA")
     if not folder:
         raise SystemExit("DPINFER_DATA must name the folder with adult.data.csv.gz")
     path = Path(folder) / "adult.data.csv.gz"
     text = (Path(__file__).parents[1] / "examples" / "adult.toml").read_text()
     public = Schema.from_toml(text)
-    full = read_table(path, public).X
-    design = np.column_stack((full, np.ones(len(full))))
-    for epsilon in epsilons:
-        for name in ("public", "all"):
-            rng = np.random.default_rng(seed)
-            rows = []
-            for index in range(runs):
-                truth = rng.normal(size=design.shape[1])
-                p = special.expit(design @ truth)
-                response = (rng.random(len(p)) < p) + 0.0
-                schema, left, count = public, epsilon, len(full)
-                if name == "all":
-                    schema, left, count = adult_schema(path, text, epsilon, 7000 * seed + index)
-                table = full if schema is public else read_table(path, schema).X
-                rows.append(adult_run(schema, public, table, response, truth, left, count, 9000 * seed + index))
-            mean, error = np.mean(rows, axis=0), np.std(rows, axis=0, ddof=1) / np.sqrt(runs)
+    return path, text, public, np.asarray(read_table(path, public).X)
+
+
+def adult_run(epsilon: float, name: str, seed: int, index: int) -> Run:
+    """Simulate outcomes of Adult's people, release what `name` says is unknown, and fit with what is left."""
+    path, text, public, full = adult_columns()
+    rng = np.random.default_rng([seed, index])
+    truth = rng.normal(size=full.shape[1] + 1)
+    response = (rng.random(len(full)) < special.expit(np.column_stack((full, np.ones(len(full)))) @ truth)) + 0.0
+    schema, left, count, features = public, epsilon, len(full), full
+    if name == "all":
+        schema, left, count = adult_schema(path, text, epsilon, 100_000 * seed + index)
+        features = np.asarray(read_table(path, schema).X)
+    model = dpi.models.LogisticRegression(features.shape[1], fit_intercept=True, feature_moments=schema.feature_moments)
+    plan = dpi.plan_newton(model, target_epsilon=left, target_delta=DELTA, n_records=count)
+    source = InsecureRNG(200_000 * seed + index)
+    release = dpi.run_newton(model, features, response, plan=plan, n_records=count, random_source=source)
+    mode, spread = without_privacy(features, response)
+    there = np.array([place for place, label in enumerate(schema.feature_names) if label in public.feature_names])
+    units = {column.name: column.offset_and_scale[1] for column in public.columns if hasattr(column, "bounds")}
+    own = {column.name: column.offset_and_scale[1] for column in schema.columns if hasattr(column, "bounds")}
+    names = [schema.feature_names[place] for place in there]
+    factor = np.array([own[label] / units[label] if label in own else 1.0 for label in names])
+    right = truth[[public.feature_names.index(label) for label in names]] * factor
+    return compared(release, there, right, mode[there], spread[there])
+
+
+def study(name: str, runs: int, seed: int, epsilons: list[float], processes: int) -> None:
+    """Print a line for each epsilon and for each of what is unknown; run k is the same in any number of processes."""
+    single, cases = {"power": (power_run, tuple(POWER)), "adult": (adult_run, ("public", "all"))}[name]
+    cells = [(epsilon, case) for epsilon in epsilons for case in cases]
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
+        waiting = [pool.submit(single, *cell, seed, index) for cell in cells for index in range(runs)]
+        for place, (epsilon, case) in enumerate(cells):
+            found = [each.result() for each in waiting[place * runs : (place + 1) * runs]]
+            rows = np.array([(run.covered, run.covered_without, run.width) for run in found])
+            mean, error = rows.mean(axis=0), rows.std(axis=0, ddof=1) / np.sqrt(runs)
+            difference = rows[:, 0] - rows[:, 1]
             print(
-                f"Adult  epsilon {epsilon:3.1f}  {name:7s} covered {mean[0]:.3f} +- {error[0]:.3f}  without privacy "
-                f"{mean[1]:.3f} +- {error[1]:.3f}  width {np.median(rows, axis=0)[2]:5.2f} (standard error "
-                f"{error[2]:.2f})  weights {mean[3]:.0f}",
+                f"{name}  epsilon {epsilon:3.1f}  {case:9s} {runs} runs  covered {mean[0]:.3f} +- {error[0]:.3f}  "
+                f"without privacy {mean[1]:.3f} +- {error[1]:.3f}  difference {difference.mean():+.3f} +- "
+                f"{difference.std(ddof=1) / np.sqrt(runs):.3f}  width {np.median(rows[:, 2]):5.2f} (mean {mean[2]:.2f} "
+                f"+- {error[2]:.2f})  weights {np.mean([run.n_weights for run in found]):.0f}  MCSE "
+                f"{np.median([run.monte_carlo for run in found]):.3f}, at most "
+                f"{np.max([run.monte_carlo for run in found]):.3f}",
                 flush=True,
             )
 
@@ -175,37 +239,6 @@ def adult_schema(path: Path, text: str, epsilon: float, seed: int) -> tuple[Sche
     return release.schema, plan.fit_epsilon, release.n_records or 1
 
 
-def adult_run(
-    schema: Schema,
-    public: Schema,
-    features: FloatArray,
-    response: FloatArray,
-    truth: FloatArray,
-    epsilon: float,
-    n_records: int,
-    seed: int,
-) -> tuple[float, float, float, float]:
-    """Return coverage with and without privacy, and relative width, of the weights that both schemas have."""
-    model = dpi.models.LogisticRegression(features.shape[1], fit_intercept=True, feature_moments=schema.feature_moments)
-    plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=DELTA, n_records=n_records)
-    release = dpi.run_newton(model, features, response, plan=plan, n_records=n_records, random_source=InsecureRNG(seed))
-    low, high = dpi.noise_aware_posterior(release, n_samples=40, seed=seed).quantile(LEVELS)
-    mode, spread = without_privacy(features, response)
-    there = [place for place, name in enumerate(schema.feature_names) if name in public.feature_names]
-    units = {column.name: column.offset_and_scale[1] for column in public.columns if hasattr(column, "bounds")}
-    own = {column.name: column.offset_and_scale[1] for column in schema.columns if hasattr(column, "bounds")}
-    names = [schema.feature_names[place] for place in there]
-    factor = np.array([own[name] / units[name] if name in own else 1.0 for name in names])
-    right = truth[[public.feature_names.index(name) for name in names]] * factor
-    half = 0.5 * NORMAL_WIDTH * spread[there]
-    return (
-        float(np.mean((low[there] < right) & (right < high[there]))),
-        float(np.mean(np.abs(mode[there] - right) < half)),
-        float(np.median((high - low)[there] / (2.0 * half))),
-        float(len(there)),
-    )
-
-
 def without_privacy(features: FloatArray, response: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return mode and standard deviations of the normal approximation without privacy, with prior N(0, 1)."""
     design = np.column_stack((features, np.ones(len(features))))
@@ -223,13 +256,16 @@ def without_privacy(features: FloatArray, response: FloatArray) -> tuple[FloatAr
 def main() -> None:
     """Run one of the studies."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    studies: dict[str, Any] = {"power": power, "adult": adult, "count": count}
-    parser.add_argument("study", choices=sorted(studies))
+    parser.add_argument("study", choices=["adult", "count", "power"])
     parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--seed", type=int, default=31)
     parser.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS))
+    parser.add_argument("--processes", type=int, default=1, help="of power and adult")
     arguments = parser.parse_args()
-    studies[arguments.study](arguments.runs, arguments.seed, arguments.epsilon)
+    if arguments.study == "count":
+        count(arguments.runs, arguments.seed, arguments.epsilon)
+        return
+    study(arguments.study, arguments.runs, arguments.seed, arguments.epsilon, arguments.processes)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ class CoefficientTable:
     low, high : (m,) arrays
         Ends of the interval.
     privacy : (m,) array
-        Share of the variance that is due to the privacy noise; NaN of a combination of several weights.
+        Share of the variance that is due to the privacy noise; NaN where the posterior does not tell it of several
+        weights together.
     mcse, ess : (m,) arrays
         Monte Carlo standard error of the mean, and how many independent draws of the chain are behind it: each is a
         distribution by itself, so that mcse is less than sd / sqrt(ess).  0 and infinite where nothing is drawn.  Of
@@ -143,12 +144,11 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     quantiles = posterior.quantile(ends)[:, :total] * factor
     mcse, ess = np.abs(factor) * errors.mean[:total], np.array(errors.effective_draws[:total])
     privacy = np.array(posterior.decompose().shares)[1, :total]
-    privacy[intercepts] = np.nan
     if intercepts.size:
         # It combines several weights.
         found = combine(posterior, _padded(matrix[intercepts], posterior), ends)
         quantiles[:, intercepts] = found.quantiles + shift[intercepts]
-        mcse[intercepts], ess[intercepts] = found.mcse, found.ess
+        mcse[intercepts], ess[intercepts], privacy[intercepts] = found.mcse, found.ess, found.privacy
     names = design.model.names[:total]
     per_sd = np.full(total, np.nan)
     per_sd[plain] = posterior.mean[plain] * design.response_scale
@@ -237,4 +237,6 @@ def combination(
     label = " ".join(f"{'-' if weight < 0 else '+'} {abs(weight):g} {name}" for name, weight in weights.items())
     label = label.removeprefix("+ ")
     blank = np.array([np.nan])
-    return CoefficientTable((label,), mean, sd, ends[0], ends[2], blank, found.mcse, found.ess, blank, level, exp)
+    return CoefficientTable(
+        (label,), mean, sd, ends[0], ends[2], found.privacy, found.mcse, found.ess, blank, level, exp
+    )

@@ -7,12 +7,17 @@ import numpy.typing as npt
 
 from dpinfer.inference.newton.convergence import ChainLengths, draw_until_settled
 from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
-from dpinfer.inference.newton.posterior import checks_of, posterior_of_draws, weights_in_declared_units
+from dpinfer.inference.newton.posterior import (
+    checks_of,
+    posterior_of_draws,
+    theta_of_draws,
+    weights_in_declared_units,
+)
 from dpinfer.inference.newton.sampler import Draws, PosteriorSampler
 from dpinfer.inference.newton.target import MomentRelease
 from dpinfer.inference.newton.trace_model import FixedSlopeTrace
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.inference.request import PosteriorRequest, model_of
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import ResponseGrid
@@ -107,8 +112,5 @@ def glm_distribution(
     mean, precision, from_data = weights_in_declared_units(release.score_transform, found, columns)
     d = mean.shape[2]
     variance = np.diagonal(np.linalg.inv(precision), axis1=2, axis2=3)
-    inside = variance.mean(axis=(0, 1))
-    data = np.minimum(from_data, inside)
-    parts = VarianceParts(data, inside - data, mean.reshape(-1, d).var(axis=0))
     factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64).reshape(-1, d, d)
-    return DrawnTheta(mean.reshape(-1, d), None, factor, parts), monte_carlo_error(mean, variance)
+    return theta_of_draws(mean, variance, factor, from_data), monte_carlo_error(mean, variance)

@@ -74,14 +74,15 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
         location, precisions, _ = _given_slopes(release, slopes, 1.0 / (1.0 + squared_shift))
     factor = np.stack([np.linalg.cholesky(precision) for precision in precisions])
     beyond = np.mean([np.diag(np.linalg.inv(precision)) for precision in precisions], axis=0)
-    data = np.minimum(data, inside)
+    from_data = np.minimum(np.diag(data), inside)
     verdict, share = _WORDS, None
     if release.clipped:
         share, stddev = release.clipped_share()
         verdict = _CLIPPED.format(share=share, noise=stddev)
-    parts = VarianceParts(data, inside - data, location.var(axis=0) + beyond - inside)
+    # The slope is not known for the privacy noise; what curvature adds is the approximation's.
+    parts = VarianceParts(from_data, inside - from_data + location.var(axis=0), beyond - inside)
     unknown = np.full(n, np.nan)
-    distribution = DrawnTheta(location, None, factor, parts)
+    distribution = DrawnTheta(location, None, factor, parts, None if squared_shift > 0.0 else data)
     return Posterior(
         names=release.names,
         method="exact",
@@ -116,14 +117,14 @@ def _not_arrived(release: OwnNewtonRelease, location: FloatArray, inside: FloatA
 def _given_slopes(
     release: OwnNewtonRelease, slopes: list[FloatArray], temper: float
 ) -> tuple[FloatArray, list[FloatArray], FloatArray]:
-    """Return means (S, n) and precisions of the normal posteriors given each slope, and the data's mean variance (n,).
+    """Return means (S, n) and precisions of the normal posteriors given each slope, and the data's covariance (n, n).
 
     The likelihood is raised to the power `temper`: what bends takes as much off its information.
     """
     n = release.n_params
     back, noise = np.linalg.inv(release.transform).T, np.square(release.score_stddev)
     gain, prior = 1.0 / noise / np.sum(1.0 / noise), np.diag(1.0 / np.square(release.prior_scale))
-    location, precisions, data = np.empty((len(slopes), n)), [], np.zeros(n)
+    location, precisions, data = np.empty((len(slopes), n)), [], np.zeros((n, n))
     for draw, slope in enumerate(slopes):
         jacobian = slope @ back
         sampling = release.variance_ratio / release.n_records * slope
@@ -133,7 +134,7 @@ def _given_slopes(
         precision = 0.5 * (precision + precision.T)
         location[draw] = np.linalg.solve(precision, weighted @ released + prior @ release.prior_mean)
         precisions.append(precision)
-        data += np.diag(np.linalg.inv(jacobian.T @ np.linalg.solve(sampling, jacobian) + prior)) / len(slopes)
+        data += np.linalg.inv(jacobian.T @ np.linalg.solve(sampling, jacobian) + prior) / len(slopes)
     return location, precisions, data
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "newton_posterior",
     "newton_sampler",
     "posterior_of_draws",
+    "theta_of_draws",
     "weights_in_declared_units",
 ]
 
@@ -238,26 +239,44 @@ def newton_distribution(
         locations.append(softplus_inverse(variance))
         spreads.append(2.0 * variance * jitter / sigmoid(locations[-1]))
     rho, spread = np.concatenate(locations), np.concatenate(spreads)
-    covariance = np.linalg.inv(precision)
     location = np.concatenate((mean, rho[..., None]), axis=2)
-    variance = np.concatenate((np.diagonal(covariance, axis1=2, axis2=3), np.square(spread)[..., None]), axis=2)
+    variance = np.diagonal(np.linalg.inv(precision), axis1=2, axis2=3)
+    variance = np.concatenate((variance, np.square(spread)[..., None]), axis=2)
     n = location.shape[2]
     factor = np.zeros((rho.size, n, n))
     factor[:, :-1, :-1] = np.linalg.cholesky(precision).reshape(rho.size, n - 1, n - 1)
     factor[:, -1, -1] = 1.0 / spread.ravel()
-    inside = variance.mean(axis=(0, 1))
-    data_share = np.append(from_data, inside[-1])
-    data_share = np.minimum(data_share, inside)
-    parts = VarianceParts(data_share, inside - data_share, location.reshape(-1, n).var(axis=0))
-    return DrawnTheta(location.reshape(-1, n), None, factor, parts), monte_carlo_error(location, variance)
+    data = np.zeros((n, n))
+    data[:-1, :-1], data[-1, -1] = from_data, variance[..., -1].mean()
+    return theta_of_draws(location, variance, factor, data), monte_carlo_error(location, variance)
+
+
+def theta_of_draws(location: FloatArray, variance: FloatArray, factor: FloatArray, data: FloatArray) -> DrawnTheta:
+    """Return the distribution of theta, N(location, variance) in every draw, and what its variance is made of.
+
+    What the records do not leave open the privacy noise does, second moments that are not known among it.
+
+    Parameters
+    ----------
+    location, variance : (S, C, n) arrays
+    factor : (S C, n, n) array
+        Lower Cholesky factors of the precisions.
+    data : (n, n) array
+        Covariance without privacy noise.
+    """
+    flat = location.reshape(-1, location.shape[2])
+    total = variance.mean(axis=(0, 1)) + flat.var(axis=0)
+    from_data = np.minimum(np.diag(data), total)
+    parts = VarianceParts(from_data, total - from_data, np.zeros_like(total))
+    return DrawnTheta(flat, None, factor, parts, data)
 
 
 def weights_in_declared_units(
     whitening: FloatArray, found: Sequence[Draws], columns: slice
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return mean (S, C, d) and precision (S, C, d, d) of the weights of every draw, and the data's variance (d,)."""
+    """Return mean (S, C, d) and precision (S, C, d, d) of each draw's weights, and the data's covariance (d, d)."""
     unwhitening = np.linalg.inv(whitening)
     mean = np.concatenate([draws.mean[:, columns] @ whitening for draws in found])
     precision = np.concatenate([unwhitening @ draws.precision[:, columns] @ unwhitening.T for draws in found])
     data = np.concatenate([unwhitening @ draws.data_precision[::_THINNED, columns] @ unwhitening.T for draws in found])
-    return mean, precision, np.diagonal(np.linalg.inv(data), axis1=2, axis2=3).mean(axis=(0, 1))
+    return mean, precision, np.linalg.inv(data).mean(axis=(0, 1))

@@ -218,4 +218,5 @@ def _distribution(kind: str, arrays: dict[str, npt.NDArray[Any]]) -> ThetaDistri
     if kind != "drawn":
         raise ValueError("the distribution is of no known kind")
     parts = VarianceParts(**_under("parts", arrays))
-    return DrawnTheta(arrays["location"], arrays.get("q_stddev"), arrays.get("q_factor"), parts)
+    joint = {name: arrays.get(name) for name in ("q_stddev", "q_factor", "data_covariance")}
+    return DrawnTheta(arrays["location"], parts=parts, **joint)

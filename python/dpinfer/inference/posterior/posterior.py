@@ -261,9 +261,9 @@ class Posterior:
         -------
         VarianceDecomposition
             ``data``: E[Var(theta given optimum)], what the records themselves leave open.  ``privacy``: the expected
-            variance of the optimum when Hessian and noise level are known and the noise is the privacy noise alone.
-            ``approximation``: the rest, from the unknown Hessian and from noise beyond the privacy noise.  They sum to
-            the variance (law of total variance).
+            variance of the optimum when Hessian and noise level are known and the noise is the privacy noise alone; of
+            a private Newton run, all that its noise adds.  ``approximation``: the rest, from the unknown Hessian of a
+            gradient trace and from noise beyond the privacy noise.  They sum to the variance (law of total variance).
         """
         parts = self.distribution.variance_parts()
         return VarianceDecomposition(self.names, parts.data, parts.privacy, parts.approximation)

@@ -134,12 +134,15 @@ class DrawnTheta:
     q_factor : (S, n, n) array or None
         Lower Cholesky factors of q's precision; given when `q_stddev` is not.
     parts : VarianceParts
+    data_covariance : (n, n) array, optional
+        What the records leave open, of which ``parts.data`` are the variances.
     """
 
     location: FloatArray
     q_stddev: FloatArray | None
     q_factor: FloatArray | None
     parts: VarianceParts
+    data_covariance: FloatArray | None = None
 
     @cached_property
     def _q_variance(self) -> FloatArray:

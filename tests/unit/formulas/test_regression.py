@@ -65,7 +65,7 @@ def test_coefficients_are_in_the_units_of_the_table(table, linear):
     assert np.all((found.low[:4] <= exact) & (exact <= found.high[:4]))
     assert found["sigma"]["low"] <= 6.0 <= found["sigma"]["high"]
     assert found.sd[0] < 0.02 < 0.5
-    assert np.all((found.privacy[:3] > 0) & (found.privacy[:3] < 1))
+    assert np.all((found.privacy > 0) & (found.privacy < 1))
     assert found["age"]["per_sd"] == pytest.approx(found["age"]["mean"] * fit.design.columns[0].scale)
 
 
@@ -95,6 +95,9 @@ def test_predictions_and_effects_follow_from_the_coefficients(linear):
     effects = fit.marginal_effects()
     assert effects.names == ("age", "job[b - a]", "job[c - a]")
     assert effects.mean == pytest.approx(found.mean[:3], abs=float(np.max(5 * found.sd[:3] / np.sqrt(2000))))
+    for name in ("age", "intercept"):
+        # 1e-5: between the share of one weight and that of a combination of one.
+        assert fit.contrast({name: 1}).privacy[0] == pytest.approx(found[name]["privacy"], abs=1e-5)
     two = fit.contrast({"job[T.b]": 1, "job[T.c]": -1})
     assert two.mean[0] == pytest.approx(found.mean[1] - found.mean[2])
     with pytest.raises(ValueError, match="weights must be of coefficients"):

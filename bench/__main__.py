@@ -4,6 +4,7 @@
     python -m bench streams regression_rows          # run these, one after the other
     python -m bench streams --arguments "--gigabytes 0.1" --json results.json
     python -m bench --json bench/results.json --page docs/results.md     # the page of what the file holds
+    python -m bench --peers DIR peers --arguments passes  # in the environment of its peers (bench/peer_environments.py)
 
 Every benchmark checks its answer before it times anything; one whose answer is wrong fails, and so does this command.
 A file of `--json` keeps the results that it holds of other benchmarks, and of other arguments.
@@ -58,12 +59,30 @@ def load():
     return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
 
 
-def run(name, arguments):
+def interpreter(name, peers):
+    """Return the Python that runs a benchmark, and the peers that it finds there: below `peers`, or this one and none.
+
+    A folder of environments without the one that is wanted leaves the benchmark to what can be imported here.
+    """
+    if not peers:
+        return sys.executable, []
+    from bench import peer_environments
+
+    environment, python = peer_environments.of_benchmark(peers, name)
+    if python is None:
+        return sys.executable, []
+    return str(python), list(peer_environments.ENVIRONMENTS[environment].packages)
+
+
+def run(name, arguments, peers=None):
     """Run a benchmark in a process of its own; return what it printed, how it ended, what it cost, and where."""
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    if peers:
+        environment["DPINFER_PEERS"] = str(Path(peers).absolute())
+    python, found = interpreter(name, peers)
     start, before = time.perf_counter(), load()
     process = subprocess.Popen(
-        [sys.executable, str(FOLDER / f"{name}.py"), *arguments], env=environment, stdout=subprocess.PIPE, text=True
+        [python, str(FOLDER / f"{name}.py"), *arguments], env=environment, stdout=subprocess.PIPE, text=True
     )
     lines = []
     for line in process.stdout:
@@ -74,6 +93,7 @@ def run(name, arguments):
         "name": name, "arguments": arguments, "status": status, "seconds": round(time.perf_counter() - start, 1),
         "date": datetime.date.today().isoformat(), "processor": processor(), "cores": os.cpu_count(),
         "system": platform.system(), "python": platform.python_version(), "load": [before, load()], "output": lines,
+        **({"peers": found} if found else {}),
     }  # fmt: skip
 
 
@@ -98,6 +118,8 @@ def page(results, descriptions):
     for result in results:
         command = shlex.join(("python", f"bench/{result['name']}.py", *result["arguments"]))
         machine = f"{result['processor']}, {result['cores']} cores, {result['system']}, Python {result['python']}"
+        if result.get("peers"):
+            machine += f"; {', '.join(result['peers'])}"
         lines = [
             wrapped
             for line in result["output"]
@@ -109,7 +131,7 @@ def page(results, descriptions):
         parts += [
             f"## {result['name']}",
             "\n".join(textwrap.wrap(descriptions.get(result["name"], ""), MOST_CHARACTERS)),
-            f"`{command}` ({machine}):",
+            "\n".join(textwrap.wrap(f"`{command}` ({machine}):", MOST_CHARACTERS, break_on_hyphens=False)),
             "\n".join(("```text", *(line.rstrip() for line in lines), "```")),
         ]
     return "\n\n".join(parts) + "\n"
@@ -127,6 +149,10 @@ def main():
     parser.add_argument("--arguments", default="", help="for each of them, in one string")
     parser.add_argument("--json", help="a file for what they printed")
     parser.add_argument("--page", help="a Markdown file for all that the file of --json holds")
+    parser.add_argument(
+        "--peers", metavar="DIR", default=os.environ.get("DPINFER_PEERS"),
+        help="environments of peers, built by bench/peer_environments.py",
+    )  # fmt: skip
     arguments = parser.parse_args()
     known = benchmarks()
     unknown = [name for name in arguments.names if name not in known]
@@ -141,7 +167,7 @@ def main():
     results = []
     for name in arguments.names:
         print(f"== {name}", flush=True)
-        results.append(run(name, shlex.split(arguments.arguments)))
+        results.append(run(name, shlex.split(arguments.arguments), arguments.peers))
     if results:
         print(f"\n{table(results)}")
     if arguments.json:

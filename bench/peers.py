@@ -1,17 +1,19 @@
 """Peers in one run: a pass of clipped gradients with noise, and a whole private logistic regression of Adult.
 
-    python bench/peers.py passes [--repeats 9] [--records 30162] [--features 56]
-    python bench/peers.py fits [--repeats 3] [--d3p PYTHON] [--diffprivlib PYTHON]
+    python bench/peer_environments.py DIR
+    python -m bench --peers DIR peers --arguments "passes [--repeats 9] [--made-up 30162 57]"
+    python -m bench --peers DIR peers --arguments "fits [--repeats 3]"
 
-Peers: jitted JAX, torch.compile, Opacus (``pip install jax torch opacus``), and in environments of their own, whose
-interpreters are named, d3p (``pip install d3p==0.2.0 'jax[cpu]==0.4.30' numpyro==0.15.3``: it needs an old JAX) and
-diffprivlib (``pip install diffprivlib 'scikit-learn<1.7'``).  What is not there is left out and said so.
+Peers: jitted JAX, torch.compile, Opacus, d3p (which needs an old JAX) and diffprivlib (an old scikit-learn), in the
+environments that bench/peer_environments.py builds.  What is not there is left out and said so.
 
 Passes: one effective full pass, that is clipped gradients of as many records as there are, summed, with noise: all at
-once, or in ten batches at rate 0.1, as DP-SGD takes them.  Answer first: with the same batch, everybody's sums agree.
-Then processor time on one core, interleaved; ratios to the library's pass, within a repeat, as median with quartiles.
-Last, what a unit of information costs at equal epsilon: the accountant says how much noise a sum over all of a run's
-steps has, and a private Newton run spends a part of its budget on geometry, on the way and on the slope.
+once, or in ten batches at rate 0.1, as DP-SGD takes them.  Records are Adult's, with the constant as the last column;
+the library sums them in whitened coordinates, from dense columns and from those that are not zero.  Answer first: with
+the same batch, everybody's sums agree.  Then processor time on one core, interleaved; ratios to the library's pass,
+within a repeat, as median with quartiles.  Last, what a unit of information costs at equal epsilon: the accountant says
+how much noise a sum over all of a run's steps has, and a private Newton run spends a part of its budget on geometry, on
+the way and on the slope.  Whether intervals then hold, and how wide they are: bench/information.py.
 
 Fits: from arrays to a result at epsilon = 1, processor time: a first fit in a fresh process, which compiles what is
 compiled, and a second one; medians over processes. Log loss on Adult's test set; for methods with intervals, how many
@@ -45,7 +47,7 @@ EPSILON, DELTA, RATE, NORM, Z = 1.0, 1e-5, 0.1, 3.0, 1.6448536269514722
 KEY, NO_TABLE = bytes(range(32)), {"centre": np.empty(0), "slope": np.empty(0), "first_node": 0.0, "spacing": 1.0}
 # The root mean square norm of a record of Adult, and the largest, under the schema's constants (bench/adult.py).
 ROOT_MEAN_SQUARE, LARGEST = math.sqrt(12.0), 22.66
-WHOLE = "private Newton, a whole run"
+WHOLE, CODES = "private Newton, a whole run", "by codes"
 STEPS = {"Opacus": 500, "published": 10_000}
 
 
@@ -57,16 +59,29 @@ def sigmoid(eta):
 # gives the sum alone, for the answer
 
 
-def newton_pass(X, y, w, sigma):
-    """Return the library's pass: weighted scores in whitened coordinates, on the lattice."""
+def whitening(d):
+    """Return a full matrix, as whitening has."""
+    return np.eye(d) + 0.01 * np.random.default_rng(2).standard_normal((d, d))
+
+
+def newton_pass(X, y, w, sigma, codes=False):
+    """Return the library's pass: weighted scores in whitened coordinates, on the lattice; of the numbers not zero."""
+    from scipy import sparse
+
     from dpinfer.mechanism import _native
 
-    rows = _native.RegressionRows(features=X, response=y, intercept=False)
+    form = {"features": X}
+    if codes:
+        matrix = sparse.csr_array(X)
+        places = {"columns": matrix.indices.astype(np.int32), "starts": matrix.indptr.astype(np.int64)}
+        form = {"features": matrix.data, "n_features": X.shape[1], **places}
+    rows = _native.RegressionRows(**form, response=y, intercept=False)
+    white = whitening(X.shape[1])
     residuals = _native.Residuals(link="logistic", loc=w, bound=np.inf, **NO_TABLE)
 
     def total():
         partial = _native.PartialSum(length=X.shape[1], max_norm=NORM)
-        rows.add_scores(partial, residuals, transform=np.eye(X.shape[1]), bound=NORM)
+        rows.add_scores(partial, residuals, transform=white, bound=NORM)
         return partial
 
     def exact(rows):
@@ -180,22 +195,30 @@ PEERS = {
 
 def clipped_sum(X, y, w, weighted):
     """Return the sum in NumPy: of weighted scores, or of clipped gradients of the log likelihood."""
-    scores = X * (y - sigmoid(X @ w))[:, None]
+    residuals = (y - sigmoid(X @ w))[:, None]
     if weighted:
-        return np.sum(scores * np.minimum(1.0, NORM**2 / np.sum(X**2, axis=1))[:, None], axis=0)
+        Z = X @ whitening(X.shape[1]).T
+        return np.sum(Z * residuals * np.minimum(1.0, NORM**2 / np.sum(Z**2, axis=1))[:, None], axis=0)
+    scores = X * residuals
     return np.sum(scores * np.minimum(1.0, NORM / np.linalg.norm(scores, axis=1))[:, None], axis=0)
+
+
+def assert_near(sums, wanted, relative):
+    difference = np.abs(sums - wanted).max() / np.abs(wanted).max()
+    assert difference < relative, difference
 
 
 def passes(chosen):
     """Compare one effective full pass."""
+    from scipy.sparse import csr_array
+
     import dpinfer as dpi
 
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    n, d = chosen.records, chosen.features
-    rng = np.random.default_rng(1)
-    X, w = rng.standard_normal((n, d)) * math.sqrt(12.0 / d), np.full(d, 0.1)
-    y = (rng.random(n) < sigmoid(X @ w)) * 1.0
+    X, y, model = made_up(*chosen.made_up) if chosen.made_up else adult_records()
+    n, d = X.shape
+    w, rng = np.full(d, 0.1), np.random.default_rng(1)
     # Time does not depend on the multiplier.
     once = dpi.plan_privacy(target_epsilon=EPSILON, target_delta=DELTA, sample_rate=1.0, n_steps=1).noise_multiplier
     batches = [rng.choice(n, size=round(RATE * n), replace=False) for _ in range(round(1.0 / RATE))]
@@ -206,24 +229,27 @@ def passes(chosen):
     def ten(step):
         return lambda: [step(rows) for rows in batches]
 
-    base, exact = newton_pass(X, y, w, once)
-    assert np.abs(exact(None) - clipped_sum(X, y, w, True)).max() < 1e-4
-    timed = {"private Newton": lambda: base(None)}
+    timed = {}
+    for name, codes in (("private Newton", False), (f"private Newton, {CODES}", True)):
+        run, exact = newton_pass(X, y, w, once, codes)
+        assert_near(exact(None), clipped_sum(X, y, w, True), 1e-6)
+        timed[name] = lambda run=run: run(None)
     step, exact = session_pass(X, y, w, once, 1.0)
-    assert np.abs(exact(None) - clipped_sum(X, y, w, False)).max() < 1e-4
+    assert_near(exact(None), clipped_sum(X, y, w, False), 1e-6)
     timed["gradient trace"] = lambda: step(None)
     timed["gradient trace, ten batches"] = ten(session_pass(X, y, w, once, RATE)[0])
     for name, maker in makers.items():
         run, exact = maker(X, y, w, once)
         for rows in (None, batches[0]):
             want = clipped_sum(X[rows], y[rows], w, False) if rows is not None else clipped_sum(X, y, w, False)
-            assert np.abs(exact(rows) - want).max() < 1e-4 * np.abs(want).max(), name
+            assert_near(exact(rows), want, 1e-4)
         timed[name] = lambda run=run: run(None)
         timed[f"{name}, ten batches"] = ten(maker(X, y, w, once)[0])
-    print(f"{n} records, {d} features: sums agree")
-    model = dpi.models.LogisticRegression(d)
+    print(f"{n} records, {d} columns, {np.count_nonzero(X) / n:.1f} of them not zero: sums agree")
     plan = dpi.plan_newton(model, target_epsilon=EPSILON, target_delta=DELTA, n_records=n)
-    timed[WHOLE] = lambda: dpi.run_newton(model, X, y, plan=plan, n_records=n, n_threads=1)
+    features = np.ascontiguousarray(X[:, :-1])
+    for name, rows in ((WHOLE, features), (f"{WHOLE}, {CODES}", csr_array(features))):
+        timed[name] = lambda rows=rows: dpi.run_newton(model, rows, y, plan=plan, n_records=n, n_threads=1)
     times = interleaved(timed, chosen.repeats)
     for name, seconds in times.items():
         low, middle, high = np.quantile(np.array(seconds) / times["private Newton"], [0.25, 0.5, 0.75])
@@ -236,10 +262,11 @@ def information(times, makers, plan, once):
     import dpinfer as dpi
 
     share = sum(part for part, phase in zip(plan.shares, plan.phases, strict=True) if phase == "measure")
-    own = np.array(times[WHOLE]) / share
+    dense, own = (np.array(times[name]) / share for name in (WHOLE, f"{WHOLE}, {CODES}"))
     print(
         f"a unit of information, at epsilon {EPSILON:g}: a pass of scores with a multiplier of {once:.2f}\n"
-        f"  library: {len(plan.phases)} passes, whose last scores hold {share:.2f}: {1e3 * np.median(own):.0f} ms"
+        f"  library: {len(plan.phases)} passes, whose last scores hold {share:.2f}: {1e3 * np.median(dense):.0f} ms, "
+        f"{CODES} {1e3 * np.median(own):.0f} ms"
     )
     for steps in (10, 100, 1000, 10_000):
         tenth = dpi.plan_privacy(target_epsilon=EPSILON, target_delta=DELTA, sample_rate=RATE, n_steps=steps)
@@ -249,7 +276,29 @@ def information(times, makers, plan, once):
             ratios = RATE * steps * variance * np.array(times[f"{name}, ten batches"]) / own
             low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
             told.append(f"{name} {middle:.1f} ({low:.1f} to {high:.1f})")
-        print(f"  {steps} steps at rate {RATE:g}, {variance:.2f} times the variance: {', '.join(told)} times that")
+        print(f"  {steps} steps at rate {RATE:g}, {variance:.2f} times the variance: {', '.join(told)} times the last")
+
+
+def made_up(n, d):
+    """Return normal records with the constant as the last column, labels, and a model."""
+    import dpinfer as dpi
+
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.standard_normal((n, d - 1)) * math.sqrt(11.0 / (d - 1)), np.ones(n)])
+    return (
+        X,
+        (rng.random(n) < sigmoid(X @ np.full(d, 0.1))) * 1.0,
+        dpi.models.LogisticRegression(d - 1, fit_intercept=True),
+    )
+
+
+def adult_records():
+    """Return Adult's records with the constant as the last column, labels, and the model of its schema."""
+    import dpinfer as dpi
+
+    schema = dpi.tabular.Schema.load(ROOT / "examples" / "adult.toml")
+    table = dpi.tabular.read_table(DATA / "adult.data.csv.gz", schema)
+    return np.column_stack([table.X, np.ones(len(table.X))]), np.asarray(table.y, dtype=np.float64), adult_model()
 
 
 def interleaved(functions, repeats):
@@ -392,12 +441,13 @@ def work(name, source, target, seed, count):
 def fits(chosen):
     """Compare whole fits of Adult."""
     import dpinfer as dpi
+    from peer_environments import interpreter
 
     schema = dpi.tabular.Schema.load(ROOT / "examples" / "adult.toml")
     train, test = (dpi.tabular.read_table(DATA / f"adult.{name}.csv.gz", schema) for name in ("data", "test"))
     whole, scale = without_privacy(train.X, train.y)
     print(f"without privacy: log loss {log_loss(whole, test):.4f}")
-    pythons = {"d3p": chosen.d3p, "diffprivlib": chosen.diffprivlib}
+    pythons = {name: interpreter(os.environ.get("DPINFER_PEERS"), name) for name in ("d3p", "diffprivlib")}
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "adult.npz"
         np.savez(source, X=train.X, y=train.y)
@@ -408,7 +458,7 @@ def fits(chosen):
             for name, results in found.items():
                 target = Path(folder) / "found.json"
                 python = pythons.get(METHODS[name][1]) or sys.executable
-                command = [python, __file__, "work", name, str(source), str(target), str(100 * repeat)]
+                command = [str(python), __file__, "work", name, str(source), str(target), str(100 * repeat)]
                 subprocess.run(command, check=True, timeout=3600)
                 results.append(json.loads(target.read_text(encoding="utf-8")))
     for name, results in found.items():
@@ -447,12 +497,11 @@ def main():
     kinds = parser.add_subparsers(dest="kind", required=True)
     one = kinds.add_parser("passes")
     one.add_argument("--repeats", type=int, default=9)
-    one.add_argument("--records", type=int, default=30_162)
-    one.add_argument("--features", type=int, default=56)
+    one.add_argument(
+        "--made-up", type=int, nargs=2, metavar=("RECORDS", "COLUMNS"), help="normal records in place of Adult's"
+    )
     whole = kinds.add_parser("fits")
     whole.add_argument("--repeats", type=int, default=3, help="processes for each method, each with two fits")
-    whole.add_argument("--d3p", metavar="PYTHON", help="an interpreter that has it")
-    whole.add_argument("--diffprivlib", metavar="PYTHON", help="an interpreter that has it")
     if sys.argv[1:2] == ["work"]:
         name, source, target, seed = sys.argv[2:]
         work(name, source, target, int(seed), 2)

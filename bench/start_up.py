@@ -20,7 +20,7 @@ from pathlib import Path
 ACCOUNT = ["account", "--noise-multiplier", "20", "--sample-rate", "0.1", "--steps", "10000", "--delta", "1e-5"]
 UNUSED = {
     "import dpinfer": ("numpy", "scipy", "matplotlib"),
-    "dpinfer account": ("scipy.stats", "matplotlib", "dpinfer.inference", "dpinfer.mechanism"),
+    "dpinfer account": ("scipy", "matplotlib", "dpinfer.inference", "dpinfer.mechanism"),
 }
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr, ndtri
 
+from dpinfer.accounting._normal import ndtr, upper_quantile
 from dpinfer.accounting._steps import Step, StepKind
 
 __all__ = ["Direction", "GridLaw", "discretise", "loss", "noise_range"]
@@ -60,8 +60,8 @@ def loss(shift: float, rate: float, noise: FloatArray) -> FloatArray:
 
 def noise_range(shift: float, rate: float, tail: float) -> tuple[float, float]:
     """Return where to cut the noise axis so that P above and Q below hold at most `tail` each."""
-    reach = -float(ndtri(0.5 * tail))
-    high = max(reach, shift + max(0.0, -float(ndtri(min(0.5, 0.5 * tail / rate)))))
+    reach = upper_quantile(0.5 * tail)
+    high = max(reach, shift + upper_quantile(min(0.5, 0.5 * tail / rate)))
     return -reach, high
 
 

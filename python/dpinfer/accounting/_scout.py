@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
 
 from dpinfer.accounting._loss_grid import Direction, loss, noise_range
+from dpinfer.accounting._normal import ndtr
 from dpinfer.accounting._steps import Step, StepKind
 
 __all__ = ["Layout", "plan_layout"]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft
 
 from dpinfer.accounting._loss_grid import UNIT, GridLaw
 from dpinfer.accounting._scout import Layout
@@ -90,7 +89,7 @@ def compose(laws: Sequence[tuple[GridLaw, int]], layout: Layout) -> ComposedLaw:
     most = sum(count * (law.start + law.masses.size - 1) for law, count in laws)
     start = max(least, math.floor(layout.low / width) - 1)
     stop = min(most, math.ceil(layout.high / width) + 1)
-    size = fft.next_fast_len(max(16, stop - start + 1), real=True)
+    size = _fast_length(max(16, stop - start + 1))
 
     moments = [_log_moment(law, width, theta) for law, _ in laws]
     total_moment = math.fsum(count * moment for moment, (_, count) in zip(moments, laws, strict=True))
@@ -108,6 +107,24 @@ def compose(laws: Sequence[tuple[GridLaw, int]], layout: Layout) -> ComposedLaw:
         infinite += _mass_above(laws, layout.far_tilt, width, start + size - 1)
     margin = math.fsum(count * law.margin for law, count in laws)
     return ComposedLaw(start, width, _deltas(masses, width, infinite), margin)
+
+
+def _fast_length(least: int) -> int:
+    """Return the least length from `least` on that has no other prime factors than 2, 3 and 5."""
+    best = 1 << (least - 1).bit_length()
+    fives = 1
+    while fives < best:
+        odd = fives
+        while odd < best:
+            best = min(best, odd << max(0, (-(-least // odd) - 1).bit_length()))
+            odd *= 3
+        fives *= 5
+    return best
+
+
+def _norm(values: FloatArray) -> float:
+    """Return the 2-norm; not by the linear algebra library, whose threads wait for one another by spinning."""
+    return math.sqrt(float(np.sum(np.square(values))))
 
 
 def _tilted_power(
@@ -142,9 +159,9 @@ def _tilted_power(
     share = np.where(relative[live] < 0.1, 1.1 * relative[live], 3.0)
     missed = float(np.sum(np.exp(log_bound[live]) * share))
     missed += float(np.count_nonzero(~live)) * math.exp(_NEGLIGIBLE_LOG)
-    result: FloatArray = fft.irfft(power, size)
+    result: FloatArray = np.fft.irfft(power, size)
     uncertainty = 2.0 * missed / size
-    uncertainty += _FFT_CONSTANT * UNIT * log_size * float(np.linalg.norm(result))
+    uncertainty += _FFT_CONSTANT * UNIT * log_size * _norm(result)
     padded: FloatArray = np.maximum(result, 0.0) + uncertainty
     return padded
 
@@ -161,9 +178,9 @@ def _transform(values: FloatArray) -> tuple[npt.NDArray[np.complex128], float]:
     if atoms.size:
         rest = values.copy()
         rest[atoms] = 0.0
-    transform = fft.rfft(rest)
+    transform = np.fft.rfft(rest)
     # Each entry's error is at most the 2-norm of all of them, which is sqrt(n) times a relative one.
-    error = _FFT_CONSTANT * UNIT * math.log2(size) * math.sqrt(size) * float(np.linalg.norm(rest))
+    error = _FFT_CONSTANT * UNIT * math.log2(size) * math.sqrt(size) * _norm(rest)
     frequencies = np.arange(transform.size)
     for atom in atoms:
         # The product is reduced in integers, so that the angle keeps its relative accuracy.

@@ -11,10 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_float_array, check_interval
+from dpinfer.accounting._normal import ndtr
 from dpinfer.accounting._steps import Step, StepKind, pure_as_gaussian, reduce_event, split_failure, split_pure
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.events import Event, check_event
@@ -243,7 +243,7 @@ def _curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
     steps, failure = split_failure(steps)
     dominated = pure_as_gaussian(steps)
     steps, pure = split_pure(steps)
-    reach = min(gaussian_epsilon(min(_plain_mu(steps), 1e4), _LEAST_DELTA) if steps else 0.0, LARGEST_EPSILON)
+    reach = min(_reach(steps) if steps else 0.0, LARGEST_EPSILON)
     if pure:
         epsilons = _spaced(min(reach + pure, LARGEST_EPSILON))
         shifted = np.unique(np.concatenate(([0.0], np.abs(epsilons - pure), epsilons + pure)))
@@ -254,6 +254,17 @@ def _curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
     deltas = deltas + failure + total_variation_slack(event) * (1.0 + np.exp(epsilons))
     deltas = np.minimum.accumulate(np.clip(np.where(np.isfinite(deltas), deltas, 1.0), 0.0, 1.0))
     return PrivacyCurve(epsilons, deltas, adjacency)
+
+
+def _reach(steps: Mapping[Step, int]) -> float:
+    """Return an epsilon at which delta is at most the least of a curve, the least one where there is one Gaussian."""
+    mu = min(_plain_mu(steps), 1e4)
+    return (gaussian_epsilon if _only_gaussian(steps) is not None else _concentrated_epsilon)(mu, _LEAST_DELTA)
+
+
+def _concentrated_epsilon(mu: float, delta: float) -> float:
+    """Return an epsilon at which a Gaussian mechanism meets `delta`: Bun and Steinke (2016), Proposition 1.3."""
+    return (0.5 * mu * mu + mu * math.sqrt(2.0 * math.log(1.0 / delta))) * (1.0 + 1e-14)
 
 
 def _deltas(steps: Mapping[Step, int], points: Callable[[float], FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -372,8 +383,14 @@ def gaussian_dp_mu(event: Event, *, slack: float, adjacency: Adjacency | str = A
 
 def _plain_holds(event: Event, plain: float, slack: float) -> bool:
     """Whether `slack` covers the noise's finite precision, at every epsilon where exact noise needs more than half."""
-    epsilon = gaussian_epsilon(plain, 0.5 * slack) if plain < 1e6 else math.inf
-    return epsilon < 700.0 and total_variation_slack(event) * (1.0 + math.exp(epsilon)) <= 0.5 * slack
+    if plain >= 1e6:
+        return False
+    # The first is larger, quickly had, and mostly enough.
+    for bound in (_concentrated_epsilon, gaussian_epsilon):
+        epsilon = bound(plain, 0.5 * slack)
+        if epsilon < 700.0 and total_variation_slack(event) * (1.0 + math.exp(epsilon)) <= 0.5 * slack:
+            return True
+    return False
 
 
 @standard_arithmetic()

@@ -2,8 +2,6 @@
 
 import math
 
-from scipy.special import log_ndtr, ndtri
-
 __all__ = ["gaussian_delta", "gaussian_epsilon", "pure_mu"]
 
 _UNIT = 2.0**-53
@@ -39,6 +37,9 @@ def gaussian_delta(shift: float, epsilon: float) -> float:
     >>> round(gaussian_delta(1.0, 1.0), 6)
     0.126937
     """
+    # Imported here, as in pure_mu: it takes longer than most accounts, and few of them need it.
+    from scipy.special import log_ndtr
+
     ratio = epsilon / shift
     log_upper = float(log_ndtr(0.5 * shift - ratio))
     log_lower = float(log_ndtr(-0.5 * shift - ratio))
@@ -120,6 +121,8 @@ def pure_mu(epsilon: float) -> float:
     >>> round(pure_mu(0.1), 4)
     0.1253
     """
+    from scipy.special import ndtri
+
     corner = float(ndtri(1.0 / (1.0 + math.exp(min(epsilon, 700.0)))))
     # What rounding moves the corner by is a few units at one half, whatever epsilon.
     return -2.0 * corner * (1.0 + 1e-12) + 1e-15

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
 
 from dpinfer.accounting._steps import Step, StepKind
 
@@ -180,6 +179,8 @@ def _subset_cumulant(step: Step, order: int) -> float:
 
 def _log_binomial(order: int, k: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return three parts whose sum is the logarithm of binomial(order, k)."""
+    from scipy.special import gammaln
+
     return np.full_like(k, gammaln(order + 1.0)), -gammaln(k + 1.0), -gammaln(order - k + 1.0)
 
 

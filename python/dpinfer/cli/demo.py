@@ -51,9 +51,9 @@ def run(args: argparse.Namespace) -> int:
     plan = plan_privacy(target_epsilon=_EPSILON, target_delta=_DELTA, sample_rate=_SAMPLE_RATE, n_steps=_N_STEPS)
     schema = Schema.from_toml(SCHEMA_TOML)
     with OutputFolder(path, need_bytes=release_bytes(plan, schema), release_name="census.release") as folder:
-        records = folder.write("census.csv", simulate())
-        schema_path = folder.write("census.toml", SCHEMA_TOML)
-        test_path = folder.write("census-test.csv", simulate(_N_TEST, _TEST_SEED))
+        records = folder.write("census.csv", simulate(), lasting=False)
+        schema_path = folder.write("census.toml", SCHEMA_TOML, lasting=False)
+        test_path = folder.write("census-test.csv", simulate(_N_TEST, _TEST_SEED), lasting=False)
         write(f"1. simulated {N_RECORDS} people -> {records}\n")
         write(f"   what is publicly known about the columns -> {schema_path}\n")
         write(

@@ -86,13 +86,15 @@ class OutputFolder:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def write(self, name: str, content: bytes | str) -> Path:
+    def write(self, name: str, content: bytes | str, *, lasting: bool = True) -> Path:
         """Write one file, whole or not at all, and return its path.
 
         Parameters
         ----------
         name : str
         content : bytes or str
+        lasting : bool
+            Whether to wait until it would survive a power failure.
 
         Raises
         ------
@@ -101,7 +103,8 @@ class OutputFolder:
         """
         path = self.path / name
         try:
-            write_atomically(path, content.encode("utf-8") if isinstance(content, str) else content)
+            data = content.encode("utf-8") if isinstance(content, str) else content
+            write_atomically(path, data, lasting=lasting)
         except OSError as error:
             raise CommandError(f"cannot write {str(path)!r}: {reason(error)}") from error
         return path

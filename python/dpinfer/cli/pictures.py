@@ -4,7 +4,7 @@ import io
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     # What draws, the size in inches, and a caption.
     _Plan = tuple[Callable[[Axes], Axes], tuple[float, float], str]
 _MAXIMUM_ROWS = 60
+_DOTS_PER_INCH = 130
 # What the name of a picture ends with that is the one before it again, for a narrow screen.
 NARROW = "-narrow"
 
@@ -170,12 +171,13 @@ def draw_picture(draw: "Callable[[Axes], Axes]", size: tuple[float, float], capt
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = Figure(figsize=size, dpi=_DOTS_PER_INCH, layout="constrained")
+    canvas: Any = FigureCanvasAgg(figure)
     content = io.BytesIO()
     with warnings.catch_warnings():
         # Characters that the font lacks are drawn as boxes.
         warnings.simplefilter("ignore")
         draw(figure.subplots())
-        figure.savefig(content, format="png", dpi=130, metadata={"Software": None})
+        # Not `savefig`, which draws a figure with a layout twice.
+        canvas.print_png(content, metadata={"Software": None})
     return "image/png", content.getvalue(), caption

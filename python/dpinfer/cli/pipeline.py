@@ -284,7 +284,9 @@ def analyse(
             about=about,
         )
         files += [
-            folder.write(f"{name}.png", picture[1]) for name, picture in pictures.items() if not name.endswith(NARROW)
+            folder.write(f"{name}.png", picture[1], lasting=False)
+            for name, picture in pictures.items()
+            if not name.endswith(NARROW)
         ]
         files.append(folder.write("report.html", render(content)))
     return Results(posterior=posterior, rows=rows, calibration=calibration, files=files, failures=failures)

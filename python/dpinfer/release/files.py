@@ -188,7 +188,7 @@ _KINDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666) -> None:
+def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666, lasting: bool = True) -> None:
     """Write `content` to `path` so that a crash or a full disk leaves either the old file or the new one, never half.
 
     Parameters
@@ -197,6 +197,8 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int 
     content : bytes
     mode : int
         Permissions of a new file, before the user's umask.
+    lasting : bool
+        Whether to wait until it would survive a power failure, for what cannot be computed again.
 
     Raises
     ------
@@ -211,9 +213,11 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int 
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
-            os.fsync(stream.fileno())
+            if lasting:
+                os.fsync(stream.fileno())
         temporary.replace(target)
-        _flush_folder(target.parent)
+        if lasting:
+            _flush_folder(target.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()

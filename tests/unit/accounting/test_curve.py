@@ -25,7 +25,8 @@ from dpinfer.accounting import (
     run_event,
     zcdp_rho,
 )
-from dpinfer.accounting.curve import PrivacyCurve, _covers
+from dpinfer.accounting.curve import PrivacyCurve, _concentrated_epsilon, _covers
+from dpinfer.accounting.gaussian import gaussian_epsilon
 from dpinfer.accounting.guarantee import rounded_up
 from dpinfer.errors import UnsupportedEventError
 
@@ -42,6 +43,12 @@ RUNS = {
 def gaussian_power(alpha, mu):
     """The best attack on N(0, 1) against N(mu, 1): Dong, Roth and Su (2022), eq. 6."""
     return norm.cdf(norm.ppf(alpha) + mu)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.3, 5.0, 300.0])
+def test_the_quick_epsilon_of_a_gaussian_is_above_the_exact_one(mu):
+    for delta in (1e-2, 1e-6, 1e-12):
+        assert gaussian_epsilon(mu, delta) <= _concentrated_epsilon(mu, delta)
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.0, 2.0, 7.5, 40.0])

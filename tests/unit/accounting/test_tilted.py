@@ -24,6 +24,12 @@ def random_law(rng, size):
     return GridLaw(int(rng.integers(-size, 1)), masses, 1e-9, 0.0, True)
 
 
+def test_transforms_have_the_least_length_with_small_factors():
+    small = sorted(2**i * 3**j * 5**k for i in range(18) for j in range(12) for k in range(8))
+    for least in (*range(1, 300), 67_499, 67_501, 99_999):
+        assert _tilted._fast_length(least) == next(size for size in small if size >= least)
+
+
 def direct(laws):
     """Start and masses of the composition by repeated convolution of positive numbers, and the mass at infinity."""
     masses, start, finite = np.ones(1), 0, 1.0

@@ -34,7 +34,7 @@ ENVIRONMENTS = {
     "frameworks": Environment(
         ("jax==0.10.2", "numpyro==0.22.0", "jax-privacy==2.0.0", "torch==2.13.0", "opacus==1.6.0"),
         ("jax", "numpyro", "jax_privacy", "torch", "opacus"),
-        ("adapters", "any_model", "dpvi_step", "exact_posterior", "other_traces", "peers", "sep_speed"),
+        ("adapters", "any_model", "dpvi_step", "exact_posterior", "information", "other_traces", "peers", "sep_speed"),
     ),
     # peers.py calls d3p and diffprivlib in processes of their own.  d3p uses what later releases of JAX have removed,
     "d3p": Environment(("d3p==0.2.0", "jax[cpu]==0.4.30", "numpyro==0.15.3"), ("d3p", "d3p.svi", "numpyro")),

@@ -153,6 +153,10 @@ def logistic_newton(watch, **options):
     return glm_newton(dpi.models.LogisticRegression(2), watch, **options)
 
 
+def declared_newton(watch, **options):
+    return glm_newton(dpi.models.LogisticRegression(2, feature_moments=np.eye(3)), watch, **options)
+
+
 def probit_newton(watch, **options):
     return glm_newton(dpi.models.ProbitRegression(2), watch, **options)
 
@@ -280,6 +284,7 @@ CASES = {
     dpvim: baselines.run_dpvim,
     newton: dpi.run_newton,
     logistic_newton: dpi.run_newton,
+    declared_newton: dpi.run_newton,
     probit_newton: dpi.run_newton,
     poisson_newton: dpi.run_newton,
     own_newton: dpi.run_newton,
@@ -315,8 +320,8 @@ def runnable(entries):
 
 
 NEWTON = (
-    newton, logistic_newton, probit_newton, poisson_newton, own_newton, clipped_newton, streamed_newton,
-    sharded_newton, coded_newton, unit_newton,
+    newton, logistic_newton, declared_newton, probit_newton, poisson_newton, own_newton, clipped_newton,
+    streamed_newton, sharded_newton, coded_newton, unit_newton,
 )  # fmt: skip
 LONG = (dpvi, conjugate_dpvi, dp_sep, mixture_dp_sep, network_dp_sep, network_vi, dp_em, dpvim, *NEWTON)
 # It hands its records to run_dpvi, after checks of its own: tests/unit/estimators.

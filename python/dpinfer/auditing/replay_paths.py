@@ -65,6 +65,8 @@ Records = tuple[npt.NDArray[Any], ...]
 N_RECORDS = 12
 CHECKPOINT = "run.checkpoint"
 _SECRET = frozenset((CHECKPOINT,))
+# Second moments of two indicators and a constant.
+_INDICATORS = ((0.5, 0.25, 0.5), (0.25, 0.5, 0.5), (0.5, 0.5, 1.0))
 # Finite, and so far out that nearly every product with it is not.
 _FAR = 1e300
 
@@ -406,6 +408,7 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _newton("linear, sparse", linear, rows=_sparse, checkpoint=True)
     yield _newton("linear, sharded", linear, rows=_shards, adjacency=Adjacency.REPLACE_ONE)
     yield _newton("logistic", logistic)
+    yield _newton("logistic, declared moments", LogisticRegression(2, feature_moments=_INDICATORS))
     yield _newton("logistic, streamed", logistic, rows=_stream, adjacency=Adjacency.ZERO_OUT)
     yield _by_units(linear, Adjacency.ADD_REMOVE, streamed=False)
     yield _by_units(logistic, Adjacency.REPLACE_ONE, streamed=True)

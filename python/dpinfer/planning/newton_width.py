@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism.newton import NewtonPlan
-from dpinfer.mechanism.newton.contributions import Query, SecondMoments
-from dpinfer.mechanism.newton.geometry import first_coordinates, learn_geometry
+from dpinfer.mechanism.newton.contributions import FeatureMeans, Query, SecondMoments
+from dpinfer.mechanism.newton.geometry import learn_geometry
 from dpinfer.mechanism.newton.glm import STEEPEST
 from dpinfer.mechanism.newton.linear import SCALE_WEIGHT
 from dpinfer.mechanism.newton.passes import NoisySum
@@ -70,9 +70,8 @@ def predict_newton(
     linear = model.residual_link is None
     widths = []
     for _ in range(_GEOMETRIES):
-        transform, trace = first_coordinates(model)
         passes = _ExpectedPasses(plan, design, n_records, rng)
-        learned = learn_geometry(plan, passes, n_records, transform=transform, trace=trace)
+        learned = learn_geometry(model, plan, passes, n_records)
         found = _Geometry(design, learned.transform, learned.bound, learned.moments.error, n_records)
         widths.append(_linear(model, plan, found) if linear else _bounded(model, plan, found, predictor_spread))
     return np.asarray(np.median(widths, axis=0))
@@ -112,24 +111,31 @@ class _ExpectedPasses:
     """Passes over the reference records, as if there were `n_records` of them, with noise of a fixed seed."""
 
     def __init__(self, plan: NewtonPlan, design: FloatArray, n_records: int, rng: np.random.Generator) -> None:
-        self._multipliers = iter(plan.noise_multipliers[index] for index in plan.indices("geometry"))
+        learned = (*plan.indices("means"), *plan.indices("geometry"))
+        self._multipliers = iter(plan.noise_multipliers[index] for index in learned)
         self._design, self._n_records, self._rng = design, n_records, rng
 
     def noisy_sum(self, phase: str, query: Query) -> NoisySum:
-        """Return the expected second moments with noise."""
-        if not isinstance(query, SecondMoments):
+        """Return the expected means or second moments with noise."""
+        if not isinstance(query, (FeatureMeans, SecondMoments)):
             raise RuntimeError(f"the {phase!r} passes are not predicted by a sum")
-        d = query.transform.shape[0]
-        rows, columns = np.triu_indices(d)
-        matrix = self._n_records * _weighted(self._design @ query.transform.T, query.bound)
-        values = matrix[rows, columns] * np.where(rows == columns, 1.0, math.sqrt(2.0))
+        z = self._design @ query.transform.T
+        if isinstance(query, FeatureMeans):
+            values = self._n_records * np.mean(z * _weights(z, query.bound)[:, None], axis=0)
+        else:
+            rows, columns = np.triu_indices(query.transform.shape[0])
+            matrix = self._n_records * _weighted(z, query.bound)
+            values = matrix[rows, columns] * np.where(rows == columns, 1.0, math.sqrt(2.0))
         stddev = next(self._multipliers) * query.max_norm
         return NoisySum(values + stddev * self._rng.normal(size=values.size), stddev)
 
 
+def _weights(z: FloatArray, bound: float) -> FloatArray:
+    return np.asarray(np.minimum(1.0, bound**2 / np.maximum(np.sum(z**2, axis=1), 1e-300)))
+
+
 def _weighted(z: FloatArray, bound: float, factor: FloatArray | float = 1.0) -> FloatArray:
-    squared = np.sum(z**2, axis=1)
-    weight = np.minimum(1.0, bound**2 / np.maximum(squared, 1e-300)) * factor
+    weight = _weights(z, bound) * factor
     return np.asarray((z * weight[:, None]).T @ z / len(z))
 
 

@@ -15,7 +15,7 @@ from dpinfer.release.guarantee import AnyRelease
 from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.newton_glm import GlmNewtonRelease
 from dpinfer.release.newton_own import OwnNewtonRelease
-from dpinfer.release.newton_trace import NewtonRelease
+from dpinfer.release.newton_trace import MEANS, NewtonRelease
 from dpinfer.release.parts import part_from_dict
 from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.statistic import StatisticRelease
@@ -84,6 +84,7 @@ _STATISTIC_SCALARS = ("method", "n_records", "delta", "accountant", "secure")
 _NEWTON_ARRAYS = (
     "counts",
     "edges",
+    *MEANS,
     "transforms",
     "moments",
     "moment_stddev",
@@ -109,6 +110,7 @@ _NEWTON_SCALARS = (
 _GLM_NEWTON_ARRAYS = (
     "counts",
     "edges",
+    *MEANS,
     "transforms",
     "moments",
     "moment_stddev",

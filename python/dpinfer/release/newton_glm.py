@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dpinfer._validate import check_float_array, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
 from dpinfer.release.guarantee import DERIVED
-from dpinfer.release.newton_trace import SumsOfPasses
+from dpinfer.release.newton_trace import SumsOfPasses, no_means
 from dpinfer.release.parts import Part
 
 __all__ = ["GlmNewtonRelease"]
@@ -69,6 +69,8 @@ class GlmNewtonRelease(SumsOfPasses):
         c of the measurements, the largest abs(psi), and the largest s.
     names : tuple of str
     n_records : int
+    means, means_stddev, means_bounds
+        As in :class:`NewtonRelease`.
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
         As in :class:`NewtonRelease`.
 
@@ -103,6 +105,9 @@ class GlmNewtonRelease(SumsOfPasses):
     slope_bound: float
     names: tuple[str, ...]
     n_records: int
+    means: FloatArray = field(default_factory=no_means)
+    means_stddev: FloatArray = field(default_factory=no_means)
+    means_bounds: FloatArray = field(default_factory=no_means)
     event: Event = field(default_factory=NonPrivateEvent)
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     delta: float = 0.0
@@ -139,6 +144,7 @@ class GlmNewtonRelease(SumsOfPasses):
             "score_stddev": (steps,),
         }
         self._check_arrays(shapes, _POSITIVE)
+        self._check_means(self.means, d)
         for name in _POSITIVE_NUMBERS:
             object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
         least = check_interval("counts_stddev", self.counts_stddev, 0.0, low_open=shares > 0)
@@ -151,9 +157,17 @@ class GlmNewtonRelease(SumsOfPasses):
         """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
         bound = float(self.moment_bounds[-1])
         counted = [self.counts_stddev] if self.counts.size else []
-        stddev = (counted, self.moment_stddev, self.localise_score_stddev, self.score_stddev, [self.slope_stddev])
+        stddev = (
+            counted,
+            self.means_stddev,
+            self.moment_stddev,
+            self.localise_score_stddev,
+            self.score_stddev,
+            [self.slope_stddev],
+        )
         norms = (
             np.ones(len(counted)),
+            self.means_bounds,
             np.square(self.moment_bounds),
             np.full(self.localise_score_stddev.size, self.localise_residual_bound * bound),
             np.full(self.score_stddev.size, self.residual_bound * self.score_radius),

@@ -12,13 +12,21 @@ from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, NonPri
 from dpinfer.release.guarantee import DERIVED, AnyRelease
 from dpinfer.release.parts import Part
 
-__all__ = ["NewtonRelease", "SumsOfPasses", "spread_of_counts"]
+__all__ = ["MEANS", "NewtonRelease", "SumsOfPasses", "no_means", "spread_of_counts"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _POSITIVE = ("moment_stddev", "moment_bounds", "score_stddev", "clips", "scale_stddev", "scale_units")
 
+# Of the pass for declared means, which not every run makes.
+MEANS = ("means", "means_stddev", "means_bounds")
+
 _SPREAD_LEVEL = 0.68  # P(|r| < 1) of a standard normal r
+
+
+def no_means() -> FloatArray:
+    """Return each of the arrays of means of a run without a pass for them."""
+    return np.empty(0)
 
 
 class SumsOfPasses(AnyRelease):
@@ -42,6 +50,12 @@ class SumsOfPasses(AnyRelease):
     def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
         raise NotImplementedError
+
+    def _check_means(self, means: FloatArray, d: int) -> None:
+        """Check the arrays of the means, those of one pass or of none."""
+        passes = min(np.size(means), 1)
+        shapes = ((passes, d) if passes else (0,), (passes,), (passes,))
+        self._check_arrays(dict(zip(MEANS, shapes, strict=True)), MEANS[1:])
 
     def _check_event(self) -> None:
         """Refuse an event that claims other sums than these, or more noise than they have."""
@@ -99,6 +113,10 @@ class NewtonRelease(SumsOfPasses):
         Public order of magnitude of the responses.
     names : tuple of str
     n_records : int
+    means : (1, d) float64, or (0,)
+        Of w z for z = x in units of the declared root mean squares, with noise of standard deviation means_stddev[0]
+        and the weights of B = means_bounds[0]; empty where no moments are declared, or they are known.
+    means_stddev, means_bounds : (1,) float64, or (0,)
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
         As in :class:`dpinfer.Release`; `event` is the composition of a Gaussian sum for each pass, in order.
 
@@ -127,6 +145,9 @@ class NewtonRelease(SumsOfPasses):
     response_scale: float
     names: tuple[str, ...]
     n_records: int
+    means: FloatArray = field(default_factory=no_means)
+    means_stddev: FloatArray = field(default_factory=no_means)
+    means_bounds: FloatArray = field(default_factory=no_means)
     event: Event = field(default_factory=NonPrivateEvent)
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     delta: float = 0.0
@@ -162,6 +183,7 @@ class NewtonRelease(SumsOfPasses):
             "scale_units": (steps,),
         }
         self._check_arrays(shapes, _POSITIVE)
+        self._check_means(self.means, d)
         if not np.all(np.diff(self.edges) > 0.0) or self.edges[0] <= 0.0:
             raise ValueError("edges must be positive and increase")
         put(self, "counts_stddev", check_interval("counts_stddev", self.counts_stddev, 0.0))
@@ -174,9 +196,10 @@ class NewtonRelease(SumsOfPasses):
 
     def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
-        stddev = np.concatenate(([self.counts_stddev], self.moment_stddev, self.score_stddev)) * self.n_records
+        stddev = np.concatenate(([self.counts_stddev], self.means_stddev, self.moment_stddev, self.score_stddev))
         bounds = self.moment_bounds
-        return stddev, np.concatenate(([1.0], np.square(bounds), self.clips * bounds[-1]))
+        norms = np.concatenate(([1.0], self.means_bounds, np.square(bounds), self.clips * bounds[-1]))
+        return stddev * self.n_records, norms
 
     @property
     def n_coef(self) -> int:

@@ -2,6 +2,7 @@
 
 import math
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from dpinfer.mechanism.newton import glm
 from dpinfer.mechanism.newton.contributions import (
     ClippedCurvatures,
     ClippedScores,
+    FeatureMeans,
     LogScaleCounts,
     RobustScores,
     Rows,
@@ -48,6 +50,7 @@ def queries(rng):
     W = transform(rng)
     return {
         "counts": LogScaleCounts(EDGES),
+        "means": FeatureMeans(W, 2.5),
         "moments": SecondMoments(W, 2.5),
         "scores": RobustScores(W, 2.5, rng.normal(size=D), **SCORES),
         **{f"{link} scores": ClippedScores(W, 2.5, rng.normal(size=D), link, RESIDUALS[link]) for link in RESIDUALS},
@@ -59,7 +62,7 @@ def queries(rng):
 
 
 KINDS = tuple(f"{link} {sum_}" for link in RESIDUALS for sum_ in ("scores", "curvatures"))
-NAMES = ("counts", "moments", "scores", *KINDS)
+NAMES = ("counts", "means", "moments", "scores", *KINDS)
 
 
 def responses_for(name, rng, size):
@@ -159,6 +162,7 @@ def test_sums_are_those_of_numpy(rng):
         return integers * step
 
     np.testing.assert_allclose(smat(total(SecondMoments(W, 2.5)), D), (Z * weight[:, None]).T @ Z, rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(total(FeatureMeans(W, 2.5)), weight @ Z, rtol=1e-5, atol=1e-3)
     residual = y - X @ beta
     scores = total(RobustScores(W, 2.5, beta, **SCORES))
     np.testing.assert_allclose(scores[:-1], (weight * np.clip(residual, -0.7, 0.7)) @ Z, rtol=1e-4, atol=1e-3)
@@ -403,6 +407,44 @@ def test_a_run_without_a_scale_finds_the_weights(rng, kind):
         dpi.run_newton(model_, X, y + 0.5, plan=plan, n_records=4000)
     with pytest.raises(ValueError, match="plan must have the phases scale"):
         dpi.run_newton(model(), X, y, plan=plan, n_records=4000, response_scale=1.0)
+
+
+def test_declared_means_that_are_a_guess_are_measured(rng, tmp_path):
+    """A category of a share of 0.9 that was declared with 0.5, and one declared with 1/3 whose share is 0.1."""
+    kinds, levels = rng.random(5000) < 0.9, rng.choice(3, size=5000, p=[0.1, 0.3, 0.6])
+    X = np.hstack((kinds[:, None], levels[:, None] == np.arange(3))).astype(float)
+    mean = np.array([0.5, *np.full(3, 1.0 / 3.0), 1.0])
+    moments = np.outer(mean, mean)
+    moments[0, 0], moments[1:4, 1:4] = 0.5, np.eye(3) / 3.0
+    model_ = dpi.models.LogisticRegression(4, fit_intercept=True, feature_moments=moments)
+    plan = dpi.plan_newton(model_, target_epsilon=2.0, target_delta=1e-5, n_records=5000)
+    assert plan.phases[:3] == ("means", "geometry", "geometry")
+    y = (rng.random(5000) < 0.5).astype(float)
+    release = dpi.run_newton(model_, X, y, plan=plan, n_records=5000, random_source=InsecureRNG(1))
+    assert release.n_passes == plan.n_passes == 11
+    # The geometry begins where the released shares are white: a constant, an indicator and two of three levels.
+    exact = np.hstack((X, np.ones((5000, 1))))
+    values = np.linalg.eigvalsh(release.transforms[0] @ (exact.T @ exact / 5000) @ release.transforms[0].T)
+    np.testing.assert_allclose(values, [0.0, 1.0, 1.0, 1.0, 1.0], atol=0.3)
+    release.save(tmp_path / "means")
+    np.testing.assert_array_equal(dpi.load_release(tmp_path / "means").means, release.means)
+    with pytest.raises(ValueError, match="event must not claim"):
+        replace(release, means_stddev=0.5 * release.means_stddev)
+    with pytest.raises(ValueError, match="means_stddev must have shape"):
+        replace(release, means=np.empty(0))
+    known = dpi.models.LogisticRegression(4, fit_intercept=True, feature_moments=moments, feature_moments_known=True)
+    assert "means" not in dpi.plan_newton(known, target_epsilon=2.0, target_delta=1e-5, n_records=5000).phases
+
+
+@pytest.mark.parametrize("kind", ["LogisticRegression", "PoissonRegression"])
+def test_matrices_that_noise_hides_get_little_of_the_budget(kind):
+    model_ = getattr(dpi.models, kind)(40, feature_moments=np.eye(41))
+    plans = [dpi.plan_newton(model_, target_epsilon=e, target_delta=1e-5, n_records=20_000) for e in (0.1, 1.0)]
+    hidden, seen = (
+        sum(plan.shares[index] for phase in ("geometry", "slope") for index in plan.indices(phase)) for plan in plans
+    )
+    assert hidden < 0.1 < seen
+    assert all(math.fsum(plan.shares) == pytest.approx(1.0, abs=1e-12) for plan in plans)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from dpinfer.models.clipped_residuals import ClippedResidual
 __all__ = [
     "ClippedCurvatures",
     "ClippedScores",
+    "FeatureMeans",
     "LogScaleCounts",
     "Query",
     "RobustScores",
@@ -30,6 +31,7 @@ FloatArray = npt.NDArray[np.float64]
 Features = FloatArray | npt.NDArray[np.float32]
 
 _BLOCK = 4096
+_NO_RESIDUAL = 2.0**-60
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +121,40 @@ class LogScaleCounts:
             size = np.abs(rows.response[start : start + _BLOCK])
             place = np.searchsorted(self.edges, size, side="right")
             total.add_contributions((place[:, None] == np.arange(self.length)).astype(np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMeans:
+    """w z of z = transform x with w = min(1, bound**2 / |z|**2); norm at most bound.
+
+    The rows of scores with 1 in the place of residuals: they are cut off at next to nothing, and the centre is -1.
+    """
+
+    transform: FloatArray
+    bound: float
+
+    @property
+    def length(self) -> int:
+        """As many as weights."""
+        return int(self.transform.shape[0])
+
+    @property
+    def max_norm(self) -> float:
+        """Of w z."""
+        return self.bound
+
+    def add(self, total: _native.PartialSum, rows: Rows) -> None:
+        """Add all records to `total`."""
+        ones = _native.Residuals(
+            link="logistic",
+            loc=np.zeros(self.length),
+            bound=_NO_RESIDUAL,
+            centre=np.full(2, -1.0),
+            slope=np.zeros(2),
+            first_node=0.0,
+            spacing=1.0,
+        )
+        rows.native.add_scores(total, ones, transform=np.ascontiguousarray(self.transform), bound=self.bound)
 
 
 @dataclass(frozen=True, eq=False)

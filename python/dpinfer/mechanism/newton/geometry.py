@@ -7,14 +7,15 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.mechanism.newton.contributions import Query, SecondMoments, smat
+from dpinfer.mechanism.newton.contributions import FeatureMeans, Query, SecondMoments, smat
 from dpinfer.mechanism.newton.passes import NoisySum
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import GeneralizedLinearModel
+from dpinfer.models.declared_moments import moments_of_means
 from dpinfer.models.huber import mallows_moment
 from dpinfer.models.whitening import ShrunkenMoments, rescaling, shrink_moments, without_weights
 
-__all__ = ["BOUND", "Geometry", "NoisySums", "first_coordinates", "learn_geometry"]
+__all__ = ["BOUND", "Geometry", "NoisySums", "learn_geometry"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -58,47 +59,50 @@ class Geometry:
         return float(self.arrays["moment_bounds"][-1])
 
 
-def first_coordinates(model: GeneralizedLinearModel) -> tuple[FloatArray, float]:
+def _first_coordinates(model: GeneralizedLinearModel, moments: FloatArray) -> tuple[FloatArray, float]:
     """Return the coordinates in which the geometry begins, (d, d), and what the trace is expected to be there.
 
     Declared moments are whitened: directions that they leave empty, as indicators of all categories do beside a
     constant, then have a scale in which their prior is narrow.
     """
+    scale = 1.0 / np.sqrt(np.diag(moments))
     if model.residual_link is None and model.feature_moments is None:
-        return _declared_units(model)
-    return _declared_whitening(model)
-
-
-def _declared_units(model: GeneralizedLinearModel) -> tuple[FloatArray, float]:
-    """Return the diagonal map after which every declared second moment is 1, (d, d), and their sum."""
-    return np.diag(1.0 / np.sqrt(model.second_moments)), float(model.n_coef)
-
-
-def _declared_whitening(model: GeneralizedLinearModel) -> tuple[FloatArray, float]:
-    """Return the map that whitens the declared second moments plus a small floor, (d, d), and their trace after it."""
-    scale = 1.0 / np.sqrt(model.second_moments)
-    values, vectors = np.linalg.eigh(model.design_moments * scale[:, None] * scale)
+        return np.diag(scale), float(model.n_coef)
+    values, vectors = np.linalg.eigh(moments * scale[:, None] * scale)
     values = np.maximum(values, 0.0)
     transform = (vectors / np.sqrt(values + _DECLARED_FLOOR)).T * scale
     return transform, float(np.sum(values / (values + _DECLARED_FLOOR)))
 
 
-def learn_geometry(
-    plan: NewtonPlan, passes: NoisySums, n_records: int, *, transform: FloatArray, trace: float
-) -> Geometry:
-    """Make the plan's geometry passes.
+def _declared_moments(
+    model: GeneralizedLinearModel, plan: NewtonPlan, passes: NoisySums, n_records: int
+) -> tuple[dict[str, FloatArray], FloatArray]:
+    """Make the pass for the means, where the plan has one; return its arrays and the moments to begin with, (d, d)."""
+    if not plan.indices("means"):
+        return {}, model.design_moments
+    d, n = model.n_coef, model.n_features
+    declared = np.asarray(model.feature_moments, dtype=np.float64)
+    units = np.sqrt(model.second_moments)
+    bound = math.sqrt(BOUND * d)
+    released = passes.noisy_sum("means", FeatureMeans(np.diag(1.0 / units), bound))
+    values, stddev = released.values / n_records, released.stddev / n_records
+    arrays = {"means": values[None], "means_stddev": np.array([stddev]), "means_bounds": np.array([bound])}
+    return arrays, moments_of_means(declared, values[:n] * units[:n], stddev * units[:n])[:d, :d]
+
+
+def learn_geometry(model: GeneralizedLinearModel, plan: NewtonPlan, passes: NoisySums, n_records: int) -> Geometry:
+    """Make the plan's passes for means and second moments.
 
     Parameters
     ----------
+    model : GeneralizedLinearModel
     plan : NewtonPlan
     passes : NoisySums
     n_records : int
-    transform : (d, d) array
-        Coordinates of the first pass: :func:`first_coordinates`.
-    trace : float
-        What the trace of the second moments is expected to be there.
     """
-    d = transform.shape[0]
+    d = model.n_coef
+    means, declared = _declared_moments(model, plan, passes, n_records)
+    transform, trace = _first_coordinates(model, declared)
     transforms, matrices, stddevs, bounds = [], [], [], []
     rounds = plan.indices("geometry")
     foretold = np.zeros(d)
@@ -116,6 +120,7 @@ def learn_geometry(
             transform, trace = rescaling(shrunken, full) @ transform, shrunken.whitened_trace
             foretold = shrunken.foretold
     arrays = {
+        **means,
         "transforms": np.array(transforms),
         "moments": np.array(matrices),
         "moment_stddev": np.array(stddevs),

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism.newton.contributions import ClippedCurvatures, ClippedScores, LogScaleCounts, smat
-from dpinfer.mechanism.newton.geometry import BOUND, Geometry, first_coordinates, learn_geometry
+from dpinfer.mechanism.newton.geometry import BOUND, Geometry, learn_geometry
 from dpinfer.mechanism.newton.localiser import Localiser
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
@@ -58,8 +58,7 @@ class GlmNewton:
         """Make the plan's passes and return the arrays of the release."""
         counts, law = self._count_scales(passes)
         self.coarse = self._grid_for(law)
-        whitening, trace = first_coordinates(self.model)
-        geometry = learn_geometry(self.plan, passes, self.n_records, transform=whitening, trace=trace)
+        geometry = learn_geometry(self.model, self.plan, passes, self.n_records)
         transform, bound = geometry.transform, geometry.bound
         design, start = self._design(transform, geometry.moments.matrix, law)
         localiser = Localiser(

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism.newton.contributions import LogScaleCounts, RobustScores
-from dpinfer.mechanism.newton.geometry import first_coordinates, learn_geometry
+from dpinfer.mechanism.newton.geometry import learn_geometry
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.newton.tracker import SCALE_UNIT, ScoreStep, Tracker, best_clip
@@ -47,8 +47,7 @@ class LinearNewton:
         """Make the plan's passes and return the arrays of the release."""
         counts = self._count_scales(passes)
         spread = spread_of_counts(np.asarray(counts["counts"]), np.asarray(counts["edges"]))
-        units, trace = first_coordinates(self.model)
-        geometry = learn_geometry(self.plan, passes, self.n_records, transform=units, trace=trace)
+        geometry = learn_geometry(self.model, self.plan, passes, self.n_records)
         transform, bound = geometry.transform, geometry.bound
         tracker = Tracker(
             moments=geometry.moments.matrix,

@@ -14,7 +14,7 @@ from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 
 __all__ = ["PHASES", "NewtonPlan", "check_model", "phases_of", "plan_newton"]
 
-PHASES = ("scale", "geometry", "localise", "measure", "slope")
+PHASES = ("scale", "means", "geometry", "localise", "measure", "slope")
 
 # The histogram's noise in a share of the records, where its own share of the budget is not cut off.
 _SCALE_NOISE, _SCALE_LEAST, _SCALE_MOST = 0.05, 0.01, 0.06
@@ -30,9 +30,20 @@ _SLOPED = {
 }
 # Counts: where they lie is seen first.
 _COUNTED = {"scale": (0.02,), **_SLOPED, "measure": (0.12, 0.18, 0.24)}
+# The same where noise is far larger than any matrix, and measured means are what is known of it: to the scores.
+_UNRESOLVED = 0.5
+_MEANS_ALONE = {
+    "geometry": (0.01, 0.02),
+    "localise": (0.03, 0.05, 0.06, 0.08),
+    "measure": (0.14, 0.23, 0.33),
+    "slope": (0.05,),
+}
+_COUNTED_MEANS_ALONE = {"scale": (0.02,), **_MEANS_ALONE, "measure": (0.14, 0.23, 0.31)}
 # A user's own model: scores and matrices of a localising pass together.
 _OWN = {"localise": (0.32 / 9.0,) * 9, "slope": (0.08,), "measure": (0.15,) * 4}
 _LOCALISE = (0.02, 0.02, 0.025, 0.03, 0.03, 0.035, 0.04, 0.05)
+# Declared means that are a guess are measured, with a share that makes their relative noise small where one can.
+_MEANS_NOISE, _MEANS_LEAST, _MEANS_MOST = 0.1, 0.01, 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +61,7 @@ class NewtonPlan:
     noise_multiplier : float
         Of the whole run, as if it were one sum; positive.
     phases : tuple of str
-        What each pass is for, in order: "scale", "geometry", "localise", "measure", "slope".
+        What each pass is for, in order: "scale", "means", "geometry", "localise", "measure", "slope".
     shares : tuple of float
         Share of each pass in the squared signal-to-noise ratio, positive; they sum to at most 1.
     epsilon, delta : float
@@ -194,6 +205,8 @@ def phases_of(model: GeneralizedLinearModel | OwnModel) -> tuple[str, ...]:
     if isinstance(model, OwnModel):
         return tuple(_OWN)
     without = {"slope"} if model.residual_link is None else {"scale"} if model.response == "binary" else set()
+    if model.feature_moments is None or model.feature_moments_known:
+        without.add("means")
     return tuple(phase for phase in PHASES if phase not in without)
 
 
@@ -203,6 +216,23 @@ def default_passes(
     """Return the default shares of each phase, from public numbers alone."""
     if isinstance(model, OwnModel):
         return dict(_OWN)
+    passes = _without_means(model, noise_multiplier, n_records)
+    phases = phases_of(model)
+    if "means" not in phases:
+        return passes
+    ratio = noise_multiplier * model.n_coef / n_records
+    # About the spectral norm of the noise of second moments near the identity, had they the whole budget.
+    if model.residual_link is not None and math.sqrt(2.0 * model.n_coef) * ratio >= _UNRESOLVED:
+        passes = dict(_COUNTED_MEANS_ALONE if model.response == "count" else _MEANS_ALONE)
+    share = (ratio / _MEANS_NOISE) ** 2
+    share = min(max(share, _MEANS_LEAST), _MEANS_MOST)
+    passes = {phase: tuple((1.0 - share) * own for own in shares) for phase, shares in passes.items()}
+    return {phase: (share,) if phase == "means" else passes[phase] for phase in phases}
+
+
+def _without_means(
+    model: GeneralizedLinearModel, noise_multiplier: float, n_records: int
+) -> dict[str, tuple[float, ...]]:
     if model.residual_link is not None:
         return dict(_COUNTED if model.response == "count" else _SLOPED)
     ratio = noise_multiplier * model.n_coef / n_records

@@ -59,7 +59,7 @@ def test_the_newton_route_writes_the_same_files_without_pictures_of_a_trace(plac
     page = Links()
     page.feed((place / "out" / "report.html").read_text(encoding="utf-8"))
     text = "".join(page.text)
-    assert "The noisy sums of all 10 passes" in text
+    assert "The noisy sums of all 11 passes" in text
     assert all(link.startswith("data:") for link in page.loads)
     # The saved release is analysed again by its own verb.
     assert call(["posterior", str(place / "out" / "fit.release"), "--out", str(place / "again")]) == 0

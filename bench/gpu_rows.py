@@ -2,11 +2,12 @@
 
     python bench/gpu_rows.py [--megabytes 1600] [--features 10 20 32 50 100] [--repeats 9]
 
-Needs a build with -DDPINFER_CUDA=ON, nvcc and a GPU.  Answer first: integers of every pass are the CPU's on all rows.  Then
-medians over interleaved repeats.  A pass is timed by the wall's clock from Python, what it is told and its sum's way
-back included.  "copy" is a copy of the rows from GPU memory to GPU memory, bytes read and written counted; the share is
-bytes read in a pass, over its time, over that.  Flops are those that the algorithm needs, as in roofline.py; "fma" is
-the rate at which this GPU's vector units do fused multiply-adds in float64, measured by independent ones in registers.
+Needs a build with -DDPINFER_CUDA=ON, nvcc and a GPU. Answer first: integers of every pass are the CPU's on all rows.
+Then medians over interleaved repeats. A pass is timed by the wall's clock from Python, what it is told and its sum's
+way back included. "copy" is a copy of the rows from GPU memory to GPU memory, bytes read and written counted; the
+share is bytes read in a pass, over its time, over that. Flops are those that the algorithm needs, as in roofline.py;
+"fma" is the rate at which this GPU's vector units do fused multiply-adds in float64, measured by independent ones in
+registers.
 """
 
 import argparse
@@ -114,7 +115,7 @@ def measure(library: ctypes.CDLL, d: int, dtype, megabytes: float, repeats: int)
     transform = np.eye(d) + 0.01 * rng.normal(size=(d, d))
     loc = rng.normal(size=d) / d
     device = _cuda.DeviceRows(features=X, response=y, intercept=False)
-    host = _native.RegressionRows(features=X, response=y, intercept=False)
+    host = _native.RegressionRows(features=X, response=y, intercept=False, n_threads=0)
     for kind in PASSES:
         own, peer = (pass_of(rows, kind, d, transform, loc) for rows in (device, host))
         np.testing.assert_array_equal(own(), peer())

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "mechanism/cuda/device_rows.hpp"
+#include "mechanism/cuda/product_pass.cuh"
 #include "mechanism/cuda/tile_columns.hpp"
 #include "mechanism/cuda/tile_pass.hpp"
 
@@ -115,26 +116,72 @@ struct Public {
   DeviceArray<T> device;
 };
 
-int processors_of_device() {
+int device_attribute(cudaDeviceAttr attribute) {
   int device = 0;
-  int processors = 0;
+  int value = 0;
   check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-  return processors;
+  check(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
 }
 
 // What makes two passes the same graph, with other numbers in it.
 struct PassShape {
   int n_directions;
+  bool is_matrix;
   std::size_t length, n_centre, n_slope;
   bool operator==(const PassShape&) const = default;
 };
 
 PassShape shape_of(const RegressionPass& pass, std::size_t length) {
-  return {pass.n_directions, length, pass.table.centre.size(), pass.table.slope.size()};
+  return {pass.n_directions, pass.output != RegressionOutput::scores, length, pass.table.centre.size(),
+          pass.table.slope.size()};
 }
 
-// A pass as one graph: public numbers to the GPU, the blocks' sums, their sum, and that to the host.
+// A kernel of product_pass.cuh.
+struct ProductKernel {
+  void (*run)(const cuda::TilePass*, std::uint64_t*);
+  int n_blocks;   // of 8 columns
+  int n_threads;  // in a block
+  int n_records;  // that a block of threads takes at a time
+};
+
+// As many warps as have room for their products in a processor's registers; with few columns, each takes twice 16
+// records.
+template <int kBlocks>
+ProductKernel product_kernel(bool is_matrix) {
+  if (is_matrix) return {cuda::add_triangles<kBlocks>, kBlocks, 32 * cuda::kWarps, cuda::kBlockRecords};
+  constexpr int kGroups = kBlocks <= 3 ? 2 : 1;
+  constexpr int kWarps = kBlocks <= 7 ? 16 : kBlocks <= 9 ? 12 : 8;
+  return {cuda::add_scores<kBlocks, kGroups, kWarps>, kBlocks, 32 * kWarps, kGroups * kWarps * cuda::kWarpRecords};
+}
+
+// The kernel with the fewest columns that are enough.
+ProductKernel product_kernel(const PassShape& shape) {
+  const int needed = (shape.n_directions + 8) / 8;
+  if (needed <= 1) return product_kernel<1>(shape.is_matrix);
+  if (needed <= 2) return product_kernel<2>(shape.is_matrix);
+  if (needed <= 3) return product_kernel<3>(shape.is_matrix);
+  if (needed <= 4) return product_kernel<4>(shape.is_matrix);
+  if (needed <= 5) return product_kernel<5>(shape.is_matrix);
+  if (needed <= 7) return product_kernel<7>(shape.is_matrix);
+  if (needed <= 9) return product_kernel<9>(shape.is_matrix);
+  if (needed <= 11) return product_kernel<11>(shape.is_matrix);
+  return product_kernel<cuda::kMostColumnBlocks>(shape.is_matrix);
+}
+
+std::size_t product_bytes(const ProductKernel& kernel, const PassShape& shape, int n_coef) {
+  const std::size_t columns = static_cast<std::size_t>((n_coef + 7) / 8 * kernel.n_blocks) * 64;
+  const auto z = static_cast<std::size_t>(cuda::kBlockRecords * (cuda::padded_columns(kernel.n_blocks) + 1));
+  return 8 * (columns + (shape.is_matrix ? z : 0));
+}
+
+// How a pass is launched.
+struct Launch {
+  int n_blocks = 1;
+  std::size_t shared = 0;
+};
+
+// A pass as one graph: public numbers to the GPU, the sum, and that to the host.
 class CapturedPass {
  public:
   CapturedPass(const PassShape& shape, int n_coef, std::int64_t n_rows)
@@ -146,18 +193,18 @@ class CapturedPass {
         slope_(shape.n_slope),
         result_(shape.length),
         total_(shape.length) {
-    const auto length = static_cast<std::int64_t>(shape.length);
-    const std::int64_t n_tiles = (n_rows + tile_records_ - 1) / tile_records_;
-    const std::int64_t most = std::max<std::int64_t>(1, kSumsBytes / (8 * length));
-    const auto wanted = static_cast<std::int64_t>(kBlocksPerProcessor) * processors_of_device();
-    n_blocks_ = static_cast<int>(std::max<std::int64_t>(1, std::min({most, n_tiles, wanted})));
-    sums_ = DeviceArray<std::uint64_t>(static_cast<std::size_t>(n_blocks_) * shape.length);
-    shared_ = static_cast<std::size_t>(tile_records_) * sizeof(double) *
-              static_cast<std::size_t>(cuda::TilePass::record_doubles(n_coef, shape.n_directions));
-    // A kernel that is loaded only when it is launched would be loaded within the capture.
-    cudaFuncAttributes loaded;
-    check(cudaFuncGetAttributes(&loaded, add_tiles_of_block));
-    check(cudaFuncGetAttributes(&loaded, add_blocks));
+    if (shape.n_directions <= cuda::kMostProductDirections) {
+      product_ = product_kernel(shape);
+      launch_.shared = product_bytes(product_, shape, n_coef);
+      if (launch_.shared > static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))) {
+        product_.run = nullptr;
+      }
+    }
+    if (product_.run != nullptr) {
+      prepare_product(n_rows);
+    } else {
+      prepare_tiles(n_coef, n_rows);
+    }
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     try {
       capture();
@@ -187,6 +234,31 @@ class CapturedPass {
   }
 
  private:
+  void prepare_product(std::int64_t n_rows) {
+    const auto* const kernel = reinterpret_cast<const void*>(product_.run);
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(launch_.shared)));
+    int resident = 0;
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, product_.n_threads, launch_.shared));
+    const std::int64_t wanted = std::int64_t{std::max(1, resident)} * device_attribute(cudaDevAttrMultiProcessorCount);
+    const std::int64_t useful = (n_rows + product_.n_records - 1) / product_.n_records;
+    launch_.n_blocks = static_cast<int>(std::max<std::int64_t>(1, std::min(wanted, useful)));
+  }
+
+  void prepare_tiles(int n_coef, std::int64_t n_rows) {
+    const auto length = static_cast<std::int64_t>(shape_.length);
+    const std::int64_t n_tiles = (n_rows + tile_records_ - 1) / tile_records_;
+    const std::int64_t most = std::max<std::int64_t>(1, kSumsBytes / (8 * length));
+    const std::int64_t wanted = std::int64_t{kBlocksPerProcessor} * device_attribute(cudaDevAttrMultiProcessorCount);
+    launch_.n_blocks = static_cast<int>(std::max<std::int64_t>(1, std::min({most, n_tiles, wanted})));
+    launch_.shared = static_cast<std::size_t>(tile_records_) * sizeof(double) *
+                     static_cast<std::size_t>(cuda::TilePass::record_doubles(n_coef, shape_.n_directions));
+    sums_ = DeviceArray<std::uint64_t>(static_cast<std::size_t>(launch_.n_blocks) * shape_.length);
+    // A kernel that is loaded only when it is launched would be loaded within the capture.
+    cudaFuncAttributes loaded;
+    check(cudaFuncGetAttributes(&loaded, add_tiles_of_block));
+    check(cudaFuncGetAttributes(&loaded, add_blocks));
+  }
+
   void capture() {
     check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
     cudaGraph_t graph = nullptr;
@@ -203,19 +275,35 @@ class CapturedPass {
   }
 
   void enqueue() {
-    const auto length = static_cast<std::int64_t>(shape_.length);
     tiles_.upload(stream_);
     by_column_.upload(stream_);
     centre_.upload(stream_);
     slope_.upload(stream_);
-    check(cudaMemsetAsync(sums_.data(), 0, static_cast<std::size_t>(n_blocks_) * shape_.length * 8, stream_));
-    add_tiles_of_block<<<static_cast<unsigned>(n_blocks_), kThreads, shared_, stream_>>>(tiles_.device.data(),
-                                                                                         sums_.data(), length);
+    if (product_.run != nullptr) {
+      enqueue_product();
+    } else {
+      enqueue_tiles();
+    }
+    check(cudaMemcpyAsync(result_.data(), total_.data(), shape_.length * 8, cudaMemcpyDeviceToHost, stream_));
+  }
+
+  void enqueue_product() {
+    check(cudaMemsetAsync(total_.data(), 0, shape_.length * 8, stream_));
+    product_.run<<<static_cast<unsigned>(launch_.n_blocks), static_cast<unsigned>(product_.n_threads), launch_.shared,
+                   stream_>>>(tiles_.device.data(), total_.data());
+    check(cudaGetLastError());
+  }
+
+  void enqueue_tiles() {
+    const auto length = static_cast<std::int64_t>(shape_.length);
+    const auto n_blocks = static_cast<std::size_t>(launch_.n_blocks);
+    check(cudaMemsetAsync(sums_.data(), 0, n_blocks * shape_.length * 8, stream_));
+    add_tiles_of_block<<<static_cast<unsigned>(n_blocks), kThreads, launch_.shared, stream_>>>(tiles_.device.data(),
+                                                                                               sums_.data(), length);
     check(cudaGetLastError());
     const auto groups = static_cast<unsigned>((length + kThreads - 1) / kThreads);
-    add_blocks<<<groups, kThreads, 0, stream_>>>(sums_.data(), n_blocks_, length, total_.data());
+    add_blocks<<<groups, kThreads, 0, stream_>>>(sums_.data(), launch_.n_blocks, length, total_.data());
     check(cudaGetLastError());
-    check(cudaMemcpyAsync(result_.data(), total_.data(), shape_.length * 8, cudaMemcpyDeviceToHost, stream_));
   }
 
   void release() {
@@ -224,9 +312,9 @@ class CapturedPass {
   }
 
   PassShape shape_;
+  ProductKernel product_{};  // no kernel: in tiles
   int tile_records_;
-  int n_blocks_ = 0;
-  std::size_t shared_ = 0;
+  Launch launch_;
   Public<cuda::TilePass> tiles_;
   Public<double> by_column_, centre_, slope_;
   PinnedArray<std::int64_t> result_;

@@ -35,13 +35,12 @@ inline int tile_records(int n_coef, int n_directions) {
   return fitting < kMostTileRecords ? fitting : kMostTileRecords;
 }
 
-// Finds what a record contributes, from z and the linear predictor behind it.
-DPINFER_INLINE void find_factors(const RegressionTask& task, std::int64_t row, double* z, double& factor,
-                                 double& extra) {
-  const int m = task.n_directions;
+// Finds what a record contributes along its z, from |z|^2 and the linear predictor.  Returns false, and zeros, for a
+// record that takes no part: z is then to be taken as 0.
+DPINFER_INLINE bool find_factors(const RegressionTask& task, std::int64_t row, double square, double predictor,
+                                 double& factor, double& extra) {
   const bool has_response = task.output != RegressionOutput::moments;
-  RegressionNumbers numbers{{has_response ? task.records.response[row] : 0.0}, {z[m]}, splat(0.0)};
-  for (int k = 0; k < m; ++k) numbers.square = fused({z[k]}, {z[k]}, numbers.square);
+  const RegressionNumbers numbers{{has_response ? task.records.response[row] : 0.0}, {predictor}, {square}};
   RegressionFactors found = regression_factors(task, numbers);
   Vec looked_at[kLookedAt];
   hold_inside(task, numbers.square, found, looked_at);
@@ -49,7 +48,17 @@ DPINFER_INLINE void find_factors(const RegressionTask& task, std::int64_t row, d
   for (const Vec& number : looked_at) alive = alive && all_at_most(number, splat(kFinite));
   factor = alive ? found.factor.value : 0.0;
   extra = alive ? found.extra.value : 0.0;
-  for (int k = 0; !alive && k < m; ++k) z[k] = 0.0;
+  return alive;
+}
+
+// The same from z, which becomes 0, with the linear predictor behind it.
+DPINFER_INLINE void find_factors_of(const RegressionTask& task, std::int64_t row, double* z, double& factor,
+                                    double& extra) {
+  const int m = task.n_directions;
+  Vec square = splat(0.0);
+  for (int k = 0; k < m; ++k) square = fused({z[k]}, {z[k]}, square);
+  if (find_factors(task, row, square.value, z[m], factor, extra)) return;
+  for (int k = 0; k < m; ++k) z[k] = 0.0;
 }
 
 DPINFER_INLINE std::uint64_t rounded(double a, double b) {
@@ -121,7 +130,8 @@ DPINFER_INLINE void add_tile(const TilePass& pass, std::int64_t first, int count
     }
   });
   each([&](int thread, int n_threads) {
-    for (int r = thread; r < count; r += n_threads) find_factors(task, first + r, z + r * width, factor[r], extra[r]);
+    for (int r = thread; r < count; r += n_threads)
+      find_factors_of(task, first + r, z + r * width, factor[r], extra[r]);
   });
   each([&](int thread, int n_threads) {
     if (task.is_matrix()) {

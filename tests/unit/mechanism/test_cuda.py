@@ -94,25 +94,36 @@ def test_a_backend_that_is_not_there_is_refused_before_anything_is_spent(monkeyp
     assert not (tmp_path / "fit").exists()
 
 
-@pytest.mark.parametrize(("n", "d", "m"), [(1, 1, 1), (33, 7, 9), (1000, 60, 61)])
-def test_sums_of_awkward_sizes(cuda, n, d, m):
+# Records, features, directions; from 104 directions on no tensor cores, nor for very wide records.
+NARROW = [(1, 1, 1), (33, 7, 9), (300, 3, 7), (129, 8, 8), (700, 11, 15), (257, 20, 23), (128, 25, 24), (640, 31, 31)]
+WIDE = [(1000, 60, 61), (500, 40, 39), (500, 45, 55), (400, 80, 87), (300, 100, 103), (300, 100, 104)]
+MANY_FEATURES = [(100, 700, 20), (60, 5000, 3)]
+
+
+@pytest.mark.parametrize(("n", "d", "m"), [*NARROW, *WIDE, *MANY_FEATURES])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_sums_of_awkward_sizes(cuda, n, d, m, narrow):
     rng = np.random.default_rng(n)
-    X, y, transform = rng.normal(size=(n, d)), rng.normal(size=n), rng.normal(size=(m, d))
-    X[0, 0] = np.nan if n > 1 else 1.0
-    residuals = _native.Residuals(link="gaussian", loc=rng.normal(size=d), bound=1.0, **NO_TABLE)
+    X, y, transform = rng.normal(size=(n, d)), rng.normal(size=n), rng.normal(size=(m, d + narrow))
+    if n > 1:
+        X[0, 0], X[n // 2, d - 1], X[n - 1] = np.nan, np.inf, 1e30
+        y[n // 3] = -np.inf
+    residuals = _native.Residuals(link="gaussian", loc=rng.normal(size=d + narrow) / d, bound=1.0, **NO_TABLE)
+    scale = {"scale_weight": 0.7, "scale_unit": 1.5, "scale_centre": 0.4}
     sums = []
-    for rows in (
-        _native.RegressionRows(features=X, response=y, intercept=False),
-        cuda.DeviceRows(features=X, response=y, intercept=False),
-    ):
-        score, matrix = (_native.PartialSum(length=length, max_norm=3.0) for length in (m, m * (m + 1) // 2))
-        rows.add_scores(score, residuals, transform=transform, bound=2.0)
-        rows.add_second_moments(matrix, transform=transform, bound=2.0)
-        rows.add_score_products(matrix, residuals, transform=transform, bound=2.0)
-        rows.add_curvature(matrix, residuals, transform=transform, bound=2.0)
-        sums.append((score.integers, matrix.integers))
+    records = {"features": X.astype(np.float32) if narrow else X, "response": y, "intercept": narrow}
+    for rows in (_native.RegressionRows(**records), cuda.DeviceRows(**records)):
+        where = {"transform": transform, "bound": 2.0}
+        score, scaled = (_native.PartialSum(length=length, max_norm=3.0) for length in (m, m + 1))
+        matrices = [_native.PartialSum(length=m * (m + 1) // 2, max_norm=3.0) for _ in range(3)]
+        rows.add_scores(score, residuals, **where)
+        rows.add_scores(scaled, residuals, **where, **scale)
+        rows.add_second_moments(matrices[0], **where)
+        rows.add_score_products(matrices[1], residuals, **where)
+        rows.add_curvature(matrices[2], residuals, **where)
+        sums.append([total.integers for total in (score, scaled, *matrices)])
     for one, other in zip(*sums, strict=True):
-        assert np.any(one)
+        assert np.any(one) or n == 1
         np.testing.assert_array_equal(one, other)
 
 

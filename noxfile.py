@@ -38,7 +38,8 @@ def lint(session: nox.Session) -> None:
     session.install("ruff", "clang-format")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    files = session.run("git", "ls-files", "cpp/*.cpp", "cpp/*.hpp", "cpp/*.cu", "cpp/*.cuh", external=True, silent=True)
+    sources = [f"cpp/*.{ending}" for ending in ("cpp", "hpp", "cu", "cuh")]
+    files = session.run("git", "ls-files", *sources, external=True, silent=True)
     session.run("clang-format", "--dry-run", "--Werror", *str(files).split())
 
 

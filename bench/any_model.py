@@ -268,7 +268,7 @@ class Study:
                 "covered": ((low < truth) & (truth < high)).tolist(),
                 "plain": ((least < truth) & (truth < most)).tolist(),
                 "ratio": ((high - low) / (most - least)).tolist(),
-                "flagged": diagnostics.curvature_shift is not None or diagnostics.clipping_uncounted,
+                "flagged": diagnostics.curvature_shift is not None or bool(diagnostics.clipping_uncounted),
                 "seconds": seconds,
             } | skewed
             self.tallies[epsilon].runs[index] = found

@@ -10,7 +10,7 @@ void bind_partial_sum(py::module_& module) {
   py::class_<PartialSum>(module, "PartialSum", py::module_local())
       .def(py::init(&make_partial_sum), StandardArithmetic(), py::kw_only(), py::arg("length"), py::arg("max_norm"))
       .def("add_contributions", &add_contributions, StandardArithmetic(), py::arg("contributions").noconvert(),
-           py::arg("n_threads") = 1)
+           py::arg("n_threads") = 1, py::arg("scale").noconvert() = py::none())
       .def(
           "merge",
           [](PartialSum& self, const Array<std::int64_t>& integers) {

@@ -43,11 +43,13 @@ void add_part(PartialSum& sum, std::int64_t n_rows, const Add& add) {
 }
 
 template <typename Scalar>
-void add_given_rows(PartialSum& sum, const Array<Scalar>& values, int n_threads) {
+void add_given_rows(PartialSum& sum, const Array<Scalar>& values, int n_threads,
+                    const std::optional<Array<double>>& scale) {
   if (values.ndim() != 2 || values.shape(1) != sum.length()) {
     throw py::value_error("contributions must be (n, " + std::to_string(sum.length()) + ")");
   }
-  const GivenRows<Scalar> rows(aligned_data("contributions", values), sum.length());
+  const double* const factors = scale ? flat("scale", *scale, sum.length()).data() : nullptr;
+  const GivenRows<Scalar> rows(aligned_data("contributions", values), sum.length(), factors);
   const ClippedContributions kernel(kernels(), rows, sum.lattice());
   const SampledRows everything{{}, 0, SampleThreshold::from_rate(1.0), values.shape(0)};
   add_part(sum, values.shape(0), [&](std::span<std::int64_t> part) {
@@ -56,12 +58,13 @@ void add_given_rows(PartialSum& sum, const Array<Scalar>& values, int n_threads)
   });
 }
 
-inline void add_contributions(PartialSum& sum, const py::array& contributions, int n_threads) {
+inline void add_contributions(PartialSum& sum, const py::array& contributions, int n_threads,
+                              const std::optional<Array<double>>& scale) {
   if (n_threads < 0) throw py::value_error("n_threads must be at least 0");
   if (py::isinstance<Array<float>>(contributions)) {
-    add_given_rows(sum, py::reinterpret_borrow<Array<float>>(contributions), n_threads);
+    add_given_rows(sum, py::reinterpret_borrow<Array<float>>(contributions), n_threads, scale);
   } else if (py::isinstance<Array<double>>(contributions)) {
-    add_given_rows(sum, py::reinterpret_borrow<Array<double>>(contributions), n_threads);
+    add_given_rows(sum, py::reinterpret_borrow<Array<double>>(contributions), n_threads, scale);
   } else {
     throw py::type_error("contributions must be a C-contiguous float64 or float32 array");
   }

@@ -152,7 +152,8 @@ class PartialSum(Binding):
         total = self.total(rng, length)
         for _ in range(rng.randrange(3)):
             block = self.array(rng, rng.choice((0, 1, 3, 9)), length)
-            total.add_contributions(block, self.threads(rng))
+            scale = self.array(rng, length) if rng.random() < 0.5 else None
+            total.add_contributions(block, self.threads(rng), scale)
             rows += len(block)
         other = self.total(rng, length)
         other.merge(odd_array(rng, total.integers) if rng.random() < self.strange else total.integers)

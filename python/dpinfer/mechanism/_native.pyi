@@ -187,9 +187,12 @@ class PartialSum:
     """
 
     def __init__(self, *, length: int, max_norm: float) -> None: ...
-    # A block (n, length) of contributions computed elsewhere, a record a row.
+    # A block (n, length) of contributions computed elsewhere, a record a row; with a scale (length,), each times that.
     def add_contributions(
-        self, contributions: npt.NDArray[np.float64] | npt.NDArray[np.float32], n_threads: int = 1
+        self,
+        contributions: npt.NDArray[np.float64] | npt.NDArray[np.float32],
+        n_threads: int = 1,
+        scale: npt.NDArray[np.float64] | None = None,
     ) -> None: ...
     # The integers of another part of the same sum.
     def merge(self, integers: npt.NDArray[np.int64]) -> None: ...

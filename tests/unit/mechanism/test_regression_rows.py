@@ -200,6 +200,19 @@ def test_given_contributions():
     np.testing.assert_array_equal(parts.integers, total.integers)
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_a_scale_multiplies_each_contribution_before_it_is_clipped(kind):
+    rng = np.random.default_rng(8)
+    values, scale = rng.normal(size=(300, 9)).astype(kind), rng.uniform(-3.0, 3.0, 9)
+    values[4, 2] = np.inf
+    totals = [_native.PartialSum(length=9, max_norm=1.5) for _ in range(3)]
+    totals[0].add_contributions(values, 2, scale)
+    totals[1].add_contributions(values.astype(np.float64) * scale)
+    totals[2].add_contributions(values)
+    np.testing.assert_array_equal(totals[0].integers, totals[1].integers)
+    assert not np.array_equal(totals[0].integers, totals[2].integers)
+
+
 def test_noise_is_drawn_once_and_leaves_the_sum_alone():
     total = _native.PartialSum(length=40, max_norm=1.5)
     total.add_contributions(np.random.default_rng(6).normal(size=(100, 40)))
@@ -236,6 +249,8 @@ def test_wrong_arguments():
         total.add_contributions(np.zeros((2, 4)))
     with pytest.raises(TypeError, match="float64 or float32"):
         total.add_contributions(np.zeros((2, 3), dtype=np.int64))
+    with pytest.raises(ValueError, match="scale must have 3"):
+        total.add_contributions(np.zeros((2, 3)), 1, np.ones(2))
     with pytest.raises(ValueError, match="integers must have 3"):
         total.merge(np.zeros(2, dtype=np.int64))
     for length, max_norm in ((0, 1.0), (3, 0.0), (3, np.nan), (2**20 + 1, 1.0)):

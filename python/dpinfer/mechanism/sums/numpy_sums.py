@@ -53,7 +53,7 @@ class NumpySession:
         self._response = records[1] if len(records) > 1 else None
         # Scores without maps are gradients but for the sign, which their one product with the preconditioner takes in.
         self._as_scores = settings.aligned and isinstance(model, OwnModel) and model.parameters.unmapped
-        # Blocks are copied to one place, and multiplied in another: fresh memory costs more than the arithmetic.
+        # Blocks are copied to one place: fresh memory costs more than the arithmetic.
         self._block = _aligned(_BLOCK, self._features.shape[1]) if self._features.ndim == 2 else None
 
     def prepare(self, loc: FloatArray, raw_scale: FloatArray, draws: FloatArray | None) -> FloatArray:
@@ -69,15 +69,15 @@ class NumpySession:
         settings = self._settings
         rows = _native.poisson_sample(settings.key, step, settings.sample_rate, self._features.shape[0])
         total = _native.PartialSum(length=beta.size, max_norm=settings.max_grad_norm)
-        shifted, space = bool(np.any(offset)), np.empty((min(_BLOCK, rows.size), beta.size))
-        factor = -beta if self._as_scores else beta
+        shifted, factor = bool(np.any(offset)), -beta if self._as_scores else beta
         with np.errstate(all="ignore"):
             for first in range(0, rows.size, _BLOCK):
-                own = rows[first : first + _BLOCK]
-                scaled = np.multiply(self._gradients(own), factor, out=space[: own.size])
+                gradients = self._gradients(rows[first : first + _BLOCK])
                 if shifted:
-                    scaled += offset
-                total.add_contributions(scaled, settings.n_threads or 1)
+                    total.add_contributions(gradients * factor + offset, settings.n_threads or 1)
+                else:
+                    values = np.ascontiguousarray(gradients, dtype=np.float64)
+                    total.add_contributions(values, settings.n_threads or 1, factor)
         return total.noisy_sum(settings.key, step, noise_multiplier)
 
     def _gradients(self, rows: npt.NDArray[np.int64]) -> FloatArray:

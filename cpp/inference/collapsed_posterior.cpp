@@ -9,6 +9,7 @@
 
 #include "common/parallel.hpp"
 #include "inference/collapsed_density.hpp"
+#include "inference/posterior_kernels.hpp"
 
 namespace dpinfer::inference {
 namespace {
@@ -391,17 +392,8 @@ double log_marginal_inflation(double count, double residual) {
   // Nodes at whole multiples of the step, so that the even integrand may start with half a cell at zero.
   const auto centre = static_cast<std::int64_t>(std::floor(mode / step));
   const double top = term(static_cast<double>(centre) * step);
-  double sum = 0.0;
-  for (std::int64_t i = centre; i >= 0; --i) {
-    const double drop = term(static_cast<double>(i) * step) - top;
-    sum += (i == 0 ? 0.5 : 1.0) * std::exp(drop);
-    if (drop < -kSearchDrop) break;
-  }
-  for (std::int64_t i = centre + 1;; ++i) {
-    const double drop = term(static_cast<double>(i) * step) - top;
-    sum += std::exp(drop);
-    if (drop < -kSearchDrop) break;
-  }
+  static const PosteriorKernels& kernels = posterior_kernels();
+  const double sum = kernels.inflation({power, residual, step, centre, top, -kSearchDrop});
   return top + std::log(sum * step);
 }
 

@@ -19,6 +19,14 @@ def collapsed_posteriors(
     problems: FloatArray, n_threads: int
 ) -> tuple[IntArray, FloatArray, npt.NDArray[np.bool_]]: ...
 def log_marginal_inflation(count: float, residual: float) -> float: ...
+def mixture_quantiles(
+    offsets: IntArray,
+    weight: FloatArray,
+    mean: FloatArray,
+    variance: FloatArray,
+    levels: FloatArray,
+    standard: FloatArray,
+) -> FloatArray: ...
 def tarp_counts(
     samples: FloatArray | npt.NDArray[np.float32],
     thetas: FloatArray,

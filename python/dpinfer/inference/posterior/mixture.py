@@ -9,6 +9,7 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer.errors import NumericalError
+from dpinfer.inference import _native
 from dpinfer.models.bijectors import softplus
 
 __all__ = ["NormalMixtures", "ThetaMarginals", "gauss_hermite", "gauss_rule", "mixture_quantile"]
@@ -165,6 +166,23 @@ class NormalMixtures:
         """Variance of each mixture, (k,)."""
         return self.expectation(self.variance) + self.variance_of_means
 
+    def quantile(self, levels: FloatArray) -> FloatArray:
+        """Return the quantiles of each mixture, (levels, k): Newton's method kept inside a shrinking bracket.
+
+        Negligible components are left out.
+
+        Raises
+        ------
+        NumericalError
+            If the root finding did not converge.
+        """
+        levels = np.ascontiguousarray(levels, dtype=np.float64)
+        columns = (np.ascontiguousarray(values) for values in (self.weight, self.mean, self.variance))
+        found = _native.mixture_quantiles(self.offsets, *columns, levels, special.ndtri(levels))
+        if np.isnan(found).any():
+            raise NumericalError("the root finding for a quantile did not converge")
+        return found
+
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Return independent draws, (size, k)."""
         within = np.cumsum(self.weight)
@@ -239,6 +257,8 @@ class ThetaMarginals:
 
     def quantile(self, levels: FloatArray) -> FloatArray:
         """Return quantiles by root finding on the distribution function, (levels, n)."""
+        if self.raw_scale is None:
+            return self.location.quantile(levels)
         result = np.empty((levels.size, self.location.width))
         for index in range(self.location.width):
             result[:, index] = mixture_quantile(*self.components(index), levels)
@@ -246,31 +266,6 @@ class ThetaMarginals:
 
 
 def mixture_quantile(weight: FloatArray, mean: FloatArray, variance: FloatArray, levels: FloatArray) -> FloatArray:
-    """Return quantiles of one mixture: Newton's method kept inside a shrinking bracket."""
-    if not np.any(variance > 0.0):
-        order = np.argsort(mean)
-        index = np.searchsorted(np.cumsum(weight[order]), levels * (1.0 - 1e-12))
-        return np.asarray(mean[order][np.minimum(index, mean.size - 1)])
-    scale = np.sqrt(np.maximum(variance, np.finfo(float).tiny))
-    # Every quantile of a mixture lies between the extreme quantiles of its components.
-    z = special.ndtri(levels)
-    low = np.min(mean + z[:, None] * scale, axis=1)
-    high = np.max(mean + z[:, None] * scale, axis=1)
-    centre = float(weight @ mean)
-    total = float(np.sqrt(weight @ (variance + (mean - centre) ** 2)))
-    x = np.clip(centre + z * total, low, high)
-    for _ in range(200):
-        standard = (x[:, None] - mean) / scale
-        gap = special.ndtr(standard) @ weight - levels
-        low, high = np.where(gap < 0.0, x, low), np.where(gap > 0.0, x, high)
-        density = np.exp(-0.5 * standard**2) @ (weight / scale) / np.sqrt(2.0 * np.pi)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            step = gap / density
-            newton = x - step
-        inside = np.isfinite(newton) & (newton > low) & (newton < high)
-        following = np.where(inside, newton, 0.5 * (low + high))
-        done = (np.abs(following - x) <= 1e-12 * total + 4e-16 * np.abs(x)) | (gap == 0.0)
-        x = np.where(gap == 0.0, x, following)
-        if np.all(done):
-            return np.asarray(x)
-    raise NumericalError("the root finding for a quantile did not converge")
+    """Return quantiles of one mixture, (levels,); see :meth:`NormalMixtures.quantile`."""
+    offsets = np.array([0, weight.shape[0]], dtype=np.int64)
+    return NormalMixtures(offsets, weight, mean, variance).quantile(levels)[:, 0]

@@ -62,6 +62,7 @@ class Mixture {
       low = std::min(low, own);
       high = std::max(high, own);
     }
+    if (!(low <= high)) return std::numeric_limits<double>::quiet_NaN();
     const MixtureComponents components{weight_.data(), mean_.data(), inverse_scale_.data(), weight_.size()};
     double x = std::clamp(centre_ + standard * spread_, low, high);
     for (int iteration = 0; iteration < kMostIterations; ++iteration) {

@@ -177,8 +177,8 @@ class NormalMixtures:
             If the root finding did not converge.
         """
         levels = np.ascontiguousarray(levels, dtype=np.float64)
-        columns = (np.ascontiguousarray(values) for values in (self.weight, self.mean, self.variance))
-        found = _native.mixture_quantiles(self.offsets, *columns, levels, special.ndtri(levels))
+        weight, mean, variance = (np.ascontiguousarray(values) for values in (self.weight, self.mean, self.variance))
+        found = _native.mixture_quantiles(self.offsets, weight, mean, variance, levels, special.ndtri(levels))
         if np.isnan(found).any():
             raise NumericalError("the root finding for a quantile did not converge")
         return found

@@ -9,8 +9,9 @@ A cell is a population of records, a declared model and a budget.  Kinds: "well"
 "scale" (declared response_scale wrong by 60 to 100 000 times), "prior" (weights of 3 to 30 prior standard deviations),
 "collinear" (AR(1) of 0.99 and more, or a feature that is another but for 1%), "outliers" (errors of a t distribution
 with 1 to 3 degrees of freedom, or 5 to 20% of them 10 to 50 times larger), "link" (a quadratic or exponential mean;
-for outcomes a complementary log-log link, or 10 to 25% of them flipped) and "features" (one or all of them 0.05 to 0.3
-times their declared size, reported as "small", or 3 to 20 times).
+for outcomes a complementary log-log link, or 10 to 25% of them flipped), "features" (one or all of them 0.05 to 0.3
+times their declared size, reported as "small", or 3 to 20 times) and "whole" (a score in few whole numbers, of which a
+quarter to half are zero, as marks around the middle of their range are; its scale is right).
 """
 
 import argparse
@@ -32,8 +33,8 @@ FloatArray = npt.NDArray[np.float64]
 Release = dpi.NewtonRelease | dpi.GlmNewtonRelease
 
 SEED = 20_261_122_2
-KINDS = ("well", "scale", "prior", "collinear", "outliers", "link", "features")
-CELLS = {"well": 120, "scale": 24, "prior": 24, "collinear": 24, "outliers": 24, "link": 24, "features": 24}
+KINDS = ("well", "scale", "prior", "collinear", "outliers", "link", "features", "whole")
+CELLS = dict.fromkeys(KINDS, 24) | {"well": 120}
 CHAINS, WARM_UP, KEPT = 3, 70, 40
 LOGISTIC_KINDS = ("well", "prior", "collinear", "link", "features")
 
@@ -132,12 +133,16 @@ def draw_responses(cell: Cell, design: FloatArray, truth: FloatArray, rng: np.ra
         spread = float(predictor.std())
         bent = np.square(predictor) / spread if cell.variant == 0 else spread * np.exp(predictor / spread)
         predictor = predictor + (0.3 + 0.7 * cell.severity) * bent
-    return predictor + sigma * errors
+    response = predictor + sigma * errors
+    if cell.kind == "whole":
+        unit = (0.7 + 0.7 * cell.severity) * float(response.std())
+        response = unit * np.rint((response - response.mean()) / unit)
+    return np.asarray(response)
 
 
 def target_weights(cell: Cell, design: FloatArray, response: FloatArray, truth: FloatArray) -> FloatArray:
     """Return what the intervals are asked to cover: the truth, or without one the estimate without privacy."""
-    if cell.kind != "link":
+    if cell.kind not in ("link", "whole"):
         return truth
     if not cell.logistic:
         return np.linalg.lstsq(design, response, rcond=None)[0]
@@ -169,7 +174,8 @@ def simulate(cell: Cell, index: int) -> tuple[Release, FloatArray, float]:
         if cell.kind == "scale":
             factor = 60.0 * (1e5 / 60.0) ** cell.severity
             wrong = factor if cell.variant else 1.0 / factor
-        declared = float(np.median(np.abs(response))) / 0.6745 * wrong
+        typical = float(response.std() if cell.kind == "whole" else np.median(np.abs(response)) / 0.6745)
+        declared = typical * wrong
     release = dpi.run_newton(
         model, features, response, plan=plan, n_records=cell.n_records, response_scale=declared,
         random_source=InsecureRNG(1000 * cell.index + index),

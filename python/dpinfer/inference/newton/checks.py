@@ -23,6 +23,8 @@ _PRIOR_LEVEL, _FIT_LEVEL = 0.005, 0.003
 # Noisy shares count beyond three standard deviations of their noise.
 _SURE = 3.0
 _BEYOND, _BELOW = 0.02, 0.2  # share of the responses larger, smaller than the declared scale allows for
+# Where a fifth of the responses of a smooth law lies below an edge, 68% lie below six times as much (normal, Cauchy).
+_SPREAD_BELOW = 6.0
 _FAR, _TAIL = 4.0, 0.02  # share of the responses beyond four times their 68% point
 _SATURATED = 0.89  # share of the largest trace that the features' second moments can have in the declared units
 _RESOLVED = 2.0  # an eigenvalue over the largest that noise alone has
@@ -36,7 +38,8 @@ class Checks:
     ----------
     beyond_scale, below_scale : float
         Share of the responses that are larger, smaller than the declared scale allows for, less what noise may do; nan
-        for a logistic regression.
+        for a logistic regression.  Responses that are zero while others are as large as declared, as scores in whole
+        numbers may be, are not too small.
     tail : float
         The same for responses far out.
     prior_pvalue : float
@@ -146,7 +149,8 @@ def _shares(release: NewtonRelease) -> tuple[float, float, float]:
     first = int(np.searchsorted(release.edges, _FAR * release.response_spread)) + 1
     far = release.counts[first:]
     tail = float(np.sum(far)) - noise * math.sqrt(max(far.size, 1))
-    return float(release.counts[-1]) - noise, float(release.counts[0]) - noise, tail
+    small = release.response_spread < _SPREAD_BELOW * release.edges[0]
+    return float(release.counts[-1]) - noise, float(release.counts[0]) - noise if small else 0.0, tail
 
 
 def _saturation(release: NewtonRelease | GlmNewtonRelease) -> float:

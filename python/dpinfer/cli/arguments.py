@@ -116,6 +116,13 @@ def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = F
         help="'auto', a share in [0, 1) or a number of steps to leave out (default: %(default)s)",
     )
     group.add_argument(
+        "--n-samples",
+        type=integer(20),
+        metavar="S",
+        help="steps of each chain where the posterior is sampled; by default as many as make the Monte Carlo error "
+        "small, within limits",
+    )
+    group.add_argument(
         "--level", type=interval(0, 1), default=0.9, help="credibility of the intervals (default: %(default)s)"
     )
 
@@ -129,5 +136,6 @@ def posterior_request(args: argparse.Namespace) -> "PosteriorRequest":
         hessian=args.hessian,
         prior=args.prior,
         burn_in=args.burn_in,
+        n_samples=args.n_samples,
         level=args.level,
     )

@@ -16,6 +16,7 @@ from dpinfer.formulas import RegressionFit, plan_regression, regression
 from dpinfer.formulas.completion import Completion
 from dpinfer.formulas.design import Design, design
 from dpinfer.formulas.records import UnreadRecords
+from dpinfer.inference import PosteriorRequest
 from dpinfer.tabular import Schema, SchemaDraft
 
 __all__ = ["check_formula_options", "plan_completion", "plan_formula", "run_formula"]
@@ -83,7 +84,10 @@ def run_formula(
 ) -> int:
     """Charge, read the records, save the release, then analyse it."""
     family = args.family or "gaussian"
+    request = None if args.n_samples is None else PosteriorRequest(n_samples=args.n_samples, progress=True)
     with public_arguments():
+        if request is not None and isinstance(plan, FitPlan):
+            plan.check(request)
         # The names of the columns are public; a file without them is refused before anything is spent.
         public = plan if isinstance(schema, SchemaDraft) else design(args.formula, schema, family=family)
         UnreadRecords(args.file, cast(Design, public))
@@ -92,6 +96,8 @@ def run_formula(
         if args.overwrite:
             folder.release_path.unlink(missing_ok=True)
         options: dict[str, Any] = {} if args.checkpoint is None else {"checkpoint": args.checkpoint}
+        if request is not None:
+            options["posterior"] = request
         if args.unknown is not None:
             options["unknown"] = list(args.unknown)
         with warnings.catch_warnings(record=True) as caught:

@@ -61,7 +61,8 @@ def fit(place, formula, *rest):
 
 @pytest.mark.parametrize("family", RESPONSES)
 def test_every_family_runs(place, capsys, family):
-    assert fit(place, f"{RESPONSES[family]} ~ age + job", "--family", family) == 0, capsys.readouterr().err
+    short = ["--n-samples", "60"]
+    assert fit(place, f"{RESPONSES[family]} ~ age + job", "--family", family, *short) == 0, capsys.readouterr().err
     lines = (place / "out" / "coefficients.csv").read_text().splitlines()
     assert "differentially private" in lines[0]
     names = [row[0] for row in csv.reader(lines[2:])]
@@ -70,6 +71,16 @@ def test_every_family_runs(place, capsys, family):
     assert ("sigma" in names) == (family == "gaussian")
     assert (place / "out" / "report.html").stat().st_size > 1000
     assert dpi.load_regression(place / "out").fit.release.epsilon <= 2.0
+
+
+def test_how_long_chains_are_can_be_said(place, capsys):
+    assert fit(place, "pay ~ age", "--n-samples", "30") == 0, capsys.readouterr().err
+    posterior = dpi.load_regression(place / "out").posterior
+    assert len(posterior.distribution.location) == 8 * 30
+    assert main(["posterior", str(place / "out" / "fit.release"), "--n-samples", "40"]) == 0
+    assert "Monte Carlo error" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        fit(place, "pay ~ age", "--n-samples", "5")
 
 
 @pytest.mark.parametrize(

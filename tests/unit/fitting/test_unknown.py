@@ -30,9 +30,8 @@ def fitted(records, tmp_path_factory):
     place = tmp_path_factory.mktemp("unknown")
     ledger = dpi.PrivacyLedger.create(place / "spent.ledger").add_dataset("people", budget=(1.0, 1e-5))
     model = dpi.models.LinearRegression(2, fit_intercept=True, prior_scale=10.0)
-    found = dpi.fit(
-        model, *records, unknown=["n_records", "response_scale"], ledger=ledger, path=place / "fit", **BUDGET
-    )
+    given = {"ledger": ledger, "path": place / "fit", "posterior": dpi.PosteriorRequest(n_samples=200)}
+    found = dpi.fit(model, *records, unknown=["n_records", "response_scale"], **given, **BUDGET)
     return found, ledger, place / "fit"
 
 

@@ -373,8 +373,8 @@ def test_the_models_own_prior_of_the_noise_variance_enters_and_is_named(rng):
     assert "the model's inverse gamma" in str(own.summary())
 
 
-def verdict_of(*, size=0.5, declared=1.0, feature=1.0, quadratic=0.0, wild=0.0, twin=None):
-    """Two weights of `size` prior standard deviations, with one thing wrong."""
+def verdict_of(*, size=0.5, declared=1.0, feature=1.0, quadratic=0.0, wild=0.0, twin=None, unit=0.0):
+    """Two weights of `size` prior standard deviations, with one thing wrong; scores in units, if any."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(4000, 2))
     if twin is not None:
@@ -382,6 +382,7 @@ def verdict_of(*, size=0.5, declared=1.0, feature=1.0, quadratic=0.0, wild=0.0, 
     mean = X @ [2.0 * size, -2.0 * size]
     errors = rng.normal(size=4000) * np.where(rng.random(4000) < wild, 60.0, 1.0)
     y = mean + quadratic * mean**2 + errors
+    y = unit * np.rint(y / unit) if unit else y
     model = dpi.models.LinearRegression(2)
     plan = dpi.plan_newton(model, target_epsilon=3.0, target_delta=1e-5, n_records=4000)
     release = dpi.run_newton(
@@ -398,6 +399,12 @@ def test_a_release_that_fits_is_said_to():
         assert found.warnings == ""
         assert found.n_unresolved == 0
         assert "The release fits its model" in text
+
+
+def test_scores_in_few_whole_numbers_are_no_wrong_scale():
+    """More than a third of them are zero, as marks at the middle of their range are."""
+    assert "scale" not in verdict_of(unit=1.8)[0].warnings
+    assert "scale" in verdict_of(unit=1.8, declared=2000.0)[0].warnings
 
 
 @pytest.mark.parametrize(
@@ -467,6 +474,13 @@ def test_every_second_chain_begins_without_the_directions_that_are_not_told_from
         values = np.linalg.eigvalsh(sampler._chains.state.moments)[:, 0]
         assert (np.max(values[1::2]) < 0.7 * np.min(values[::2])) == flat
         assert np.all(values > 0.0)
+
+
+def test_of_thinned_chains_every_third_step_is_kept(rng):
+    release, _ = simulated_release(rng, 2)
+    every, third = (newton_sampler([release], [2.0], n_chains=2, seed=1)[0].draw(6 // thin, thin) for thin in (1, 3))
+    np.testing.assert_array_equal(third.mean, every.mean[2::3])
+    np.testing.assert_allclose(third.acceptance, every.acceptance)
 
 
 def test_a_direction_that_declared_categories_leave_empty_keeps_its_prior(rng):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.newton.convergence import ChainLengths, draw_until_settled
+from dpinfer.inference.newton.convergence import ChainLengths, DistributionOf, draw_until_settled
 from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
 from dpinfer.inference.newton.posterior import (
     checks_of,
@@ -65,9 +65,12 @@ def glm_newton_posterior(release: GlmNewtonRelease, request: PosteriorRequest) -
         raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
     if type(model).__name__ != release.model_spec.get("kind", type(model).__name__):
         raise TypeError(f"model must be a {release.model_spec['kind']}, got {type(model).__name__}")
-    lengths = ChainLengths.of(release.n_coef)
-    sampler = glm_sampler([release], [model], n_chains=lengths.chains, seed=request.seed, n_threads=request.threads)
-    settled = draw_until_settled(sampler, lambda found: glm_distribution(release, found), request, lengths)
+
+    def begin(n_chains: int) -> tuple[PosteriorSampler, DistributionOf]:
+        sampler = glm_sampler([release], [model], n_chains=n_chains, seed=request.seed, n_threads=request.threads)
+        return sampler, lambda found: glm_distribution(release, found)
+
+    settled = draw_until_settled(begin, request, ChainLengths.of(release.n_coef))
     size = len(settled.distribution.location)
     freedom = np.array([float(release.scores.size)])
     variance = np.full(size, model.prior_scale**2)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer.inference.newton.checks import Checks, check_draws
-from dpinfer.inference.newton.convergence import ChainLengths, SettledDraws, draw_until_settled
+from dpinfer.inference.newton.convergence import ChainLengths, DistributionOf, SettledDraws, draw_until_settled
 from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
 from dpinfer.inference.newton.sampler import Draws, PosteriorSampler
 from dpinfer.inference.newton.target import MomentRelease
@@ -58,10 +58,12 @@ def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Poste
     request : PosteriorRequest
         `prior` is that of the noise variance: "weak" (default), log-normal around the spread of the responses that the
         run has found, over four powers of ten of the standard deviation (95%); "model", the model's inverse gamma.
-        `n_samples` and `n_warmup` are kept and dropped steps of each chain.  By default the chains go on, the first
-        fifth of their steps dropped, until the Monte Carlo error of the 5% and 95% quantiles is below 5% of the
-        posterior standard deviation: 8 chains adapt for 50 steps and make 2560 more at most up to 24 weights; 4, 28 and
-        640 up to 120; then 3, 16 and 160.
+        `n_samples` and `n_warmup` are steps of each chain, and those dropped before them.  By default the chains go on,
+        the first fifth of their steps dropped, until the Monte Carlo error of the 5% and 95% quantiles is below 5% of
+        the posterior standard deviation.  Up to 24 weights 8 chains adapt for 50 steps and make 640 more at most, and
+        where these are too few 32 chains begin anew, for 100 and 10 240 steps; up to 120 weights 4 chains, 28 and 640
+        steps, and 8 chains, 60 and 2560; then 3 chains, 16 and 160 steps.  `n_samples` beyond the first number are made
+        by as many chains as the second has.
 
     Returns
     -------
@@ -87,19 +89,18 @@ def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Poste
     if not isinstance(model, LinearRegression):
         raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
     name = "weak" if request.prior == "auto" else request.prior_name
-    lengths = ChainLengths.of(release.n_coef)
-    chosen = _noise_prior(release, model, name, lengths.chains)
-    sampler, trace = newton_sampler(
-        [release],
-        [model.prior_scale],
-        chosen.density,
-        n_chains=lengths.chains,
-        seed=request.seed,
-        n_threads=request.threads,
-    )
-    settled = draw_until_settled(sampler, lambda found: newton_distribution(release, found, trace), request, lengths)
+    scale, chosen = model.prior_scale, _noise_prior(release, model, name)
+
+    def begin(n_chains: int) -> tuple[PosteriorSampler, DistributionOf]:
+        sampler, trace = newton_sampler(
+            [release], [scale], chosen.density, n_chains=n_chains, seed=request.seed, n_threads=request.threads
+        )
+        return sampler, lambda found: newton_distribution(release, found, trace)
+
+    settled = draw_until_settled(begin, request, ChainLengths.of(release.n_coef))
     variance = softplus(settled.distribution.location[:, -1]) * model.prior_scale**2
-    checks = checks_of(release, settled.distribution, settled.draws, trace.misfit_sizes, variance)
+    freedom = np.array([release.scores.size, len(release.scores)], dtype=np.float64)
+    checks = checks_of(release, settled.distribution, settled.draws, freedom, variance)
     words = f"Prior of the noise variance: {chosen.words}.\n{settled.words}"
     return posterior_of_draws(release, model, settled, prior=name, words=words, checks=checks)
 
@@ -175,13 +176,13 @@ def posterior_of_draws(
     )
 
 
-def _noise_prior(release: NewtonRelease, model: LinearRegression, name: str, n_chains: int) -> _Prior:
+def _noise_prior(release: NewtonRelease, model: LinearRegression, name: str) -> _Prior:
     tail = special.ndtri(1.0 - _TAIL)
     if name == "weak":
         loc = math.log(release.response_spread) + _LOG_SCALE_SHIFT
         low, high = (math.exp(2.0 * (loc + sign * tail * _LOG_SCALE_STDDEV)) for sign in (-1.0, 1.0))
         words = f"weak, 90% of it between {low:.3g} and {high:.3g} (squared units of the response)"
-        return _Prior(WeakScalePrior(np.full(n_chains, loc), _LOG_SCALE_STDDEV), words)
+        return _Prior(WeakScalePrior(np.array([loc]), _LOG_SCALE_STDDEV), words)
     low, high = model.variance_prior_quantile([_TAIL, 1.0 - _TAIL])
     words = f"the model's inverse gamma, 90% of it between {low:.3g} and {high:.3g}"
     return _Prior(ModelScalePrior(model.variance_shape, model.variance_rate), words)

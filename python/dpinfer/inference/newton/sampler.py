@@ -237,8 +237,8 @@ class PosteriorSampler:
             rate, _ = self._chains.move(self._n_leaps)
             self._chains.adapt(rate, gains[2 * step >= n_steps])
 
-    def draw(self, n_steps: int) -> Draws:
-        """Make steps and keep each."""
+    def draw(self, n_steps: int, thin: int = 1) -> Draws:
+        """Keep `n_steps` steps, the last one of every `thin`."""
         chains, trace = self._chains, self._trace
         size, d = chains.log_scale.size, trace.n_coef
         mean, precision = np.empty((n_steps, size, d)), np.empty((n_steps, size, d, d))
@@ -246,7 +246,8 @@ class PosteriorSampler:
         scales, misfit = np.empty((n_steps, size)), np.empty((n_steps, size, trace.misfit_sizes.size))
         rates = np.zeros((2, size))
         for row in range(n_steps):
-            rates += np.stack(chains.move(self._n_leaps)) / n_steps
+            for _ in range(thin):
+                rates += np.stack(chains.move(self._n_leaps)) / (n_steps * thin)
             moments = chains.state.moments
             linear = trace.linearised(chains.log_scale, trace.excess(moments, chains.optimum))
             mean[row], precision[row] = weights_given(moments, linear, trace)

@@ -73,8 +73,8 @@ def sites(module, n, d=5):
     return lambda step: session.poisson_sum(step, 0.1, 3.0)
 
 
-def second_moments(module, n, d, per_row=None):
-    """Of dense rows, or of sparse ones with so many numbers."""
+def second_moments(module, n, d, per_row=None, scores=False):
+    """Of dense rows, or of sparse ones with so many numbers; or scores."""
     generator = np.random.default_rng(0)
     rows = {"features": generator.normal(size=(n, d))}
     if per_row is not None:
@@ -85,8 +85,14 @@ def second_moments(module, n, d, per_row=None):
         }  # fmt: skip
     form = module.RegressionRows(response=np.zeros(n), intercept=False, n_threads=1, **rows)
     transform = generator.normal(size=(d, d)) / np.sqrt(d)
+    table = {"centre": np.empty(0), "slope": np.empty(0), "first_node": 0.0, "spacing": 1.0}
+    residuals = module.Residuals(link="logistic", loc=np.full(d, 0.1), bound=np.inf, **table)
 
     def once(step):
+        if scores:
+            total = module.PartialSum(length=d, max_norm=8.0)
+            form.add_scores(total, residuals, transform=transform, bound=8.0)
+            return total.integers
         total = module.PartialSum(length=d * (d + 1) // 2, max_norm=64.0)
         form.add_second_moments(total, transform=transform, bound=8.0)
         return total.integers
@@ -97,6 +103,8 @@ def second_moments(module, n, d, per_row=None):
 CASES = {
     "second moments, 5000 x 105": lambda module: second_moments(module, 5000, 105),
     "second moments, 12 of 105": lambda module: second_moments(module, 5000, 105, 12),
+    "scores, 5000 x 105": lambda module: second_moments(module, 5000, 105, scores=True),
+    "scores, 45000 x 10": lambda module: second_moments(module, 45_000, 10, scores=True),
     "second moments, 45000 x 10": lambda module: second_moments(module, 45_000, 10),
     "gradients, 45000 x 100, nodes": lambda module: glm(module, 45_000, 100, False),
     "gradients, 45000 x 100, draws": lambda module: glm(module, 45_000, 100, True),
@@ -132,10 +140,13 @@ def main():
     parser.add_argument("old")
     parser.add_argument("new")
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--only", default="", help="cases whose name has this")
     arguments = parser.parse_args()
     modules = load("old", arguments.old), load("new", arguments.new)
     print(f"{'':32s} {'old us':>9s} {'new us':>9s}  new / old")
     for name, make in CASES.items():
+        if arguments.only not in name:
+            continue
         old, new = (make(module) for module in modules)
         assert (old(3) == new(3)).all(), name
         first, second, ratio, spread = compare(old, new, arguments.seconds)

@@ -3,7 +3,7 @@
     python -m bench --peers DIR information [--arguments "--runs 10 --epsilon 1 --processes 2"]
 
 Adult's columns (DPINFER_DATA), labels simulated from weights that are known; equal epsilon and delta.  The library's
-intervals are those of its posterior, from one run of ten passes.  DP-SGD takes what peers take: clipped gradients of a
+intervals are those of its posterior, from one run.  DP-SGD takes what peers take: clipped gradients of a
 Poisson sample at rate 0.1, Gaussian noise, a step along them, from 0.  Its sums tell the weights through the slope of
 the clipped score, which it does not release: here it is *given* that slope at the true weights, without noise and for
 no budget, and the exact posterior that follows from it under the prior.  So no intervals from such a trace can be
@@ -125,7 +125,7 @@ def compare(chosen):
     """Print coverage and width of both."""
     import dpinfer as dpi
 
-    X, y, _ = peers.adult_records()
+    X, y, model = peers.adult_records()
     truth, _ = peers.without_privacy(X[:, :-1], y)
     fields = {norm: Field(X, truth, norm) for norm in NORMS}
     common = {"target_epsilon": chosen.epsilon, "target_delta": peers.DELTA, "sample_rate": peers.RATE}
@@ -133,7 +133,8 @@ def compare(chosen):
     with ProcessPoolExecutor(chosen.processes, mp_context=get_context("spawn")) as pool:
         runs = list(pool.map(one_run, *zip(*((run, chosen, fields, plans) for run in range(chosen.runs)), strict=True)))
     print(f"{len(X)} records, Adult's columns, simulated labels, epsilon {chosen.epsilon:g}, {len(runs)} runs")
-    print(f"  library, 10 passes: {shown([own for own, _ in runs])}")
+    plan = dpi.plan_newton(model, target_epsilon=chosen.epsilon, target_delta=peers.DELTA, n_records=len(X))
+    print(f"  library, {len(plan.phases)} passes: {shown([own for own, _ in runs])}")
     for steps in chosen.steps:
         results = {setting: [found[setting] for _, found in runs] for setting in runs[0][1] if setting[0] == steps}
         setting = min(results, key=lambda setting: rank(results[setting]))
@@ -171,7 +172,9 @@ def seconds(chosen):
     times = peers.interleaved(timed, chosen.repeats)
     run = np.array(times.pop("run"))
     posterior = statistics.median(posteriors)
-    print(f"our run of ten passes {1e3 * np.median(run):.0f} ms, by codes; its posterior {posterior:.1f} s")
+    print(
+        f"our run of {len(plan.phases)} passes {1e3 * np.median(run):.0f} ms, by codes; its posterior {posterior:.1f} s"
+    )
     for name, ten in times.items():
         told = []
         for steps in (100, 1000, 10_000):

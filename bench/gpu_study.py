@@ -4,7 +4,7 @@ Answer first: a few hundred runs on both, every number of their results equal, o
 process, by part, with the same chunk on the CPU beside it; then the whole study in processes, each with its own chunks
 on the same GPU, from the start of the processes to the last result.  Needs a build with -DDPINFER_CUDA=ON.
 
-    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python bench/gpu_study.py [--runs 10000] [--cores 16] [--processes 16 24]
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python bench/gpu_study.py [--runs 10000] [--cores 16] [--processes 16 8]
 """
 
 import argparse
@@ -69,21 +69,22 @@ def by_part(n_runs, cores, backend):
     return result
 
 
-def whole(n_runs, processes, chunks, backend, seed=3):
-    """Print the seconds of a study in processes, their start included."""
+def whole(n_runs, processes, chunks, cores, backend, seed=3):
+    """Print the seconds of a study in processes that share the cores, their start included."""
     start = time.perf_counter()
     context = multiprocessing.get_context("spawn")
     size = -(-n_runs // (processes * chunks))
+    threads = max(1, cores // processes)
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         result = dpi.coverage_study(
-            **STUDY, n_runs=n_runs, n_threads=1, chunk_size=size, executor=pool, backend=backend, seed=seed
+            **STUDY, n_runs=n_runs, n_threads=threads, chunk_size=size, executor=pool, backend=backend, seed=seed
         )
         seconds = time.perf_counter() - start
     covered = np.mean(np.abs(result.runs.pit - 0.5) < 0.45)
     error = np.sqrt(0.09 / result.runs.pit.size)
     print(
-        f"{n_runs} runs, {processes} processes with chunks of {size}, {backend}: {seconds:.1f} s; 90% intervals cover "
-        f"{covered:.4f} +- {error:.4f}",
+        f"{n_runs} runs, {backend}, {processes} processes of {threads} threads, chunks of {size}: {seconds:.1f} s; "
+        f"90% intervals cover {covered:.4f} +- {error:.4f}",
         flush=True,
     )
     return result
@@ -106,7 +107,7 @@ def main():
     print(f"{options.check} runs: every number of the GPU's study is the CPU's", flush=True)
     compare(by_part(options.chunk, options.cores, "cpu"), by_part(options.chunk, options.cores, "cuda"))
     for processes in options.processes or [options.cores]:
-        whole(options.runs, processes, options.chunks, "cuda")
+        whole(options.runs, processes, options.chunks, options.cores, "cuda")
 
 
 if __name__ == "__main__":

@@ -38,33 +38,33 @@ void mixture(const MixtureComponents& components, double x, double& below, doubl
   density = kInverseRootTwoPi * lane_sum(height);
 }
 
-// Adds eight nodes from the `first`-th on, in `direction`; false when the last of them has dropped far enough.
-DPINFER_INLINE bool add_nodes(const InflationNodes& nodes, std::int64_t first, std::int64_t direction, Vec& sum) {
-  double place[kLanes];
-  double share[kLanes];
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const std::int64_t i = first + direction * lane;
-    place[lane] = static_cast<double>(i < 0 ? 0 : i) * nodes.step;
-    share[lane] = i > 0 ? 1.0 : i == 0 ? 0.5 : 0.0;
-  }
-  const Vec w = load(place);
+// Adds eight nodes from the `first`-th on, and returns the drop of the last of them.
+DPINFER_INLINE double add_nodes(const InflationNodes& nodes, std::int64_t first, Vec& sum) {
+  static constexpr double kPlaces[kLanes] = {0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0};
+  const Vec index = splat(static_cast<double>(first)) + load(kPlaces);
+  const Vec w = index * splat(nodes.step);
   const Vec decay = exp(splat(-2.0) * w);
   const Vec above = splat(1.0) + decay;
   const Vec log_cosh = w + log(above) - splat(0.6931471805599453);
   const Vec inverse_square = splat(4.0) * decay / (above * above);
-  const Vec term = splat(-nodes.power) * log_cosh - splat(0.5 * nodes.residual) * inverse_square;
-  const Vec drop = term - splat(nodes.top);
-  sum = fused(load(share), exp(drop), sum);
+  const Vec drop = splat(-nodes.power) * log_cosh - splat(0.5 * nodes.residual) * inverse_square - splat(nodes.top);
+  const Vec share = select_less(index, splat(0.5), splat(0.5), splat(1.0));
+  sum = fused(share, exp(drop), sum);
   double drops[kLanes];
   store(drops, drop);
-  return drops[kLanes - 1] >= nodes.drop;
+  return drops[kLanes - 1];
 }
 
 double inflation(const InflationNodes& nodes) {
+  constexpr std::int64_t kGroup = kLanes;
   Vec sum = splat(0.0);
-  for (std::int64_t i = nodes.centre; i >= 0 && add_nodes(nodes, i, -1, sum); i -= kLanes) {
+  // The group that the highest node is in, those below it down to where all has dropped, and those above it.
+  const std::int64_t top = nodes.centre / kGroup * kGroup;
+  for (std::int64_t first = top - kGroup; first >= 0; first -= kGroup) {
+    if (add_nodes(nodes, first, sum) < nodes.drop) break;
   }
-  for (std::int64_t i = nodes.centre + 1; add_nodes(nodes, i, 1, sum); i += kLanes) {
+  for (std::int64_t first = top;; first += kGroup) {
+    if (add_nodes(nodes, first, sum) < nodes.drop && first + kGroup > nodes.centre) break;
   }
   return lane_sum(sum);
 }

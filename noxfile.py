@@ -12,6 +12,7 @@ ARVIZ = (
     "tests/unit/formulas/test_regression.py",
     "tests/unit/cli/test_hostile_names.py",
 )
+OWN_MODELS = ("tests/unit/models/test_own_model.py", "tests/unit/mechanism/test_own_newton.py")
 nox.options.sessions = ["tests", "lint", "types", "layers", "docs", "doctests", "cpp"]
 
 
@@ -30,6 +31,15 @@ def arviz(session: nox.Session, release: str) -> None:
     """Run the tests of draws for ArviZ with the oldest supported release, and with 1.x (Python 3.12 or newer)."""
     session.install(".[test]", f"arviz=={release}.*")
     session.run("pytest", "-n", "0", "-k", "arviz", *ARVIZ)
+
+
+@nox.session
+@nox.parametrize("age", ["oldest", "newest"])
+def frameworks(session: nox.Session, age: str) -> None:
+    """Run the tests of models of one's own with the oldest or the newest supported JAX, NumPyro and PyTorch."""
+    oldest = ("jax==0.4.30", "jaxlib==0.4.30", "numpyro==0.15.0", "torch==2.2.0", "numpy<2", "scipy<1.12")
+    session.install(".[test]", *(oldest if age == "oldest" else ("jax", "numpyro", "torch")))
+    session.run("pytest", "-n", "0", *OWN_MODELS)
 
 
 @nox.session

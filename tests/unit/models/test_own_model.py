@@ -1,5 +1,11 @@
 """Models from the user's own code: parameters, trials before anything is spent, and the frameworks against NumPy."""
 
+import pickle
+import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import special
@@ -8,10 +14,13 @@ import dpinfer as dpi
 from dpinfer.errors import BackendUnavailableError, CheckpointError
 from dpinfer.mechanism import RunCheckpoint
 from dpinfer.models import from_gradient, from_jax, from_numpyro, from_torch, model_from_dict
+from dpinfer.models.adapters.frameworks import OLDEST, framework
 from dpinfer.models.adapters.parameters import ParameterSet
 from dpinfer.testing import InsecureRNG
 
 PARAMETERS = {"intercept": (), "coef": (2,)}
+PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 PLAN = dpi.PrivacyPlan.from_noise_multiplier(2.0, 0.3, 6, 1e-5)
 
 
@@ -235,6 +244,42 @@ def test_code_that_writes_for_some_records_alone_leaves_them_as_they_are():
     assert np.all(np.isfinite(found.noisy_gradients))
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (lambda p, X, y: log_likelihood(p, X, y).sum(), "log_likelihood must return a real number for each record"),
+        (lambda p, X, y: log_likelihood(p, X, y)[:, None], "log_likelihood must return a real number for each record"),
+        (lambda p, X, y: log_likelihood(p, X, y) + 0j, "log_likelihood must return a real number for each record"),
+    ],
+)
+def test_a_log_likelihood_of_another_shape_or_kind_is_refused(code, message):
+    with pytest.raises(ValueError, match=message):
+        made(log_likelihood=code)
+
+
+def test_code_that_cannot_be_pickled_runs_with_a_checkpoint(tmp_path):
+    """A checkpoint keeps no code: a closure goes on where it stopped, with the bits of the whole run."""
+    shift = np.zeros(3)
+
+    def closure(params, X, y):
+        return gradient(params, X, y) + shift
+
+    with pytest.raises(AttributeError, match="pickle"):
+        pickle.dumps(closure)
+    done = []
+
+    def stop(step, total):
+        done.append(step)
+        if len(done) == 3:
+            raise KeyboardInterrupt
+
+    place = RunCheckpoint(tmp_path / "run", interval=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        release(made(closure), checkpoint=place, progress=stop)
+    resumed = release(made(closure), checkpoint=place)
+    assert resumed.noisy_gradients.tobytes() == release(made(closure)).noisy_gradients.tobytes()
+
+
 def test_public_data_take_the_place_of_made_up_records():
     seen = []
 
@@ -349,6 +394,20 @@ def test_a_framework_is_not_needed_and_says_what_is_missing(name, monkeypatch):
         calls[name]()
 
 
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_framework_that_is_too_old_is_refused_by_its_version(name, monkeypatch):
+    """The stand-in has a version and nothing else; that it is refused only when older says the last line."""
+    least = ".".join(map(str, OLDEST[name]))
+    needed = next(line for line in EXTRAS[name] if line.startswith(name))
+    assert needed == f"{name}>={least}"
+    old, enough = SimpleNamespace(__version__="0.3.25"), SimpleNamespace(__version__=least + ".post1")
+    monkeypatch.setitem(sys.modules, name, old)
+    with pytest.raises(BackendUnavailableError, match=rf"{name} must be at least {least}, got 0.3.25: .*\[{name}\]"):
+        framework(name)
+    monkeypatch.setitem(sys.modules, name, enough)
+    assert framework(name) is enough
+
+
 def test_jax_code_that_is_not_for_one_record_is_refused():
     jax = pytest.importorskip("jax")
     with pytest.raises(ValueError, match="one real number"):
@@ -382,6 +441,13 @@ def test_torch_modules():
         from_torch(density, 3, n_features=2, module=layers)
 
 
+@pytest.mark.parametrize("code", [lambda p, x, y: p * x, lambda p, x, y: (p * x).sum() * 1j, lambda p, x, y: 1.0])
+def test_torch_code_that_is_not_for_one_record_is_refused(code):
+    pytest.importorskip("torch")
+    with pytest.raises(ValueError, match="a tensor with one real number"):
+        from_torch(code, 2, n_features=2)
+
+
 def test_torch_code_that_writes_does_so_to_a_copy():
     torch = pytest.importorskip("torch")
 
@@ -396,6 +462,7 @@ def test_torch_code_that_writes_does_so_to_a_copy():
     assert torch.zeros(1).dtype == torch.float32  # the user's own precision is left alone
 
 
+@pytest.mark.filterwarnings("ignore:Passing arguments:DeprecationWarning")  # NumPyro 0.15 with JAX 0.4.30
 def test_numpyro_models_that_cannot_be_taken_are_refused_with_the_reason():
     numpyro = pytest.importorskip("numpyro")
     dist = numpyro.distributions

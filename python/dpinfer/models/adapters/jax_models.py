@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_integer
-from dpinfer.errors import BackendUnavailableError
 from dpinfer.models.adapters.blocks import FRAMEWORK_BLOCK, in_blocks
+from dpinfer.models.adapters.frameworks import framework
 from dpinfer.models.adapters.gradients import finished
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet
@@ -17,21 +17,9 @@ from dpinfer.models.base import FloatArray
 __all__ = ["double_precision", "from_jax", "jax_code"]
 
 
-def _jax() -> Any:
-    try:
-        import jax
-    except ImportError as error:
-        raise BackendUnavailableError("models in JAX need it: pip install 'dpinfer[jax]'") from error
-    if not hasattr(jax, "vmap") or not hasattr(jax.random, "wrap_key_data"):
-        raise BackendUnavailableError(
-            f"jax must be at least 0.4.16, got {jax.__version__}: pip install -U 'dpinfer[jax]'"
-        )
-    return jax
-
-
 def double_precision() -> Any:
     """Return a context in which JAX computes in double precision, whatever the user's setting."""
-    jax = _jax()
+    jax = framework("jax")
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
     from jax.experimental import enable_x64
@@ -82,7 +70,7 @@ def from_jax(
     TypeError, ValueError
         If an argument is wrong, or the code fails a trial.
     """
-    _jax()
+    framework("jax")
     count = check_integer("n_features", n_features, 1)
     kept = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
     flat = not isinstance(parameters, Mapping | Sequence)
@@ -120,7 +108,7 @@ def jax_code(
         Whether the code takes one array rather than named ones.
     n_features : int
     """
-    jax = _jax()
+    jax = framework("jax")
 
     def named(params: Any) -> Any:
         if flat:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_integer
-from dpinfer.errors import BackendUnavailableError
+from dpinfer.models.adapters.frameworks import framework
 from dpinfer.models.adapters.gradients import finished
 from dpinfer.models.adapters.jax_models import double_precision, jax_code
 from dpinfer.models.adapters.own_model import OwnModel
@@ -18,13 +18,6 @@ __all__ = ["from_numpyro"]
 
 _ROWS = 3
 _PRIOR_DRAWS = 20_000
-
-
-def _need_numpyro() -> None:
-    try:
-        import numpyro  # noqa: F401
-    except ImportError as error:
-        raise BackendUnavailableError("models in NumPyro need it: pip install 'dpinfer[numpyro]'") from error
 
 
 def from_numpyro(
@@ -60,12 +53,12 @@ def from_numpyro(
     Raises
     ------
     BackendUnavailableError
-        If NumPyro is not installed (the extra ``dpinfer[numpyro]``).
+        If NumPyro is not installed (the extra ``dpinfer[numpyro]``), or too old.
     TypeError, ValueError
         If the model has no or several observed sites, a latent variable of single records, a discrete or simplex
         parameter, a prior that is improper or depends on other parameters; or the code fails a trial.
     """
-    _need_numpyro()
+    framework("numpyro")
     count = check_integer("n_features", n_features, 1)
     with double_precision():
         observed, sites = _sites(model, count)

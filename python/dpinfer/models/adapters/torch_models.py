@@ -7,26 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_integer
-from dpinfer.errors import BackendUnavailableError
 from dpinfer.models.adapters.blocks import FRAMEWORK_BLOCK, in_blocks
+from dpinfer.models.adapters.frameworks import framework
 from dpinfer.models.adapters.gradients import finished, uniforms_of
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet
 from dpinfer.models.base import FloatArray
 
 __all__ = ["from_torch"]
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise BackendUnavailableError("models in PyTorch need it: pip install 'dpinfer[torch]'") from error
-    if not hasattr(torch, "func"):
-        raise BackendUnavailableError(
-            f"torch must be at least 2.0, got {torch.__version__}: pip install -U 'dpinfer[torch]'"
-        )
-    return torch
 
 
 def from_torch(
@@ -79,7 +67,7 @@ def from_torch(
     TypeError, ValueError
         If an argument is wrong, the module mixes records, or the code fails a trial.
     """
-    torch = _torch()
+    torch = framework("torch")
     count = check_integer("n_features", n_features, 1)
     if module is not None:
         if parameters is not None:

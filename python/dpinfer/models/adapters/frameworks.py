@@ -1,0 +1,36 @@
+"""The optional packages of the adapters: imported when they are asked for, and as new as their extras ask for."""
+
+import re
+from importlib import import_module
+from typing import Any
+
+from dpinfer.errors import BackendUnavailableError
+
+__all__ = ["OLDEST", "framework"]
+
+# As the extras of pyproject.toml say.
+OLDEST = {"jax": (0, 4, 30), "numpyro": (0, 15), "torch": (2, 2)}
+_NAMES = {"jax": "JAX", "numpyro": "NumPyro", "torch": "PyTorch"}
+
+
+def framework(package: str) -> Any:
+    """Return an optional package.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If it is not installed, or too old.
+    """
+    try:
+        found = import_module(package)
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"models in {_NAMES[package]} need it: pip install 'dpinfer[{package}]'"
+        ) from error
+    version = tuple(map(int, re.findall(r"\d+", found.__version__)[:3]))
+    if version < OLDEST[package]:
+        least = ".".join(map(str, OLDEST[package]))
+        raise BackendUnavailableError(
+            f"{package} must be at least {least}, got {found.__version__}: pip install -U 'dpinfer[{package}]'"
+        )
+    return found

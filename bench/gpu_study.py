@@ -1,8 +1,8 @@
 """The coverage study of linear regression with its sums on a GPU: equal bits to the CPU's, then how long it takes.
 
-Answer first: a few hundred runs on both, every number of their results equal, or it stops.  Then one chunk in this
-process, by part, with the same chunk on the CPU beside it; then the whole study in processes, each with its own chunks
-on the same GPU, from the start of the processes to the last result.  Needs a build with -DDPINFER_CUDA=ON.
+Answer first: a few hundred runs on both, every number of their results equal, or it stops.  Then the whole study in
+processes, each with its own chunks on the same GPU, from the start of the processes to the last result.  Then one chunk
+in one thread, by part, on both.  Needs a build with -DDPINFER_CUDA=ON.
 
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python bench/gpu_study.py [--runs 10000] [--cores 16] [--processes 16 8]
 """
@@ -60,30 +60,29 @@ def timed_parts():
             setattr(recipes, name, function)
 
 
-def by_part(n_runs, cores, backend):
-    """Print the seconds of one chunk, by part."""
+def by_part(n_runs, backend):
+    """Print the seconds of one chunk in one thread, by part."""
     with timed_parts() as seconds:
-        result = dpi.coverage_study(**STUDY, n_runs=n_runs, n_threads=cores, chunk_size=n_runs, backend=backend, seed=2)
-    parts = "  ".join(f"{name} {value:.2f}" for name, value in seconds.items())
-    print(f"{n_runs} runs, one process, {cores} threads, {backend}: {result.seconds:.2f} s: {parts}", flush=True)
+        result = dpi.coverage_study(**STUDY, n_runs=n_runs, n_threads=1, chunk_size=n_runs, backend=backend, seed=2)
+    parts = "  ".join(f"{name} {1e3 * value / n_runs:.2f}" for name, value in seconds.items())
+    print(f"{backend}, one thread, ms a run of {n_runs}: {1e3 * result.seconds / n_runs:.2f}: {parts}", flush=True)
     return result
 
 
-def whole(n_runs, processes, chunks, cores, backend, seed=3):
+def whole(n_runs, processes, chunks, cores, backend, seed):
     """Print the seconds of a study in processes that share the cores, their start included."""
     start = time.perf_counter()
-    context = multiprocessing.get_context("spawn")
     size = -(-n_runs // (processes * chunks))
     threads = max(1, cores // processes)
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         result = dpi.coverage_study(
             **STUDY, n_runs=n_runs, n_threads=threads, chunk_size=size, executor=pool, backend=backend, seed=seed
         )
-        seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - start
     covered = np.mean(np.abs(result.runs.pit - 0.5) < 0.45)
     error = np.sqrt(0.09 / result.runs.pit.size)
     print(
-        f"{n_runs} runs, {backend}, {processes} processes of {threads} threads, chunks of {size}: {seconds:.1f} s; "
+        f"{backend}, {processes} processes of {threads} threads, chunks of {size}: {n_runs} runs in {seconds:.1f} s; "
         f"90% intervals cover {covered:.4f} +- {error:.4f}",
         flush=True,
     )
@@ -94,20 +93,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--check", type=int, default=320, help="runs that are compared with the CPU's")
-    parser.add_argument("--chunk", type=int, default=1600, help="runs of the chunk that is timed by part")
+    parser.add_argument("--chunk", type=int, default=160, help="runs of the chunk that is timed by part")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--processes", type=int, nargs="*", default=None, help="one or more; the cores by default")
     parser.add_argument("--chunks", type=int, default=1, help="of each process")
     options = parser.parse_args()
-    one, other = (
-        dpi.coverage_study(**STUDY, n_runs=options.check, chunk_size=options.check, backend=backend, seed=1)
-        for backend in ("cpu", "cuda")
-    )
+    one, other = (whole(options.check, options.cores, 1, options.cores, backend, seed=1) for backend in ("cpu", "cuda"))
     compare(one, other)
     print(f"{options.check} runs: every number of the GPU's study is the CPU's", flush=True)
-    compare(by_part(options.chunk, options.cores, "cpu"), by_part(options.chunk, options.cores, "cuda"))
     for processes in options.processes or [options.cores]:
-        whole(options.runs, processes, options.chunks, options.cores, "cuda")
+        whole(options.runs, processes, options.chunks, options.cores, "cuda", seed=3)
+    compare(by_part(options.chunk, "cpu"), by_part(options.chunk, "cuda"))
 
 
 if __name__ == "__main__":

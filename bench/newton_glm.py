@@ -4,13 +4,14 @@
     python bench/newton_glm.py stranger [--runs 24]           features and intercepts that the settings did not expect
     python bench/newton_glm.py wide [--runs 8]                logistic regressions with 100 and 300 features
     python bench/newton_glm.py efficiency                     what clips cost without noise
-    python bench/newton_glm.py adult [--runs 4]               needs DPINFER_DATA, with adult.data.csv.gz
+    python bench/newton_glm.py adult [--runs 4] [--cells 0]   needs DPINFER_DATA, with adult.data.csv.gz
 
 Weights are N(0, 1 / d) with an intercept of 0, or one that sets the mean response (5% of the outcomes positive, rates
 of 0.05 or 20); the prior is N(0, 1), or N(0, 9) where the intercept is far out.  Widths are relative to the normal
 approximation of the posterior without privacy at the true weights.  adult: Adult's columns and the schema's declared
 moments, logistic regression, weights N(0, 1), simulated labels; also the coverage of linear predictors, and the error
-of the calibration curve of predictions for the test set, in ten bins, after a run with the real labels.
+of the calibration curve of predictions for the test set, in ten bins, and their log loss, after a run with the real
+labels.  Chains are as long as the public interface makes them.
 """
 
 import argparse
@@ -185,15 +186,15 @@ def adult_tables() -> tuple[dpi.models.LogisticRegression, dpi.tabular.Table, dp
     return model, train, test
 
 
-def adult(runs: int, seed: int) -> None:
-    """Print a line for each epsilon."""
+def adult(runs: int, seed: int, cells: list[int] | None) -> None:
+    """Print a line for each epsilon, or for those with these numbers."""
     model, train, test = adult_tables()
     features = np.ascontiguousarray(train.X)
     design = np.hstack((features, np.ones((len(features), 1))))
-    for epsilon in (0.1, 0.3, 1.0):
+    for epsilon in (value for index, value in enumerate((0.1, 0.3, 1.0)) if cells is None or index in cells):
         plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-5, n_records=len(features))
         rng = np.random.default_rng(seed)
-        rows, calibration = [], []
+        rows, calibration, losses = [], [], []
         for index in range(runs):
             truth = rng.normal(size=design.shape[1])
             response = model.simulate(truth, features, rng)
@@ -203,7 +204,7 @@ def adult(runs: int, seed: int) -> None:
                 model, features, response, plan=plan, n_records=len(features), random_source=source
             )
             seconds = time.process_time() - begun
-            posterior = dpi.noise_aware_posterior(release, n_samples=40, seed=seed)
+            posterior = dpi.noise_aware_posterior(release, seed=seed)
             low, high = posterior.quantile(LEVELS)
             draws = posterior.sample(400, seed=0) @ design[::30].T
             ends = np.quantile(draws, LEVELS, axis=0)
@@ -215,13 +216,15 @@ def adult(runs: int, seed: int) -> None:
             real = dpi.run_newton(
                 model, features, train.y, plan=plan, n_records=len(features), random_source=InsecureRNG(index)
             )
-            probability = dpi.noise_aware_posterior(real, n_samples=40, seed=seed).predict_proba(test.X)[:, 1]
+            probability = dpi.noise_aware_posterior(real, seed=seed).predict_proba(test.X)[:, 1]
             calibration.append(dpi.diagnostics.calibration_curve(probability, test.y, n_bins=10).rmse)
+            losses.append(-np.mean(np.log(np.where(test.y > 0.0, probability, 1.0 - probability))))
         mean, error = np.mean(rows, axis=0), np.std(rows, axis=0, ddof=1) / np.sqrt(runs)
         print(
             f"Adult's columns  epsilon {epsilon:3.1f}  covered {mean[0]:.3f} +- {error[0]:.3f}  predictors "
             f"{mean[1]:.3f} +- {error[1]:.3f}  width {np.median(rows, axis=0)[2]:5.2f}  run {mean[3]:.2f} s  "
-            f"calibration {np.mean(calibration):.4f} +- {np.std(calibration, ddof=1) / np.sqrt(runs):.4f}",
+            f"calibration {np.mean(calibration):.4f} +- {np.std(calibration, ddof=1) / np.sqrt(runs):.4f}  "
+            f"log loss {np.mean(losses):.4f} +- {np.std(losses, ddof=1) / np.sqrt(runs):.4f}",
             flush=True,
         )
 
@@ -235,7 +238,7 @@ def main() -> None:
     parser.add_argument("--cells", type=int, nargs="*", help="numbers of cells; all by default")
     arguments = parser.parse_args()
     if arguments.what == "adult":
-        adult(arguments.runs, arguments.seed)
+        adult(arguments.runs, arguments.seed, arguments.cells)
         return
     if arguments.what == "efficiency":
         efficiency()

@@ -1,5 +1,6 @@
 // Batches of simulated regressions whose sums a GPU makes: an optional module beside _native, with the same results.
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "study/lockstep.hpp"
 
 namespace dpinfer::bindings {
+
+// A thread has at least so many runs, or a GPU would have little to do at a time.
+static constexpr std::int64_t kFewestRuns = 32;
 
 static py::dict simulate_glm(const std::string& likelihood, const Array<double>& features,
                              const Array<double>& response, bool intercept, double prior_scale, double variance_shape,
@@ -46,11 +50,11 @@ static py::dict simulate_glm(const std::string& likelihood, const Array<double>&
                                      runs.nodes,
                                      runs.weights};
   bool* const finite = arrays.finite();
-  const int threads = std::max(1, std::min(resolve_threads(n_threads), static_cast<int>(parsed.size())));
+  const int threads =
+      static_cast<int>(std::clamp<std::int64_t>(shape.n_runs / kFewestRuns, 1, resolve_threads(n_threads)));
   {
     py::gil_scoped_release unlocked;
-    study::DeviceRuns device(shape, features.data(), response.data(), parsed);
-    study::lockstep_runs(run, lent, table, parsed, outputs, device, threads, finite);
+    study::lockstep_runs(run, lent, table, parsed, outputs, shape, features.data(), response.data(), threads, finite);
   }
   return arrays.result();
 }

@@ -108,10 +108,17 @@ struct Problem {
     const auto runs = targets(settings);
     std::vector<GlmTarget*> lent;
     for (const auto& run : runs) lent.push_back(run.get());
-    DeviceRuns device({kRuns, n_rows, n_features, intercept, gaussian ? Likelihood::gaussian : Likelihood::logistic,
-                       lent[0]->task().clip_norm, lent[0]->threshold(), kNodes, kWeights},
-                      features.data(), response.data(), keys);
-    lockstep_runs(settings, lent, *kernel_table(), keys, out.parts(), device, n_rows > 8000 ? 2 : 1, out.finite.data());
+    const DeviceRunsShape shape{kRuns,
+                                n_rows,
+                                n_features,
+                                intercept,
+                                gaussian ? Likelihood::gaussian : Likelihood::logistic,
+                                lent[0]->task().clip_norm,
+                                lent[0]->threshold(),
+                                kNodes,
+                                kWeights};
+    lockstep_runs(settings, lent, *kernel_table(), keys, out.parts(), shape, features.data(), response.data(), 2,
+                  out.finite.data());
     return out;
   }
 };

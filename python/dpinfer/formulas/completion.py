@@ -17,9 +17,9 @@ from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting import plan_fit
 from dpinfer.fitting.routes import RunSettings
 from dpinfer.formulas.design import Design, design
+from dpinfer.formulas.design_files import save_first
 from dpinfer.formulas.factors import FormulaError, compile_factor
 from dpinfer.formulas.records import UnreadRecords, unread_columns
-from dpinfer.formulas.result import save_first
 from dpinfer.inference import PosteriorRequest
 from dpinfer.tabular import Schema, SchemaDraft, UnknownPlan, UnknownRelease, plan_unknown, release_unknown
 

@@ -1,8 +1,7 @@
 """What a regression of a table gives back: coefficients in the user's units, contrasts, effects, predictions."""
 
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,32 +14,25 @@ from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Guarantee
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.fitting import Choice, Fit, FitPlan, load_fit
-from dpinfer.fitting.files import RELEASE_FILE
 from dpinfer.fitting.report import render
 from dpinfer.formulas.arviz_export import regression_to_arviz, shown
 from dpinfer.formulas.coefficients import CoefficientTable, combination, tabulate
 from dpinfer.formulas.comparison import ModelComparison, compare_without
-from dpinfer.formulas.design import Design, design, reference_values
-from dpinfer.formulas.factors import Values, category_labels
+from dpinfer.formulas.design import Design
+from dpinfer.formulas.design_files import DESIGN_FILE, load_design, save_design
+from dpinfer.formulas.effects import complete_points, marginal_effects, predicted_mean
 from dpinfer.formulas.records import predictors
 from dpinfer.formulas.report import columns_section
 from dpinfer.inference import Posterior, SyntheticSets
 from dpinfer.inference.posterior.predictive import draw_records
-from dpinfer.models import MultinomialRegression, OwnModel
+from dpinfer.models import OwnModel
 from dpinfer.release import AnyRelease
 from dpinfer.release.files import write_atomically
-from dpinfer.tabular import ContinuousColumn, Schema
 
-__all__ = ["DESIGN_FILE", "RegressionFit", "RegressionSummary", "load_regression", "save_design", "save_first"]
+__all__ = ["RegressionFit", "RegressionSummary", "load_regression"]
 
 FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 
-DESIGN_FILE = "regression.json"
-_FORMAT, _VERSION, _LARGEST = "dpinfer-regression", 1, 1 << 24
-_PREDICTION_DRAWS, _CELLS, _SEED = 2000, 2_000_000, 0
-_EFFECT_STEP = 1e-4  # of the public range of a column
-_EFFECT_POINTS = 512
 _FAMILIES = {
     "gaussian": "Linear",
     "binomial": "Logistic",
@@ -227,33 +219,8 @@ class RegressionFit:
         TypeError, ValueError
             If columns or categories are not those of the schema.
         """
-        mean, sd = self._predicted(predictors(new_data, self.design))
+        mean, sd = predicted_mean(self.design, self.posterior, predictors(new_data, self.design))
         return (mean, sd) if return_std else mean
-
-    def _predicted(self, values: Values) -> tuple[FloatArray, FloatArray]:
-        known = np.all([np.isfinite(column) for column in values.values()], axis=0)
-        shape = (len(known), *((len(self.design.classes),) if self.design.classes else ()))
-        mean, sd = np.full(shape, np.nan), np.full(shape, np.nan)
-        theta = self.posterior.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
-        for place, drawn in self._responses(theta, values, np.flatnonzero(known)):
-            mean[place], sd[place] = drawn.mean(axis=0), drawn.std(axis=0)
-        return mean, sd
-
-    def _responses(self, theta: FloatArray, values: Values, places: IntArray) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Yield some of the points `places`, and E[y | theta, x] there in the user's units, (draws, points).
-
-        Of a multinomial response, the probabilities of its classes, (draws, points, K).
-        """
-        model = self.design.model
-        step = max(1, _CELLS // (len(theta) * max(1, len(self.design.classes))))
-        for first in range(0, len(places), step):
-            own = places[first : first + step]
-            part = {name: column[own] for name, column in values.items()}
-            rows = self.design.encode(part)
-            if isinstance(model, MultinomialRegression):
-                yield own, model.predict_probabilities(theta, rows)
-            else:
-                yield own, self.design.response_units(model.predict_mean(theta, rows), part)
 
     def marginal_effects(self, new_data: Any = None, level: float = 0.9) -> CoefficientTable:
         """Return average marginal effects on E[y | x]: slopes of numbers, differences from base levels of categories.
@@ -275,68 +242,7 @@ class RegressionFit:
             From 2000 draws with a fixed seed.
         """
         level = check_interval("level", level, 0.0, 1.0)
-        values = self._public_points() if new_data is None else self._complete_points(new_data)
-        theta = self.posterior.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
-        effects = self._by_class(self._effects(theta, values))
-        draws = np.array(list(effects.values()))
-        tail = 0.5 * (1.0 - level)
-        low, high = np.quantile(draws, [tail, 1.0 - tail], axis=1)
-        ess = min(_PREDICTION_DRAWS, float(self.posterior.monte_carlo_error().effective_draws.min()))
-        blank, sd = np.full(len(draws), np.nan), draws.std(axis=1)
-        size = np.full(len(draws), ess)
-        return CoefficientTable(
-            tuple(effects), draws.mean(axis=1), sd, low, high, blank, sd / np.sqrt(size), size, blank, level
-        )
-
-    def _public_points(self) -> Values:
-        every = reference_values(self.design.schema, self.design.predictor_columns)
-        return {name: column[:_EFFECT_POINTS] for name, column in every.items()}
-
-    def _complete_points(self, new_data: Any) -> Values:
-        """Return the caller's points that lack no value."""
-        values = predictors(new_data, self.design)
-        known = np.all([np.isfinite(column) for column in values.values()], axis=0)
-        if not np.any(known):
-            raise ValueError("new_data must hold at least one point without missing values")
-        return {name: column[known] for name, column in values.items()}
-
-    def _by_class(self, effects: dict[str, FloatArray]) -> dict[str, FloatArray]:
-        """Return draws of effects, (draws,) each, those of a multinomial response class by class."""
-        if not self.design.classes:
-            return effects
-        return {
-            f"{label}: {name}": draws[:, place]
-            for place, label in enumerate(self.design.classes)
-            for name, draws in effects.items()
-        }
-
-    def _effects(self, theta: FloatArray, values: Values) -> dict[str, FloatArray]:
-        """Return draws of every average effect, (draws,) each, or (draws, K) of K classes."""
-        result: dict[str, FloatArray] = {}
-        for column in self.design.table_columns(response=False):
-            if isinstance(column, ContinuousColumn):
-                low, high = column.bounds
-                step = _EFFECT_STEP * (high - low)
-                at = np.clip(values[column.name], low + step, high - step)
-                up, down = (self._average(theta, {**values, column.name: at + sign * step}) for sign in (1.0, -1.0))
-                result[column.name] = (up - down) / (2.0 * step)
-                continue
-            labels = category_labels(column)
-            reference = getattr(column, "reference", None)
-            base = 0 if reference is None else labels.index(reference)
-            ones = np.ones_like(values[column.name])
-            least = self._average(theta, {**values, column.name: base * ones})
-            for code, label in enumerate(labels):
-                if code != base:
-                    changed = self._average(theta, {**values, column.name: code * ones})
-                    result[f"{column.name}[{label} - {labels[base]}]"] = changed - least
-        return result
-
-    def _average(self, theta: FloatArray, values: Values) -> FloatArray:
-        """Return the average of E[y | theta, x] over the points, (draws,), or (draws, K) of K classes."""
-        size = len(next(iter(values.values())))
-        parts = [expected.sum(axis=1) for _, expected in self._responses(theta, values, np.arange(size))]
-        return np.asarray(np.sum(parts, axis=0) / size)
+        return marginal_effects(self.design, self.posterior, new_data, level)
 
     def compare(self, without: str | Sequence[str]) -> ModelComparison:
         """Compare the regression with a smaller one, without some of its terms, from this one posterior.
@@ -450,7 +356,7 @@ class RegressionFit:
         BackendUnavailableError
             If ArviZ is not installed (the extra ``dpinfer[arviz]``).
         """
-        points = None if new_data is None else self._complete_points(new_data)
+        points = None if new_data is None else complete_points(self.design, new_data)
         return regression_to_arviz(
             self.design, self.posterior, points, n_samples=n_samples, n_chains=n_chains, seed=seed
         )
@@ -552,36 +458,6 @@ class RegressionFit:
         return str(self.summary())
 
 
-def save_first(design: Design, folder: Path) -> None:
-    """Write the design to a folder before the run, which shows that the folder can be written to.
-
-    Raises
-    ------
-    FileExistsError
-        If it holds a fit.
-    OSError
-        If it cannot be written to.
-    """
-    if (folder / RELEASE_FILE).exists():
-        raise FileExistsError(f"path must be a folder without a fit, and {str(folder)!r} holds {RELEASE_FILE}")
-    save_design(design, folder)
-
-
-def save_design(design: Design, folder: Path) -> None:
-    """Write formula, family and schema to a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    data = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "formula": design.formula.text,
-        "family": design.family,
-        "prior_scale": design.prior_scale,
-        **({"completed": True} if design.completed else {}),
-        "schema": design.schema.to_dict(),
-    }
-    write_atomically(folder / DESIGN_FILE, json.dumps(data, indent=1, allow_nan=False).encode())
-
-
 def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:
     """Read a regression that was saved.
 
@@ -598,24 +474,8 @@ def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:
     ReleaseFormatError, PosteriorFormatError
         If a file is not what it should be.
     """
-    path = Path(folder) / DESIGN_FILE
-    if path.stat().st_size > _LARGEST:
-        raise ReleaseFormatError(f"{str(path)!r} is not the design of a regression: it is too large")
-    try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("version") != _VERSION:
-            raise ValueError("it has another format or version")
-        schema = Schema.from_dict(data["schema"])
-        found = design(
-            data["formula"],
-            schema,
-            family=data["family"],
-            prior_scale=data["prior_scale"],
-            completed=data.get("completed", False) is True,
-        )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ReleaseFormatError(f"{str(path)!r} is not the design of a regression: {error}") from error
+    found = load_design(Path(folder))
     fit = load_fit(folder, model=found.model if isinstance(found.model, OwnModel) else None)
     if fit.release.names != found.model.names or type(fit.plan.model) is not type(found.model):
-        raise ReleaseFormatError(f"{str(path)!r} is not the design of the fit beside it")
+        raise ReleaseFormatError(f"{str(Path(folder) / DESIGN_FILE)!r} is not the design of the fit beside it")
     return RegressionFit(design=found, fit=fit)

@@ -10,8 +10,9 @@ from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.fitting import FitPlan, fit, plan_fit
 from dpinfer.formulas.completion import Completion, released_before, response_scale_of
 from dpinfer.formulas.design import Design, design
+from dpinfer.formulas.design_files import save_first
 from dpinfer.formulas.records import UnreadRecords
-from dpinfer.formulas.result import RegressionFit, save_first
+from dpinfer.formulas.result import RegressionFit
 from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource

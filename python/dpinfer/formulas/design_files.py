@@ -1,0 +1,75 @@
+"""The design of a regression on the disk, beside its fit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dpinfer.errors import ReleaseFormatError
+from dpinfer.fitting.files import RELEASE_FILE
+from dpinfer.formulas.design import Design, design
+from dpinfer.release.files import write_atomically
+from dpinfer.tabular import Schema
+
+__all__ = ["DESIGN_FILE", "load_design", "save_design", "save_first"]
+
+DESIGN_FILE = "regression.json"
+_FORMAT, _VERSION, _LARGEST = "dpinfer-regression", 1, 1 << 24
+
+
+def save_first(design: Design, folder: Path) -> None:
+    """Write the design to a folder before the run, which shows that the folder can be written to.
+
+    Raises
+    ------
+    FileExistsError
+        If it holds a fit.
+    OSError
+        If it cannot be written to.
+    """
+    if (folder / RELEASE_FILE).exists():
+        raise FileExistsError(f"path must be a folder without a fit, and {str(folder)!r} holds {RELEASE_FILE}")
+    save_design(design, folder)
+
+
+def save_design(design: Design, folder: Path) -> None:
+    """Write formula, family and schema to a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "formula": design.formula.text,
+        "family": design.family,
+        "prior_scale": design.prior_scale,
+        **({"completed": True} if design.completed else {}),
+        "schema": design.schema.to_dict(),
+    }
+    write_atomically(folder / DESIGN_FILE, json.dumps(data, indent=1, allow_nan=False).encode())
+
+
+def load_design(folder: Path) -> Design:
+    """Read the design in a folder.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ReleaseFormatError
+        If it is not what it should be.
+    """
+    path = folder / DESIGN_FILE
+    if path.stat().st_size > _LARGEST:
+        raise ReleaseFormatError(f"{str(path)!r} is not the design of a regression: it is too large")
+    try:
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("version") != _VERSION:
+            raise ValueError("it has another format or version")
+        schema = Schema.from_dict(data["schema"])
+        return design(
+            data["formula"],
+            schema,
+            family=data["family"],
+            prior_scale=data["prior_scale"],
+            completed=data.get("completed", False) is True,
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ReleaseFormatError(f"{str(path)!r} is not the design of a regression: {error}") from error

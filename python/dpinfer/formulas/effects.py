@@ -1,0 +1,151 @@
+"""Predictions of a regression at new points, and average marginal effects, from draws of its posterior."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.formulas.coefficients import CoefficientTable
+from dpinfer.formulas.design import Design, reference_values
+from dpinfer.formulas.factors import Values, category_labels
+from dpinfer.formulas.records import predictors
+from dpinfer.inference import Posterior
+from dpinfer.models import MultinomialRegression
+from dpinfer.tabular import ContinuousColumn
+
+__all__ = ["complete_points", "marginal_effects", "predicted_mean"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+_DRAWS, _CELLS, _SEED = 2000, 2_000_000, 0
+_EFFECT_STEP = 1e-4  # of the public range of a column
+_EFFECT_POINTS = 512
+
+
+def predicted_mean(design: Design, posterior: Posterior, values: Values) -> tuple[FloatArray, FloatArray]:
+    """Return mean and standard deviation of E[y | theta, x] in the user's units, NaN where a value is missing.
+
+    **Privacy.** Post-processing of a Release; the points are the caller's own.
+
+    Parameters
+    ----------
+    design : Design
+    posterior : Posterior
+        Of the design's model.
+    values : mapping of columns
+    """
+    known = np.all([np.isfinite(column) for column in values.values()], axis=0)
+    shape = (len(known), *((len(design.classes),) if design.classes else ()))
+    mean, sd = np.full(shape, np.nan), np.full(shape, np.nan)
+    theta = posterior.sample(_DRAWS, seed=_SEED, space="unconstrained")
+    for place, drawn in _responses(design, theta, values, np.flatnonzero(known)):
+        mean[place], sd[place] = drawn.mean(axis=0), drawn.std(axis=0)
+    return mean, sd
+
+
+def marginal_effects(design: Design, posterior: Posterior, new_data: Any, level: float) -> CoefficientTable:
+    """Return average marginal effects; see :meth:`RegressionFit.marginal_effects`.
+
+    **Privacy.** Post-processing of a Release; the points are the caller's own, or follow from the schema.
+
+    Parameters
+    ----------
+    design : Design
+    posterior : Posterior
+    new_data : data frame, mapping of columns or None
+    level : float
+    """
+    values = _public_points(design) if new_data is None else complete_points(design, new_data)
+    theta = posterior.sample(_DRAWS, seed=_SEED, space="unconstrained")
+    effects = _by_class(design, _effects(design, theta, values))
+    draws = np.array(list(effects.values()))
+    tail = 0.5 * (1.0 - level)
+    low, high = np.quantile(draws, [tail, 1.0 - tail], axis=1)
+    ess = min(_DRAWS, float(posterior.monte_carlo_error().effective_draws.min()))
+    blank, sd = np.full(len(draws), np.nan), draws.std(axis=1)
+    size = np.full(len(draws), ess)
+    return CoefficientTable(
+        tuple(effects), draws.mean(axis=1), sd, low, high, blank, sd / np.sqrt(size), size, blank, level
+    )
+
+
+def complete_points(design: Design, new_data: Any) -> Values:
+    """Return the caller's points that lack no value.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    values = predictors(new_data, design)
+    known = np.all([np.isfinite(column) for column in values.values()], axis=0)
+    if not np.any(known):
+        raise ValueError("new_data must hold at least one point without missing values")
+    return {name: column[known] for name, column in values.items()}
+
+
+def _public_points(design: Design) -> Values:
+    every = reference_values(design.schema, design.predictor_columns)
+    return {name: column[:_EFFECT_POINTS] for name, column in every.items()}
+
+
+def _responses(
+    design: Design, theta: FloatArray, values: Values, places: IntArray
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Yield some of the points `places`, and E[y | theta, x] there in the user's units, (draws, points).
+
+    Of a multinomial response, the probabilities of its classes, (draws, points, K).
+    """
+    model = design.model
+    step = max(1, _CELLS // (len(theta) * max(1, len(design.classes))))
+    for first in range(0, len(places), step):
+        own = places[first : first + step]
+        part = {name: column[own] for name, column in values.items()}
+        rows = design.encode(part)
+        if isinstance(model, MultinomialRegression):
+            yield own, model.predict_probabilities(theta, rows)
+        else:
+            yield own, design.response_units(model.predict_mean(theta, rows), part)
+
+
+def _by_class(design: Design, effects: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    """Return draws of effects, (draws,) each, those of a multinomial response class by class."""
+    if not design.classes:
+        return effects
+    return {
+        f"{label}: {name}": draws[:, place]
+        for place, label in enumerate(design.classes)
+        for name, draws in effects.items()
+    }
+
+
+def _effects(design: Design, theta: FloatArray, values: Values) -> dict[str, FloatArray]:
+    """Return draws of every average effect, (draws,) each, or (draws, K) of K classes."""
+    result: dict[str, FloatArray] = {}
+    for column in design.table_columns(response=False):
+        if isinstance(column, ContinuousColumn):
+            low, high = column.bounds
+            step = _EFFECT_STEP * (high - low)
+            at = np.clip(values[column.name], low + step, high - step)
+            up, down = (_average(design, theta, {**values, column.name: at + sign * step}) for sign in (1.0, -1.0))
+            result[column.name] = (up - down) / (2.0 * step)
+            continue
+        labels = category_labels(column)
+        reference = getattr(column, "reference", None)
+        base = 0 if reference is None else labels.index(reference)
+        ones = np.ones_like(values[column.name])
+        least = _average(design, theta, {**values, column.name: base * ones})
+        for code, label in enumerate(labels):
+            if code != base:
+                changed = _average(design, theta, {**values, column.name: code * ones})
+                result[f"{column.name}[{label} - {labels[base]}]"] = changed - least
+    return result
+
+
+def _average(design: Design, theta: FloatArray, values: Values) -> FloatArray:
+    """Return the average of E[y | theta, x] over the points, (draws,), or (draws, K) of K classes."""
+    size = len(next(iter(values.values())))
+    parts = [expected.sum(axis=1) for _, expected in _responses(design, theta, values, np.arange(size))]
+    return np.asarray(np.sum(parts, axis=0) / size)

@@ -12,7 +12,7 @@ import numpy as np
 import dpinfer as dpi
 from dpinfer.accounting import GaussianEvent, PrivacyPlan, charge_run, event_from_dict, run_event
 from dpinfer.accounting import _ledger_file as ledger_file
-from dpinfer.accounting.ledger import read_state
+from dpinfer.accounting.ledger_state import read_state
 from dpinfer.errors import CheckpointError, LedgerError, RecordError, ReleaseFormatError, SchemaError, StudyFormatError
 from dpinfer.fitting.files import load_plan, write_plan
 from dpinfer.mechanism import RunCheckpoint

@@ -15,7 +15,7 @@ import numpy as np
 from dpinfer.accounting import charge_run
 from dpinfer.auditing.replay_paths import library_scenarios
 from dpinfer.cli.replay import COMMAND_OPTIONS, command_scenario, files
-from dpinfer.mechanism import _native, dpvi, thresholds, unknowns
+from dpinfer.mechanism import _native, dpvi, thresholds, unknown_draws
 from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.mechanism.replay.native import NativeSession
 from dpinfer.release.guarantee import Guaranteed
@@ -183,9 +183,9 @@ def less_sensitive_than_it_is():
 
     def cell(ranks, probability, *, epsilon, replace, key, stream):
         costs = [abs(10 * rank - int(10 * probability) * ranks[-1]) for rank in ranks[:-1]]
-        return unknowns.select_least(costs, sensitivity=3, epsilon=epsilon, key=key, stream=stream)
+        return unknown_draws.select_least(costs, sensitivity=3, epsilon=epsilon, key=key, stream=stream)
 
-    return replace_everywhere(unknowns._cell, cell)
+    return replace_everywhere(unknown_draws._cell, cell)
 
 
 def a_threshold_for_another_delta():
@@ -194,7 +194,7 @@ def a_threshold_for_another_delta():
 
 
 def labels_without_a_threshold():
-    right = unknowns.draw_categories
+    right = unknown_draws.draw_categories
 
     def draw(columns, **options):
         found = right(columns, **options)
@@ -205,7 +205,7 @@ def labels_without_a_threshold():
 
 def most_frequent_labels_as_they_are():
     """The labels of the noisy counts, in the order of the exact ones."""
-    right = unknowns.draw_categories
+    right = unknown_draws.draw_categories
 
     def draw(columns, **options):
         found = right(columns, **options)

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from dpinfer.accounting.calibration import calibrate_noise_multiplier
     from dpinfer.accounting.charging import Charge, charge_run
     from dpinfer.accounting.curve import PrivacyCurve, gaussian_dp_mu, privacy_curve, zcdp_rho
-    from dpinfer.accounting.ledger import LedgerAccount, LedgerRun, PrivacyLedger
+    from dpinfer.accounting.ledger import LedgerAccount, PrivacyLedger
+    from dpinfer.accounting.ledger_state import LedgerRun
     from dpinfer.accounting.plan import PrivacyPlan, plan_privacy
 
 __all__ = [
@@ -72,7 +73,7 @@ _LAZY = {
     "AccountantName": "dpinfer.accounting.accountant",
     "Charge": "dpinfer.accounting.charging",
     "LedgerAccount": "dpinfer.accounting.ledger",
-    "LedgerRun": "dpinfer.accounting.ledger",
+    "LedgerRun": "dpinfer.accounting.ledger_state",
     "PrivacyCurve": "dpinfer.accounting.curve",
     "PrivacyLedger": "dpinfer.accounting.ledger",
     "PrivacyPlan": "dpinfer.accounting.plan",

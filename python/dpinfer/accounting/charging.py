@@ -11,16 +11,8 @@ from dpinfer._validate import check_interval
 from dpinfer.accounting._ledger_file import EntryFile
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.events import Event, check_event
-from dpinfer.accounting.ledger import (
-    LedgerAccount,
-    LedgerRun,
-    check_account,
-    find_dataset,
-    new_cancel_token,
-    read_state,
-    run_of_token,
-    timestamp,
-)
+from dpinfer.accounting.ledger import LedgerAccount, check_account, find_dataset, timestamp
+from dpinfer.accounting.ledger_state import LedgerRun, new_cancel_token, read_state, run_of_token
 from dpinfer.errors import BackendUnavailableError, CheckpointError, InsecureReleaseError, LedgerError
 
 __all__ = ["REFUSED_AND_CHARGED", "Charge", "charge_run"]

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.accounting import Adjacency, Charge, Event, LedgerAccount, charge_run
-from dpinfer.accounting.ledger import check_account, new_cancel_token, run_of_token
+from dpinfer.accounting.ledger import check_account
+from dpinfer.accounting.ledger_state import new_cancel_token, run_of_token
 from dpinfer.errors import CheckpointError, LedgerError, RecordError
 from dpinfer.mechanism.checkpoint import RunCheckpoint, RunRecord, begun, binding, tag_of_records
 from dpinfer.mechanism.random_source import RandomSource

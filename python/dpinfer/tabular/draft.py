@@ -6,7 +6,8 @@ from copy import deepcopy
 from typing import Any
 
 from dpinfer.errors import SchemaError
-from dpinfer.mechanism.unknowns import QuantileSearch, check_limits
+from dpinfer.mechanism.unknown_draws import QuantileSearch
+from dpinfer.mechanism.unknowns import check_limits
 from dpinfer.release import BoundsRelease, CategoriesRelease, Part
 from dpinfer.tabular.schema import Schema, load_document, parse_document
 

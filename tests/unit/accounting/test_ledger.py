@@ -10,7 +10,7 @@ import dpinfer as dpi
 from dpinfer.accounting import Composed, GaussianEvent, NonPrivateEvent, SelfComposed
 from dpinfer.accounting import _ledger_file as storage
 from dpinfer.accounting.charging import REFUSED_AND_CHARGED
-from dpinfer.accounting.ledger import run_of_token
+from dpinfer.accounting.ledger_state import run_of_token
 from dpinfer.errors import (
     BudgetExceededError,
     CheckpointError,

@@ -16,7 +16,7 @@ from dpinfer.accounting import (
     SelfComposed,
     account,
 )
-from dpinfer.accounting.ledger import DatasetState
+from dpinfer.accounting.ledger_state import DatasetState
 from dpinfer.accounting.renyi_filter import RenyiFilter
 from dpinfer.errors import BudgetExceededError
 

@@ -182,7 +182,7 @@ def test_the_ledger_refuses_what_no_run_writes(account):
             with EntryFile(account.path).appending() as (held, append):
                 for kind, content in added:
                     append(kind, {"run": identity, "time": "now", **content(token)})
-                dpi.accounting.ledger.read_state(held)
+                dpi.accounting.ledger_state.read_state(held)
 
     begin = ("begin", lambda token: {"binding": "0" * 64})
     for wrong in (

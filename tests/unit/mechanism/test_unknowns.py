@@ -17,7 +17,8 @@ from dpinfer.mechanism.ranks import HeldColumn
 from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.mechanism.selection import select_least
 from dpinfer.mechanism.thresholds import least_threshold, thresholded_counts
-from dpinfer.mechanism.unknowns import QuantileSearch, labels_of
+from dpinfer.mechanism.unknown_draws import QuantileSearch
+from dpinfer.mechanism.unknowns import labels_of
 from dpinfer.release import CountRelease
 from dpinfer.testing import InsecureRNG
 

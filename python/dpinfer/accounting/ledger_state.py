@@ -1,0 +1,202 @@
+"""What the entries of a privacy ledger add up to."""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dpinfer._validate import check_interval
+from dpinfer.accounting._ledger_file import LedgerEntry
+from dpinfer.accounting.accountant import certify
+from dpinfer.accounting.adjacency import Adjacency, as_adjacency
+from dpinfer.accounting.bound import PrivacyBound
+from dpinfer.accounting.events import Composed, Event, event_from_dict
+from dpinfer.accounting.renyi_filter import RenyiFilter
+from dpinfer.errors import LedgerError, LedgerFormatError
+
+__all__ = [
+    "COMPOSITIONS",
+    "FORMAT_NAME",
+    "FORMAT_VERSION",
+    "DatasetState",
+    "LedgerRun",
+    "check_budget",
+    "check_name",
+    "kind_of",
+    "new_cancel_token",
+    "read_state",
+    "run_of_token",
+]
+
+FORMAT_NAME = "dpinfer-ledger"
+FORMAT_VERSION = 1
+
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+COMPOSITIONS = ("pld", "filter")
+
+
+@dataclass(frozen=True)
+class LedgerRun:
+    """One run on a data set.
+
+    **Privacy.** Holds no record; safe to publish.
+
+    Parameters
+    ----------
+    run : str
+        Its identity, 64 hexadecimal digits.
+    event : Event
+        What it was charged for.
+    mechanism : str
+    started : str
+        When it was charged, UTC, as the machine's clock had it.
+    status : {"started", "finished", "cancelled"}
+        "started" is running or died, and counts as "finished" does; only "cancelled" does not count.
+    entry : int
+        Number of the ledger's entry that charged it.
+    digest : str
+        That entry's hash, which depends on all entries before it.
+    binding : str or None
+        Which of the copies of its checkpoint may draw its noise, 64 hexadecimal digits; None for a run without a
+        checkpoint, or one that has not begun.
+    """
+
+    run: str
+    event: Event
+    mechanism: str
+    started: str
+    status: str
+    entry: int
+    digest: str
+    binding: str | None = None
+
+
+@dataclass(frozen=True)
+class DatasetState:
+    """What the entries say of one data set.
+
+    **Privacy.** Holds no record.
+    """
+
+    adjacency: Adjacency
+    budget: tuple[float, float] | None
+    composition: str = "pld"
+    runs: dict[str, LedgerRun] = field(default_factory=dict)
+
+    def composed(self, more: Sequence[Event], delta: float, *, until: int | None = None) -> PrivacyBound:
+        """Return the bound of all counted runs, up to entry `until`, and of `more` events."""
+        events = [
+            run.event
+            for run in self.runs.values()
+            if run.status != "cancelled" and (until is None or run.entry <= until)
+        ]
+        events += more
+        if not events:
+            return PrivacyBound(epsilon=0.0, delta=delta, adjacency=self.adjacency, accountant="pld", estimate=0.0)
+        if self.composition == "filter" and self.budget is not None and delta == self.budget[1]:
+            return RenyiFilter(*self.budget).bound(Composed(tuple(events)), self.adjacency)
+        return certify(Composed(tuple(events)), delta=delta, adjacency=self.adjacency, accountant="pld")
+
+
+def kind_of(value: object) -> str:
+    """Return the type's name, for messages."""
+    return type(value).__name__
+
+
+def check_name(name: Any) -> str:
+    """Return a name that an entry may hold."""
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a string, got {kind_of(name)}")
+    if not _NAME.fullmatch(name):
+        raise ValueError("name must be 1 to 200 characters without control characters")
+    return name
+
+
+def check_budget(budget: Any) -> tuple[float, float] | None:
+    """Return a budget (epsilon, delta), or None."""
+    if budget is None:
+        return None
+    if isinstance(budget, (str, bytes)) or not isinstance(budget, Sequence) or len(budget) != 2:
+        raise TypeError(f"budget must be a pair (epsilon, delta), got {kind_of(budget)}")
+    return check_interval("budget[0]", budget[0], 0.0), check_interval("budget[1]", budget[1], 0.0, 1.0)
+
+
+def read_state(entries: Sequence[LedgerEntry]) -> dict[str, DatasetState]:
+    """Return what the entries add up to; refuse what no version of this code writes."""
+    state: dict[str, DatasetState] = {}
+    places: dict[str, str] = {}
+    try:
+        head = entries[0]
+        if head.kind != "ledger" or head.content["format"] != FORMAT_NAME:
+            raise LedgerFormatError("path must name a privacy ledger, got another kind of file")
+        if head.content["version"] != FORMAT_VERSION:
+            raise LedgerFormatError("the ledger was written by a newer version of dpinfer")
+        for entry in entries[1:]:
+            _apply(state, places, entry)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, LedgerError):
+            raise
+        raise LedgerFormatError("the ledger is damaged: an entry has no meaning") from error
+    return state
+
+
+def _apply(state: dict[str, DatasetState], places: dict[str, str], entry: LedgerEntry) -> None:
+    content = entry.content
+    if entry.kind == "dataset":
+        name = check_name(content["dataset"])
+        if name in state:
+            raise ValueError("a data set is entered twice")
+        limit, composition = check_budget(content["budget"]), content.get("composition", "pld")
+        if composition not in COMPOSITIONS or (composition == "filter" and limit is None):
+            raise ValueError("a data set has no known composition")
+        state[name] = DatasetState(as_adjacency(content["adjacency"]), limit, composition)
+        return
+    run = content["run"]
+    if not isinstance(run, str) or not _DIGEST.fullmatch(run):
+        raise ValueError("a run has no identity")
+    if entry.kind == "charge":
+        if run in places:
+            raise ValueError("a run is charged twice")
+        name = content["dataset"]
+        added = LedgerRun(
+            run=run,
+            event=event_from_dict(content["event"]),
+            mechanism=check_name(content["mechanism"]),
+            started=check_name(content["time"]),
+            status="started",
+            entry=entry.number,
+            digest=entry.digest,
+        )
+        state[name].runs[run], places[run] = added, name
+        return
+    runs = state[places[run]].runs
+    runs[run] = _changed(runs[run], entry)
+
+
+def _changed(known: LedgerRun, entry: LedgerEntry) -> LedgerRun:
+    if known.status != "started":
+        raise ValueError("a run ends twice")
+    if entry.kind == "finish":
+        return replace(known, status="finished")
+    if known.binding is not None:
+        raise ValueError("a run that has begun is cancelled or begins once more")
+    if entry.kind == "cancel":
+        if run_of_token(bytes.fromhex(entry.content["token"])) != known.run:
+            raise ValueError("a run is cancelled without its token")
+        return replace(known, status="cancelled")
+    if entry.kind != "begin" or not _DIGEST.fullmatch(entry.content["binding"]):
+        raise ValueError("an entry is of no known kind")
+    return replace(known, binding=entry.content["binding"])
+
+
+def new_cancel_token() -> bytes:
+    """Return a fresh secret; :func:`run_of_token` gives the identity of the run that it can cancel."""
+    return secrets.token_bytes(32)
+
+
+def run_of_token(token: bytes) -> str:
+    """Return the identity of the run that `token` can cancel."""
+    return hashlib.sha256(token).hexdigest()

@@ -180,7 +180,9 @@ class SimulationStudy:
         model = self.model if recipe in _FISHER_RECIPES else self.published_model
         mechanism = tuple(sorted((name, value) for name, value in options.items() if name in _MECHANISM_OPTIONS))
         threads = 0 if n_threads is None else n_threads
-        data, releases, fisher = _runs(
+        # Chunks for a GPU are large: none is kept.
+        simulated = _runs if backend == "cpu" else _runs.__wrapped__
+        data, releases, fisher = simulated(
             self, model, recipe, epsilon, n_records, mechanism, first, count, seed, threads, backend
         )
         extra_noise = bool(options.get("extra_noise", True))

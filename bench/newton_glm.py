@@ -11,7 +11,7 @@ of 0.05 or 20); the prior is N(0, 1), or N(0, 9) where the intercept is far out.
 approximation of the posterior without privacy at the true weights.  adult: Adult's columns and the schema's declared
 moments, logistic regression, weights N(0, 1), simulated labels; also the coverage of linear predictors, and the error
 of the calibration curve of predictions for the test set, in ten bins, and their log loss, after a run with the real
-labels.  Chains are as long as the public interface makes them.
+labels.  Four chains of 320 steps: the public interface goes on where the Monte Carlo error says so.
 """
 
 import argparse
@@ -34,6 +34,7 @@ from newton_runs import LEVELS, NORMAL_WIDTH, autoregressive
 FloatArray = npt.NDArray[np.float64]
 
 CHAINS, WARM_UP, KEPT = 2, 60, 60
+ADULT_STEPS = 320
 MODELS = {
     "logistic": dpi.models.LogisticRegression,
     "probit": dpi.models.ProbitRegression,
@@ -204,7 +205,7 @@ def adult(runs: int, seed: int, cells: list[int] | None) -> None:
                 model, features, response, plan=plan, n_records=len(features), random_source=source
             )
             seconds = time.process_time() - begun
-            posterior = dpi.noise_aware_posterior(release, seed=seed)
+            posterior = dpi.noise_aware_posterior(release, n_samples=ADULT_STEPS, seed=seed)
             low, high = posterior.quantile(LEVELS)
             draws = posterior.sample(400, seed=0) @ design[::30].T
             ends = np.quantile(draws, LEVELS, axis=0)
@@ -216,7 +217,7 @@ def adult(runs: int, seed: int, cells: list[int] | None) -> None:
             real = dpi.run_newton(
                 model, features, train.y, plan=plan, n_records=len(features), random_source=InsecureRNG(index)
             )
-            probability = dpi.noise_aware_posterior(real, seed=seed).predict_proba(test.X)[:, 1]
+            probability = dpi.noise_aware_posterior(real, n_samples=ADULT_STEPS, seed=seed).predict_proba(test.X)[:, 1]
             calibration.append(dpi.diagnostics.calibration_curve(probability, test.y, n_bins=10).rmse)
             losses.append(-np.mean(np.log(np.where(test.y > 0.0, probability, 1.0 - probability))))
         mean, error = np.mean(rows, axis=0), np.std(rows, axis=0, ddof=1) / np.sqrt(runs)

@@ -5,7 +5,7 @@
 
 Parameters are drawn from the model's prior, features are AR(1) with 0.5 where the bounds of a run are simulated with
 independent ones.  Intervals are 90%.  Without privacy: the normal approximation at the mode, or with --nuts what
-NumPyro's NUTS draws from the posterior (examples in NumPy).  Widths are ratios of the intervals' widths before the maps
+NumPyro's NUTS draws from the posterior (models in NumPy).  Widths are ratios of the intervals' widths before the maps
 of the parameters, medians over runs and parameters.  --wrong: the records are not quite the model's (3% of responses
 are drawn at another parameter).  --bare: the run is not given the sampler.  --kept: runs are appended to this file, and
 those that are in it are not made again; so several processes share the runs, each from its own --first on.
@@ -73,25 +73,25 @@ def mode(model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, start: FloatA
 def drawn(
     model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, centre: FloatArray, factor: FloatArray, seed: int
 ) -> FloatArray:
-    """Return draws (S, n) of the posterior without privacy: NumPyro's NUTS, whose density is the model's NumPy code."""
+    """Return draws (S, n) of the posterior without privacy by NumPyro's NUTS, in JAX; the density is checked."""
     import jax
     from numpyro.infer import MCMC, NUTS
+    from tests.reference.jax_densities import DENSITIES
 
-    shape = (jax.ShapeDtypeStruct((), np.float64), jax.ShapeDtypeStruct(centre.shape, np.float64))
-
-    def of_code(z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        theta = centre + factor @ np.asarray(z)
-        density = np.sum(model.code.log_likelihood(model.constrain(theta), X, y)) + model.log_prior(theta)
-        slope = model.scores(X, y, theta).sum(axis=0) + model.log_prior_gradient(theta)
-        return np.asarray(-density), -slope @ factor
-
-    def both(z: Any) -> Any:
-        return jax.pure_callback(of_code, shape, z)
-
-    potential = jax.custom_vjp(lambda z: both(z)[0])
-    potential.defvjp(both, lambda slope, given: (given * slope,))
-    # For the whole process: callbacks run in another thread.
     jax.config.update("jax_enable_x64", True)
+    prior, likelihood = model.parameters, DENSITIES[model.name]
+    logarithmic = np.concatenate(
+        [np.full(own.stop - own.start, prior.bijectors[name] == "exp") for name, own in prior.slices.items()]
+    )
+
+    def potential(z: Any) -> Any:
+        theta = centre + factor @ z
+        params = jax.numpy.where(logarithmic, jax.numpy.exp(theta), theta)
+        scaled = (theta - prior.prior_mean) / prior.prior_scale
+        return 0.5 * jax.numpy.sum(scaled**2) - likelihood(params, X, y)
+
+    expected = np.sum(model.code.log_likelihood(model.constrain(centre), X, y))
+    np.testing.assert_allclose(likelihood(model.constrain(centre), X, y), expected, rtol=1e-9)
     chain = MCMC(NUTS(potential_fn=potential), num_warmup=N_WARM_UP, num_samples=N_DRAWS, progress_bar=False)
     chain.run(jax.random.PRNGKey(seed), init_params=np.zeros_like(centre))
     return np.asarray(centre + np.asarray(chain.get_samples()) @ factor.T)

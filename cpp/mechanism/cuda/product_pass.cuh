@@ -1,5 +1,5 @@
 // A pass over the records of a regression on the tensor cores of a GPU: the sums of regression_rows-inl.hpp, bit for
-// bit. For at most kMostProductDirections directions; tile_pass.hpp makes the others.
+// bit.  For at most kMostProductDirections directions; tile_pass.hpp makes the others.
 //
 // A warp takes 16 records (or twice that) and finds z = W x and the linear predictor by products of float64 matrices.
 // Such a product adds its terms one after the other, in the order of the columns, each by a fused multiply-add, as the
@@ -21,14 +21,7 @@ inline constexpr unsigned kAllLanes = 0xffffffffU;
 inline constexpr int kMostColumnBlocks = 13;
 inline constexpr int kMostProductDirections = 8 * kMostColumnBlocks - 1;
 
-// sums += a b for 8 x 4, 4 x 8 matrices in the lanes of a warp.
-__device__ __forceinline__ void add_small_product(double* sums, double a, double b) {
-  asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-      : "+d"(sums[0]), "+d"(sums[1])
-      : "d"(a), "d"(b));
-}
-
-// sums += a b for 16 x 8, 8 x 8 matrices.
+// sums += a b for 16 x 8, 8 x 8 matrices in the lanes of a warp.
 __device__ __forceinline__ void add_product(double (&sums)[4], const double (&a)[4], const double2& b) {
 #if __CUDA_ARCH__ >= 900
   asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -36,16 +29,16 @@ __device__ __forceinline__ void add_product(double (&sums)[4], const double (&a)
       : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b.x), "d"(b.y));
 #else
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    add_small_product(sums + 2 * half, a[half], b.x);
-    add_small_product(sums + 2 * half, a[half + 2], b.y);
+  for (int i = 0; i < 4; ++i) {
+    const int half = i % 2;
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(sums[2 * half]), "+d"(sums[2 * half + 1])
+        : "d"(a[i]), "d"(i < 2 ? b.x : b.y));
   }
 #endif
 }
 
-// What a lane holds of a product: rows `group` and `group + 8`, and columns `turn` and `turn + 4` of each block.  These
-// are the places of a left factor, too, so that z can be one as it is; a product itself has its columns in another
-// order.
+// What a lane holds of a product: rows `group` and `group + 8`, columns `2 turn` and `2 turn + 1` of each block.
 struct Lane {
   int lane = static_cast<int>(threadIdx.x) % 32;
   int group = lane / 4;
@@ -62,7 +55,7 @@ __device__ inline void arrange_columns(const TilePass& pass, int n_chunks, int n
     const int lane = item % 32;
     const int block = item / 32 % n_blocks;
     const int first = item / 32 / n_blocks * 8 + lane % 4;
-    const int column = 8 * block + lane / 8 + lane / 4 % 2 * 4;
+    const int column = 8 * block + lane / 4;
     const int place = column < m ? column : column == 8 * n_blocks - 1 ? m : -1;
     const auto at = [&](int j) {
       return place >= 0 && j < pass.task.n_coef ? pass.by_column[static_cast<std::int64_t>(j) * width + place] : 0.0;
@@ -86,20 +79,6 @@ __device__ __forceinline__ void read_chunk(const Records& records, const Lane& l
   }
 }
 
-// Has the GPU's cache fetch records that will be read.
-__device__ __forceinline__ void fetch_rows(const Records& records, const Lane& lane, std::int64_t first, int count) {
-  const std::int64_t left = records.n_rows - first;
-  if (left < count) return;  // the last ones: not worth their bounds
-  constexpr int kLine = 128;
-  const std::int64_t row_bytes = static_cast<std::int64_t>(records.n_features) * (records.is_float32 ? 4 : 8);
-  const auto* const start = static_cast<const char*>(records.features) + first * row_bytes;
-  for (std::int64_t at = lane.lane * kLine; at < count * row_bytes; at += 32 * kLine)
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(start + at));
-  if (lane.lane * kLine < count * 8)
-    asm volatile(
-        "prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char*>(records.response + first) + lane.lane * kLine));
-}
-
 // The whitened features of a warp's records, and what each record contributes along them.
 template <int kBlocks, int kGroups>
 struct WarpRecords {
@@ -113,7 +92,6 @@ struct WarpRecords {
   __device__ __forceinline__ void multiply(const Records& records, const Lane& lane, std::int64_t first,
                                            std::int64_t next, int n_chunks, const double2* columns,
                                            double (&ahead)[kGroups][4]) {
-    fetch_rows(records, lane, next, kRecords);
 #pragma unroll
     for (int group = 0; group < kGroups; ++group)
 #pragma unroll
@@ -152,19 +130,23 @@ struct WarpRecords {
         if (lane.turn == 3) last = 0.0;
       }
     }
-    // Products of z with its own rows add the squares of the columns in their order; the diagonal is wanted.
+    // The columns in their order: each lane of a group adds its two, and hands the sum on.
 #pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
+    for (int group = 0; group < kGroups; ++group) square[group][0] = square[group][1] = 0.0;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        double with_all[2] = {0.0, 0.0};
+    for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
-        for (int block = 0; block < kBlocks; ++block) {
-          add_small_product(with_all, z[group][block][2 * half], z[group][block][2 * half]);
-          add_small_product(with_all, z[group][block][2 * half + 1], z[group][block][2 * half + 1]);
+      for (int turn = 0; turn < 4; ++turn) {
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            double& sum = square[group][half];
+            const double one = z[group][block][2 * half];
+            const double two = z[group][block][2 * half + 1];
+            sum = __shfl_sync(kAllLanes, fma(two, two, fma(one, one, sum)), lane.first_of_group | turn);
+          }
         }
-        const double own = lane.group % 2 == 0 ? with_all[0] : with_all[1];
-        square[group][half] = __shfl_sync(kAllLanes, own, lane.first_of_group | lane.group / 2);
       }
     }
     // Two or four of the lanes have a record of their own.
@@ -254,7 +236,7 @@ __global__ void __launch_bounds__(32 * kScoreWarps) add_scores(const TilePass* g
     for (int i = 0; i < 2; ++i) {
       std::uint64_t sum = sums[block][i] - 2 * kGroups * n_added * kRoundBits;
       for (int other = 4; other < 32; other *= 2) sum += __shfl_xor_sync(kAllLanes, sum, other);
-      const int column = 8 * block + lane.turn + 4 * i;
+      const int column = 8 * block + 2 * lane.turn + i;
       if (lane.group == 0 && column < m) add_to(total + column, sum);
     }
   }
@@ -341,9 +323,8 @@ __global__ void __launch_bounds__(32 * kWarps) add_triangles(const TilePass* giv
         const int record = own_record + 8 * half + lane.group;
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
-          double* const target = z + record * kWidth + 8 * block + lane.turn;
-          target[0] = own.z[0][block][2 * half];
-          target[4] = own.z[0][block][2 * half + 1];
+          *reinterpret_cast<double2*>(z + record * kWidth + 8 * block + 2 * lane.turn) = {
+              own.z[0][block][2 * half], own.z[0][block][2 * half + 1]};
         }
         if (lane.turn == 0) factor[record] = own.factor[0][half];
       }

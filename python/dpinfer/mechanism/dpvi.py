@@ -243,12 +243,13 @@ class _Gradients(Algorithm[Records | RowSource]):
         width = kept["gradients"].shape[1]
         kept["scales"][step if self._policy.varying_scale else 0] = beta[:width]
         kept["rates"][step if self._policy.varying_rate else 0] = self._rate
-        s, slope = softplus(raw), sigmoid(raw)
-        self._entropy = -np.where(raw > -30.0, slope / np.maximum(s, _SMALL), 1.0)  # gradient of -H in raw_scale
+        s, self._slope = softplus(raw), sigmoid(raw)
+        self._entropy = -np.where(raw > -30.0, self._slope / np.maximum(s, _SMALL), 1.0)  # gradient of -H in raw_scale
         self._prior = self._session.prepare(loc, raw, draws if self._n_draws else None)
         if not self._aligned:
             self._prior[n:] += self._entropy
-        self._prior = np.nan_to_num(self._prior, nan=0.0, posinf=_FARTHEST, neginf=-_FARTHEST)
+        if not np.all(np.isfinite(self._prior)):
+            self._prior = np.nan_to_num(self._prior, nan=0.0, posinf=_FARTHEST, neginf=-_FARTHEST)
         self._beta = beta[:width]
         offset = self._beta * (self._share * self._prior)
         return self._session.noisy_sum(step, self._beta, offset, self._plan.noise_multiplier)
@@ -267,7 +268,7 @@ class _Gradients(Algorithm[Records | RowSource]):
                 self.state = {"next": moved}
             return
         if self._aligned:
-            full = np.concatenate((released, self._draws[0] * sigmoid(params[n:]) * released + rate * self._entropy))
+            full = np.concatenate((released, self._draws[0] * self._slope * released + rate * self._entropy))
         moved = params - self._rate * full
         # Too much noise for the steps can throw the iterate out of the numbers: there it stays where it was.
         params = np.where(np.abs(moved) <= _FARTHEST, moved, params)

@@ -112,17 +112,19 @@ class GlmSession:
     def prepare(self, loc: FloatArray, raw_scale: FloatArray, draws: FloatArray | None) -> FloatArray:
         """Take the step's expectations, and return the prior's gradient: exact, whatever the likelihood's rule."""
         n, n_coef = self._model.n_params, self._model.n_coef
-        s, slope = softplus(raw_scale), sigmoid(raw_scale)
+        s = softplus(raw_scale)
+        if draws is not None and self._aligned:
+            theta = loc + s * draws
+            self._set_draws(theta, draws)
+            return -self._model.log_prior_gradient(theta[0])
+        slope = sigmoid(raw_scale)
         if draws is None:
             self._native.set_quadrature(
                 loc[:n_coef], s[:n_coef] ** 2, self._nodes, self._weights, self._moments(loc, raw_scale)
             )
             self._chain[n : n + n_coef] = s[:n_coef] * slope[:n_coef]
         else:
-            theta = loc + s * draws
-            self._set_draws(theta, draws)
-            if self._aligned:
-                return -self._model.log_prior_gradient(theta[0])
+            self._set_draws(loc + s * draws, draws)
             self._chain[n:] = slope / draws.shape[0]
         prior_loc, prior_raw = self._model.expected_log_prior_gradient(loc, raw_scale)
         return -np.concatenate((prior_loc, prior_raw))

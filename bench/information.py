@@ -11,15 +11,14 @@ better.  Of several clipping norms, learning rates and shares of steps left out,
 is shown, for each number of steps: the narrowest intervals whose coverage is not below 0.90 by two Monte Carlo errors,
 or those that cover most.
 
-Last, processor seconds in one process, interleaved: our run, its posterior, and the peers' steps; peers that are not
-installed are left out.  A fit of theirs is counted as its steps alone.
+Last, processor seconds in one process, interleaved: our run and the peers' steps; peers that are not installed are left
+out.  Neither counts the posterior; whole fits are in bench/peers.py.
 """
 
 import argparse
 import itertools
 import math
 import statistics
-import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
@@ -155,12 +154,6 @@ def seconds(chosen):
     n, rng = len(X), np.random.default_rng(1)
     plan = dpi.plan_newton(model, target_epsilon=chosen.epsilon, target_delta=peers.DELTA, n_records=n)
     rows = csr_array(X[:, :-1])
-    posteriors = []
-    for _ in range(3):
-        release = dpi.run_newton(model, rows, y, plan=plan, n_records=n, n_threads=1)
-        start = time.process_time()
-        dpi.noise_aware_posterior(release)
-        posteriors.append(time.process_time() - start)
     batches = [rng.choice(n, size=round(peers.RATE * n), replace=False) for _ in range(10)]
     timed = {"run": lambda: dpi.run_newton(model, rows, y, plan=plan, n_records=n, n_threads=1)}
     for name, (maker, needed) in peers.PEERS.items():
@@ -171,17 +164,13 @@ def seconds(chosen):
             print(f"{name}: not installed, left out")
     times = peers.interleaved(timed, chosen.repeats)
     run = np.array(times.pop("run"))
-    posterior = statistics.median(posteriors)
-    print(
-        f"our run of {len(plan.phases)} passes {1e3 * np.median(run):.0f} ms, by codes; its posterior {posterior:.1f} s"
-    )
+    print(f"our run of {len(plan.phases)} passes, by codes: {1e3 * np.median(run):.0f} ms")
     for name, ten in times.items():
         told = []
         for steps in (100, 1000, 10_000):
             low, middle, high = np.quantile(steps / 10 * np.array(ten) / run, [0.25, 0.5, 0.75])
-            whole = steps / 10 * statistics.median(ten) / (np.median(run) + posterior)
-            told.append(f"{steps} steps {middle:.1f} ({low:.1f} to {high:.1f}) times the run, {whole:.2f} times both")
-        print(f"  {name}, {1e2 * statistics.median(ten):.2f} ms a step: {'; '.join(told)}")
+            told.append(f"{steps} steps {middle:.1f} ({low:.1f} to {high:.1f})")
+        print(f"  {name}, {1e2 * statistics.median(ten):.2f} ms a step: {', '.join(told)} times that")
 
 
 def main():

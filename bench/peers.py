@@ -461,6 +461,7 @@ def fits(chosen):
                 command = [str(python), __file__, "work", name, str(source), str(target), str(100 * repeat)]
                 subprocess.run(command, check=True, timeout=3600)
                 results.append(json.loads(target.read_text(encoding="utf-8")))
+                print(f"  repeat {repeat + 1}: {name}, {results[-1][-1][0]:.1f} s", file=sys.stderr, flush=True)
     for name, results in found.items():
         first, later = (statistics.median(run[place][0] for run in results) for place in (0, 1))
         losses = [log_loss(np.array(result[0]), test) for run in results for _, result in run]

@@ -112,8 +112,10 @@ def one_run(run, chosen, fields, plans):
     def judged(low, high):
         return float(np.mean((low < truth) & (truth < high))), np.median((high - low) / (2.0 * peers.Z * scale))
 
-    fit = dpi.fit(model, features, labels, epsilon=chosen.epsilon, delta=peers.DELTA, n_records=n)
-    own, found = judged(*peers.ends(fit.posterior)[1:]), {}
+    own, found = None, {}
+    if not chosen.rivals_only:
+        fit = dpi.fit(model, features, labels, epsilon=chosen.epsilon, delta=peers.DELTA, n_records=n)
+        own = judged(*peers.ends(fit.posterior)[1:])
     for steps, norm, rate in itertools.product(chosen.steps, NORMS, LEARNING_RATES):
         several = trace(X, labels, norm, fields[norm], plans[steps], rate, (run, steps))
         found |= {(steps, norm, rate, share): judged(*ends) for share, ends in zip(LEFT_OUT, several, strict=True)}
@@ -133,7 +135,8 @@ def compare(chosen):
         runs = list(pool.map(one_run, *zip(*((run, chosen, fields, plans) for run in range(chosen.runs)), strict=True)))
     print(f"{len(X)} records, Adult's columns, simulated labels, epsilon {chosen.epsilon:g}, {len(runs)} runs")
     plan = dpi.plan_newton(model, target_epsilon=chosen.epsilon, target_delta=peers.DELTA, n_records=len(X))
-    print(f"  library, {len(plan.phases)} passes: {shown([own for own, _ in runs])}")
+    if not chosen.rivals_only:
+        print(f"  library, {len(plan.phases)} passes: {shown([own for own, _ in runs])}")
     for steps in chosen.steps:
         results = {setting: [found[setting] for _, found in runs] for setting in runs[0][1] if setting[0] == steps}
         setting = min(results, key=lambda setting: rank(results[setting]))
@@ -176,6 +179,7 @@ def seconds(chosen):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10, help="simulated runs; 0 for seconds alone")
+    parser.add_argument("--rivals-only", action="store_true", help="without our fits: see bench/newton_glm.py adult")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--steps", type=int, nargs="+", default=STEPS)

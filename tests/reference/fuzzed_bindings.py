@@ -239,7 +239,7 @@ class RandomNumbers(Binding):
 class Inference(Binding):
     def feed(self, rng):
         steps, k, m = rng.choice((0, 1, 2, 50)), rng.choice((1, 2, 5)), rng.choice((1, 3))
-        kind = rng.randrange(8)
+        kind = rng.randrange(9)
         threads = self.threads(rng)
         if kind == 0:
             edges = self.edges(rng, steps)
@@ -267,6 +267,10 @@ class Inference(Binding):
             inference.draw_moments(self.array(rng, steps, m, k), threads)
         elif kind == 6:
             self.newton(rng, m, k, rng.choice((0, 1, 3)))
+        elif kind == 7:
+            components, levels = (self.array(rng, steps) for _ in range(3)), (self.array(rng, k) for _ in range(2))
+            found = inference.mixture_quantiles(self.edges(rng, steps), *components, *levels)
+            assert found.shape[0] == k
         else:
             form = rng.choice((0, 1, 2))
             hessian = self.array(rng, m, k) if form == 0 else self.array(rng, m, k, k)

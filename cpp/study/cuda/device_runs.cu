@@ -135,11 +135,6 @@ DeviceRuns::DeviceRuns(const DeviceRunsShape& shape, const double* features, con
 
 DeviceRuns::~DeviceRuns() = default;
 
-std::int64_t DeviceRuns::bytes(const DeviceRunsShape& shape) {
-  const std::int64_t others = static_cast<std::int64_t>(sizeof(StepNumbers)) + 32 + 8 * shape.n_sums();
-  return shape.n_runs * (8 * shape.n_rows * (shape.n_features + 1) + others);
-}
-
 StepNumbers& DeviceRuns::numbers(std::int64_t run) const { return memory_->host_numbers.data()[run]; }
 
 void DeviceRuns::start(int half, std::uint64_t step) {

@@ -40,9 +40,6 @@ class DeviceRuns {
   DeviceRuns& operator=(const DeviceRuns&) = delete;
   ~DeviceRuns();
 
-  // Bytes of the GPU's memory that so many runs take.
-  static std::int64_t bytes(const DeviceRunsShape& shape);
-
   // Runs first(half) to first(half + 1) are a half's.
   std::int64_t first(int half) const { return shape_.n_runs * half / kDeviceHalves; }
   // Where a run's numbers are written, between wait and start.

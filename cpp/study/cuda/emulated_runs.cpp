@@ -49,10 +49,6 @@ DeviceRuns::DeviceRuns(const DeviceRunsShape& shape, const double* features, con
 
 DeviceRuns::~DeviceRuns() = default;
 
-std::int64_t DeviceRuns::bytes(const DeviceRunsShape& shape) {
-  return 8 * shape.n_runs * shape.n_rows * (shape.n_features + 1);
-}
-
 StepNumbers& DeviceRuns::numbers(std::int64_t run) const { return memory_->numbers[static_cast<std::size_t>(run)]; }
 
 void DeviceRuns::start(int half, std::uint64_t step) {

@@ -115,6 +115,8 @@ def coverage_study(
         If an argument is wrong, the checkpoint belongs to another study, or fewer than two runs have a posterior.
     BackendUnavailableError
         If ``backend="cuda"`` and the package was built without it, or there is no GPU with enough free memory.
+    RuntimeError
+        If a GPU fails; chunks that were finished by then are in the checkpoint.
     OSError
         If the checkpoint cannot be read or written.
 

@@ -1,4 +1,4 @@
-"""Logistic regressions trained by other DP-SGD code, recorded as docs/any-model.md says: Opacus and JAX-Privacy."""
+"""Logistic regressions trained by Opacus, JAX-Privacy and TF-Privacy, recorded as docs/any-model.md says."""
 
 import re
 import textwrap
@@ -84,4 +84,34 @@ def by_jax_privacy(X, y, *, noise_multiplier, norm, rate, steps, learning_rate, 
     return trace
 
 
-TRAINERS = {"opacus": by_opacus, "jax_privacy": by_jax_privacy}
+def by_tf_privacy(X, y, *, noise_multiplier, norm, rate, steps, learning_rate, seed=1):
+    """Return the trace of a run with TF-Privacy's Keras optimizer, in single precision."""
+    import tensorflow as tf
+    import tensorflow_privacy
+
+    tf.random.set_seed(seed)
+    size, rng = len(y), np.random.default_rng(seed)
+    optimizer = tensorflow_privacy.DPKerasSGDOptimizer(
+        l2_norm_clip=norm,
+        noise_multiplier=noise_multiplier,
+        num_microbatches=size,
+        # Of a sum over all records divided by their number, while others here divide by the expected batch.
+        learning_rate=learning_rate / rate,
+    )
+    features, response = tf.constant(X, tf.float32), tf.constant(y, tf.float32)
+    weight = tf.Variable(tf.zeros(X.shape[1]))
+    trace = {"params": [], "gradients": [], "stddev": noise_multiplier * norm}
+    documented("watch")(optimizer, trace, size)
+    for _ in range(steps):
+        # A record that is not sampled has a loss of zero.
+        sampled = tf.cast(rng.random(size) < rate, tf.float32)
+
+        def losses(sampled=sampled):
+            eta = tf.linalg.matvec(features, weight)
+            return sampled * tf.nn.sigmoid_cross_entropy_with_logits(labels=response, logits=eta)
+
+        optimizer.minimize(losses, var_list=[weight])
+    return trace
+
+
+TRAINERS = {"opacus": by_opacus, "jax_privacy": by_jax_privacy, "tensorflow_privacy": by_tf_privacy}

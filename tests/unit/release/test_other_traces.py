@@ -10,7 +10,10 @@ N, TRUTH = 400, np.array([0.8, -0.5])
 SETTINGS = {"norm": 1.0, "steps": 60, "learning_rate": 1.0}
 
 pytestmark = [
-    pytest.mark.parametrize("package", TRAINERS),
+    # TF-Privacy traces each step of its gradients anew: a second a step.
+    pytest.mark.parametrize(
+        "package", ["opacus", "jax_privacy", pytest.param("tensorflow_privacy", marks=pytest.mark.slow)]
+    ),
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]
 

@@ -4,14 +4,14 @@
     python bench/newton_glm.py stranger [--runs 24]           features and intercepts that the settings did not expect
     python bench/newton_glm.py wide [--runs 8]                logistic regressions with 100 and 300 features
     python bench/newton_glm.py efficiency                     what clips cost without noise
-    python bench/newton_glm.py adult [--runs 4] [--cells 0]   needs DPINFER_DATA, with adult.data.csv.gz
+    python bench/newton_glm.py adult [--runs 4] [--cells 0] [--steps 40]   needs DPINFER_DATA, with adult.data.csv.gz
 
 Weights are N(0, 1 / d) with an intercept of 0, or one that sets the mean response (5% of the outcomes positive, rates
 of 0.05 or 20); the prior is N(0, 1), or N(0, 9) where the intercept is far out.  Widths are relative to the normal
 approximation of the posterior without privacy at the true weights.  adult: Adult's columns and the schema's declared
 moments, logistic regression, weights N(0, 1), simulated labels; also the coverage of linear predictors, and the error
 of the calibration curve of predictions for the test set, in ten bins, and their log loss, after a run with the real
-labels.  Four chains of 320 steps: the public interface goes on where the Monte Carlo error says so.
+labels.  Four chains of --steps: the public interface goes on where the Monte Carlo error says so.
 """
 
 import argparse
@@ -34,7 +34,6 @@ from newton_runs import LEVELS, NORMAL_WIDTH, autoregressive
 FloatArray = npt.NDArray[np.float64]
 
 CHAINS, WARM_UP, KEPT = 2, 60, 60
-ADULT_STEPS = 320
 MODELS = {
     "logistic": dpi.models.LogisticRegression,
     "probit": dpi.models.ProbitRegression,
@@ -187,7 +186,7 @@ def adult_tables() -> tuple[dpi.models.LogisticRegression, dpi.tabular.Table, dp
     return model, train, test
 
 
-def adult(runs: int, seed: int, cells: list[int] | None) -> None:
+def adult(runs: int, seed: int, cells: list[int] | None, steps: int) -> None:
     """Print a line for each epsilon, or for those with these numbers."""
     model, train, test = adult_tables()
     features = np.ascontiguousarray(train.X)
@@ -205,7 +204,7 @@ def adult(runs: int, seed: int, cells: list[int] | None) -> None:
                 model, features, response, plan=plan, n_records=len(features), random_source=source
             )
             seconds = time.process_time() - begun
-            posterior = dpi.noise_aware_posterior(release, n_samples=ADULT_STEPS, seed=seed)
+            posterior = dpi.noise_aware_posterior(release, n_samples=steps, seed=seed)
             low, high = posterior.quantile(LEVELS)
             draws = posterior.sample(400, seed=0) @ design[::30].T
             ends = np.quantile(draws, LEVELS, axis=0)
@@ -217,7 +216,7 @@ def adult(runs: int, seed: int, cells: list[int] | None) -> None:
             real = dpi.run_newton(
                 model, features, train.y, plan=plan, n_records=len(features), random_source=InsecureRNG(index)
             )
-            probability = dpi.noise_aware_posterior(real, n_samples=ADULT_STEPS, seed=seed).predict_proba(test.X)[:, 1]
+            probability = dpi.noise_aware_posterior(real, n_samples=steps, seed=seed).predict_proba(test.X)[:, 1]
             calibration.append(dpi.diagnostics.calibration_curve(probability, test.y, n_bins=10).rmse)
             losses.append(-np.mean(np.log(np.where(test.y > 0.0, probability, 1.0 - probability))))
         mean, error = np.mean(rows, axis=0), np.std(rows, axis=0, ddof=1) / np.sqrt(runs)
@@ -237,9 +236,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--cells", type=int, nargs="*", help="numbers of cells; all by default")
+    parser.add_argument("--steps", type=int, default=40, help="of each chain of adult")
     arguments = parser.parse_args()
     if arguments.what == "adult":
-        adult(arguments.runs, arguments.seed, arguments.cells)
+        adult(arguments.runs, arguments.seed, arguments.cells, arguments.steps)
         return
     if arguments.what == "efficiency":
         efficiency()

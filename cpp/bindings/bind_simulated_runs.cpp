@@ -28,7 +28,8 @@ py::dict simulate(const RunSettings& settings, const std::vector<RandomKey>& key
   {
     py::gil_scoped_release unlocked;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-    for (std::size_t i = 0; i < keys.size(); ++i) {
+    for (std::int64_t run = 0; run < static_cast<std::int64_t>(keys.size()); ++run) {
+      const auto i = static_cast<std::size_t>(run);
       ok[i] = simulated_run(settings, *targets[i], table, keys[i], outputs[i]);
     }
   }

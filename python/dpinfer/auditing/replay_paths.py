@@ -5,40 +5,42 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from dpinfer.accounting import Adjacency, PrivacyPlan
+from dpinfer.auditing.replay_records import (
+    FAR,
+    N_RECORDS,
+    Records,
+    append,
+    in_blocks,
+    in_shards,
+    in_sparse_blocks,
+    neighbours,
+    regression_records,
+    single_column,
+    single_precision,
+)
 from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario, stated_by
+from dpinfer.auditing.replay_statistics import statistics, unknowns
 from dpinfer.baselines import (
-    BinomialFamily,
-    release_regression_statistics,
-    release_statistics,
     run_dp_em,
     run_dpvim,
 )
 from dpinfer.mechanism import (
     NetworkSettings,
     NetworkVISettings,
-    RowSource,
     RunCheckpoint,
-    ShardedRows,
     Units,
     plan_newton,
-    release_bounds,
-    release_categories,
-    release_count,
     run_dp_sep,
     run_dpvi,
     run_network_dp_sep,
     run_network_vi,
     run_newton,
-    run_statistic,
 )
 from dpinfer.models import (
     BayesianNeuralNetwork,
@@ -60,15 +62,11 @@ from dpinfer.models import (
 __all__ = ["library_scenarios"]
 
 FloatArray = npt.NDArray[np.float64]
-Records = tuple[npt.NDArray[Any], ...]
 
-N_RECORDS = 12
 CHECKPOINT = "run.checkpoint"
 _SECRET = frozenset((CHECKPOINT,))
 # Second moments of two indicators and a constant.
 _INDICATORS = ((0.5, 0.25, 0.5), (0.25, 0.5, 0.5), (0.5, 0.5, 1.0))
-# Finite, and so far out that nearly every product with it is not.
-_FAR = 1e300
 
 
 def public_plan(
@@ -87,67 +85,6 @@ def public_plan(
     )
 
 
-def neighbours(
-    records: Records, other: Records, far: Records, adjacency: Adjacency, refused: tuple[Records, ...] = ()
-) -> Iterator[Neighbour]:
-    """Yield data sets with one record more, fewer, or another one; `other`, `far` and `refused` are single records."""
-    if adjacency is Adjacency.ZERO_OUT:
-        null = tuple(np.full_like(part[:1], np.nan) for part in records)
-        yield Neighbour("the last record blank", _append(tuple(part[:-1] for part in records), null))
-        yield Neighbour("the first record blank", _append(null, tuple(part[1:] for part in records)), aligned=False)
-        changed = partial(_put, records)
-    elif adjacency is Adjacency.ADD_REMOVE:
-        yield Neighbour("a record more", _append(records, other))
-        yield Neighbour("a record far out more", _append(records, far))
-        yield Neighbour("a record more that is there already", _append(records, tuple(part[:1] for part in records)))
-        yield Neighbour("the last record less", tuple(part[:-1] for part in records))
-        yield Neighbour("the first record less", tuple(part[1:] for part in records), aligned=False)
-        yield Neighbour("no record at all", tuple(part[:0] for part in records), refused="no record")
-        changed = partial(_append, records)
-    else:
-        yield Neighbour("another record", _put(records, other))
-        yield Neighbour("another record, far out", _put(records, far))
-        changed = partial(_put, records)
-    for index, record in enumerate(refused):
-        yield Neighbour(f"a record outside of the domain ({index + 1})", changed(record), refused="one reason")
-
-
-def _append(records: Records, record: Records) -> Records:
-    return tuple(np.concatenate((part, own)) for part, own in zip(records, record, strict=True))
-
-
-def _put(records: Records, record: Records) -> Records:
-    return tuple(np.concatenate((part[:4], own, part[5:])) for part, own in zip(records, record, strict=True))
-
-
-def _regression(
-    model: GeneralizedLinearModel | OwnModel, n: int = N_RECORDS
-) -> tuple[Records, Records, Records, tuple[Records, ...]]:
-    """Return records of a regression, another record, one far out, and two outside of the domain."""
-    rng = np.random.default_rng(31)
-    X = rng.normal(size=(n, model.n_features))
-    y = (rng.random(n) < 0.5).astype(float)
-    if isinstance(model, PoissonRegression):
-        y = rng.integers(0, 4, n).astype(float)
-    elif isinstance(model, LinearRegression):
-        y = rng.normal(size=n)
-    other = (np.full((1, model.n_features), 0.7), np.array([1.0]))
-    limit = 1e6 if isinstance(model, (PoissonRegression, LinearRegression)) else 1.0
-    far = (np.full((1, model.n_features), -_FAR), np.array([limit]))
-    bad = tuple((np.full((1, model.n_features), value), np.array([1.0])) for value in (np.nan, np.inf))
-    return (X, y), other, far, bad
-
-
-def _single_precision(data: Any) -> Any:
-    """Return the same with features in float32, and the far record as far out as they go."""
-
-    def cast(records: Records) -> Records:
-        return np.clip(records[0], -3e38, 3e38).astype(np.float32), records[1]
-
-    records, other, far, bad = data
-    return cast(records), cast(other), cast(far), tuple((part[0].astype(np.float32), part[1]) for part in bad)
-
-
 def _dpvi(
     name: str,
     model: GeneralizedLinearModel | ConjugateModel,
@@ -160,7 +97,7 @@ def _dpvi(
     data: tuple[Records, Records, Records, tuple[Records, ...]] | None = None,
     **options: Any,
 ) -> Scenario:
-    data = _regression(model) if data is None else data  # type: ignore[arg-type]
+    data = regression_records(model) if data is None else data  # type: ignore[arg-type]
     plan = public_plan(adjacency=adjacency, rate=rate)
 
     def once(records: Records, place: Place, progress: Callable[[int, int], None]) -> Any:
@@ -199,10 +136,6 @@ def _interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
 
-def _single(values: FloatArray, other: float, far: float, bad: tuple[float, ...]) -> Any:
-    return (values,), (np.array([other]),), (np.array([far]),), tuple((np.array([value]),) for value in bad)
-
-
 def _dpvi_scenarios() -> Iterator[Scenario]:
     logistic = LogisticRegression(2)
     norm: dict[str, Any] = {"max_grad_norm": 0.8}
@@ -217,15 +150,15 @@ def _dpvi_scenarios() -> Iterator[Scenario]:
     yield _dpvi("logistic, ledger and checkpoint", logistic, ledger=True, checkpoint=True, **norm)
     yield _dpvi("logistic, interrupted", logistic, ledger=True, checkpoint=True, interrupted=True, **norm)
     yield _dpvi("logistic, aligned and tied", logistic, recipe="tied", gradient="aligned", max_grad_norm="auto")
-    yield _dpvi("logistic, float32", logistic, data=_single_precision(_regression(logistic)), n_threads=2, **norm)
+    yield _dpvi("logistic, float32", logistic, data=single_precision(regression_records(logistic)), n_threads=2, **norm)
     yield _dpvi("probit", ProbitRegression(2), **norm)
     yield _dpvi("linear", LinearRegression(2), **norm)
     yield _dpvi("Poisson", PoissonRegression(2), **norm)
-    counts = _single(np.arange(12.0) % 6.0, 5.0, 0.0, (9.0, 2.5))
+    counts = single_column(np.arange(12.0) % 6.0, 5.0, 0.0, (9.0, 2.5))
     yield _dpvi("binomial", BetaBinomial(5), data=counts, **norm)
-    waits = _single(np.linspace(0.1, 3.0, 12), 0.7, _FAR, (-1.0, -1e300))
+    waits = single_column(np.linspace(0.1, 3.0, 12), 0.7, FAR, (-1.0, -1e300))
     yield _dpvi("exponential", GammaExponential(), data=waits, ledger=True, **norm)
-    kinds = _single(np.arange(12.0) % 4.0, 3.0, 0.0, (7.0, 0.5))
+    kinds = single_column(np.arange(12.0) % 4.0, 3.0, 0.0, (7.0, 0.5))
     yield _dpvi("categorical", DirichletCategorical((1.0,) * 4), data=kinds, recipe="plain", **norm)
 
 
@@ -295,53 +228,16 @@ def _newton(
                 once(records, place, _interrupt)
         return once(records, place, place.progress)
 
-    records, other, far, refused = _regression(model)
+    records, other, far, refused = regression_records(model)
     found = tuple(neighbours(records, other, far, adjacency, refused))
     return Scenario(
         f"run_newton: {name}", "dpinfer.mechanism.run_newton", run, records, found, adjacency, ledger, _SECRET
     )
 
 
-def _stream(arrays: Sequence[Any], *, units: bool = False) -> RowSource:
-    """Return records as three blocks."""
-
-    def blocks() -> Iterator[Any]:
-        return zip(*(np.array_split(np.asarray(array), 3) for array in arrays), strict=True)
-
-    return RowSource(blocks, units=units)
-
-
-def _sparse(arrays: Sequence[Any]) -> RowSource:
-    """Return records as three blocks with sparse features."""
-
-    def blocks() -> Iterator[Any]:
-        for X, y in _stream(arrays)._blocks():
-            yield sparse.csr_array(X), y
-
-    return RowSource(blocks)
-
-
-class _Here(Executor):
-    """Makes calls where and when they are asked for."""
-
-    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(function(*arguments, **named))
-        return future
-
-
-def _shards(arrays: Sequence[Any]) -> ShardedRows:
-    """Return records as two shards."""
-
-    def shard(index: int) -> RowSource:
-        return RowSource(lambda: iter([tuple(np.array_split(np.asarray(array), 2)[index] for array in arrays)]))
-
-    return ShardedRows(_Here(), [shard(0), shard(1)])
-
-
 def _by_units(model: LinearRegression | LogisticRegression, adjacency: Adjacency, *, streamed: bool) -> Scenario:
     """Return a run over units of one to three rows, and neighbours with another unit."""
-    (X, y), other, far, refused = _regression(model, 2 * N_RECORDS)
+    (X, y), other, far, refused = regression_records(model, 2 * N_RECORDS)
     unit: npt.NDArray[Any] = np.sort(np.arange(2 * N_RECORDS) ** 2 % N_RECORDS)
     records = (X, y, unit)
     kept = unit != unit[4]
@@ -352,7 +248,7 @@ def _by_units(model: LinearRegression | LogisticRegression, adjacency: Adjacency
 
     def instead(own: Records) -> Records:
         left = tuple(array[kept] for array in records) if adjacency is Adjacency.REPLACE_ONE else records
-        return _append(left, own)
+        return append(left, own)
 
     found = [
         Neighbour("another unit of one row", instead(rows(other))),
@@ -371,7 +267,7 @@ def _by_units(model: LinearRegression | LogisticRegression, adjacency: Adjacency
         arrays = [place.watched(part) for part in records]
         return run_newton(
             model,
-            *([_stream(arrays, units=True)] if streamed else arrays[:2]),
+            *([in_blocks(arrays, units=True)] if streamed else arrays[:2]),
             plan=plan,
             n_records=N_RECORDS,
             response_scale=1.0 if isinstance(model, LinearRegression) else None,
@@ -404,15 +300,15 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _newton("linear", linear)
     yield _newton("linear, replaced", linear, adjacency=Adjacency.REPLACE_ONE)
     yield _newton("linear, interrupted", linear, ledger=True, checkpoint=True, interrupted=True)
-    yield _newton("linear, streamed", linear, rows=_stream, ledger=True, checkpoint=True)
-    yield _newton("linear, sparse", linear, rows=_sparse, checkpoint=True)
-    yield _newton("linear, sharded", linear, rows=_shards, adjacency=Adjacency.REPLACE_ONE)
+    yield _newton("linear, streamed", linear, rows=in_blocks, ledger=True, checkpoint=True)
+    yield _newton("linear, sparse", linear, rows=in_sparse_blocks, checkpoint=True)
+    yield _newton("linear, sharded", linear, rows=in_shards, adjacency=Adjacency.REPLACE_ONE)
     yield _newton("logistic", logistic)
     yield _newton("logistic, declared moments", LogisticRegression(2, feature_moments=_INDICATORS))
-    yield _newton("logistic, streamed", logistic, rows=_stream, adjacency=Adjacency.ZERO_OUT)
+    yield _newton("logistic, streamed", logistic, rows=in_blocks, adjacency=Adjacency.ZERO_OUT)
     yield _by_units(linear, Adjacency.ADD_REMOVE, streamed=False)
     yield _by_units(logistic, Adjacency.REPLACE_ONE, streamed=True)
-    yield _newton("logistic, sharded", logistic, rows=_shards, ledger=True, checkpoint=True)
+    yield _newton("logistic, sharded", logistic, rows=in_shards, ledger=True, checkpoint=True)
     yield _newton("logistic, ledger and checkpoint", logistic, ledger=True, checkpoint=True)
     yield _newton("probit, replaced", ProbitRegression(2, fit_intercept=True), adjacency=Adjacency.REPLACE_ONE)
     yield _newton("probit, blanked", ProbitRegression(2), adjacency=Adjacency.ZERO_OUT)
@@ -433,13 +329,13 @@ def _newton_scenarios() -> Iterator[Scenario]:
 def _points() -> tuple[Records, Records, Records, tuple[Records, ...]]:
     points = np.random.default_rng(32).normal(size=(N_RECORDS, 2))
     bad = tuple((np.array([[value, 0.0]]),) for value in (np.nan, -np.inf))
-    return (points,), (np.full((1, 2), 0.5),), (np.full((1, 2), _FAR),), bad
+    return (points,), (np.full((1, 2), 0.5),), (np.full((1, 2), FAR),), bad
 
 
 def _network_records() -> tuple[Records, Records, Records, tuple[Records, ...]]:
     rng = np.random.default_rng(33)
     bad = tuple((np.array([[value, 0.0]]), np.zeros(1)) for value in (np.nan, np.inf))
-    other, far = (np.full((1, 2), 0.5), np.ones(1)), (np.full((1, 2), _FAR), np.full(1, -_FAR))
+    other, far = (np.full((1, 2), 0.5), np.ones(1)), (np.full((1, 2), FAR), np.full(1, -FAR))
     return (rng.normal(size=(N_RECORDS, 2)), rng.normal(size=N_RECORDS)), other, far, bad
 
 
@@ -447,10 +343,10 @@ def _site_scenarios() -> Iterator[Scenario]:
     mixture, probit = GaussianMixture(2, 2), ProbitRegression(2)
     yield _dp_sep("mixture", mixture, _points())
     yield _dp_sep("mixture, natural sites", mixture, _points(), sites="natural", max_site_norm=0.5)
-    yield _dp_sep("probit, ledger and checkpoint", probit, _regression(probit), ledger=True, checkpoint=True)
-    yield _dp_sep("logistic", LogisticRegression(2), _regression(LogisticRegression(2)))
+    yield _dp_sep("probit, ledger and checkpoint", probit, regression_records(probit), ledger=True, checkpoint=True)
+    yield _dp_sep("logistic", LogisticRegression(2), regression_records(LogisticRegression(2)))
     for sampling in ("uniform", "permutation"):
-        yield _dp_sep(f"probit, {sampling}", probit, _regression(probit), sampling=sampling)
+        yield _dp_sep(f"probit, {sampling}", probit, regression_records(probit), sampling=sampling)
     network = BayesianNeuralNetwork(2, 3)
     yield _dp_sep("the rule's settings", network, _network_records(), call=run_network_dp_sep)
     yield _dp_sep(
@@ -488,128 +384,12 @@ def _other_scenarios() -> Iterator[Scenario]:
     for entry, run, data, stated in (
         ("dpinfer.mechanism.run_network_vi", network_vi, _network_records(), stated_by),
         ("dpinfer.baselines.run_dp_em", dp_em, _points(), stated_by),
-        ("dpinfer.baselines.run_dpvim", dpvim, _regression(logistic), lambda result, folder: result[0].event),
+        ("dpinfer.baselines.run_dpvim", dpvim, regression_records(logistic), lambda result, folder: result[0].event),
     ):
         records, other, far, refused = data
         found = tuple(neighbours(records, other, far, Adjacency.ADD_REMOVE, refused))
         name = entry.rsplit(".", 1)[1]
         yield Scenario(name, entry, run, records, found, ledger=True, skipped=_SECRET, stated=stated)
-
-
-def _statistics(adjacency: Adjacency) -> Iterator[Scenario]:
-    def binomial(records: Records, place: Place) -> Any:
-        return release_statistics(
-            BinomialFamily(5),
-            place.watched(records[0]),
-            epsilon=0.8,
-            n_records=N_RECORDS,
-            adjacency=adjacency,
-            ledger=place.account,
-        )
-
-    def regression(records: Records, place: Place) -> Any:
-        return release_regression_statistics(
-            *(place.watched(part) for part in records),
-            epsilon=0.8,
-            n_records=N_RECORDS,
-            feature_bound=1.5,
-            response_bound=2.0,
-            adjacency=adjacency,
-            ledger=place.account,
-        )
-
-    def one_shot(model: ConjugateModel) -> Callable[[Records, Place], Any]:
-        def run(records: Records, place: Place) -> Any:
-            return run_statistic(
-                model,
-                place.watched(records[0]),
-                epsilon=0.8,
-                n_records=N_RECORDS,
-                adjacency=adjacency,
-                ledger=place.account,
-            )
-
-        return run
-
-    for model, values in (
-        (BetaBinomial(5), _single(np.arange(12.0) % 6.0, 5.0, 0.0, (9.0, 2.5))),
-        (DirichletCategorical((0.5, 2.0, 1.0)), _single(np.arange(12.0) % 3.0, 2.0, 0.0, (3.0, 0.5))),
-        (GammaExponential(), _single(0.1 + 0.2 * np.arange(12.0), 50.0, 0.0, (-1.0,))),
-    ):
-        records, other, far, refused = values
-        yield Scenario(
-            f"run_statistic, {type(model).__name__}, {adjacency.value}",
-            "dpinfer.mechanism.run_statistic",
-            one_shot(model),
-            records,
-            tuple(neighbours(records, other, far, adjacency, refused)),
-            adjacency,
-            ledger=True,
-        )
-
-    linear = _regression(LinearRegression(2))
-    for run, data in (
-        (binomial, _single(np.arange(12.0) % 6.0, 5.0, 0.0, (9.0, 2.5))),
-        (regression, linear),
-    ):
-        records, other, far, refused = data
-        name = "release_statistics" if run is binomial else "release_regression_statistics"
-        found = tuple(neighbours(records, other, far, adjacency, refused))
-        yield Scenario(
-            f"{name}, {adjacency.value}",
-            f"dpinfer.baselines.{name}",
-            run,
-            records,
-            found,
-            adjacency,
-            ledger=True,
-        )
-
-
-def _unknowns(adjacency: Adjacency) -> Iterator[Scenario]:
-    rng = np.random.default_rng(34)
-    rows = (np.column_stack((rng.normal(size=N_RECORDS), np.arange(N_RECORDS) % 4.0)),)
-    more, far = (np.array([[0.5, 1.0]]),), (np.array([[_FAR, -_FAR]]),)
-    labels = (np.array((["clerk"] * 35 + ["cook"] * 35 + ["else"] * 2), dtype=object),)
-    another, unseen = (np.array(["cook"], dtype=object),), (np.array(["astronaut"], dtype=object),)
-
-    def count(records: Records, place: Place) -> Any:
-        return release_count(place.watched(records[0]), epsilon=0.8, adjacency=adjacency, ledger=place.account)
-
-    def bounds(records: Records, place: Place) -> Any:
-        limits, names = (None, (0.0, 10.0)), ("height", "stairs")
-        own: dict[str, Any] = {"names": names, "limits": limits, "adjacency": adjacency, "ledger": place.account}
-        return release_bounds(place.watched(records[0]), epsilon=3.0, probability=0.25, **own)
-
-    def categories(records: Records, place: Place) -> Any:
-        columns = {"job": place.watched(records[0]), "place": place.watched(np.roll(records[0], 1))}
-        own: dict[str, Any] = {"adjacency": adjacency, "ledger": place.account}
-        return release_categories(columns, epsilon=3.0, delta=1e-6, max_labels=2, **own)
-
-    def streamed_count(records: Records, place: Place) -> Any:
-        rows = _shards([place.watched(records[0]), place.watched(records[0][:, 0])])
-        return release_count(rows, epsilon=0.8, adjacency=adjacency, ledger=place.account)
-
-    def streamed_bounds(records: Records, place: Place) -> Any:
-        arrays = [place.watched(records[0]), place.watched(records[0][:, 0])]
-        own: dict[str, Any] = {"names": ("height",), "adjacency": adjacency, "ledger": place.account}
-        return release_bounds(_stream(arrays).responses(), epsilon=3.0, probability=0.25, **own)
-
-    cases = (
-        (count, rows, more, far),
-        (bounds, rows, more, far),
-        (streamed_count, rows, more, far),
-        (streamed_bounds, rows, more, far),
-        (categories, labels, another, unseen),
-    )
-    for run, records, other, unusual in cases:
-        if run in (count, streamed_count) and adjacency is Adjacency.REPLACE_ONE:
-            continue
-        # An empty data set is one of those that may be counted.
-        found = tuple(item for item in neighbours(records, other, unusual, adjacency) if not item.refused)
-        name = run.__name__
-        entry = f"dpinfer.mechanism.release_{name.removeprefix('streamed_')}"
-        yield Scenario(f"release_{name}, {adjacency.value}", entry, run, records, found, adjacency, ledger=True)
 
 
 def library_scenarios() -> tuple[Scenario, ...]:
@@ -619,8 +399,8 @@ def library_scenarios() -> tuple[Scenario, ...]:
         *_newton_scenarios(),
         *_site_scenarios(),
         *_other_scenarios(),
-        *_statistics(Adjacency.ADD_REMOVE),
-        *_statistics(Adjacency.REPLACE_ONE),
-        *_statistics(Adjacency.ZERO_OUT),
-        *(scenario for adjacency in Adjacency for scenario in _unknowns(adjacency)),
+        *statistics(Adjacency.ADD_REMOVE),
+        *statistics(Adjacency.REPLACE_ONE),
+        *statistics(Adjacency.ZERO_OUT),
+        *(scenario for adjacency in Adjacency for scenario in unknowns(adjacency)),
     )

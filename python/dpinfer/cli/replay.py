@@ -83,7 +83,7 @@ COMMAND_OPTIONS: dict[str, Sequence[str]] = {
     ),
     "newton, ledger, checkpoint": (
         *("--ledger", LEDGER, "--dataset", DATASET, "--checkpoint", _CHECKPOINT),
-        *("--method", "newton"),
+        *("--method", "newton", "--n-samples", "20"),
     ),
     "ledger, unknown": (
         *("--ledger", LEDGER, "--dataset", DATASET, "--unknown", "n_records,bounds,categories"),
@@ -92,6 +92,7 @@ COMMAND_OPTIONS: dict[str, Sequence[str]] = {
     "formula, ledger, checkpoint": (
         *("--ledger", LEDGER, "--dataset", DATASET, "--checkpoint", _CHECKPOINT),
         *("--formula", "rich ~ age + C(job) + region", "--family", "binomial", "--method", "newton"),
+        *("--n-samples", "20"),
     ),
     "formula, ledger, unknown": (
         *("--ledger", LEDGER, "--dataset", DATASET, "--unknown", "n_records,bounds,categories"),

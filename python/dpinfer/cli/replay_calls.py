@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer.auditing.replay_paths import N_RECORDS
+from dpinfer.auditing.replay_records import N_RECORDS
 from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario, stated_by
 from dpinfer.errors import FallbackWarning
 from dpinfer.estimators import (

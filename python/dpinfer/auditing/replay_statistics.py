@@ -1,0 +1,146 @@
+"""What record-and-replay audits run of statistics, and of what nobody knows in public.
+
+**Privacy.** Made-up records only.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from dpinfer.accounting import Adjacency
+from dpinfer.auditing.replay_records import (
+    FAR,
+    N_RECORDS,
+    Records,
+    in_blocks,
+    in_shards,
+    neighbours,
+    regression_records,
+    single_column,
+)
+from dpinfer.auditing.replay_scenario import Place, Scenario
+from dpinfer.baselines import BinomialFamily, release_regression_statistics, release_statistics
+from dpinfer.mechanism import release_bounds, release_categories, release_count, run_statistic
+from dpinfer.models import BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential, LinearRegression
+
+__all__ = ["statistics", "unknowns"]
+
+
+def statistics(adjacency: Adjacency) -> Iterator[Scenario]:
+    """Yield a scenario for each release of a statistic."""
+
+    def binomial(records: Records, place: Place) -> Any:
+        return release_statistics(
+            BinomialFamily(5),
+            place.watched(records[0]),
+            epsilon=0.8,
+            n_records=N_RECORDS,
+            adjacency=adjacency,
+            ledger=place.account,
+        )
+
+    def regression(records: Records, place: Place) -> Any:
+        return release_regression_statistics(
+            *(place.watched(part) for part in records),
+            epsilon=0.8,
+            n_records=N_RECORDS,
+            feature_bound=1.5,
+            response_bound=2.0,
+            adjacency=adjacency,
+            ledger=place.account,
+        )
+
+    def one_shot(model: ConjugateModel) -> Callable[[Records, Place], Any]:
+        def run(records: Records, place: Place) -> Any:
+            return run_statistic(
+                model,
+                place.watched(records[0]),
+                epsilon=0.8,
+                n_records=N_RECORDS,
+                adjacency=adjacency,
+                ledger=place.account,
+            )
+
+        return run
+
+    for model, values in (
+        (BetaBinomial(5), single_column(np.arange(12.0) % 6.0, 5.0, 0.0, (9.0, 2.5))),
+        (DirichletCategorical((0.5, 2.0, 1.0)), single_column(np.arange(12.0) % 3.0, 2.0, 0.0, (3.0, 0.5))),
+        (GammaExponential(), single_column(0.1 + 0.2 * np.arange(12.0), 50.0, 0.0, (-1.0,))),
+    ):
+        records, other, far, refused = values
+        yield Scenario(
+            f"run_statistic, {type(model).__name__}, {adjacency.value}",
+            "dpinfer.mechanism.run_statistic",
+            one_shot(model),
+            records,
+            tuple(neighbours(records, other, far, adjacency, refused)),
+            adjacency,
+            ledger=True,
+        )
+
+    linear = regression_records(LinearRegression(2))
+    for run, data in (
+        (binomial, single_column(np.arange(12.0) % 6.0, 5.0, 0.0, (9.0, 2.5))),
+        (regression, linear),
+    ):
+        records, other, far, refused = data
+        name = "release_statistics" if run is binomial else "release_regression_statistics"
+        found = tuple(neighbours(records, other, far, adjacency, refused))
+        yield Scenario(
+            f"{name}, {adjacency.value}",
+            f"dpinfer.baselines.{name}",
+            run,
+            records,
+            found,
+            adjacency,
+            ledger=True,
+        )
+
+
+def unknowns(adjacency: Adjacency) -> Iterator[Scenario]:
+    """Yield a scenario for each release of what nobody knows in public."""
+    rng = np.random.default_rng(34)
+    rows = (np.column_stack((rng.normal(size=N_RECORDS), np.arange(N_RECORDS) % 4.0)),)
+    more, far = (np.array([[0.5, 1.0]]),), (np.array([[FAR, -FAR]]),)
+    labels = (np.array((["clerk"] * 35 + ["cook"] * 35 + ["else"] * 2), dtype=object),)
+    another, unseen = (np.array(["cook"], dtype=object),), (np.array(["astronaut"], dtype=object),)
+
+    def count(records: Records, place: Place) -> Any:
+        return release_count(place.watched(records[0]), epsilon=0.8, adjacency=adjacency, ledger=place.account)
+
+    def bounds(records: Records, place: Place) -> Any:
+        limits, names = (None, (0.0, 10.0)), ("height", "stairs")
+        own: dict[str, Any] = {"names": names, "limits": limits, "adjacency": adjacency, "ledger": place.account}
+        return release_bounds(place.watched(records[0]), epsilon=3.0, probability=0.25, **own)
+
+    def categories(records: Records, place: Place) -> Any:
+        columns = {"job": place.watched(records[0]), "place": place.watched(np.roll(records[0], 1))}
+        own: dict[str, Any] = {"adjacency": adjacency, "ledger": place.account}
+        return release_categories(columns, epsilon=3.0, delta=1e-6, max_labels=2, **own)
+
+    def streamed_count(records: Records, place: Place) -> Any:
+        rows = in_shards([place.watched(records[0]), place.watched(records[0][:, 0])])
+        return release_count(rows, epsilon=0.8, adjacency=adjacency, ledger=place.account)
+
+    def streamed_bounds(records: Records, place: Place) -> Any:
+        arrays = [place.watched(records[0]), place.watched(records[0][:, 0])]
+        own: dict[str, Any] = {"names": ("height",), "adjacency": adjacency, "ledger": place.account}
+        return release_bounds(in_blocks(arrays).responses(), epsilon=3.0, probability=0.25, **own)
+
+    cases = (
+        (count, rows, more, far),
+        (bounds, rows, more, far),
+        (streamed_count, rows, more, far),
+        (streamed_bounds, rows, more, far),
+        (categories, labels, another, unseen),
+    )
+    for run, records, other, unusual in cases:
+        if run in (count, streamed_count) and adjacency is Adjacency.REPLACE_ONE:
+            continue
+        # An empty data set is one of those that may be counted.
+        found = tuple(item for item in neighbours(records, other, unusual, adjacency) if not item.refused)
+        name = run.__name__
+        entry = f"dpinfer.mechanism.release_{name.removeprefix('streamed_')}"
+        yield Scenario(f"release_{name}, {adjacency.value}", entry, run, records, found, adjacency, ledger=True)

@@ -50,11 +50,12 @@ class ChainLengths:
     @classmethod
     def of(cls, d: int) -> "ChainLengths":
         """Return the defaults for `d` weights."""
-        few, many = 24, 120
+        few, some, many = 24, 64, 120
         if d <= few:
             return cls(8, 50, 20, 640, then=cls(32, 100, 20, 640, thin=16))
         if d <= many:
-            return cls(4, 28, 16, 640, then=cls(8, 60, 20, 320, thin=8))
+            # A draw holds two matrices: of more weights fewer are kept.
+            return cls(4, 28, 16, 1280 if d <= some else 640, then=cls(8, 60, 20, 320, thin=8))
         return cls(3, 16, 10, 160)
 
     def fixed(self, n_samples: int) -> "ChainLengths":

@@ -9,6 +9,10 @@ NumPyro's NUTS draws from the posterior (models in NumPy).  Widths are ratios of
 of the parameters, medians over runs and parameters.  --wrong: the records are not quite the model's (3% of responses
 are drawn at another parameter).  --bare: the run is not given the sampler.  --kept: runs are appended to this file, and
 those that are in it are not made again; so several processes share the runs, each from its own --first on.
+Models of a framework run through its adapter: "two-layer network" is a module of PyTorch in ``from_torch``, "divorce
+rates" in ``from_numpyro``, "Weibull in JAX" in ``from_jax``; the others are NumPy code in ``from_gradient``.  The
+network in PyTorch has a twin there ("network"): each of its runs is made a second time with that and the same insecure
+key, and the line says how far the releases are apart at most, array by array, relative to an array's largest number.
 """
 
 import argparse
@@ -31,7 +35,7 @@ from dpinfer.testing import InsecureRNG
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.reference.framework_models import FRAMEWORK_EXAMPLES
+from tests.reference.framework_models import FRAMEWORK_EXAMPLES, apart
 from tests.reference.own_models import CURVED, EXAMPLES
 
 FloatArray = npt.NDArray[np.float64]
@@ -160,12 +164,14 @@ class Tally:
         awkward = self.awkward
         curved = [run["skewness"] for run in self.runs.values() if "skewness" in run]
         skewed = f"  skewness without privacy {np.median(np.abs(curved)):.2f}" if curved else ""
+        twins = [run["apart"] for run in self.runs.values() if "apart" in run]
+        beside = f"  releases apart from the twin's {max(twins):.1e} in {len(twins)} runs" if twins else ""
         return (
             f"runs {len(plain):3d}  covered {told(self.shares(awkward=False))}  awkward "
             f"{told(self.shares(awkward=True))}  no privacy {told(plain.mean(axis=1))}, awkward "
             f"{told(plain[:, awkward].mean(axis=1))}  width {np.median(ratio):.2f}  awkward "
             f"{np.median(ratio[:, awkward]):.2f}  flagged {told(self._all('flagged'))}  run "
-            f"{np.median(self._all('seconds')):.1f} s{skewed}"
+            f"{np.median(self._all('seconds')):.1f} s{skewed}{beside}"
         )
 
 
@@ -226,26 +232,33 @@ class Study:
         self.example, self.n_records, self.seed, self.wrong, self.kept = example, n_records, seed, wrong, kept
         self.method, self.nuts = method, nuts
         self.key = [example.model.name, n_records, seed, wrong, bare, method, nuts]
-        self.private = without_sampler(example.model) if bare else example.model
+        self.private, self.twin = (
+            without_sampler(model) if bare and model else model for model in (example.model, example.twin)
+        )
         public = {"target_delta": 1e-5, "n_records": n_records}
         self.plans = {epsilon: dpi.plan_newton(self.private, target_epsilon=epsilon, **public) for epsilon in epsilons}
         self.tallies = {epsilon: Tally(example.awkward) for epsilon in epsilons}
 
+    def _released(self, model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, epsilon: float, index: int) -> Any:
+        source = InsecureRNG(1000 * self.seed + index)
+        given = {"plan": self.plans[epsilon], "n_records": self.n_records, "n_threads": 1, "random_source": source}
+        return dpi.run_newton(model, X, y, **given)
+
     def run(self, index: int) -> None:
         """Make the runs on one data set that are not kept."""
-        missing = {}
-        for epsilon, plan in self.plans.items():
+        missing = []
+        for epsilon in self.plans:
             found = self.kept.get([*self.key, index, epsilon])
             if found is None:
-                missing[epsilon] = plan
+                missing.append(epsilon)
             else:
                 self.tallies[epsilon].runs[index] = found
         if not missing:
             return
-        model, n_records = self.example.model, self.n_records
+        model = self.example.model
         rng = np.random.default_rng([self.seed, index])
         truth = model.parameters.prior_mean + model.parameters.prior_scale * rng.standard_normal(model.n_params)
-        X = self.example.features(n_records, rng)
+        X = self.example.features(self.n_records, rng)
         y = responses(model, truth, X, rng, self.wrong)
         centre, root = mode(model, X, y, truth)
         half = NORMAL_HALF_WIDTH * np.sqrt(np.sum(root**2, axis=1))
@@ -253,12 +266,9 @@ class Study:
         skewed = {"skewness": skewness(model, X, y, centre, half / NORMAL_HALF_WIDTH)} if model.n_params == 2 else {}
         if self.nuts:
             least, most = np.quantile(drawn(model, X, y, centre, root, index), LEVELS, axis=0)
-        for epsilon, plan in missing.items():
+        for epsilon in missing:
             begun = time.process_time()
-            source = InsecureRNG(1000 * self.seed + index)
-            release = dpi.run_newton(
-                self.private, X, y, plan=plan, n_records=n_records, n_threads=1, random_source=source
-            )
+            release = self._released(self.private, X, y, epsilon, index)
             asked = {"method": self.method, "model": self.private, "seed": index, "n_samples": 400}
             posterior = dpi.noise_aware_posterior(release, **asked)
             seconds = time.process_time() - begun
@@ -271,6 +281,8 @@ class Study:
                 "flagged": diagnostics.curvature_shift is not None or bool(diagnostics.clipping_uncounted),
                 "seconds": seconds,
             } | skewed
+            if self.twin:
+                found["apart"] = apart(release, self._released(self.twin, X, y, epsilon, index))
             self.tallies[epsilon].runs[index] = found
             self.kept.add([*self.key, index, epsilon], found)
 

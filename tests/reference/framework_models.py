@@ -1,10 +1,13 @@
-"""Models that a user might bring from a framework: a network in PyTorch, a model of NumPyro's tutorials as it is."""
+"""Models that a user might bring from a framework.
+
+A network in PyTorch, a model of NumPyro's tutorials as it is, and the censored Weibull regression in JAX.
+"""
 
 import numpy as np
 
-from dpinfer.models import from_numpyro, from_torch
+from dpinfer.models import from_jax, from_numpyro, from_torch
 
-from .own_models import Example, correlated
+from .own_models import Example, correlated, network, weibull_features
 
 HIDDEN = 3
 
@@ -38,7 +41,8 @@ def two_layer_network():
         response="binary",
         name="two-layer network",
     )
-    return Example(model, lambda size, rng, rho=0.0: correlated(size, rng, 2, rho), tuple(range(9)))
+    twin = network()
+    return Example(model, twin.features, twin.awkward, twin.model)
 
 
 def divorce_rates():
@@ -63,4 +67,48 @@ def divorce_rates():
     return Example(own, lambda size, rng, rho=0.5: correlated(size, rng, 2, rho), (own.names.index("sigma"),))
 
 
-FRAMEWORK_EXAMPLES = {"two-layer network": ("torch", two_layer_network), "divorce rates": ("numpyro", divorce_rates)}
+def weibull_in_jax():
+    """Log time = intercept + x coef + log(exponential) / shape, censored at the time in the last column."""
+    import jax
+    from jax import numpy as jnp
+
+    def centre(params, x):
+        return params["intercept"] + jnp.sum(x[:-1] * params["coef"])
+
+    def density(params, x, y):
+        shape = params["shape"]
+        z = shape * (jnp.log(y) - centre(params, x))
+        return (y < x[-1]) * (jnp.log(shape) - jnp.log(y) + z) - jnp.exp(z)
+
+    def sampler(key, params, x):
+        log_time = centre(params, x) + jnp.log(jax.random.exponential(key)) / params["shape"]
+        return jnp.minimum(jnp.exp(jnp.clip(log_time, -60.0, 60.0)), x[-1])
+
+    model = from_jax(
+        density,
+        {"intercept": (), "coef": (4,), "shape": ()},
+        n_features=5,
+        sampler=sampler,
+        features=weibull_features,
+        bijectors={"shape": "exp"},
+        prior_scale={"intercept": 0.7, "coef": 0.6, "shape": 0.5},
+        response="positive",
+        name="censored Weibull in JAX",
+    )
+    return Example(model, lambda size, rng, rho=0.5: weibull_features(size, rng, rho), (5,))
+
+
+FRAMEWORK_EXAMPLES = {
+    "two-layer network": ("torch", two_layer_network),
+    "divorce rates": ("numpyro", divorce_rates),
+    "Weibull in JAX": ("jax", weibull_in_jax),
+}
+
+
+def apart(release, other):
+    """Return how far two releases are apart: the largest difference in an array over that array's largest number."""
+    found = [0.0]
+    for name, values in vars(release).items():
+        if isinstance(values, np.ndarray) and values.size:
+            found.append(np.max(np.abs(values - getattr(other, name))) / max(np.max(np.abs(values)), 1e-300))
+    return max(map(float, found))

@@ -223,11 +223,12 @@ def network_sampler(params, X, u):
 
 @dataclass(frozen=True)
 class Example:
-    """A model, its features at a given correlation, and the indices of its awkward parameters."""
+    """A model, its features at a given correlation, the indices of its awkward parameters, and its twin in NumPy."""
 
     model: object
     features: object
     awkward: tuple
+    twin: object = None
 
 
 def negative_binomial():

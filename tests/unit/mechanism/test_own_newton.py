@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
-from tests.reference.framework_models import FRAMEWORK_EXAMPLES
-from tests.reference.own_models import CURVED, EXAMPLES
+from tests.reference.framework_models import FRAMEWORK_EXAMPLES, apart, two_layer_network, weibull_in_jax
+from tests.reference.own_models import CURVED, EXAMPLES, censored_weibull
 from tests.reference.own_newton_mutants import BATCH_MUTANTS
 
 import dpinfer as dpi
@@ -536,6 +536,26 @@ def test_examples_of_frameworks_and_a_curved_one_run_to_a_posterior(name):
     marginals = dpi.noise_aware_posterior(fitted(model, X, y, epsilon=3.0), n_samples=100).distribution.marginals
     assert np.all(np.abs(marginals.mean - truth) < 5.0 * np.sqrt(marginals.variance))
     assert np.all(np.sqrt(marginals.variance) < 1.5 * model.parameters.prior_scale)
+
+
+def test_the_network_in_pytorch_releases_what_its_twin_in_numpy_does():
+    """So runs of one are runs of the other; another key's are apart."""
+    pytest.importorskip("torch")
+    example = two_layer_network()
+    X = example.features(200, np.random.default_rng(8))
+    y = (X[:, 0] > 0.3) * 1.0
+    own = fitted(example.model, X, y, seed=4)
+    assert apart(own, fitted(example.twin, X, y, seed=4)) < 1e-6
+    assert apart(own, fitted(example.twin, X, y, seed=5)) > 1e-3
+
+
+def test_the_regression_in_jax_has_the_scores_of_the_one_in_numpy():
+    pytest.importorskip("jax")
+    model, other, rng = weibull_in_jax().model, censored_weibull().model, np.random.default_rng(9)
+    X, y = other.made_up_records(500, rng)
+    theta = other.parameters.prior_scale * rng.standard_normal(6)
+    expected = other.scores(X, y, theta)
+    np.testing.assert_allclose(model.scores(X, y, theta), expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
 
 
 def test_measurements_stay_where_the_prior_is_when_records_say_little():

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dpinfer.errors import DpinferError, RecordError
 
-__all__ = ["DeferredArray", "as_record_array"]
+__all__ = ["DeferredArray", "as_record_array", "known_shape"]
 
 
 class DeferredArray:
@@ -29,6 +29,20 @@ class DeferredArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         array = self._load()
         return array if dtype is None else array.astype(dtype)
+
+
+def known_shape(value: Any) -> tuple[int, ...] | None:
+    """Return the shape that an array or a data frame says it has, None where only an array made of it would tell.
+
+    **Privacy.** Reads no record.  The number of rows is in it, which is private under add/remove adjacency.
+    """
+    try:
+        shape = value.shape
+    except Exception:
+        return None
+    if not isinstance(shape, tuple) or not all(isinstance(size, (int, np.integer)) for size in shape):
+        return None
+    return tuple(int(size) for size in shape)
 
 
 def as_record_array(name: str, value: Any) -> npt.NDArray[Any]:

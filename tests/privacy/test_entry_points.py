@@ -16,7 +16,7 @@ import dpinfer as dpi
 from dpinfer import baselines
 from dpinfer.accounting import account as certified
 from dpinfer.auditing.replay_paths import own_logistic
-from dpinfer.errors import BudgetExceededError, FallbackWarning, InsecureReleaseError
+from dpinfer.errors import BudgetExceededError, FallbackWarning, InsecureReleaseError, RecordError
 from dpinfer.mechanism import NetworkVISettings, run_network_dp_sep, run_network_vi
 from dpinfer.tabular import Schema, SchemaDraft, Table, plan_unknown, release_shares, release_unknown
 from dpinfer.testing import InsecureRNG
@@ -438,6 +438,53 @@ def test_refused_runs_touch_neither_records_nor_ledger(entry, account):
         entry(watch, ledger=small)
     assert seen == []
     assert statuses(small) == []
+    assert statuses(account) == []
+
+
+# A source is read when it is charged, any array has rows to count, and a table is made of columns before that.
+LAZY = {
+    streamed_newton, sharded_newton, streamed_one_shot, counted_stream, streamed_count, streamed_bounds, count, shares,
+}  # fmt: skip
+RESPONSES = {
+    dpvi, dp_sep, network_dp_sep, network_vi, dpvim, newton, logistic_newton, declared_newton, probit_newton,
+    poisson_newton, own_newton, clipped_newton, unit_newton, regression_statistics, fitted, counted,
+}  # fmt: skip
+NUMBERS = {*RESPONSES, mixture_dp_sep, dp_em, bounds}
+FORMS = {
+    "dimensions": (lambda values: values[..., None, None], set(CASES) - LAZY),
+    "rows": (lambda values: values[: N // 2] if values.ndim == 1 else values, RESPONSES),
+    "columns": (
+        lambda values: np.hstack([values] * 2) if values.ndim == 2 else values,
+        NUMBERS - {regression_statistics},
+    ),
+    "type": (lambda values: values.astype(complex), {*NUMBERS, conjugate_dpvi, coded_newton, statistics, one_shot}),
+}
+
+
+class Shown(Watched):
+    """Records that say their shape and type, as arrays do, and that nobody may look at."""
+
+    def __init__(self, values):
+        super().__init__(values, lambda: pytest.fail("a record was looked at"))
+        self.shape, self.dtype = values.shape, values.dtype
+
+
+@pytest.mark.parametrize(
+    ("entry", "form"),
+    [
+        pytest.param(entry, form, id=f"{entry.__name__}-{form}")
+        for form in FORMS
+        for entry in CASES
+        if entry in FORMS[form][1]
+    ],
+)
+def test_arrays_of_a_wrong_form_are_refused_before_the_charge(entry, form, account):
+    """Shape and type are public, as is that each row has its response: a refusal that tells them costs nothing."""
+    if entry in (tabled, completed):
+        pytest.importorskip("formulaic", reason="formulas need the extra dpinfer[formula]")
+    change, _ = FORMS[form]
+    with pytest.raises((TypeError, RecordError)):
+        entry(lambda values: Shown(change(values)), ledger=account)
     assert statuses(account) == []
 
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from dpinfer._records import as_record_array
 from dpinfer.errors import RecordError
 from dpinfer.inference.gibbs.families import BinomialFamily, CategoricalFamily, ConjugateFamily, ExponentialFamily
+from dpinfer.mechanism.layout import check_values
 
 __all__ = ["contributions"]
 
@@ -61,12 +62,8 @@ def _(family: ExponentialFamily, X: npt.ArrayLike) -> FloatArray:
 
 def _column(X: npt.ArrayLike) -> FloatArray:
     values = as_record_array("X", X)
-    if values.dtype.kind not in "fiub":
-        raise TypeError(f"X must be an array of real numbers, got dtype {values.dtype}")
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.ndim != 1:
-        raise RecordError("X must be one-dimensional, or have one column")
+    check_values(values, "a conjugate family")
+    values = values[:, 0] if values.ndim == 2 else values
     if values.size == 0:
         raise RecordError("X must have at least one row, got none")
     if not np.all(np.isfinite(values)):

@@ -13,6 +13,7 @@ from dpinfer._validate import check_choice, check_interval, settings_of
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.private_run import CheckpointArgument
+from dpinfer.mechanism.records import check_arguments
 from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.site_settings import start_loc
@@ -198,6 +199,7 @@ def run_dp_em(
     """
     if not isinstance(model, GaussianMixture):
         raise TypeError(f"model must be a GaussianMixture, got {type(model).__name__}")
+    check_arguments(model, None, X)
     n_records = check_plan(plan, n_records)
     asked = settings_of("run_dp_em", EMArguments, settings, options)
     run = _ExpectationMaximisation(

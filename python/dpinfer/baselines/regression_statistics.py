@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array
+from dpinfer._records import as_record_array, known_shape
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.errors import RecordError
 from dpinfer.inference.gibbs.regression_indices import moment_indices, statistic_indices
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
+from dpinfer.mechanism.layout import check_number_of_rows, check_numbers, check_response
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.run import RunControl, run_once
 from dpinfer.release.statistic import StatisticRelease
@@ -116,6 +117,7 @@ def release_regression_statistics(
     response_bound = check_interval("response_bound", response_bound, 0.0)
     relation = as_adjacency(adjacency)
     control = RunControl.checked(random_source=random_source, ledger=ledger)
+    _check_layout(X, y, bound, n_records, relation)
     (noisy, scales, bound), said = run_once(
         pure_terms(epsilon, relation),
         "gibbs_ss_noisy",
@@ -137,24 +139,27 @@ def release_regression_statistics(
     )
 
 
+def _check_layout(X: Any, y: Any, bound: FloatArray, n_records: int, relation: Adjacency) -> None:
+    """Refuse arrays of a wrong shape or type, without looking at a record."""
+    shape = known_shape(X)
+    if shape is not None:
+        if len(shape) != 2 or shape[1] < 1:
+            raise RecordError("X must be two-dimensional with at least one column")
+        if bound.ndim == 1 and bound.size != shape[1]:
+            raise RecordError(f"X must have as many columns as feature_bound, {bound.size}, got {shape[1]}")
+    check_numbers("X", X)
+    check_response(X, y)
+    check_number_of_rows(X, n_records, relation)
+
+
 def _check(
     X: npt.ArrayLike, y: npt.ArrayLike, bound: FloatArray, n_records: int, relation: Adjacency
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], FloatArray]:
     """Return the records that are there, and a bound for each column."""
     features, response = as_record_array("X", X), as_record_array("y", y)
-    for name, array in (("X", features), ("y", response)):
-        if array.dtype.kind not in "fiub":
-            raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
-    if features.ndim != 2 or features.shape[1] < 1:
-        raise RecordError("X must be two-dimensional with at least one column")
-    if bound.ndim == 1 and bound.size != features.shape[1]:
-        raise RecordError(f"X must have as many columns as feature_bound, {bound.size}, got {features.shape[1]}")
-    if response.ndim != 1 or response.shape[0] != features.shape[0]:
-        raise RecordError("y must be one-dimensional with as many entries as X has rows")
+    _check_layout(features, response, bound, n_records, relation)
     if features.shape[0] == 0:
         raise RecordError("X must have at least one row, got none")
-    if relation is not Adjacency.ADD_REMOVE and features.shape[0] != n_records:
-        raise RecordError(f"X must have n_records rows under {relation.value!r} adjacency")
     features, response = without_null_records(relation, features, response)
     if not (np.all(np.isfinite(features)) and np.all(np.isfinite(response))):
         raise RecordError("X and y must be finite: they hold a NaN or an infinity")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import DeferredArray
+from dpinfer._records import DeferredArray, as_record_array, known_shape
 from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
 from dpinfer.formulas.design import Design
 from dpinfer.tabular import ContinuousColumn
@@ -151,6 +151,9 @@ def _frame(argument: str, data: Any, names: list[str]) -> Any:
     """Return what gives the raw columns of a data frame when it is called; the names are checked at once."""
     if isinstance(data, Mapping):
         _check_names(argument, list(data), names)
+        if type(data) is dict:
+            # Other mappings may read records to give a column.
+            _check_shapes(argument, data, names)
         return lambda: _mapping_chunks(argument, data, names)
     try:
         import narwhals as nw
@@ -171,10 +174,16 @@ def _check_names(argument: str, present: list[Any], names: list[str]) -> None:
         raise SchemaError(f"{argument} must have the column {absent[0]!r}, which the formula uses")
 
 
-def _mapping_chunks(argument: str, data: Mapping[str, Any], names: list[str]) -> Iterator[dict[str, RawColumn]]:
-    columns = {name: np.asarray(data[name]) for name in names}
-    if any(column.ndim != 1 for column in columns.values()) or len({len(column) for column in columns.values()}) > 1:
+def _check_shapes(argument: str, data: Mapping[str, Any], names: list[str]) -> None:
+    """Refuse columns that are not alike, as far as they say what they are; no record is looked at."""
+    shapes = {shape for shape in (known_shape(data[name]) for name in names) if shape is not None}
+    if len(shapes) > 1 or any(len(shape) != 1 for shape in shapes):
         raise RecordError(f"{argument} must have columns of one dimension and of equal length")
+
+
+def _mapping_chunks(argument: str, data: Mapping[str, Any], names: list[str]) -> Iterator[dict[str, RawColumn]]:
+    columns = {name: as_record_array(f"{argument}[{name!r}]", data[name]) for name in names}
+    _check_shapes(argument, columns, names)
     yield {
         name: column.astype(np.float64) if column.dtype.kind in "fiu" else _texts(column.tolist())
         for name, column in columns.items()

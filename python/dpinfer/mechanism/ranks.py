@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array
+from dpinfer._records import as_record_array, known_shape
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.cuda import CudaRows
+from dpinfer.mechanism.layout import check_numbers
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.sums.shards import ShardedRows
 from dpinfer.mechanism.sums.sources import RowSource
 from dpinfer.mechanism.sums.sparse import is_sparse, sparse_length
 
-__all__ = ["HeldColumn", "RankedColumn", "columns_of", "count_rows"]
+__all__ = ["HeldColumn", "RankedColumn", "check_ranked", "columns_of", "count_rows"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -134,13 +135,27 @@ def _length(block: Any, adjacency: Adjacency) -> int:
 
 def _checked(array: npt.NDArray[Any], n_columns: int) -> npt.NDArray[Any]:
     """Return numbers as (N, n_columns)."""
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"X must be an array of real numbers, got dtype {array.dtype}")
-    array = array[:, None] if array.ndim == 1 else array
-    if array.ndim != 2 or array.shape[1] != n_columns:
-        found = f"{array.shape[1]} columns" if array.ndim == 2 else f"{array.ndim} dimensions"
+    check_ranked(array, n_columns)
+    return array[:, None] if array.ndim == 1 else array
+
+
+def check_ranked(X: Any, n_columns: int) -> None:
+    """Refuse what is no array of numbers with so many columns; one column may have no second dimension.
+
+    **Privacy.** Reads no record.
+
+    Raises
+    ------
+    TypeError
+        If its type is not one of numbers.
+    RecordError
+        If its shape is another.
+    """
+    check_numbers("X", X)
+    shape = known_shape(X)
+    if shape is not None and (len(shape) not in (1, 2) or (*shape, 1)[1] != n_columns):
+        found = f"{shape[1]} columns" if len(shape) == 2 else f"{len(shape)} dimensions"
         raise RecordError(f"X must have {n_columns} columns, one for each of names, got {found}")
-    return array
 
 
 def columns_of(X: npt.ArrayLike | Rows, n_columns: int) -> list[RankedColumn]:

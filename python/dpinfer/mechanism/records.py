@@ -8,10 +8,12 @@ import numpy.typing as npt
 from dpinfer._records import as_record_array
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
+from dpinfer.mechanism.cuda import CudaRows
+from dpinfer.mechanism.layout import check_columns, check_layout, check_response, check_values
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.sums.shards import ShardedRows
 from dpinfer.mechanism.sums.sources import Records, RowSource
-from dpinfer.mechanism.sums.sparse import SparseFeatures, is_sparse, sparse_features
+from dpinfer.mechanism.sums.sparse import CodedRows, SparseFeatures, is_sparse, sparse_features
 from dpinfer.models import ConjugateModel
 
 __all__ = [
@@ -48,15 +50,8 @@ def check_records(
     """
     features = as_record_array("X", X)
     response = as_record_array("y", y)
-    for name, array in (("X", features), ("y", response)):
-        if array.dtype.kind not in "fiub":
-            raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
-    if features.ndim != 2 or features.shape[1] != model.n_features:
-        # Not the number of rows: it is private under add/remove adjacency.
-        columns = f"{features.shape[1]} columns" if features.ndim == 2 else f"{features.ndim} dimensions"
-        raise RecordError(f"X must be two-dimensional with {model.n_features} columns, got {columns}")
-    if response.ndim != 1 or response.shape[0] != features.shape[0]:
-        raise RecordError("y must be one-dimensional with as many entries as X has rows")
+    check_columns(features, model.n_features)
+    check_response(features, response)
     if features.shape[0] == 0:
         raise RecordError("X must have at least one row, got none")
     if features.shape[0] > _MAX_RECORDS:
@@ -89,10 +84,7 @@ def check_rows(
         raise RecordError("X must be an array for the relation 'zero_out': no sparse row is a null record")
     features = sparse_features(model, X)
     response = as_record_array("y", y)
-    if response.dtype.kind not in "fiub":
-        raise TypeError(f"y must be an array of real numbers, got dtype {response.dtype}")
-    if response.ndim != 1 or response.shape[0] != len(features):
-        raise RecordError("y must be one-dimensional with as many entries as X has rows")
+    check_response(features, response)
     return features, _checked_response(model, response)
 
 
@@ -128,13 +120,8 @@ def check_conjugate_records(
         If the shape is wrong, there is no record, or a value is not finite or outside the model's range.
     """
     records = as_record_array("X", X)
-    if records.dtype.kind not in "fiub":
-        raise TypeError(f"X must be an array of real numbers, got dtype {records.dtype}")
-    if records.ndim == 2 and records.shape[1] == 1:
-        records = records[:, 0]
-    if records.ndim != 1:
-        columns = f"{records.shape[1]} columns" if records.ndim == 2 else f"{records.ndim} dimensions"
-        raise RecordError(f"X must have shape (N,) or (N, 1) for {type(model).__name__}, got {columns}")
+    check_values(records, type(model).__name__)
+    records = records[:, 0] if records.ndim == 2 else records
     if records.shape[0] == 0:
         raise RecordError("X must have at least one row, got none")
     if records.shape[0] > _MAX_RECORDS:
@@ -162,12 +149,7 @@ def check_points(model: Any, X: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
         If the shape is wrong, there is no record, or a value is not finite.
     """
     records = as_record_array("X", X)
-    if records.dtype.kind not in "fiub":
-        raise TypeError(f"X must be an array of real numbers, got dtype {records.dtype}")
-    if records.ndim != 2 or records.shape[1] != model.n_features:
-        # Not the number of rows: it is private under add/remove adjacency.
-        columns = f"{records.shape[1]} columns" if records.ndim == 2 else f"{records.ndim} dimensions"
-        raise RecordError(f"X must be two-dimensional with {model.n_features} columns, got {columns}")
+    check_columns(records, model.n_features)
     if records.shape[0] == 0:
         raise RecordError("X must have at least one row, got none")
     if records.shape[0] > _MAX_RECORDS:
@@ -201,7 +183,9 @@ def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.AD
 def check_arguments(
     model: Any, y: Any, X: Any = None, *, sharded: bool = False, units: bool = False, sparse: bool = False
 ) -> None:
-    """Refuse a response where the model has none, and none where it has one, before records are looked at.
+    """Refuse a response where the model has none, none where it has one, and arrays of another form than its records.
+
+    **Privacy.** Reads no record: before a run is charged, all is refused that does not depend on them.
 
     With a :class:`RowSource` for `X`, the responses are in its blocks; :class:`ShardedRows` and sparse rows are for the
     few-pass runs, and sources with units for those that take `unit`.
@@ -224,6 +208,10 @@ def check_arguments(
         raise TypeError(f"y must be given for {name}")
     if model.record_form != "regression" and y is not None:
         raise TypeError(f"y must be None for {name}, whose records are X")
+    if isinstance(X, CodedRows):
+        X.check_layout(model.n_features, y)
+    else:
+        check_layout(model, X.array if isinstance(X, CudaRows) else X, y)
 
 
 def load_source(model: Any, X: Any, y: Any, adjacency: Adjacency) -> Records | RowSource:

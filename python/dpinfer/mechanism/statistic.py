@@ -12,6 +12,7 @@ from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
+from dpinfer.mechanism.layout import check_number_of_rows
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments, load_records
 from dpinfer.mechanism.run import RunControl, run_once
@@ -168,6 +169,8 @@ def run_statistic(
         n_records = _counted(model, n_records, relation)
     n_records = check_integer("n_records", n_records, 1, 2**31)
     control = RunControl.checked(random_source=random_source, ledger=ledger)
+    if relation is Adjacency.REPLACE_ONE:
+        check_number_of_rows(X, n_records, relation)
     bound = _clip(model, clip, epsilon, n_records)
     lattice, names = _lattice(model, bound, replace=relation is Adjacency.REPLACE_ONE)
 

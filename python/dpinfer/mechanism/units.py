@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array
+from dpinfer._records import as_record_array, known_shape
 from dpinfer._validate import check_interval
 from dpinfer.errors import RecordError
 
@@ -77,8 +77,24 @@ def check_identities(ids: Any, n_rows: int) -> npt.NDArray[Any]:
     units = as_record_array("unit", ids)
     if units.dtype.kind == "O" and all(isinstance(item, str) for item in units.flat):
         units = units.astype(np.str_)
+    check_identity_layout(units, n_rows)
     if units.dtype.kind not in "iuSU":
         raise RecordError("unit must be an array of integers or strings")
-    if units.ndim != 1 or units.shape[0] != n_rows:
-        raise RecordError("unit must be one-dimensional with as many entries as X has rows")
     return np.asarray(units)
+
+
+def check_identity_layout(ids: Any, n_rows: int | None) -> None:
+    """Refuse identities of a wrong type or shape; what has no type of its own, as objects, is looked at later.
+
+    **Privacy.** Reads no record.
+
+    Raises
+    ------
+    RecordError
+        If they are no integers or strings, or not one for each of the rows, where their number is given.
+    """
+    dtype, shape = getattr(ids, "dtype", None), known_shape(ids)
+    if isinstance(dtype, np.dtype) and dtype.kind not in "iuSUO":
+        raise RecordError("unit must be an array of integers or strings")
+    if shape is not None and (len(shape) != 1 or (n_rows is not None and shape[0] != n_rows)):
+        raise RecordError("unit must be one-dimensional with as many entries as X has rows")

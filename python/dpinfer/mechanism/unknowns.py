@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array
+from dpinfer._records import as_record_array, known_shape
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Adjacency, ApproximateEvent, Event, LedgerAccount, PureEvent, SelfComposed, as_adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.lattice_sums import pure_terms
 from dpinfer.mechanism.private_run import ReleaseTerms
 from dpinfer.mechanism.random_source import RandomSource
-from dpinfer.mechanism.ranks import RankedColumn, columns_of, count_rows
+from dpinfer.mechanism.ranks import RankedColumn, check_ranked, columns_of, count_rows
 from dpinfer.mechanism.run import RunControl, run_once
 from dpinfer.mechanism.sums.shards import ShardedRows
 from dpinfer.mechanism.sums.sources import RowSource
@@ -109,9 +109,14 @@ def count_labels(name: str, values: Any) -> Counter[str]:
         If it is not one column.
     """
     array = as_record_array(name, values)
-    if array.ndim != 1:
-        raise RecordError(f"{name} must be one column of labels, got {array.ndim} dimensions")
+    _check_column(name, array)
     return labels_of(array)
+
+
+def _check_column(name: str, values: Any) -> None:
+    shape = known_shape(values)
+    if shape is not None and len(shape) != 1:
+        raise RecordError(f"{name} must be one column of labels, got {len(shape)} dimensions")
 
 
 def check_names(argument: str, names: Any) -> tuple[str, ...]:
@@ -264,6 +269,7 @@ def release_bounds(
     relation = as_adjacency(adjacency)
     columns = check_names("names", names)
     _refuse_units("X", X)
+    check_ranked(X, len(columns))
     probability = check_interval("probability", probability, 0.001, 0.4, low_open=False, high_open=False)
     searches = _searches(limits, len(columns))
     n_selections = sum(search.n_selections for search in searches)
@@ -380,6 +386,9 @@ def release_categories(
         max_labels = check_integer("max_labels", max_labels, 1)
     columns: Mapping[str, Any] = records if isinstance(records, Mapping) else {"value": records}
     names = check_names("records", list(columns))
+    for column in columns.values() if type(columns) is dict else ():
+        # Other mappings may read records to give a column.
+        _check_column("records", column)
     control = RunControl.checked(random_source=random_source, ledger=ledger)
     each, failure = shared(epsilon, len(names)), shared(delta, len(names))
     threshold = least_threshold(each, failure, replace=relation is Adjacency.REPLACE_ONE)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array
+from dpinfer._records import as_record_array, known_shape
 from dpinfer._validate import check_integer
 from dpinfer.accounting import (
     Adjacency,
@@ -324,19 +324,28 @@ def _check_columns(records: Mapping[str, Any], names: Sequence[str]) -> None:
             f"records must have the columns that the draft declares: it lacks {lacking}, and has {extra} others; "
             "declare each, with kind = 'ignore' if it is not to be used"
         )
+    if type(records) is dict:
+        # Other mappings may read records to give a column.
+        _check_shapes(records, names)
+
+
+def _check_shapes(records: Mapping[str, Any], names: Sequence[str]) -> None:
+    shapes = {name: known_shape(records[name]) for name in names}
+    for name, shape in shapes.items():
+        if shape is not None and len(shape) != 1:
+            raise RecordError(f"records[{name!r}] must be one column, got {len(shape)} dimensions")
+    if len({shape for shape in shapes.values() if shape is not None}) > 1:
+        raise RecordError("records must have columns of equal length")
 
 
 def _raw_columns(records: Mapping[str, Any], names: Sequence[str]) -> dict[str, RawColumn]:
     """Return columns in memory as they come from a file."""
     columns: dict[str, RawColumn] = {}
-    for name in names:
-        array = as_record_array(f"records[{name!r}]", records[name])
-        if array.ndim != 1:
-            raise RecordError(f"records[{name!r}] must be one column, got {array.ndim} dimensions")
+    arrays = {name: as_record_array(f"records[{name!r}]", records[name]) for name in names}
+    _check_shapes(arrays, names)
+    for name, array in arrays.items():
         numeric = array.dtype.kind in "fiub"
         columns[name] = array.astype(np.float64) if numeric else [_text(value) for value in array.tolist()]
-    if len({len(column) for column in columns.values()}) > 1:
-        raise RecordError("records must have columns of equal length")
     return columns
 
 

@@ -205,6 +205,7 @@ def test_what_is_public_is_checked_before_the_charge(tmp_path):
         (columns(50), other, ValueError),
         ({"age": [1.0]}, DRAFT, SchemaError),
         (path, DRAFT, SchemaError),
+        (columns(50) | {"age": np.zeros(49)}, DRAFT, RecordError),
         (tmp_path / "missing.csv", DRAFT, OSError),
     ):
         with pytest.raises(error):
@@ -212,7 +213,7 @@ def test_what_is_public_is_checked_before_the_charge(tmp_path):
     with pytest.raises(TypeError, match="plan"):
         release_unknown(columns(50), DRAFT, plan=plan.parts, ledger=ledger)
     assert list(ledger.runs()) == []
-    ragged = columns(50) | {"age": np.zeros(49)}
+    ragged = columns(50) | {"age": [0.0] * 49}
     with pytest.raises(RecordError, match="equal length"):
         release_unknown(ragged, DRAFT, plan=plan, ledger=ledger)
     assert len(list(ledger.runs())) == 1

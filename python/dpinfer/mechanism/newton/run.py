@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
+from dpinfer._records import known_shape
 from dpinfer._validate import check_integer, check_interval
 from dpinfer._version import __version__
 from dpinfer.accounting import Adjacency, LedgerAccount
@@ -26,7 +27,7 @@ from dpinfer.mechanism.records import check_arguments, check_records
 from dpinfer.mechanism.run import RunControl
 from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows
 from dpinfer.mechanism.sums.sparse import is_sparse
-from dpinfer.mechanism.units import Units
+from dpinfer.mechanism.units import Units, check_identity_layout
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.release.newton_glm import GlmNewtonRelease
 from dpinfer.release.newton_own import OwnNewtonRelease
@@ -227,8 +228,8 @@ def check_run(
     check_model(model)
     if not isinstance(plan, NewtonPlan):
         raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")
-    check_arguments(model, y, X, sharded=True, units=True, sparse=True)
     _check_sparse(model, unit, X, plan.adjacency)
+    check_arguments(model, y, X, sharded=True, units=True, sparse=True)
     if isinstance(X, CudaRows) and (isinstance(model, OwnModel) or unit is not None):
         raise TypeError("X must be an array, not CudaRows, for a model of your own and with units")
     _check_unit(unit, X, plan.adjacency)
@@ -256,6 +257,8 @@ def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:
         raise TypeError("unit must be None with ShardedRows: that no unit is in two shards cannot be checked")
     if isinstance(X, RowSource) != (unit.ids is None) or isinstance(X, RowSource) != streamed:
         raise ValueError("unit must have ids with an array, and none with a RowSource, whose blocks are (X, y, unit)")
+    if not isinstance(X, RowSource):
+        check_identity_layout(unit.ids, (known_shape(X) or (None,))[0])
     if adjacency is Adjacency.ZERO_OUT:
         raise ValueError("plan must not be for 'zero_out' with units: plan for 'add_remove' or 'replace_one'")
 

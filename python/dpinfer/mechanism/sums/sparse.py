@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array
+from dpinfer._records import as_record_array, known_shape
 from dpinfer._validate import check_integer
 from dpinfer.errors import RecordError
+from dpinfer.mechanism.layout import check_response
 
 __all__ = ["CodedRows", "SparseFeatures", "is_sparse", "sparse_features"]
 
@@ -143,21 +144,44 @@ class CodedRows:
         starts = np.arange(0, n * width + 1, width, dtype=np.int64)
         return SparseFeatures(values.ravel(), columns.ravel(), starts, q + int(np.sum(sizes)))
 
+    def check_layout(self, n_features: int, y: Any) -> None:
+        """Refuse codes, numbers and responses of a wrong shape or type.
+
+        **Privacy.** Reads no record.
+
+        Raises
+        ------
+        TypeError
+            If codes are no integers, or numbers and responses no real numbers.
+        RecordError
+            If a shape is wrong.
+        """
+        self._check_parts(self._codes, self._numeric)
+        if self._numeric is None or known_shape(self._numeric) is not None:
+            _check_width(self.n_features, n_features)
+        check_response(self._codes, y)
+
+    def _check_parts(self, codes: Any, numeric: Any) -> None:
+        dtype, shape = getattr(codes, "dtype", None), known_shape(codes)
+        if isinstance(dtype, np.dtype) and dtype.kind not in "iu":
+            raise TypeError(f"X must have codes that are integers, got dtype {dtype}")
+        if shape is not None and (len(shape) not in (1, 2) or (*shape, 1)[1] != len(self.n_categories)):
+            raise RecordError(f"X must have codes in {len(self.n_categories)} columns")
+        numbers = known_shape(numeric)
+        dtype = getattr(numeric, "dtype", None)
+        if isinstance(dtype, np.dtype) and dtype.kind not in "fiub":
+            raise TypeError(f"X must have real numbers, got dtype {dtype}")
+        if numbers is not None and (len(numbers) not in (1, 2) or (shape is not None and numbers[0] != shape[0])):
+            raise RecordError("X must have as many rows of numbers as of codes")
+
     def _checked(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         codes = as_record_array("X", self._codes)
+        numeric = as_record_array("X", np.empty((*codes.shape[:1], 0)) if self._numeric is None else self._numeric)
+        self._check_parts(codes, numeric)
         codes = codes[:, None] if codes.ndim == 1 else codes
-        if codes.dtype.kind not in "iu":
-            raise TypeError(f"X must have codes that are integers, got dtype {codes.dtype}")
-        if codes.ndim != 2 or codes.shape[1] != len(self.n_categories):
-            raise RecordError(f"X must have codes in {len(self.n_categories)} columns")
+        numeric = numeric[:, None] if numeric.ndim == 1 else numeric
         if np.any(codes < 0) or np.any(codes >= np.array(self.n_categories)):
             raise RecordError("X must have codes from 0 to one less than n_categories: it holds another one")
-        numeric = as_record_array("X", np.empty((len(codes), 0)) if self._numeric is None else self._numeric)
-        numeric = numeric[:, None] if numeric.ndim == 1 else numeric
-        if numeric.dtype.kind not in "fiub":
-            raise TypeError(f"X must have real numbers, got dtype {numeric.dtype}")
-        if numeric.ndim != 2 or len(numeric) != len(codes):
-            raise RecordError("X must have as many rows of numbers as of codes")
         return codes.astype(np.int64), numeric.astype(_kind(numeric), copy=False)
 
 
@@ -197,8 +221,7 @@ def sparse_features(model: Any, X: Any) -> SparseFeatures:
     """
     features = X._sparse() if isinstance(X, CodedRows) else _of_matrix(X)
     rows, columns = features.shape
-    if columns != model.n_features:
-        raise RecordError(f"X must be two-dimensional with {model.n_features} columns, got {columns} columns")
+    _check_width(columns, model.n_features)
     if rows == 0:
         raise RecordError("X must have at least one row, got none")
     if rows > _MAX_RECORDS:
@@ -206,6 +229,11 @@ def sparse_features(model: Any, X: Any) -> SparseFeatures:
     if not np.all(np.isfinite(features.values)):
         raise RecordError("X must be finite: it holds a NaN or an infinity")
     return features
+
+
+def _check_width(columns: int, wanted: int) -> None:
+    if columns != wanted:
+        raise RecordError(f"X must be two-dimensional with {wanted} columns, got {columns} columns")
 
 
 def _of_matrix(matrix: Any) -> SparseFeatures:

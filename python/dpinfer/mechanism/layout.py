@@ -1,0 +1,123 @@
+"""Whether records have the form that a run needs: dimensions, columns and types, which are public, and no record.
+
+An array says its shape and type without a record being looked at, so that a run can be refused before it is charged.
+What says neither, as lists do, is asked again when an array has been made of it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from dpinfer._records import known_shape
+from dpinfer.accounting import Adjacency
+from dpinfer.errors import RecordError
+
+__all__ = ["check_columns", "check_layout", "check_number_of_rows", "check_numbers", "check_response", "check_values"]
+
+
+def check_numbers(name: str, array: Any) -> None:
+    """Refuse an array that does not hold real numbers.
+
+    **Privacy.** Reads no record.
+
+    Raises
+    ------
+    TypeError
+        If its type is not one of real numbers.
+    """
+    dtype = getattr(array, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be an array of real numbers, got dtype {dtype}")
+
+
+def check_columns(X: Any, n_columns: int) -> None:
+    """Refuse features that are not a table of numbers with so many columns.
+
+    **Privacy.** Reads no record, and does not say the number of rows: it is private under add/remove adjacency.
+
+    Raises
+    ------
+    TypeError
+        If they are no real numbers.
+    RecordError
+        If the shape is wrong.
+    """
+    check_numbers("X", X)
+    shape = known_shape(X)
+    if shape is not None and (len(shape) != 2 or shape[1] != n_columns):
+        raise RecordError(f"X must be two-dimensional with {n_columns} columns, got {_columns(shape)}")
+
+
+def check_response(X: Any, y: Any) -> None:
+    """Refuse responses that are not one number for each row.
+
+    **Privacy.** Reads no record: a record is a row with its response, so that no data set has more of one.
+
+    Raises
+    ------
+    TypeError
+        If they are no real numbers.
+    RecordError
+        If the shape is wrong.
+    """
+    check_numbers("y", y)
+    rows, shape = known_shape(X), known_shape(y)
+    if shape is not None and (len(shape) != 1 or (rows is not None and rows[:1] != shape)):
+        raise RecordError("y must be one-dimensional with as many entries as X has rows")
+
+
+def check_values(X: Any, owner: str) -> None:
+    """Refuse records that are not one number each.
+
+    **Privacy.** Reads no record.
+
+    Raises
+    ------
+    TypeError
+        If they are no real numbers.
+    RecordError
+        If the shape is wrong.
+    """
+    check_numbers("X", X)
+    shape = known_shape(X)
+    if shape is not None and len(shape) != 1 and shape[1:] != (1,):
+        raise RecordError(f"X must have shape (N,) or (N, 1) for {owner}, got {_columns(shape)}")
+
+
+def check_layout(model: Any, X: Any, y: Any) -> None:
+    """Refuse arrays that are not the records of `model`, whatever they hold.
+
+    **Privacy.** Reads no record.
+
+    Raises
+    ------
+    TypeError
+        If an array does not hold real numbers.
+    RecordError
+        If a shape is wrong.
+    """
+    if model.record_form == "values":
+        check_values(X, type(model).__name__)
+        return
+    check_columns(X, model.n_features)
+    if model.record_form == "regression":
+        check_response(X, y)
+
+
+def check_number_of_rows(X: Any, n_records: int, adjacency: Adjacency) -> None:
+    """Refuse another number of rows than `n_records` under relations whose data sets all have that number.
+
+    **Privacy.** Reads no record; under these relations the number of rows is public.
+
+    Raises
+    ------
+    RecordError
+        If it is another.
+    """
+    shape = known_shape(X)
+    if adjacency is not Adjacency.ADD_REMOVE and shape is not None and shape[:1] != (n_records,):
+        raise RecordError(f"X must have n_records rows under {adjacency.value!r} adjacency")
+
+
+def _columns(shape: tuple[int, ...]) -> str:
+    return f"{shape[1]} columns" if len(shape) == 2 else f"{len(shape)} dimensions"

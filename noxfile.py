@@ -12,7 +12,11 @@ ARVIZ = (
     "tests/unit/formulas/test_regression.py",
     "tests/unit/cli/test_hostile_names.py",
 )
-OWN_MODELS = ("tests/unit/models/test_own_model.py", "tests/unit/mechanism/test_own_newton.py")
+OWN_MODELS = (
+    "tests/unit/models/test_own_model.py",
+    "tests/unit/mechanism/test_own_newton.py",
+    "tests/documents/test_worked_models.py",
+)
 nox.options.sessions = ["tests", "lint", "types", "layers", "docs", "doctests", "cpp"]
 
 

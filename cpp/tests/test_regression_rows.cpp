@@ -177,11 +177,25 @@ int main() {
     for (const Kind& kind : kinds()) {
       const RegressionPass pass = pass_of(data, kind);
       const Sum want = sum_of(portable, data, kind, 1.7, 1, nullptr, 1.5, false, 1.0);
-      CHECK(emulated_sum(records_of(data), pass, lattice, {1, 1, 32, false}) == want);
-      CHECK(emulated_sum(records_of(data), pass, lattice, {3, 7, 5, false}) == want);
-      CHECK(emulated_sum(records_of(data), pass, lattice, {64, 128, 1, true}) == want);
-      CHECK(emulated_sum(narrow_records, pass, lattice, {4, 128, 32, true}) ==
-            sum_of(portable, rounded, kind, 1.7, 1, nullptr, 1.5, false, 1.0));
+      CHECK(emulated_sum(records_of(data), pass, lattice, {1, 1, 32}) == want);
+      CHECK(emulated_sum(records_of(data), pass, lattice, {3, 7, 5, ThreadOrder::at_once}) == want);
+      CHECK(emulated_sum(records_of(data), pass, lattice, {64, 128, 1, ThreadOrder::backwards}) == want);
+      const Sum narrow_want = sum_of(portable, rounded, kind, 1.7, 1, nullptr, 1.5, false, 1.0);
+      CHECK(emulated_sum(narrow_records, pass, lattice, {4, 128, 32, ThreadOrder::backwards}) == narrow_want);
+      // By products: what a record contributes is found by the same code for every link.
+      if (n_features != 7 || (kind.link != Likelihood::gaussian && !kind.has_table)) continue;
+      CHECK(emulated_products(narrow_records, pass, lattice, 1) == narrow_want);
+    }
+  }
+  // Products of every width, with more records than a block takes at a time, and by several blocks.
+  for (const int n_features : {3, 14, 22, 30, 36, 52, 70, 81, 102}) {
+    Data data(n_features == 3 ? 530 : 45, n_features, 1.0);
+    data.x.back() = inf;
+    for (const Kind& kind : {Kind{RegressionOutput::scores, Likelihood::gaussian, false},
+                             Kind{RegressionOutput::curvature, Likelihood::logistic, false}}) {
+      const RegressionPass pass = pass_of(data, kind);
+      CHECK(emulated_products(records_of(data), pass, lattice, n_features == 14 ? 2 : 1) ==
+            sum_of(portable, data, kind, 1.7, 1, nullptr, 1.5, false, 1.0));
     }
   }
   // One record's vector stays inside the ball, whatever is in it, and reaches its surface.

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "mechanism/cuda/device_rows.hpp"
-#include "mechanism/cuda/product_pass.cuh"
+#include "mechanism/cuda/product_pass.hpp"
 #include "mechanism/cuda/tile_columns.hpp"
 #include "mechanism/cuda/tile_pass.hpp"
 
@@ -137,44 +137,6 @@ PassShape shape_of(const RegressionPass& pass, std::size_t length) {
           pass.table.slope.size()};
 }
 
-// A kernel of product_pass.cuh.
-struct ProductKernel {
-  void (*run)(const cuda::TilePass*, std::uint64_t*);
-  int n_blocks;   // of 8 columns
-  int n_threads;  // in a block
-  int n_records;  // that a block of threads takes at a time
-};
-
-// As many warps as have room for their products in a processor's registers; with few columns, each takes twice 16
-// records.
-template <int kBlocks>
-ProductKernel product_kernel(bool is_matrix) {
-  if (is_matrix) return {cuda::add_triangles<kBlocks>, kBlocks, 32 * cuda::kWarps, cuda::kBlockRecords};
-  constexpr int kGroups = kBlocks <= 3 ? 2 : 1;
-  constexpr int kWarps = kBlocks <= 7 ? 16 : kBlocks <= 9 ? 12 : 8;
-  return {cuda::add_scores<kBlocks, kGroups, kWarps>, kBlocks, 32 * kWarps, kGroups * kWarps * cuda::kWarpRecords};
-}
-
-// The kernel with the fewest columns that are enough.
-ProductKernel product_kernel(const PassShape& shape) {
-  const int needed = (shape.n_directions + 8) / 8;
-  if (needed <= 1) return product_kernel<1>(shape.is_matrix);
-  if (needed <= 2) return product_kernel<2>(shape.is_matrix);
-  if (needed <= 3) return product_kernel<3>(shape.is_matrix);
-  if (needed <= 4) return product_kernel<4>(shape.is_matrix);
-  if (needed <= 5) return product_kernel<5>(shape.is_matrix);
-  if (needed <= 7) return product_kernel<7>(shape.is_matrix);
-  if (needed <= 9) return product_kernel<9>(shape.is_matrix);
-  if (needed <= 11) return product_kernel<11>(shape.is_matrix);
-  return product_kernel<cuda::kMostColumnBlocks>(shape.is_matrix);
-}
-
-std::size_t product_bytes(const ProductKernel& kernel, const PassShape& shape, int n_coef) {
-  const std::size_t columns = static_cast<std::size_t>((n_coef + 7) / 8 * kernel.n_blocks) * 64;
-  const auto z = static_cast<std::size_t>(cuda::kBlockRecords * (cuda::padded_columns(kernel.n_blocks) + 1));
-  return 8 * (columns + (shape.is_matrix ? z : 0));
-}
-
 // How a pass is launched.
 struct Launch {
   int n_blocks = 1;
@@ -194,8 +156,8 @@ class CapturedPass {
         result_(shape.length),
         total_(shape.length) {
     if (shape.n_directions <= cuda::kMostProductDirections) {
-      product_ = product_kernel(shape);
-      launch_.shared = product_bytes(product_, shape, n_coef);
+      product_ = cuda::product_kernel(shape.n_directions, shape.is_matrix);
+      launch_.shared = product_.shared_bytes(n_coef);
       if (launch_.shared > static_cast<std::size_t>(device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))) {
         product_.run = nullptr;
       }
@@ -312,7 +274,7 @@ class CapturedPass {
   }
 
   PassShape shape_;
-  ProductKernel product_{};  // no kernel: in tiles
+  cuda::ProductKernel product_{};  // no kernel: in tiles
   int tile_records_;
   Launch launch_;
   Public<cuda::TilePass> tiles_;

@@ -6,6 +6,7 @@
 
 #include "mechanism/cuda/device_rows.hpp"
 #include "mechanism/cuda/emulated_sum.hpp"
+#include "mechanism/cuda/product_pass.hpp"
 #include "mechanism/cuda/tile_columns.hpp"
 #include "mechanism/cuda/tile_pass.hpp"
 
@@ -16,17 +17,31 @@ std::vector<std::int64_t> emulated_sum(const Records& records, const RegressionP
   const std::vector<double> columns = tile_columns(pass);
   const cuda_emulation::TilePass tiles{regression_task(records, pass, lattice), columns.data(), emulation.tile_records};
   const auto length = static_cast<std::size_t>(tiles.task.released_length());
-  const int n_threads = emulation.n_threads;
+  const auto n_doubles = static_cast<std::size_t>(tiles.tile_doubles());
   std::vector<std::int64_t> total(length);
   for (int block = 0; block < emulation.n_blocks; ++block) {
-    std::vector<double> memory(static_cast<std::size_t>(tiles.tile_doubles()));
+    std::vector<double> memory(n_doubles);
     std::vector<std::uint64_t> sums(length);
-    cuda_emulation::add_tiles(tiles, block, emulation.n_blocks, memory.data(), sums.data(), [&](const auto& phase) {
-      for (int i = 0; i < n_threads; ++i) phase(emulation.backwards ? n_threads - 1 - i : i, n_threads);
+    run_phases(emulation.n_threads, emulation.order, [&](const auto& each) {
+      cuda_emulation::add_tiles(tiles, block, emulation.n_blocks, memory.data(), sums.data(), each);
     });
     for (std::size_t j = 0; j < length; ++j) total[j] += static_cast<std::int64_t>(sums[j]);
   }
   return total;
+}
+
+int most_product_directions() { return cuda_emulation::kMostProductDirections; }
+
+std::vector<std::int64_t> emulated_products(const Records& records, const RegressionPass& pass, const Lattice& lattice,
+                                            int n_blocks) {
+  const std::vector<double> columns = tile_columns(pass);
+  const cuda_emulation::TilePass tiles{regression_task(records, pass, lattice), columns.data(), 0};
+  const cuda_emulation::ProductKernel kernel =
+      cuda_emulation::product_kernel(pass.n_directions, tiles.task.is_matrix());
+  std::vector<std::uint64_t> sums(static_cast<std::size_t>(tiles.task.released_length()));
+  cuda_emulation::run_on_host(n_blocks, kernel.n_threads, kernel.shared_bytes(tiles.task.n_coef),
+                              [&] { kernel.run(&tiles, sums.data()); });
+  return {sums.begin(), sums.end()};
 }
 
 struct DeviceRows::Memory {

@@ -4,19 +4,25 @@
 #include <cstdint>
 #include <vector>
 
+#include "mechanism/cuda/emulated_phases.hpp"
 #include "mechanism/rows/regression_rows.hpp"
 
 namespace dpinfer {
 
-// The threads of a phase run one after the other: from the last to the first if `backwards`.
 struct Emulation {
   int n_blocks;
   int n_threads;
   int tile_records;
-  bool backwards = false;
+  ThreadOrder order = ThreadOrder::forwards;
 };
 
 std::vector<std::int64_t> emulated_sum(const Records& records, const RegressionPass& pass, const Lattice& lattice,
                                        const Emulation& emulation);
+
+// The same by products on tensor cores, for at most most_product_directions(): by n_blocks of as many threads as a GPU
+// starts.
+std::vector<std::int64_t> emulated_products(const Records& records, const RegressionPass& pass, const Lattice& lattice,
+                                            int n_blocks);
+int most_product_directions();
 
 }  // namespace dpinfer

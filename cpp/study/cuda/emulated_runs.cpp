@@ -2,8 +2,10 @@
 #define DPINFER_ONE_LANE
 #define DPINFER_SIMD_VARIANT cuda_emulation
 #include <cstddef>
+#include <iterator>
 #include <vector>
 
+#include "mechanism/cuda/emulated_phases.hpp"
 #include "study/cuda/device_runs.hpp"
 #include "study/cuda/run_block.hpp"
 
@@ -11,8 +13,9 @@ namespace dpinfer::study {
 
 namespace {
 
-// The threads of a phase run one after the other: from the last to the first in every other step.
 constexpr int kThreads = 24;
+// Of every step another.
+constexpr ThreadOrder kOrders[] = {ThreadOrder::forwards, ThreadOrder::backwards, ThreadOrder::at_once};
 
 }  // namespace
 
@@ -53,11 +56,9 @@ StepNumbers& DeviceRuns::numbers(std::int64_t run) const { return memory_->numbe
 
 void DeviceRuns::start(int half, std::uint64_t step) {
   memory_->pass.step = step;
-  const bool backwards = step % 2 == 1;
   for (std::int64_t run = first(half); run < first(half + 1); ++run) {
-    cuda_emulation::sum_run(memory_->pass, run, *memory_->block, [&](const auto& phase) {
-      for (int i = 0; i < kThreads; ++i) phase(backwards ? kThreads - 1 - i : i, kThreads);
-    });
+    run_phases(kThreads, kOrders[step % std::size(kOrders)],
+               [&](const auto& each) { cuda_emulation::sum_run(memory_->pass, run, *memory_->block, each); });
   }
 }
 

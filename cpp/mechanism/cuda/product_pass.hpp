@@ -4,54 +4,44 @@
 // A warp takes 16 records (or twice that) and finds z = W x and the linear predictor by products of float64 matrices.
 // Such a product adds its terms one after the other, in the order of the columns, each by a fused multiply-add, as the
 // CPU does (derivations/private-sum.md, "On a GPU").  Every record then belongs to four lanes.
+//
+// Included once per namespace DPINFER_SIMD_VARIANT, as tile_pass.hpp is; the tests' emulation has a thread of the host
+// for each of the GPU's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#if defined(__CUDACC__)
+#include "mechanism/cuda/device_lanes.hpp"
+#else
+#include "mechanism/cuda/emulated_lanes.hpp"
+#endif
 #include "mechanism/cuda/tile_pass.hpp"
 
-namespace dpinfer::cuda {
+namespace dpinfer::DPINFER_SIMD_VARIANT {
 namespace {
 
 // Of a block of threads that adds triangles.
 inline constexpr int kWarps = 8;
 inline constexpr int kWarpRecords = 16;
-inline constexpr unsigned kAllLanes = 0xffffffffU;
 // The columns of a product come in blocks of 8; the last column is the linear predictor's.
 inline constexpr int kMostColumnBlocks = 13;
 inline constexpr int kMostProductDirections = 8 * kMostColumnBlocks - 1;
 
-// sums += a b for 16 x 8, 8 x 8 matrices in the lanes of a warp.
-__device__ __forceinline__ void add_product(double (&sums)[4], const double (&a)[4], const double2& b) {
-#if __CUDA_ARCH__ >= 900
-  asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+d"(sums[0]), "+d"(sums[1]), "+d"(sums[2]), "+d"(sums[3])
-      : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b.x), "d"(b.y));
-#else
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int half = i % 2;
-    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-        : "+d"(sums[2 * half]), "+d"(sums[2 * half + 1])
-        : "d"(a[i]), "d"(i < 2 ? b.x : b.y));
-  }
-#endif
-}
-
 // What a lane holds of a product: rows `group` and `group + 8`, columns `2 turn` and `2 turn + 1` of each block.
 struct Lane {
-  int lane = static_cast<int>(threadIdx.x) % 32;
+  int lane = thread_in_block() % 32;
   int group = lane / 4;
   int turn = lane % 4;
   int first_of_group = lane & 28;
 };
 
 // W and the point, in the order in which lanes read them: chunks of 8 features, then blocks of columns.
-__device__ inline void arrange_columns(const TilePass& pass, int n_chunks, int n_blocks, double2* columns) {
+DPINFER_DEVICE void arrange_columns(const TilePass& pass, int n_chunks, int n_blocks, Pair* columns) {
   const int m = pass.task.n_directions;
   const int width = m + 1;
-  for (int item = static_cast<int>(threadIdx.x); item < n_chunks * n_blocks * 32;
-       item += static_cast<int>(blockDim.x)) {
+  for (int item = thread_in_block(); item < n_chunks * n_blocks * 32; item += threads_of_block()) {
     const int lane = item % 32;
     const int block = item / 32 % n_blocks;
     const int first = item / 32 / n_blocks * 8 + lane % 4;
@@ -65,8 +55,8 @@ __device__ inline void arrange_columns(const TilePass& pass, int n_chunks, int n
 }
 
 // Eight features of 16 records, from a chunk on; 0 where there are none.
-__device__ __forceinline__ void read_chunk(const Records& records, const Lane& lane, std::int64_t first, int chunk,
-                                           double (&a)[4]) {
+DPINFER_DEVICE void read_chunk(const Records& records, const Lane& lane, std::int64_t first, int chunk,
+                               double (&a)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const std::int64_t row = first + lane.group + i % 2 * 8;
@@ -89,9 +79,8 @@ struct WarpRecords {
   double extra;  // of the one record that is the lane's own
 
   // Finds z with the linear predictor in its last column.  `ahead` holds the first chunk, and gets that of `next`.
-  __device__ __forceinline__ void multiply(const Records& records, const Lane& lane, std::int64_t first,
-                                           std::int64_t next, int n_chunks, const double2* columns,
-                                           double (&ahead)[kGroups][4]) {
+  DPINFER_DEVICE void multiply(const Records& records, const Lane& lane, std::int64_t first, std::int64_t next,
+                               int n_chunks, const Pair* columns, double (&ahead)[kGroups][4]) {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group)
 #pragma unroll
@@ -110,7 +99,7 @@ struct WarpRecords {
       }
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
-        const double2 b = columns[(chunk * kBlocks + block) * 32 + lane.lane];
+        const Pair b = columns[(chunk * kBlocks + block) * 32 + lane.lane];
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) add_product(z[group][block], a[group], b);
       }
@@ -118,7 +107,7 @@ struct WarpRecords {
   }
 
   // Finds factors from z.
-  __device__ __forceinline__ void find(const RegressionTask& task, const Lane& lane, std::int64_t first) {
+  DPINFER_DEVICE void find(const RegressionTask& task, const Lane& lane, std::int64_t first) {
     double predictor[kGroups][2];
     double square[kGroups][2];
 #pragma unroll
@@ -126,7 +115,7 @@ struct WarpRecords {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         double& last = z[group][kBlocks - 1][2 * half + 1];
-        predictor[group][half] = __shfl_sync(kAllLanes, last, lane.lane | 3);
+        predictor[group][half] = from_lane(last, lane.lane | 3);
         if (lane.turn == 3) last = 0.0;
       }
     }
@@ -144,7 +133,7 @@ struct WarpRecords {
             double& sum = square[group][half];
             const double one = z[group][block][2 * half];
             const double two = z[group][block][2 * half + 1];
-            sum = __shfl_sync(kAllLanes, fma(two, two, fma(one, one, sum)), lane.first_of_group | turn);
+            sum = from_lane(fma(two, two, fma(one, one, sum)), lane.first_of_group | turn);
           }
         }
       }
@@ -166,11 +155,11 @@ struct WarpRecords {
     extra = 0.0;
     if (row < task.records.n_rows) alive = find_factors(task, row, own_square, own_predictor, found, extra);
     if (lane.turn >= 2 * kGroups) extra = 0.0;  // another lane's
-    const unsigned all_alive = __ballot_sync(kAllLanes, alive);
+    const unsigned all_alive = said_by_lanes(alive);
 #pragma unroll
     for (int at = 0; at < 2 * kGroups; ++at) {
       const int source = lane.first_of_group | at;
-      factor[at / 2][at % 2] = __shfl_sync(kAllLanes, found, source);
+      factor[at / 2][at % 2] = from_lane(found, source);
       if ((all_alive >> source & 1U) != 0U) continue;
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block)
@@ -183,30 +172,26 @@ struct WarpRecords {
 // The bits of a sum that rounds to an integer: kRoundBits more than the integer.
 inline constexpr std::uint64_t kRoundBits = 0x4338000000000000ULL;
 
-__device__ __forceinline__ std::uint64_t shifted_bits(double a, double b) {
-  return static_cast<std::uint64_t>(__double_as_longlong(fma(a, b, kRoundMagic)));
-}
-
-__device__ __forceinline__ void add_to(std::uint64_t* total, std::uint64_t sum) {
-  atomicAdd(reinterpret_cast<unsigned long long*>(total), static_cast<unsigned long long>(sum));
+DPINFER_DEVICE std::uint64_t shifted_bits(double a, double b) {
+  return as_bits(fused({a}, {b}, splat(kRoundMagic))).value;
 }
 
 // Adds the scores of all records to `total`.
 template <int kBlocks, int kGroups, int kScoreWarps>
-__global__ void __launch_bounds__(32 * kScoreWarps) add_scores(const TilePass* given, std::uint64_t* total) {
+DPINFER_KERNEL(32 * kScoreWarps)
+add_scores(const TilePass* given, std::uint64_t* total) {
   using Own = WarpRecords<kBlocks, kGroups>;
-  extern __shared__ double memory[];
+  DPINFER_SHARED(memory);
   const TilePass pass = *given;
   const RegressionTask& task = pass.task;
-  auto* const columns = reinterpret_cast<double2*>(memory);
+  auto* const columns = reinterpret_cast<Pair*>(memory);
   const int n_chunks = (task.n_coef + 7) / 8;
   arrange_columns(pass, n_chunks, kBlocks, columns);
-  __syncthreads();
+  wait_for_block();
 
   const Lane lane;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kScoreWarps * Own::kRecords;
-  std::int64_t first =
-      (static_cast<std::int64_t>(blockIdx.x) * kScoreWarps + static_cast<int>(threadIdx.x) / 32) * Own::kRecords;
+  const std::int64_t step = std::int64_t{blocks_of_grid()} * kScoreWarps * Own::kRecords;
+  std::int64_t first = (std::int64_t{block_in_grid()} * kScoreWarps + thread_in_block() / 32) * Own::kRecords;
   std::uint64_t sums[kBlocks][2] = {};
   std::uint64_t extras = 0;
   std::uint64_t n_added = 0;
@@ -235,14 +220,14 @@ __global__ void __launch_bounds__(32 * kScoreWarps) add_scores(const TilePass* g
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       std::uint64_t sum = sums[block][i] - 2 * kGroups * n_added * kRoundBits;
-      for (int other = 4; other < 32; other *= 2) sum += __shfl_xor_sync(kAllLanes, sum, other);
+      for (int other = 4; other < 32; other *= 2) sum += from_lane_across(sum, other);
       const int column = 8 * block + 2 * lane.turn + i;
       if (lane.group == 0 && column < m) add_to(total + column, sum);
     }
   }
   if (task.scale_weight == 0.0) return;
   extras -= n_added * kRoundBits;
-  for (int other = 1; other < 32; other *= 2) extras += __shfl_xor_sync(kAllLanes, extras, other);
+  for (int other = 1; other < 32; other *= 2) extras += from_lane_across(extras, other);
   if (lane.lane == 0) add_to(total + m, extras);
 }
 
@@ -259,7 +244,7 @@ struct TriangleTile {
   int column = 0;
 
   // The index-th tile; row < 0 beyond the last.
-  __device__ static TriangleTile at(int index, int m) {
+  DPINFER_DEVICE static TriangleTile at(int index, int m) {
     for (int row = 0; row < m - 1; row += kTileRows) {
       const int first = row / kTileColumns * kTileColumns;
       const int count = (m - first + kTileColumns - 1) / kTileColumns;
@@ -268,7 +253,7 @@ struct TriangleTile {
     }
     return {};
   }
-  __device__ static int count(int m) {
+  DPINFER_DEVICE static int count(int m) {
     int total = 0;
     for (int row = 0; row < m - 1; row += kTileRows)
       total += (m - row / kTileColumns * kTileColumns + kTileColumns - 1) / kTileColumns;
@@ -276,27 +261,28 @@ struct TriangleTile {
   }
 };
 
-__device__ __forceinline__ std::int64_t place_in_triangle(int row, int column, int m) {
+DPINFER_DEVICE std::int64_t place_in_triangle(int row, int column, int m) {
   return static_cast<std::int64_t>(row) * m - static_cast<std::int64_t>(row) * (row - 1) / 2 + column - row;
 }
 
 // Adds the triangles of all records to `total`.
 template <int kBlocks>
-__global__ void __launch_bounds__(32 * kWarps) add_triangles(const TilePass* given, std::uint64_t* total) {
-  extern __shared__ double memory[];
+DPINFER_KERNEL(32 * kWarps)
+add_triangles(const TilePass* given, std::uint64_t* total) {
+  DPINFER_SHARED(memory);
   const TilePass pass = *given;
   const RegressionTask& task = pass.task;
   const int m = task.n_directions;
   const int n_chunks = (task.n_coef + 7) / 8;
   constexpr int kWidth = padded_columns(kBlocks);
-  auto* const columns = reinterpret_cast<double2*>(memory);
+  auto* const columns = reinterpret_cast<Pair*>(memory);
   double* const z = memory + static_cast<std::ptrdiff_t>(n_chunks) * kBlocks * 64;
   double* const factor = z + kBlockRecords * kWidth;
   arrange_columns(pass, n_chunks, kBlocks, columns);
-  __syncthreads();
+  wait_for_block();
 
   const Lane lane;
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = thread_in_block();
   // Threads that are left over take other records of the same tiles, and of the diagonal.
   const int n_tiles = TriangleTile::count(m);
   const int n_sharing = n_tiles > 0 ? 32 * kWarps / n_tiles : 1;
@@ -307,9 +293,9 @@ __global__ void __launch_bounds__(32 * kWarps) add_triangles(const TilePass* giv
   std::uint64_t diagonal = 0;
   std::uint64_t n_added = 0;
   std::uint64_t n_on_diagonal = 0;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kBlockRecords;
+  const std::int64_t step = std::int64_t{blocks_of_grid()} * kBlockRecords;
   const int own_record = thread / 32 * kWarpRecords;
-  std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kBlockRecords;
+  std::int64_t first = std::int64_t{block_in_grid()} * kBlockRecords;
   double ahead[1][4];
   read_chunk(task.records, lane, first + own_record, 0, ahead[0]);
 #pragma unroll 1
@@ -323,13 +309,13 @@ __global__ void __launch_bounds__(32 * kWarps) add_triangles(const TilePass* giv
         const int record = own_record + 8 * half + lane.group;
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
-          *reinterpret_cast<double2*>(z + record * kWidth + 8 * block + 2 * lane.turn) = {
-              own.z[0][block][2 * half], own.z[0][block][2 * half + 1]};
+          *reinterpret_cast<Pair*>(z + record * kWidth + 8 * block + 2 * lane.turn) = {own.z[0][block][2 * half],
+                                                                                       own.z[0][block][2 * half + 1]};
         }
         if (lane.turn == 0) factor[record] = own.factor[0][half];
       }
     }
-    __syncthreads();
+    wait_for_block();
     if (thread < n_diagonals * m) {
       for (int record = thread / m; record < kBlockRecords; record += n_diagonals) {
         const double value = z[record * kWidth + thread % m];
@@ -347,7 +333,7 @@ __global__ void __launch_bounds__(32 * kWarps) add_triangles(const TilePass* giv
         for (int i = 0; i < kTileRows; ++i) left[i] = own[tile.row + i] * factor[record] * kRootOfTwo;
 #pragma unroll
         for (int j = 0; j < kTileColumns; j += 2) {
-          const double2 two = *reinterpret_cast<const double2*>(own + tile.column + j);
+          const Pair two = *reinterpret_cast<const Pair*>(own + tile.column + j);
           right[j] = two.x;
           right[j + 1] = two.y;
         }
@@ -358,7 +344,7 @@ __global__ void __launch_bounds__(32 * kWarps) add_triangles(const TilePass* giv
         ++n_added;
       }
     }
-    __syncthreads();
+    wait_for_block();
   }
   if (n_on_diagonal > 0) {
     add_to(total + place_in_triangle(thread % m, thread % m, m), diagonal - n_on_diagonal * kRoundBits);
@@ -376,5 +362,45 @@ __global__ void __launch_bounds__(32 * kWarps) add_triangles(const TilePass* giv
   }
 }
 
+// A kernel, and how it is launched.
+struct ProductKernel {
+  void (*run)(const TilePass*, std::uint64_t*);
+  bool is_matrix;
+  int n_blocks;   // of 8 columns
+  int n_threads;  // in a block
+  int n_records;  // that a block of threads takes at a time
+
+  std::size_t shared_bytes(int n_coef) const {
+    const int columns = (n_coef + 7) / 8 * n_blocks * 64;
+    const int z = is_matrix ? kBlockRecords * (padded_columns(n_blocks) + 1) : 0;
+    return sizeof(double) * static_cast<std::size_t>(columns + z);
+  }
+};
+
+// As many warps as have room for their products in a processor's registers; with few columns, each takes twice 16
+// records.
+template <int kBlocks>
+ProductKernel product_kernel(bool is_matrix) {
+  if (is_matrix) return {add_triangles<kBlocks>, true, kBlocks, 32 * kWarps, kBlockRecords};
+  constexpr int kGroups = kBlocks <= 3 ? 2 : 1;
+  constexpr int kScoreWarps = kBlocks <= 7 ? 16 : kBlocks <= 9 ? 12 : 8;
+  return {add_scores<kBlocks, kGroups, kScoreWarps>, false, kBlocks, 32 * kScoreWarps,
+          kGroups * kScoreWarps * kWarpRecords};
+}
+
+// The kernel with the fewest columns that are enough for at most kMostProductDirections.
+inline ProductKernel product_kernel(int n_directions, bool is_matrix) {
+  const int needed = (n_directions + 8) / 8;
+  if (needed <= 1) return product_kernel<1>(is_matrix);
+  if (needed <= 2) return product_kernel<2>(is_matrix);
+  if (needed <= 3) return product_kernel<3>(is_matrix);
+  if (needed <= 4) return product_kernel<4>(is_matrix);
+  if (needed <= 5) return product_kernel<5>(is_matrix);
+  if (needed <= 7) return product_kernel<7>(is_matrix);
+  if (needed <= 9) return product_kernel<9>(is_matrix);
+  if (needed <= 11) return product_kernel<11>(is_matrix);
+  return product_kernel<kMostColumnBlocks>(is_matrix);
+}
+
 }  // namespace
-}  // namespace dpinfer::cuda
+}  // namespace dpinfer::DPINFER_SIMD_VARIANT

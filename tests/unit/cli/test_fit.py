@@ -310,6 +310,7 @@ def test_full_disk_is_noticed_before_anything_is_spent(place, capsys, monkeypatc
     assert "No space left" in refused(place, capsys, arguments(place))
 
 
+@pytest.mark.forks
 def test_file_size_limit_is_noticed_before_anything_is_spent(place):
     resource = pytest.importorskip("resource", reason="file-size limits need POSIX")
     result = subprocess.run(
@@ -354,6 +355,7 @@ def test_interrupt_in_the_middle(place, capsys, monkeypatch):
     assert "interrupted" in refused(place, capsys, arguments(place), code=130)
 
 
+@pytest.mark.forks
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_real_interrupt(place):
     process = subprocess.Popen(

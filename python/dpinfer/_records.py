@@ -1,7 +1,7 @@
 """Records on their way to a mechanism: when they are looked at, and what is said when they cannot be."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dpinfer.errors import DpinferError, RecordError
 
-__all__ = ["DeferredArray", "as_record_array", "known_shape"]
+__all__ = ["DeferredArray", "as_record_array", "check_container", "known_shape"]
 
 
 class DeferredArray:
@@ -43,6 +43,22 @@ def known_shape(value: Any) -> tuple[int, ...] | None:
     if not isinstance(shape, tuple) or not all(isinstance(size, (int, np.integer)) for size in shape):
         return None
     return tuple(int(size) for size in shape)
+
+
+def check_container(name: str, value: Any) -> None:
+    """Refuse what holds no records, whatever it holds: None, a path, a number, a mapping, a set.
+
+    **Privacy.** Reads no record.
+
+    Raises
+    ------
+    TypeError
+        If NumPy could not make an array with a dimension of it.
+    """
+    listed = isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
+    made = any(hasattr(type(value), way) for way in ("__array__", "__array_interface__", "__array_struct__"))
+    if not (listed or made or known_shape(value)) or known_shape(value) == ():
+        raise TypeError(f"{name} must be an array, or what NumPy can make one of, got {type(value).__name__}")
 
 
 def as_record_array(name: str, value: Any) -> npt.NDArray[Any]:

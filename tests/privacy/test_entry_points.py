@@ -488,6 +488,38 @@ def test_arrays_of_a_wrong_form_are_refused_before_the_charge(entry, form, accou
     assert statuses(account) == []
 
 
+NO_RECORDS = {
+    "None": None,
+    "path": "people.csv",
+    "number": 3.0,
+    "mapping": {"age": [1.0]},
+    "set": {1.0},
+    "source": stream(),
+}
+
+
+# They take one: columns of labels, a stream of rows.
+TAKEN = {(categories, "mapping"), *((case, "source") for case in (conjugate_dpvi, one_shot, fitted_statistic, bounds))}
+
+
+@pytest.mark.parametrize(
+    ("entry", "given"),
+    [
+        pytest.param(entry, given, id=f"{entry.__name__}-{given}")
+        for entry in CASES
+        for given in NO_RECORDS
+        if (entry not in LAZY or entry is shares) and (entry, given) not in TAKEN
+    ],
+)
+def test_what_holds_no_records_is_refused_before_the_charge(entry, given, account):
+    """As an argument, or as every column of a table."""
+    if entry in (tabled, completed):
+        pytest.importorskip("formulaic", reason="formulas need the extra dpinfer[formula]")
+    with pytest.raises((TypeError, ValueError)):
+        entry(lambda values: NO_RECORDS[given], ledger=account)
+    assert statuses(account) == []
+
+
 @pytest.mark.forks
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

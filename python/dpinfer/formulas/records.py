@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import DeferredArray, as_record_array, known_shape
+from dpinfer._records import DeferredArray, as_record_array, check_container, known_shape
 from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
 from dpinfer.formulas.design import Design
 from dpinfer.tabular import ContinuousColumn
@@ -176,6 +176,8 @@ def _check_names(argument: str, present: list[Any], names: list[str]) -> None:
 
 def _check_shapes(argument: str, data: Mapping[str, Any], names: list[str]) -> None:
     """Refuse columns that are not alike, as far as they say what they are; no record is looked at."""
+    for name in names:
+        check_container(f"{argument}[{name!r}]", data[name])
     shapes = {shape for shape in (known_shape(data[name]) for name in names) if shape is not None}
     if len(shapes) > 1 or any(len(shape) != 1 for shape in shapes):
         raise RecordError(f"{argument} must have columns of one dimension and of equal length")

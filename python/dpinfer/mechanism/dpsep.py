@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
+from dpinfer._records import known_shape
 from dpinfer._validate import check_choice, check_integer, check_interval, settings_of
 from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism.private_run import CheckpointArgument
@@ -143,6 +144,7 @@ def run_dp_sep(
     check_arguments(model, y, X)
     n_records = check_plan(plan, n_records, sampling=None)
     _check_sampling(model, plan, n_records, asked.sampling)
+    _check_rows(known_shape(X), plan, n_records)
     chosen = _site_settings(model, asked)
     rates = damping_rates(model, asked.damping, plan)
     annealing = _annealing(model, asked)
@@ -244,10 +246,14 @@ def _site_settings(model: SiteModel, asked: SiteArguments) -> _SiteSettings:
 
 def _load(model: SiteModel, X: Any, y: Any, plan: PrivacyPlan, n_records: int) -> tuple[FloatArray, ...]:
     records = check_site_records(model, X, y, plan.adjacency)
-    if plan.n_records is not None and records.features.shape[0] != n_records:
-        # Public here: neighbours have the same number of records.
-        raise ValueError(f"X must have n_records = {n_records} rows with sampling={plan.sampling!r}")
+    _check_rows(records.features.shape, plan, n_records)
     return records.arrays
+
+
+def _check_rows(shape: tuple[int, ...] | None, plan: PrivacyPlan, n_records: int) -> None:
+    """Refuse another number of rows than `n_records` where it is public: neighbours have the same number of records."""
+    if plan.n_records is not None and shape is not None and shape[0] != n_records:
+        raise ValueError(f"X must have n_records = {n_records} rows with sampling={plan.sampling!r}")
 
 
 class _Sites(Algorithm[Records]):

@@ -136,7 +136,7 @@ def run_dpvi(
         raise TypeError(
             f"model must be a generalised linear, a conjugate or a gradient model, got {type(model).__name__}"
         )
-    check_arguments(model, y, X)
+    check_arguments(model, y, X, streamed=True)
     n_records = check_plan(plan, n_records)
     asked = settings_of("run_dpvi", GradientArguments, settings, options)
     chosen = choose_gradient_run(model, plan, n_records, asked)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer._records import known_shape
+from dpinfer._records import check_container, known_shape
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 
@@ -16,15 +16,16 @@ __all__ = ["check_columns", "check_layout", "check_number_of_rows", "check_numbe
 
 
 def check_numbers(name: str, array: Any) -> None:
-    """Refuse an array that does not hold real numbers.
+    """Refuse what is no array, and an array that does not hold real numbers.
 
     **Privacy.** Reads no record.
 
     Raises
     ------
     TypeError
-        If its type is not one of real numbers.
+        If it is none, or its type is not one of real numbers.
     """
+    check_container(name, array)
     dtype = getattr(array, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind not in "fiub":
         raise TypeError(f"{name} must be an array of real numbers, got dtype {dtype}")

@@ -12,9 +12,10 @@ from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_float_array, check_integer, check_interval, settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
-from dpinfer.mechanism.network_records import check_network_layout, check_network_records
+from dpinfer.mechanism.network_records import check_network_records
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.records import check_arguments
 from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
 from dpinfer.mechanism.sums.network import open_network_session
@@ -242,7 +243,7 @@ def run_network_dp_sep(
     """
     if not isinstance(model, BayesianNeuralNetwork):
         raise TypeError(f"model must be a BayesianNeuralNetwork, got {type(model).__name__}")
-    check_network_layout(model, X, y)
+    check_arguments(model, y, X)
     n_records = check_plan(plan, n_records)
     if settings is None:
         settings = NetworkSettings.rule(n_records, min(plan.epsilon, 10.0))

@@ -8,31 +8,15 @@ import numpy.typing as npt
 from dpinfer._records import as_record_array
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
-from dpinfer.mechanism.layout import check_columns, check_response
+from dpinfer.mechanism.layout import check_layout
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.models import BayesianNeuralNetwork
 
-__all__ = ["check_network_layout", "check_network_records"]
+__all__ = ["check_network_records"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _MAX_RECORDS = 2**31
-
-
-def check_network_layout(model: BayesianNeuralNetwork, X: Any, y: Any) -> None:
-    """Refuse arrays whose shape or type is not that of the network's records.
-
-    **Privacy.** Reads no record.
-
-    Raises
-    ------
-    TypeError
-        If an array does not hold real numbers.
-    RecordError
-        If shapes disagree.
-    """
-    check_columns(X, model.n_features)
-    check_response(X, y)
 
 
 def check_network_records(
@@ -52,7 +36,7 @@ def check_network_records(
         If shapes disagree, there is no record, or a value is not finite.
     """
     features, response = as_record_array("X", X), as_record_array("y", y)
-    check_network_layout(model, features, response)
+    check_layout(model, features, response)
     if not 0 < features.shape[0] <= _MAX_RECORDS:
         raise RecordError(f"X must have between 1 and {_MAX_RECORDS} rows")
     features, response = without_null_records(adjacency, features, response)

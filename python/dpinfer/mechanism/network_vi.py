@@ -13,9 +13,10 @@ from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_integer, check_interval, settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.network_records import check_network_layout, check_network_records
+from dpinfer.mechanism.network_records import check_network_records
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.records import check_arguments
 from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.sums.network import open_network_session
 from dpinfer.mechanism.sums.sources import Records
@@ -174,7 +175,7 @@ def run_network_vi(
         if n_records is None or settings.max_grad_norm is None:
             raise ValueError("n_records and max_grad_norm must be given with a plan")
         total = check_plan(plan, n_records)
-        check_network_layout(model, X, y)
+        check_arguments(model, y, X)
         ascent = _PrivateAscent(model, settings, total, plan, settings.max_grad_norm)
         run_steps(ascent, plan, control, lambda: check_network_records(model, X, y, plan.adjacency))
         return ascent.weights(**guarantee_fields(plan, control))

@@ -151,6 +151,8 @@ def check_ranked(X: Any, n_columns: int) -> None:
     RecordError
         If its shape is another.
     """
+    if is_sparse(X):
+        raise TypeError("X must be an array, not sparse")
     check_numbers("X", X)
     shape = known_shape(X)
     if shape is not None and (len(shape) not in (1, 2) or (*shape, 1)[1] != n_columns):

@@ -181,20 +181,29 @@ def load_records(model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.AD
 
 
 def check_arguments(
-    model: Any, y: Any, X: Any = None, *, sharded: bool = False, units: bool = False, sparse: bool = False
+    model: Any,
+    y: Any,
+    X: Any,
+    *,
+    streamed: bool = False,
+    sharded: bool = False,
+    units: bool = False,
+    sparse: bool = False,
 ) -> None:
     """Refuse a response where the model has none, none where it has one, and arrays of another form than its records.
 
     **Privacy.** Reads no record: before a run is charged, all is refused that does not depend on them.
 
-    With a :class:`RowSource` for `X`, the responses are in its blocks; :class:`ShardedRows` and sparse rows are for the
-    few-pass runs, and sources with units for those that take `unit`.
+    With a :class:`RowSource` for `X`, the responses are in its blocks: for runs that are `streamed`.
+    :class:`ShardedRows` and sparse rows are for the few-pass runs, and sources with units for those that take `unit`.
     """
     name = type(model).__name__
     if is_sparse(X) and not sparse:
         raise TypeError("X must be an array, not sparse: run_newton alone takes sparse matrices and CodedRows")
     if isinstance(X, RowSource) and X.units and not units:
         raise TypeError("X must be a source without units: this run protects rows")
+    if isinstance(X, RowSource) and not streamed:
+        raise TypeError("X must be an array, not a RowSource: this run needs its rows in memory")
     if isinstance(X, ShardedRows) and not sharded:
         raise TypeError("X must be an array or a RowSource: a run that samples rows needs them in one place")
     if isinstance(X, (RowSource, ShardedRows)):

@@ -161,7 +161,7 @@ def run_statistic(
     """
     if not has_statistic(model):
         raise TypeError(f"model must be a conjugate model with a sufficient statistic, got {type(model).__name__}")
-    check_arguments(model, None, X, sharded=True)
+    check_arguments(model, None, X, streamed=True, sharded=True)
     epsilon = check_interval("epsilon", epsilon, 0.0)
     relation = as_adjacency(adjacency)
     counted = n_records if isinstance(n_records, CountRelease) else None

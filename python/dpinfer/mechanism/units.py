@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array, known_shape
+from dpinfer._records import as_record_array, check_container, known_shape
 from dpinfer._validate import check_interval
 from dpinfer.errors import RecordError
 
@@ -90,9 +90,12 @@ def check_identity_layout(ids: Any, n_rows: int | None) -> None:
 
     Raises
     ------
+    TypeError
+        If they are no array.
     RecordError
         If they are no integers or strings, or not one for each of the rows, where their number is given.
     """
+    check_container("unit", ids)
     dtype, shape = getattr(ids, "dtype", None), known_shape(ids)
     if isinstance(dtype, np.dtype) and dtype.kind not in "iuSUO":
         raise RecordError("unit must be an array of integers or strings")

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array, known_shape
+from dpinfer._records import as_record_array, check_container, known_shape
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Adjacency, ApproximateEvent, Event, LedgerAccount, PureEvent, SelfComposed, as_adjacency
 from dpinfer.errors import RecordError
+from dpinfer.mechanism.cuda import CudaRows
 from dpinfer.mechanism.lattice_sums import pure_terms
 from dpinfer.mechanism.private_run import ReleaseTerms
 from dpinfer.mechanism.random_source import RandomSource
@@ -22,6 +23,7 @@ from dpinfer.mechanism.ranks import RankedColumn, check_ranked, columns_of, coun
 from dpinfer.mechanism.run import RunControl, run_once
 from dpinfer.mechanism.sums.shards import ShardedRows
 from dpinfer.mechanism.sums.sources import RowSource
+from dpinfer.mechanism.sums.sparse import CodedRows
 from dpinfer.mechanism.thresholds import least_threshold
 from dpinfer.mechanism.unknown_draws import QuantileSearch, draw_bounds, draw_categories, draw_count
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease
@@ -114,6 +116,7 @@ def count_labels(name: str, values: Any) -> Counter[str]:
 
 
 def _check_column(name: str, values: Any) -> None:
+    check_container(name, values)
     shape = known_shape(values)
     if shape is not None and len(shape) != 1:
         raise RecordError(f"{name} must be one column of labels, got {len(shape)} dimensions")
@@ -179,6 +182,8 @@ def release_count(
     epsilon = check_interval("epsilon", epsilon, 0.0)
     relation = as_adjacency(adjacency)
     _refuse_units("records", records)
+    if not isinstance(records, (RowSource, ShardedRows, CodedRows, CudaRows)):
+        check_container("records", records)
     if relation is Adjacency.REPLACE_ONE:
         raise ValueError("adjacency must not be 'replace_one', under which the number of records is public")
     control = RunControl.checked(random_source=random_source, ledger=ledger)
@@ -269,7 +274,8 @@ def release_bounds(
     relation = as_adjacency(adjacency)
     columns = check_names("names", names)
     _refuse_units("X", X)
-    check_ranked(X, len(columns))
+    if not isinstance(X, (RowSource, ShardedRows)):
+        check_ranked(X, len(columns))
     probability = check_interval("probability", probability, 0.001, 0.4, low_open=False, high_open=False)
     searches = _searches(limits, len(columns))
     n_selections = sum(search.n_selections for search in searches)

@@ -64,6 +64,8 @@ class BayesianNeuralNetwork(Model):
     13
     """
 
+    record_form: ClassVar[str] = "regression"
+
     n_features: int
     n_hidden: int = 50
     prior_precision: float = 1.0

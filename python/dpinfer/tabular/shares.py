@@ -1,7 +1,7 @@
 """How common each category is, released with noise for a small part of the privacy budget."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from dpinfer._records import as_record_array
+from dpinfer._records import as_record_array, known_shape
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import (
     Adjacency,
@@ -28,9 +28,11 @@ from dpinfer.accounting.calibration import MAX_NOISE_MULTIPLIER
 from dpinfer.errors import SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.counts import noisy_counts
+from dpinfer.mechanism.layout import check_numbers
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.private_run import ReleaseTerms
 from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.mechanism.sums.sparse import is_sparse
 from dpinfer.release import Part
 from dpinfer.release.guarantee import DERIVED, Guaranteed
 from dpinfer.release.parts import check_parts
@@ -302,6 +304,8 @@ def release_shares(
     """
     if not isinstance(table, (Table, UnreadTable)):
         raise TypeError(f"table must be a Table, got {type(table).__name__}")
+    if isinstance(table, Table):
+        _check_features(table.X, table.feature_names)
     multiplier = check_interval("noise_multiplier", noise_multiplier, 0.0, MAX_NOISE_MULTIPLIER, high_open=False)
     event = GaussianEvent(multiplier)
     relation = as_adjacency(adjacency)
@@ -339,10 +343,19 @@ def release_shares(
 def _load(table: Table | UnreadTable, relation: Adjacency) -> FloatArray:
     """Return the features of the records that are there."""
     features = as_record_array("table.X", (table.read() if isinstance(table, UnreadTable) else table).X)
-    if features.ndim != 2 or features.shape[1] != len(table.feature_names):
-        raise ValueError(f"table.X must have {len(table.feature_names)} columns, those that its schema declares")
+    _check_features(features, table.feature_names)
     features, _ = without_null_records(relation, features, None)
     return features
+
+
+def _check_features(features: Any, names: Sequence[str]) -> None:
+    """Refuse what has not the columns of the schema; no record is looked at."""
+    if is_sparse(features):
+        raise TypeError("table.X must be an array, not sparse")
+    check_numbers("table.X", features)
+    shape = known_shape(features)
+    if shape is not None and (len(shape) != 2 or shape[1] != len(names)):
+        raise ValueError(f"table.X must have {len(names)} columns, those that its schema declares")
 
 
 def _counted(schema: Schema) -> list[tuple[BinaryColumn | CategoricalColumn, slice]]:

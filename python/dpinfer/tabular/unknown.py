@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array, known_shape
+from dpinfer._records import as_record_array, check_container, known_shape
 from dpinfer._validate import check_integer
 from dpinfer.accounting import (
     Adjacency,
@@ -332,6 +332,7 @@ def _check_columns(records: Mapping[str, Any], names: Sequence[str]) -> None:
 def _check_shapes(records: Mapping[str, Any], names: Sequence[str]) -> None:
     shapes = {name: known_shape(records[name]) for name in names}
     for name, shape in shapes.items():
+        check_container(f"records[{name!r}]", records[name])
         if shape is not None and len(shape) != 1:
             raise RecordError(f"records[{name!r}] must be one column, got {len(shape)} dimensions")
     if len({shape for shape in shapes.values() if shape is not None}) > 1:

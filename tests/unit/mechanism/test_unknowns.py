@@ -215,7 +215,7 @@ def test_what_cannot_be_a_name_is_no_label():
     [
         (lambda: dpi.release_count(np.zeros(9), epsilon=0.0), ValueError, "epsilon"),
         (lambda: dpi.release_count(np.zeros(9), epsilon=1.0, adjacency="replace_one"), ValueError, "replace_one"),
-        (lambda: dpi.release_count(5, epsilon=1.0), RecordError, "records"),
+        (lambda: dpi.release_count(5, epsilon=1.0), TypeError, "records"),
         (lambda: dpi.release_bounds(np.zeros(9), epsilon=1.0, probability=0.5), ValueError, "probability"),
         (lambda: dpi.release_bounds(np.zeros(9), epsilon=1.0, limits=[(1.0, 1.0)]), ValueError, "low < high"),
         (lambda: dpi.release_bounds(np.zeros(9), epsilon=1.0, limits=(1.0, 2.0, 3.0)), ValueError, "limits"),

@@ -229,7 +229,7 @@ def check_run(
     if not isinstance(plan, NewtonPlan):
         raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")
     _check_sparse(model, unit, X, plan.adjacency)
-    check_arguments(model, y, X, sharded=True, units=True, sparse=True)
+    check_arguments(model, y, X, streamed=True, sharded=True, units=True, sparse=True)
     if isinstance(X, CudaRows) and (isinstance(model, OwnModel) or unit is not None):
         raise TypeError("X must be an array, not CudaRows, for a model of your own and with units")
     _check_unit(unit, X, plan.adjacency)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array, known_shape
+from dpinfer._records import as_record_array, check_container, known_shape
 from dpinfer._validate import check_integer
 from dpinfer.errors import RecordError
-from dpinfer.mechanism.layout import check_response
+from dpinfer.mechanism.layout import check_numbers, check_response
 
 __all__ = ["CodedRows", "SparseFeatures", "is_sparse", "sparse_features"]
 
@@ -162,15 +162,16 @@ class CodedRows:
         check_response(self._codes, y)
 
     def _check_parts(self, codes: Any, numeric: Any) -> None:
+        check_container("X", codes)
         dtype, shape = getattr(codes, "dtype", None), known_shape(codes)
         if isinstance(dtype, np.dtype) and dtype.kind not in "iu":
             raise TypeError(f"X must have codes that are integers, got dtype {dtype}")
         if shape is not None and (len(shape) not in (1, 2) or (*shape, 1)[1] != len(self.n_categories)):
             raise RecordError(f"X must have codes in {len(self.n_categories)} columns")
+        if numeric is None:
+            return
+        check_numbers("X", numeric)
         numbers = known_shape(numeric)
-        dtype = getattr(numeric, "dtype", None)
-        if isinstance(dtype, np.dtype) and dtype.kind not in "fiub":
-            raise TypeError(f"X must have real numbers, got dtype {dtype}")
         if numbers is not None and (len(numbers) not in (1, 2) or (shape is not None and numbers[0] != shape[0])):
             raise RecordError("X must have as many rows of numbers as of codes")
 

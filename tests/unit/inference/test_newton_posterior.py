@@ -117,7 +117,7 @@ def prior_states(rng, size, d, flattened):
     prior = FlattenedWishart(d)
     # The grid's weights hold the constant of each Wishart density; what is left is the prior of its concentration.
     grid = prior.concentrations[0]
-    freedom = rng.choice(grid, size=size, p=grid**-0.5 / np.sum(grid**-0.5))
+    freedom = rng.choice(grid, size=size, p=grid**-1.5 / np.sum(grid**-1.5))
     bartlett = np.tril(rng.normal(size=(size, d, d)), -1)
     bartlett[:, np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(freedom[:, None] - np.arange(d)))
     location = rng.choice(-np.log(prior.locations[0]), size=size, p=prior.locations[1])
@@ -545,7 +545,7 @@ def test_a_release_survives_its_file(rng, tmp_path):
         ({"n_measured": 0}, "n_measured"),
         ({"scale_centre": 1.0}, "scale_centre"),
         ({"certified_epsilon": -1.0}, "certified_epsilon"),
-        ({"event": GaussianEvent(1.0)}, "composition of 13 Gaussian sums"),
+        ({"event": GaussianEvent(1.0)}, "composition of 14 Gaussian sums"),
         ({"counts_stddev": 1e-3}, "claim more noise"),
     ],
 )

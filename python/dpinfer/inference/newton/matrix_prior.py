@@ -20,9 +20,11 @@ __all__ = ["FLATTEST", "POWER", "FlattenedWishart", "MatrixState"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_LARGEST_CONCENTRATION = 400.0
+# A Wishart matrix of nu degrees of freedom has eigenvalues about (1 +- sqrt(d / nu))**2: the more directions there are,
+# the larger nu has to be for a matrix near the identity.
+_LARGEST_CONCENTRATION, _CONCENTRATION_PER_COEF = 400.0, 40.0
 _CONCENTRATIONS = 60
-_CONCENTRATION_POWER = 0.5
+_CONCENTRATION_POWER = 1.5
 POWER = 3.0
 _FLATNESS_LOC, _FLATNESS_STDDEV = 2.0, 2.0
 _FLATNESS_WIDTH, _FLATNESS_GROWTH = 24.0, 3.0
@@ -98,7 +100,8 @@ class FlattenedWishart:
     def __init__(self, d: int) -> None:
         # Many directions leave room for one that no score has seen: the more of them, the less likely it is flat.
         flatness_loc = _FLATNESS_LOC + _FLATNESS_GROWTH * max(0.0, np.log(d / _FLATNESS_WIDTH))
-        grid = d - 1.0 + np.exp(np.linspace(0.0, np.log(_LARGEST_CONCENTRATION), _CONCENTRATIONS))
+        largest = max(_LARGEST_CONCENTRATION, _CONCENTRATION_PER_COEF * d)
+        grid = d - 1.0 + np.exp(np.linspace(0.0, np.log(largest), _CONCENTRATIONS))
         constant = special.gammaln(0.5 * grid * d) - special.multigammaln(0.5 * grid, d)
         self.concentrations = np.stack((grid, constant - _CONCENTRATION_POWER * np.log(grid)))
         weight = np.exp(-0.5 * np.square((_FLATNESS_GRID - flatness_loc) / _FLATNESS_STDDEV))

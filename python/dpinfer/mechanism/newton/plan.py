@@ -20,25 +20,19 @@ PHASES = ("scale", "means", "geometry", "localise", "measure", "slope")
 _SCALE_NOISE, _SCALE_LEAST, _SCALE_MOST = 0.05, 0.01, 0.06
 # Shares of the geometry's passes and what all of localise is multiplied with, by s d / N: the noise multiplier of the
 # whole run times parameters per record, the public order of magnitude of a whitened second moment's relative noise.
-_GEOMETRY = ((0.015, (0.04, 0.07, 0.12), 1.0), (0.004, (0.03, 0.04, 0.06), 1.0), (0.0, (0.02, 0.03, 0.04), 0.7))
-# No unknown scale: the slope of the score is released where the steps end.
-_SLOPED = {
-    "geometry": (0.04, 0.06),
-    "localise": (0.02, 0.03, 0.04, 0.05),
-    "measure": (0.12, 0.18, 0.26),
-    "slope": (0.2,),
-}
-# Counts: where they lie is seen first.
-_COUNTED = {"scale": (0.02,), **_SLOPED, "measure": (0.12, 0.18, 0.24)}
+_GEOMETRY = (
+    (0.015, (0.04, 0.06, 0.09, 0.19), 1.0),
+    (0.004, (0.02, 0.03, 0.04, 0.06), 1.0),
+    (0.0, (0.02, 0.03, 0.04), 0.7),
+)
+# No unknown scale: the slope of the score is released where the steps end.  The measurements have the rest.
+_SLOPED = {"localise": (0.02, 0.03, 0.04, 0.05), "slope": (0.2,)}
+_SLOPED_GEOMETRY = ((0.004, (0.02, 0.03, 0.04, 0.06)), (0.0, (0.01, 0.02, 0.03, 0.04)))
+_MEASURE = (0.21, 0.33, 0.46)
+_COUNTED_SCALE = 0.02  # counts: where they lie is seen first
 # The same where noise is far larger than any matrix, and measured means are what is known of it: to the scores.
 _UNRESOLVED = 0.5
-_MEANS_ALONE = {
-    "geometry": (0.01, 0.02),
-    "localise": (0.03, 0.05, 0.06, 0.08),
-    "measure": (0.14, 0.23, 0.33),
-    "slope": (0.05,),
-}
-_COUNTED_MEANS_ALONE = {"scale": (0.02,), **_MEANS_ALONE, "measure": (0.14, 0.23, 0.31)}
+_MEANS_ALONE = {"geometry": (0.01, 0.02), "localise": (0.03, 0.05, 0.06, 0.08), "slope": (0.05,)}
 # A user's own model: scores and matrices of a localising pass together.
 _OWN = {"localise": (0.32 / 9.0,) * 9, "slope": (0.08,), "measure": (0.15,) * 4}
 _LOCALISE = (0.02, 0.02, 0.025, 0.03, 0.03, 0.035, 0.04, 0.05)
@@ -216,26 +210,37 @@ def default_passes(
     """Return the default shares of each phase, from public numbers alone."""
     if isinstance(model, OwnModel):
         return dict(_OWN)
-    passes = _without_means(model, noise_multiplier, n_records)
-    phases = phases_of(model)
-    if "means" not in phases:
-        return passes
     ratio = noise_multiplier * model.n_coef / n_records
+    measured = "means" in phases_of(model)
     # About the spectral norm of the noise of second moments near the identity, had they the whole budget.
-    if model.residual_link is not None and math.sqrt(2.0 * model.n_coef) * ratio >= _UNRESOLVED:
-        passes = dict(_COUNTED_MEANS_ALONE if model.response == "count" else _MEANS_ALONE)
-    share = (ratio / _MEANS_NOISE) ** 2
-    share = min(max(share, _MEANS_LEAST), _MEANS_MOST)
+    lost = measured and math.sqrt(2.0 * model.n_coef) * ratio >= _UNRESOLVED
+    if model.residual_link is None:
+        passes = _with_scale(noise_multiplier, n_records, ratio)
+    else:
+        passes = _without_scale(model, ratio, lost)
+    if not measured:
+        return passes
+    share = min(max((ratio / _MEANS_NOISE) ** 2, _MEANS_LEAST), _MEANS_MOST)
     passes = {phase: tuple((1.0 - share) * own for own in shares) for phase, shares in passes.items()}
-    return {phase: (share,) if phase == "means" else passes[phase] for phase in phases}
+    return {phase: (share,) if phase == "means" else passes[phase] for phase in phases_of(model)}
 
 
-def _without_means(
-    model: GeneralizedLinearModel, noise_multiplier: float, n_records: int
-) -> dict[str, tuple[float, ...]]:
-    if model.residual_link is not None:
-        return dict(_COUNTED if model.response == "count" else _SLOPED)
-    ratio = noise_multiplier * model.n_coef / n_records
+def _without_scale(model: GeneralizedLinearModel, ratio: float, lost: bool) -> dict[str, tuple[float, ...]]:
+    geometry = next(shares for least, shares in _SLOPED_GEOMETRY if ratio >= least)
+    passes = dict(_MEANS_ALONE) if lost else {"geometry": geometry, **_SLOPED}
+    scale = {"scale": (_COUNTED_SCALE,)} if model.response == "count" else {}
+    rest = 1.0 - math.fsum(share for shares in (*scale.values(), *passes.values()) for share in shares)
+    measure = tuple(rest * share for share in _MEASURE)
+    return {
+        **scale,
+        "geometry": passes["geometry"],
+        "localise": passes["localise"],
+        "measure": measure,
+        "slope": passes["slope"],
+    }
+
+
+def _with_scale(noise_multiplier: float, n_records: int, ratio: float) -> dict[str, tuple[float, ...]]:
     geometry, factor = next((shares, factor) for least, shares, factor in _GEOMETRY if ratio >= least)
     localise = tuple(factor * share for share in _LOCALISE)
     scale = min(max((noise_multiplier / (_SCALE_NOISE * n_records)) ** 2, _SCALE_LEAST), _SCALE_MOST)
@@ -308,7 +313,7 @@ def plan_newton(
     >>> model = dpi.models.LinearRegression(10, fit_intercept=True)
     >>> plan = plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=5000)
     >>> plan.n_passes, round(plan.noise_multiplier, 2), plan.epsilon <= 1.0
-    (13, 3.73, True)
+    (14, 3.73, True)
     """
     check_model(model)
     count = check_integer("n_records", n_records, 1)

@@ -22,7 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 
 # A Wishart matrix of nu degrees of freedom has eigenvalues about (1 +- sqrt(d / nu))**2: the more directions there are,
 # the larger nu has to be for a matrix near the identity.
-_LARGEST_CONCENTRATION, _CONCENTRATION_PER_COEF = 400.0, 40.0
+_LARGEST_CONCENTRATION, _CONCENTRATION_PER_COEF = 400.0, 10.0
 _CONCENTRATIONS = 60
 _CONCENTRATION_POWER = 1.5
 POWER = 3.0

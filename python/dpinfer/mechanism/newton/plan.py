@@ -30,9 +30,9 @@ _SLOPED = {"localise": (0.02, 0.03, 0.04, 0.05), "slope": (0.2,)}
 _SLOPED_GEOMETRY = ((0.004, (0.02, 0.03, 0.04, 0.06)), (0.0, (0.01, 0.02, 0.03, 0.04)))
 _MEASURE = (0.21, 0.33, 0.46)
 _COUNTED_SCALE = 0.02  # counts: where they lie is seen first
-# The same where noise is far larger than any matrix, and measured means are what is known of it: to the scores.
+# The same where noise is far larger than any matrix: to the scores.
 _UNRESOLVED = 0.5
-_MEANS_ALONE = {"geometry": (0.01, 0.02), "localise": (0.03, 0.05, 0.06, 0.08), "slope": (0.05,)}
+_HIDDEN = {"geometry": (0.01, 0.02), "localise": (0.03, 0.05, 0.06, 0.08), "slope": (0.05,)}
 # A user's own model: scores and matrices of a localising pass together.
 _OWN = {"localise": (0.32 / 9.0,) * 9, "slope": (0.08,), "measure": (0.15,) * 4}
 _LOCALISE = (0.02, 0.02, 0.025, 0.03, 0.03, 0.035, 0.04, 0.05)
@@ -211,23 +211,22 @@ def default_passes(
     if isinstance(model, OwnModel):
         return dict(_OWN)
     ratio = noise_multiplier * model.n_coef / n_records
-    measured = "means" in phases_of(model)
-    # About the spectral norm of the noise of second moments near the identity, had they the whole budget.
-    lost = measured and math.sqrt(2.0 * model.n_coef) * ratio >= _UNRESOLVED
     if model.residual_link is None:
         passes = _with_scale(noise_multiplier, n_records, ratio)
     else:
-        passes = _without_scale(model, ratio, lost)
-    if not measured:
+        passes = _without_scale(model, ratio)
+    if "means" not in phases_of(model):
         return passes
     share = min(max((ratio / _MEANS_NOISE) ** 2, _MEANS_LEAST), _MEANS_MOST)
     passes = {phase: tuple((1.0 - share) * own for own in shares) for phase, shares in passes.items()}
     return {phase: (share,) if phase == "means" else passes[phase] for phase in phases_of(model)}
 
 
-def _without_scale(model: GeneralizedLinearModel, ratio: float, lost: bool) -> dict[str, tuple[float, ...]]:
+def _without_scale(model: GeneralizedLinearModel, ratio: float) -> dict[str, tuple[float, ...]]:
     geometry = next(shares for least, shares in _SLOPED_GEOMETRY if ratio >= least)
-    passes = dict(_MEANS_ALONE) if lost else {"geometry": geometry, **_SLOPED}
+    # About the spectral norm of the noise of second moments near the identity, had they the whole budget.
+    hidden = math.sqrt(2.0 * model.n_coef) * ratio >= _UNRESOLVED
+    passes = dict(_HIDDEN) if hidden else {"geometry": geometry, **_SLOPED}
     scale = {"scale": (_COUNTED_SCALE,)} if model.response == "count" else {}
     rest = 1.0 - math.fsum(share for shares in (*scale.values(), *passes.values()) for share in shares)
     measure = tuple(rest * share for share in _MEASURE)

@@ -72,19 +72,21 @@ def predict_newton(
     for _ in range(_GEOMETRIES):
         passes = _ExpectedPasses(plan, design, n_records, rng)
         learned = learn_geometry(model, plan, passes, n_records)
-        found = _Geometry(design, learned.transform, learned.bound, learned.moments.error, n_records)
+        noise = float(learned.arrays["moment_stddev"][-1])
+        found = _Geometry(design, learned.transform, learned.bound, learned.moments.error, noise, n_records)
         widths.append(_linear(model, plan, found) if linear else _bounded(model, plan, found, predictor_spread))
     return np.asarray(np.median(widths, axis=0))
 
 
 @dataclass(frozen=True, eq=False)
 class _Geometry:
-    """Where a run stands after its geometry: the whitening, its bound, and the error of the second moments."""
+    """Where a run stands after its geometry: whitening, bound, the second moments' error shrunk, and their noise."""
 
     design: FloatArray
     transform: FloatArray
     bound: float
     error: float
+    noise: float
     n_records: int
 
     def weighted(self, factor: FloatArray | float = 1.0) -> FloatArray:
@@ -162,7 +164,9 @@ def _linear(model: GeneralizedLinearModel, plan: NewtonPlan, geometry: _Geometry
         sampling = np.asarray(variance * np.linalg.inv(moments), dtype=np.float64)
     information = n * geometry.design.T @ geometry.design / len(geometry.design)
     information = information + np.eye(len(prior)) / model.prior_scale**2
-    return geometry.widening(np.linalg.inv(private) + sampling, prior, information)
+    # E (I + E)**-2 to second order: the posterior does not shrink second moments, and some of those it takes are small.
+    unknown = 1.0 + 1.5 * (len(prior) + 1.0) * geometry.noise**2
+    return geometry.widening(unknown * np.linalg.inv(private) + sampling, prior, information)
 
 
 def _bounded(

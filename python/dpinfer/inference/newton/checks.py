@@ -27,6 +27,7 @@ _BEYOND, _BELOW = 0.02, 0.2  # share of the responses larger, smaller than the d
 _SPREAD_BELOW = 6.0
 _FAR, _TAIL = 4.0, 0.02  # share of the responses beyond four times their 68% point
 _SATURATED = 0.89  # share of the largest trace that the features' second moments can have in the declared units
+_MARGIN = 0.07  # between that and what features of the declared scales have, in any case
 _RESOLVED = 2.0  # an eigenvalue over the largest that noise alone has
 
 
@@ -154,9 +155,10 @@ def _shares(release: NewtonRelease) -> tuple[float, float, float]:
 
 
 def _saturation(release: NewtonRelease | GlmNewtonRelease) -> float:
-    """Return the trace of the first second moments, less three times its noise, over the largest that it can be."""
-    noise = _SURE * float(release.moment_stddev[0]) * math.sqrt(release.n_coef)
-    return (float(np.trace(release.moments[0])) - noise) / float(release.moment_bounds[0]) ** 2
+    """Return the trace of the first second moments over the largest that it can be, less noise beyond the margin."""
+    largest = float(release.moment_bounds[0]) ** 2
+    noise = _SURE * float(release.moment_stddev[0]) * math.sqrt(release.n_coef) / largest
+    return float(np.trace(release.moments[0])) / largest - max(noise - _MARGIN, 0.0)
 
 
 def _count_unresolved(release: NewtonRelease | GlmNewtonRelease) -> int:

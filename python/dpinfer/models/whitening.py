@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ShrunkenMoments", "rescaling", "shrink_moments", "shrink_to_level", "without_weights"]
+__all__ = ["Onward", "ShrunkenMoments", "onward", "shrink_moments", "shrink_to_level"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -20,6 +20,8 @@ _TRACE_MARGIN = 0.2
 _LEAST_LEVEL = 0.1
 _LEAST_SPREAD = 1e-4
 _LEAST_EIGENVALUE = 0.1
+_SMALLEST = 1e-12
+_WEIGHTED = 0.75  # mean weight of records of length B in one direction, and of what is usual in others
 _LOST = 0.3  # of the foretold matrix, from where on weights and not noise are the cause
 
 
@@ -79,8 +81,27 @@ class ShrunkenMoments:
         return float(np.sum(share)) + _TRACE_MARGIN
 
 
-def without_weights(moments: ShrunkenMoments, foretold: FloatArray) -> FloatArray | None:
-    """Return the second moments without weights, (d, d), or None where weights take nothing from them.
+@dataclass(frozen=True)
+class Onward:
+    """The way to the next coordinates, and what is expected of the second moments there.
+
+    Parameters
+    ----------
+    transform : (d, d) array
+        The map from the present coordinates.
+    foretold : (d, d) array
+        What the second moments are at least there, if no weights act on them.
+    wanted : (d, d) array, optional
+        What they should be: the identity where it is None.
+    """
+
+    transform: FloatArray
+    foretold: FloatArray
+    wanted: FloatArray | None
+
+
+def onward(moments: ShrunkenMoments, foretold: FloatArray, wanted: FloatArray | None) -> Onward:
+    """Return the map to coordinates in which few records say most.
 
     Parameters
     ----------
@@ -88,34 +109,40 @@ def without_weights(moments: ShrunkenMoments, foretold: FloatArray) -> FloatArra
         M, of which the matrix with the floor is taken.
     foretold : (d, d) array
         What it should be at least, but for the weights of normal features.
-    """
-    values, vectors = np.linalg.eigh(foretold - moments.floored)
-    lost = np.where(values > _LOST, values, 0.0)
-    return moments.floored + (vectors * lost) @ vectors.T if np.any(lost) else None
-
-
-def rescaling(moments: ShrunkenMoments, full: FloatArray | None) -> FloatArray:
-    """Return the map to the next coordinates, (d, d).
-
-    Parameters
-    ----------
-    moments : ShrunkenMoments
-        M, of which the matrix with the floor is taken.
-    full : (d, d) array, optional
-        The matrix P that :func:`without_weights` has found.
+    wanted : (d, d) array, optional
+        What its coordinates were made for, by an earlier round.
 
     Notes
     -----
     Where weights take nothing, the map is the whitening of M.  Where they do, few records make a direction's second
     moment, and weights of B**2 / z'z hold it at their share times B**2 however long they are: more length only lessens
-    what they say, w |z| = B**2 / |z|.  It is most at |z| = B, where P is what M is now.  The map is a root of P^-1 M
-    P^-1, which does both.  B stays what it is after a whitening, so that other directions lose nothing.
+    what they say, w |z| = B**2 / |z|.  It is most at |z| = B, where the moment P without weights is what M is now.  So
+    the map takes P to M there and to `wanted` elsewhere, and a later round leaves such a direction as it is.  B stays
+    what it is after a whitening, so that other directions lose nothing.
     """
-    if full is None:
-        return moments.whitening
-    inverse = np.linalg.inv(full)
-    values, vectors = np.linalg.eigh(inverse @ moments.floored @ inverse)
-    return np.asarray(np.sqrt(values)[:, None] * vectors.T)
+    values, vectors = np.linalg.eigh(foretold - moments.floored)
+    lost = vectors[:, values > _LOST]
+    if not lost.size and wanted is None:
+        return Onward(moments.whitening, np.diag(moments.foretold), None)
+    identity = np.eye(len(values))
+    held = lost @ lost.T
+    full = moments.floored + (lost * values[values > _LOST]) @ lost.T
+    before = identity if wanted is None else wanted
+    wanted = (identity - held) @ before @ (identity - held) + _WEIGHTED * held @ moments.floored @ held
+    transform = _transport(full, wanted)
+    foretold = transform @ (full - moments.floor * identity) @ transform
+    return Onward(transform, foretold if np.all(moments.resolved) else np.zeros_like(foretold), wanted)
+
+
+def _transport(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Return the symmetric W with W `first` W = `second`, both positive definite."""
+    root = _power(second, 0.5)
+    return root @ _power(root @ first @ root, -0.5) @ root
+
+
+def _power(matrix: FloatArray, exponent: float) -> FloatArray:
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, _SMALLEST) ** exponent) @ vectors.T)
 
 
 def shrink_moments(noisy: FloatArray, stddev: float, expected_trace: float) -> ShrunkenMoments:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpinfer.models.huber import mallows_moment
-from dpinfer.models.whitening import rescaling, shrink_moments, without_weights
+from dpinfer.models.whitening import onward, shrink_moments
 
 N = 200_000
 
@@ -30,8 +30,10 @@ def test_normal_features_lose_nothing_but_what_is_foretold(rng):
     rows = rng.normal(size=(N, 3)) * np.array([1.0, 0.1, 3.0])
     _, moments, foretold = second_round(rng, rows, 2.0)
     np.testing.assert_allclose(np.diag(foretold), moments.eigenvalues, rtol=0.02)
-    assert without_weights(moments, foretold) is None
-    np.testing.assert_array_equal(rescaling(moments, None), moments.whitening)
+    ahead = onward(moments, foretold, None)
+    assert ahead.wanted is None
+    np.testing.assert_array_equal(ahead.transform, moments.whitening)
+    np.testing.assert_array_equal(ahead.foretold, np.diag(moments.foretold))
 
 
 @pytest.mark.parametrize("share", [0.002, 0.02])
@@ -39,8 +41,7 @@ def test_records_of_a_rare_category_get_the_length_of_the_bound(rng, share):
     """Whitened once more they would be many times longer than that."""
     rows, bound = rows_of(rng, share), 2.0
     transform, moments, foretold = second_round(rng, rows, bound)
-    full = without_weights(moments, foretold)
-    step = rescaling(moments, full)
+    step = onward(moments, foretold, None).transform
     rare = rows[:, 2] > 0.0
     length = np.sqrt(np.sum((rows @ transform.T @ step.T)[rare] ** 2, axis=1))
     assert bound < np.median(length) < 1.7 * bound
@@ -49,6 +50,23 @@ def test_records_of_a_rare_category_get_the_length_of_the_bound(rng, share):
     seen = weighted(rows @ transform.T @ step.T, bound)
     assert np.linalg.eigvalsh(seen)[1:] == pytest.approx(mallows_moment(2, bound), abs=0.15)
     assert np.linalg.eigvalsh(seen)[0] == pytest.approx(moments.eigenvalues[0], rel=0.4)
+
+
+def test_later_rounds_leave_a_rare_category_at_the_length_of_the_bound(rng):
+    """And whiten the others.  Power: without what an earlier round wants, the next one makes them three times as long."""
+    rows, bound = rows_of(rng, 0.02) * np.array([1.0, 0.2, 1.0]), 2.0
+    transform, ahead = np.eye(3), None
+    lengths = []
+    for _ in range(5):
+        noisy = shrink_moments(weighted(rows @ transform.T, bound), 1e-5, 3.0)
+        foretold = np.zeros((3, 3)) if ahead is None else ahead.foretold * mallows_moment(3, bound)
+        ahead = onward(noisy, foretold, None if ahead is None else ahead.wanted)
+        transform = ahead.transform @ transform
+        lengths.append(np.median(np.sqrt(np.sum((rows @ transform.T)[rows[:, 2] > 0.0] ** 2, axis=1))))
+    assert lengths[0] > 3.0 * bound
+    assert all(0.9 * bound < length < 1.7 * bound for length in lengths[1:])
+    np.testing.assert_allclose(np.linalg.eigvalsh(weighted(rows @ transform.T, bound))[1:], 1.0, atol=0.1)
+    assert np.linalg.norm(rows @ (onward(noisy, foretold, None).transform @ transform).T, axis=1).max() > 3.0 * bound
 
 
 def test_mean_square_of_weighted_normal_features(rng):

@@ -13,7 +13,7 @@ from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.declared_moments import moments_of_means
 from dpinfer.models.huber import mallows_moment
-from dpinfer.models.whitening import ShrunkenMoments, rescaling, shrink_moments, without_weights
+from dpinfer.models.whitening import Onward, ShrunkenMoments, onward, shrink_moments
 
 __all__ = ["BOUND", "Geometry", "NoisySums", "learn_geometry"]
 
@@ -40,13 +40,13 @@ class Geometry:
         Of the release.
     moments : ShrunkenMoments
         The shrunken last matrix.
-    full : (d, d) array, optional
-        :func:`without_weights` of it.
+    onward : Onward
+        The way to the next coordinates.
     """
 
     arrays: dict[str, FloatArray]
     moments: ShrunkenMoments
-    full: FloatArray | None
+    onward: Onward
 
     @property
     def transform(self) -> FloatArray:
@@ -105,7 +105,7 @@ def learn_geometry(model: GeneralizedLinearModel, plan: NewtonPlan, passes: Nois
     transform, trace = _first_coordinates(model, declared)
     transforms, matrices, stddevs, bounds = [], [], [], []
     rounds = plan.indices("geometry")
-    foretold = np.zeros(d)
+    ahead = Onward(transform, np.zeros((d, d)), None)
     for index in rounds:
         bound = math.sqrt(BOUND * trace)
         released = passes.noisy_sum("geometry", SecondMoments(transform, bound))
@@ -115,10 +115,9 @@ def learn_geometry(model: GeneralizedLinearModel, plan: NewtonPlan, passes: Nois
         stddevs.append(stddev)
         bounds.append(bound)
         shrunken = shrink_moments(noisy, stddev, trace)
-        full = without_weights(shrunken, np.diag(foretold) * mallows_moment(d, bound))
+        ahead = onward(shrunken, ahead.foretold * mallows_moment(d, bound), ahead.wanted)
         if index != rounds[-1]:
-            transform, trace = rescaling(shrunken, full) @ transform, shrunken.whitened_trace
-            foretold = shrunken.foretold
+            transform, trace = ahead.transform @ transform, shrunken.whitened_trace
     arrays = {
         **means,
         "transforms": np.array(transforms),
@@ -126,4 +125,4 @@ def learn_geometry(model: GeneralizedLinearModel, plan: NewtonPlan, passes: Nois
         "moment_stddev": np.array(stddevs),
         "moment_bounds": np.array(bounds),
     }
-    return Geometry(arrays, shrunken, full)
+    return Geometry(arrays, shrunken, ahead)

@@ -14,7 +14,6 @@ from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import ClippedResidual, ResponseGrid
 from dpinfer.models.normal_design import ExpectedResidual, NormalDesign, PredictorLaw, best_clip, means_of_laws
-from dpinfer.models.whitening import rescaling
 
 __all__ = ["STEEPEST", "GlmNewton"]
 
@@ -107,7 +106,7 @@ class GlmNewton:
         values = np.maximum(values, _LEAST_TILT)
         forth = np.asarray(root @ (vectors / np.sqrt(values)) @ vectors.T @ back @ white, dtype=np.float64)
         bound = math.sqrt(BOUND * float(np.sum((forth @ moments) * forth)))
-        return rescaling(geometry.moments, geometry.full) @ np.linalg.inv(white) @ forth, bound
+        return geometry.onward.transform @ np.linalg.inv(white) @ forth, bound
 
     def _count_scales(self, passes: Passes) -> tuple[dict[str, FloatArray | float], PredictorLaw]:
         """Return the released shares of the counts' octaves, and the predictor's law that fits them best."""

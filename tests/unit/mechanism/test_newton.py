@@ -421,7 +421,7 @@ def test_declared_means_that_are_a_guess_are_measured(rng, tmp_path):
     assert plan.phases[:3] == ("means", "geometry", "geometry")
     y = (rng.random(5000) < 0.5).astype(float)
     release = dpi.run_newton(model_, X, y, plan=plan, n_records=5000, random_source=InsecureRNG(1))
-    assert release.n_passes == plan.n_passes == 13
+    assert release.n_passes == plan.n_passes == 11
     # The geometry begins where the released shares are white: a constant, an indicator and two of three levels.
     exact = np.hstack((X, np.ones((5000, 1))))
     values = np.linalg.eigvalsh(release.transforms[0] @ (exact.T @ exact / 5000) @ release.transforms[0].T)

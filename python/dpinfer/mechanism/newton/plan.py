@@ -28,6 +28,8 @@ _GEOMETRY = (
 # No unknown scale: the slope of the score is released where the steps end.  The measurements have the rest.
 _SLOPED = {"localise": (0.02, 0.03, 0.04, 0.05), "slope": (0.2,)}
 _SLOPED_GEOMETRY = ((0.004, (0.02, 0.03, 0.04, 0.06)), (0.0, (0.01, 0.02, 0.03, 0.04)))
+# Coordinates that whiten measured shares: each round after that makes records of rare categories longer.
+_AFTER_MEANS = (0.04, 0.06)
 _MEASURE = (0.21, 0.33, 0.46)
 _COUNTED_SCALE = 0.02  # counts: where they lie is seen first
 # The same where noise is far larger than any matrix: to the scores.
@@ -224,6 +226,8 @@ def default_passes(
 
 def _without_scale(model: GeneralizedLinearModel, ratio: float) -> dict[str, tuple[float, ...]]:
     geometry = next(shares for least, shares in _SLOPED_GEOMETRY if ratio >= least)
+    if "means" in phases_of(model):
+        geometry = _AFTER_MEANS
     # About the spectral norm of the noise of second moments near the identity, had they the whole budget.
     hidden = math.sqrt(2.0 * model.n_coef) * ratio >= _UNRESOLVED
     passes = dict(_HIDDEN) if hidden else {"geometry": geometry, **_SLOPED}

@@ -125,6 +125,13 @@ def prior_states(rng, size, d, flattened):
     return MatrixState.of(bartlett, rng.normal(size=(size, flattened, d)), logit)
 
 
+def test_the_prior_knows_matrices_near_the_identity_of_many_weights():
+    """The eigenvalues of a Wishart matrix of nu degrees lie about (1 +- sqrt(d / nu))**2: within a third for these."""
+    for d in (11, 100, 300):
+        state = MatrixState.of(np.eye(d)[None], np.ones((1, 1, d)), np.full((1, 1), 8.0))
+        assert float(FlattenedWishart(d).concentration(state)[0]) > 9.0 * d
+
+
 def test_steps_on_the_flattening_leave_the_prior_as_it_is_and_some_of_them_the_moments():
     """Without data the law of logits and of F's shape stays: 6 means of 4000 within 5 standard errors, below 1e-5.
 

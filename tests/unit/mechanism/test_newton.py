@@ -436,9 +436,10 @@ def test_declared_means_that_are_a_guess_are_measured(rng, tmp_path):
     assert "means" not in dpi.plan_newton(known, target_epsilon=2.0, target_delta=1e-5, n_records=5000).phases
 
 
+@pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("kind", ["LogisticRegression", "PoissonRegression"])
-def test_matrices_that_noise_hides_get_little_of_the_budget(kind):
-    model_ = getattr(dpi.models, kind)(40, feature_moments=np.eye(41))
+def test_matrices_that_noise_hides_get_little_of_the_budget(kind, declared):
+    model_ = getattr(dpi.models, kind)(40, feature_moments=np.eye(41) if declared else None)
     plans = [dpi.plan_newton(model_, target_epsilon=e, target_delta=1e-5, n_records=20_000) for e in (0.1, 1.0)]
     hidden, seen = (
         sum(plan.shares[index] for phase in ("geometry", "slope") for index in plan.indices(phase)) for plan in plans

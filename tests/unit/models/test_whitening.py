@@ -53,7 +53,7 @@ def test_records_of_a_rare_category_get_the_length_of_the_bound(rng, share):
 
 
 def test_later_rounds_leave_a_rare_category_at_the_length_of_the_bound(rng):
-    """And whiten the others.  Power: a round that does not know what an earlier one wants makes them three times longer."""
+    """And whiten the others.  Power: a round that does not know what an earlier one wants makes them longer again."""
     rows, bound = rows_of(rng, 0.02) * np.array([1.0, 0.2, 1.0]), 2.0
     transform, ahead = np.eye(3), None
     lengths = []

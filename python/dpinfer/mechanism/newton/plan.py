@@ -225,7 +225,7 @@ def default_passes(
 
 
 def _without_scale(model: GeneralizedLinearModel, ratio: float) -> dict[str, tuple[float, ...]]:
-    geometry = next(shares for least, shares in _SLOPED_GEOMETRY if ratio >= least)
+    geometry: tuple[float, ...] = next(shares for least, shares in _SLOPED_GEOMETRY if ratio >= least)
     if "means" in phases_of(model):
         geometry = _AFTER_MEANS
     # About the spectral norm of the noise of second moments near the identity, had they the whole budget.

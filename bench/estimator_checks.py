@@ -14,12 +14,10 @@ import time
 import warnings
 from collections import Counter
 from typing import Any
-from unittest import mock
 
 from sklearn.utils.estimator_checks import check_estimator
 
 import dpinfer as dpi
-from dpinfer.inference.newton import convergence
 from dpinfer.testing import InsecureRNG
 
 ESTIMATORS: dict[str, dict[str, Any]] = {
@@ -29,20 +27,14 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
     "BayesianProbitRegression": {},
     "BayesianMultinomialRegression": {},
 }
-SHORT = convergence.ChainLengths(chains=2, warm_up=10, kept=10, most=10)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=list(ESTIMATORS), default=list(ESTIMATORS))
-    parser.add_argument("--full", action="store_true", help="chains as long as those of any fit")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    if asked.full:
-        run(asked.only)
-        return
-    with mock.patch.object(convergence.ChainLengths, "of", return_value=SHORT):
-        run(asked.only)
+    run(asked.only)
 
 
 def run(names: list[str]) -> None:

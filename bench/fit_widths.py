@@ -16,7 +16,6 @@ import numpy.typing as npt
 from scipy import special
 
 import dpinfer as dpi
-from dpinfer.inference.newton.glm import glm_distribution, glm_sampler
 from dpinfer.testing import InsecureRNG
 from newton_runs import LEVELS, NORMAL_WIDTH, CellSettings, autoregressive, run_cell
 
@@ -41,7 +40,6 @@ STATISTIC: list[tuple[dpi.models.ConjugateModel, float]] = [
     for model in (dpi.models.BetaBernoulli(), dpi.models.DirichletCategorical(), dpi.models.GammaExponential())
     for epsilon in (0.1, 1.0)
 ]
-CHAINS, WARM_UP, KEPT = 2, 60, 60
 
 
 def predicted(model: dpi.models.Model, method: str, n_records: int, epsilon: float) -> float:
@@ -73,15 +71,8 @@ def logistic_widths(d: int, n_records: int, epsilon: float, correlation: float, 
         releases.append(dpi.run_newton(model, features, y, plan=plan, n_records=n_records, random_source=source))
         information = (design * (p * (1.0 - p))[:, None]).T @ design + np.eye(d + 1)
         widths.append(NORMAL_WIDTH * np.sqrt(np.diag(np.linalg.inv(information))))
-    sampler = glm_sampler(releases, [model] * runs, n_chains=CHAINS, seed=seed)
-    sampler.warm_up(WARM_UP)
-    found = [sampler.draw(KEPT)]
-    rows = []
-    for index, release in enumerate(releases):
-        theta, _ = glm_distribution(release, found, slice(CHAINS * index, CHAINS * (index + 1)))
-        low, high = theta.marginals.quantile(LEVELS)
-        rows.append((high - low) / widths[index])
-    return np.array(rows)
+    ends = [dpi.noise_aware_posterior(release, check_convergence=False).quantile(LEVELS) for release in releases]
+    return np.array([(high - low) / width for (low, high), width in zip(ends, widths, strict=True)])
 
 
 def statistic_widths(

@@ -1,15 +1,17 @@
 """Feed every loader and every compiled function a million broken inputs: no crash, no hang, no undocumented error.
 
 Inputs are made by mutation, from a seed and a number, so that each can be made again.  Each target runs in a process
-of its own; a finding is an input after which that process is gone, has computed for a minute or been silent for ten, or
-has raised an error that the target does not document (for sums, also: a sum that exceeds what its records may
-contribute).  Memory is limited to 4 GiB, so that a size read from a file and believed shows as a MemoryError.
+of its own; a finding is an input after which that process is gone, has computed for a minute or been silent for ten,
+or has raised an error that the target does not document (for sums, also: a sum that exceeds what its records may
+contribute; for private runs with hostile settings: any error once the run has its key, so that it is paid for).
+Memory is limited to 4 GiB, so that a size read from a file and believed shows as a MemoryError.
 
     python bench/fuzz.py [--inputs 1000000] [--seed 0] [--target LedgerFile] [--jobs 2]
 """
 
 import argparse
 import concurrent.futures
+import math
 import random
 import subprocess
 import sys
@@ -27,6 +29,7 @@ SHARES = {
     "PlainDocuments": 14,
     "StepSession": 5, "AffineSession": 4, "RandomNumbers": 4, "Inference": 4, "Study": 1,
     "SiteSession": 4, "NetworkSession": 3, "NetworkPasses": 3, "PartialSum": 2, "FitPlanFile": 3,
+    "NewtonSettings": 0.25,
 }  # fmt: skip
 BUSY_SECONDS, SILENCE_SECONDS = 60.0, 600.0
 MEMORY_BYTES = 4 * 2**30
@@ -35,9 +38,10 @@ MEMORY_BYTES = 4 * 2**30
 def targets():
     from tests.reference.fuzzed_bindings import BINDINGS
     from tests.reference.fuzzed_loaders import LOADERS
+    from tests.reference.fuzzed_runs import RUNS
     from tests.reference.fuzzed_sessions import SESSIONS
 
-    return {kind.__name__: kind for kind in (*LOADERS, *BINDINGS, *SESSIONS)}
+    return {kind.__name__: kind for kind in (*LOADERS, *BINDINGS, *SESSIONS, *RUNS)}
 
 
 def work(name, first, count, seed):
@@ -113,7 +117,7 @@ def main():
         raise SystemExit("a target has no share")
     chosen = {arguments.target: 1} if arguments.target else SHARES
     total = sum(chosen.values())
-    counts = {name: -(-arguments.inputs * share // total) for name, share in chosen.items()}
+    counts = {name: math.ceil(arguments.inputs * share / total) for name, share in chosen.items()}
     start = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         futures = [pool.submit(drive, name, count, arguments.seed) for name, count in counts.items()]

@@ -9,16 +9,15 @@ by 10 and 30%, the number of records by 10%.  Constants and thresholds look at t
     python bench/newton_scope.py run --results FOLDER [--half seen|unseen|both] [--cells 320]   resumes
     python bench/newton_scope.py report --results FOLDER [--list]
 
-Chains are shorter than those of the public interface, and the runs of a cell go side by side.  Real columns need
-DPINFER_DATA, a folder with the UCI
-sets; without it their cells are left out, and said so.
+Posteriors are those of the public interface.  Real columns need DPINFER_DATA, a folder with the UCI sets; without it
+their cells are left out, and said so.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +26,12 @@ import numpy.typing as npt
 from scipy import stats
 
 import dpinfer as dpi
-from dpinfer.inference.newton.checks import Checks
-from dpinfer.inference.newton.glm import glm_distribution, glm_sampler
-from dpinfer.inference.newton.monte_carlo import MonteCarloError
-from dpinfer.inference.newton.posterior import checks_of, newton_distribution, newton_sampler
-from dpinfer.inference.newton.sampler import Draws
-from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.testing import InsecureRNG
 from newton_runs import LEVELS, NORMAL_WIDTH
 from scope_cells import SEED, Cell, Population, draw_design
 
 CELLS = 320
 LEAST_RUNS, MOST_RUNS, INTERVALS = 4, 16, 48  # runs of a cell: enough for 48 intervals
-CHAINS, CHAINS_OF_MANY, FEW_COEF = 3, 2, 24
-STEPS, LARGEST_ERROR = (50, 150), 0.12  # of a chain: a second round where the first has a large Monte Carlo error
 LOW, HIGH, NOMINAL = 0.85, 0.95, 0.90
 WRONG = 0.70  # a coverage whose detection is reported
 
@@ -79,58 +70,31 @@ def run_cell(population: Population) -> list[dict[str, Any]]:
     """Make the runs of a cell and return what their posteriors say, as plain numbers."""
     model = population.model
     size = int(np.clip(np.ceil(INTERVALS / model.n_coef), LEAST_RUNS, MOST_RUNS))
-    runs = [simulate(population, index) for index in range(size)]
-    releases = [run.release for run in runs]
-    linear = isinstance(model, dpi.models.LinearRegression)
-    chains = CHAINS if model.n_coef <= FEW_COEF else CHAINS_OF_MANY
-    if linear:
-        sampler, trace = newton_sampler(releases, [model.prior_scale] * size, n_chains=chains, seed=SEED)
-        sizes = trace.misfit_sizes
-    else:
-        sampler = glm_sampler(releases, [model] * size, n_chains=chains, seed=SEED)
-        sizes = np.array([float(releases[0].scores.size)])
-
-    def distributions(draws: Draws) -> list[tuple[DrawnTheta, MonteCarloError]]:
-        each = [slice(chains * index, chains * (index + 1)) for index in range(size)]
-        if linear:
-            return [newton_distribution(runs[k].release, [draws], trace, each[k]) for k in range(size)]
-        return [glm_distribution(runs[k].release, [draws], each[k]) for k in range(size)]
-
-    sampler.warm_up(STEPS[0])
-    for steps in STEPS:
-        draws = sampler.draw(steps)
-        found = distributions(draws)
-        if np.median([np.max(error.quantile) for _, error in found]) < LARGEST_ERROR:
-            break
-        sampler.warm_up(steps, (0.08, 0.03))
     told = []
-    for index, (run, (theta, error)) in enumerate(zip(runs, found, strict=True)):
-        variance = np.full(len(theta.location), model.prior_scale**2)
-        if linear:
-            variance = variance * np.logaddexp(0.0, theta.location[:, -1])
-        columns = slice(chains * index, chains * (index + 1))
-        checks = checks_of(run.release, theta, draws, sizes, variance, columns)
-        told.append(in_numbers(population, run, theta, checks) | {"mcse": float(np.max(error.quantile))})
+    for index in range(size):
+        run = simulate(population, index)
+        begun = time.process_time()
+        posterior = dpi.noise_aware_posterior(run.release, model=model, check_convergence=False)
+        told.append(in_numbers(population, run, posterior) | {"seconds": time.process_time() - begun})
     return told
 
 
-def in_numbers(population: Population, run: Run, theta: DrawnTheta, checks: Checks) -> dict[str, Any]:
+def in_numbers(population: Population, run: Run, posterior: dpi.Posterior) -> dict[str, Any]:
     """Return how one posterior does, and what it says of itself."""
-    d, truth = run.truth.size, run.truth
-    ends = theta.marginals.quantile(LEVELS)
-    (low, high), stddev = ends[:, :d], np.sqrt(theta.marginals.variance[:d])
-    variance = np.logaddexp(0.0, ends[:, d:]).ravel()
+    d, truth, found = run.truth.size, run.truth, posterior.diagnostics
+    ends, stddev = posterior.quantile(LEVELS), posterior.stddev[:d]
+    (low, high), variance = ends[:, :d], ends[:, d:].ravel()
     actual = population.cell.noise_variance
     return {
         "covered": ((low < truth) & (truth < high)).tolist(),
         "width": ((high - low) / (NORMAL_WIDTH * np.sqrt(np.diag(run.covariance)))).tolist(),
-        "z": ((theta.marginals.mean[:d] - truth) / stddev).tolist(),
+        "z": ((posterior.mean[:d] - truth) / stddev).tolist(),
         "variance_covered": [bool(variance[0] < actual < variance[1])] if variance.size else [],
-        "approximation": (theta.parts.approximation[:d] / np.square(stddev)).tolist(),
-        "warnings": sorted(checks.warnings),
-        "n_unresolved": checks.n_unresolved,
-        "checks": {name: value for name, value in asdict(checks).items() if np.isfinite(value)},
+        "warnings": sorted(name for name in found.warnings.split(", ") if name),
+        "n_unresolved": found.n_unresolved,
+        "checks": {"fit_pvalue": found.fit_pvalue, "prior_pvalue": found.prior_pvalue},
         "resolution": resolution(run.release).tolist(),
+        "mcse": float(np.max(found.mcse)),
     }
 
 
@@ -232,12 +196,12 @@ def warns(run: dict[str, Any]) -> bool:
 
 
 def leaves_open(run: dict[str, Any]) -> bool:
-    """Return whether a run's posterior says that directions are not told from zero."""
+    """Return whether a run's posterior says that the noise hides directions."""
     return run["n_unresolved"] > 0
 
 
 def says_something(run: dict[str, Any]) -> bool:
-    """Return whether the verdict is another one than that the release fits."""
+    """Return whether the verdict is another one than that no check fails."""
     return warns(run) or leaves_open(run)
 
 
@@ -310,7 +274,7 @@ def _report_flags(own: list[Result]) -> None:
     for state in ("within", "low", "high"):
         these = [result for result in own if result.state == state]
         told = [f"{name} {share([result.flagged(said) for result in these])}" for name, said in (
-            ("warned", warns), ("not told from zero", leaves_open), ("any of it", says_something)
+            ("warned", warns), ("hidden directions", leaves_open), ("any of it", says_something)
         )]  # fmt: skip
         print(f"{state} ({len(these)} cells): {', '.join(told)}")
     within = [result for result in own if result.state == "within"]
@@ -320,9 +284,13 @@ def _report_flags(own: list[Result]) -> None:
                  for these in (within, right)]  # fmt: skip
         print(f"  {name}: {rates[0]} where intervals hold, {rates[1]} of them where the declared scale is right")
     quiet = [result for result in own if result.flagged(says_something) < 0.5]
-    print(f"where the verdict is mostly that the release fits: {len(quiet)} cells, covered {pooled(quiet)}")
+    print(f"where the verdict is mostly that no check fails: {len(quiet)} cells, covered {pooled(quiet)}")
     variance = [float(np.mean([run["variance_covered"] for run in r.runs])) for r in own if r.cell.model == "linear"]
     print(f"noise variance covered {share(variance)}")
+    seconds, errors = (np.array([run[name] for result in own for run in result.runs]) for name in ("seconds", "mcse"))
+    for name, values in (("CPU seconds of a posterior", seconds), ("Monte Carlo error", errors)):
+        print(f"{name}: median {np.median(values):.3f}, 95% {np.quantile(values, 0.95):.3f}, most {values.max():.3f}")
+    print(f"Monte Carlo error above 5% in {np.mean(errors > 0.05):.3f}")
     power = []
     for result in own:
         size = sum(len(run["covered"]) for run in result.runs)

@@ -3,7 +3,7 @@
 The design is drawn from ``SEED``, which was committed before any threshold was chosen.  Thresholds may look at the even
 cells alone; both halves are reported.
 
-    python bench/newton_warnings.py [--half seen|unseen|both] [--kind KIND ...] [--model linear|logistic] [--runs 4]
+    python bench/newton_warnings.py [--half seen|unseen|both] [--kind KIND ...] [--model linear|logistic|own] [--runs 4]
 
 A cell is a population of records, a declared model and a budget.  Kinds: "well", and one that is wrong on purpose:
 "scale" (declared response_scale wrong by 60 to 100 000 times), "prior" (weights of 3 to 30 prior standard deviations),
@@ -12,22 +12,33 @@ with 1 to 3 degrees of freedom, or 5 to 20% of them 10 to 50 times larger), "lin
 for outcomes a complementary log-log link, or 10 to 25% of them flipped), "features" (one or all of them 0.05 to 0.3
 times their declared size, reported as "small", or 3 to 20 times) and "whole" (a score in few whole numbers, of which a
 quarter to half are zero, as marks around the middle of their range are; its scale is right).
+
+--model own: the models of bench/any_model.py, with parameters from their priors and a declared number of records that
+is right within 28%.  Kinds: "well"; "features" (one or all of them 10 to 10 000 times their declared size; not for the
+negative binomial, whose sampler counts to the response); "records" (n_records ten times too small, or too large); and
+"range" (20% to all of the responses negative, or ten to a thousand times as large and one more, with the response
+declared "real"; not for the ordinal model, whose code takes any number for one of its levels).
 """
 
 import argparse
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
 import dpinfer as dpi
-from dpinfer.inference.newton.glm import glm_distribution, glm_sampler
-from dpinfer.inference.newton.posterior import checks_of, newton_distribution, newton_sampler
 from dpinfer.models.clipped_residuals import ResponseGrid
 from dpinfer.testing import InsecureRNG
 from newton_runs import autoregressive
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.reference.own_models import EXAMPLES
 
 FloatArray = npt.NDArray[np.float64]
 Release = dpi.NewtonRelease | dpi.GlmNewtonRelease
@@ -35,8 +46,12 @@ Release = dpi.NewtonRelease | dpi.GlmNewtonRelease
 SEED = 20_261_122_2
 KINDS = ("well", "scale", "prior", "collinear", "outliers", "link", "features", "whole")
 CELLS = dict.fromkeys(KINDS, 24) | {"well": 120}
-CHAINS, WARM_UP, KEPT = 3, 70, 40
 LOGISTIC_KINDS = ("well", "prior", "collinear", "link", "features")
+OWN_SEED = 20_261_123_9
+OWN_CELLS = {"well": 80, "features": 40, "records": 40, "range": 40}
+OWN_LEFT_OUT = {"features": "negative binomial", "range": "ordinal"}
+# Columns that are sizes, from the first one on; what follows is a censoring time or a group.
+OWN_SIZES = {"negative binomial": 5, "censored Weibull": 4, "ordinal": 4, "group effects": 3}
 
 
 @dataclass(frozen=True)
@@ -184,10 +199,50 @@ def simulate(cell: Cell, index: int) -> tuple[Release, FloatArray, float]:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """What one posterior says of itself, and how it does."""
+class OwnCell:
+    """One population of records of a user's own model, and what is wrong with it."""
 
-    cell: Cell
+    index: int
+    kind: str
+    name: str
+    n_records: int
+    epsilon: float
+    correlation: float
+    declared: float
+    severity: float
+    variant: int
+
+    @property
+    def seen(self) -> bool:
+        """Whether thresholds may be chosen on this cell."""
+        return self.index % 2 == 0
+
+
+def draw_own_design() -> list[OwnCell]:
+    """Return all cells of models of one's own; the even ones are the seen half."""
+    rng = np.random.default_rng(OWN_SEED)
+    return [_draw_own_cell(index, kind, rng) for kind, cells in OWN_CELLS.items() for index in range(cells)]
+
+
+def _draw_own_cell(index: int, kind: str, rng: np.random.Generator) -> OwnCell:
+    return OwnCell(
+        index=index,
+        kind=kind,
+        name=str(rng.choice([name for name in EXAMPLES if name != OWN_LEFT_OUT.get(kind)])),
+        n_records=int(np.exp(rng.uniform(np.log(1000.0), np.log(20_000.0)))),
+        epsilon=float(np.exp(rng.uniform(np.log(0.3), np.log(8.0)))),
+        correlation=float(rng.choice([0.0, rng.uniform(0.2, 0.8)])),
+        declared=float(np.exp(rng.uniform(-0.25, 0.25))),
+        severity=float(rng.uniform()),
+        variant=int(rng.integers(2)),
+    )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What one posterior says of itself, and how it does; `unresolved` is not near normal for a model of one's own."""
+
+    cell: Cell | OwnCell
     warnings: tuple[str, ...]
     unresolved: bool
     truly_resolved: float
@@ -214,32 +269,69 @@ def resolution(release: Release, cell: Cell, features: FloatArray) -> float:
 
 def run_cell(cell: Cell, runs: int) -> list[Fit]:
     """Simulate the runs of a cell and look at their posteriors."""
-    simulated = [simulate(cell, index) for index in range(runs)]
-    releases = [release for release, _, _ in simulated]
-    models = [dpi.models.model_from_dict(release.model_spec) for release in releases]
-    scales = [model.prior_scale for model in models]
-    if cell.logistic:
-        sampler, sizes = glm_sampler(releases, models, n_chains=CHAINS, seed=SEED), None
-    else:
-        sampler, trace = newton_sampler(releases, scales, n_chains=CHAINS, seed=SEED)
-        sizes = trace.misfit_sizes
-    sampler.warm_up(WARM_UP)
-    draws = sampler.draw(KEPT)
     fits = []
-    for index, (release, wanted, resolved) in enumerate(simulated):
-        columns, d = slice(CHAINS * index, CHAINS * (index + 1)), release.n_coef
-        if cell.logistic:
-            theta, _ = glm_distribution(release, [draws], columns)
-            variance = np.full(len(theta.location), scales[index] ** 2)
-        else:
-            theta, _ = newton_distribution(release, [draws], trace, columns)
-            variance = np.logaddexp(0.0, theta.location[:, -1]) * scales[index] ** 2
-        freedom = np.array([float(release.scores.size)]) if sizes is None else sizes
-        checks = checks_of(release, theta, draws, freedom, variance, columns)
-        low, high = theta.marginals.quantile(np.array([0.05, 0.95]))[:, :d]
+    for release, wanted, resolved in (simulate(cell, index) for index in range(runs)):
+        posterior = dpi.noise_aware_posterior(release, check_convergence=False)
+        found, d = posterior.diagnostics, release.n_coef
+        low, high = posterior.quantile(np.array([0.05, 0.95]))[:, :d]
         covered = float(np.mean((low < wanted) & (wanted < high)))
-        fits.append(Fit(cell, tuple(checks.warnings), checks.n_unresolved > 0, resolved, covered))
+        warned = tuple(name for name in found.warnings.split(", ") if name)
+        fits.append(Fit(cell, warned, found.n_unresolved > 0, resolved, covered))
     return fits
+
+
+def run_own_cell(cell: OwnCell, runs: int) -> list[Fit]:
+    """Simulate the runs of a cell of a model of one's own and look at their posteriors."""
+    fits = []
+    for run in range(runs):
+        rng = np.random.default_rng([OWN_SEED, list(OWN_CELLS).index(cell.kind), cell.index, run])
+        example: Any = EXAMPLES[cell.name]()
+        model, prior = example.model, example.model.parameters
+        truth = prior.prior_mean + prior.prior_scale * rng.standard_normal(model.n_params)
+        features = example.features(cell.n_records, rng, cell.correlation)
+        if cell.kind == "features":
+            features[:, : 1 if cell.variant else OWN_SIZES[cell.name]] *= 10.0 ** (1.0 + 3.0 * cell.severity)
+        words = rng.integers(0, 2**64, (cell.n_records, model.n_words), dtype=np.uint64)
+        response = model.draw_responses(truth, features, words)
+        if cell.kind == "range":
+            other = -1.0 - response if cell.variant else response * 10.0 ** (1.0 + 2.0 * rng.uniform()) + 1.0
+            response = np.where(rng.random(cell.n_records) < 0.2 + 0.8 * cell.severity, other, response)
+            given = {name: value for name, value in model.to_dict().items() if name != "kind"} | {"response": "real"}
+            model = dpi.models.OwnModel(code=model.code, **given)
+        wrong = 10.0 ** (2 * cell.variant - 1) if cell.kind == "records" else 1.0
+        n_records = int(cell.n_records * cell.declared * wrong)
+        plan = dpi.plan_newton(model, target_epsilon=cell.epsilon, target_delta=1e-6, n_records=n_records)
+        release = dpi.run_newton(
+            model, features, response, plan=plan, n_records=n_records, n_threads=1,
+            random_source=InsecureRNG(1000 * cell.index + run),
+        )  # fmt: skip
+        posterior = dpi.noise_aware_posterior(release, n_samples=300)
+        low, high = posterior.quantile([0.05, 0.95], space="unconstrained")
+        said = posterior.diagnostics
+        names = tuple(name for name in said.warnings.split(", ") if name)
+        covered = float(np.mean((low < truth) & (truth < high)))
+        fits.append(Fit(cell, names, said.curvature_shift is not None, np.nan, covered))
+    return fits
+
+
+def report_own(name: str, fits: list[Fit]) -> None:
+    """Print a line for each kind of cell of models of one's own."""
+    print(f"\n{name}: fits; share warned; flagged as not near normal; covered: all, where nothing is said")
+    for kind in OWN_CELLS:
+        these = [fit for fit in fits if fit.cell.kind == kind]
+        if not these:
+            continue
+        silent = [fit for fit in these if not fit.warnings and not fit.unresolved]
+        names = sorted({name for fit in these for name in fit.warnings})
+        said = ", ".join(f"{name} {np.mean([name in fit.warnings for fit in these]):.3f}" for name in names)
+        columns = (
+            rate(these, lambda fit: bool(fit.warnings)),
+            rate(these, lambda fit: fit.unresolved),
+            rate(these, lambda fit: fit.covered),
+            f"{rate(silent, lambda fit: fit.covered)} ({len(silent)})",
+            said,
+        )
+        print(f"{kind:9s} own      {len(these):4d}  {'  '.join(columns)}", flush=True)
 
 
 def rate(fits: list[Fit], value: Callable[[Fit], float]) -> str:
@@ -286,19 +378,23 @@ def main() -> None:
     """Run the design, or a half of it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
-    parser.add_argument("--kind", nargs="*", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--model", choices=("linear", "logistic", "both"), default="both")
+    parser.add_argument("--kind", nargs="*", choices=dict.fromkeys((*KINDS, *OWN_CELLS)), default=[*KINDS, *OWN_CELLS])
+    parser.add_argument("--model", choices=("linear", "logistic", "own", "both"), default="both")
     parser.add_argument("--runs", type=int, default=4)
     arguments = parser.parse_args()
     fits: dict[bool, list[Fit]] = {True: [], False: []}
-    for cell in draw_design():
+    own = arguments.model == "own"
+    for own_cell in draw_own_design() if own else ():
+        if own_cell.kind in arguments.kind and arguments.half in ("both", "seen" if own_cell.seen else "unseen"):
+            fits[own_cell.seen].extend(run_own_cell(own_cell, arguments.runs))
+    for cell in () if own else draw_design():
         if arguments.model not in ("both", "logistic" if cell.logistic else "linear"):
             continue
         if cell.kind in arguments.kind and arguments.half in ("both", "seen" if cell.seen else "unseen"):
             fits[cell.seen].extend(run_cell(cell, arguments.runs))
     for seen, found in fits.items():
         if found:
-            report("seen half" if seen else "unseen half", found)
+            (report_own if own else report)("seen half" if seen else "unseen half", found)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ extensions = [
     "sphinx_copybutton",
 ]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
-exclude_patterns = ["_templates"]
+exclude_patterns = ["_templates", "paper"]  # the paper has a form of its own
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 # Notebooks are kept without outputs; each is run from its first cell to its last, in a folder of its own.

@@ -11,6 +11,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a process for each core: more threads
 import numpy as np
 import pytest
 
+from tests.reference.plain_streams import plain_streams
+
 # JAX keeps threads of its own from its import on: a fork of a process that has them warns, and may hang.
 THREADED = ("jax",)
 ALONE = "DPINFER_TESTS_ALONE"
@@ -64,6 +66,17 @@ def data_dir():
     if not path.is_dir():
         pytest.skip("the public data sets are not here (set DPINFER_DATA to their folder)")
     return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def streams_of_steps():
+    """Noise of a run's key and its steps alone, whatever is asked.
+
+    A seeded test is then the same on every machine: with noise of the query, a last digit of a library's exponential
+    function decides all draws.  Modules that are about the noise itself put a fixture of this name in its place.
+    """
+    with plain_streams():
+        yield
 
 
 @pytest.fixture

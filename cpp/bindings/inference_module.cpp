@@ -6,7 +6,6 @@ void bind_trace_statistics(pybind11::module_& module);
 void bind_collapsed_posterior(pybind11::module_& module);
 void bind_draw_moments(pybind11::module_& module);
 void bind_mixture_quantiles(pybind11::module_& module);
-void bind_newton_moments(pybind11::module_& module);
 void bind_tarp(pybind11::module_& module);
 void bind_stationary(pybind11::module_& module);
 
@@ -17,7 +16,6 @@ PYBIND11_MODULE(_native, module) {
   bind_collapsed_posterior(module);
   bind_draw_moments(module);
   bind_mixture_quantiles(module);
-  bind_newton_moments(module);
   bind_tarp(module);
   bind_stationary(module);
 }

@@ -8,9 +8,7 @@ void bind_regression_rows(pybind11::module_& module);
 void bind_site_session(pybind11::module_& module);
 void bind_step_session(pybind11::module_& module);
 void bind_random_source(pybind11::module_& module);
-#if defined(DPINFER_MUTANTS)
-void bind_mutants(pybind11::module_& module);
-#endif
+void bind_mutants(pybind11::module_& module);  // nothing, outside the module of mutants
 
 PYBIND11_MODULE(_native, module) {
   module.doc() = "Private kernels: Poisson sampling, clipped lattice sums and noise.";
@@ -21,7 +19,5 @@ PYBIND11_MODULE(_native, module) {
   bind_site_session(module);
   bind_partial_sum(module);
   bind_regression_rows(module);
-#if defined(DPINFER_MUTANTS)
   bind_mutants(module);
-#endif
 }

@@ -241,6 +241,19 @@ void add_matrix(const Rows& self, PartialSum& sum, const PyResiduals& residuals,
   add_pass(self, sum, pass);
 }
 
+// Indicators of how large scores or curvatures are, between edges that increase.
+template <RegressionOutput kOutput>
+void add_sizes(const PyRegressionRows& self, PartialSum& sum, const PyResiduals& residuals,
+               const Array<double>& transform, double bound, const Array<double>& edges) {
+  RegressionPass pass = make_pass(self, kOutput, transform, bound);
+  set_residuals(pass, self, residuals);
+  pass.edges = finite("edges", edges, edges.size());
+  if (pass.edges.empty() || pass.edges.size() > 4096 || !std::is_sorted(pass.edges.begin(), pass.edges.end())) {
+    throw py::value_error("edges must be 1 to 4096 numbers that increase");
+  }
+  add_pass(self, sum, pass);
+}
+
 // What rows of every kind can do.
 template <typename Rows>
 void define_passes(py::class_<Rows>& rows) {

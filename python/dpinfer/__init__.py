@@ -50,6 +50,7 @@ _NAMES = {
     "NewtonPlan": "dpinfer.mechanism",
     "NewtonRelease": "dpinfer.release",
     "OwnNewtonRelease": "dpinfer.release",
+    "PopulationRelease": "dpinfer.release",
     "Posterior": "dpinfer.inference",
     "PosteriorRequest": "dpinfer.inference",
     "PrivacyLedger": "dpinfer.accounting",
@@ -104,6 +105,7 @@ __all__ = [
     "NewtonPlan",
     "NewtonRelease",
     "OwnNewtonRelease",
+    "PopulationRelease",
     "Posterior",
     "PosteriorRequest",
     "PrivacyLedger",
@@ -182,7 +184,8 @@ if TYPE_CHECKING:
         testing,
     )
     from dpinfer.accounting import PrivacyLedger, PrivacyPlan, account, plan_privacy
-    from dpinfer.auditing import audit, audit_one_run
+    from dpinfer.auditing import audit_one_run
+    from dpinfer.auditing.audit import audit
     from dpinfer.estimators import (
         BayesianLinearRegression,
         BayesianLogisticRegression,
@@ -213,6 +216,7 @@ if TYPE_CHECKING:
         GlmNewtonRelease,
         NewtonRelease,
         OwnNewtonRelease,
+        PopulationRelease,
         Release,
         SiteRelease,
         StatisticRelease,

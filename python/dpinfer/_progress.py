@@ -12,13 +12,16 @@ __all__ = ["ProgressCallback", "resolve_progress"]
 
 ProgressCallback = Callable[[int, int], None]
 
+# Work of less time shows no bar, unless it is asked for.
+_QUIET_SECONDS = 2.0
+
 
 class _Bar:
     """Draws with tqdm, from the first report on: on stderr, or as a widget in a notebook that has them."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, delay: float) -> None:
         # What it draws with is loaded here, before a run is charged.
-        self._start = _starter(label)
+        self._start = _starter(label, delay)
         self._bar: Any = None
 
     def __call__(self, done: int, total: int) -> None:
@@ -30,13 +33,14 @@ class _Bar:
             self._bar.close()
 
 
-def resolve_progress(progress: bool | ProgressCallback, label: str) -> ProgressCallback:
+def resolve_progress(progress: bool | ProgressCallback | None, label: str) -> ProgressCallback:
     """Return a callback ``(done, total)``: silent, a bar that somebody sees, or the caller's own.
 
     Parameters
     ----------
-    progress : bool or callable
-        True draws a bar where stderr is a terminal, and in a notebook; it is silent elsewhere.
+    progress : bool or callable, optional
+        True draws a bar where stderr is a terminal, and in a notebook; it is silent elsewhere.  None draws it there
+        when the work has gone on for two seconds.
     label : str
 
     Raises
@@ -46,10 +50,10 @@ def resolve_progress(progress: bool | ProgressCallback, label: str) -> ProgressC
     """
     if callable(progress):
         return progress
-    if not isinstance(progress, bool):
+    if progress is not None and not isinstance(progress, bool):
         raise TypeError(f"progress must be a bool or a callable, got {type(progress).__name__}")
-    if progress and (sys.stderr.isatty() or _in_notebook()):
-        return _Bar(label)
+    if progress is not False and (sys.stderr.isatty() or _in_notebook()):
+        return _Bar(label, _QUIET_SECONDS if progress is None else 0.0)
     return lambda done, total: None
 
 
@@ -58,9 +62,9 @@ def _in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
-def _starter(label: str) -> Callable[..., Any]:
+def _starter(label: str, delay: float) -> Callable[..., Any]:
     """Return what starts a bar of tqdm, without the thread and the lock between processes that it makes beside them."""
-    options: dict[str, Any] = {"desc": label}
+    options: dict[str, Any] = {"desc": label, "delay": delay}
     if _in_notebook() and find_spec("ipywidgets") is not None:
         from tqdm.notebook import tqdm
     else:

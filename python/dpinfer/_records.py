@@ -1,6 +1,7 @@
 """Records on their way to a mechanism: when they are looked at, and what is said when they cannot be."""
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from dpinfer.errors import DpinferError, RecordError
 
-__all__ = ["DeferredArray", "as_record_array", "check_container", "known_shape"]
+__all__ = ["DeferredArray", "as_record_array", "check_container", "known_shape", "warn_of_clamped"]
 
 
 class DeferredArray:
@@ -43,6 +44,24 @@ def known_shape(value: Any) -> tuple[int, ...] | None:
     if not isinstance(shape, tuple) or not all(isinstance(size, (int, np.integer)) for size in shape):
         return None
     return tuple(int(size) for size in shape)
+
+
+def warn_of_clamped(argument: str, columns: Sequence[str]) -> None:
+    """Say that points to predict at lie beyond the public bounds of the fit, which are the caller's own points.
+
+    Parameters
+    ----------
+    argument : str
+    columns : sequence of str
+        Where some lie beyond; nothing is said where there is none.
+    """
+    if columns:
+        warnings.warn(
+            f"{argument} has points beyond the public bounds in {', '.join(map(repr, columns))}: they are clamped, as "
+            "in the fit, and what is predicted there is what is predicted at the bounds",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def check_container(name: str, value: Any) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "ReleaseFormatError",
     "RepeatedSpendingWarning",
     "SchemaError",
+    "SiloError",
     "StudyFormatError",
     "UnfoundedEpsilonError",
     "UnsupportedEventError",
@@ -84,6 +85,10 @@ class SchemaError(DpinferError, ValueError):
     """A table schema is malformed, or a file does not match it."""
 
 
+class SiloError(DpinferError, RuntimeError):
+    """Sites and coordinator cannot go on: too few sites answered, or one said what the protocol does not allow."""
+
+
 class StudyFormatError(DpinferError, ValueError):
     """A file is not a result of a coverage study that this version of dpinfer reads."""
 
@@ -101,4 +106,4 @@ class WeakGuaranteeWarning(UserWarning):
 
 
 class FallbackWarning(UserWarning):
-    """A posterior could not be computed in the way that was asked for, and was computed in another, which is named."""
+    """A posterior, or the arithmetic between passes, could not be done as asked: how it was done is named."""

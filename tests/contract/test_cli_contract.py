@@ -52,7 +52,7 @@ def test_entry_point_is_the_one_declared():
 
 def test_every_option_has_help_or_a_clear_name():
     actions = [action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)]
-    verbs = ["demo", "check", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger"]
+    verbs = ["demo", "check", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger", "site", "silos"]
     assert list(actions[0].choices) == verbs
     for parser in actions[0].choices.values():
         assert parser.description
@@ -77,7 +77,7 @@ def test_estimator_arguments_are_keywords_with_the_promised_defaults():
         "n_steps": 10_000,
         "max_grad_norm": "auto",
         "data_bounds": None,
-        "method": "exact",
+        "method": "auto",
         "random_source": None,
     }
     assert {name: parameters[name].default for name in promised} == promised

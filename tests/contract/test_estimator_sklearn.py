@@ -25,6 +25,7 @@ def test_check_estimator():
     # the full Hessian takes half a second in each of them; the test below fits with it.
     model = dpi.BayesianLogisticRegression(
         epsilon=8.0,
+        method="dpvi",
         n_steps=200,
         sample_rate=0.5,
         hessian="diagonal",
@@ -80,7 +81,7 @@ def test_clone_and_model_selection():
     X = rng.uniform(-1, 1, size=(600, 2))
     y = (X[:, 0] > 0).astype(int)
     model = dpi.BayesianLogisticRegression(
-        n_records=600, classes=(0, 1), data_bounds=(-1, 1), n_steps=300, epsilon=20.0, sample_rate=0.5
+        n_records=600, classes=(0, 1), data_bounds=(-1, 1), method="dpvi", n_steps=300, epsilon=20.0, sample_rate=0.5
     )
     assert is_classifier(model)
     assert clone(model).get_params() == model.get_params()
@@ -103,7 +104,13 @@ def test_grid_search_charges_each_fit(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(300, 2))
     model = dpi.BayesianLogisticRegression(
-        n_records=300, classes=(0, 1), data_bounds=(-1, 1), n_steps=20, hessian="diagonal", ledger=account
+        n_records=300,
+        classes=(0, 1),
+        data_bounds=(-1, 1),
+        method="dpvi",
+        n_steps=20,
+        hessian="diagonal",
+        ledger=account,
     )
     search = GridSearchCV(model, {"prior_scale": [0.5, 1.0]}, cv=2)
     with pytest.warns(RepeatedSpendingWarning, match="data set 'people' is at"):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from dpinfer.inference.newton import convergence
 from dpinfer.models import registry
 
 ROOT = Path(__file__).parents[2]
@@ -47,9 +46,6 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
     if page in NEEDED and find_spec(NEEDED[page]) is None:
         pytest.skip(f"needs {NEEDED[page]}")
     mpl.use("Agg")
-    # That they run is what counts here, and a page has several fits.
-    brief = convergence.ChainLengths(chains=2, warm_up=10, kept=10, most=80)
-    monkeypatch.setattr(convergence.ChainLengths, "of", classmethod(lambda cls, d: brief))
     # A class that a snippet defines is not that of another test.
     monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
     monkeypatch.chdir(tmp_path)

@@ -19,6 +19,7 @@ from dpinfer.baselines import release_regression_statistics, release_statistics,
 from dpinfer.mechanism import NetworkVISettings, _native, run_network_dp_sep, run_network_vi
 from dpinfer.tabular import Schema, Table, release_shares
 from dpinfer.testing import InsecureRNG
+from tests.reference.plain_streams import plain_streams
 
 N = 1100  # two blocks of rows: two threads share them
 KEY = bytes(range(32))
@@ -299,7 +300,7 @@ def elementary_functions() -> str:
 
 
 def digest(arrays: Arrays) -> dict[str, object]:
-    """Return a hash of all bytes, and one number per array with which approximate equality can be seen."""
+    """Return a hash of all bytes, and two numbers per array with which approximate equality can be seen."""
     parts = [np.ascontiguousarray(array).astype(np.float64) for array in arrays.values()]
     names = [f"{name} {array.shape} {array.dtype}" for name, array in arrays.items()]
     whole = hashlib.sha256("|".join(names).encode() + b"".join(part.tobytes() for part in parts)).hexdigest()[:16]
@@ -310,8 +311,15 @@ def digest(arrays: Arrays) -> dict[str, object]:
     return {"hash": whole, "probes": probes}
 
 
+def stored_digest(run: Callable[[int], Arrays]) -> dict[str, object]:
+    """Return the hash of a release, and the probes of the same run with noise that the last digits do not decide."""
+    with plain_streams():
+        near = digest(run(1))
+    return digest(run(1)) | {"probes": near["probes"]}
+
+
 if __name__ == "__main__":
-    found = {name: digest(run(1)) for name, run in make_cases().items()}
+    found = {name: stored_digest(run) for name, run in make_cases().items()}
     sums = {name: digest(run(1))["hash"] for name, run in make_sums().items()}
     stored = {"elementary functions": elementary_functions(), "sums": sums, "releases": found}
     STORED.write_text(json.dumps(stored, indent=0) + "\n", encoding="utf-8")

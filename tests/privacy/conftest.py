@@ -1,12 +1,8 @@
-"""Fixtures of the tests of what leaves a run: they compare sums and charges, and no posterior."""
+"""Fixtures of the tests of what leaves a run."""
 
 import pytest
 
-from dpinfer.inference.newton import convergence
 
-
-@pytest.fixture(autouse=True)
-def brief_posteriors(monkeypatch):
-    """Fits of a few dozen records take seconds where their posteriors are sampled well."""
-    brief = convergence.ChainLengths(chains=2, warm_up=10, kept=10, most=10)
-    monkeypatch.setattr(convergence.ChainLengths, "of", classmethod(lambda cls, d: brief))
+@pytest.fixture(scope="module", autouse=True)
+def streams_of_steps():
+    """Noise of the query, as in every run outside of the tests."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.reference.fuzzed_bindings import BINDINGS
 from tests.reference.fuzzed_loaders import LOADERS, a_release
+from tests.reference.fuzzed_runs import RUNS
 from tests.reference.fuzzed_sessions import SESSIONS
 from tests.reference.fuzzing import Target, UndocumentedError
 
@@ -24,10 +25,10 @@ from dpinfer.studies import _native as study
 from dpinfer.tabular import Schema
 
 ROOT = Path(__file__).parents[2]
-INPUTS = {"Study": 40, "StudyFile": 60, "StudyRuns": 60, "StudyManifest": 60}
+INPUTS = {"Study": 40, "StudyFile": 60, "StudyRuns": 60, "StudyManifest": 60, "NewtonSettings": 40}
 
 
-@pytest.mark.parametrize("kind", [*LOADERS, *BINDINGS, *SESSIONS], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*LOADERS, *BINDINGS, *SESSIONS, *RUNS], ids=lambda kind: kind.__name__)
 def test_broken_inputs_are_refused_and_nothing_else(kind, tmp_path):
     target = kind(tmp_path)
     accepted = sum(

@@ -263,7 +263,7 @@ def test_the_estimator(records, change):
     elif "columns" in change:
         X = X[:, :0]
     model = dpi.BayesianLogisticRegression(
-        n_records=120, classes=(0, 1), data_bounds=(-3, 3), n_steps=120, burn_in=0.2, max_grad_norm=1.0
+        n_records=120, classes=(0, 1), data_bounds=(-3, 3), method="dpvi", n_steps=120, burn_in=0.2, max_grad_norm=1.0
     )
     with pytest.raises((ValueError, TypeError)) as caught:
         model.fit(X, y)
@@ -278,7 +278,7 @@ def test_the_estimator(records, change):
 
 def test_classes_that_are_read_from_the_data_are_not_quoted(records):
     X, y = records
-    model = dpi.BayesianLogisticRegression(n_records=120, data_bounds=(-3, 3), n_steps=60, burn_in=0.2)
+    model = dpi.BayesianLogisticRegression(n_records=120, data_bounds=(-3, 3), method="dpvi", n_steps=60, burn_in=0.2)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(X, np.where(y > 0, WORD, "b"))
@@ -455,5 +455,5 @@ def test_records_that_are_no_table_are_refused_without_a_count(plan, records, X)
 
 def estimator():
     return dpi.BayesianLogisticRegression(
-        n_records=500, classes=(0, 1), data_bounds=(-3.0, 3.0), n_steps=20, epsilon=1.0, n_threads=1
+        n_records=500, classes=(0, 1), data_bounds=(-3.0, 3.0), method="dpvi", n_steps=20, epsilon=1.0, n_threads=1
     )

@@ -52,10 +52,20 @@ def rows(count=300):
 
 
 def arguments(place, *more, schema=True, file="people.csv", n_records=True):
+    """Return a fit by the published gradient trace, unless another method is named."""
     result = ["fit", str(place / file), "--out", str(place / "out"), *QUICK]
+    result += [] if "--method" in more else ["--method", "dpvi"]
     result += ["--schema", str(place / "schema.toml")] if schema else []
     result += ["--n-records", "300"] if n_records else []
     return [*result, *more]
+
+
+def regression_arguments(place, *more, schema=True, file="people.csv", n_records=True):
+    """Return a fit by what a plan chooses, which is the default."""
+    result = ["fit", str(place / file), "--out", str(place / "out"), "--epsilon", "1", "--delta", "1e-5"]
+    result += ["--schema", str(place / "schema.toml")] if schema else []
+    result += ["--n-records", "300"] if n_records else []
+    return [*result, "--threads", "1", "--n-samples", "40", *more]
 
 
 def call(argv):

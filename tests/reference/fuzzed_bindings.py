@@ -239,7 +239,7 @@ class RandomNumbers(Binding):
 class Inference(Binding):
     def feed(self, rng):
         steps, k, m = rng.choice((0, 1, 2, 50)), rng.choice((1, 2, 5)), rng.choice((1, 3))
-        kind = rng.randrange(9)
+        kind = rng.randrange(8)
         threads = self.threads(rng)
         if kind == 0:
             edges = self.edges(rng, steps)
@@ -266,8 +266,6 @@ class Inference(Binding):
         elif kind == 5:
             inference.draw_moments(self.array(rng, steps, m, k), threads)
         elif kind == 6:
-            self.newton(rng, m, k, rng.choice((0, 1, 3)))
-        elif kind == 7:
             components, levels = (self.array(rng, steps) for _ in range(3)), (self.array(rng, k) for _ in range(2))
             found = inference.mixture_quantiles(self.edges(rng, steps), *components, *levels)
             assert found.shape[0] == k
@@ -278,21 +276,6 @@ class Inference(Binding):
             inference.stationary_covariance(
                 hessian, rate, noise, self.value(rng, 0.1), self.value(rng, form), self.value(rng, True), threads
             )
-
-    def newton(self, rng, chains, d, flattened):
-        square, diagonal = (chains, d, d), (chains, d)
-        declared = (square, diagonal, diagonal) if rng.random() < 0.5 else ((0,),) * 3
-        released = [self.array(rng, *shape) for shape in (square, (chains,), square, *declared, (5,), (2, 3), (2, 2))]
-        steps = (chains, rng.choice((0, 1, 3)))
-        shapes = (steps, (*steps, d), (*steps, d), (chains,), diagonal, diagonal, *((chains,),) * 2)
-        scores = tuple(self.array(rng, *shape) for shape in shapes)
-        points = (chains, d * d + flattened * (d + 1))
-        kernel = inference.NewtonMoments(*released, self.value(rng, 1))
-        kernel.density(self.array(rng, *points), scores)
-        path = [self.array(rng, *shape) for shape in (points, points, (chains,), points)]
-        kernel.leapfrog(*path, self.value(rng, 2), scores)
-        steps = self.array(rng, chains, 2 * rng.choice((0, 1, 3)), d + 4)
-        kernel.step(*path, steps, self.array(rng, chains), self.value(rng, 2), self.value(rng, 1), scores)
 
     def edges(self, rng, steps):
         good = np.array(sorted({0, steps // 2, steps}))

@@ -59,6 +59,16 @@ def clip_of_the_records(right):
     return add
 
 
+def excess_of_the_batch(right):
+    """Every record has the excess of the block's largest."""
+
+    def excess(query, own, simulated):
+        found = right(query, own, simulated)
+        return np.full_like(found, found.max())
+
+    return excess
+
+
 def seeds_of_places(right):
     """A record's draws come from its number in the file: they move up when a record before it goes."""
 
@@ -82,6 +92,7 @@ def counts_of_the_batch(right):
 BATCH_MUTANTS = {
     "weight_of_the_batch": in_place_of(CentredScores, "_weight", weight_of_the_batch),
     "centre_of_the_batch": in_place_of(CentredScores, "contributions", centre_of_the_batch),
+    "excess_of_the_batch": in_place_of(CentredScores, "_excess", excess_of_the_batch),
     "seeds_of_places": in_place_of(OwnRows, "of", seeds_of_places),
 }
 

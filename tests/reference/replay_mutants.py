@@ -5,7 +5,9 @@ names the scenario that shows it, and the kind of finding that must say so.
 """
 
 import contextlib
+import importlib.util
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +17,8 @@ import numpy as np
 from dpinfer.accounting import charge_run
 from dpinfer.auditing.replay_paths import library_scenarios
 from dpinfer.cli.replay import COMMAND_OPTIONS, command_scenario, files
-from dpinfer.mechanism import _native, dpvi, thresholds, unknown_draws
+from dpinfer.cli.replay_calls import call_scenarios
+from dpinfer.mechanism import _native, dpvi, run_newton, thresholds, unknown_draws, unknowns
 from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.mechanism.replay.native import NativeSession
 from dpinfer.release.guarantee import Guaranteed
@@ -29,6 +32,7 @@ REGRESSION, CHARGED, SITES = (
 )
 FILE, SHARES = "no ledger", "ledger, shares"
 BOUNDS, CATEGORIES = "release_bounds, add_remove", "release_categories, add_remove"
+LISTED, TABLE = "release_listed_categories, add_remove", "regression, replaced"
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def without_noise(session, right, *arguments):
 
 
 def the_same_noise_twice(session, right, step, *rest):
-    return right(step // 2, *rest)
+    return right(7, *rest)
 
 
 def less_noise(session, right, *arguments):
@@ -217,6 +221,29 @@ def most_frequent_labels_as_they_are():
     return replace_everywhere(right, draw)
 
 
+def labels_in_the_type_of_all_records():
+    """NumPy chooses a type for all values of a list, and a label is a value as that type spells it."""
+
+    def spelled(value):
+        return str(int(value)) if isinstance(value, float) and value == int(value) else str(value)
+
+    return replace_everywhere(
+        unknowns.count_labels, lambda name, values: Counter(map(spelled, np.asarray(values).tolist()))
+    )
+
+
+def a_warning_of_the_rows_that_are_left():
+    """The caution of a public count that is far from the number of rows of a table, which has dropped some."""
+    right = run_newton
+
+    def run(model, X, y=None, **options):
+        release = right(model, X, y, **options)
+        warnings.warn(f"n_records = {options['n_records']}, and {len(np.asarray(X))} rows", UserWarning, stacklevel=2)
+        return release
+
+    return replace_everywhere(right, run)
+
+
 def an_event_lost_from_the_ledger():
     right = release_shares
     return replace_everywhere(right, lambda table, **options: right(table, **options | {"ledger": None}))
@@ -243,6 +270,12 @@ MUTANTS = {
     "threshold_for_another_delta": Mutant(CATEGORIES, a_threshold_for_another_delta, "accounting"),
     "labels_without_a_threshold": Mutant(CATEGORIES, labels_without_a_threshold, "outcome"),
     "labels_in_the_order_of_exact_counts": Mutant(CATEGORIES, most_frequent_labels_as_they_are, "outcome"),
+    "dtype_inferred_from_all_records": Mutant(LISTED, labels_in_the_type_of_all_records, "sensitivity"),
+    **(
+        {"text_of_a_private_count": Mutant(TABLE, a_warning_of_the_rows_that_are_left, "messages")}
+        if importlib.util.find_spec("formulaic") is not None
+        else {}
+    ),
     "another_type_for_a_record": Mutant(REGRESSION, in_the_run(another_type_for_a_record), "outcome"),
     **{
         name: Mutant(scenario, in_place_of(*place, bug), finding)
@@ -255,4 +288,5 @@ def scenario_of(mutant):
     """The scenario that shows a mutant."""
     if mutant.scenario in COMMAND_OPTIONS:
         return command_scenario(mutant.scenario, COMMAND_OPTIONS[mutant.scenario], tuple(files(every=False)))
-    return next(scenario for scenario in library_scenarios() if scenario.name == mutant.scenario)
+    scenarios = (*library_scenarios(), *(call_scenarios(formulas=True) if mutant.scenario == TABLE else ()))
+    return next(scenario for scenario in scenarios if scenario.name == mutant.scenario)

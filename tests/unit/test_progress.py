@@ -8,7 +8,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+import dpinfer as dpi
+from dpinfer import fitting
 from dpinfer._progress import resolve_progress
+from dpinfer.inference import PosteriorRequest
 
 
 class Screen(io.StringIO):
@@ -91,3 +94,26 @@ def test_a_callers_own_is_called_as_it_is():
     assert seen == [(1, 2)]
     with pytest.raises(TypeError, match="progress must be a bool or a callable, got str"):
         resolve_progress("yes", "steps")
+
+
+def test_by_default_a_bar_is_drawn_for_work_of_seconds(monkeypatch):
+    """Work of a minute went on without a sign; short work stays quiet."""
+    assert drawn(monkeypatch, terminal=True, progress=None) == ""
+    now = [100.0]
+    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
+    screen = Screen(True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    report = resolve_progress(None, "private steps")
+    report(1, 4)
+    assert screen.getvalue() == ""
+    now[0] += 60.0
+    report(2, 4)
+    assert "private steps:  50%" in screen.getvalue()
+    assert drawn(monkeypatch, terminal=False, progress=None) == ""
+
+
+def test_fits_and_posteriors_show_progress_by_default():
+    assert fitting.routes.RunSettings().progress is None
+    assert PosteriorRequest().progress is None
+    for kind in (dpi.BayesianLogisticRegression, dpi.BayesianLinearRegression, dpi.BayesianProbitRegression):
+        assert kind().progress is None

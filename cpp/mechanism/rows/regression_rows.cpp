@@ -52,6 +52,8 @@ RegressionTask regression_task(const Records& records, const RegressionPass& pas
           .n_nodes = static_cast<int>(pass.table.centre.size()),
           .first_node = pass.table.first_node,
           .nodes_per_unit = 1.0 / pass.table.spacing,
+          .edges = pass.edges.data(),
+          .n_edges = static_cast<int>(pass.edges.size()),
           .unit = 1.0 / lattice.step,
           .clip_norm = lattice.clip_norm / lattice.step};
 }
@@ -72,6 +74,10 @@ void RegressionKernel::collect(const std::uint64_t* sums, std::uint64_t* total) 
       const std::uint64_t* row = sums + task_.triangle_offset(i);
       for (int j = i; j < m; ++j) *total++ += row[j - i / kRowGroup * kRowGroup];
     }
+    return;
+  }
+  if (task_.is_size()) {
+    for (int k = 0; k < task_.released_length(); ++k) total[k] += sums[k];
     return;
   }
   for (int k = 0; k < m; ++k) total[k] += sums[k];

@@ -33,6 +33,7 @@ struct RegressionPass {
   double scale_unit = 1.0;
   double scale_centre = 0.0;
   PredictorTable table;
+  std::span<const double> edges;  // of sizes
 };
 
 // What kernels read, for dense records: it points into the records and the pass.

@@ -93,7 +93,7 @@ DPINFER_NOINLINE RegressionFactors regression_factors(const RegressionTask& task
   const Vec size = absolute(residual);
   const Vec cut = splat(task.residual_bound);
   const bool has_table = task.n_nodes > 0;
-  if (task.output == RegressionOutput::curvature) {
+  if (task.output == RegressionOutput::curvature || task.output == RegressionOutput::curvature_sizes) {
     const Vec inside = select_less(cut, size, splat(0.0), slope);
     return {weight * (has_table ? tabulated(task, task.slope, group.predictor) : inside), splat(0.0), size};
   }

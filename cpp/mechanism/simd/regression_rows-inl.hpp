@@ -5,6 +5,8 @@
 // known before any of its entries is made: one pass over the triangle rounds and adds.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -184,6 +186,24 @@ DPINFER_NOINLINE void add_few(const RegressionTask& task, int count, const Regre
   }
 }
 
+// Adds the indicators of `count` records' sizes.  A record that is not finite is in no interval.
+DPINFER_NOINLINE void add_sizes(const RegressionTask& task, int count, const RegressionGroup& group,
+                                const RegressionFactors& found, std::uint64_t* sums) {
+  const Vec factor = absolute(found.factor);
+  const bool curved = task.output == RegressionOutput::curvature_sizes;
+  const Vec size = curved ? square_root(factor * group.square) : factor * square_root(group.square);
+  double sizes[kLanes];
+  double others[kLanes];
+  store(sizes, size);
+  store(others, found.size);
+  const double* const last = task.edges + task.n_edges;
+  const auto one = static_cast<std::uint64_t>(std::min(task.unit, std::floor(task.clip_norm)));
+  for (int r = 0; r < count; ++r) {
+    if (sizes[r] <= kFinite && others[r] <= kFinite)
+      sums[std::upper_bound(task.edges, last, sizes[r]) - task.edges] += one;
+  }
+}
+
 // Reads eight records feature by feature, into `x`, and whitens them.
 DPINFER_NOINLINE void read_dense_group(const RegressionTask& task, const std::int64_t* listed, double* x,
                                        RegressionGroup& group) {
@@ -230,6 +250,10 @@ void regression_group(const RegressionTask& task, const std::int64_t* rows, int 
     read_dense_group(task, listed, scratch, group);
   }
   RegressionFactors found = regression_factors(task, group);
+  if (task.is_size()) {
+    add_sizes(task, count, group, found, sums);
+    return;
+  }
   bound_records(task, count, group, found);
   if (!task.is_matrix()) {
     add_scores(task, count, group, found, sums);

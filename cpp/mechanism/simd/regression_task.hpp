@@ -11,14 +11,17 @@ namespace dpinfer {
 // With more directions, no whitened features are looked through for the few that are not zero.
 inline constexpr int kMostFewDirections = 2048;
 
-// What a record contributes, before it is held inside its ball.  w = min(1, square_bound / |z|^2) is its Mallows
-// weight; eta = loc'x its linear predictor, r = y - E[y | eta] its residual, psi = the residual cut off at
+// What a record contributes, before it is held inside its ball; sizes are one-hot vectors among public edges.  w =
+// min(1, square_bound / |z|^2) is its Mallows weight; eta = loc'x its linear predictor, r = y - E[y | eta] its
+// residual, psi = the residual cut off at
 // +-residual_bound, less what the centre table says it is on average, and slope = -E[d psi / d eta].
 enum class RegressionOutput {
-  moments,    // w z z'
-  curvature,  // w slope z z'
-  squares,    // w^2 psi^2 z z'
-  scores      // (w psi z, scale_weight * (min(|r| / scale_unit, 1) - scale_centre)); the latter where scale_weight != 0
+  moments,          // w z z'
+  curvature,        // w slope z z'
+  squares,          // w^2 psi^2 z z'
+  score_sizes,      // the indicator of the interval in which |w psi z| lies
+  curvature_sizes,  // the indicator of the interval in which |w slope z z'|^(1/2) lies
+  scores  // (w psi z, scale_weight * (min(|r| / scale_unit, 1) - scale_centre)); the latter where scale_weight != 0
 };
 
 // Matrices are released as their upper triangle, row by row, off-diagonal entries times sqrt(2): a record's vector then
@@ -47,17 +50,25 @@ struct RegressionTask {
   double first_node;
   double nodes_per_unit;
 
+  const double* edges;  // of sizes, increasing
+  int n_edges;
+
   double unit;       // one over the lattice step
   double clip_norm;  // in lattice steps, a little below the norm that a record may have: see lattice.hpp
 
   // Whether a record contributes a matrix.
-  constexpr bool is_matrix() const { return output != RegressionOutput::scores; }
+  constexpr bool is_matrix() const { return output != RegressionOutput::scores && !is_size(); }
+  // Whether it contributes an indicator.
+  constexpr bool is_size() const {
+    return output == RegressionOutput::score_sizes || output == RegressionOutput::curvature_sizes;
+  }
   // Sparse records have their linear predictor behind the directions: it is found as they are.
   constexpr int padded_directions() const {
     return (n_directions + (records.is_sparse() ? 1 : 0) + kRowGroup - 1) / kRowGroup * kRowGroup;
   }
   constexpr int released_length() const {
     if (is_matrix()) return n_directions * (n_directions + 1) / 2;
+    if (is_size()) return n_edges + 1;
     return n_directions + (scale_weight != 0.0 ? 1 : 0);
   }
   // Sums: whole vectors of each row of the triangle, from the one that holds the diagonal on; or the padded score and
@@ -68,6 +79,7 @@ struct RegressionTask {
     return kRowGroup * (kRowGroup * (full * vectors - full * (full - 1) / 2) + row % kRowGroup * (vectors - full));
   }
   constexpr int sums_length() const {
+    if (is_size()) return n_edges + 1;
     return is_matrix() ? triangle_offset(padded_directions()) : padded_directions() + kRowGroup;
   }
   // Eight rows of x and of z, one row per lane; z row by row.

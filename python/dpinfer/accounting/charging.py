@@ -40,12 +40,14 @@ class Charge:
     """A run's place in the ledger, while it runs.
 
     **Privacy.** `token` is a secret that cancels the charge; :meth:`begin` forgets it, before the first draw.
+    `refused` says that the run is stopped by what read its records: then it stays charged, whatever the error is.
     """
 
     account: LedgerAccount | None
     run: str
     settings: dict[str, Any]
     token: bytes | None = field(repr=False)
+    refused: bool = False
 
     def begin(self, binding: str | None = None) -> None:
         """Say that noise is going to be drawn from here on: the charge can no longer be cancelled by anyone.
@@ -116,10 +118,10 @@ def charge_run(
     """Charge a run to a ledger before its records are touched: what every private mechanism runs inside of.
 
     **Privacy.** Reads no records.  The charge is on the disk when the block is entered.  If the block raises before
-    :meth:`Charge.begin`, nothing was drawn.  A cancellation is appended if it was interrupted or the system refused
-    something; whatever else it raises may depend on the records, and stays charged unless the account has
-    `refund_refused`.  After :meth:`Charge.begin` nothing can undo the charge, and a process that dies at any point
-    leaves it counted.
+    :meth:`Charge.begin`, nothing was drawn.  A cancellation is appended if it was interrupted, or the system refused
+    something else than to read the records (`Charge.refused`); whatever else it raises may depend on the records, and
+    stays charged unless the account has `refund_refused`.  After :meth:`Charge.begin` nothing can undo the charge, and
+    a process that dies at any point leaves it counted.
 
     Parameters
     ----------
@@ -165,7 +167,8 @@ def charge_run(
         with standard_arithmetic():
             yield charge
     except BaseException as error:
-        if ledger is None or ledger.refund_refused or isinstance(error, _NOT_ABOUT_RECORDS):
+        outside = isinstance(error, _NOT_ABOUT_RECORDS) and not charge.refused
+        if ledger is None or ledger.refund_refused or outside:
             charge._cancel(error)
         elif charge.token is not None:
             error.add_note(REFUSED_AND_CHARGED)

@@ -248,14 +248,19 @@ def _law(tape: Tape) -> list[str]:
         sums = [own for own in tape.sums if own.mechanism[0] in names]
         if not sums:
             continue
-        # Rounding to a lattice step is far below what this can see.
         z = np.concatenate([np.array(own.noise, dtype=float) / _scale(own) for own in sums])
-        value, law = (
-            (float(np.sum(z**2)), stats.chi2(z.size))
-            if kind == "gaussian"
-            else (2.0 * float(np.sum(np.abs(z))), stats.chi2(2 * z.size))
-        )
-        if 2.0 * min(law.cdf(value), law.sf(value)) < NOISE_RATE:
+        step = np.concatenate([np.full(len(own.noise), 1.0 / _scale(own)) for own in sums])
+        if kind == "gaussian":
+            # Rounding to a lattice step is far below what this can see.
+            least = most = float(np.sum(z**2))
+            law = stats.chi2(z.size)
+        else:
+            # Counts are a lattice that can be seen.  With L of the continuous law and this scale, |n| is in law at
+            # least |L| - 1 and at most |L| + 1/2, as 2 a^k / (1 + a) is at least a^(k + 1) and at most a^(k - 1/2).
+            size = np.abs(z)
+            least, most = 2.0 * float(np.sum(np.maximum(size - 0.5 * step, 0.0))), 2.0 * float(np.sum(size + step))
+            law = stats.chi2(2 * z.size)
+        if 2.0 * min(law.cdf(most), law.sf(least)) < NOISE_RATE:
             found.append(f"noise: {kind} noise has not the scale that is claimed")
     return found
 

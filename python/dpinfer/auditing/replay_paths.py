@@ -204,8 +204,11 @@ def _newton(
     checkpoint: bool = False,
     interrupted: bool = False,
     rows: Callable[[Sequence[Any]], Any] | None = None,
+    target: str = "model",
 ) -> Scenario:
-    plan = plan_newton(model, target_epsilon=5.0, target_delta=1e-5, n_records=N_RECORDS, adjacency=adjacency)
+    plan = plan_newton(
+        model, target_epsilon=5.0, target_delta=1e-5, n_records=N_RECORDS, adjacency=adjacency, target=target
+    )
     scale = 1.0 if isinstance(model, LinearRegression) else None
 
     def once(records: Records, place: Place, progress: Callable[[int, int], None]) -> Any:
@@ -315,6 +318,12 @@ def _newton_scenarios() -> Iterator[Scenario]:
     poisson = PoissonRegression(2, fit_intercept=True)
     yield _newton("Poisson", poisson)
     yield _newton("Poisson, interrupted", poisson, ledger=True, checkpoint=True, interrupted=True)
+    yield _newton("population, linear", linear, target="population")
+    yield _newton("population, linear, interrupted", linear, target="population", checkpoint=True, interrupted=True)
+    yield _newton("population, linear, streamed", linear, target="population", rows=in_blocks, ledger=True)
+    yield _newton("population, logistic, replaced", logistic, target="population", adjacency=Adjacency.REPLACE_ONE)
+    yield _newton("population, logistic, sharded", logistic, target="population", rows=in_shards)
+    yield _newton("population, Poisson, blanked", poisson, target="population", adjacency=Adjacency.ZERO_OUT)
     own = own_logistic()
     yield _newton("own model", own)
     yield _newton("own model, replaced", own, adjacency=Adjacency.REPLACE_ONE)

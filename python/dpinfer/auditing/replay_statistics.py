@@ -107,6 +107,10 @@ def unknowns(adjacency: Adjacency) -> Iterator[Scenario]:
     labels = (np.array((["clerk"] * 35 + ["cook"] * 35 + ["else"] * 2), dtype=object),)
     another, unseen = (np.array(["cook"], dtype=object),), (np.array(["astronaut"], dtype=object),)
 
+    # Of one type each, but for the record that another data set has.
+    numbers = (np.array([1.0] * 35 + [2.0] * 35 + [3.0] * 2, dtype=object),)
+    text, truth = (np.array(["x"], dtype=object),), (np.array([True], dtype=object),)
+
     def count(records: Records, place: Place) -> Any:
         return release_count(place.watched(records[0]), epsilon=0.8, adjacency=adjacency, ledger=place.account)
 
@@ -119,6 +123,10 @@ def unknowns(adjacency: Adjacency) -> Iterator[Scenario]:
         columns = {"job": place.watched(records[0]), "place": place.watched(np.roll(records[0], 1))}
         own: dict[str, Any] = {"adjacency": adjacency, "ledger": place.account}
         return release_categories(columns, epsilon=3.0, delta=1e-6, max_labels=2, **own)
+
+    def listed_categories(records: Records, place: Place) -> Any:
+        own: dict[str, Any] = {"adjacency": adjacency, "ledger": place.account}
+        return release_categories(records[0].tolist(), epsilon=3.0, delta=1e-6, **own)
 
     def streamed_count(records: Records, place: Place) -> Any:
         rows = in_shards([place.watched(records[0]), place.watched(records[0][:, 0])])
@@ -135,6 +143,7 @@ def unknowns(adjacency: Adjacency) -> Iterator[Scenario]:
         (streamed_count, rows, more, far),
         (streamed_bounds, rows, more, far),
         (categories, labels, another, unseen),
+        (listed_categories, numbers, text, truth),
     )
     for run, records, other, unusual in cases:
         if run in (count, streamed_count) and adjacency is Adjacency.REPLACE_ONE:
@@ -142,5 +151,5 @@ def unknowns(adjacency: Adjacency) -> Iterator[Scenario]:
         # An empty data set is one of those that may be counted.
         found = tuple(item for item in neighbours(records, other, unusual, adjacency) if not item.refused)
         name = run.__name__
-        entry = f"dpinfer.mechanism.release_{name.removeprefix('streamed_')}"
+        entry = f"dpinfer.mechanism.release_{name.removeprefix('streamed_').removeprefix('listed_')}"
         yield Scenario(f"release_{name}, {adjacency.value}", entry, run, records, found, adjacency, ledger=True)

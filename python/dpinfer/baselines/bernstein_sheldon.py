@@ -13,7 +13,7 @@ from dpinfer.errors import RecordError
 from dpinfer.inference.gibbs.families import ConjugateFamily, conjugate_family
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
-from dpinfer.mechanism.layout import check_number_of_rows, check_values
+from dpinfer.mechanism.layout import check_values
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.run import RunControl, run_once
 from dpinfer.release.statistic import StatisticRelease
@@ -106,7 +106,6 @@ def release_statistics(
     relation = as_adjacency(adjacency)
     control = RunControl.checked(random_source=random_source, ledger=ledger)
     check_values(X, "a conjugate family")
-    check_number_of_rows(X, n_records, relation)
     replace = relation is Adjacency.REPLACE_ONE
     high = family.high
     lattice = LatticeSum(np.zeros_like(high), high, replace=replace, n_nonzero=family.n_nonzero)

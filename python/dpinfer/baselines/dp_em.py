@@ -12,6 +12,7 @@ from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_choice, check_interval, settings_of
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import RandomSource
+from dpinfer.mechanism.noise_keys import noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.records import check_arguments
 from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
@@ -264,6 +265,7 @@ class _ExpectationMaximisation(Algorithm[Records]):
 
     def start(self, records: Records, control: RunControl, key: bytes) -> None:
         """Open the session, and draw where the means start."""
+        self._key = key
         self._session = site_sums.open_moment_session(
             self._model, records[0], max_site_norm=self.max_site_norm, key=key, n_threads=control.n_threads
         )
@@ -283,7 +285,9 @@ class _ExpectationMaximisation(Algorithm[Records]):
         blocks, d = loc.shape
         cavity = Cavity(loc, np.zeros((blocks, d, d)), np.zeros(blocks * (d + 1)), np.ascontiguousarray(self._centre))
         site_sums.set_cavity(self._session, cavity, self._weight)
-        return self._session.poisson_sum(step, self._plan.sample_rate, self._plan.noise_multiplier)
+        plan, sigma = self._plan, self._plan.noise_multiplier
+        asked = (cavity, self._weight, self.max_site_norm, sigma)
+        return self._session.poisson_sum(noise_step(self._key, step, plan.n_steps, asked), plan.sample_rate, sigma)
 
     def update(self, step: int, noisy: FloatArray) -> None:
         """Move the means by the M-step."""

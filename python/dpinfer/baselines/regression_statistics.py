@@ -14,7 +14,7 @@ from dpinfer.errors import RecordError
 from dpinfer.inference.gibbs.regression_indices import moment_indices, statistic_indices
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
-from dpinfer.mechanism.layout import check_number_of_rows, check_numbers, check_response
+from dpinfer.mechanism.layout import check_numbers, check_response
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.run import RunControl, run_once
 from dpinfer.release.statistic import StatisticRelease
@@ -117,7 +117,7 @@ def release_regression_statistics(
     response_bound = check_interval("response_bound", response_bound, 0.0)
     relation = as_adjacency(adjacency)
     control = RunControl.checked(random_source=random_source, ledger=ledger)
-    _check_layout(X, y, bound, n_records, relation)
+    _check_layout(X, y, bound)
     (noisy, scales, bound), said = run_once(
         pure_terms(epsilon, relation),
         "gibbs_ss_noisy",
@@ -139,7 +139,7 @@ def release_regression_statistics(
     )
 
 
-def _check_layout(X: Any, y: Any, bound: FloatArray, n_records: int, relation: Adjacency) -> None:
+def _check_layout(X: Any, y: Any, bound: FloatArray) -> None:
     """Refuse arrays of a wrong shape or type, without looking at a record."""
     shape = known_shape(X)
     if shape is not None:
@@ -149,7 +149,6 @@ def _check_layout(X: Any, y: Any, bound: FloatArray, n_records: int, relation: A
             raise RecordError(f"X must have as many columns as feature_bound, {bound.size}, got {shape[1]}")
     check_numbers("X", X)
     check_response(X, y)
-    check_number_of_rows(X, n_records, relation)
 
 
 def _check(
@@ -157,7 +156,9 @@ def _check(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], FloatArray]:
     """Return the records that are there, and a bound for each column."""
     features, response = as_record_array("X", X), as_record_array("y", y)
-    _check_layout(features, response, bound, n_records, relation)
+    _check_layout(features, response, bound)
+    if relation is not Adjacency.ADD_REMOVE and features.shape[0] != n_records:
+        raise RecordError(f"X must have n_records rows under {relation.value!r} adjacency")
     if features.shape[0] == 0:
         raise RecordError("X must have at least one row, got none")
     features, response = without_null_records(relation, features, response)

@@ -85,11 +85,11 @@ def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = F
     group.add_argument(
         "--method",
         choices=(*(ROUTES if routes else ()), "exact", "laplace", "emcee", "nuts", "naive", "averaged"),
-        default="exact",
+        default="auto" if routes else "exact",
         help="how the noise-aware posterior is computed (default: %(default)s)"
         + (
             "; 'auto' chooses the mechanism by predicted width, 'newton' makes a few full passes over the records, "
-            "'dpvi' a gradient trace with its exact posterior, and the others are posteriors of such a trace"
+            "'dpvi' is the published gradient trace with its exact posterior, and the others are posteriors of it"
             if routes
             else ""
         ),
@@ -119,8 +119,7 @@ def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = F
         "--n-samples",
         type=integer(20),
         metavar="S",
-        help="steps of each chain where the posterior is sampled; by default as many as make the Monte Carlo error "
-        "small, within limits",
+        help="steps of each chain where a gradient trace's posterior is sampled; a private Newton run's has none",
     )
     group.add_argument(
         "--level", type=interval(0, 1), default=0.9, help="credibility of the intervals (default: %(default)s)"

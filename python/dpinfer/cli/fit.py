@@ -5,7 +5,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dpinfer._sinks import printable, terminal_text
 from dpinfer.accounting import Event, LedgerAccount, PrivacyLedger, PrivacyPlan, plan_privacy, run_event
@@ -18,7 +18,6 @@ from dpinfer.cli.pipeline import (
     analyse,
     automatic_max_grad_norm,
     check_request,
-    model_of,
     release_bytes,
     spend,
     tell_failures,
@@ -26,9 +25,8 @@ from dpinfer.cli.pipeline import (
 from dpinfer.cli.summary import as_comment, guarantee_text, to_text, verdict_text
 from dpinfer.errors import PrivacyLeakWarning, SchemaError
 from dpinfer.estimators.checks import RECIPES, SCALES
-from dpinfer.fitting import FitPlan, plan_fit
+from dpinfer.fitting import FitPlan
 from dpinfer.inference import PosteriorRequest
-from dpinfer.mechanism import NewtonPlan
 from dpinfer.tabular import (
     Schema,
     SchemaDraft,
@@ -42,9 +40,11 @@ from dpinfer.tabular import (
     schema_from_data,
 )
 
-__all__ = ["COUNT_FROM_DATA", "add_parser", "run"]
+__all__ = ["COUNT_FROM_DATA", "COUNT_LEAK", "add_parser", "run"]
 
-_COUNT_LEAK = "the number of records was read from the private records"
+# Settings of the published trace, and their defaults; the other routes refuse them.
+_OF_A_TRACE = {"sample_rate": 0.1, "steps": 10_000, "recipe": "plain", "accountant": "pld"}
+COUNT_LEAK = "the number of records was read from the private records"
 COUNT_FROM_DATA = (
     "The number of records was read from the data and appears in what is published, which the privacy guarantee does "
     "not cover under add/remove adjacency.  Give a public number with --n-records."
@@ -57,7 +57,8 @@ def add_parser(verbs: Any) -> None:
         "fit",
         help="fit a Bayesian regression privately",
         description="Bayesian regression of a CSV (also .csv.gz) or Parquet file, with differential privacy: logistic "
-        "of all columns of the schema, or what --formula and --family say.",
+        "of all columns of the schema, or what --formula and --family say, by the mechanism that a plan "
+        "chooses.",
     )
     parser.add_argument(
         "file", type=Path, metavar="FILE", help="the private records, with a header line (see 'dpinfer check')"
@@ -87,30 +88,14 @@ def add_parser(verbs: Any) -> None:
         "of the continuous and categories of the categorical columns that the schema declares without",
     )
     parser.add_argument("--test", type=Path, metavar="FILE", help="records to check the calibration on, without noise")
-    group = parser.add_argument_group("private run")
-    group.add_argument("--sample-rate", type=interval(0, 1, high_open=False), default=0.1, help="default: %(default)s")
-    group.add_argument("--steps", type=integer(1), default=10_000, help="default: %(default)s")
-    group.add_argument(
-        "--shares-budget",
-        type=interval(0, 1),
-        metavar="F",
-        help="spend this share of the budget (0.05, say) on counting the categories: a narrower posterior, and "
-        "predictions that are better calibrated",
-    )
-    group.add_argument(
-        "--max-grad-norm",
-        type=interval(*SCALES),
-        metavar="C",
-        help="clipping norm; by default a typical norm of a record, guessed from the schema alone",
-    )
-    group.add_argument(
+    parser.add_argument(
         "--prior-scale",
         type=interval(*SCALES),
         metavar="S",
-        help="prior sd of a weight; default: 1, with --formula 2.5 (10 for gaussian) for a change of one sd",
+        help="prior sd of a weight; default: 2.5 (10 for gaussian) for a change of one sd, with --method dpvi 1",
     )
-    group.add_argument("--recipe", choices=RECIPES, default="plain", help="default: %(default)s")
-    group.add_argument("--accountant", choices=("pld", "prv", "rdp"), default="pld", help="default: %(default)s")
+    _add_trace_arguments(parser)
+    group = parser.add_argument_group("private run")
     group.add_argument("--threads", type=integer(1, 4096), metavar="K", help="by default all cores")
     group = parser.add_argument_group("privacy ledger")
     group.add_argument(
@@ -134,6 +119,27 @@ def add_parser(verbs: Any) -> None:
     parser.set_defaults(run=run)
 
 
+def _add_trace_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("published gradient trace (--method dpvi, or a posterior of such a trace)")
+    group.add_argument("--sample-rate", type=interval(0, 1, high_open=False), help="default: 0.1")
+    group.add_argument("--steps", type=integer(1), help="default: 10000")
+    group.add_argument(
+        "--shares-budget",
+        type=interval(0, 1),
+        metavar="F",
+        help="spend this share of the budget (0.05, say) on counting the categories: a narrower posterior, and "
+        "predictions that are better calibrated",
+    )
+    group.add_argument(
+        "--max-grad-norm",
+        type=interval(*SCALES),
+        metavar="C",
+        help="clipping norm; by default a typical norm of a record, guessed from the schema alone",
+    )
+    group.add_argument("--recipe", choices=RECIPES, help="default: plain")
+    group.add_argument("--accountant", choices=("pld", "prv", "rdp"), help="default: pld")
+
+
 def _add_formula_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--formula", metavar="F", help="'y ~ age + C(job)': what to fit, with coefficients in the table's units"
@@ -153,36 +159,22 @@ def run(args: argparse.Namespace) -> int:
         if path is not None:
             with path.open("rb"):
                 pass
-    if args.formula is not None and args.schema is not None:
-        # Its parts are imported where there is a formula.
-        from dpinfer.cli.formula import plan_completion, plan_formula, run_formula
+    if is_regression(args):
+        # Its parts are imported where they are needed.
+        from dpinfer.cli.formula import run_regression
 
-        if args.unknown is not None:
-            gaps = SchemaDraft.load(args.schema)
-            account = named_account(args)
-            return run_formula(args, gaps, plan_completion(args, gaps, account), account)
-        schema = Schema.load(args.schema)
-        formula_plan = plan_formula(args, schema)
-        account = account_of(args, formula_plan, formula_plan.event)
-        return run_formula(args, schema, formula_plan, account)
+        return run_regression(args)
+    for name, value in _OF_A_TRACE.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
     args.prior_scale = args.prior_scale or 1.0
     draft = None if args.unknown is None else SchemaDraft.load(args.schema)
     given = None if args.schema is None or draft is not None else Schema.load(args.schema)
-    chosen = fit_plan_of(args, given)
-    newton = None if chosen is None or chosen.method != "newton" else chosen
-    plan, shares, unknown = plan_of(args, draft) if newton is None else (cast(NewtonPlan, newton.mechanism), None, None)
+    plan, shares, unknown = plan_of(args, draft)
     joint = shares or unknown
     account = account_of(args, plan, plan.event if joint is None else joint.event)
     notes: list[str] = []
-    if draft is not None:
-        schema = draft.placeholder
-    elif given is not None:
-        schema = given
-    else:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", PrivacyLeakWarning)
-            schema = schema_from_data(args.file, target=args.target)
-        notes += [str(item.message) for item in caught]
+    schema = draft.placeholder if draft is not None else given or drafted_schema(args, notes)
     check_target(schema, args.target)
     table = UnreadTable(args.file, schema)
     test = None if args.test is None else UnreadTable(args.test, schema)
@@ -195,8 +187,6 @@ def run(args: argparse.Namespace) -> int:
         n_threads=args.threads,
         ledger=account,
         checkpoint=args.checkpoint,
-        fit_plan=newton,
-        choice=None if chosen is None else chosen.choice,
     )
     with public_arguments():
         asked = posterior_request(args)
@@ -207,12 +197,26 @@ def run(args: argparse.Namespace) -> int:
             test = None if test is None else UnreadTable(args.test, table.schema)
         elif args.n_records is None:
             # No ledger: nothing is charged, and everything that follows says that the number leaks.
-            request = replace(request, n_records=len(table.read().X), leaks=(_COUNT_LEAK,))
+            request = replace(request, n_records=len(table.read().X), leaks=(COUNT_LEAK,))
             notes.append(COUNT_FROM_DATA)
         for note in notes:
             sys.stderr.write(f"dpinfer: warning: {note}\n")
         write_results(table, shares, request, asked, test, notes, folder)
     return EXIT_DONE
+
+
+def is_regression(args: argparse.Namespace) -> bool:
+    """Return whether the fit is a regression by the mechanism that a plan chooses, and not the published trace."""
+    return args.formula is not None or args.method in ("auto", "newton")
+
+
+def drafted_schema(args: argparse.Namespace, notes: list[str]) -> Schema:
+    """Return a schema drafted from the private records, which leaks them; what it warns of is added to the notes."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PrivacyLeakWarning)
+        schema = schema_from_data(args.file, target=args.target)
+    notes += [str(item.message) for item in caught]
+    return schema
 
 
 def check_options(args: argparse.Namespace) -> None:
@@ -230,11 +234,11 @@ def check_options(args: argparse.Namespace) -> None:
         raise UsageError("give either --schema or --bounds-from-data, not both")
     if args.bounds_from_data and args.target is None:
         raise UsageError("--bounds-from-data needs --target")
-    if args.formula is None and args.method in ("auto", "newton"):
-        if args.schema is None or args.n_records is None:
-            raise UsageError(f"--method {args.method} needs --schema and --n-records: its plan follows from them")
-        if args.shares_budget is not None:
-            raise UsageError(f"--shares-budget belongs to --method dpvi, not to --method {args.method}")
+    if is_regression(args):
+        for name in (*_OF_A_TRACE, "shares_budget", "max_grad_norm"):
+            if getattr(args, name) is not None:
+                option = "--" + name.replace("_", "-")
+                raise UsageError(f"{option} belongs to --method dpvi without --formula, the published gradient trace")
     if args.shares_budget is not None and args.checkpoint is not None:
         raise UsageError(
             "give either --shares-budget or --checkpoint, not both: a run taken up again would count twice"
@@ -253,24 +257,6 @@ def check_options(args: argparse.Namespace) -> None:
         )
 
 
-def fit_plan_of(args: argparse.Namespace, schema: Schema | None) -> FitPlan | None:
-    """Return the plan of a fit whose mechanism is to be chosen, or is the private Newton method; no data is read."""
-    if args.method not in ("auto", "newton") or schema is None:
-        return None
-    with public_arguments():
-        plan = plan_fit(
-            model_of(schema, args.prior_scale),
-            epsilon=args.epsilon,
-            delta=args.delta,
-            n_records=args.n_records,
-            method=args.method,
-        )
-    for option, changed in (("--recipe", args.recipe != "plain"), ("--max-grad-norm", args.max_grad_norm is not None)):
-        if changed and plan.method == "newton":
-            raise UsageError(f"{option} belongs to --method dpvi, and the private Newton method would run")
-    return plan
-
-
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
@@ -282,8 +268,6 @@ def _check_unknown_options(args: argparse.Namespace) -> None:
         raise UsageError(
             "give --unknown without --shares-budget and --checkpoint: a run taken up again would release twice"
         )
-    if args.method == "newton" and args.formula is None:
-        raise UsageError("--method newton needs a complete schema: give --unknown with another method")
     if ("n_records" in args.unknown) == (args.n_records is not None):
         raise UsageError("give --n-records, or n_records among --unknown, and not both")
 
@@ -349,9 +333,7 @@ def _save_schema(folder: OutputFolder, text: str) -> None:
         sys.stderr.write(f"dpinfer: warning: {printable(error)}\n")
 
 
-def account_of(
-    args: argparse.Namespace, plan: PrivacyPlan | NewtonPlan | FitPlan, event: Event
-) -> LedgerAccount | None:
+def account_of(args: argparse.Namespace, plan: PrivacyPlan | FitPlan, event: Event) -> LedgerAccount | None:
     """Return the ledger's account that the arguments name, if its budget still covers the plan; no data is read."""
     account = named_account(args)
     # An interrupted run is charged already; the mechanism checks that it is.
@@ -410,9 +392,8 @@ def write_results(
             notes=notes,
             test=test,
         )
-    tell_failures(results)
-    told = "" if request.choice is None else f"{request.choice}\n\n"
-    told += f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=asked.level)}\n"
+    tell_failures(results.failures)
+    told = f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=asked.level)}\n"
     told += f"{verdict_text(results.posterior)}\n"
     if results.calibration is not None:
         told += f"{results.calibration}\n(computed from the test labels without noise)\n"

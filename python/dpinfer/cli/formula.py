@@ -1,145 +1,264 @@
-"""``dpinfer fit --formula``: a private regression of a file, with coefficients in its units."""
+"""``dpinfer fit``: a private regression of a file by the mechanism that a plan chooses, in the units of the table."""
 
 import argparse
 import sys
 import warnings
-from typing import Any, cast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from dpinfer._sinks import csv_cell, printable, terminal_text
 from dpinfer.accounting import LedgerAccount
+from dpinfer.cli.arguments import posterior_request
 from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
+from dpinfer.cli.fit import (
+    COUNT_FROM_DATA,
+    COUNT_LEAK,
+    account_of,
+    check_target,
+    drafted_schema,
+    named_account,
+)
 from dpinfer.cli.output import OutputFolder, files_text
-from dpinfer.cli.pipeline import after_spending
+from dpinfer.cli.pictures import draw_all
+from dpinfer.cli.pipeline import after_spending, calibration_of, interruptible, tell_failures
+from dpinfer.cli.summary import as_comment
 from dpinfer.errors import FallbackWarning
 from dpinfer.fitting import FitPlan
+from dpinfer.fitting.report import render
 from dpinfer.formulas import RegressionFit, plan_regression, regression
 from dpinfer.formulas.completion import Completion
 from dpinfer.formulas.design import Design, design
 from dpinfer.formulas.records import UnreadRecords
 from dpinfer.inference import PosteriorRequest
-from dpinfer.tabular import Schema, SchemaDraft
+from dpinfer.tabular import Schema, SchemaDraft, UnreadTable
 
-__all__ = ["check_formula_options", "plan_completion", "plan_formula", "run_formula"]
+__all__ = ["check_formula_options", "run_regression", "write_regression"]
 
-_METHODS = {"exact": "auto", "auto": "auto", "newton": "newton", "dpvi": "dpvi"}
+FloatArray = npt.NDArray[np.float64]
+
+_BINARY = ("binomial", "probit")
 
 
 def check_formula_options(args: argparse.Namespace) -> None:
     """Refuse options that belong to fits without a formula; no file is opened."""
     if args.formula is None:
-        if args.family is not None:
-            raise UsageError("--family needs --formula")
-        return
+        raise UsageError("--family needs --formula")
     if args.schema is None or (args.n_records is None and args.unknown is None):
         raise UsageError("--formula needs --schema and --n-records: the design and the plan follow from them")
-    if args.method not in _METHODS:
+    if args.method not in ("auto", "newton", "dpvi"):
         raise UsageError(f"--method must be auto, newton or dpvi with --formula, got {args.method}")
-    for option, given in (
-        ("--target", args.target is not None),
-        ("--test", args.test is not None),
-        ("--shares-budget", args.shares_budget is not None),
-        ("--max-grad-norm", args.max_grad_norm is not None),
-        ("--recipe", args.recipe != "plain"),
-    ):
-        if given:
-            raise UsageError(f"{option} cannot be given with --formula")
+    if args.target is not None:
+        raise UsageError("--target cannot be given with --formula")
+    if args.test is not None and args.family not in _BINARY:
+        raise UsageError("--test needs a response of two categories: --family binomial or probit")
 
 
-def plan_formula(args: argparse.Namespace, schema: Schema) -> FitPlan:
-    """Return the plan; no data is read."""
+@dataclass(frozen=True)
+class _Asked:
+    """What is fitted, from public knowledge (or with leaks that are told).
+
+    Parameters
+    ----------
+    formula, family : str
+    schema : Schema or SchemaDraft
+    n_records : int or None
+    notes : sequence of str
+    """
+
+    formula: str
+    family: str
+    schema: Schema | SchemaDraft
+    n_records: int | None
+    notes: Sequence[str] = ()
+
+
+def run_regression(args: argparse.Namespace) -> int:
+    """Check what is public, charge, read the records, save the release, then analyse it."""
+    asked = _asked(args)
+    request = replace(posterior_request(args), progress=True)
+    plan: FitPlan | None = None
+    if isinstance(asked.schema, SchemaDraft):
+        account = named_account(args)
+        found = _completed(args, asked, asked.schema, account, request)
+    else:
+        with public_arguments():
+            plan = plan_regression(
+                asked.formula,
+                family=asked.family,
+                schema=asked.schema,
+                epsilon=args.epsilon,
+                delta=args.delta,
+                n_records=asked.n_records or 1,
+                method=args.method,
+                prior_scale=args.prior_scale,
+            )
+            plan.check(request)
+            found = design(asked.formula, asked.schema, family=asked.family, prior_scale=args.prior_scale)
+        account = account_of(args, plan, plan.event)
     with public_arguments():
-        return plan_regression(
-            args.formula,
-            family=args.family or "gaussian",
-            schema=schema,
+        # The names of the columns are public; a file without them is refused before anything is spent.
+        UnreadRecords(args.file, found)
+        if args.test is not None:
+            UnreadRecords(args.test, found)
+    size = 64 * len(found.model.names) ** 2 + (1 << 20)
+    with OutputFolder(args.out, need_bytes=size, overwrite=args.overwrite) as folder:
+        if args.overwrite:
+            folder.release_path.unlink(missing_ok=True)
+        for note in asked.notes:
+            sys.stderr.write(f"dpinfer: warning: {note}\n")
+        with interruptible(folder, args.checkpoint, charged=account is not None):
+            fit = _fitted(args, asked, account, folder, request)
+        with after_spending(folder):
+            told = write_regression(fit, args.level, folder, test=args.test, notes=asked.notes)
+        sys.stdout.write(f"{terminal_text(str(fit.choice))}\n\n{told}")
+    return EXIT_DONE
+
+
+def _fitted(
+    args: argparse.Namespace,
+    asked: _Asked,
+    account: LedgerAccount | None,
+    folder: OutputFolder,
+    request: PosteriorRequest,
+) -> RegressionFit:
+    options: dict[str, Any] = {} if args.checkpoint is None else {"checkpoint": args.checkpoint}
+    if args.unknown is not None:
+        options["unknown"] = list(args.unknown)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", FallbackWarning)
+        fit = regression(
+            asked.formula,
+            args.file,
+            family=asked.family,
+            schema=asked.schema,
             epsilon=args.epsilon,
             delta=args.delta,
-            n_records=args.n_records,
-            method=_METHODS[args.method],
+            n_records=asked.n_records,
+            method=args.method,
+            ledger=account,
+            path=folder.path,
             prior_scale=args.prior_scale,
+            posterior=request,
+            progress=True,
+            n_threads=args.threads,
+            **options,
         )
+    for item in caught:
+        sys.stderr.write(f"dpinfer: warning: {printable(item.message)}\n")
+    return fit
 
 
-def plan_completion(args: argparse.Namespace, draft: SchemaDraft, account: LedgerAccount | None) -> Design:
+def _asked(args: argparse.Namespace) -> _Asked:
+    """Return what is fitted: what the formula says, or a logistic regression on all columns of the schema."""
+    notes: list[str] = []
+    schema: Schema | SchemaDraft
+    if args.unknown is not None:
+        schema = SchemaDraft.load(args.schema)
+    else:
+        schema = drafted_schema(args, notes) if args.schema is None else Schema.load(args.schema)
+    if args.formula is not None:
+        return _Asked(args.formula, args.family or "gaussian", schema, args.n_records)
+    declared = schema.placeholder if isinstance(schema, SchemaDraft) else schema
+    check_target(declared, args.target)
+    n_records = args.n_records
+    if n_records is None and isinstance(schema, Schema):
+        # No ledger: nothing is charged, and everything that follows says that the number leaks.
+        n_records = len(UnreadTable(args.file, schema).read().X)
+        schema = replace(schema, leaks=(*schema.leaks, COUNT_LEAK))
+        notes.append(COUNT_FROM_DATA)
+    target = "" if declared.target is None else declared.target.name
+    return _Asked(f"`{target}` ~ .", "binomial", schema, n_records, notes)
+
+
+def _completed(
+    args: argparse.Namespace,
+    asked: _Asked,
+    draft: SchemaDraft,
+    account: LedgerAccount | None,
+    request: PosteriorRequest,
+) -> Design:
     """Return a design that stands for the one to come, after refusing what would fail of it; no data is read."""
     fit = {
         "epsilon": args.epsilon,
         "delta": args.delta,
-        "n_records": args.n_records,
-        "method": _METHODS[args.method],
+        "n_records": asked.n_records,
+        "method": args.method,
         "ledger": account,
+        "posterior": request,
     }
-    family = args.family or "gaussian"
     with public_arguments():
         return Completion.of(
-            args.formula, draft, list(args.unknown), family=family, prior_scale=args.prior_scale, fit=fit
+            asked.formula, draft, list(args.unknown), family=asked.family, prior_scale=args.prior_scale, fit=fit
         ).stand_in
 
 
-def run_formula(
-    args: argparse.Namespace,
-    schema: Schema | SchemaDraft,
-    plan: FitPlan | Design,
-    account: LedgerAccount | None,
-) -> int:
-    """Charge, read the records, save the release, then analyse it."""
-    family = args.family or "gaussian"
-    request = None if args.n_samples is None else PosteriorRequest(n_samples=args.n_samples, progress=True)
-    with public_arguments():
-        if request is not None and isinstance(plan, FitPlan):
-            plan.check(request)
-        # The names of the columns are public; a file without them is refused before anything is spent.
-        public = plan if isinstance(schema, SchemaDraft) else design(args.formula, schema, family=family)
-        UnreadRecords(args.file, cast(Design, public))
-    size = 64 * len(plan.model.names) ** 2 + (1 << 20)
-    with OutputFolder(args.out, need_bytes=size, overwrite=args.overwrite) as folder:
-        if args.overwrite:
-            folder.release_path.unlink(missing_ok=True)
-        options: dict[str, Any] = {} if args.checkpoint is None else {"checkpoint": args.checkpoint}
-        if request is not None:
-            options["posterior"] = request
-        if args.unknown is not None:
-            options["unknown"] = list(args.unknown)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", FallbackWarning)
-            fit = regression(
-                args.formula,
-                args.file,
-                family=family,
-                schema=schema,
-                epsilon=args.epsilon,
-                delta=args.delta,
-                n_records=args.n_records,
-                method=_METHODS[args.method],
-                ledger=account,
-                path=folder.path,
-                prior_scale=args.prior_scale,
-                progress=True,
-                n_threads=args.threads,
-                **options,
-            )
-        for item in caught:
-            sys.stderr.write(f"dpinfer: warning: {printable(item.message)}\n")
-        with after_spending(folder):
-            _write(fit, args.level, folder)
-    return EXIT_DONE
+def write_regression(
+    fit: RegressionFit,
+    level: float,
+    folder: OutputFolder,
+    *,
+    test: Path | None = None,
+    notes: Sequence[str] = (),
+    name: str = "fit.release",
+    **content: Any,
+) -> str:
+    """Write the table, the schema and the report, and return what was found, for the terminal.
 
+    **Privacy.** Post-processing of a Release; `test`, if given, is read and its calibration shown without noise.
 
-def _write(fit: RegressionFit, level: float, folder: OutputFolder) -> None:
-    """Write the table and the report, and say what was found."""
-    names = ["fit.release", "plan.json", "regression.json"]
-    if fit.fit.maybe_posterior is not None:
-        names.append("fit.posterior")
-        table = fit.coefficients(level)
-        columns = table.to_dict()
+    Parameters
+    ----------
+    fit : RegressionFit
+    level : float
+    folder : OutputFolder
+    test : Path, optional
+        Records to check the calibration on.
+    notes : sequence of str
+        Further warnings.
+    name : str
+        Of the release's file.
+    content
+        Further fields of :class:`dpinfer.fitting.report.ReportContent`.
+    """
+    names = [each for each in (name, "plan.json", "regression.json", "fit.posterior") if (folder.path / each).exists()]
+    comment = as_comment(fit.release.guarantee)
+    names.append(folder.write("schema.toml", comment + fit.design.schema.to_toml()).name)
+    found = fit.fit.maybe_posterior
+    curve = None
+    failures: list[str] = []
+    if found is not None:
+        columns = fit.coefficients(level).to_dict()
         rows = zip(*columns.values(), strict=True)
         lines = [",".join(columns), *(",".join(_cell(value) for value in row) for row in rows)]
-        folder.write("coefficients.csv", f"# {fit.release.guarantee}\n" + "\n".join(lines) + "\n")
-        names.append("coefficients.csv")
-    fit.report(folder.path / "report.html")
-    names.append("report.html")
-    text = f"{fit.choice}\n\n{fit.summary(level)}\n"
-    sys.stdout.write(terminal_text(text) + files_text(folder.path / name for name in names))
+        names.append(folder.write("coefficients.csv", comment + "\n".join(lines) + "\n").name)
+        if test is not None:
+            curve, failures = calibration_of(lambda: _predicted(fit, test))
+    pictures = {} if found is None else draw_all(fit.release, found, calibration=curve, failures=failures)
+    page = replace(
+        fit.report_content(level),
+        calibration=curve,
+        pictures=pictures,
+        notes=[*notes, *failures],
+        release_name=name,
+        **content,
+    )
+    names.append(folder.write("report.html", render(page)).name)
+    tell_failures(failures)
+    told = f"{fit.summary(level)}\n"
+    if curve is not None:
+        told += f"{curve}\n(computed from the test labels without noise)\n"
+    return terminal_text(told) + files_text(folder.path / each for each in names)
+
+
+def _predicted(fit: RegressionFit, test: Path) -> tuple[FloatArray, FloatArray]:
+    """Return probabilities and labels of test records."""
+    records = UnreadRecords(test, fit.design)
+    return fit.posterior.predict_mean(np.asarray(records.X)), np.asarray(records.y)
 
 
 def _cell(value: Any) -> str:

@@ -20,12 +20,12 @@ from dpinfer.cli.errors import (
     CommandError,
     reason,
 )
-from dpinfer.errors import BudgetExceededError, DpinferError, LedgerError, LedgerFormatError, NumericalError
+from dpinfer.errors import BudgetExceededError, DpinferError, LedgerError, LedgerFormatError, NumericalError, SiloError
 
 __all__ = ["VERBS", "build_parser", "main"]
 
 # Each a module of this package.
-VERBS = ("demo", "check", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger")
+VERBS = ("demo", "check", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger", "site", "silos")
 
 
 def build_parser(verbs: Sequence[str] = VERBS) -> OneLineParser:
@@ -115,7 +115,7 @@ def _describe(error: Exception) -> tuple[str, int]:
     if isinstance(error, BudgetExceededError):
         return f"budget refused: {text}", EXIT_BUDGET
     busy_or_full = isinstance(error, LedgerError) and not isinstance(error, LedgerFormatError)
-    if busy_or_full or isinstance(error, (CommandError, NumericalError)):
+    if busy_or_full or isinstance(error, (CommandError, NumericalError, SiloError)):
         return f"error: {text}", EXIT_FAILED
     if isinstance(error, DpinferError):
         return f"error: {text}", EXIT_USAGE

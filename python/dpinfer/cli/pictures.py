@@ -1,39 +1,33 @@
 """The pictures of a fit, drawn without a display and kept as bytes."""
 
 import io
-import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpinfer import plots
 from dpinfer.diagnostics import CalibrationCurve
+from dpinfer.fitting.report import NARROW, Picture
 from dpinfer.inference import Posterior
-from dpinfer.release import Release, SumsOfPasses
+from dpinfer.release import AnyRelease, Release
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["NARROW", "Picture", "draw_all", "draw_picture"]
+__all__ = ["draw_all", "draw_picture"]
 
-Picture = tuple[str, bytes, str]
 if TYPE_CHECKING:
     # What draws, the size in inches, and a caption.
     _Plan = tuple[Callable[[Axes], Axes], tuple[float, float], str]
-_MAXIMUM_ROWS = 60
 _DOTS_PER_INCH = 130
-# What the name of a picture ends with that is the one before it again, for a narrow screen.
-NARROW = "-narrow"
 
 
 def draw_all(
-    release: Release | SumsOfPasses,
+    release: AnyRelease,
     posterior: Posterior,
     *,
-    level: float,
-    reference: Mapping[str, float] | None = None,
     calibration: CalibrationCurve | None = None,
     failures: list[str] | None = None,
 ) -> dict[str, Picture]:
@@ -43,40 +37,20 @@ def draw_all(
 
     Parameters
     ----------
-    release : Release or SumsOfPasses
-        Of the latter there are no pictures of a trace.
+    release : any release
+        Of all but a gradient trace there are no pictures of steps.
     posterior : Posterior
-    level : float
-    reference : mapping, optional
-        Values to mark in the picture of the intervals.
     calibration : CalibrationCurve, optional
-
     failures : list of str, optional
         Gets a line for each picture that could not be drawn: a fit that was paid for does not end for one.
 
     Returns
     -------
     dict
-        Keys: ``posterior``, ``trade-off`` (where something is promised), ``trace``, ``gradients-clear``,
-        ``gradients-noisy``, ``calibration`` and ``calibration-error``; wide ones once more, ``posterior-narrow`` and
-        ``trace-narrow``, for narrow screens.
+        Keys: of a gradient trace ``trace``, once more as ``trace-narrow`` for narrow screens, ``gradients-clear`` and
+        ``gradients-noisy``; ``calibration`` and ``calibration-error``.
     """
-    n_rows = min(_MAXIMUM_ROWS, len(posterior.names))
-    plans: dict[str, _Plan] = {
-        "posterior": (
-            lambda ax: plots.posterior(
-                posterior, max_parameters=_MAXIMUM_ROWS, level=level, reference=reference, ax=ax
-            ),
-            (7.4, 1.2 + 0.24 * n_rows),
-            "Credible intervals, and the part that would remain without privacy noise",
-        )
-    }
-    if math.isfinite(release.guarantee.epsilon):
-        plans["trade-off"] = (
-            lambda ax: plots.trade_off(release.guarantee, ax=ax),
-            (3.8, 3.6),
-            "What is left to an attack that knows all other records: the least share of records that it misses",
-        )
+    plans: dict[str, _Plan] = {}
     if isinstance(release, Release):
         plans |= _of_the_trace(release, posterior)
     if calibration is not None:
@@ -90,9 +64,9 @@ def draw_all(
             (4.6, 4.4),
             "Observed share minus predicted probability; the band is two standard errors",
         )
-    for name in ("posterior", "trace") if "trace" in plans else ("posterior",):
-        draw, (_, height), caption = plans[name]
-        plans[name + NARROW] = (_with_stacked_legend(draw), (3.9, height + 0.5), caption)
+    if "trace" in plans:
+        draw, (_, height), caption = plans["trace"]
+        plans["trace" + NARROW] = (_with_stacked_legend(draw), (3.9, height + 0.5), caption)
     pictures = {}
     for name, (draw, size, caption) in plans.items():
         try:

@@ -7,27 +7,27 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from dpinfer._sinks import printable
 from dpinfer._validate import check_choice
 from dpinfer.accounting import Composed, LedgerAccount, PrivacyPlan, account
 from dpinfer.cli.errors import CommandError, reason
 from dpinfer.cli.output import OutputFolder
-from dpinfer.cli.pictures import NARROW, draw_all
-from dpinfer.cli.report import AnalysedRelease, ReportContent, render
-from dpinfer.cli.summary import SummaryRow, summarise, to_csv
+from dpinfer.cli.pictures import draw_all
+from dpinfer.cli.summary import to_csv
 from dpinfer.diagnostics import CalibrationCurve, calibration_curve
 from dpinfer.errors import DpinferError, FallbackWarning
 from dpinfer.estimators.checks import FISHER_RECIPES, RECIPES, check_fit
-from dpinfer.fitting import Choice, FitPlan
+from dpinfer.fitting.estimates import EstimateRow, estimate_rows
+from dpinfer.fitting.report import NARROW, ReportContent, render
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
-from dpinfer.mechanism import NewtonPlan, RunCheckpoint, run_dpvi
+from dpinfer.mechanism import RunCheckpoint, run_dpvi
 from dpinfer.models import LogisticRegression
+from dpinfer.release import Release, SumsOfPasses
 from dpinfer.release.parts import Part, check_parts
 from dpinfer.tabular import Schema, UnreadTable
 
@@ -37,12 +37,16 @@ __all__ = [
     "after_spending",
     "analyse",
     "automatic_max_grad_norm",
+    "calibration_of",
     "check_request",
+    "interruptible",
     "model_of",
     "release_bytes",
     "spend",
     "tell_failures",
 ]
+
+FloatArray = npt.NDArray[np.float64]
 
 _CALIBRATION_BINS = 10
 
@@ -51,7 +55,7 @@ _CALIBRATION_BINS = 10
 class FitRequest:
     """The public settings of the private run."""
 
-    plan: PrivacyPlan | NewtonPlan
+    plan: PrivacyPlan
     n_records: int
     max_grad_norm: float = 1.0
     prior_scale: float = 1.0
@@ -60,8 +64,6 @@ class FitRequest:
     ledger: LedgerAccount | None = None
     checkpoint: Path | None = None
     leaks: tuple[str, ...] = ()
-    fit_plan: FitPlan | None = None
-    choice: Choice | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,7 @@ class Results:
     """What an analysis gives back to its verb."""
 
     posterior: Posterior
-    rows: list[SummaryRow]
+    rows: list[EstimateRow]
     calibration: CalibrationCurve | None
     files: list[Path] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -92,10 +94,9 @@ def automatic_max_grad_norm(schema: Schema, recipe: str) -> float:
     return 2.0 * norm if check_choice("recipe", recipe, RECIPES) in FISHER_RECIPES else norm
 
 
-def release_bytes(plan: PrivacyPlan | NewtonPlan, schema: Schema) -> int:
-    """Return about how large the saved release will be: parameters and gradients, or matrices, 8 bytes each."""
-    width = len(schema.feature_names) + 1
-    return (2 * 2 * width * plan.n_steps if isinstance(plan, PrivacyPlan) else width * width * plan.n_passes) * 8
+def release_bytes(plan: PrivacyPlan, schema: Schema) -> int:
+    """Return about how large the saved release will be: parameters and gradients, 8 bytes each."""
+    return 2 * 2 * (len(schema.feature_names) + 1) * plan.n_steps * 8
 
 
 def model_of(schema: Schema, prior_scale: float) -> LogisticRegression:
@@ -116,12 +117,9 @@ def check_request(schema: Schema, request: FitRequest, asked: PosteriorRequest) 
     **Privacy.** Reads the schema only.
     """
     _earlier_parts(schema, request)
-    if request.fit_plan is not None:
-        request.fit_plan.check(asked)
-        return
     check_fit(
         model_of(schema, request.prior_scale),
-        cast(PrivacyPlan, request.plan),
+        request.plan,
         asked,
         n_records=request.n_records,
         recipe=request.recipe,
@@ -129,7 +127,7 @@ def check_request(schema: Schema, request: FitRequest, asked: PosteriorRequest) 
     )
 
 
-def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: OutputFolder) -> AnalysedRelease:
+def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: OutputFolder) -> Release:
     """Run the private mechanism and save its release: the one step that costs privacy.
 
     **Privacy.** Reads the records, through one private mechanism and when the ledger is charged; add/remove or the
@@ -150,14 +148,20 @@ def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: Outpu
     """
     before = _earlier_parts(schema, request)
     checkpoint = None if request.checkpoint is None else RunCheckpoint(request.checkpoint)
-    release = _mechanism(schema, request)(
-        table.X,
-        table.y,
-        n_threads=request.n_threads,
-        progress=True,
-        ledger=request.ledger,
-        checkpoint=checkpoint,
-    )
+    with interruptible(folder, request.checkpoint, charged=request.ledger is not None):
+        release = run_dpvi(
+            model_of(schema, request.prior_scale),
+            table.X,
+            table.y,
+            plan=request.plan,
+            n_records=request.n_records,
+            max_grad_norm=request.max_grad_norm,
+            recipe=request.recipe,
+            n_threads=request.n_threads,
+            progress=True,
+            ledger=request.ledger,
+            checkpoint=checkpoint,
+        )
     release = release.with_parts(*before).with_leaks(*schema.leaks, *request.leaks)
     _save(release, folder.release_path, again=checkpoint is not None)
     if checkpoint is not None:
@@ -169,18 +173,21 @@ def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: Outpu
     return release
 
 
-def _mechanism(schema: Schema, request: FitRequest) -> Callable[..., AnalysedRelease]:
-    """Return what runs on the records, with every setting but those that all runs share."""
-    if request.fit_plan is not None:
-        return cast(Callable[..., AnalysedRelease], request.fit_plan.run)
-    return partial(
-        run_dpvi,
-        model_of(schema, request.prior_scale),
-        plan=cast(PrivacyPlan, request.plan),
-        n_records=request.n_records,
-        max_grad_norm=request.max_grad_norm,
-        recipe=request.recipe,
-    )
+@contextlib.contextmanager
+def interruptible(folder: OutputFolder, checkpoint: Path | None, *, charged: bool) -> Iterator[None]:
+    """Say of an interrupt in the block how to go on: from the release where there is one, or from the checkpoint."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder.release_path.exists():
+            told = _saved(folder.release_path)
+        elif checkpoint is not None and checkpoint.exists():
+            told = "the run is charged and saved: the same command goes on from its checkpoint"
+        else:
+            told = "there is no release, and what the ledger was charged stays charged" if charged else ""
+        if told:
+            sys.stderr.write(f"dpinfer: {told}\n")
+        raise
 
 
 def _earlier_parts(schema: Schema, request: FitRequest) -> tuple[Part, ...]:
@@ -193,7 +200,7 @@ def _earlier_parts(schema: Schema, request: FitRequest) -> tuple[Part, ...]:
     return before
 
 
-def _save(release: AnalysedRelease, path: Path, *, again: bool) -> None:
+def _save(release: Release, path: Path, *, again: bool) -> None:
     """Save what has been paid for: where it belongs, or else anywhere."""
     try:
         try:
@@ -218,7 +225,7 @@ def _saved(path: Path) -> str:
     return f"the release is saved and paid for: go on with 'dpinfer posterior {place} --out DIR'"
 
 
-def _save_elsewhere(release: AnalysedRelease, name: str) -> Path | None:
+def _save_elsewhere(release: Release, name: str) -> Path | None:
     for place in (Path.cwd, Path.home, lambda: Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError, RuntimeError):
             path = Path(tempfile.mkdtemp(prefix="dpinfer-", dir=place())) / name
@@ -232,7 +239,7 @@ def _save_elsewhere(release: AnalysedRelease, name: str) -> Path | None:
 
 
 def analyse(
-    release: AnalysedRelease,
+    release: Release | SumsOfPasses,
     request: PosteriorRequest,
     *,
     folder: OutputFolder | None,
@@ -253,8 +260,8 @@ def analyse(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         posterior = noise_aware_posterior(release, request)
-        rows = summarise(posterior, level=request.level, reference=reference)
-    calibration, failures = (None, []) if test is None else _calibration(posterior, test)
+        rows = estimate_rows(posterior, level=request.level, reference=reference)
+    calibration, failures = (None, []) if test is None else calibration_of(lambda: _predicted(posterior, test))
     failures += [str(item.message) for item in caught if issubclass(item.category, FallbackWarning)]
     files: list[Path] = []
     if folder is not None:
@@ -262,15 +269,7 @@ def analyse(
         files.append(folder.write("posterior.csv", to_csv(rows, guarantee=release.guarantee)))
         messages = [str(item.message) for item in caught if issubclass(item.category, UserWarning)]
         messages = [message for message in messages if message not in failures]
-        messages += posterior.summary().warnings
-        pictures = draw_all(
-            release,
-            posterior,
-            level=request.level,
-            reference=reference,
-            calibration=calibration,
-            failures=failures,
-        )
+        pictures = draw_all(release, posterior, calibration=calibration, failures=failures)
         content = ReportContent(
             title=title,
             release_name=release_name,
@@ -278,7 +277,7 @@ def analyse(
             posterior=posterior,
             rows=rows,
             level=request.level,
-            warnings=[*notes, *failures, *messages],
+            notes=[*notes, *failures, *messages],
             calibration=calibration,
             pictures=pictures,
             about=about,
@@ -292,14 +291,27 @@ def analyse(
     return Results(posterior=posterior, rows=rows, calibration=calibration, files=files, failures=failures)
 
 
-def _calibration(posterior: Posterior, test: UnreadTable) -> tuple[CalibrationCurve | None, list[str]]:
-    """Return the calibration on test records, or why there is none: they are read when the release is safe."""
+def _predicted(posterior: Posterior, test: UnreadTable) -> tuple[FloatArray, FloatArray] | None:
+    """Return probabilities and labels of test records; None where they have no labels."""
+    table = test.read()
+    return None if table.y is None else (posterior.predict_proba(table.X)[:, 1], table.y)
+
+
+def calibration_of(
+    predicted: Callable[[], tuple[FloatArray, FloatArray] | None],
+) -> tuple[CalibrationCurve | None, list[str]]:
+    """Return the calibration on test records, or why there is none: they are read when the release is safe.
+
+    Parameters
+    ----------
+    predicted : callable
+        Reads the test records; returns probabilities and labels, (N,) each, or None.
+    """
     try:
-        table = test.read()
-        if table.y is None:
+        found = predicted()
+        if found is None:
             return None, []
-        probability = posterior.predict_proba(table.X)[:, 1]
-        return calibration_curve(probability, table.y, n_bins=min(_CALIBRATION_BINS, len(table.y))), []
+        return calibration_curve(*found, n_bins=min(_CALIBRATION_BINS, len(found[1]))), []
     except DpinferError as error:
         problem = str(error)
     except OSError as error:
@@ -310,9 +322,9 @@ def _calibration(posterior: Posterior, test: UnreadTable) -> tuple[CalibrationCu
     return None, [f"No calibration on the test records was computed ({problem}); {again}."]
 
 
-def tell_failures(results: Results) -> None:
+def tell_failures(failures: Sequence[str]) -> None:
     """Say on standard error what of an analysis is missing, or other than what was asked for."""
-    for failure in results.failures:
+    for failure in failures:
         sys.stderr.write(f"dpinfer: warning: {printable(failure)}\n")
 
 

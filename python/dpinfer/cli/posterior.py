@@ -2,18 +2,22 @@
 
 import argparse
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dpinfer._sinks import terminal_text
-from dpinfer.cli.arguments import add_posterior_arguments, posterior_request
+from dpinfer.cli.arguments import add_posterior_arguments, interval, posterior_request
 from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
-from dpinfer.cli.output import files_text, output_folder
+from dpinfer.cli.output import OutputFolder, files_text, output_folder
 from dpinfer.cli.pipeline import analyse, tell_failures
-from dpinfer.cli.report import AnalysedRelease
 from dpinfer.cli.summary import guarantee_text, to_text, verdict_text
 from dpinfer.errors import ReleaseFormatError
-from dpinfer.release import Release, SumsOfPasses, load_release
+from dpinfer.fitting.files import RELEASE_FILE
+from dpinfer.formulas.design_files import DESIGN_FILE
+from dpinfer.inference import noise_aware_posterior
+from dpinfer.release import AnyRelease, Release, SumsOfPasses, load_release
 from dpinfer.tabular import Schema, UnreadTable
 
 __all__ = ["add_parser", "run"]
@@ -30,10 +34,16 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("release", type=Path, metavar="RELEASE", help="a file that 'dpinfer fit' or Release.save wrote")
     parser.add_argument(
-        "--test", type=Path, metavar="FILE", help="records to check the calibration on, without noise; needs --schema"
+        "--test",
+        type=Path,
+        metavar="FILE",
+        help="records to check the calibration on, without noise; needs --schema beside a gradient trace",
     )
     parser.add_argument("--schema", type=Path, metavar="SCHEMA.toml", help="the schema of --test, as in 'dpinfer fit'")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the table, the pictures and the report")
+    parser.add_argument(
+        "--prior-scale", type=interval(1e-30, 1e30), metavar="S", help="another prior sd of a weight, in scaled units"
+    )
     add_posterior_arguments(parser)
     parser.set_defaults(run=run)
 
@@ -41,18 +51,20 @@ def add_parser(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Load, compute, print and, with ``--out``, write."""
     release = load_release(args.release)
+    if (args.release.parent / DESIGN_FILE).exists() and args.release.name == RELEASE_FILE:
+        return _regression(args, release)
     if not isinstance(release, (Release, SumsOfPasses)):
         raise ReleaseFormatError(
             "RELEASE must be a gradient trace or that of a private Newton run: for others use noise_aware_posterior"
         )
     test = _test(args, release)
     with public_arguments():
-        request = posterior_request(args)
+        request = replace(posterior_request(args), prior_scale=args.prior_scale)
         request.check(release)
     name = args.release.name
     with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder, public_arguments():
         results = analyse(release, request, folder=folder, title=f"Posterior from {name}", release_name=name, test=test)
-    tell_failures(results)
+    tell_failures(results.failures)
     told = f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=args.level)}\n"
     told += verdict_text(results.posterior)
     if results.calibration is not None:
@@ -61,7 +73,32 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _test(args: argparse.Namespace, release: AnalysedRelease) -> UnreadTable | None:
+def _regression(args: argparse.Namespace, release: AnyRelease) -> int:
+    """Answer in the units of the table: the design of the regression lies beside its release."""
+    from dpinfer.cli.formula import write_regression
+    from dpinfer.formulas import load_regression
+
+    fit = load_regression(args.release.parent)
+    if args.test is not None and fit.design.family not in ("binomial", "probit"):
+        raise UsageError("--test needs a response of two categories")
+    with public_arguments():
+        request = replace(posterior_request(args), prior_scale=args.prior_scale)
+        request.check(release)
+        found = fit.with_posterior(noise_aware_posterior(release, request))
+    if args.out is None and args.test is None:
+        sys.stdout.write(terminal_text(f"{found.summary(args.level)}\n"))
+        return EXIT_DONE
+    with tempfile.TemporaryDirectory() as scratch:
+        place = args.out or Path(scratch)
+        with OutputFolder(place, need_bytes=_PICTURE_BYTES) as folder:
+            told = write_regression(
+                found, args.level, folder, test=args.test, title=f"Posterior from {args.release.name}"
+            )
+        sys.stdout.write(told if args.out is not None else told.partition("\nfiles:\n")[0])
+    return EXIT_DONE
+
+
+def _test(args: argparse.Namespace, release: Release | SumsOfPasses) -> UnreadTable | None:
     if (args.test is None) != (args.schema is None):
         raise UsageError("give --test and --schema together")
     if args.test is None:

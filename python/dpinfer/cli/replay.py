@@ -108,7 +108,9 @@ COMMAND_OPTIONS: dict[str, Sequence[str]] = {
 
 
 # What every scenario of the command gives.
-BUDGET = ("--epsilon", "4", "--delta", "1e-5", "--sample-rate", "0.6", "--steps", "40", "--threads", "1")
+BUDGET = ("--epsilon", "4", "--delta", "1e-5", "--threads", "1")
+# What every scenario of a gradient trace gives, unless it says otherwise.
+_TRACE = ("--sample-rate", "0.6", "--steps", "40")
 # What is public about the records, of which the command reads from the records what it is not told.
 PUBLIC_FACTS = ("--schema", SCHEMA, "--n-records", str(_N_LINES))
 
@@ -134,7 +136,8 @@ def command_scenario(
             stack.enter_context(replace_everywhere(reading.read_chunks, _Reading(place)))
             stack.enter_context(replace_everywhere(tabular.read_table, _Bounded(place)))
             stack.enter_context(replace_everywhere(draw_all, _Undrawn(place)))
-            return main([*command, *BUDGET, *given])
+            named = "newton" not in options and "--formula" not in options
+            return main([*command, *BUDGET, *(_TRACE if named else ()), *given])
 
     def stated(result: Any, folder: Path) -> Any:
         return stated_by(load_release(folder / "out" / "fit.release"), folder)

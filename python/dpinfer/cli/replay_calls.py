@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer.auditing.replay_records import N_RECORDS
+from dpinfer.accounting import Adjacency
+from dpinfer.auditing.replay_records import N_RECORDS, append, put
 from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario, stated_by
 from dpinfer.errors import FallbackWarning
 from dpinfer.estimators import (
@@ -79,15 +80,17 @@ def _estimator() -> Iterator[Scenario]:
     )
     for name, ledger, options in (
         ("BayesianLogisticRegression", True, {}),
-        ("BayesianLogisticRegression, tied", False, {"recipe": "tied", "method": "laplace"}),
-        ("BayesianLogisticRegression, newton", True, {"method": "newton"}),
+        ("BayesianLogisticRegression, trace", True, {"method": "dpvi", "sample_rate": 0.6, "n_steps": 40}),
+        (
+            "BayesianLogisticRegression, tied",
+            False,
+            {"recipe": "tied", "method": "laplace", "sample_rate": 0.6, "n_steps": 40},
+        ),
     ):
 
         def run(records: Any, place: Place, options: Any = options) -> Any:
             estimator = BayesianLogisticRegression(
                 epsilon=4.0,
-                sample_rate=0.6,
-                n_steps=40,
                 n_records=N_RECORDS,
                 classes=(0, 1),
                 data_bounds=(-1.0, 1.0),
@@ -250,8 +253,12 @@ def _counted_fit() -> Scenario:
     )
 
 
-def _table(*, unknown: bool = False) -> Scenario:
-    """Return a scenario of :func:`dpinfer.regression`; number of records, bounds and labels may be unknown."""
+def _table(*, unknown: bool = False, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Scenario:
+    """Return a scenario of :func:`dpinfer.regression`; number of records, bounds and labels may be unknown.
+
+    Where a record is replaced with one that lacks a value, the number of rows that are left is not that of the others.
+    """
+    replaced = adjacency is Adjacency.REPLACE_ONE
     age, job = np.linspace(20.0, 80.0, N_RECORDS), np.array(["clerk", "cook"])[np.arange(N_RECORDS) % 2]
     rich = np.array(["yes", "no"])[np.arange(N_RECORDS) % 3 % 2]
     public: dict[str, Any] = {"schema": Schema.from_toml(SCHEMA_TOML), "n_records": N_RECORDS}
@@ -260,7 +267,8 @@ def _table(*, unknown: bool = False) -> Scenario:
         public = {"schema": draft, "unknown": ["n_records", "bounds", "categories"]}
 
     def more(*values: Any) -> tuple[Any, ...]:
-        return tuple(np.append(column, value) for column, value in zip((age, job, rich), values, strict=True))
+        records = (age, job, rich)
+        return (put if replaced else append)(records, tuple(np.array([value]) for value in values))
 
     def run(parts: Any, place: Place) -> Any:
         table = dict(zip(("age", "job", "rich"), map(place.watched, parts), strict=True))
@@ -274,26 +282,29 @@ def _table(*, unknown: bool = False) -> Scenario:
                 epsilon=4.0,
                 delta=1e-5,
                 method="newton",
+                adjacency=adjacency,
                 ledger=place.account,
                 path=place.folder / "fit",
                 n_threads=1,
             )
 
+    less = () if replaced else (Neighbour("the last record less", tuple(column[:-1] for column in (age, job, rich))),)
     found = (
-        Neighbour("a record more", more(44.0, "cook", "yes")),
-        Neighbour("a record out of bounds more", more(-1e300, "cook", "no")),
-        Neighbour("a record of an unseen category more", more(33.0, "astronaut", "no")),
-        Neighbour("a record without a value more", more(np.nan, "cook", "no")),
-        Neighbour("the last record less", tuple(column[:-1] for column in (age, job, rich))),
+        Neighbour("another record", more(44.0, "cook", "yes")),
+        Neighbour("another record out of bounds", more(-1e300, "cook", "no")),
+        Neighbour("another record of an unseen category", more(33.0, "astronaut", "no")),
+        Neighbour("another record without a value", more(np.nan, "cook", "no")),
+        *less,
         Neighbour("a label that the schema lacks (1)", more(44.0, "cook", "perhaps"), refused="label"),
         Neighbour("a label that the schema lacks (2)", more(21.0, "clerk", "never"), refused="label"),
     )
     return Scenario(
-        "regression, unknown schema" if unknown else "regression",
+        "regression" + ", unknown schema" * unknown + ", replaced" * replaced,
         "dpinfer.formulas.regression",
         run,
         (age, job, rich),
         found,
+        adjacency,
         ledger=True,
         stated=lambda result, folder: stated_by(result.release, folder),
     )
@@ -388,5 +399,7 @@ def _unknown() -> Scenario:
 
 def call_scenarios(*, formulas: bool) -> tuple[Scenario, ...]:
     """Return a scenario for every private call of tables, estimators and fits; with a formula, if `formulas`."""
-    tables = (_table(), _table(unknown=True), _table_of_counts()) if formulas else ()
+    tables: tuple[Scenario, ...] = ()
+    if formulas:
+        tables = (_table(), _table(unknown=True), _table(adjacency=Adjacency.REPLACE_ONE), _table_of_counts())
     return (_shares(), _unknown(), *_estimator(), *_planned_estimators(), *_fits(), _counted_fit(), *tables)

@@ -43,7 +43,7 @@ class _Classifier(PlannedRegression):
         fit_intercept: bool = True,
         adjacency: Adjacency | str = "add_remove",
         n_threads: int | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
         random_source: RandomSource | Callable[[], RandomSource] | None = None,
         ledger: LedgerAccount | None = None,
     ) -> None:

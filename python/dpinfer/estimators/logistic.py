@@ -45,6 +45,11 @@ _PREDICTION_DRAWS, _SEED = 2000, 0
 
 # Values of `method` that name the mechanism; all others are posteriors of a gradient trace.
 ROUTES = ("auto", "newton", "dpvi")
+_NO_BOUNDS = (
+    "data_bounds must be given: (low, high), or a row for each column; columns are clipped to them, and their size "
+    "follows from them, which taking it from the records would leak (a gradient trace, method='dpvi', does without "
+    "where max_grad_norm is a number)"
+)
 
 
 class BayesianLogisticRegression(PrivateEstimator):
@@ -85,15 +90,15 @@ class BayesianLogisticRegression(PrivateEstimator):
         Standard deviation of the normal prior of every weight, positive.
     fit_intercept : bool
     data_bounds : (low, high) or (n_features, 2) array, optional
-        Public bounds.  X is clipped to them, in ``fit`` and in predictions; it is not scaled.  Scale the columns to
+        Public bounds, needed but for a gradient trace with a number as `max_grad_norm`.  X is clipped to them, in
+        ``fit`` and in predictions; it is not scaled.  Scale the columns to
         about unit size by public constants first (:mod:`dpinfer.tabular` does): the prior and the clipping expect it.
     method : str
-        The way to the posterior.  "auto" chooses the mechanism by predicted width as :func:`dpinfer.plan_fit` does:
-        "newton", a few full-batch passes (:func:`dpinfer.run_newton`), or "dpvi", a gradient trace and its exact
-        posterior.  The methods of :func:`dpinfer.noise_aware_posterior`, of which "exact" is the default, are those of
-        a gradient trace.  `sample_rate`, `n_steps`, `max_grad_norm`, `accountant` and the four settings above belong
-        to the trace; "newton" takes the columns to spread over `data_bounds`, or to be
-        of about unit size.
+        The way to the posterior.  "auto" (default) chooses the mechanism by predicted width as
+        :func:`dpinfer.plan_fit` does.  "newton": a few full-batch passes (:func:`dpinfer.run_newton`).  "dpvi": the
+        published gradient trace and its exact posterior; the methods of :func:`dpinfer.noise_aware_posterior` are of
+        such a trace as well.  `sample_rate`, `n_steps`, `max_grad_norm`, `accountant` and the four settings above
+        belong to the trace, and are refused elsewhere.
     hessian, burn_in, prior
         As in :func:`dpinfer.noise_aware_posterior`.
     accountant : {"pld", "prv", "rdp"}
@@ -101,7 +106,8 @@ class BayesianLogisticRegression(PrivateEstimator):
         "zero_out" is refused: labels cannot be blank, so that no caller has a null record.
     n_threads : int, optional
         All cores by default; the result does not depend on it.
-    progress : bool
+    progress : bool, optional
+        By default a bar is drawn on a terminal, and in a notebook, from two seconds on.
     random_source : RandomSource or callable returning one, optional
         None: the operating system's generator.  ``functools.partial(dpinfer.testing.InsecureRNG, seed)`` gives
         reproducible fits that are NOT PRIVATE; a callable can be cloned and pickled, a source cannot.
@@ -131,8 +137,8 @@ class BayesianLogisticRegression(PrivateEstimator):
 
     Notes
     -----
-    By default the mechanism is DPVI and the posterior the one of NA-DPVI (section 3), computed exactly.  The bound
-    behind "auto": the gradient of a record's loss in the weights is (p - y)(x, 1), with norm at most that of (x, 1).
+    With "dpvi" the posterior is the one of NA-DPVI (section 3), computed exactly.  The bound behind its clipping norm
+    "auto": the gradient of a record's loss in the weights is (p - y)(x, 1), with norm at most that of (x, 1).
 
     Examples
     --------
@@ -141,7 +147,7 @@ class BayesianLogisticRegression(PrivateEstimator):
     >>> rng = np.random.default_rng(1)
     >>> X = rng.uniform(-1.0, 1.0, size=(2000, 2))
     >>> y = (rng.uniform(size=2000) < 1.0 / (1.0 + np.exp(-3.0 * X[:, 0]))).astype(int)
-    >>> model = BayesianLogisticRegression(n_records=2000, classes=(0, 1), data_bounds=(-1.0, 1.0), n_steps=1000)
+    >>> model = BayesianLogisticRegression(n_records=2000, classes=(0, 1), data_bounds=(-1.0, 1.0))
     >>> model.fit(X, y).predict_proba(X[:3]).shape
     (3, 2)
     """
@@ -173,7 +179,7 @@ class BayesianLogisticRegression(PrivateEstimator):
         prior_scale: float = 1.0,
         fit_intercept: bool = True,
         data_bounds: npt.ArrayLike | None = None,
-        method: str = "exact",
+        method: str = "auto",
         hessian: str = "auto",
         burn_in: str | float | int = "auto",
         prior: Any = "auto",
@@ -183,7 +189,7 @@ class BayesianLogisticRegression(PrivateEstimator):
         expectation: str | None = None,
         recipe: str | None = None,
         n_threads: int | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
         random_source: RandomSource | Callable[[], RandomSource] | None = None,
         ledger: LedgerAccount | None = None,
     ) -> None:
@@ -298,18 +304,19 @@ class BayesianLogisticRegression(PrivateEstimator):
         """Return the plan of the run, and what makes it, after refusing what would fail; reads no records."""
         n_records, bounds = values["n_records"], as_bounds(values["data_bounds"], model.n_features)
         if self.method in ("auto", "newton"):
+            self._refuse_dpvi_settings()
+            if bounds is None:
+                raise ValueError(_NO_BOUNDS)
             fit_plan = plan_fit(
-                model if bounds is None else replace(model, feature_scale=typical_scales(bounds)),
+                replace(model, feature_scale=typical_scales(bounds)),
                 epsilon=epsilon,
                 delta=self.delta,
                 n_records=n_records,
                 method=self.method if self.unknown is None else "newton",
                 adjacency=self._relation(),
             )
-            if isinstance(fit_plan.mechanism, NewtonPlan):
-                self._refuse_dpvi_settings()
-                fit_plan.check(request)
-                return _Run(fit_plan.mechanism, cast(Any, fit_plan.run), bounds)
+            fit_plan.check(request)
+            return _Run(cast(Any, fit_plan.mechanism), cast(Any, fit_plan.run), bounds)
         norm = self._clipping_norm(bounds)
         plan = self._privacy_plan()
         fisher = self.recipe in FISHER_RECIPES
@@ -345,12 +352,15 @@ class BayesianLogisticRegression(PrivateEstimator):
             "grad_scale": self.grad_scale is not None,
             "learning_rate": not isinstance(self.learning_rate, str) or self.learning_rate != "heuristic",
             "max_grad_norm": not isinstance(self.max_grad_norm, str),
+            "sample_rate": self.sample_rate != 0.1,
+            "n_steps": self.n_steps != 10_000,
+            "accountant": self.accountant != "pld",
         }
         for name, changed in given.items():
             if changed:
                 raise ValueError(
-                    f"{name} must be left at its default with method={self.method!r}, which runs the private Newton "
-                    "method: it belongs to method='dpvi'"
+                    f"{name} must be left at its default with method={self.method!r}, which takes the mechanism that "
+                    "a plan chooses: it belongs to method='dpvi', the published gradient trace"
                 )
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
@@ -433,7 +443,9 @@ class BayesianLogisticRegression(PrivateEstimator):
     def _posterior_request(self) -> PosteriorRequest:
         method = check_choice("method", self.method, (*ROUTES, *METHODS))
         method = "exact" if method in ROUTES else method
-        return PosteriorRequest(method=method, hessian=self.hessian, burn_in=self.burn_in, prior=self.prior)
+        return PosteriorRequest(
+            method=method, hessian=self.hessian, burn_in=self.burn_in, prior=self.prior, progress=self.progress
+        )
 
     def _clipping_norm(self, bounds: FloatArray | None) -> float:
         if not isinstance(self.max_grad_norm, str):
@@ -441,10 +453,7 @@ class BayesianLogisticRegression(PrivateEstimator):
         if self.max_grad_norm != "auto":
             raise ValueError(f"max_grad_norm must be a number or 'auto', got {self.max_grad_norm!r}")
         if bounds is None:
-            raise ValueError(
-                "max_grad_norm must be a number when data_bounds is not given: 'auto' takes it from the public bounds, "
-                "and taking it from the records would leak them"
-            )
+            raise ValueError(_NO_BOUNDS)
         norm = typical_norm(bounds, fit_intercept=bool(self.fit_intercept))
         return 2.0 * norm if self.recipe in FISHER_RECIPES else norm
 

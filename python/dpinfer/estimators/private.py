@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._records import warn_of_clamped
 from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyBound, as_adjacency
 from dpinfer.errors import PrivacyLeakWarning
 from dpinfer.estimators.pipelines import steps_that_learned
@@ -75,7 +76,7 @@ class PrivateEstimator(Estimator):
     unknown: Sequence[str] | None
     adjacency: Adjacency | str
     n_threads: int | None
-    progress: bool
+    progress: bool | None
     random_source: RandomSource | Callable[[], RandomSource] | None
     ledger: LedgerAccount | None
     _bounds: FloatArray | None
@@ -156,7 +157,7 @@ class PrivateEstimator(Estimator):
 
     def _posterior_request(self) -> PosteriorRequest:
         """Return what is asked of the posterior."""
-        return PosteriorRequest()
+        return PosteriorRequest(progress=self.progress)
 
     def spent(self) -> PrivacyBound:
         """Return the guarantee of all fits of this estimator and its clones together, in this process.
@@ -232,7 +233,12 @@ class PrivateEstimator(Estimator):
                 f"X has {points.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
                 "features as input"
             )
-        return points if self._bounds is None else np.clip(points, self._bounds[:, 0], self._bounds[:, 1])
+        if self._bounds is None:
+            return points
+        inside = np.clip(points, self._bounds[:, 0], self._bounds[:, 1])
+        names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
+        warn_of_clamped("X", [str(name) for name in names[np.any(points != inside, axis=0)]])
+        return inside
 
     def _check_names(self, X: Any) -> None:
         given, fitted = feature_names(X), getattr(self, "feature_names_in_", None)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import DeferredArray, as_record_array
+from dpinfer._records import DeferredArray, as_record_array, known_shape
 from dpinfer._validate import check_float_array
+from dpinfer._values import as_values, number_of, text_of
 from dpinfer.errors import RecordError
 
 __all__ = [
@@ -31,6 +32,7 @@ FloatArray = npt.NDArray[np.float64]
 
 _MINIMUM_RECORDS = 2
 _LARGEST_BOUND = 1e100
+_NO_LABELS = "y must be given: this estimator requires y to be passed, but the target y is None"
 _NO_COLUMNS = "X must have a column: 0 feature(s) (shape=(, 0)) while a minimum of 1 is required."
 
 
@@ -147,7 +149,10 @@ class PendingRecords:
 
     @cached_property
     def _encoded(self) -> tuple[FloatArray, npt.NDArray[Any]]:
-        return encoded_targets(as_labels(self._labels, len(self.features)), self._given, binary=self._binary)
+        if self._given is not None:
+            known = as_classes(self._given, binary=self._binary)
+            return places_of(as_values("y", _one_column(self._labels)), known, len(self.features)), known
+        return encoded_targets(as_labels(self._labels, len(self.features)), binary=self._binary)
 
     @property
     def targets(self) -> FloatArray:
@@ -165,8 +170,37 @@ class PendingRecords:
         return np.clip(self.features, self.bounds[:, 0], self.bounds[:, 1])
 
 
+def places_of(labels: Any, known: npt.NDArray[Any], n_records: int) -> FloatArray:
+    """Return the labels of records, each by itself, as places among public classes.
+
+    Raises
+    ------
+    RecordError
+        If there are not as many as records, or a label is in none.
+    """
+    if len(labels) != n_records:
+        raise RecordError("y must have as many entries as X has rows")
+    codes = {text_of(label): float(place) for place, label in enumerate(known.tolist())}
+    found = {label: codes.get(text_of(label), -1.0) for label in set(labels)}
+    places = np.fromiter((found[label] for label in labels), np.float64, n_records)
+    if np.any(places < 0.0):
+        raise RecordError("y must hold only the labels in classes; at least one entry is another")
+    return places
+
+
+def _one_column(y: Any) -> Any:
+    """Return what holds labels without a second dimension of size 1, as far as it says that it has one."""
+    if y is None:
+        raise RecordError(_NO_LABELS)
+    shape = known_shape(y)
+    if shape is None or len(shape) != 2 or shape[1] != 1:
+        return y
+    _warn_of_column_vector()
+    return as_record_array("y", y)[:, 0]
+
+
 def as_labels(y: Any, n_records: int) -> npt.NDArray[Any]:
-    """Return y as a one-dimensional array as long as X.
+    """Return y as a one-dimensional array as long as X, whose type NumPy chooses: for labels that are published anyway.
 
     Raises
     ------
@@ -174,13 +208,13 @@ def as_labels(y: Any, n_records: int) -> npt.NDArray[Any]:
         If it has another shape or is missing.
     """
     if y is None:
-        raise RecordError("y must be given: this estimator requires y to be passed, but the target y is None")
+        raise RecordError(_NO_LABELS)
     labels = as_record_array("y", y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         _warn_of_column_vector()
         labels = labels[:, 0]
     if labels.ndim != 1:
-        raise RecordError(f"y must be one-dimensional, got shape {labels.shape}")
+        raise RecordError(f"y must be one-dimensional, got {labels.ndim} dimensions")
     if labels.shape[0] != n_records:
         raise RecordError("y must have as many entries as X has rows")
     if labels.dtype.kind in "fc" and not np.all(np.isfinite(labels)):
@@ -196,18 +230,12 @@ def as_numbers(y: Any, n_records: int) -> FloatArray:
     RecordError
         If it is anything else.
     """
-    labels = as_labels(y, n_records)
-    if labels.dtype.kind not in "fiub":
-        problem = ""
-        try:
-            labels = labels.astype(np.float64)
-        except Exception:
-            problem = "y must hold numbers: at least one entry is not"
-        if problem:
-            raise RecordError(problem)
-    numbers = labels.astype(np.float64)
+    values = as_values("y", _one_column(y))
+    if len(values) != n_records:
+        raise RecordError("y must have as many entries as X has rows")
+    numbers = values if isinstance(values, np.ndarray) else np.fromiter(map(number_of, values), np.float64, n_records)
     if not np.all(np.isfinite(numbers)):
-        raise RecordError("y must be finite: it contains NaN or infinity")
+        raise RecordError("y must hold numbers that are finite: at least one entry is NaN, infinity or no number")
     return numbers
 
 
@@ -225,32 +253,24 @@ def _warn_of_column_vector() -> None:
     )
 
 
-def encoded_targets(
-    labels: npt.NDArray[Any], classes: Sequence[Any] | npt.NDArray[Any] | None, *, binary: bool = True
-) -> tuple[FloatArray, npt.NDArray[Any]]:
-    """Return the labels as places among the classes, and the classes: (negative, positive) where they are two.
+def encoded_targets(labels: npt.NDArray[Any], *, binary: bool = True) -> tuple[FloatArray, npt.NDArray[Any]]:
+    """Return the labels as places among the classes that they are, and these: (negative, positive) where they are two.
+
+    **Privacy.** The classes are read from the records, which a warning and the release say.
 
     Raises
     ------
-    ValueError, RecordError
-        If there are not two classes, or at least two where they need not be `binary`, or a label is in none.
+    RecordError
+        If there are not two classes, or at least two where they need not be `binary`.
     """
-    if classes is not None:
-        known = as_classes(classes, binary=binary)
-    else:
-        if labels.dtype.kind == "f" and not np.all(labels == np.round(labels)):
-            raise RecordError("Unknown label type: y must hold class labels, not a continuous response")
-        known = _distinct(labels)
+    if labels.dtype.kind == "f" and not np.all(labels == np.round(labels)):
+        raise RecordError("Unknown label type: y must hold class labels, not a continuous response")
+    known = _distinct(labels)
     if known.shape[0] < 2:
         raise RecordError("y must hold two classes, and holds one class only; name all with classes=(no, yes)")
     if binary and known.shape[0] > 2:
         raise RecordError("Only binary classification is supported. The type of the target is multiclass.")
-    places = np.full(labels.shape, -1.0)
-    for place, label in enumerate(known):
-        places[_equal(labels, label)] = place
-    if np.any(places < 0.0):
-        raise RecordError("y must hold only the labels in classes; at least one entry is another")
-    return places, known
+    return np.searchsorted(known, labels).astype(np.float64), known
 
 
 def as_classes(classes: Any, *, binary: bool = True) -> npt.NDArray[Any]:
@@ -261,8 +281,9 @@ def as_classes(classes: Any, *, binary: bool = True) -> npt.NDArray[Any]:
     ValueError
         If they are not distinct labels, as many as needed.
     """
+    # Of public labels NumPy may choose the type.
     given = np.asarray(classes)
-    distinct = given.ndim == 1 and len({str(label) for label in given.tolist()}) == len(given)
+    distinct = given.ndim == 1 and len({text_of(label) for label in given.tolist()}) == len(given)
     if binary and (not distinct or len(given) != 2):
         raise ValueError(f"classes must hold two distinct labels (negative, positive), got shape {given.shape}")
     if not distinct or len(given) < 2:
@@ -274,13 +295,6 @@ def _distinct(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
     with contextlib.suppress(Exception):
         return np.unique(labels)
     raise RecordError("y must hold labels that can be compared, all of one type; give classes=(no, yes)")
-
-
-def _equal(labels: npt.NDArray[Any], label: Any) -> npt.NDArray[np.bool_]:
-    """Return where the labels are `label`; what cannot be compared is not."""
-    with contextlib.suppress(Exception):
-        return np.broadcast_to(np.asarray(labels == label, dtype=bool), labels.shape)
-    raise RecordError("y must hold labels that can be compared with those in classes")
 
 
 def check_enough(n_rows: int) -> None:

@@ -305,7 +305,8 @@ class BayesianLinearRegression(_Regressor):
     fit_intercept : bool
     adjacency : {"add_remove", "replace_one"}
     n_threads : int, optional
-    progress : bool
+    progress : bool, optional
+        By default a bar is drawn on a terminal, and in a notebook, from two seconds on.
     random_source : RandomSource or callable returning one, optional
         As in :class:`BayesianLogisticRegression`.
     ledger : LedgerAccount, optional
@@ -347,7 +348,7 @@ class BayesianLinearRegression(_Regressor):
         fit_intercept: bool = True,
         adjacency: Adjacency | str = "add_remove",
         n_threads: int | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
         random_source: RandomSource | Callable[[], RandomSource] | None = None,
         ledger: LedgerAccount | None = None,
     ) -> None:
@@ -435,7 +436,7 @@ class BayesianPoissonRegression(_Regressor):
         fit_intercept: bool = True,
         adjacency: Adjacency | str = "add_remove",
         n_threads: int | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
         random_source: RandomSource | Callable[[], RandomSource] | None = None,
         ledger: LedgerAccount | None = None,
     ) -> None:

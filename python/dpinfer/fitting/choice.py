@@ -7,7 +7,11 @@ from typing import Any
 
 from dpinfer._validate import check_interval
 
-__all__ = ["Candidate", "Choice", "choose"]
+__all__ = ["MODEL", "POPULATION", "Candidate", "Choice", "choose"]
+
+MODEL, POPULATION = "model", "population"
+_WITHOUT_MODEL = "needs no true model (robust, HC-type)"
+_ROBUST = "the population's coefficients cost at most 10% of width"
 
 # Widths are predicted to about 15%: within a tenth, the fewest passes over the records decide.
 _ALIKE = 1.1
@@ -33,6 +37,11 @@ class Candidate:
     chosen : bool
     allowance : float
         What the width is multiplied with in the comparison: above 1 where it rests on more than the others' do.
+    widest : float
+        The upper end where the prediction is a range, as correlations are not public; nan where it is none.
+    target : {"", "model", "population"}
+        What the coefficients are of, where the method has both: the model's own, which assume that it is true, or the
+        population's, which least squares or maximum likelihood would give.
     """
 
     method: str
@@ -42,11 +51,26 @@ class Candidate:
     reason: str = ""
     chosen: bool = False
     allowance: float = 1.0
+    widest: float = math.nan
+    target: str = ""
+
+    @property
+    def name(self) -> str:
+        """The method, and its target where it has both."""
+        return f"{self.method}, {self.target}" if self.target else self.method
 
     @property
     def compared_width(self) -> float:
         """The predicted width with its allowance."""
         return self.predicted_width * self.allowance
+
+    @property
+    def width_text(self) -> str:
+        """The predicted width, or the range, for people; empty where nothing is predicted."""
+        if not math.isfinite(self.predicted_width):
+            return ""
+        upper = f" to {self.widest:.3g}" if math.isfinite(self.widest) else ""
+        return f"{self.predicted_width:.2f}{upper}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the candidate as JSON values."""
@@ -66,10 +90,10 @@ class Candidate:
         """
         values: dict[str, Any] = {name: math.nan if value is None else value for name, value in data.items()}
         result = cls(**values)
-        for name, kind in (("method", str), ("applies", bool), ("reason", str), ("chosen", bool)):
+        for name, kind in (("method", str), ("applies", bool), ("reason", str), ("chosen", bool), ("target", str)):
             if not isinstance(getattr(result, name), kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, got {type(getattr(result, name)).__name__}")
-        for name in ("predicted_width", "n_passes", "allowance"):
+        for name in ("predicted_width", "n_passes", "allowance", "widest"):
             value = getattr(result, name)
             if not (isinstance(value, float) and math.isnan(value)):
                 check_interval(name, value, 0.0)
@@ -118,18 +142,18 @@ class Choice:
 
     def __getitem__(self, method: str) -> Candidate:
         """Return the candidate of that name."""
-        for candidate in self.candidates:
-            if candidate.method == method:
+        for candidate in sorted(self.candidates, key=lambda item: not item.chosen):
+            if method in (candidate.method, candidate.name):
                 return candidate
         raise KeyError(method)
 
     def __str__(self) -> str:
-        lines = [f"{'':2}{'method':<10} {'width':>7} {'passes':>7}  why"]
+        lines = [f"{'':2}{'method':<18} {'width':>12} {'passes':>7}  why"]
         for item in self.candidates:
-            width = f"{item.predicted_width:.2f}" if math.isfinite(item.predicted_width) else "-"
+            width = item.width_text or "-"
             passes = f"{item.n_passes:g}" if math.isfinite(item.n_passes) else "-"
             mark = "* " if item.chosen else "  "
-            lines.append(f"{mark}{item.method:<10} {width:>7} {passes:>7}  {item.reason}")
+            lines.append(f"{mark}{item.name:<18} {width:>12} {passes:>7}  {item.reason}")
         lines.append("width: predicted 90% interval of the median parameter over that without privacy")
         lines += [f"assumes {text}" for text in self.assumes]
         return "\n".join(lines)
@@ -140,6 +164,9 @@ class Choice:
 def choose(candidates: list[Candidate], asked: str) -> tuple[Candidate, ...]:
     """Return the candidates with one of them chosen: the one asked for, or by predicted width.
 
+    Where a method has both targets, the population's is taken if it is predicted at most 10% wider than the model's: it
+    needs no true model.
+
     Parameters
     ----------
     candidates : list of Candidate
@@ -147,6 +174,20 @@ def choose(candidates: list[Candidate], asked: str) -> tuple[Candidate, ...]:
     asked : str
         "auto", or a method that applies.
     """
+    robust = [item for item in candidates if item.target == POPULATION]
+    models = [item for item in candidates if item.target == MODEL]
+    for item in robust:
+        twins = [other for other in models if other.method == item.method]
+        if twins and item.predicted_width <= _ALIKE * twins[0].predicted_width:
+            reason = "; ".join(filter(None, (f"assumes that the model is true; {_ROBUST}", twins[0].reason)))
+            rest = [other for other in candidates if other is not twins[0]]
+            kept = replace(item, reason="; ".join(filter(None, (_WITHOUT_MODEL, item.reason))))
+            chosen = choose([kept if other is item else other for other in rest], asked)
+            return _beside(chosen, replace(twins[0], reason=reason))
+        if twins:
+            rest = [other for other in candidates if other is not item]
+            wider = replace(item, reason="wider by more than 10%; needs no true model")
+            return _beside(choose(rest, asked), wider)
     applying = [item for item in candidates if item.applies]
     predicted = [item for item in applying if math.isfinite(item.predicted_width)]
     if asked != "auto":
@@ -165,6 +206,12 @@ def choose(candidates: list[Candidate], asked: str) -> tuple[Candidate, ...]:
         if any(item.predicted_width * _ALIKE < best.predicted_width for item in predicted):
             why += ", what the others assume allowed for"
     return tuple(replace(item, chosen=item is best, reason=_reason(item, best, why, asked)) for item in candidates)
+
+
+def _beside(candidates: tuple[Candidate, ...], other: Candidate) -> tuple[Candidate, ...]:
+    """Return the candidates with another after the one that has its method."""
+    place = next(index for index, item in enumerate(candidates, 1) if item.method == other.method)
+    return (*candidates[:place], other, *candidates[place:])
 
 
 def _reason(item: Candidate, best: Candidate, why: str, asked: str) -> str:

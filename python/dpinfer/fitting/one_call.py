@@ -37,7 +37,7 @@ from dpinfer.release.parts import Part, check_leaks, check_parts
 __all__ = ["FitOptions", "fit"]
 
 _STAND_IN = {"n_records": 10_000, "response_scale": 1.0}
-_PLAN_OPTIONS = ("adjacency", "response_scale", "predictor_spread", "simulate")
+_PLAN_OPTIONS = ("adjacency", "response_scale", "predictor_spread", "simulate", "target")
 
 
 class FitOptions(TypedDict, total=False):
@@ -47,11 +47,12 @@ class FitOptions(TypedDict, total=False):
     response_scale: float | None
     predictor_spread: float | None
     simulate: bool
+    target: str
     unknown: Sequence[str]
     leaks: tuple[str, ...]
     parts: tuple[Part, ...]
     checkpoint: CheckpointArgument
-    progress: bool | ProgressCallback
+    progress: bool | ProgressCallback | None
     n_threads: int | None
     backend: str
 
@@ -97,7 +98,7 @@ def fit(
         one, and then the posterior.
     posterior : PosteriorRequest, optional
         What is asked of the posterior; checked against the planned run before anything is spent.
-    adjacency, response_scale, predictor_spread, simulate
+    adjacency, response_scale, predictor_spread, simulate, target
         As in :func:`dpinfer.plan_fit`.  `response_scale` is needed for a linear regression by "newton".
     unknown : sequence of {"n_records", "response_scale"}, optional
         Arguments that nobody knows in public.  They are left out of the call, and released first, with noise, for a
@@ -109,8 +110,9 @@ def fit(
     checkpoint : path-like or RunCheckpoint, optional
         Save the run after each pass, and go on from it after a crash, for one charge.  SECRET: it holds the noise's
         key.  With `path` a file is removed when the release is saved.
-    progress : bool or callable
-        True draws a bar for the run, and one for the posterior.
+    progress : bool or callable, optional
+        True draws a bar for the run, and one for the posterior, on a terminal and in a notebook; so does the default,
+        from two seconds on.
     n_threads : int, optional
         All cores by default; the release does not depend on it.
     backend : {"cpu", "cuda"}
@@ -156,11 +158,14 @@ def fit(
     planned: Any = {name: options.pop(name) for name in _PLAN_OPTIONS if name in options}  # type: ignore[misc]
     leaks, parts = check_leaks(options.pop("leaks", ())), options.pop("parts", ())
     X, method = _on_backend(options.pop("backend", "cpu"), X, method)
+    if isinstance(X, CudaRows):
+        planned.setdefault("target", "model")
     given: Any = options
     foreign = set(given) - set(RunSettings.__dataclass_fields__)
     if foreign:
         raise TypeError(f"fit() got an unexpected keyword argument {min(foreign)!r}; see FitOptions")
-    request = PosteriorRequest(progress=given.get("progress") is True) if posterior is None else posterior
+    drawn = given.get("progress")
+    request = PosteriorRequest(progress=drawn if drawn in (None, True) else False) if posterior is None else posterior
     if not isinstance(request, PosteriorRequest):
         raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")
     run = RunSettings(ledger=ledger, random_source=random_source, **given)
@@ -282,7 +287,15 @@ def _with_posterior(plan: FitPlan, release: AnyRelease, request: PosteriorReques
         _tell(f"the posterior failed ({failure}); the private run is paid for, and fit.release holds its release")
     except BaseException as error:
         error.release = release  # type: ignore[attr-defined]
-        error.add_note("The private run is done and paid for: its release is 'release' of this error; save it.")
+        kept = (
+            ""
+            if folder is None
+            else f" It is saved in {str(folder)!r}: load_fit (load_regression of a formula) reads it."
+        )
+        error.add_note(
+            "The private run is done and paid for: its release is 'release' of this error; go on with "
+            f"dpinfer.noise_aware_posterior(error.release).{kept}"
+        )
         raise
     result = Fit(plan=plan, release=release, maybe_posterior=found, failure=failure)
     if folder is not None:

@@ -3,8 +3,8 @@
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
@@ -13,15 +13,18 @@ from dpinfer._validate import check_choice, check_integer, check_interval, check
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, as_adjacency
 from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.errors import WeakGuaranteeWarning
-from dpinfer.fitting.choice import Candidate, Choice, choose
-from dpinfer.fitting.routes import METHODS, ROUTES, DoesNotApplyError, MechanismPlan, RunSettings, Target
+from dpinfer.fitting.choice import MODEL, POPULATION, Candidate, Choice, choose
+from dpinfer.fitting.routes import ESTIMANDS, METHODS, ROUTES, DoesNotApplyError, MechanismPlan, RunSettings, Target
 from dpinfer.inference import PosteriorRequest
+from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.models import GeneralizedLinearModel, Model, model_from_dict
 from dpinfer.release import AnyRelease
 
 __all__ = ["FitPlan", "plan_fit"]
+
+_LARGEST_SCALE = 1e10  # of responses, for the population's target: what run_newton admits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +83,18 @@ class FitPlan:
 
     @property
     def predicted_width(self) -> float:
-        """Predicted 90% width of the median parameter over that without privacy; nan where it is not predicted."""
+        """Predicted 90% width of the median parameter over that without privacy; nan where it is not predicted.
+
+        Where correlations of the features are not public it is the lower end of :attr:`predicted_range`.
+        """
         return self.choice.chosen.predicted_width
+
+    @property
+    def predicted_range(self) -> tuple[float, float]:
+        """Predicted widths from features as they are declared to what a design may hold that noise can hide."""
+        chosen = self.choice.chosen
+        widest = chosen.widest if math.isfinite(chosen.widest) else chosen.predicted_width
+        return chosen.predicted_width, widest
 
     @property
     def n_passes(self) -> float:
@@ -115,7 +128,7 @@ class FitPlan:
         ledger: LedgerAccount | None = None,
         checkpoint: CheckpointArgument = None,
         random_source: RandomSource | None = None,
-        progress: bool | ProgressCallback = False,
+        progress: bool | ProgressCallback | None = None,
         n_threads: int | None = None,
     ) -> AnyRelease:
         """Make the private run alone, and return its release.
@@ -161,6 +174,7 @@ class FitPlan:
                 "response_scale": target.response_scale,
                 "predictor_spread": target.predictor_spread,
                 "simulate": target.simulate,
+                "estimand": target.estimand,
             },
             "method": self.method,
             "mechanism": self.mechanism.to_dict(),
@@ -217,6 +231,7 @@ def plan_fit(
     response_scale: float | None = None,
     predictor_spread: float | None = None,
     simulate: bool = False,
+    target: str = "auto",
 ) -> FitPlan:
     """Choose the mechanism that is expected to give the narrowest posterior, before any record is read.
 
@@ -245,6 +260,11 @@ def plan_fit(
     simulate : bool
         Whether the width of a gradient trace without a closed form is predicted from simulated runs, which takes
         seconds to minutes; by default it is not predicted, and not chosen where another width is.
+    target : {"auto", "model", "population"}
+        What the coefficients of a regression by "newton" are of.  "population": what least squares, or maximum
+        likelihood, would give on the whole population, with robust intervals (HC-type), whether or not the model is
+        true; for linear, logistic and Poisson regression.  "model": the model's own, where it is true, with less noise
+        in small samples.  "auto": the population's wherever it is predicted to cost at most 10% of width.
 
     Returns
     -------
@@ -269,12 +289,13 @@ def plan_fit(
     >>> model = dpi.models.LogisticRegression(4, fit_intercept=True)
     >>> plan = dpi.plan_fit(model, epsilon=1.0, delta=1e-5, n_records=20_000)
     >>> plan.method, plan.n_passes, plan.epsilon <= 1.0
-    ('newton', 12.0, True)
+    ('newton', 14.0, True)
     """
     if not isinstance(model, Model):
         raise TypeError(f"model must be a Model, got {type(model).__name__}")
     check_choice("method", method, METHODS)
-    target = _target(
+    check_choice("target", target, ESTIMANDS)
+    public = _target(
         model,
         epsilon=epsilon,
         delta=delta,
@@ -283,48 +304,71 @@ def plan_fit(
         response_scale=response_scale,
         predictor_spread=predictor_spread,
         simulate=simulate,
+        estimand=target,
     )
     with warnings.catch_warnings():
         # Said once, below.
         warnings.simplefilter("ignore", WeakGuaranteeWarning)
-        plans, candidates = _candidates(target)
+        plans, candidates = _candidates(public)
+    if target == "population" and ("newton", "population") not in plans:
+        raise ValueError(f"target must be 'auto' or 'model' for a {type(model).__name__}: it has no population target")
     if not plans:
         raise ValueError(f"model must be one that some mechanism fits; none does a {type(model).__name__} by default")
-    if method != "auto" and method not in plans:
-        reason = next(item.reason for item in candidates if item.method == method)
-        raise ValueError(f"method must be one of auto, {', '.join(plans)} for this model, got {method!r} ({reason})")
+    if method != "auto" and method not in (own for own, _ in plans):
+        reason = next((item.reason for item in candidates if item.method == method), f"target is {target!r}")
+        names = ", ".join(dict.fromkeys(own for own, _ in plans))
+        raise ValueError(f"method must be one of auto, {names} for this model, got {method!r} ({reason})")
     predicted = any(math.isfinite(item.predicted_width) for item in candidates)
-    choice = Choice(choose(candidates, method), _assumptions(target) if predicted else ())
-    chosen = choice.chosen.method
-    mechanism, settings = plans[chosen]
+    choice = Choice(choose(candidates, method), _assumptions(public) if predicted else ())
+    mechanism, settings = plans[choice.chosen.method, choice.chosen.target]
     if mechanism.delta:
-        caution_of_delta(mechanism.delta, target.n_records)
-    return FitPlan(target=target, method=chosen, mechanism=mechanism, settings=settings, choice=choice)
+        caution_of_delta(mechanism.delta, public.n_records)
+    return FitPlan(target=public, method=choice.chosen.method, mechanism=mechanism, settings=settings, choice=choice)
 
 
-def _candidates(target: Target) -> tuple[dict[str, tuple[MechanismPlan, dict[str, Any]]], list[Candidate]]:
+Plans: TypeAlias = dict[tuple[str, str], tuple[MechanismPlan, dict[str, Any]]]
+
+
+def _candidates(public: Target) -> tuple[Plans, list[Candidate]]:
     """Return the plan and settings of every mechanism that has a run for the model, and a candidate for each."""
-    plans: dict[str, tuple[MechanismPlan, dict[str, Any]]] = {}
+    plans: Plans = {}
     candidates = []
-    for name, route in ROUTES.items():
+    scale = public.response_scale
+    # A scale that was released may be anything: squares of scores must be ordinary numbers.
+    usable = public.estimand == POPULATION or scale is None or 1.0 / _LARGEST_SCALE < scale < _LARGEST_SCALE
+    both = has_population_target(public.model) and usable
+    for name, aim in [(own, aim) for own in ROUTES for aim in _aims(own, public.estimand, both=both)]:
+        route, target = ROUTES[name], replace(public, estimand=aim) if aim else public
         try:
-            plans[name] = route.plan(target)
+            plans[name, aim] = route.plan(target)
         except DoesNotApplyError as error:
-            candidates.append(Candidate(method=name, applies=False, reason=str(error)))
+            candidates.append(Candidate(method=name, applies=False, reason=str(error), target=aim))
             continue
-        plan = plans[name][0]
+        plan = plans[name, aim][0]
         width, remark = route.predict(target, plan)
+        widest = route.widest(target, plan) if math.isfinite(width) else math.nan
         candidates.append(
             Candidate(
                 method=name,
                 applies=True,
                 predicted_width=width,
+                widest=max(width, widest) if math.isfinite(widest) else math.nan,
                 n_passes=route.n_passes(plan),
                 reason=remark,
                 allowance=route.allowance(target),
+                target=aim,
             )
         )
     return plans, candidates
+
+
+def _aims(method: str, estimand: str, *, both: bool) -> tuple[str, ...]:
+    """Return the targets that a method is planned for; an empty one where it has no choice."""
+    if estimand == POPULATION:
+        return (POPULATION,) if both and method == "newton" else ()
+    if method != "newton" or not both:
+        return ("",)
+    return (MODEL,) if estimand == MODEL else (MODEL, POPULATION)
 
 
 def _target(
@@ -337,6 +381,7 @@ def _target(
     response_scale: float | None,
     predictor_spread: float | None,
     simulate: bool,
+    estimand: str = "auto",
 ) -> Target:
     """Return the public numbers, checked."""
     if not isinstance(simulate, bool):
@@ -350,6 +395,7 @@ def _target(
         response_scale=_positive("response_scale", response_scale),
         predictor_spread=_positive("predictor_spread", predictor_spread),
         simulate=simulate,
+        estimand=check_choice("target", estimand, ESTIMANDS),
     )
 
 
@@ -364,7 +410,9 @@ def _assumptions(target: Target) -> tuple[str, ...]:
         return ("parameters as the prior draws them",)
     known = model.feature_moments is not None
     moments = "the declared moments of the features" if known else "features of the declared scales, not correlated"
-    assumed = [moments + ("" if known else " (correlation is not known in public, and may widen intervals)")]
+    assumed = [moments + ("" if known else " (correlation is not known in public)")]
+    if model.n_features > 1:
+        assumed.append("for the upper end of a range: features that nearly determine each other, hidden by the noise")
     if not model.has_dispersion:
         spread = "as the prior draws it" if target.simulate else "of size 1, or of the prior's where that is smaller"
         if target.predictor_spread is not None:

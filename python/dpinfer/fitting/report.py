@@ -1,9 +1,13 @@
-"""A fit as one self-contained HTML page: no script, no font, no picture from anywhere else."""
+"""The report of every fit, from one place: a self-contained HTML page, with nothing from anywhere else."""
 
+import base64
+import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,12 +15,21 @@ from dpinfer._sinks import html_text as _text
 from dpinfer._version import __version__
 from dpinfer.accounting import Guarantee
 from dpinfer.accounting.guarantee import NEIGHBOURS, rounded_up
+from dpinfer.diagnostics import CalibrationCurve
+from dpinfer.fitting.estimates import EstimateRow, estimate_rows, estimates_table
 from dpinfer.fitting.plan import FitPlan
 from dpinfer.inference import Posterior
+from dpinfer.inference.posterior.causes import DOMINATED, causes
+from dpinfer.inference.posterior.diagnostics import in_words
 from dpinfer.models import Model, OwnModel
-from dpinfer.release import AnyRelease
+from dpinfer.release import AnyRelease, Release
 
-__all__ = ["cards", "guarantee_in_other_terms", "page", "promise", "render", "table"]
+__all__ = ["NARROW", "Picture", "ReportContent", "cards", "found_width", "page", "promise", "render"]
+
+# Media type, content, and what it shows.
+Picture: TypeAlias = tuple[str, bytes, str]
+# What the name of a picture ends with that is the one before it again, for a narrow screen.
+NARROW = "-narrow"
 
 _METHODS = {
     "newton": "a few noisy sums over all records",
@@ -66,7 +79,7 @@ def promise(guarantee: Guarantee, what: str = "this page") -> str:
     )
 
 
-def guarantee_in_other_terms(guarantee: Guarantee) -> str:
+def _guarantee_in_other_terms(guarantee: Guarantee) -> str:
     """Return the guarantee in other terms, with what they mean; HTML."""
     return f"<p>The same in other terms:</p>{table(guarantee.terms())}<p>{_OTHER_TERMS}</p>"
 
@@ -89,70 +102,163 @@ def cards(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f'<table class="{kind}"><thead><tr>{top}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
 
 
-def render(
-    plan: FitPlan,
-    release: AnyRelease,
-    posterior: Posterior | None,
-    failure: str,
-    *,
-    title: str = "",
-    estimates: str = "",
-    last: str = "",
-) -> str:
+@dataclass(frozen=True, kw_only=True)
+class ReportContent:
+    """Everything that a report shows.
+
+    Parameters
+    ----------
+    release : any release
+    posterior : Posterior or None
+    title : str
+        By default the model's name.
+    failure : str
+        Why there is no posterior.
+    plan : FitPlan or None
+        None where the mechanism was asked for by name, or is not known.
+    rows : sequence of EstimateRow or None
+        By default those of the posterior, in the model's own space.
+    told : str
+        What the rows are, in a sentence.
+    scale : str
+        What the intervals of the picture are of.
+    level : float
+        Credibility of the intervals.
+    about : str
+        A line of introduction.
+    notes : sequence of str
+        Further warnings.
+    calibration : CalibrationCurve or None
+        Of test records, which is shown without noise.
+    pictures : mapping from name to Picture
+        Of the calibration, and of a gradient trace.
+    columns : str
+        HTML of a section on the columns of the table.
+    release_name : str
+        The file of the release.
+    in_units : callable
+        From a text in the model's units to one in the reader's.
+    """
+
+    release: AnyRelease
+    posterior: Posterior | None
+    title: str = ""
+    failure: str = ""
+    plan: FitPlan | None = None
+    rows: Sequence[EstimateRow] | None = None
+    told: str = "Parameters are in the model's own units."
+    scale: str = "the parameters"
+    level: float = 0.9
+    about: str = ""
+    notes: Sequence[str] = ()
+    calibration: CalibrationCurve | None = None
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    columns: str = ""
+    release_name: str = "fit.release"
+    in_units: Callable[[str], str] = str
+
+
+def render(content: ReportContent) -> str:
     """Return the page.
 
-    **Privacy.** Post-processing of a Release.  All text is escaped.
+    **Privacy.** Post-processing of a Release, and the calibration that the caller chose to show.  All text is escaped.
+
+    Parameters
+    ----------
+    content : ReportContent
+    """
+    plan, posterior = content.plan, content.posterior
+    model = _model_of(content)
+    title = content.title or f"Private fit: {model}"
+    parts = [
+        f"<h1>{_text(title)}</h1>",
+        f'<p class="lead">{_text(f"Bayesian {model}, {content.release.n_params} parameters")}</p>',
+        f'<p class="card">{_text(content.about)}</p>' if content.about else "",
+        _guarantee(content),
+    ]
+    if posterior is None:
+        parts += [_warnings(content), _no_estimates(content.failure)]
+    else:
+        rows = estimate_rows(posterior, level=content.level) if content.rows is None else content.rows
+        parts += [
+            _warnings(content),
+            _section(_estimates(content, rows)),
+            _section(_diagnostics(content, posterior)),
+            _calibration(content),
+        ]
+    parts += [
+        _section(_run(content)),
+        "" if plan is None else _section(_choice(plan)),
+        _section(f'<div class="scroll">{content.columns}</div>') if content.columns else "",
+        _section(_reuse(content.release_name)),
+    ]
+    return page(title, parts)
+
+
+def found_width(plan: FitPlan, posterior: Posterior) -> str:
+    """Return the predicted width, and what came, as the release tells it; empty where nothing was predicted.
+
+    **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------
     plan : FitPlan
-    release : any release
-    posterior : Posterior or None
-    failure : str
-        Why there is no posterior.
-    title : str
-        By default the model's.
-    estimates : str
-        HTML of a section with the estimates in the user's units; those of `posterior` then come after it.
-    last : str
-        HTML of a section at the end.
+    posterior : Posterior
     """
-    title = title or f"Private fit: {_model_name(plan.model)}"
-    own = '<div class="scroll">{}</div>'.format
-    parts = [f"<h1>{_text(title)}</h1>", _guarantee(release)]
-    if posterior is None:
-        parts.append(_no_estimates(failure))
-    else:
-        parts += [
-            _warnings(posterior),
-            _section(own(estimates)) if estimates else _section(_estimates(posterior)),
-            _section(_diagnostics(posterior)),
-            _section(_scaled_estimates(posterior)) if estimates else "",
-        ]
-    parts += [_section(_run(plan, release)), _section(_choice(plan)), _section(own(last)) if last else ""]
-    return page(title, parts)
+    if not math.isfinite(plan.predicted_width):
+        return ""
+    parts, prior = posterior.distribution.variance_parts(), causes(posterior)[2]
+    total = parts.data + parts.privacy + parts.approximation
+    weights = np.array([name != "noise_variance" for name in posterior.names])
+    known = weights & (prior <= DOMINATED) & (parts.data > 0.0)
+    came = "not told: the prior dominates every row"
+    if known.any():
+        came = f"{np.median(np.sqrt(total[known] / parts.data[known])):.2f}"
+        if posterior.diagnostics.n_unresolved:
+            came = f"at least {came}: along directions that the noise hides the release does not tell it"
+    return f"Width over that without privacy, median parameter: predicted {plan.choice.chosen.width_text}, came {came}."
 
 
 def _section(content: str) -> str:
     return f"<section>{content}</section>"
 
 
-def _model_name(model: Model) -> str:
+def _model_of(content: ReportContent) -> str:
     """Return the model's name as words: "linear regression"."""
+    model = content.plan.model if content.plan is not None else getattr(content.posterior, "model", None)
     if isinstance(model, OwnModel):
         return model.name
-    words = re.findall(r"[A-Z][a-z]*", type(model).__name__)
+    name = type(model).__name__ if isinstance(model, Model) else str(content.release.model_spec.get("kind", "model"))
+    words = re.findall(r"[A-Z][a-z]*|[a-z]+", name)
     return " ".join(word if word in _PROPER else word.lower() for word in words)
 
 
-def _guarantee(release: AnyRelease) -> str:
-    guarantee = release.guarantee
+def _guarantee(content: ReportContent) -> str:
+    release, guarantee = content.release, content.release.guarantee
     promised = math.isfinite(guarantee.epsilon)
-    said = promise(guarantee) + guarantee_in_other_terms(guarantee) + _reach(guarantee) if promised else ""
-    return (
-        f'<section class="guarantee{"" if promised else " none"}"><h2>Privacy guarantee</h2>'
-        f"<p><strong>{_text(guarantee)}</strong></p>{said}</section>"
-    )
+    said = f"<p><strong>{_text(guarantee)}</strong></p>"
+    if len(release.parts) > 1:
+        said += f"<p>It covers, together: {_text(', '.join(part.name for part in release.parts))}.</p>"
+    if content.calibration is not None:
+        said += (
+            '<p>It does <span class="flag">not cover</span> the calibration below, which was computed from the labels '
+            "of the test file without noise.</p>"
+        )
+    ledger = release.settings.get("ledger")
+    if isinstance(ledger, Mapping):
+        together = ledger.get("composed_epsilon")
+        bound = (
+            "" if together is None else f"epsilon {_value(together)} at delta {_value(ledger.get('composed_delta'))}"
+        )
+        said += (
+            f"<p>The run was charged to the data set {_text(repr(ledger.get('dataset')))} in a privacy ledger, as "
+            f"entry {_text(ledger.get('entry'))}, before the mechanism touched its records. All runs that the ledger "
+            f"then counted on that data set, this one included, come to {_text(bound or 'no finite epsilon')}.</p>"
+        )
+    if promised:
+        what = "this page" if content.calibration is None else "this page, its calibration apart"
+        said += promise(guarantee, what) + _guarantee_in_other_terms(guarantee) + _reach(guarantee)
+    return f'<section class="guarantee{"" if promised else " none"}"><h2>Privacy guarantee</h2>{said}</section>'
 
 
 def _reach(guarantee: Guarantee) -> str:
@@ -176,33 +282,46 @@ def _reach(guarantee: Guarantee) -> str:
     )
 
 
-def _run(plan: FitPlan, release: AnyRelease) -> str:
-    """Return what the run was, from public numbers and the release."""
-    released = [part.name for part in release.other_parts]
-    counted = "released with noise" if "number of records" in released else "public"
-    rows = [
-        ("Records", f"{plan.n_records} ({counted})"),
-        ("Mechanism", f"{plan.method}: {_METHODS[plan.method]}"),
-        ("Passes over the records", f"{plan.n_passes:g}"),
-        ("Neighbouring data sets", NEIGHBOURS[release.adjacency]),
-        ("Accountant", release.accountant),
-    ]
-    if released:
-        rows.insert(1, ("Released before the fit", ", ".join(released)))
-    ledger = release.settings.get("ledger")
-    if isinstance(ledger, Mapping):
-        rows.append(("Ledger", f"entry {ledger.get('entry')} of the data set {ledger.get('dataset')!r}"))
-    return f"<h2>The run</h2>{table(rows)}"
+def _run(content: ReportContent) -> str:
+    """Return what the run was and what was released, from public numbers and the release."""
+    release, plan = content.release, content.plan
+    earlier = [part.name for part in release.other_parts]
+    counted = "released with noise" if "number of records" in earlier else "public"
+    rows = [("Records", f"{release.n_records} ({counted})")]
+    if earlier:
+        rows.append(("Released before the fit", ", ".join(earlier)))
+    if plan is not None:
+        rows += [
+            ("Mechanism", f"{plan.method}: {_METHODS[plan.method]}"),
+            ("Passes over the records", f"{plan.n_passes:g}"),
+        ]
+    rows += [("Neighbouring data sets", NEIGHBOURS[release.adjacency]), ("Accountant", release.accountant)]
+    if isinstance(release, Release):
+        rows += [
+            ("Steps", _value(release.n_steps)),
+            ("Sample rate", _value(release.sample_rate)),
+            ("Noise multiplier", _value(release.noise_multiplier)),
+            ("Clipping norm", _value(release.max_grad_norm)),
+        ]
+    scale = release.model_spec.get("prior_scale")
+    rows += [] if scale is None else [("Prior standard deviation", _value(scale))]
+    came = "" if plan is None or content.posterior is None else found_width(plan, content.posterior)
+    told = f"<p>{_text(came)}</p>" if came else ""
+    settings = [(_words(name), _value(value)) for name, value in release.settings.items() if value is not None]
+    return (
+        "<h2>The run</h2><p>What was released: noisy sums over the records, and these public settings. No record, "
+        "exact sum, loss or random seed left the mechanism. Everything else on this page was computed "
+        "from the release.</p>"
+        f"{told}{table(rows)}<details><summary>All settings</summary>{table(settings)}</details>"
+    )
 
 
 def _choice(plan: FitPlan) -> str:
     rows = []
     for item in plan.choice.candidates:
-        width, passes = (
-            f"{value:.3g}" if math.isfinite(value) else "" for value in (item.predicted_width, item.n_passes)
-        )
+        passes = f"{item.n_passes:.3g}" if math.isfinite(item.n_passes) else ""
         mark = "* " if item.chosen else ""
-        rows.append(f"<tr>{_cells(mark + item.method, width, passes, item.reason)}</tr>")
+        rows.append(f"<tr>{_cells(mark + item.method, item.width_text, passes, item.reason)}</tr>")
     assumed = "; ".join(plan.choice.assumes)
     return (
         "<h2>Choice of the mechanism</h2><p>Made before a record was read. Width: predicted 90% interval of the median "
@@ -212,18 +331,21 @@ def _choice(plan: FitPlan) -> str:
     )
 
 
-def _warnings(posterior: Posterior) -> str:
-    told = list(posterior.summary().warnings)
-    if posterior.diagnostics.warnings or posterior.diagnostics.n_unresolved:
-        told += posterior.diagnostics.verdict.splitlines()[-1:]
-    items = "".join(f"<li>{_text(message)}</li>" for message in told)
+def _warnings(content: ReportContent) -> str:
+    told = list(content.notes)
+    if content.posterior is not None:
+        known = content.posterior.diagnostics
+        told += [message for message in content.posterior.summary().warnings if message not in told]
+        if known.warnings or known.n_unresolved:
+            told += known.verdict.splitlines()[-1:]
+    items = "".join(f"<li>{_text(content.in_units(message))}</li>" for message in told)
     return f'<section class="warning"><h2>Warnings</h2><ul>{items}</ul></section>' if items else ""
 
 
-def _diagnostics(posterior: Posterior) -> str:
-    """Return how far the numbers can be relied on, in words."""
-    error = posterior.monte_carlo_error([0.05, 0.95])
-    lines = posterior.diagnostics.verdict.splitlines()
+def _diagnostics(content: ReportContent, posterior: Posterior) -> str:
+    """Return how far the numbers can be relied on: in words, then in numbers."""
+    error, known = posterior.monte_carlo_error([0.05, 0.95]), posterior.diagnostics
+    lines = known.verdict.splitlines()
     if not error.drawn:
         lines.insert(0, "The posterior was computed without random draws.")
     elif not any(line.startswith("Monte Carlo error") for line in lines):
@@ -233,32 +355,78 @@ def _diagnostics(posterior: Posterior) -> str:
         "Intervals hold if the model does. Checks see some wrong models, and not all: compare the fit with public or "
         "simulated data of the same kind."
     )
-    return "<h2>Diagnostics</h2>" + "".join(f"<p>{_text(line)}</p>" for line in lines)
-
-
-def _estimates(posterior: Posterior) -> str:
+    numbers = [("Method", posterior.method)]
+    if posterior.method not in ("naive", "averaged"):
+        numbers += [("Curvature", posterior.hessian), ("Prior of the trace model", posterior.prior)]
+    told = ("verdict", "warnings", "fallback")
+    numbers += [(_words(name), _value(value)) for name, value in known.to_dict().items() if name not in told]
+    pair = "".join(_figure(content, name) for name in ("gradients-clear", "gradients-noisy"))
     return (
-        "<h2>Estimates</h2><p>The intervals count what the records leave open and the noise that privacy added; the "
-        f"column privacy says what share of the variance is that noise's.</p>{_parameters(posterior)}"
+        "<h2>Diagnostics</h2>"
+        + "".join(f"<p>{_text(content.in_units(line))}</p>" for line in lines)
+        + f"<details><summary>In numbers</summary>{table(numbers)}</details>{_figure(content, 'trace')}"
+        + (f'<div class="pair">{pair}</div>' if pair else "")
     )
 
 
-def _scaled_estimates(posterior: Posterior) -> str:
+def _estimates(content: ReportContent, rows: Sequence[EstimateRow]) -> str:
     return (
-        "<h2>The same in scaled units</h2><p>The units that prior and noise are stated in: columns are centred, and "
-        f"divided by public scales.</p>{_parameters(posterior)}"
+        f"<h2>Estimates</h2><p>{_text(content.told)} Records, privacy and prior are shares of the variance: what the "
+        "records leave open, what the privacy noise adds, and what is the prior's alone.</p>"
+        + estimates_table(rows, level=content.level, scale=content.scale)
     )
 
 
-def _parameters(posterior: Posterior) -> str:
-    summary = posterior.summary()
-    flagged = any(summary.flags)
-    rows = []
-    for index, name in enumerate(posterior.names):
-        numbers = (posterior.mean[index], posterior.stddev[index], summary.lower[index], summary.upper[index])
-        cells = [name, *(f"{value:.4g}" for value in numbers), f"{summary.privacy_share[index]:.0%}"]
-        rows.append(cells + [summary.flags[index]] * flagged)
-    return cards(["parameter", "mean", "sd", "5%", "95%", "privacy"] + ["remark"] * flagged, rows)
+def _calibration(content: ReportContent) -> str:
+    curve = content.calibration
+    if curve is None:
+        return ""
+    pictures = "".join(_figure(content, name) for name in ("calibration", "calibration-error"))
+    return (
+        '<section><h2>Calibration on the test records</h2><p class="flag">Computed from the labels of the test file '
+        "without noise: the guarantee above does not cover it. Publish it only if those labels are public.</p>"
+        f"<p>Root mean square error over {curve.n_bins} bins: {curve.rmse:.4f} "
+        f"(perfect predictions would give about {curve.rmse_floor:.4f}).</p>"
+        f'<div class="pair">{pictures}</div></section>'
+    )
+
+
+def _reuse(release_name: str) -> str:
+    code = (
+        "import dpinfer as dpi\n\n"
+        f"release = dpi.load_release({json.dumps(release_name)})\n"
+        "posterior = dpi.noise_aware_posterior(release)\n"
+        "posterior.summary()"
+    )
+    return (
+        "<h2>Use it again</h2><p>The release can be analysed again by anyone, in any way, at no further cost "
+        f"to privacy:</p><pre>{_text(code)}</pre>"
+    )
+
+
+def _words(name: object) -> str:
+    return str(name).replace("_", " ").capitalize()
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_value(item)}" for key, item in value.items())
+    return in_words(value)
+
+
+def _figure(content: ReportContent, name: str) -> str:
+    if name not in content.pictures:
+        return ""
+    media, data, caption = content.pictures[name]
+    image = f'<img alt="{_text(caption)}" src="{_embedded(media, data)}">'
+    if name + NARROW in content.pictures:
+        media, data, _ = content.pictures[name + NARROW]
+        image = f'<picture><source media="(max-width: 40rem)" srcset="{_embedded(media, data)}">{image}</picture>'
+    return f"<figure>{image}<figcaption>{_text(caption)}.</figcaption></figure>"
+
+
+def _embedded(media: str, data: bytes) -> str:
+    return f"data:{media};base64,{base64.b64encode(data).decode('ascii')}"
 
 
 def _no_estimates(failure: str) -> str:

@@ -9,7 +9,7 @@ from dpinfer.errors import NumericalError
 from dpinfer.fitting.choice import Choice
 from dpinfer.fitting.files import POSTERIOR_FILE, RELEASE_FILE, load_plan, write_plan
 from dpinfer.fitting.plan import FitPlan
-from dpinfer.fitting.report import render
+from dpinfer.fitting.report import ReportContent, found_width, render
 from dpinfer.inference import Posterior, load_posterior
 from dpinfer.models import Model
 from dpinfer.release import AnyRelease, load_release
@@ -87,7 +87,9 @@ class Fit:
     def summary(self) -> FitSummary:
         """Return guarantee, choice and posterior in words and numbers."""
         found = self.maybe_posterior
-        words = f"no posterior: {self.failure}" if found is None else str(found.summary())
+        words = f"no posterior: {self.failure}"
+        if found is not None:
+            words = "\n".join(filter(None, [str(found.summary()), found_width(self.plan, found)]))
         return FitSummary(self.release.guarantee, self.choice, words)
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -103,7 +105,10 @@ class Fit:
         OSError
             If it cannot be written.
         """
-        write_atomically(Path(path), render(self.plan, self.release, self.maybe_posterior, self.failure).encode())
+        content = ReportContent(
+            release=self.release, posterior=self.maybe_posterior, failure=self.failure, plan=self.plan
+        )
+        write_atomically(Path(path), render(content).encode())
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Save plan, release and posterior to a folder; :func:`load_fit` reads it.

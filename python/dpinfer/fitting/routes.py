@@ -20,14 +20,23 @@ from dpinfer.mechanism import NewtonPlan, plan_newton, run_dp_sep, run_dpvi, run
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.statistic import has_statistic
-from dpinfer.models import GeneralizedLinearModel, Model, OwnModel
-from dpinfer.planning import plan_inference, predict_newton, predict_own_newton, predict_statistic, recommended_run
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnModel
+from dpinfer.planning import (
+    plan_inference,
+    predict_newton,
+    predict_own_newton,
+    predict_population,
+    predict_statistic,
+    recommended_run,
+    widest_newton,
+)
 from dpinfer.recipes import default_recipe
 from dpinfer.release import (
     AnyRelease,
     GlmNewtonRelease,
     NewtonRelease,
     OwnNewtonRelease,
+    PopulationRelease,
     SiteRelease,
     StatisticRelease,
 )
@@ -38,6 +47,7 @@ _SEP_RATE, _SEP_STEPS = 1.0, 50
 # Intervals of a gradient trace are many times wider where features are correlated (docs/coverage.md).
 _UNWHITENED = 1.5
 METHODS = ("auto", "newton", "statistic", "dpvi", "sep")
+ESTIMANDS = ("auto", "model", "population")
 
 
 class DoesNotApplyError(ValueError):
@@ -58,6 +68,8 @@ class Target:
     predictor_spread : float or None
         None: 1, or that of the prior where it is smaller or runs are simulated.
     simulate : bool
+    estimand : {"auto", "model", "population"}
+        What the coefficients of a regression are of.
     """
 
     model: Model
@@ -68,6 +80,7 @@ class Target:
     response_scale: float | None = None
     predictor_spread: float | None = None
     simulate: bool = False
+    estimand: str = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +90,7 @@ class RunSettings:
     ledger: LedgerAccount | None = None
     checkpoint: CheckpointArgument = None
     random_source: RandomSource | None = None
-    progress: bool | ProgressCallback = False
+    progress: bool | ProgressCallback | None = None
     n_threads: int | None = None
 
 
@@ -138,6 +151,10 @@ class Route(ABC):
     def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
         """Return the predicted relative width, nan where there is none, and a remark."""
 
+    def widest(self, target: Target, plan: MechanismPlan) -> float:
+        """Return the relative width that the design may bring where its correlations are not public; nan: no range."""
+        return math.nan
+
     def allowance(self, target: Target) -> float:
         """Return what the predicted width is multiplied with in the comparison, for what it assumes."""
         return 1.0
@@ -182,6 +199,7 @@ class NewtonRoute(Route):
                 target_delta=target.delta,
                 n_records=target.n_records,
                 adjacency=target.adjacency,
+                target="population" if target.estimand == "population" else "model",
             )
         except TypeError as error:
             raise DoesNotApplyError("not for this model") from error
@@ -193,14 +211,19 @@ class NewtonRoute(Route):
             return self._predict_own(target.model, plan, target.n_records)
         if not isinstance(plan, NewtonPlan) or not isinstance(target.model, GeneralizedLinearModel):
             return math.nan, "no width is predicted"
-        spread = target.predictor_spread or prior_spread(target.model)
-        if target.predictor_spread is None and not target.simulate:
-            spread = min(1.0, spread)
         try:
-            widths = predict_newton(target.model, plan, target.n_records, predictor_spread=spread)
+            predict = predict_population if plan.target == "population" else predict_newton
+            widths = predict(target.model, plan, target.n_records, predictor_spread=_spread(target))
         except ValueError as error:
             return math.nan, str(error)
         return float(np.median(widths)), ""
+
+    def widest(self, target: Target, plan: MechanismPlan) -> float:
+        """Return the width along a direction that noise can hide; one column has no correlation."""
+        model = target.model
+        if not isinstance(plan, NewtonPlan) or not isinstance(model, GeneralizedLinearModel) or model.n_features < 2:
+            return math.nan
+        return widest_newton(model, plan, target.n_records, predictor_spread=_spread(target))
 
     @staticmethod
     def _predict_own(model: OwnModel, plan: NewtonPlan, n_records: int) -> tuple[float, str]:
@@ -210,7 +233,8 @@ class NewtonRoute(Route):
             widths, squared_shift = predict_own_newton(model, plan, n_records)
         except Exception as error:
             # A user's code, on made-up records: a plan does without a prediction.
-            return math.nan, f"no width is predicted: the model's code raised {type(error).__name__} in a simulation"
+            said = str(error).partition(":")[0] or type(error).__name__
+            return math.nan, f"no width is predicted: in a simulation at parameters from the prior, {said}"
         reason = "by the model's own simulation"
         if squared_shift > OwnNewtonRelease.large_shift:
             reason += "; its posterior is not near normal, so intervals are widened and flagged"
@@ -226,7 +250,8 @@ class NewtonRoute(Route):
 
     def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
         """Ask for the scale of the responses where the run needs one."""
-        linear = isinstance(plan, NewtonPlan) and "slope" not in plan.phases
+        population = isinstance(plan, NewtonPlan) and plan.target == "population"
+        linear = isinstance(target.model, LinearRegression)
         if linear and target.response_scale is None:
             raise ValueError(
                 "response_scale must be given to fit a linear regression with method 'newton': a public order of "
@@ -240,8 +265,9 @@ class NewtonRoute(Route):
         if isinstance(target.model, GeneralizedLinearModel):
             check_interval("model.prior_scale", target.model.prior_scale, 1e-30, 1e30)
         if request is not None:
-            own = isinstance(target.model, OwnModel)
-            kind = OwnNewtonRelease if own else NewtonRelease if linear else GlmNewtonRelease
+            kind: type[AnyRelease] = NewtonRelease if linear else GlmNewtonRelease
+            if population or isinstance(target.model, OwnModel):
+                kind = PopulationRelease if population else OwnNewtonRelease
             request.check(PlannedRelease(kind=kind, model=target.model))
 
     def run(
@@ -470,6 +496,13 @@ class SepRoute(Route):
 
 
 ROUTES: dict[str, Route] = {route.name: route for route in (NewtonRoute(), StatisticRoute(), DPVIRoute(), SepRoute())}
+
+
+def _spread(target: Target) -> float:
+    """Return the spread of the linear predictor that a prediction assumes."""
+    model: Any = target.model
+    spread = target.predictor_spread or prior_spread(model)
+    return spread if target.predictor_spread is not None or target.simulate else min(1.0, spread)
 
 
 def prior_spread(model: GeneralizedLinearModel) -> float:

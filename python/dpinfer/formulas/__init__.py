@@ -10,6 +10,7 @@ from dpinfer.formulas.comparison import ModelComparison
 from dpinfer.formulas.design import Design, DesignColumn, design
 from dpinfer.formulas.result import RegressionFit, RegressionSummary, load_regression
 from dpinfer.formulas.run import plan_regression, regression
+from dpinfer.formulas.silos import SiloTable
 
 __all__ = [
     "CoefficientTable",
@@ -18,6 +19,7 @@ __all__ = [
     "ModelComparison",
     "RegressionFit",
     "RegressionSummary",
+    "SiloTable",
     "design",
     "load_regression",
     "plan_regression",

@@ -1,8 +1,8 @@
 """Coefficients in the user's units: estimates, intervals, and what of their variance is the privacy noise's."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,9 @@ from dpinfer.fitting.report import cards
 from dpinfer.formulas.design import Design
 from dpinfer.formulas.own_families import SIZE, OwnRegression
 from dpinfer.inference import Posterior
+from dpinfer.inference.posterior.causes import DOMINATED, PRIOR_DOMINATES, causes
 from dpinfer.inference.posterior.combination import combine
+from dpinfer.inference.posterior.summary import RESIDUAL_SPREAD
 from dpinfer.models import LinearRegression
 
 __all__ = ["CoefficientTable", "combination", "tabulate"]
@@ -20,7 +22,8 @@ __all__ = ["CoefficientTable", "combination", "tabulate"]
 FloatArray = npt.NDArray[np.float64]
 
 _DRAWS, _SEED = 16_384, 0
-_HEADS = ("mean", "sd", "low", "high", "privacy", "mcse", "ess", "per_sd")
+SIGMA = "sigma"
+_HEADS = ("mean", "sd", "low", "high", "privacy", "prior", "mcse", "ess", "per_sd")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +40,9 @@ class CoefficientTable:
         deviation of the logarithm.
     low, high : (m,) arrays
         Ends of the interval.
-    privacy : (m,) array
-        Share of the variance that is due to the privacy noise; NaN where the posterior does not tell it of several
-        weights together.
+    privacy, prior : (m,) arrays
+        Shares of the variance that are due to the privacy noise, and to the prior alone; NaN where the posterior does
+        not tell it of several weights together.  The rest is what the records leave open.
     mcse, ess : (m,) arrays
         Monte Carlo standard error of the mean, and how many independent draws of the chain are behind it: each is a
         distribution by itself, so that mcse is less than sd / sqrt(ess).  0 and infinite where nothing is drawn.  Of
@@ -51,6 +54,8 @@ class CoefficientTable:
     exp : bool
         Whether these are odds or rate ratios.
     response : str
+    remarks : mapping
+        From the name of a row to what is to be known of it.
     """
 
     names: tuple[str, ...]
@@ -59,12 +64,14 @@ class CoefficientTable:
     low: FloatArray
     high: FloatArray
     privacy: FloatArray
+    prior: FloatArray
     mcse: FloatArray
     ess: FloatArray
     per_sd: FloatArray
     level: float
     exp: bool = False
     response: str = ""
+    remarks: Mapping[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> dict[str, float]:
         """Return one row."""
@@ -81,14 +88,23 @@ class CoefficientTable:
         """Return head and rows as text."""
         tail = 50.0 * (1.0 - self.level)
         first = ("ratio", "sd of log") if self.exp else ("mean", "sd")
-        heads = ("", *first, f"{tail:g}%", f"{100.0 - tail:g}%", "privacy", "mcse", "ess", "per sd")
+        heads = ("", *first, f"{tail:g}%", f"{100.0 - tail:g}%", "privacy", "prior", "mcse", "ess", "per sd")
         body = []
         for index, name in enumerate(self.names):
             numbers = [_number(getattr(self, head)[index]) for head in ("mean", "sd", "low", "high")]
-            share = self.privacy[index]
+            shares = ["" if math.isnan(part[index]) else f"{part[index]:.0%}" for part in (self.privacy, self.prior)]
             more = [_number(self.mcse[index], 2), _count(self.ess[index]), _number(self.per_sd[index])]
-            body.append((name, *numbers, "" if math.isnan(share) else f"{share:.0%}", *more))
-        return [heads, *body]
+            body.append((name, *numbers, *shares, *more, self.remark(name)))
+        if not any(row[-1] for row in body):
+            return [heads, *(row[:-1] for row in body)]
+        return [(*heads, "remark"), *body]
+
+    def remark(self, name: str) -> str:
+        """Return what is to be known of a row: that the prior dominates it, say; empty where there is nothing."""
+        told = [self.remarks[name]] if name in self.remarks else []
+        if self.prior[self.names.index(name)] > DOMINATED:
+            told.insert(0, PRIOR_DOMINATES)
+        return "; ".join(told)
 
     def __str__(self) -> str:
         rows = self.rows()
@@ -96,7 +112,9 @@ class CoefficientTable:
         lines = []
         for row in rows:
             cells = [f"{row[0]:<{widths[0]}}"]
-            cells += [f"{text:>{width}}" for text, width in zip(row[1:], widths[1:], strict=True)]
+            cells += [f"{text:>{width}}" for text, width in zip(row[1:10], widths[1:10], strict=True)]
+            # Remarks are words.
+            cells += row[10:]
             lines.append("  ".join(cells).rstrip())
         return "\n".join(lines)
 
@@ -143,19 +161,21 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     variance = np.einsum("ij,jk,ik->i", matrix, posterior.cov[:total, :total], matrix)
     quantiles = posterior.quantile(ends)[:, :total] * factor
     mcse, ess = np.abs(factor) * errors.mean[:total], np.array(errors.effective_draws[:total])
-    privacy = np.array(posterior.decompose().shares)[1, :total]
+    _, *shares = causes(posterior)[:, :total]
     if intercepts.size:
         # It combines several weights.
         found = combine(posterior, _padded(matrix[intercepts], posterior), ends)
         quantiles[:, intercepts] = found.quantiles + shift[intercepts]
-        mcse[intercepts], ess[intercepts], privacy[intercepts] = found.mcse, found.ess, found.privacy
+        mcse[intercepts], ess[intercepts] = found.mcse, found.ess
+        for own, combined in zip(shares, (found.privacy, found.prior), strict=True):
+            own[intercepts] = combined
     names = design.model.names[:total]
     per_sd = np.full(total, np.nan)
     per_sd[plain] = posterior.mean[plain] * design.response_scale
-    parts = [names, mean, np.sqrt(variance), quantiles, privacy, mcse, ess, per_sd]
+    parts = [names, mean, np.sqrt(variance), quantiles, *shares, mcse, ess, per_sd]
     if not exp:
         parts = _with_spread(parts, design, posterior, ends)
-    names, mean, sd, quantiles, privacy, mcse, ess, per_sd = parts
+    names, mean, sd, quantiles, privacy, prior, mcse, ess, per_sd = parts
     if exp:
         quantiles = np.exp(quantiles)
         mean, per_sd = quantiles[1], np.exp(per_sd)
@@ -166,12 +186,14 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
         quantiles[0],
         quantiles[2],
         privacy,
+        prior,
         mcse,
         ess,
         per_sd,
         level,
         exp,
         design.response.label,
+        {SIGMA: RESIDUAL_SPREAD} if SIGMA in names else {},
     )
 
 
@@ -183,20 +205,21 @@ def _with_spread(parts: Sequence[Any], design: Design, posterior: Posterior, end
             return list(parts)
         name, draws, found = SIZE, posterior.sample(_DRAWS, seed=_SEED)[:, -1], posterior.quantile(ends)[:, -1]
     elif isinstance(model, LinearRegression):
-        name = "sigma"
+        name = SIGMA
         draws = np.sqrt(posterior.sample(_DRAWS, seed=_SEED)[:, -1]) * design.response_scale
         found = np.sqrt(posterior.quantile(ends)[:, -1]) * design.response_scale
     else:
         return list(parts)
-    names, mean, sd, quantiles, privacy, mcse, ess, per_sd = parts
-    share = np.asarray(posterior.decompose().shares)[1, -1]
+    names, mean, sd, quantiles, privacy, prior, mcse, ess, per_sd = parts
+    _, noise, alone = causes(posterior)[:, -1]
     effective = min(_DRAWS, float(posterior.monte_carlo_error(ends).effective_draws[-1]))
     return [
         (*names, name),
         np.append(mean, draws.mean()),
         np.append(sd, draws.std()),
         np.column_stack([quantiles, found]),
-        np.append(privacy, share),
+        np.append(privacy, noise),
+        np.append(prior, alone),
         np.append(mcse, draws.std() / math.sqrt(effective)),
         np.append(ess, effective),
         np.append(per_sd, np.nan),
@@ -238,5 +261,5 @@ def combination(
     label = label.removeprefix("+ ")
     blank = np.array([np.nan])
     return CoefficientTable(
-        (label,), mean, sd, ends[0], ends[2], found.privacy, found.mcse, found.ess, blank, level, exp
+        (label,), mean, sd, ends[0], ends[2], found.privacy, found.prior, found.mcse, found.ess, blank, level, exp
     )

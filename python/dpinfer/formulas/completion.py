@@ -16,7 +16,7 @@ from dpinfer.accounting.ledger import check_account
 from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting import plan_fit
 from dpinfer.fitting.routes import RunSettings
-from dpinfer.formulas.design import Design, design
+from dpinfer.formulas.design import MOST_COLUMNS, Design, count_columns, design
 from dpinfer.formulas.design_files import save_first
 from dpinfer.formulas.factors import FormulaError, compile_factor
 from dpinfer.formulas.records import UnreadRecords, unread_columns
@@ -50,6 +50,8 @@ class Completion:
     stand_in : Design
         Of a schema that holds what may be released.
     plan : UnknownPlan
+    max_labels : int
+        How many labels of a column may be released, so that the formula does not give too many columns.
     fit : mapping
         Arguments of :func:`dpinfer.fit`.
     """
@@ -61,6 +63,7 @@ class Completion:
     file_draft: SchemaDraft
     stand_in: Design
     plan: UnknownPlan
+    max_labels: int
     fit: Mapping[str, Any]
 
     @classmethod
@@ -101,7 +104,8 @@ class Completion:
             raise ValueError(f"method must be 'auto' or 'newton' with unknown, got {fit['method']!r}")
         relation = as_adjacency(fit.get("adjacency", Adjacency.ADD_REMOVE))
         plan = plan_unknown(draft, asked, target_epsilon=fit["epsilon"], target_delta=fit["delta"], adjacency=relation)
-        made = cls(formula, family, prior_scale, draft, file_draft, stand_in, plan, fit)
+        most = _most_labels(formula, draft)
+        made = cls(formula, family, prior_scale, draft, file_draft, stand_in, plan, most, fit)
         made._check()
         return made
 
@@ -147,6 +151,7 @@ class Completion:
             self.file_draft if isinstance(data, (str, os.PathLike)) else self.draft,
             plan=self.plan,
             n_records=self.fit["n_records"],
+            max_labels=self.max_labels,
             ledger=self.fit["ledger"],
             random_source=self.fit["random_source"],
         )
@@ -173,6 +178,14 @@ def _asked(draft: SchemaDraft, unknown: Any, n_records: int | None) -> tuple[str
     if not asked:
         raise ValueError("unknown must hold something that the formula's columns lack")
     return asked
+
+
+def _most_labels(formula: str, draft: SchemaDraft) -> int:
+    """Return how many labels of each column, a power of two, the formula can have."""
+    most = 1
+    while most < MOST_COLUMNS and count_columns(formula, draft.stand_in(n_labels=2 * most)) <= MOST_COLUMNS:
+        most *= 2
+    return most
 
 
 def _robust_design(formula: str, draft: SchemaDraft, *, family: str, prior_scale: float | None) -> Design:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -36,7 +36,7 @@ from dpinfer.models import (
 )
 from dpinfer.tabular import Column, ContinuousColumn, IgnoredColumn, Schema
 
-__all__ = ["FAMILIES", "Design", "DesignColumn", "design"]
+__all__ = ["FAMILIES", "MOST_COLUMNS", "Design", "DesignColumn", "count_columns", "design"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -52,7 +52,7 @@ _MODELS: dict[str, type[GeneralizedLinearModel]] = {
 # Weak: in units of the noise sd for gaussian, of the link for the others, per standard deviation of a column.
 _PRIOR_SCALES = dict.fromkeys(FAMILIES, 2.5) | {"gaussian": 10.0}
 _COLLINEAR = 1e-9
-_MOST_COLUMNS = 2000
+MOST_COLUMNS = 2000
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,10 @@ class Design:
     intercept_mean: float = 0.0
     classes: tuple[str, ...] = ()
     class_codes: tuple[int, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is made of the formula is code: it is made again, as from a file.
+        return _again, (self.formula.text, self.schema, self.family, self.prior_scale, self.completed)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -264,6 +268,10 @@ class Design:
         return f"Design({self.formula.text!r}, {self.family}, {len(self.columns)} columns)"
 
 
+def _again(formula: str, schema: Schema, family: str, prior_scale: float, completed: bool) -> Design:
+    return design(formula, schema, family=family, prior_scale=prior_scale, completed=completed)
+
+
 def design(
     formula: str,
     schema: Schema,
@@ -329,8 +337,10 @@ def design(
         columns = [DesignColumn(factors[first[0]].parts[0].label, factors[first[0]].parts[:1], first)]
     if not columns:
         raise FormulaError("formula must have at least one term besides the intercept")
-    if len(columns) > _MOST_COLUMNS:
-        raise FormulaError(f"formula must give at most {_MOST_COLUMNS} columns, got {len(columns)}")
+    if len(columns) > MOST_COLUMNS:
+        raise FormulaError(f"formula must give at most {MOST_COLUMNS} columns, got {len(columns)}")
+    if completed:
+        columns = _told_apart(columns)
     repeated = {column.name for column in columns if [other.name for other in columns].count(column.name) > 1}
     if repeated:
         raise FormulaError(f"formula must give distinct columns, and two are called {min(repeated)!r}")
@@ -394,6 +404,28 @@ def _columns(parsed: Formula, factors: dict[str, Factor]) -> list[DesignColumn]:
             products = [(*product, part) for product in products for part in coded]
         columns += [DesignColumn(":".join(part.label for part in parts), parts, term) for parts in products]
     return columns
+
+
+def _told_apart(columns: Sequence[DesignColumn]) -> list[DesignColumn]:
+    """Return the columns with distinct names: a released label may spell the name of another column."""
+    taken: set[str] = set()
+    found = []
+    for column in columns:
+        name, number = column.name, 2
+        while name in taken:
+            name, number = f"{column.name} ({number})", number + 1
+        taken.add(name)
+        found.append(replace(column, name=name))
+    return found
+
+
+def count_columns(formula: str, schema: Schema) -> int:
+    """Return how many columns a formula gives, without making them.
+
+    **Privacy.** Reads no records.
+    """
+    parsed = parse(formula, tuple(column.name for column in schema.columns if not isinstance(column, IgnoredColumn)))
+    return len(_columns(parsed, {text: compile_factor(text, schema) for term in parsed.terms for text in term}))
 
 
 def _response_units(response: Part, own: Column | None, family: str, *, completed: bool) -> tuple[float, float]:

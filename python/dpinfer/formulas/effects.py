@@ -68,7 +68,7 @@ def marginal_effects(design: Design, posterior: Posterior, new_data: Any, level:
     blank, sd = np.full(len(draws), np.nan), draws.std(axis=1)
     size = np.full(len(draws), ess)
     return CoefficientTable(
-        tuple(effects), draws.mean(axis=1), sd, low, high, blank, sd / np.sqrt(size), size, blank, level
+        tuple(effects), draws.mean(axis=1), sd, low, high, blank, blank, sd / np.sqrt(size), size, blank, level
     )
 
 

@@ -412,6 +412,11 @@ def _compile(node: ast.expr, columns: Mapping[str, Column], whole: str) -> _Numb
         raise
     except ValueError as error:
         raise FormulaError(f"formula must be defined within the public bounds: {whole!r} {error}") from error
+    if isinstance(node, (ast.Compare, ast.BoolOp)):
+        raise FormulaError(
+            f"formula must do without comparisons, got {whole!r}: make a column of two categories of it in the table "
+            "before the fit, record by record, and declare that as kind = 'binary'"
+        )
     raise FormulaError(f"formula must have factors of columns, numbers, + - * / ** and functions, got {whole!r}")
 
 

@@ -12,6 +12,8 @@ __all__ = ["Formula", "parse"]
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
 _LONGEST = 10_000
+_COMPARISON = re.compile(r"[<>]|[=!]=")
+_EVERY = re.compile("`(.+)` ~ \\.")
 _OFFSET = re.compile(r"offset\((.*)\)", re.DOTALL)
 
 
@@ -61,6 +63,10 @@ def parse(text: str, names: tuple[str, ...]) -> Formula:
         raise TypeError(f"formula must be a string, got {type(text).__name__}")
     if len(text) > _LONGEST:
         raise ValueError(f"formula must have at most {_LONGEST} characters")
+    every = _EVERY.fullmatch(text)
+    if every is not None and every[1] in names:
+        # All columns need no grammar, and so no package that reads it.
+        return Formula(text, every[1], tuple((name,) for name in names if name != every[1]), True)
     try:
         import formulaic
         from formulaic.errors import FormulaicError
@@ -72,6 +78,8 @@ def parse(text: str, names: tuple[str, ...]) -> Formula:
         sides = [None if side is None or isinstance(side, tuple) else list(side) for side in (left, right)]
     except (FormulaicError, SyntaxError, ValueError, TypeError, RecursionError) as error:
         told = " ".join(_COLOURS.sub("", str(error)).split())
+        if _COMPARISON.search(text):
+            told += ". Comparisons: make a column of two categories in the table before the fit, kind = 'binary'"
         raise ValueError(f"formula must be like 'y ~ age + C(job)', got {text!r}: {told}") from error
     if sides[0] is None or sides[1] is None or len(sides[0]) != 1:
         raise ValueError(f"formula must have one response and one part, as in 'y ~ age + C(job)', got {text!r}")

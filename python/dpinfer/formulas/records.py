@@ -3,6 +3,7 @@
 **Privacy.** Names and types of columns are public.  Values are read when a private function makes arrays of them.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import DeferredArray, as_record_array, check_container, known_shape
+from dpinfer._records import DeferredArray, check_container, known_shape, warn_of_clamped
+from dpinfer._values import as_values, number_of, text_of
 from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
 from dpinfer.formulas.design import Design
 from dpinfer.tabular import ContinuousColumn
@@ -103,13 +105,17 @@ def predictors(data: Any, design: Design) -> dict[str, FloatArray]:
     names = [column.name for column in design.table_columns(response=False)]
     (chunk,) = _frame("new_data", data, names)()
     values: dict[str, FloatArray] = {}
+    beyond: list[str] = []
     for item in decode(chunk, design.schema, names).columns:
         if bool(item.undeclared.any()):
             raise SchemaError(undeclared_value(item.column))
         column = np.where(item.lost, np.nan, item.values.astype(np.float64))
         if isinstance(item.column, ContinuousColumn):
-            column = np.clip(column, *item.column.bounds)
+            low, high = item.column.bounds
+            beyond += [item.column.name] if bool(np.any((column < low) | (column > high))) else []
+            column = np.clip(column, low, high)
         values[item.column.name] = column
+    warn_of_clamped("new_data", beyond)
     return values
 
 
@@ -184,12 +190,10 @@ def _check_shapes(argument: str, data: Mapping[str, Any], names: list[str]) -> N
 
 
 def _mapping_chunks(argument: str, data: Mapping[str, Any], names: list[str]) -> Iterator[dict[str, RawColumn]]:
-    columns = {name: as_record_array(f"{argument}[{name!r}]", data[name]) for name in names}
-    _check_shapes(argument, columns, names)
-    yield {
-        name: column.astype(np.float64) if column.dtype.kind in "fiu" else _texts(column.tolist())
-        for name, column in columns.items()
-    }
+    columns: dict[str, RawColumn] = {name: as_values(f"{argument}[{name!r}]", data[name]) for name in names}
+    if len(set(map(len, columns.values()))) > 1:
+        raise RecordError(f"{argument} must have columns of one dimension and of equal length")
+    yield columns
 
 
 def _frame_chunks(frame: Any, names: list[str], nw: Any) -> Iterator[dict[str, RawColumn]]:
@@ -209,24 +213,10 @@ def _frame_chunks(frame: Any, names: list[str], nw: Any) -> Iterator[dict[str, R
 
 def _series(series: Any, nw: Any) -> RawColumn:
     if series.dtype.is_numeric():
-        values = series.cast(nw.Float64).to_numpy()
-        if values.dtype.kind == "f":
-            return np.asarray(values, dtype=np.float64)
-        return np.array([np.nan if value is None else value for value in series.to_list()], dtype=np.float64)
-    return _texts(series.to_list())
-
-
-def _texts(values: list[Any]) -> tuple[str | None, ...]:
-    return tuple(_text(value) for value in values)
-
-
-def _text(value: Any) -> str | None:
-    """Return a value as it would stand in a CSV file; None where it is missing or has no text."""
-    if value is None or isinstance(value, str):
-        return value
-    try:
-        if value != value:
-            return None
-        return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-    except Exception:
-        return None
+        # Not every library casts what has more digits than a float.
+        with contextlib.suppress(Exception):
+            values = series.cast(nw.Float64).to_numpy()
+            if values.dtype.kind == "f":
+                return np.asarray(values, dtype=np.float64)
+        return np.array(list(map(number_of, series.to_list())), dtype=np.float64)
+    return tuple(map(text_of, series.to_list()))

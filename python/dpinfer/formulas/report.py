@@ -1,21 +1,79 @@
-"""The public side of a regression's report: which columns were read, and what became of their values."""
+"""What a regression's report adds: rows in the table's units under the schema's labels, and its columns in public."""
 
+import math
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from dpinfer._sinks import html_text, shortened
+from dpinfer.fitting.estimates import EstimateRow
 from dpinfer.fitting.report import cards
+from dpinfer.formulas.coefficients import CoefficientTable
 from dpinfer.formulas.design import Design
 from dpinfer.tabular import ContinuousColumn
 from dpinfer.tabular.columns import Column
 
-__all__ = ["columns_section"]
+__all__ = ["columns_section", "estimates", "labelled"]
 
 _WITHOUT_A_VALUE = {
-    "drop": "the record is dropped",
-    "refuse": "the file is refused",
-    "other": "counted as the column's other category",
+    "drop": "A record without a value is dropped.",
+    "refuse": "A record without a value is refused, with the file.",
+    "other": "A record without a value is counted as the column's other category.",
 }
 _LONGEST = 300
+
+
+def labelled(design: Design, name: str) -> str:
+    """Return the name of a coefficient, or an expression, with labels of the schema in place of columns' names.
+
+    Parameters
+    ----------
+    design : Design
+    name : str
+    """
+    labels = {column.name: column.label for column in design.table_columns() if column.label}
+    if not labels:
+        return name
+    # Not within brackets, which hold categories.
+    names = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
+    pattern = re.compile(rf"\[[^\]]*\]|(?<![\w.])(?:{names})(?![\w.])")
+    return pattern.sub(lambda found: labels.get(found[0], found[0]), name)
+
+
+def estimates(
+    design: Design, table: CoefficientTable, reference: Mapping[str, float] | None = None
+) -> list[EstimateRow]:
+    """Return the coefficients as rows of a report, which compares them for a change of one public standard deviation.
+
+    Parameters
+    ----------
+    design : Design
+    table : CoefficientTable
+    reference : mapping from name to value, optional
+        In the units of the table.
+    """
+    scales = dict(zip(design.model.names, design.column_of_weight.tolist(), strict=False))
+    rows = []
+    for index, name in enumerate(table.names):
+        column = scales.get(name, -1)
+        privacy, prior = float(table.privacy[index]), float(table.prior[index])
+        rows.append(
+            EstimateRow(
+                name=name,
+                label=labelled(design, name),
+                mean=float(table.mean[index]),
+                stddev=float(table.sd[index]),
+                low=float(table.low[index]),
+                high=float(table.high[index]),
+                records=math.nan if math.isnan(privacy) else max(1.0 - privacy - prior, 0.0),
+                privacy=privacy,
+                prior=prior,
+                unit=None if column < 0 else design.columns[column].scale,
+                remark=table.remark(name),
+                reference=None if reference is None else reference.get(name),
+            )
+        )
+    return rows
 
 
 def columns_section(design: Design) -> str:
@@ -27,9 +85,12 @@ def columns_section(design: Design) -> str:
     ----------
     design : Design
     """
+    policies = {column.name: column.missing or design.schema.missing for column in design.table_columns()}
+    # Said once where it is the same for most columns, and at those where it is not.
+    usual = max(policies.values(), key=list(policies.values()).count)
     rows = "".join(
-        f"<tr><td>{html_text(shortened(column.described, 200))}</td><td>{_declared(column)}</td>"
-        f"<td>{_WITHOUT_A_VALUE[column.missing or design.schema.missing]}</td></tr>"
+        f"<tr><td>{html_text(shortened(column.described, 200))}</td><td>{_declared(column)}"
+        f"{'' if policies[column.name] == usual else '. ' + _WITHOUT_A_VALUE[policies[column.name]]}</td></tr>"
         for column in design.table_columns()
     )
     parts = ", ".join(part.name for part in design.schema.parts)
@@ -37,9 +98,9 @@ def columns_section(design: Design) -> str:
     if parts:
         known = f"What was public, or released with noise ({html_text(parts)}), before the fit."
     return (
-        f"<h2>Columns</h2><p>{known} A number outside its bounds is clamped to the nearer one. How often that happened "
-        "is private.</p>"
-        '<table class="public"><thead><tr><th>Column</th><th>Declared</th><th>Without a value</th></tr></thead>'
+        f"<h2>Columns</h2><p>{known} A number outside its bounds is clamped to the nearer one. "
+        f"{_WITHOUT_A_VALUE[usual]} How often either happened is private.</p>"
+        '<table class="public"><thead><tr><th>Column</th><th>Declared</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>{_scaling(design)}"
     )
 

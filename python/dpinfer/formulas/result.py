@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._sinks import html_text
 from dpinfer._validate import check_integer, check_interval
 from dpinfer.accounting import Guarantee
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.fitting import Choice, Fit, FitPlan, load_fit
-from dpinfer.fitting.report import render
+from dpinfer.fitting.report import ReportContent, found_width, render
 from dpinfer.formulas.arviz_export import regression_to_arviz, shown
 from dpinfer.formulas.coefficients import CoefficientTable, combination, tabulate
 from dpinfer.formulas.comparison import ModelComparison, compare_without
@@ -22,7 +21,7 @@ from dpinfer.formulas.design import Design
 from dpinfer.formulas.design_files import DESIGN_FILE, load_design, save_design
 from dpinfer.formulas.effects import complete_points, marginal_effects, predicted_mean
 from dpinfer.formulas.records import predictors
-from dpinfer.formulas.report import columns_section
+from dpinfer.formulas.report import columns_section, estimates, labelled
 from dpinfer.inference import Posterior, SyntheticSets
 from dpinfer.inference.posterior.predictive import draw_records
 from dpinfer.models import OwnModel
@@ -205,7 +204,8 @@ class RegressionFit:
         Parameters
         ----------
         new_data : data frame or mapping of columns
-            Of the columns on the right-hand side; values are clamped to the schema's bounds, as in the fit.
+            Of the columns on the right-hand side; values are clamped to the schema's bounds, as in the fit, with a
+            warning.
         return_std : bool
             Also return the posterior standard deviation of E[y | x], which leaves out the noise of one response.
 
@@ -269,7 +269,7 @@ class RegressionFit:
         NumericalError
             If there is no posterior.
         """
-        asked = (without,) if isinstance(without, str) else tuple(without)
+        asked = _terms(without)
         chosen: set[int] = set()
         own = self.design.model.names
         for name in asked:
@@ -381,14 +381,17 @@ class RegressionFit:
         if self.design.classes:
             told = told.replace("; ", f", each class against {self.design.classes[0]!r}; ")
         notes = [
-            told + f"{level:.0%} intervals count what the records leave open and the privacy noise; privacy: its share "
-            "of the variance; per sd: for a change of one public standard deviation of the column"
+            told
+            + f"{level:.0%} intervals count what the records leave open and the privacy noise; privacy, prior: shares "
+            "of the variance that are the noise's, and the prior's alone; per sd: for a change of one public standard "
+            "deviation of the column"
         ]
         described = [column.described for column in self.design.table_columns() if column.label or column.unit]
         notes += ["; ".join(described)] if described else []
         found = self.posterior.summary()
         notes += [f"warning: {message}" for message in found.warnings]
         notes += self._in_table_units(found.verdict).splitlines()
+        notes += filter(None, [found_width(self.plan, self.posterior)])
         return RegressionSummary(title, self.release.guarantee, table, tuple(notes))
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -404,24 +407,34 @@ class RegressionFit:
         OSError
             If it cannot be written.
         """
-        estimates = ""
-        if self.fit.maybe_posterior is not None:
-            table, (told, *_) = self.coefficients(), self.summary().notes
-            estimates = (
-                f"<h2>Coefficients</h2><p><code>{html_text(self.design.formula.text)}</code></p>{table.to_html()}"
-                f"<p>{html_text(told[0].upper() + told[1:])}.</p>"
-            )
-        page = render(
-            self.plan,
-            self.release,
-            self.fit.maybe_posterior,
-            self.failure,
-            title=f"{_FAMILIES[self.design.family]} regression of {self.design.response.label}",
-            estimates=estimates,
-            last=columns_section(self.design),
+        write_atomically(Path(path), render(self.report_content()).encode())
+
+    def report_content(self, level: float = 0.9) -> ReportContent:
+        """Return what the report shows: rows in the table's units, under the schema's labels.
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        level : float in (0, 1)
+        """
+        rows = None if self.fit.maybe_posterior is None else estimates(self.design, self.coefficients(level))
+        told = f'Coefficients of "{self.design.formula.text}" are in the units of the table'
+        if self.design.classes:
+            told += f", those of each class against {self.design.classes[0]!r}"
+        return ReportContent(
+            release=self.release,
+            posterior=self.fit.maybe_posterior,
+            failure=self.fit.failure,
+            plan=self.plan,
+            title=f"{_FAMILIES[self.design.family]} regression of {labelled(self.design, self.design.response.label)}",
+            rows=rows,
+            told=f"{told}.",
+            scale="coefficients for a change of one public standard deviation of the column",
+            level=level,
+            columns=columns_section(self.design),
+            in_units=self._in_table_units,
         )
-        page = self._in_table_units(page)
-        write_atomically(Path(path), page.encode())
 
     def _in_table_units(self, text: str) -> str:
         """Return a text about the posterior, which is in scaled units, for readers of the table."""
@@ -434,9 +447,7 @@ class RegressionFit:
             ),
             ("declare a larger feature_scale", "declare the columns' mean and sd"),
         ):
-            # As it stands, and as it stands in a page.
-            for change in (str, html_text):
-                text = text.replace(change(of_model), change(of_table))
+            text = text.replace(of_model, of_table)
         return text
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -456,6 +467,27 @@ class RegressionFit:
 
     def __repr__(self) -> str:
         return str(self.summary())
+
+
+def _terms(without: Any) -> tuple[str, ...]:
+    """Return names of terms as a tuple.
+
+    Raises
+    ------
+    TypeError
+        If they are none; another fit is told how the two are compared.
+    """
+    if isinstance(without, str):
+        return (without,)
+    if isinstance(without, Sequence) and all(isinstance(name, str) for name in without):
+        return tuple(without)
+    hint = ""
+    if isinstance(without, RegressionFit):
+        hint = (
+            ": two fits cannot be compared from their releases, which do not hold the models' likelihoods; fit the "
+            "larger model, and name the terms that the smaller one does without: fit.compare(without='C(job)')"
+        )
+    raise TypeError(f"without must be terms or names of coefficients, got {type(without).__name__}{hint}")
 
 
 def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:

@@ -13,7 +13,9 @@ from dpinfer.formulas.design import Design, design
 from dpinfer.formulas.design_files import save_first
 from dpinfer.formulas.records import UnreadRecords
 from dpinfer.formulas.result import RegressionFit
+from dpinfer.formulas.silos import asked_of_sites
 from dpinfer.inference import PosteriorRequest
+from dpinfer.mechanism import Silos
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.tabular import Schema, SchemaDraft
@@ -30,8 +32,9 @@ class RegressionOptions(TypedDict, total=False):
     adjacency: Adjacency | str
     predictor_spread: float | None
     simulate: bool
+    target: str
     checkpoint: CheckpointArgument
-    progress: bool | ProgressCallback
+    progress: bool | ProgressCallback | None
     n_threads: int | None
 
 
@@ -48,6 +51,7 @@ def plan_regression(
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     predictor_spread: float | None = None,
     simulate: bool = False,
+    target: str = "auto",
 ) -> FitPlan:
     """Return the plan of a regression, before any record is read; see :func:`dpinfer.plan_fit`.
 
@@ -57,7 +61,7 @@ def plan_regression(
     ----------
     formula, family, schema, prior_scale
         As in :func:`regression`.
-    epsilon, delta, n_records, method, adjacency, predictor_spread, simulate
+    epsilon, delta, n_records, method, adjacency, predictor_spread, simulate, target
         As in :func:`dpinfer.plan_fit`.
     """
     return plan_fit(
@@ -70,6 +74,7 @@ def plan_regression(
         response_scale=response_scale_of(family),
         predictor_spread=predictor_spread,
         simulate=simulate,
+        target=target,
     )
 
 
@@ -99,9 +104,10 @@ def regression(
     ----------
     formula : str
         ``y ~ age + C(job) + age:sex``: see docs/tables.md for what it may hold.
-    data : data frame, mapping of columns, or path-like
+    data : data frame, mapping of columns, path-like, or Silos
         pandas, Polars, Arrow or DuckDB (through narwhals), or a CSV or Parquet file, as in
-        :func:`dpinfer.tabular.read_table`.
+        :func:`dpinfer.tabular.read_table`.  :class:`dpinfer.mechanism.Silos` have a
+        :class:`dpinfer.formulas.SiloTable` each, with the same schema (docs/silos.md).
     family : {"gaussian", "binomial", "multinomial", "poisson", "probit", "negativebinomial"}
         "multinomial" has a response of several categories, each with coefficients of its own, ``class:column``, against
         the base level.  It, "negativebinomial", and any but "gaussian" with an offset, are by "newton" for models that
@@ -120,7 +126,7 @@ def regression(
         the columns of the formula and a tenth of the budget (in squares); the fit gets the rest, by "newton".
         `epsilon` and `delta` are of all together, and the release's guarantee states them; a ledger has an entry for
         each of the two.  ``fit.design.schema`` and ``fit.plan.n_records`` have what was released: docs/unknown.md.
-    posterior, adjacency, predictor_spread, simulate, checkpoint, progress, n_threads
+    posterior, adjacency, predictor_spread, simulate, target, checkpoint, progress, n_threads
         As in :func:`dpinfer.fit`.
 
     Returns
@@ -170,22 +176,27 @@ def regression(
         if isinstance(schema, SchemaDraft):
             raise TypeError("schema must be a Schema: a SchemaDraft needs unknown=, which says what is to be released")
         found = design(formula, schema, family=family, prior_scale=prior_scale)
-        return _fitted(found, UnreadRecords(data, found), folder, given)
+        if isinstance(data, Silos):
+            return _fitted(found, asked_of_sites(data, found, formula, prior_scale), None, folder, given)
+        records = UnreadRecords(data, found)
+        return _fitted(found, records.X, records.y, folder, given)
+    if isinstance(data, Silos):
+        raise TypeError("unknown must be None with Silos: what is unknown is not released over sites")
     completion = Completion.of(formula, schema, unknown, family=family, prior_scale=prior_scale, fit=given)
     release, found = completion.release(data, folder)
     with released_before(release):
         records = UnreadRecords(data, found)
-        return _fitted(found, records, folder, given | completion.fit_arguments(release))
+        return _fitted(found, records.X, records.y, folder, given | completion.fit_arguments(release))
 
 
-def _fitted(found: Design, records: UnreadRecords, folder: Path | None, given: dict[str, Any]) -> RegressionFit:
+def _fitted(found: Design, X: Any, y: Any, folder: Path | None, given: dict[str, Any]) -> RegressionFit:
     """Fit the design's model to its rows."""
     if folder is not None:
         save_first(found, folder)
     result = fit(
         found.model,
-        records.X,
-        records.y,
+        X,
+        y,
         response_scale=response_scale_of(found.family),
         leaks=found.schema.leaks,
         parts=found.schema.parts,

@@ -41,7 +41,7 @@ class Analysis:
     @property
     def report(self) -> ProgressCallback:
         """What is told how many draws of the information are done."""
-        return resolve_progress(bool(self.request.progress), "draws of the information")
+        return resolve_progress(self.request.progress, "draws of the information")
 
     def steps(self, first: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return positions, gradients and noise from a step on."""

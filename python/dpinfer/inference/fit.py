@@ -23,11 +23,11 @@ from dpinfer.inference.information.posteriors import (
     gram_full_posterior,
     model_full_posterior,
 )
-from dpinfer.inference.newton.glm import glm_newton_posterior
 from dpinfer.inference.newton.own_model import own_newton_posterior
-from dpinfer.inference.newton.posterior import newton_posterior
+from dpinfer.inference.newton.population import population_posterior
+from dpinfer.inference.newton.posterior import glm_newton_posterior, newton_posterior
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts
+from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts, model_of
 from dpinfer.inference.scales.posteriors import fisher_burn_in, fisher_tied_posterior, tied_coordinates
 from dpinfer.inference.simulated.posterior import simulated_newton_posterior, simulated_posterior
 from dpinfer.inference.sites.network import network_trace_posterior
@@ -42,6 +42,7 @@ from dpinfer.release import (
     NetworkRelease,
     NewtonRelease,
     OwnNewtonRelease,
+    PopulationRelease,
     Release,
     SiteRelease,
     StatisticRelease,
@@ -104,15 +105,19 @@ def noise_aware_posterior(
         Whether the gradients may be noisier than the privacy noise (subsampling, Monte Carlo): omega / tau has a
         half-Cauchy prior with scale 1, relative to tau_t when that changes with t.
     model : Model, optional
-        Overrides the one that ``release.model_spec`` describes.
+        Overrides the one that ``release.model_spec`` describes: with another prior, say.
+    prior_scale : float, optional
+        Another prior of the weights than the run was planned with, in the same (scaled) units: for a private Newton run
+        of a linear, logistic, probit or Poisson regression.  Other releases take `model`.
     n_samples, n_warmup : int, optional
         Kept and dropped steps of "emcee" (1500, 300), "nuts" (4000, 1000) and ``hessian="full"`` under the model's
         prior (200, 100, more if they do not converge); `n_samples` is also the number of draws of ``hessian="full"``
-        under flat priors (1000).
+        under flat priors (1000).  A private Newton run of a regression has as many draws as its quantiles need,
+        whatever is asked for.
     seed : int
         Of "emcee", "nuts" and ``hessian="full"``.
-    progress : bool
-        Show the sampler's progress bar.
+    progress : bool, optional
+        Show the sampler's progress bar, on a terminal and in a notebook; by default from two seconds on.
     check_convergence : bool
         Whether a sampler that did not converge has failed; False takes its draws.
     fallback : bool
@@ -169,10 +174,25 @@ def noise_aware_posterior(
     request = settings_of("noise_aware_posterior", PosteriorRequest, request, options, argument="request")
     request.check(release)
     with one_blas_thread():
+        request = _with_prior(release, request)
         if not isinstance(release, Release):
-            return _OTHER_RELEASES[type(release)](release, request)
+            try:
+                return _OTHER_RELEASES[type(release)](release, request)
+            except np.linalg.LinAlgError:
+                raise NumericalError(
+                    "the posterior cannot be computed in double precision, as features or priors are too far apart in "
+                    "size: declare features of about one size"
+                ) from None
         analysis = Analysis(release, ReleaseFacts.of(release, request.model), request)
         return _named_for_what_it_is(release, _of_trace(analysis))
+
+
+def _with_prior(release: AnyRelease, request: PosteriorRequest) -> PosteriorRequest:
+    """Return the request with the prior that it asks for in the release's model."""
+    if request.prior_scale is None:
+        return request
+    model: Any = model_of(release, request.model)
+    return replace(request, model=replace(model, prior_scale=request.prior_scale), prior_scale=None)
 
 
 def _of_trace(analysis: Analysis) -> Posterior:
@@ -202,6 +222,7 @@ _OTHER_RELEASES: dict[type, Callable[[Any, PosteriorRequest], Posterior]] = {
     StatisticRelease: lambda release, request: _STATISTICS[release.method](release, request),
     NewtonRelease: newton_posterior,
     GlmNewtonRelease: glm_newton_posterior,
+    PopulationRelease: population_posterior,
     OwnNewtonRelease: lambda release, request: _OWN_NEWTON[request.method](release, request),
 }
 

@@ -22,9 +22,11 @@ from dpinfer.models import (
 from dpinfer.recipes import GradientSettings
 from dpinfer.release import (
     AnyRelease,
+    GlmNewtonRelease,
     NetworkRelease,
     NewtonRelease,
     OwnNewtonRelease,
+    PopulationRelease,
     Release,
     SiteRelease,
     StatisticRelease,
@@ -181,10 +183,11 @@ class PosteriorOptions(TypedDict, total=False):
     extra_noise: bool
     level: float
     model: Model | None
+    prior_scale: float | None
     n_samples: int | None
     n_warmup: int | None
     seed: int
-    progress: bool
+    progress: bool | None
     check_convergence: bool
     fallback: bool
     n_threads: int | None
@@ -198,8 +201,8 @@ class PosteriorRequest:
 
     Parameters
     ----------
-    method, hessian, burn_in, prior, extra_noise, model, n_samples, n_warmup, seed, progress, check_convergence, \
-fallback, n_threads
+    method, hessian, burn_in, prior, extra_noise, model, prior_scale, n_samples, n_warmup, seed, progress, \
+check_convergence, fallback, n_threads
         As in :func:`dpinfer.noise_aware_posterior`.
     level : float in (0, 1)
         Of the credible intervals that are shown.
@@ -227,10 +230,11 @@ fallback, n_threads
     extra_noise: bool = True
     level: float = 0.9
     model: Model | None = None
+    prior_scale: float | None = None
     n_samples: int | None = None
     n_warmup: int | None = None
     seed: int = 0
-    progress: bool = False
+    progress: bool | None = None
     check_convergence: bool = True
     fallback: bool = True
     n_threads: int | None = None
@@ -243,13 +247,15 @@ fallback, n_threads
         elif not isinstance(self.prior, TracePrior):
             raise TypeError(f"prior must be a string or a TracePrior, got {type(self.prior).__name__}")
         parse_burn_in(self.burn_in, None)
-        for name in ("extra_noise", "progress", "check_convergence", "fallback"):
+        for name in ("extra_noise", "check_convergence", "fallback", *(() if self.progress is None else ("progress",))):
             flag = getattr(self, name)
             if not isinstance(flag, (bool, np.bool_)):
                 raise TypeError(f"{name} must be a bool, got {type(flag).__name__}")
         check_interval("level", self.level, 0.0, 1.0)
         if self.model is not None and not isinstance(self.model, Model):
             raise TypeError(f"model must be a Model, got {type(self.model).__name__}")
+        if self.prior_scale is not None:
+            check_interval("prior_scale", self.prior_scale, 1e-30, 1e30)
         for name, least in (("n_samples", 1), ("n_warmup", 0), ("n_threads", 1)):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name), least)
@@ -281,6 +287,12 @@ fallback, n_threads
         BackendUnavailableError
             If the method needs a package that is not installed.
         """
+        kind = release.kind if isinstance(release, PlannedRelease) else type(release)
+        if self.prior_scale is not None and not issubclass(kind, (NewtonRelease, GlmNewtonRelease, PopulationRelease)):
+            raise ValueError(
+                "prior_scale must be None but for a private Newton run of a linear, logistic, probit or Poisson "
+                "regression: elsewhere give model=, the release's model with another prior"
+            )
         if isinstance(release, StatisticRelease) and release.method != "one_shot":
             self._check_gibbs(release)
             return
@@ -423,7 +435,9 @@ fallback, n_threads
             return
         if linear and not isinstance(model, LinearRegression):
             raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
-        if not linear and (not isinstance(model, GeneralizedLinearModel) or model.residual_link is None):
+        population = issubclass(kind, PopulationRelease) and isinstance(model, LinearRegression)
+        glm = isinstance(model, GeneralizedLinearModel) and model.residual_link is not None
+        if not linear and not glm and not population:
             raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
         for name, value, least in (("n_samples", self.n_samples, 20), ("n_warmup", self.n_warmup, 10)):
             if value is not None:

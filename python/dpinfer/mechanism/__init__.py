@@ -20,6 +20,7 @@ from dpinfer.mechanism.network_vi import NetworkVISettings, run_network_vi
 from dpinfer.mechanism.newton import NewtonPlan, plan_newton, run_newton
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.sep import SEPArguments, SEPResult, run_sep
+from dpinfer.mechanism.silos.rows import Silos
 from dpinfer.mechanism.site_settings import SiteArguments
 from dpinfer.mechanism.spark import rows_of_spark
 from dpinfer.mechanism.statistic import default_clip, run_statistic
@@ -51,6 +52,7 @@ __all__ = [
     "SEPArguments",
     "SEPResult",
     "ShardedRows",
+    "Silos",
     "SiteArguments",
     "Units",
     "default_clip",

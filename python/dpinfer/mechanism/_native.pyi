@@ -276,5 +276,25 @@ class RegressionRows:
     def add_score_products(
         self, total: PartialSum, residuals: Residuals, *, transform: npt.NDArray[np.float64], bound: float
     ) -> None: ...
+    # The indicator of the interval of `edges` in which |w psi z| lies, len(edges) + 1 numbers; at most 1.
+    def add_score_sizes(
+        self,
+        total: PartialSum,
+        residuals: Residuals,
+        *,
+        transform: npt.NDArray[np.float64],
+        bound: float,
+        edges: npt.NDArray[np.float64],
+    ) -> None: ...
+    # The same of the root of |w slope z z'|.
+    def add_curvature_sizes(
+        self,
+        total: PartialSum,
+        residuals: Residuals,
+        *,
+        transform: npt.NDArray[np.float64],
+        bound: float,
+        edges: npt.NDArray[np.float64],
+    ) -> None: ...
     @property
     def n_coef(self) -> int: ...

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from dpinfer.mechanism import _native
 
-__all__ = ["KeystreamIntegers", "discrete_laplace", "laplace_mechanism"]
+__all__ = ["KeystreamIntegers", "discrete_laplace", "laplace_mechanism", "laplace_share"]
 
 _NOISE_DOMAIN = 1
 _BLOCK_BYTES = 64
@@ -62,6 +62,17 @@ class KeystreamIntegers:
             trial += 1
         return trial % 2 == 1
 
+    def geometric(self, top: int, bottom: int) -> int:
+        """Return k with probability proportional to exp(-k bottom / top), k at least 0."""
+        while True:
+            remainder = self.below(top)
+            if self.bernoulli_exp(remainder, top):
+                break
+        whole = 0
+        while self.bernoulli_exp(1, 1):
+            whole += 1
+        return (remainder + top * whole) // bottom
+
     def bernoulli_exp_any(self, numerator: int, denominator: int) -> bool:
         """Return True with probability exp(-numerator / denominator), for any ratio that is not negative."""
         whole, rest = divmod(numerator, denominator)
@@ -103,18 +114,52 @@ def discrete_laplace(key: bytes, scale: Fraction, size: int, *, stream: int = 0)
     top, bottom = scale.numerator, scale.denominator
     draws: list[int] = []
     while len(draws) < size:
-        remainder = source.below(top)
-        if not source.bernoulli_exp(remainder, top):
-            continue
-        whole = 0
-        while source.bernoulli_exp(1, 1):
-            whole += 1
-        magnitude = (remainder + top * whole) // bottom
+        magnitude = source.geometric(top, bottom)
         negative = source.below(2) == 1
         if negative and magnitude == 0:
             continue
         draws.append(-magnitude if negative else magnitude)
     return draws
+
+
+def laplace_share(key: bytes, scale: Fraction, size: int, *, shares: int) -> list[int]:
+    """Draw shares of discrete Laplace noise: `shares` independent ones sum to that law, and more to that and more.
+
+    **Privacy.** Reads no records.  As :func:`discrete_laplace`.
+
+    Parameters
+    ----------
+    key : bytes
+    scale : Fraction
+        Of the sum.
+    size : int
+    shares : int
+        How many sum to the law.
+
+    Notes
+    -----
+    A share is the difference of two negative binomials of shape r = 1 / shares: the law is infinitely divisible.  Each
+    is drawn by rejection from a geometric k, kept with probability (i - 1 + r) / i for each i = 1, ..., k: rational.
+    Proof: docs/derivations/silos.md.
+
+    Examples
+    --------
+    >>> len(laplace_share(bytes(32), Fraction(10), 3, shares=4))
+    3
+    """
+    source = KeystreamIntegers(key, 0)
+
+    def kept(value: int) -> bool:
+        steps = range(1, value + 1)
+        return shares == 1 or all(source.below(shares * step) <= shares * (step - 1) for step in steps)
+
+    def negative_binomial() -> int:
+        while True:
+            value = source.geometric(scale.numerator, scale.denominator)
+            if kept(value):
+                return value
+
+    return [negative_binomial() - negative_binomial() for _ in range(size)]
 
 
 def laplace_mechanism(

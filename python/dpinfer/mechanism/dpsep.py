@@ -13,6 +13,7 @@ from dpinfer._progress import ProgressCallback
 from dpinfer._records import known_shape
 from dpinfer._validate import check_choice, check_integer, check_interval, settings_of
 from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
+from dpinfer.mechanism.noise_keys import noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments
@@ -336,13 +337,17 @@ class _Sites(Algorithm[Records]):
                 temperature=self._warmth,
             )
         used = self._iterate.used(self.floors[step]) if self._used is None else self._used
-        set_cavity(self._session, self._iterate.cavity(used), self._settings.block_weight)
-        sigma = self._plan.noise_multiplier
-        if self._plan.sampling == "poisson":
-            return self._session.poisson_sum(step, self._plan.sample_rate, sigma)
-        if self._plan.sampling == "uniform":
-            return self._session.uniform_sum(step, sigma)
-        return self._session.permuted_sum(step, sigma)
+        plan, settings, cavity = self._plan, self._settings, self._iterate.cavity(used)
+        sigma, weight = plan.noise_multiplier, settings.block_weight
+        set_cavity(self._session, cavity, weight)
+        if plan.sampling == "permutation":
+            # An epoch's order is drawn from its steps.
+            return self._session.permuted_sum(step, sigma)
+        asked = (cavity, weight, settings.max_site_norm, settings.n_nodes, self._warmth, sigma)
+        stream = noise_step(self._key, step, plan.n_steps, asked)
+        if plan.sampling == "poisson":
+            return self._session.poisson_sum(stream, plan.sample_rate, sigma)
+        return self._session.uniform_sum(stream, sigma)
 
     def update(self, step: int, noisy: FloatArray) -> None:
         """Move q by the sites that the sum estimates."""

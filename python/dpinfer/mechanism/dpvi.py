@@ -12,6 +12,7 @@ from dpinfer._progress import ProgressCallback
 from dpinfer._validate import settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
+from dpinfer.mechanism.noise_keys import noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments, load_source
@@ -252,7 +253,9 @@ class _Gradients(Algorithm[Records | RowSource]):
             self._prior = np.nan_to_num(self._prior, nan=0.0, posinf=_FARTHEST, neginf=-_FARTHEST)
         self._beta = beta[:width]
         offset = self._beta * (self._share * self._prior)
-        return self._session.noisy_sum(step, self._beta, offset, self._plan.noise_multiplier)
+        norm, sigma, steps = self._chosen.max_grad_norm, self._plan.noise_multiplier, self._plan.n_steps
+        stream = noise_step(self._key, step, steps, loc, raw, s, draws, self._beta, offset, self._aligned, norm, sigma)
+        return self._session.noisy_sum(stream, self._beta, offset, sigma)
 
     def update(self, step: int, noisy: FloatArray) -> None:
         """Move the variational parameters along the released gradient."""

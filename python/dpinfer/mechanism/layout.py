@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from dpinfer._records import check_container, known_shape
-from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 
-__all__ = ["check_columns", "check_layout", "check_number_of_rows", "check_numbers", "check_response", "check_values"]
+__all__ = ["check_columns", "check_layout", "check_numbers", "check_response", "check_values"]
 
 
 def check_numbers(name: str, array: Any) -> None:
@@ -28,7 +27,8 @@ def check_numbers(name: str, array: Any) -> None:
     check_container(name, array)
     dtype = getattr(array, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind not in "fiub":
-        raise TypeError(f"{name} must be an array of real numbers, got dtype {dtype}")
+        # The width of a type of text is the length of the longest one.
+        raise TypeError(f"{name} must be an array of real numbers, got type {dtype.type.__name__}")
 
 
 def check_columns(X: Any, n_columns: int) -> None:
@@ -103,21 +103,6 @@ def check_layout(model: Any, X: Any, y: Any) -> None:
     check_columns(X, model.n_features)
     if model.record_form == "regression":
         check_response(X, y)
-
-
-def check_number_of_rows(X: Any, n_records: int, adjacency: Adjacency) -> None:
-    """Refuse another number of rows than `n_records` under relations whose data sets all have that number.
-
-    **Privacy.** Reads no record; under these relations the number of rows is public.
-
-    Raises
-    ------
-    RecordError
-        If it is another.
-    """
-    shape = known_shape(X)
-    if adjacency is not Adjacency.ADD_REMOVE and shape is not None and shape[:1] != (n_records,):
-        raise RecordError(f"X must have n_records rows under {adjacency.value!r} adjacency")
 
 
 def _columns(shape: tuple[int, ...]) -> str:

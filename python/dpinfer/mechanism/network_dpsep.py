@@ -13,6 +13,7 @@ from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_float_array, check_integer, check_interval, settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism.network_records import check_network_records
+from dpinfer.mechanism.noise_keys import noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments
@@ -282,6 +283,7 @@ class _NetworkSites(Algorithm[Records]):
     """Centred sites of all weights: the public arithmetic around their noisy sums."""
 
     mechanism = "dp_sep"
+    _model: BayesianNeuralNetwork
 
     def __init__(
         self,
@@ -322,6 +324,7 @@ class _NetworkSites(Algorithm[Records]):
 
     def start(self, records: Records, control: RunControl, key: bytes) -> None:
         """Open the session."""
+        self._key = key
         self._session = open_network_session(
             *records,
             n_hidden=self._model.n_hidden,
@@ -353,8 +356,11 @@ class _NetworkSites(Algorithm[Records]):
         # The cavity is q without one of the N shared sites; its mean is that of q up to terms of order 1 / N.
         cavity = used - (used - self._model.prior_precision) / self.n_records
         self._used_weights = weights = self._weights(noise)
-        self._session.set_sites(loc, 1.0 / cavity, noise, *weights, self._site_norm, self._noise_norm)
-        return self._session.noisy_sum(step, self._plan.noise_multiplier)
+        asked = (loc, 1.0 / cavity, noise, *weights, self._site_norm, self._noise_norm)
+        self._session.set_sites(*asked)
+        sigma, steps = self._plan.noise_multiplier, self._plan.n_steps
+        stream = noise_step(self._key, step, steps, asked, self._settings.max_site_norm, sigma)
+        return self._session.noisy_sum(stream, sigma)
 
     def update(self, step: int, noisy: FloatArray) -> None:
         """Move q and the noise variance."""

@@ -14,6 +14,7 @@ from dpinfer._validate import check_integer, check_interval, settings_of
 from dpinfer.accounting import LedgerAccount, PrivacyPlan
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.network_records import check_network_records
+from dpinfer.mechanism.noise_keys import noise_step
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments
@@ -251,13 +252,15 @@ class _Ascent:
         self._params, self._first, self._second = (values[name] for name in ("params", "first", "second"))
         self._step = int(values["made"][0])
 
-    def prepare(self, session: _native.NetworkSession) -> None:
-        """Give the session the gradient at the current parameters."""
+    def prepare(self, session: _native.NetworkSession) -> tuple[Any, ...]:
+        """Give the session the gradient at the current parameters, and return what it was given."""
         n = self._model.n_params
         loc, raw = self._params[:n], self._params[n:]
         scale = softplus(raw)
         slope = np.ascontiguousarray(2.0 * scale * sigmoid(raw))
-        session.set_gradients(loc.copy(), scale**2, 1.0 / self._settings.noise_precision, self._ones, slope, 0.0)
+        asked = (loc.copy(), scale**2, 1.0 / self._settings.noise_precision, self._ones, slope, 0.0)
+        session.set_gradients(*asked)
+        return asked
 
     def move(self, gradient: FloatArray) -> None:
         """Take one step along an estimate of the full likelihood's gradient, (2 n + 1,)."""
@@ -328,6 +331,7 @@ class _PrivateAscent(Algorithm[Records]):
 
     def start(self, records: Records, control: RunControl, key: bytes) -> None:
         """Open the session."""
+        self._key = key
         self._session = open_network_session(
             *records,
             n_hidden=self._model.n_hidden,
@@ -340,8 +344,9 @@ class _PrivateAscent(Algorithm[Records]):
 
     def query(self, step: int) -> FloatArray:
         """Return the noisy sum of clipped gradients."""
-        self._ascent.prepare(self._session)
-        return self._session.noisy_sum(step, self._plan.noise_multiplier)
+        asked, sigma = self._ascent.prepare(self._session), self._plan.noise_multiplier
+        stream = noise_step(self._key, step, self._plan.n_steps, asked, self._norm, sigma)
+        return self._session.noisy_sum(stream, sigma)
 
     def update(self, step: int, noisy: FloatArray) -> None:
         """Take a step of Adam; nothing of it is released."""

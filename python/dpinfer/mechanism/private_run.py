@@ -118,6 +118,18 @@ class PrivateRun:
         """What the release says of its charge; empty without a ledger."""
         return self._charge.settings
 
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read the records: whatever the block raises may depend on them, but for an interrupt.
+
+        **Privacy.** The system's errors come from the reader, which may be a user's own code: the charge stays.
+        """
+        try:
+            yield
+        except OSError:
+            self._charge.refused = True
+            raise
+
     def begin(self, records: Iterable[npt.NDArray[Any]]) -> tuple[int, Mapping[str, FloatArray]]:
         """Bind the run to its records, which must be called before the first draw; return where to go on.
 
@@ -157,9 +169,13 @@ class PrivateRun:
 
     def _bind(self, checkpoint: RunCheckpoint, records: Iterable[npt.NDArray[Any]]) -> None:
         if self._record.tag is None:
-            self._record = begun(self._record, self.key, records)
+            with self.reading():
+                self._record = begun(self._record, self.key, records)
             checkpoint.save(self._record)
-        elif not hmac.compare_digest(tag_of_records(self._record.tag_key, records), self._record.tag):
+            return
+        with self.reading():
+            same = hmac.compare_digest(tag_of_records(self._record.tag_key, records), self._record.tag)
+        if not same:
             raise RecordError(
                 "the records must be those of the interrupted run, and are not: to go on with others would reuse its "
                 "noise; remove the checkpoint to begin a new run"

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._records import as_record_array, known_shape
+from dpinfer._values import is_listed, text_of
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.cuda import CudaRows
@@ -125,12 +126,17 @@ def count_rows(records: npt.ArrayLike | Rows, adjacency: Adjacency) -> int:
 def _length(block: Any, adjacency: Adjacency) -> int:
     if is_sparse(block):
         return sparse_length(block)
-    array = as_record_array("records", block.array if isinstance(block, CudaRows) else block)
-    if array.ndim == 0:
+    rows = (
+        block if is_listed(block) else as_record_array("records", block.array if isinstance(block, CudaRows) else block)
+    )
+    if isinstance(rows, np.ndarray) and rows.ndim == 0:
         raise RecordError("records must have a row for each record, got a single value")
-    if adjacency is Adjacency.ZERO_OUT and array.dtype.kind == "f":
-        array, _ = without_null_records(adjacency, array, None)
-    return len(array)
+    if adjacency is not Adjacency.ZERO_OUT:
+        return len(rows)
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub":
+        return len(without_null_records(adjacency, rows, None)[0]) if rows.dtype.kind == "f" else len(rows)
+    # Each value by itself: one text would make texts of all numbers, NaN among them.
+    return sum(any(text_of(value) is not None for value in (row if is_listed(row) else np.ravel(row))) for row in rows)
 
 
 def _checked(array: npt.NDArray[Any], n_columns: int) -> npt.NDArray[Any]:

@@ -6,11 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._records import as_record_array
+from dpinfer._values import is_listed
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.cuda import CudaRows
 from dpinfer.mechanism.layout import check_columns, check_layout, check_response, check_values
 from dpinfer.mechanism.null_records import without_null_records
+from dpinfer.mechanism.silos.rows import Silos
 from dpinfer.mechanism.sums.shards import ShardedRows
 from dpinfer.mechanism.sums.sources import Records, RowSource
 from dpinfer.mechanism.sums.sparse import CodedRows, SparseFeatures, is_sparse, sparse_features
@@ -57,7 +59,9 @@ def check_records(
     if features.shape[0] > _MAX_RECORDS:
         raise RecordError(f"X must have at most {_MAX_RECORDS} rows")
     features, response = without_null_records(adjacency, features, response)
-    features = _readable(features, np.float32 if features.dtype == np.float32 else np.float64)
+    # A list is of single precision, or not, by its records.
+    single = features.dtype == np.float32 and not is_listed(X)
+    features = _readable(features, np.float32 if single else np.float64)
     for start in range(0, features.shape[0], _CHUNK):
         if not np.all(np.isfinite(features[start : start + _CHUNK])):
             raise RecordError("X must be finite: it holds a NaN or an infinity")
@@ -195,7 +199,8 @@ def check_arguments(
     **Privacy.** Reads no record: before a run is charged, all is refused that does not depend on them.
 
     With a :class:`RowSource` for `X`, the responses are in its blocks: for runs that are `streamed`.
-    :class:`ShardedRows` and sparse rows are for the few-pass runs, and sources with units for those that take `unit`.
+    :class:`ShardedRows`, :class:`Silos` and sparse rows are for the few-pass runs, and sources with units for those
+    that take `unit`.
     """
     name = type(model).__name__
     if is_sparse(X) and not sparse:
@@ -206,9 +211,11 @@ def check_arguments(
         raise TypeError("X must be an array, not a RowSource: this run needs its rows in memory")
     if isinstance(X, ShardedRows) and not sharded:
         raise TypeError("X must be an array or a RowSource: a run that samples rows needs them in one place")
-    if isinstance(X, (RowSource, ShardedRows)):
+    if isinstance(X, Silos) and not sharded:
+        raise TypeError("X must be an array or a RowSource, not Silos: run_newton and run_statistic alone take them")
+    if isinstance(X, (RowSource, ShardedRows, Silos)):
         if y is not None:
-            raise TypeError(f"y must be None with a {type(X).__name__}, whose blocks are (X, y)")
+            raise TypeError(f"y must be None with a {type(X).__name__}, whose records have their responses")
         wanted = getattr(model, "n_features", 1)
         if X.n_features not in (None, wanted):
             raise ValueError(f"X must have {wanted} columns for {name}, got {X.n_features}")

@@ -17,8 +17,9 @@ from dpinfer._float_environment import standard_arithmetic
 from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer._validate import check_integer
 from dpinfer._version import __version__
-from dpinfer.accounting import Adjacency, LedgerAccount, PrivacyPlan
-from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
+from dpinfer.accounting import LedgerAccount, PrivacyPlan
+from dpinfer.accounting.cautions import caution_of_delta
+from dpinfer.mechanism.noise_keys import noise_key
 from dpinfer.mechanism.private_run import CheckpointArgument, PrivacyTerms, PrivateRun, private_run
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.run_state import restore, snapshot
@@ -118,6 +119,11 @@ class Algorithm(ABC, Generic[Loaded]):
     n_records: int
     kept: dict[str, FloatArray]
     state: dict[str, FloatArray]
+    _model: Any
+
+    def run_key(self, key: bytes, plan: PrivacyPlan) -> bytes:
+        """Return the key of this run's samples, and of the noise of its queries, from the one that was taken for it."""
+        return noise_key(key, self.mechanism, self._model, plan.sampling, plan.sample_rate)
 
     @abstractmethod
     def description(self) -> Mapping[str, Any]:
@@ -125,11 +131,11 @@ class Algorithm(ABC, Generic[Loaded]):
 
     @abstractmethod
     def start(self, records: Loaded, control: RunControl, key: bytes) -> None:
-        """Open what sums the records, and set `state` and `kept`."""
+        """Open what sums the records, and set `state` and `kept`; the key is that of the run and its model."""
 
     @abstractmethod
     def query(self, step: int) -> FloatArray:
-        """Return the noisy sum of a step at the present state: the private query."""
+        """Return the noisy sum of a step at the present state: the private query, with noise of a key of its own."""
 
     @abstractmethod
     def update(self, step: int, noisy: FloatArray) -> None:
@@ -168,12 +174,9 @@ def run_steps(
         description=lambda: {"version": __version__, "plan": plan.to_dict(), **algorithm.description()},
     ) as private:
         # From here on the records are read; nothing is drawn before private.begin().
-        records = load()
-        if plan.adjacency is Adjacency.REPLACE_ONE:
-            # Under zero_out the rows that are left are private, as null records are not among them.
-            n_rows = records.n_rows if isinstance(records, RowSource) else len(next(iter(_arrays(records))))
-            caution_of_count(plan.adjacency, algorithm.n_records, n_rows, stacklevel=4)
-        algorithm.start(records, control, private.key)
+        with private.reading():
+            records = load()
+            algorithm.start(records, control, algorithm.run_key(private.key, plan))
         done, saved = private.begin(_arrays(records))
         algorithm.state = restore(algorithm.kept, algorithm.state, done, saved)
         _make_steps(algorithm, done, plan.n_steps, private, control.report)
@@ -230,9 +233,11 @@ def run_once(
         Gets them and the key.
     """
     with private_run(terms, mechanism=mechanism, source=control.source, ledger=control.ledger) as private:
-        records = load()
+        with private.reading():
+            records = load()
         private.begin(())
-        result = query(records, private.key)
+        # Nothing holds this key after the draw; what is hashed keeps seeded studies apart too.
+        result = query(records, noise_key(private.key, mechanism, terms.event, terms.adjacency))
     return result, _settings(mechanism, private)
 
 

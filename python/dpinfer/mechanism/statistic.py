@@ -1,5 +1,6 @@
 """The one-shot mechanism of conjugate models: their clipped sufficient statistic, released once with Laplace noise."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,21 +13,23 @@ from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
-from dpinfer.mechanism.layout import check_number_of_rows
+from dpinfer.mechanism.private_run import ReleaseTerms
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments, load_records
 from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.mechanism.silos.rows import Silos, check_control_of_silos, described
 from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential, Model
 from dpinfer.release import CountRelease, StatisticRelease
 
-__all__ = ["clipped_information", "default_clip", "has_statistic", "run_statistic"]
+__all__ = ["clipped_information", "default_clip", "has_statistic", "lattice_of", "run_statistic", "total_of"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _CHUNK = 1 << 16
 _PRIOR_LEVELS = 41
 _CLIPS = 200
+_COARSE_BITS = 10
 
 
 def default_clip(model: GammaExponential, *, epsilon: float, n_records: int) -> float:
@@ -86,7 +89,7 @@ def has_statistic(model: Model) -> bool:
 
 def run_statistic(
     model: ConjugateModel,
-    X: npt.ArrayLike | RowSource | ShardedRows,
+    X: npt.ArrayLike | RowSource | ShardedRows | Silos,
     *,
     epsilon: float,
     n_records: int | CountRelease,
@@ -114,9 +117,10 @@ def run_statistic(
     Parameters
     ----------
     model : BetaBernoulli, BetaBinomial, DirichletCategorical or GammaExponential
-    X : (N,) or (N, 1) array, RowSource or ShardedRows
+    X : (N,) or (N, 1) array, RowSource, ShardedRows or Silos
         The records, as the model says.  A :class:`dpinfer.mechanism.RowSource` is read twice, a block at a time;
-        :class:`dpinfer.mechanism.ShardedRows` are read by workers.
+        :class:`dpinfer.mechanism.ShardedRows` are read by workers.  :class:`dpinfer.mechanism.Silos` keep their sums to
+        themselves, and bring the noise (docs/silos.md); their number of rows is not checked.
     epsilon : float
         In (0, inf).
     n_records : int or CountRelease
@@ -169,22 +173,29 @@ def run_statistic(
         n_records = _counted(model, n_records, relation)
     n_records = check_integer("n_records", n_records, 1, 2**31)
     control = RunControl.checked(random_source=random_source, ledger=ledger)
-    if relation is Adjacency.REPLACE_ONE:
-        check_number_of_rows(X, n_records, relation)
+    check_control_of_silos(X, control)
     bound = _clip(model, clip, epsilon, n_records)
-    lattice, names = _lattice(model, bound, replace=relation is Adjacency.REPLACE_ONE)
+    replace = relation is Adjacency.REPLACE_ONE
+    lattice, names = lattice_of(model, bound, replace=replace, coarse=isinstance(X, Silos))
+    terms = pure_terms(epsilon, relation)
 
-    def load() -> list[int]:
-        total, n_rows = _total(X, model, relation, lattice)
-        if relation is Adjacency.REPLACE_ONE and n_rows != n_records:
+    def load() -> Any:
+        if isinstance(X, Silos):
+            asked = {"epsilon": epsilon, "adjacency": relation.value, "clip": bound}
+            return X.open("statistic", model, asked, n_records, 1)
+        total, n_rows = total_of(X, model, relation, lattice)
+        if replace and n_rows != n_records:
             raise RecordError("X must have n_records rows under 'replace_one' adjacency")
         return total
 
-    def draw(total: list[int], key: bytes) -> FloatArray:
-        return lattice.release_total(total, epsilon=epsilon, key=key)
+    def draw(total: Any, key: bytes) -> tuple[FloatArray, dict[str, Any], bool]:
+        if not isinstance(X, Silos):
+            return lattice.release_total(total, epsilon=epsilon, key=key), {}, True
+        sums = np.asarray(total.sum(b"", len(names)) * lattice.step)
+        told = described(X.terms, total, ReleaseTerms(terms.event, relation, 0.0))
+        return sums, {"silos": told}, total.secure
 
-    terms = pure_terms(epsilon, relation)
-    noisy, said = run_once(terms, "statistic", control, load, draw)
+    (noisy, told, secure), said = run_once(terms, "statistic", control, load, draw)
     return StatisticRelease(
         method="one_shot",
         names=names,
@@ -193,11 +204,11 @@ def run_statistic(
         n_records=n_records,
         event=terms.event,
         adjacency=relation,
-        secure=control.source.secure and (counted is None or counted.secure),
+        secure=secure and control.source.secure and (counted is None or counted.secure),
         other_parts=() if counted is None else counted.parts,
         leaks=() if counted is None else counted.leaks,
         model_spec=model.to_dict(),
-        settings=said | ({} if bound is None else {"clip": bound}) | _said_of(counted),
+        settings=said | told | ({} if bound is None else {"clip": bound}) | _said_of(counted),
     )
 
 
@@ -226,10 +237,17 @@ def _clip(model: ConjugateModel, clip: float | str, epsilon: float, n_records: i
     return check_interval("clip", clip, 1e-100, 1e100)
 
 
-def _lattice(model: Any, bound: float | None, *, replace: bool) -> tuple[LatticeSum, tuple[str, ...]]:
-    """Return where contributions are summed, and the names of the sums; counts are summed as they are."""
+def lattice_of(
+    model: Any, bound: float | None, *, replace: bool, coarse: bool = False
+) -> tuple[LatticeSum, tuple[str, ...]]:
+    """Return where contributions are summed, and the names of the sums; counts are summed as they are.
+
+    A `coarse` lattice has some 2**10 steps in a record's bound: shares of noise are drawn by rejection there.
+    """
     if bound is not None:
-        return LatticeSum(np.zeros(1), np.array([bound]), replace=replace), ("sum of clipped waiting times",)
+        step = 2.0 ** (math.floor(math.log2(bound)) - _COARSE_BITS) if coarse else None
+        lattice = LatticeSum(np.zeros(1), np.array([bound]), replace=replace, step=step)
+        return lattice, ("sum of clipped waiting times",)
     if isinstance(model, DirichletCategorical):
         width = len(model.concentration)
         lattice = LatticeSum(np.zeros(width), np.ones(width), replace=replace, n_nonzero=1, step=1.0)
@@ -237,8 +255,11 @@ def _lattice(model: Any, bound: float | None, *, replace: bool) -> tuple[Lattice
     return LatticeSum(np.zeros(1), np.array([float(model.trials)]), replace=replace, step=1.0), ("successes",)
 
 
-def _total(X: Any, model: ConjugateModel, relation: Adjacency, lattice: LatticeSum) -> tuple[list[int], int | None]:
-    """Return the exact sum over the records, wherever they are, and their number."""
+def total_of(X: Any, model: ConjugateModel, relation: Adjacency, lattice: LatticeSum) -> tuple[list[int], int | None]:
+    """Return the exact sum over the records, wherever they are, and their number.
+
+    **Privacy.** Reads the records; what it returns has no noise.
+    """
     if isinstance(X, ShardedRows):
         parts = X.each(_total_of_shard, model, relation, lattice)
         return _add(total for total, _ in parts), X.counted([n_rows for _, n_rows in parts])

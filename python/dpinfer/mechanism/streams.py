@@ -5,6 +5,7 @@ reader's own errors may quote a file: they are replaced with ones that do not.
 """
 
 import importlib
+import io
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._records import as_record_array
 from dpinfer._validate import check_integer
+from dpinfer._values import is_listed
 from dpinfer.errors import BackendUnavailableError, DpinferError, RecordError
 from dpinfer.mechanism.array_blocks import ArrayBlocks, Block, MappedBlocks, NpyBlocks, NpyFile, PathLike, is_mapped
 from dpinfer.mechanism.read_ahead import ReadAhead, announce_file
@@ -63,7 +66,12 @@ def rows_of_arrays(
     ValueError
         If the arrays differ in length.
     """
-    arrays = tuple(np.asanyarray(item) for item in (X, y, unit) if item is not None)
+    named = {name: item for name, item in (("X", X), ("y", y), ("unit", unit)) if item is not None}
+    arrays = tuple(
+        item if isinstance(item, np.ndarray) else as_record_array(name, item) for name, item in named.items()
+    )
+    if is_listed(X) and arrays[0].dtype == np.float32:
+        arrays = (arrays[0].astype(np.float64), *arrays[1:])
     if any(array.ndim == 0 or len(array) != len(arrays[0]) for array in arrays):
         raise ValueError("X, y and unit must be arrays with an entry for each row")
     width = arrays[0].shape[1] if arrays[0].ndim == 2 else 1
@@ -98,7 +106,7 @@ def rows_of_npy(X: PathLike, y: PathLike | None = None, *, block_rows: int | Non
     width = features.shape[1] if len(features.shape) == 2 else 1
     if response is not None and response.shape != features.shape[:1]:
         raise ValueError("y must be a file of one number for each row of X")
-    return RowSource(ReadAhead(NpyBlocks(features, response, _block_rows(block_rows, width))), width)
+    return _of_files(RowSource(ReadAhead(NpyBlocks(features, response, _block_rows(block_rows, width))), width), X)
 
 
 def rows_of_csv(
@@ -109,7 +117,8 @@ def rows_of_csv(
     For tables with categories, bounds or missing values see :class:`dpinfer.tabular.Schema`.
 
     **Privacy.** Reads the header, and no records until a run does.  Lines are cut at their line feeds before anything
-    in them is read: there are no quotes.
+    in them is read: there are no quotes, and a carriage return inside of a line refuses the file, as does a line with
+    another number of fields or with what is no number.
 
     Parameters
     ----------
@@ -132,10 +141,10 @@ def rows_of_csv(
     """
     _module("pyarrow.csv", "parquet")
     wanted = _Columns.of(features, response)
-    with Path(path).open(encoding="utf-8", errors="replace") as stream:
+    with Path(path).open(encoding="utf-8", errors="replace", newline="\n") as stream:
         header = [name.strip() for name in stream.readline().removeprefix("\ufeff").strip().split(delimiter)]
-    wanted.check(header)
-    return wanted.source(ReadAhead(_CsvBatches(os.fspath(path), wanted.names, delimiter)))
+    wanted.check(header, public=False)
+    return _of_files(wanted.source(ReadAhead(_CsvBatches(os.fspath(path), wanted.names, delimiter))), path)
 
 
 def rows_of_parquet(
@@ -148,6 +157,7 @@ def rows_of_parquet(
     Parameters
     ----------
     path : path-like or sequence of path-like
+        Each file once, be it under another name or through a link: a record that is read twice counts twice.
     features : sequence of str
         Names of the columns of X, in the model's order.
     response : str, optional
@@ -174,7 +184,8 @@ def rows_of_parquet(
         Path(item).stat()
         header = _quietly(partial(parquet.read_schema, os.fspath(item))).names
         wanted.check(header)
-    return wanted.source(ReadAhead(_ParquetBatches(tuple(os.fspath(item) for item in paths), wanted.names)))
+    source = wanted.source(ReadAhead(_ParquetBatches(tuple(os.fspath(item) for item in paths), wanted.names)))
+    return _of_files(source, *paths)
 
 
 def rows_of_arrow(
@@ -240,7 +251,7 @@ def rows_of_duckdb(
     """
     _module("pyarrow", "duckdb")
     wanted, batches = _Columns.of(features, response, unit), _DuckdbBatches(os.fspath(database), query)
-    wanted.check(batches.names())
+    wanted.check(batches.names(), public=False)
     return wanted.source(ReadAhead(batches))
 
 
@@ -266,13 +277,25 @@ class _Columns:
             dict.fromkeys((*self.features, *(name for name in (self.response, self.unit) if name is not None)))
         )
 
-    def check(self, header: Sequence[str]) -> None:
+    def check(self, header: Sequence[str], *, public: bool = True) -> None:
+        """Refuse names that no column has; which, only where the header is `public`, and no record of a text file."""
         absent = [name for name in self.names if name not in header]
+        if absent and not public:
+            raise ValueError(f"features, response and unit must all name columns, and {', '.join(self.names)} do not")
         if absent:
             raise ValueError(f"features, response and unit must name columns, and {', '.join(absent)} is none")
 
     def source(self, batches: Callable[[], Iterable[Any]]) -> RowSource:
         return RowSource(_ColumnBlocks(batches, self), len(self.features), units=self.unit is not None)
+
+
+def _of_files(source: RowSource, *paths: PathLike) -> RowSource:
+    """Return a source that knows its files, each by what it is and not by its name."""
+    found = [Path(path).stat() for path in paths]
+    source.files = frozenset((item.st_dev, item.st_ino) for item in found)
+    if len(source.files) < len(found):
+        raise ValueError("path must name each file once: two of these are one file, whose records would count twice")
+    return source
 
 
 def _block_rows(block_rows: int | None, width: int) -> int:
@@ -422,8 +445,24 @@ class _CsvBatches:
         kinds = csv.ConvertOptions(
             include_columns=list(self.columns), column_types=dict.fromkeys(self.columns, arrow.float64())
         )
-        with csv.open_csv(self.path, parse_options=parse, convert_options=kinds) as reader:
+        with _Lines(self.path) as stream, csv.open_csv(stream, parse_options=parse, convert_options=kinds) as reader:
             yield from reader
+
+
+class _Lines(io.BufferedReader):
+    """A file whose lines end at line feeds; pyarrow would end one at each carriage return too."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(io.FileIO(path))
+        self._returned = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        inside = self._returned and data[:1] not in (b"", b"\n")
+        self._returned = data.endswith(b"\r")
+        if inside or b"\r" in data.removesuffix(b"\r").replace(b"\r\n", b""):
+            raise RecordError("a line must be one record, and at least one has a carriage return inside")
+        return data
 
 
 @dataclass(frozen=True)

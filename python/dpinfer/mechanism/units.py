@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dpinfer._records import as_record_array, check_container, known_shape
 from dpinfer._validate import check_interval
+from dpinfer._values import is_listed
 from dpinfer.errors import RecordError
 
 __all__ = ["Units", "check_identities"]
@@ -74,8 +75,11 @@ def check_identities(ids: Any, n_rows: int) -> npt.NDArray[Any]:
     RecordError
         If they are no integers or strings, or not one for each row.
     """
-    units = as_record_array("unit", ids)
-    if units.dtype.kind == "O" and all(isinstance(item, str) for item in units.flat):
+    units = np.array(ids, dtype=object) if is_listed(ids) else as_record_array("unit", ids)
+    if units.dtype.kind == "O":
+        # Each by itself: a type for all would follow from one.
+        if not all(isinstance(item, (str, int, np.integer)) and not isinstance(item, bool) for item in units.flat):
+            raise RecordError("unit must be an array of integers or strings")
         units = units.astype(np.str_)
     check_identity_layout(units, n_rows)
     if units.dtype.kind not in "iuSU":

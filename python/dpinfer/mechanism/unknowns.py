@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array, check_container, known_shape
+from dpinfer._records import check_container, known_shape
 from dpinfer._validate import check_integer, check_interval
+from dpinfer._values import as_values, text_of
 from dpinfer.accounting import Adjacency, ApproximateEvent, Event, LedgerAccount, PureEvent, SelfComposed, as_adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.cuda import CudaRows
@@ -84,20 +85,17 @@ def categories_event(epsilon: float, delta: float, n_columns: int, relation: Adj
 
 
 def labels_of(values: npt.NDArray[Any] | Sequence[Any]) -> Counter[str]:
-    """Return how many records have each label: text without spaces around it, and whole numbers without a point.
+    """Return how many records have each label, in the one spelling of :func:`dpinfer._values.text_of`.
 
-    **Privacy.** Reads the records.  A value that is neither text nor a number, or that cannot be a name (empty, longer
-    than 1000 characters, not printable), is no label; whether it is does not depend on another record.
+    **Privacy.** Reads the records, each by itself.  What is missing, or cannot be a name (empty, longer than 1000
+    characters, not printable), is no label.
     """
-    found = Counter(map(_label, values.tolist() if isinstance(values, np.ndarray) else values))
-    return Counter({label: count for label, count in found.items() if label is not None})
-
-
-def _label(value: Any) -> str | None:
-    if not isinstance(value, (str, int, float)) or (isinstance(value, float) and not math.isfinite(value)):
-        return None
-    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
-    return text if text.isprintable() and 0 < len(text) <= _LONGEST_LABEL else None
+    found: Counter[str] = Counter()
+    for value, count in Counter(values.tolist() if isinstance(values, np.ndarray) else values).items():
+        label = text_of(value)
+        if label is not None and label.isprintable() and 0 < len(label) <= _LONGEST_LABEL:
+            found[label] += count
+    return found
 
 
 def count_labels(name: str, values: Any) -> Counter[str]:
@@ -110,9 +108,7 @@ def count_labels(name: str, values: Any) -> Counter[str]:
     RecordError
         If it is not one column.
     """
-    array = as_record_array(name, values)
-    _check_column(name, array)
-    return labels_of(array)
+    return labels_of(as_values(name, values))
 
 
 def _check_column(name: str, values: Any) -> None:

@@ -83,7 +83,8 @@ class ExpectedResidual:
     def __call__(self, own: FloatArray, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return it and its derivative in the response's own predictor, elementwise."""
         last = self._grid.nodes.size - 1
-        places = [np.clip((values - self._grid.first_node) / self._grid.spacing, 0.0, last) for values in (own, eta)]
+        first, spacing = self._grid.first_node, self._grid.spacing
+        places = [np.clip(np.nan_to_num((values - first) / spacing), 0.0, last) for values in (own, eta)]
         lower = [np.minimum(place.astype(np.intp), last - 1) for place in places]
         share = [place - node for place, node in zip(places, lower, strict=True)]
 

@@ -1,6 +1,7 @@
 """From the plain data in a release back to a model."""
 
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from dpinfer.models.adapters.own_model import OwnModel
@@ -13,6 +14,7 @@ from dpinfer.models.linear_regression import LinearRegression
 
 __all__ = ["model_from_dict", "register_model"]
 
+_GROUP = "dpinfer.models"
 _KINDS: dict[str, type[Model]] = {
     kind.__name__: kind
     for kind in (
@@ -70,6 +72,8 @@ def register_model(kind: _Kind) -> _Kind:
 def model_from_dict(spec: Mapping[str, Any]) -> Model:
     """Return the model that ``to_dict`` described.
 
+    A kind that nobody has registered is looked for among the installed packages' entry points of "dpinfer.models".
+
     Parameters
     ----------
     spec : mapping
@@ -89,6 +93,9 @@ def model_from_dict(spec: Mapping[str, Any]) -> Model:
         raise ValueError(f"spec must be a mapping, got {type(spec).__name__}")
     values = {str(name): value for name, value in spec.items()}
     kind = values.pop("kind", None)
+    if isinstance(kind, str) and kind not in _KINDS:
+        for found in entry_points(group=_GROUP, name=kind):
+            register_model(found.load())
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"spec must have a known kind ({', '.join(sorted(_KINDS))}), got {kind!r}")
     try:

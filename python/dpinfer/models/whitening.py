@@ -12,10 +12,10 @@ FloatArray = npt.NDArray[np.float64]
 
 _LEAST_SHARE_OF_TRACE = 0.05
 _LEAST_ENERGY = 0.02
-_FLOOR = 0.7
-_RELATIVE_FLOOR = 5e-4
+FLOOR = 0.7
+_RELATIVEFLOOR = 5e-4
 _KEPT_FLOOR = 0.3
-_TRACE_FLOOR = 0.15
+_TRACEFLOOR = 0.15
 _TRACE_MARGIN = 0.2
 _LEAST_LEVEL = 0.1
 _LEAST_SPREAD = 1e-4
@@ -36,7 +36,7 @@ class ShrunkenMoments:
     error : float
         Standard deviation of what the shrinkage leaves of the noise.
     floor : float
-        Eigenvalues below it are not told from zero.
+        Eigenvalues below it are hidden by the noise.
     """
 
     eigenvalues: FloatArray
@@ -46,7 +46,7 @@ class ShrunkenMoments:
 
     @property
     def resolved(self) -> npt.NDArray[np.bool_]:
-        """Which eigenvalues are told from zero, (d,)."""
+        """Which eigenvalues the noise does not hide, (d,)."""
         return self.eigenvalues > self.floor
 
     @property
@@ -69,7 +69,7 @@ class ShrunkenMoments:
     def foretold(self) -> FloatArray:
         """What the second moments are at least after the whitening, if no weights act on them, (d,): the diagonal.
 
-        Nothing where a direction is not told from zero: what is seen of the others then mixes with it.
+        Nothing where the noise hides a direction: what is seen of the others then mixes with it.
         """
         share = self.eigenvalues / (self.eigenvalues + self.floor)
         return share if np.all(self.resolved) else np.zeros_like(share)
@@ -77,7 +77,7 @@ class ShrunkenMoments:
     @property
     def whitened_trace(self) -> float:
         """What the trace is expected to be after the whitening."""
-        share = (self.eigenvalues + _TRACE_FLOOR * self.floor) / (self.eigenvalues + self.floor)
+        share = (self.eigenvalues + _TRACEFLOOR * self.floor) / (self.eigenvalues + self.floor)
         return float(np.sum(share)) + _TRACE_MARGIN
 
 
@@ -168,7 +168,7 @@ def shrink_moments(noisy: FloatArray, stddev: float, expected_trace: float) -> S
     share = energy / (energy + stddev**2)
     error = math.sqrt(share) * stddev
     eigenvalues, eigenvectors = np.linalg.eigh(centre * np.eye(d) + share * deviation)
-    floor = _FLOOR * math.sqrt(2.0 * d) * error + _RELATIVE_FLOOR * expected_trace / d
+    floor = FLOOR * math.sqrt(2.0 * d) * error + _RELATIVEFLOOR * expected_trace / d
     return ShrunkenMoments(np.maximum(eigenvalues, 0.0), eigenvectors, error, floor)
 
 

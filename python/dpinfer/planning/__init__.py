@@ -4,9 +4,10 @@
 """
 
 from dpinfer.planning.fisher import Prediction, predict_tied
-from dpinfer.planning.newton_width import predict_newton
+from dpinfer.planning.newton_width import predict_newton, widest_newton
 from dpinfer.planning.own_width import predict_own_newton
 from dpinfer.planning.planner import plan_inference, recommended_run, widening_grid
+from dpinfer.planning.population_width import predict_population
 from dpinfer.planning.result import InferencePlan, PlanGrid
 from dpinfer.planning.settings import PlanSettings
 from dpinfer.planning.statistic_width import predict_statistic
@@ -19,8 +20,10 @@ __all__ = [
     "plan_inference",
     "predict_newton",
     "predict_own_newton",
+    "predict_population",
     "predict_statistic",
     "predict_tied",
     "recommended_run",
     "widening_grid",
+    "widest_newton",
 ]

@@ -21,9 +21,9 @@ from dpinfer.models.clipped_residuals import ResponseGrid
 from dpinfer.models.huber import huber_slope, huber_variance
 from dpinfer.models.normal_design import PredictorLaw
 from dpinfer.models.normal_design import best_clip as choose_clip
-from dpinfer.models.whitening import shrink_moments
+from dpinfer.models.whitening import FLOOR, shrink_moments
 
-__all__ = ["predict_newton"]
+__all__ = ["predict_newton", "widest_newton"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -31,6 +31,7 @@ _REFERENCE_RECORDS = 2000
 _GEOMETRIES = 4
 _SEED = 20_261_122
 _SPACING = 1.0 / 8.0
+_RESOLVED = 2.0  # an eigenvalue over the largest that noise alone has, as the checks of a release count them
 
 
 def predict_newton(
@@ -76,6 +77,46 @@ def predict_newton(
         found = _Geometry(design, learned.transform, learned.bound, learned.moments.error, noise, n_records)
         widths.append(_linear(model, plan, found) if linear else _bounded(model, plan, found, predictor_spread))
     return np.asarray(np.median(widths, axis=0))
+
+
+def widest_newton(
+    model: GeneralizedLinearModel, plan: NewtonPlan, n_records: int, *, predictor_spread: float = 1.0
+) -> float:
+    """Return by which factor privacy can widen the median weight's interval where correlations are not public.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    model, plan, n_records, predictor_spread
+        As in :func:`predict_newton`, which is for the design that the model declares.
+
+    Returns
+    -------
+    float
+        That of a direction with the largest second moment that noise can hide, along which the posterior is the prior.
+
+    Notes
+    -----
+    docs/derivations/planner.md, "The widest interval".  A round of whitening leaves a direction whose second moment is
+    below its floor, and expands it by the floor; what the last matrix then has below the threshold of
+    :class:`dpinfer.inference.newton.checks.Checks` is hidden.
+    """
+    rng = np.random.default_rng(_SEED)
+    passes = _ExpectedPasses(plan, model.reference_design(_REFERENCE_RECORDS, rng), n_records, rng)
+    learned = learn_geometry(model, plan, passes, n_records)
+    noise = np.array(learned.arrays["moment_stddev"], dtype=np.float64)
+    spread = math.sqrt(2.0 * model.n_coef)
+    last, information = float(noise[-1]), 1.0
+    if model.residual_link is not None:
+        grid, law = ResponseGrid(model, _SPACING), PredictorLaw(0.0, predictor_spread)
+        information = law.mean(grid, grid.information)
+    # What measures directions last is the slope of the scores, or the bread.
+    for at in (*plan.indices("slope"), *plan.indices("bread")):
+        last = max(last, plan.noise_multipliers[at] * learned.bound**2 / n_records)
+    hidden = min(1.0, _RESOLVED * spread * last) * float(np.prod(np.minimum(1.0, FLOOR * spread * noise[:-1])))
+    precision = n_records * information * hidden * np.asarray(model.second_moments)
+    return float(np.median(np.sqrt(1.0 + precision * model.prior_scale**2)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +198,8 @@ def _linear(model: GeneralizedLinearModel, plan: NewtonPlan, geometry: _Geometry
         slope = float(huber_slope(clip / spread))
         wrong = 0.5 * geometry.error**2 * float(np.trace(covariance))
         gained = slope**2 / (stddev**2 + slope**2 * wrong) * moments @ moments
-        private = private + gained
+        # The posterior reads the scores that measure; the others find where.
+        private = private + gained * (plan.phases[index] == "measure")
         precision = precision + gained
         # What sampling leaves is that of the last score, at residuals of spread 1, as the posterior counts it.
         variance = float(huber_variance(clip)) / (n * float(huber_slope(clip)) ** 2)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from dpinfer.mechanism.newton import NewtonPlan
 from dpinfer.mechanism.newton.own_bounds import simulate_bounds, symmetric_inverse_root
+from dpinfer.mechanism.newton.own_model import TALLY_SHARE
 from dpinfer.mechanism.newton.own_shift import NormalPosterior, simulate_shift
 from dpinfer.models import OwnModel
 
@@ -49,7 +50,7 @@ def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> tup
     rng = np.random.default_rng(_SEED)
     prior = model.parameters
     measured = math.fsum(plan.shares[index] for index in plan.indices("measure"))
-    noise = plan.noise_multiplier / math.sqrt(measured)
+    noise = plan.noise_multiplier / math.sqrt(measured * (1.0 - TALLY_SHARE))
     widths: list[FloatArray] = []
     shifts: list[float] = []
     for _ in range(_POINTS):

@@ -329,7 +329,9 @@ def _clipping_norm(model: Model, recipe: str, features: FloatArray | None) -> fl
         if features is None:
             records, weights = informed.reference_records(theta, PILOT_RECORDS, rng)
         else:
-            response = informed.draw_response(features @ theta[: features.shape[1]], informed.constrain(theta), rng)
+            # A draw of the prior may lead anywhere: where no response can be drawn, those nearest stand for it.
+            eta = np.minimum(features @ theta[: features.shape[1]], informed.largest_predictor)
+            response = informed.draw_response(eta, informed.constrain(theta), rng)
             records, weights = (features, response), np.full(features.shape[0], 1.0 / features.shape[0])
         norm = np.linalg.norm(informed.record_derivatives(records, theta)[0], axis=1)
         norms.append(np.quantile(norm, _CLIP_QUANTILE, weights=weights, method="inverted_cdf"))

@@ -61,7 +61,7 @@ def posterior(
     Notes
     -----
     The outer bar runs between the posterior's quantiles.  The inner bar is a normal interval around the same mean
-    whose variance is the data share of :meth:`Posterior.decompose`.
+    whose variance is what the privacy noise does not cause, by :meth:`Posterior.decompose`.
     """
     level = check_interval("level", level, 0.0, 1.0)
     rows = select_parameters(posterior, parameters, max_parameters=max_parameters, sort=sort)
@@ -160,11 +160,12 @@ def _reference_values(
 
 
 def data_share(posterior: "Posterior") -> npt.NDArray[np.float64]:
-    """Return the share of each parameter's variance that the data leave open, (n_params,).
+    """Return the share of each parameter's variance that is not the privacy noise's, (n_params,).
 
     **Privacy.** Post-processing of a Release.
     """
-    return np.asarray(posterior.decompose().shares[0])
+    records, _, _, prior = posterior.decompose().shares
+    return np.asarray(records + prior)
 
 
 def privacy_share(posterior: "Posterior") -> npt.NDArray[np.float64]:

@@ -11,6 +11,7 @@ from dpinfer.release.guarantee import AnyRelease
 from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.newton_glm import GlmNewtonRelease
 from dpinfer.release.newton_own import OwnNewtonRelease
+from dpinfer.release.newton_population import PopulationRelease
 from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
 from dpinfer.release.parts import Part
 from dpinfer.release.site_trace import SiteRelease
@@ -28,6 +29,7 @@ __all__ = [
     "NewtonRelease",
     "OwnNewtonRelease",
     "Part",
+    "PopulationRelease",
     "Release",
     "SiteRelease",
     "StatisticRelease",

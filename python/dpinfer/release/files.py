@@ -15,13 +15,14 @@ from dpinfer.release.guarantee import AnyRelease
 from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.newton_glm import GlmNewtonRelease
 from dpinfer.release.newton_own import OwnNewtonRelease
+from dpinfer.release.newton_population import PopulationRelease
 from dpinfer.release.newton_trace import MEANS, NewtonRelease
 from dpinfer.release.parts import part_from_dict
 from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.statistic import StatisticRelease
 from dpinfer.release.trace import Release
 
-__all__ = ["load_release", "save_release", "write_atomically"]
+__all__ = ["load_release", "release_bytes", "save_release", "write_atomically"]
 
 Kind = TypeVar("Kind", bound=AnyRelease)
 
@@ -32,6 +33,7 @@ STATISTIC_FORMAT_NAME = "dpinfer-statistic-release"
 NEWTON_FORMAT_NAME = "dpinfer-newton-release"
 GLM_NEWTON_FORMAT_NAME = "dpinfer-glm-newton-release"
 OWN_NEWTON_FORMAT_NAME = "dpinfer-own-newton-release"
+POPULATION_FORMAT_NAME = "dpinfer-population-release"
 FORMAT_VERSION = 2
 # Version 1 had neither parts nor marks of leakage.
 _READABLE = (1, 2)
@@ -161,6 +163,10 @@ _OWN_NEWTON_ARRAYS = (
     "norm_edges",
     "norm_shares",
     "norm_stddev",
+    "tallies",
+    "tally_stddev",
+    "expected_slopes",
+    "square_slope",
 )
 _OWN_NEWTON_SCALARS = (
     "score_share",
@@ -169,6 +175,51 @@ _OWN_NEWTON_SCALARS = (
     "slope_spread",
     "variance_ratio",
     "squared_shift",
+    "centre_share",
+    "square",
+    "square_variance",
+    "n_records",
+    "delta",
+    "accountant",
+    "secure",
+)
+_POPULATION_ARRAYS = (
+    "counts",
+    "edges",
+    *MEANS,
+    "transforms",
+    "moments",
+    "moment_stddev",
+    "moment_bounds",
+    "lengths",
+    "bread_transform",
+    "bread",
+    "bread_position",
+    "score_transform",
+    "localise_positions",
+    "localise_scores",
+    "localise_score_stddev",
+    "localise_bounds",
+    "scale_scores",
+    "scale_stddev",
+    "scale_units",
+    "sizes",
+    "positions",
+    "scores",
+    "score_stddev",
+    "meat",
+    "meat_position",
+)
+_POPULATION_SCALARS = (
+    "counts_stddev",
+    "lengths_stddev",
+    "length_unit",
+    "bread_stddev",
+    "bread_bound",
+    "sizes_stddev",
+    "size_unit",
+    "score_bound",
+    "meat_stddev",
     "n_records",
     "delta",
     "accountant",
@@ -187,6 +238,7 @@ _KINDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
     NEWTON_FORMAT_NAME: (NewtonRelease, _NEWTON_ARRAYS, _NEWTON_SCALARS),
     GLM_NEWTON_FORMAT_NAME: (GlmNewtonRelease, _GLM_NEWTON_ARRAYS, _GLM_NEWTON_SCALARS),
     OWN_NEWTON_FORMAT_NAME: (OwnNewtonRelease, _OWN_NEWTON_ARRAYS, _OWN_NEWTON_SCALARS),
+    POPULATION_FORMAT_NAME: (PopulationRelease, _POPULATION_ARRAYS, _POPULATION_SCALARS),
 }
 
 
@@ -256,6 +308,14 @@ def save_release(release: AnyRelease, path: str | os.PathLike[str]) -> None:
     OSError
         If the file cannot be written.
     """
+    write_atomically(path, release_bytes(release))
+
+
+def release_bytes(release: AnyRelease) -> bytes:
+    """Return what :func:`save_release` writes.
+
+    **Privacy.** Holds what the release holds.
+    """
     kind = next((name for name, entry in _KINDS.items() if isinstance(release, entry[0])), None)
     if kind is None:
         raise TypeError(f"release must be what a mechanism has released, got {type(release).__name__}")
@@ -275,9 +335,7 @@ def save_release(release: AnyRelease, path: str | os.PathLike[str]) -> None:
     arrays = {name: getattr(release, name) for name in array_names if getattr(release, name) is not None}
     document = {"format": kind, "version": FORMAT_VERSION, "release": header}
     text = json.dumps(document, allow_nan=False, sort_keys=True, indent=1)
-    write_atomically(
-        path, pack_archive({"release.json": text} | {f"{name}.npy": array for name, array in arrays.items()})
-    )
+    return pack_archive({"release.json": text} | {f"{name}.npy": array for name, array in arrays.items()})
 
 
 def _upgrade(header: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, Guarantee, NonPrivateEvent, as_adjacency, run_event
-from dpinfer.accounting.guarantee import guarantee_in_words
+from dpinfer.accounting.guarantee import guarantee_in_words, rounded_up
 from dpinfer.errors import InsecureReleaseError
 from dpinfer.release.parts import Part, check_leaks, check_parts, compose
 
@@ -43,12 +43,52 @@ def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
     return certified_epsilon
 
 
+class _Certified(float):
+    """A certified epsilon that remembers the marks of the release that it was derived for.
+
+    Whoever copies a release field by field brings it along: so ``dataclasses.replace(release, secure=True)``, which
+    knows nothing of marks, is refused by the checks of the copy.
+    """
+
+    secure: bool
+    leaks: tuple[str, ...]
+    other_parts: tuple[Part, ...]
+
+    @classmethod
+    def derived(cls, epsilon: float, release: "Guaranteed") -> "_Certified":
+        """Return the epsilon of a release, with its marks."""
+        value = cls(epsilon)
+        value.secure, value.leaks, value.other_parts = release.secure, release.leaks, release.other_parts
+        return value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return float, (float(self),)
+
+    def check_marks(self, release: "Guaranteed") -> None:
+        """Refuse a release that has lost a mark.
+
+        Raises
+        ------
+        ValueError
+            If one was lost.
+        """
+        if release.secure and not self.secure:
+            raise ValueError("secure must stay False: the noise came from a seeded generator")
+        for name in ("leaks", "other_parts"):
+            if not set(getattr(self, name)) <= set(getattr(release, name)):
+                raise ValueError(f"{name} can only be added to: what is in a release stays in it")
+
+
 class Guaranteed:
     """What releases that hold an (epsilon, delta) guarantee, frozen dataclasses, share: parts, marks and statements.
 
     A release is its own part, `event`, and the `other_parts` that were released before it and that it, or what is
     saved beside it, holds too.  The guarantee is that of all of them: ``certified_epsilon`` is derived from the
     composition of their events, and one that is given must follow from it.
+
+    Marks (`secure`, `leaks`, `other_parts`) say what events cannot.  A copy that has lost one is refused, whichever way
+    it was made, and so is a statement of a release whose marks were changed in place.  That keeps marks from getting
+    lost; it is no signature: whoever makes a release of bare arrays says of them what they like.
 
     **Privacy.** Post-processing: reads only what the release holds.
     """
@@ -79,6 +119,8 @@ class Guaranteed:
         put(self, "other_parts", check_parts("other_parts", self.other_parts, self.adjacency))
         put(self, "leaks", check_leaks(self.leaks))
         terms: dict[str, Any] = {"delta": self.delta, "adjacency": self.adjacency, "accountant": self.accountant}
+        if isinstance(self.certified_epsilon, _Certified):
+            self.certified_epsilon.check_marks(self)
         if self.certified_epsilon is DERIVED:
             epsilon = certify_at(self.joint_event, **terms)
         else:
@@ -90,7 +132,15 @@ class Guaranteed:
             epsilon = check_stated_epsilon(
                 "certified_epsilon", stated, self.joint_event, **terms, tolerance=STATED_TOLERANCE
             )
-        put(self, "certified_epsilon", epsilon)
+        put(self, "certified_epsilon", _Certified.derived(epsilon, self))
+
+    def _stated(self) -> float:
+        """Return the certified epsilon, if the release has the marks that it was derived for."""
+        stated = self.certified_epsilon
+        if not isinstance(stated, _Certified):
+            raise ValueError("certified_epsilon must be what the release derived, and was put in its place")
+        stated.check_marks(self)
+        return float(stated)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -113,7 +163,8 @@ class Guaranteed:
         InsecureReleaseError
             If the noise came from a seeded generator.
         """
-        return stated_epsilon(math.inf if self.leaks else self.certified_epsilon, secure=self.secure)
+        stated = self._stated()
+        return stated_epsilon(math.inf if self.leaks else stated, secure=self.secure)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -121,7 +172,7 @@ class Guaranteed:
         before = " and ".join(part.name for part in self.other_parts)
         return Guarantee(
             self.joint_event,
-            epsilon=self.certified_epsilon,
+            epsilon=self._stated(),
             delta=self.delta,
             adjacency=self.adjacency,
             accountant=self.accountant,
@@ -159,18 +210,11 @@ class Guaranteed:
         unknown = set(changes) - set(values)
         if unknown:
             raise TypeError(f"replace() got unknown fields {sorted(unknown)}")
-        if changes.get("secure") and not self.secure:
-            raise ValueError("secure must stay False: the noise came from a seeded generator")
-        if "leaks" in changes:
-            changes["leaks"] = check_leaks(changes["leaks"])
-        if "other_parts" in changes:
-            changes["other_parts"] = check_parts("other_parts", changes["other_parts"])
-        for name in ("leaks", "other_parts"):
-            if not set(getattr(self, name)) <= set(changes.get(name, getattr(self, name))):
-                raise ValueError(f"{name} can only be added to: what is in a release stays in it")
         if set(changes) & {"event", "adjacency", "delta", "accountant", "other_parts"}:
             values["certified_epsilon"] = DERIVED
-        return type(self)(**(values | changes))
+        copy = type(self)(**(values | changes))
+        _Certified.derived(self.certified_epsilon, self).check_marks(copy)
+        return copy
 
     __replace__ = replace
 
@@ -241,7 +285,11 @@ class AnyRelease(Guaranteed):
         """Return clauses about what a record is, and about known moments of the features that no part accounts for."""
         units = " (a record being a unit with all its rows)" if "unit" in self.settings else ""
         known = self.model_spec.get("feature_moments_known") is True and not self.other_parts
-        return units + (" (given its model's feature moments, taken as public)" if known else "")
+        return (
+            units
+            + _against(self.settings.get("silos"))
+            + (" (given its model's feature moments, taken as public)" if known else "")
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save to `path`: no record, no seed, nothing without noise.  See :func:`dpinfer.release.save_release`."""
@@ -249,8 +297,32 @@ class AnyRelease(Guaranteed):
 
         save_release(self, path)
 
+    def certificate(self, *, ledger: str | os.PathLike[str] | None = None, key: bytes | None = None) -> str:
+        """Return what it claims as one JSON text that others can check without this library.
+
+        See :func:`dpinfer.release.certificate`, which it calls.
+        """
+        from dpinfer.release.certificate import certificate
+
+        return certificate(self, ledger=ledger, key=key)
+
     def _values(self) -> dict[str, Any]:
         return super()._values() | {"model_spec": dict(self.model_spec), "settings": dict(self.settings)}
+
+
+def _against(silos: Any) -> str:
+    """Return a clause with the epsilon of each adversary of a release over silos; empty for any other."""
+    epsilon = silos.get("epsilon") if isinstance(silos, Mapping) else None
+    if not isinstance(epsilon, Mapping):
+        return ""
+    numbers = {
+        str(name): rounded_up(value) if isinstance(value, float) else "not known" for name, value in epsilon.items()
+    }
+    return (
+        f" (of {silos.get('n_sites')} sites: epsilon {numbers.get('outsider')} against whoever gets it, "
+        f"{numbers.get('coordinator')} against the coordinator with {silos.get('may_collude')} of the sites, "
+        f"{numbers.get('one site')} against one site)"
+    )
 
 
 def _rebuild(kind: Any, values: dict[str, Any]) -> Any:

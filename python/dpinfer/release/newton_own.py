@@ -18,6 +18,7 @@ __all__ = ["OwnNewtonRelease"]
 FloatArray = npt.NDArray[np.float64]
 
 _POSITIVE = (
+    "tally_stddev",
     "localise_stddev",
     "localise_bounds",
     "matrix_stddev",
@@ -67,13 +68,23 @@ class OwnNewtonRelease(SumsOfPasses):
     prior_mean, prior_scale : (n,) float64
         Of the normal priors of the unconstrained parameters.
     count_shares : (3,) float64
-        Of a model without a sampler: the parts of the budgets of the localising passes, the slope's and the
-        measurements that are the counted norms'; zeros where nothing is counted.
+        The parts of the budgets of the localising passes, the slope's and the measurements that are the counted norms',
+        or the tallies' of a model with a sampler; zeros where nothing is counted.
     norm_edges : (K,) float64
         In units of each pass's bound of the scores.
     norm_shares : (P, K + 1) float64
         Noisy shares of the records whose transformed score has a norm below, between and above the edges, pass by pass.
     norm_stddev : (P,) float64
+    tallies : (T, 2) float64
+        Of each measurement of a model with a sampler, noisy: how much more the squared norms of the records' clipped
+        scores are than those of the model's draws, in units of the squared clip; and how many records there are.
+    tally_stddev : (T,) float64
+    expected_slopes : (L + 1,) float64
+        Mean eigenvalue of each matrix, and of the slope, for records like the made-up ones.
+    square, square_variance : float
+        What the model's draws have in place of the first tally: the mean, and a record's variance around it.
+    square_slope : (n,) float64
+        By how much the first tally changes with the parameters that the responses are drawn with.
     names : tuple of str
     n_records : int
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
@@ -87,6 +98,8 @@ class OwnNewtonRelease(SumsOfPasses):
 
     # Not near normal from here on: a fifth of a standard deviation, at which 90% intervals would cover 0.893.
     large_shift: ClassVar[float] = 0.2**2
+    # A matrix is bounded by this times the squared score that a record's weight allows.
+    matrix_factor: ClassVar[float] = 1.5
 
     localise_positions: FloatArray
     localise_transforms: FloatArray
@@ -116,6 +129,12 @@ class OwnNewtonRelease(SumsOfPasses):
     norm_edges: FloatArray = field(default_factory=lambda: np.zeros(0))
     norm_shares: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
     norm_stddev: FloatArray = field(default_factory=lambda: np.zeros(0))
+    tallies: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
+    tally_stddev: FloatArray = field(default_factory=lambda: np.zeros(0))
+    expected_slopes: FloatArray = field(default_factory=lambda: np.zeros(0))
+    square: float = 0.0
+    square_slope: FloatArray = field(default_factory=lambda: np.zeros(0))
+    square_variance: float = 0.0
     names: tuple[str, ...]
     n_records: int
     event: Event = field(default_factory=NonPrivateEvent)
@@ -153,6 +172,7 @@ class OwnNewtonRelease(SumsOfPasses):
             "prior_mean": (n,),
             "prior_scale": (n,),
             **self._count_shapes(found + 1 + steps),
+            **self._tally_shapes(found + 1, steps, n),
         }
         self._check_arrays(shapes, _POSITIVE)
         if np.any(self.count_shares < 0.0) or np.any(self.count_shares >= 1.0):
@@ -161,7 +181,7 @@ class OwnNewtonRelease(SumsOfPasses):
             raise ValueError("norm_edges must be positive and increase")
         for name in ("slope_stddev", "slope_bound", "slope_spread", "variance_ratio"):
             object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
-        for name in ("squared_shift", "centre_share"):
+        for name in ("squared_shift", "centre_share", "square", "square_variance"):
             object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0, low_open=False))
         object.__setattr__(self, "score_share", check_interval("score_share", self.score_share, 0.0, 1.0))
         self._check_names(n)
@@ -188,7 +208,20 @@ class OwnNewtonRelease(SumsOfPasses):
         if self.clipped:
             share = np.repeat(counted, (len(self.matrices), 1, len(self.scores)))
             noise = np.minimum(noise, self.norm_stddev * np.sqrt(share) * self.n_records)
+        elif self.tallied:
+            # Two numbers of norm at most sqrt(2) together.
+            tallied = self.tally_stddev * np.sqrt(0.5 * counted[2]) * self.n_records
+            noise[-tallied.size :] = np.minimum(noise[-tallied.size :], tallied)
         return noise, np.ones(noise.size)
+
+    def _tally_shapes(self, matrices: int, steps: int, n: int) -> dict[str, tuple[int, ...]]:
+        tallied = steps if self.tallied else 0
+        return {
+            "tallies": (tallied, 2),
+            "tally_stddev": (tallied,),
+            "expected_slopes": (matrices if self.tallied else 0,),
+            "square_slope": (n if self.tallied else 0,),
+        }
 
     def _count_shapes(self, passes: int) -> dict[str, tuple[int, ...]]:
         edges = check_float_array("norm_edges", self.norm_edges, (None,)).shape[0]
@@ -204,6 +237,16 @@ class OwnNewtonRelease(SumsOfPasses):
     def clipped(self) -> bool:
         """Whether the model had no sampler: scores are clipped, and no draws centre them."""
         return bool(self.norm_edges.size)
+
+    @property
+    def tallied(self) -> bool:
+        """Whether the measurements have said how much scores vary, and how many records there are."""
+        return not self.clipped and bool(np.size(self.tally_stddev))
+
+    @property
+    def largest_trace(self) -> float:
+        """Trace of the first matrix if every record had the largest score that its weight allows."""
+        return float(self.matrix_bounds[0]) / self.matrix_factor
 
     def clipped_share(self) -> tuple[float, float]:
         """Return the share of the scores that the measurements have clipped, and its noise's standard deviation.

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._sinks import shortened
+from dpinfer._values import text_of
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.tabular.columns import Column, ContinuousColumn
 from dpinfer.tabular.decoding import (
@@ -142,7 +143,7 @@ class ColumnCheck:
             return
         for place in np.flatnonzero(item.absent).tolist():
             text = item.raw[place]
-            if text is None or text.strip() in item.markers:
+            if text is None or not text.strip() or text_of(text) in item.markers:
                 continue
             kind = kind_of(text)
             self.missing -= 1

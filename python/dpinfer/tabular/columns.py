@@ -9,8 +9,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dpinfer._values import text_of
 from dpinfer.errors import SchemaError
-from dpinfer.tabular.declarations import check_encodable, check_number, check_shares, check_strings, unknown_key
+from dpinfer.tabular.declarations import (
+    check_encodable,
+    check_number,
+    check_shares,
+    check_strings,
+    check_told_apart,
+    unknown_key,
+)
 
 __all__ = [
     "BinaryColumn",
@@ -269,6 +277,7 @@ class CategoricalColumn(Column):
             object.__setattr__(self, "other", other)
             if other not in categories:
                 categories = (*categories, other)
+        check_told_apart(self._key("categories"), categories)
         object.__setattr__(self, "categories", categories)
         super().__post_init__()
         if self.missing == "other" and self.other is None:
@@ -358,7 +367,7 @@ class BinaryColumn(Column):
             object.__setattr__(
                 self, key, check_strings(self._key(key), (value,) if isinstance(value, str) else value, minimum=1)
             )
-        if set(self.positive) & set(self.negative):
+        if set(map(text_of, self.positive)) & set(map(text_of, self.negative)):
             raise SchemaError(f"{self._key('positive')} and {self._key('negative')} must not share a value")
 
     @property

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from dpinfer._validate import check_real
+from dpinfer._values import text_of
 from dpinfer.errors import SchemaError
 
-__all__ = ["check_encodable", "check_number", "check_shares", "check_strings", "unknown_key"]
+__all__ = ["check_encodable", "check_number", "check_shares", "check_strings", "check_told_apart", "unknown_key"]
 
 # Published shares are rounded.
 _SHARES_OFF = 0.01
@@ -37,6 +38,17 @@ def check_strings(key: str, value: Any, *, minimum: int) -> tuple[str, ...]:
     if len(set(items)) != len(items):
         raise SchemaError(f"{key} must hold distinct strings")
     return items
+
+
+def check_told_apart(key: str, items: Sequence[str]) -> None:
+    """Refuse spellings of one value: records would have either, depending on the type that it was read as."""
+    known: dict[str, str] = {}
+    for item in items:
+        value = text_of(item)
+        if value is None:
+            raise SchemaError(f"{key} must hold values, and {item!r} is a missing one")
+        if known.setdefault(value, item) != item:
+            raise SchemaError(f"{key} must hold values that can be told apart: {known[value]!r} and {item!r} are one")
 
 
 def check_encodable(key: str, text: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._values import number_of, text_of
 from dpinfer.tabular.columns import BinaryColumn, CategoricalColumn, Column, ContinuousColumn, IgnoredColumn
 from dpinfer.tabular.reading import LineCounts, RawColumn
 from dpinfer.tabular.schema import Schema
@@ -46,7 +47,7 @@ class DecodedColumn:
     column : Column
     policy : {"drop", "refuse", "other"}
     markers : frozenset of str
-        Spellings that mean "no value".
+        What means "no value", in the one spelling of :func:`dpinfer._values.text_of`.
     raw : sequence of str or None, or (n,) float64
     values : (n,) float64 or intp
         Numbers (NaN where there is none), or indices of categories (negative where there is none); where the policy or
@@ -122,11 +123,12 @@ def looked_at(schema: Schema) -> tuple[tuple[str, Column, str], ...]:
 
 def texts_of(raw: RawColumn) -> list[str | None]:
     """Return a raw column as it would stand in a CSV file; None where there is nothing."""
-    return [_text(value) for value in raw.tolist()] if isinstance(raw, np.ndarray) else list(raw)
+    return list(map(text_of, raw.tolist())) if isinstance(raw, np.ndarray) else list(raw)
 
 
 def _decoded(column: Column, policy: str, raw: RawColumn, schema: Schema) -> DecodedColumn:
-    markers = frozenset(schema.missing_values) | frozenset(column.missing_values)
+    spelled = map(text_of, (*schema.missing_values, *column.missing_values))
+    markers = frozenset(marker for marker in spelled if marker is not None)
     values: FloatArray | npt.NDArray[np.intp]
     if isinstance(column, ContinuousColumn):
         values = _numbers(raw, markers)
@@ -147,44 +149,25 @@ def _decoded(column: Column, policy: str, raw: RawColumn, schema: Schema) -> Dec
 
 def _numbers(raw: RawColumn, markers: frozenset[str]) -> FloatArray:
     """Return the column as floats; NaN where there is no number."""
-    numeric_markers = [number for number in map(_number, markers) if not np.isnan(number)]
     if isinstance(raw, np.ndarray):
         numbers = raw.astype(np.float64)
-        numbers[np.isin(numbers, numeric_markers)] = np.nan
-        return numbers
-    values = np.fromiter((_number(text) for text in raw), dtype=np.float64, count=len(raw))
-    if numeric_markers:
-        absent = np.fromiter((text is None or text.strip() in markers for text in raw), dtype=bool, count=len(raw))
-        values[absent] = np.nan
-    return values
-
-
-def _number(text: str | None) -> float:
-    # Python's float() also reads "1_000"; no data file means that.
-    try:
-        return float("nan") if text is None or "_" in text else float(text)
-    except ValueError:
-        return float("nan")
+    else:
+        numbers = np.fromiter(map(number_of, raw), np.float64, len(raw))
+    numbers[np.isin(numbers, [number_of(marker) for marker in markers])] = np.nan
+    return numbers
 
 
 def _codes(raw: RawColumn, column: Column, markers: frozenset[str]) -> npt.NDArray[np.intp]:
     """Return the index of each value's category; _MISSING and _UNKNOWN are negative."""
-    known: dict[str, int] = {}
+    known: dict[str | None, int] = {}
     if isinstance(column, CategoricalColumn):
-        known = {category: index for index, category in enumerate(column.categories)}
+        known = {text_of(category): index for index, category in enumerate(column.categories)}
     elif isinstance(column, BinaryColumn):
-        known = dict.fromkeys(column.negative, 0) | dict.fromkeys(column.positive, 1)
-    known |= dict.fromkeys(markers - known.keys(), _MISSING)
+        known = dict.fromkeys(map(text_of, column.negative), 0) | dict.fromkeys(map(text_of, column.positive), 1)
+    known = dict.fromkeys(markers, _MISSING) | known | {None: _MISSING}
     texts = texts_of(raw)
-    codes = {text: _MISSING if text is None else known.get(text.strip(), _UNKNOWN) for text in set(texts)}
+    codes = {text: known.get(text_of(text), _UNKNOWN) for text in set(texts)}
     return np.fromiter((codes[text] for text in texts), dtype=np.intp, count=len(texts))
-
-
-def _text(value: float) -> str | None:
-    """Return a number of a Parquet column as it would stand in a CSV file; None for no number."""
-    if np.isnan(value):
-        return None
-    return str(int(value)) if value.is_integer() else repr(value)
 
 
 def refuses_lines(schema: Schema) -> bool:

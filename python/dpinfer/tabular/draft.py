@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from dpinfer._values import text_of
 from dpinfer.errors import SchemaError
 from dpinfer.mechanism.unknown_draws import QuantileSearch
 from dpinfer.mechanism.unknowns import check_limits
@@ -126,19 +127,21 @@ class SchemaDraft:
         }
         return SchemaDraft(document)
 
-    def stand_in(self, *, reach: float = 1.0) -> Schema:
+    def stand_in(self, *, reach: float = 1.0, n_labels: int = 1) -> Schema:
         """Return a schema that holds what may be released: what fails with it may fail afterwards.
 
         Parameters
         ----------
         reach : float in (0, 1]
             Share of the public limits (of what can be found, where there are none) that bounds cover, from the left.
+        n_labels : int
+            Of each column without categories, beside its `other`.
         """
-        bounds = {}
+        bounds, labels = {}, tuple(f"{_RELEASED} {number}" for number in range(n_labels))
         for name, search in self._searches.items():
             low, high = search.limits or (-_FARTHEST, _FARTHEST)
             bounds[name] = {"bounds": [low, low + reach * (high - low)]}
-        return self._filled(bounds, dict.fromkeys(self._labelled, (_RELEASED,)))
+        return self._filled(bounds, dict.fromkeys(self._labelled, labels))
 
     def complete(
         self,
@@ -197,7 +200,13 @@ class SchemaDraft:
                 column.update(bounds[name])
             elif name in self._labelled:
                 other = column.setdefault("other", _OTHER)
-                own = [label for label in labels.get(name, ()) if label != other and f"{name}={label}" not in taken]
+                # Labels of an older release may be two spellings of one value.
+                values: dict[str | None, str] = {text_of(other): other, None: other}
+                own = [
+                    label
+                    for label in labels.get(name, ())
+                    if f"{name}={label}" not in taken and values.setdefault(text_of(label), label) is label
+                ]
                 taken |= {f"{name}={label}" for label in own}
                 column["categories"] = [*own, other]
         if parts or leaks:

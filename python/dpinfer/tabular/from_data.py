@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 
+from dpinfer._values import text_of
 from dpinfer.errors import PrivacyLeakWarning, RecordError, SchemaError
 from dpinfer.tabular.columns import CategoricalColumn, Column, ContinuousColumn, IgnoredColumn, TargetColumn
 from dpinfer.tabular.reading import RawColumn, read_chunks
@@ -72,9 +73,8 @@ def schema_from_data(
 
 
 def _distinct(raw: RawColumn) -> set[str]:
-    if isinstance(raw, np.ndarray):
-        return {"" if np.isnan(value) else f"{value:.17g}" for value in np.unique(raw).tolist()}
-    return {"" if text is None else text.strip() for text in set(raw)}
+    values = np.unique(raw).tolist() if isinstance(raw, np.ndarray) else set(raw)
+    return {text_of(value) or "" for value in values}
 
 
 def _feature(name: str, present: set[str]) -> Column:

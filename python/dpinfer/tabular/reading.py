@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._sinks import toml_string
+from dpinfer._values import text_of
 from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
 
 __all__ = [
@@ -49,6 +50,8 @@ MALFORMED_REFUSED = (
 )
 # Parquet: values of one batch.
 _BATCH_VALUES = 2**22
+# Names of an error.
+_LISTED = 12
 _DELIMITERS = (",", ";", "\t", "|", " ", ":")
 
 # None stands for a value that cannot be read.
@@ -135,8 +138,8 @@ def read_chunks(
 def check_header(path: str | os.PathLike[str], names: Sequence[str] | None, *, delimiter: str) -> None:
     """Raise unless the file's header is what :func:`read_chunks` takes; no line but the first is looked at.
 
-    **Privacy.** The header of a table is public.  Of a file without one, it looks at the first record, and refuses it
-    whatever it holds.
+    **Privacy.** The header of a table is public.  A file whose first line lacks a declared name is refused with one
+    text, whatever else is in that line: it may be the first record of a file without a header.
 
     Parameters
     ----------
@@ -245,8 +248,8 @@ def _check_header(path: str | os.PathLike[str], header: Sequence[Any], names: Se
     problem = _header_problem(header, names)
     if problem is None:
         return
+    # A first line in which all names are found is a header; of another one, which may be a record, nothing is told.
     guess = guess_delimiter(path, names, delimiter=delimiter)
-    # Only where all names are found: then it is a header, and no record is told.
     if guess is not None and len(guess[1]) == len(names):
         raise SchemaError(
             f"the file's header is divided by {guess[0]!r}, not by {delimiter!r}: declare "
@@ -256,16 +259,16 @@ def _check_header(path: str | os.PathLike[str], header: Sequence[Any], names: Se
 
 
 def _header_problem(header: Sequence[Any], names: Sequence[str]) -> RecordError | SchemaError | None:
+    if any(name not in header for name in names):
+        listed = ", ".join(map(repr, names[:_LISTED])) + ", ..." * (len(names) > _LISTED)
+        return SchemaError(
+            f"the file's first line must be a header with each of the {len(names)} columns that the schema declares "
+            f"({listed}), and is not: 'dpinfer check' shows the curator what it lacks"
+        )
     if not header or any(not isinstance(name, str) or not name for name in header):
         return RecordError("the file's first line must be a header that names every column")
     if len(set(header)) != len(header):
         return RecordError("the file's header names two columns alike")
-    absent = [name for name in names if name not in header]
-    if absent:
-        return SchemaError(
-            f"the file's header lacks {', '.join(map(repr, absent))}, which the schema declares "
-            f"(the file has {len(header)} columns, the schema {len(names)})"
-        )
     extra = len(header) - len(names)
     if extra:
         return SchemaError(
@@ -433,7 +436,7 @@ def _parquet_column(column: Any, types: Any) -> RawColumn:
     except (ValueError, ArithmeticError):
         # One value that Python cannot hold (a text that is not UTF-8, a date beyond its calendar) is missing by itself.
         values = [_value(item) for item in column]
-    return tuple(None if value is None else str(value) for value in values)
+    return tuple(map(text_of, values))
 
 
 def _value(item: Any) -> Any:

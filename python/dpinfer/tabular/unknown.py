@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array, check_container, known_shape
+from dpinfer._records import check_container, known_shape
 from dpinfer._validate import check_integer
+from dpinfer._values import as_values
 from dpinfer.accounting import (
     Adjacency,
     Event,
@@ -339,18 +340,9 @@ def _check_shapes(records: Mapping[str, Any], names: Sequence[str]) -> None:
         raise RecordError("records must have columns of equal length")
 
 
-def _raw_columns(records: Mapping[str, Any], names: Sequence[str]) -> dict[str, RawColumn]:
+def _raw_columns(records: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, RawColumn]:
     """Return columns in memory as they come from a file."""
-    columns: dict[str, RawColumn] = {}
-    arrays = {name: as_record_array(f"records[{name!r}]", records[name]) for name in names}
-    _check_shapes(arrays, names)
-    for name, array in arrays.items():
-        numeric = array.dtype.kind in "fiub"
-        columns[name] = array.astype(np.float64) if numeric else [_text(value) for value in array.tolist()]
+    columns = {name: as_values(f"records[{name!r}]", records[name]) for name in names}
+    if len(set(map(len, columns.values()))) > 1:
+        raise RecordError("records must have columns of equal length")
     return columns
-
-
-def _text(value: Any) -> str | None:
-    if not isinstance(value, (str, int, float)) or (isinstance(value, float) and math.isnan(value)):
-        return None
-    return str(value)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.accounting import Adjacency
-from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
+from dpinfer.accounting.cautions import caution_of_delta
+from dpinfer.baselines import BinomialFamily, release_regression_statistics, release_statistics
 from dpinfer.cli.main import main
-from dpinfer.errors import WeakGuaranteeWarning
+from dpinfer.errors import RecordError, WeakGuaranteeWarning
 from dpinfer.mechanism import run_network_dp_sep
 
 LARGE = {"target_epsilon": 1.0, "target_delta": 0.02, "sample_rate": 0.5, "n_steps": 3}
@@ -48,19 +48,55 @@ def test_every_run_and_plan_that_knows_the_number_of_records_says_it():
             call()
 
 
-def test_a_count_far_off_is_said_where_it_is_public():
-    plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=1.0, n_steps=2, adjacency="replace_one")
-    X, y = records()
-    with pytest.warns(WeakGuaranteeWarning, match="n_records = 600 is ten times off the number of rows, 60"):
-        dpi.run_dpvi(dpi.models.LogisticRegression(1), X, y, plan=plan, n_records=600, max_grad_norm=1.0)
-    with pytest.warns(WeakGuaranteeWarning, match="n_records = 6 is"):
-        caution_of_count(Adjacency.ZERO_OUT, 6, 60)
-    caution_of_count(Adjacency.ZERO_OUT, 7, 60)
+def warned(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return [(item.category, str(item.message)) for item in caught]
 
 
-def test_it_is_not_said_where_it_would_tell_the_number_of_records():
-    """Under add/remove a message that comes at 600 rows and not at 599 would be a release of its own."""
-    caution_of_count(Adjacency.ADD_REMOVE, 1, 10**6)
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one", "zero_out"])
+@pytest.mark.parametrize("mechanism", ["dpvi", "newton"])
+def test_no_run_says_anything_of_the_number_of_its_rows(adjacency, mechanism):
+    """A table drops incomplete records, so that the number of rows is private under each relation."""
+    terms = {"target_epsilon": 1.0, "target_delta": 1e-5, "adjacency": adjacency}
+    model = dpi.models.LogisticRegression(1)
+
+    def run(n_rows):
+        X, y = records(n_rows)
+        if mechanism == "newton":
+            plan = dpi.plan_newton(model, n_records=600, **terms)
+            return dpi.run_newton(model, X, y, plan=plan, n_records=600)
+        plan = dpi.plan_privacy(sample_rate=1.0, n_steps=2, **terms)
+        return dpi.run_dpvi(model, X, y, plan=plan, n_records=600, max_grad_norm=1.0)
+
+    assert [warned(lambda n=n: run(n)) for n in (59, 60, 61)] == [[]] * 3
+
+
+@pytest.mark.parametrize("adjacency", ["replace_one", "zero_out"])
+def test_another_number_of_rows_is_not_told_before_a_charge(adjacency, tmp_path):
+    """That a table has kept another number of rows is refused like any other record: once the run is charged."""
+    X, y = np.ones((60, 1)), np.ones(60)
+    bounds = {"feature_bound": 1.0, "response_bound": 1.0}
+    calls = [
+        lambda **o: release_statistics(BinomialFamily(), y, **o),
+        lambda **o: release_regression_statistics(X, y, **bounds, **o),
+    ]
+    if adjacency == "replace_one":
+        calls.append(lambda **o: dpi.run_statistic(dpi.models.BetaBernoulli(), y, **o))
+    for place, call in enumerate(calls):
+        ledger = dpi.PrivacyLedger.create(tmp_path / f"{place}.ledger")
+        account = ledger.add_dataset("t", budget=(2.0, 1e-5), adjacency=adjacency)
+        with pytest.raises(RecordError, match="n_records rows"):
+            call(epsilon=1.0, n_records=61, adjacency=adjacency, ledger=account)
+        assert [item.status for item in account.runs()] == ["started"]
+
+
+def test_no_message_has_the_length_of_the_longest_text():
+    """NumPy's type of an array of texts is as wide as the longest one."""
+    texts = np.array([["short"], ["the longest one"]])
+    with pytest.raises(TypeError, match=r"got type str_$"):
+        dpi.fit(dpi.models.LogisticRegression(1), texts, np.ones(2), epsilon=1.0, delta=1e-5, n_records=2)
 
 
 def test_the_command_line_says_it(tmp_path, capsys):

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.reference.cli_fits import HEADER, SCHEMA, SECRET, arguments, call, refused
+from tests.reference.cli_fits import HEADER, SCHEMA, SECRET, arguments, call, refused, regression_arguments
 
 import dpinfer as dpi
 from dpinfer.cli import pipeline
@@ -141,8 +141,9 @@ def test_every_offered_value_runs(place, capsys, option, value):
     if option == "--accountant":
         rest = ["--method", "averaged", "--steps", "20"]
     if value in ("auto", "newton") and option == "--method":
-        # A trace's burn-in, among the quick settings, is no setting of theirs.
-        rest = ["--burn-in", "auto"]
+        assert call(regression_arguments(place, option, value)) == 0, capsys.readouterr().err
+        assert (place / "out" / "coefficients.csv").exists()
+        return
     assert call(arguments(place, option, value, *rest)) == 0, capsys.readouterr().err
     assert len(table_rows(place)) == 5
     capsys.readouterr()
@@ -163,6 +164,35 @@ def test_failed_analysis_keeps_the_release(place, capsys, monkeypatch):
     assert "did not converge" in err
     assert "dpinfer posterior" in err
     assert dpi.load_release(place / "out" / "fit.release").n_steps == 60
+
+
+def test_an_interrupt_of_a_regression_says_how_to_go_on(place, capsys, monkeypatch):
+    """In its posterior, which takes most of the time: nothing was said, and the folder held a release."""
+
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpinfer.fitting.one_call.noise_aware_posterior", interrupt)
+        assert call(regression_arguments(place)) == 130
+    release = place / "out" / "fit.release"
+    assert f"go on with 'dpinfer posterior {release} --out DIR'" in capsys.readouterr().err
+    assert call(["posterior", str(release), "--n-samples", "40", "--out", str(place / "again")]) == 0
+    assert "coefficients in the units of the table" in capsys.readouterr().out
+    assert (place / "again" / "report.html").exists()
+
+
+def test_an_interrupt_of_a_run_with_a_checkpoint_says_that_the_same_command_goes_on(place, capsys, monkeypatch):
+    real = private_run.PrivateRun.begin
+
+    def interrupt(self, *args, **kwargs):
+        real(self, *args, **kwargs)
+        Path(place / "secret").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(private_run.PrivateRun, "begin", interrupt)
+    assert call(regression_arguments(place, "--checkpoint", str(place / "secret"))) == 130
+    assert "the same command goes on from its checkpoint" in capsys.readouterr().err
 
 
 def test_interrupted_analysis_keeps_the_release(place, capsys, monkeypatch):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.reference.cli_fits import HEADER, SCHEMA, SECRET, arguments, call, refused, rows
+from tests.reference.cli_fits import HEADER, SCHEMA, SECRET, arguments, call, refused, regression_arguments, rows
 
 import dpinfer as dpi
 from dpinfer.cli import pipeline
@@ -36,42 +36,50 @@ class Links(HTMLParser):
         self.text.append(data)
 
 
-def newton_arguments(place, *more, method="newton"):
-    """Return arguments without the burn-in of a trace."""
-    given = arguments(place, "--method", method, *more)
-    at = given.index("--burn-in")
-    return given[:at] + given[at + 2 :]
-
-
-def test_the_newton_route_writes_the_same_files_without_pictures_of_a_trace(place, capsys):
-    assert call(newton_arguments(place, "--test", str(place / "people.csv"))) == 0
-    out = capsys.readouterr().out
+def test_the_default_is_what_a_plan_chooses(place, capsys):
+    """Without a formula it is a logistic regression on all columns, in their units, and no published trace."""
+    assert call(regression_arguments(place, "--test", str(place / "people.csv"))) == 0
+    out, err = capsys.readouterr()
     assert "* newton" in out
+    assert err == ""
     release = dpi.load_release(place / "out" / "fit.release")
-    assert isinstance(release, dpi.GlmNewtonRelease)
+    assert isinstance(release, dpi.PopulationRelease)
     assert release.secure
     assert release.epsilon <= 1.0
     assert release.guarantee in out
-    assert (place / "out" / "posterior.csv").read_text().startswith(f"# {release.guarantee}")
-    assert sorted(path.name for path in (place / "out").glob("*.png")) == [
-        "calibration-error.png", "calibration.png", "posterior.png", "trade-off.png",
+    assert "computed from the test labels without noise" in out
+    found = dpi.load_regression(place / "out")
+    assert found.design.family == "binomial"
+    assert found.design.names == ("age", "level", "job[T.<b>cook</b>]")
+    table = (place / "out" / "coefficients.csv").read_text()
+    assert table.startswith(f"# {release.guarantee}")
+    assert [line.split(",")[0] for line in table.splitlines()[2:]] == [
+        '"age"', '"level"', '"job[T.<b>cook</b>]"', '"intercept"',
     ]  # fmt: skip
+    assert dpi.tabular.Schema.load(place / "out" / "schema.toml") == dpi.tabular.Schema.load(place / "schema.toml")
     page = Links()
     page.feed((place / "out" / "report.html").read_text(encoding="utf-8"))
     text = "".join(page.text)
-    assert "The noisy sums of all 11 passes" in text
+    assert "noisy sums over the records" in text
+    assert "does not cover" in text
     assert all(link.startswith("data:") for link in page.loads)
-    # The saved release is analysed again by its own verb.
-    assert call(["posterior", str(place / "out" / "fit.release"), "--out", str(place / "again")]) == 0
-    assert (place / "again" / "posterior.csv").read_text() == (place / "out" / "posterior.csv").read_text()
+    assert not page.tags & {"script", "link", "b", "iframe"}
 
 
-def test_auto_tells_what_it_chose_from(place, capsys, plain):
-    assert call(newton_arguments(place, method="auto")) == 0
-    out = capsys.readouterr().out
-    assert "* newton" in out
-    assert "simulate=True predicts it" in out
-    assert isinstance(dpi.load_release(place / "out" / "fit.release"), dpi.GlmNewtonRelease)
+def test_a_saved_release_is_analysed_again_in_the_units_of_the_table(place, capsys):
+    """Its verb answered in scaled units, and did not take another prior."""
+    assert call(regression_arguments(place)) == 0
+    capsys.readouterr()
+    release = str(place / "out" / "fit.release")
+    assert call(["posterior", release, "--n-samples", "40", "--out", str(place / "again")]) == 0
+    first, second = ((place / name / "coefficients.csv").read_text() for name in ("out", "again"))
+    assert first == second
+    assert "coefficients in the units of the table" in capsys.readouterr().out
+    assert call(["posterior", release, "--n-samples", "40", "--prior-scale", "0.01"]) == 0
+    said = capsys.readouterr().out
+    assert "the prior dominates" in said
+    assert call(["posterior", release, "--n-samples", "40", "--test", str(place / "people.csv")]) == 0
+    assert "computed from the test labels without noise" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -80,17 +88,44 @@ def test_auto_tells_what_it_chose_from(place, capsys, plain):
         (("--shares-budget", "0.1"), "--shares-budget belongs to --method dpvi"),
         (("--recipe", "tied"), "--recipe belongs to --method dpvi"),
         (("--max-grad-norm", "2"), "--max-grad-norm belongs to --method dpvi"),
+        (("--steps", "20"), "--steps belongs to --method dpvi"),
+        (("--sample-rate", "0.5"), "--sample-rate belongs to --method dpvi"),
+        (("--accountant", "rdp"), "--accountant belongs to --method dpvi"),
         (("--hessian", "full"), "hessian must be left at its default"),
         (("--burn-in", "5"), "burn_in must be left at its default"),
+        (("--formula", "rich ~ age", "--recipe", "tied"), "--recipe belongs to --method dpvi"),
     ],
 )
-def test_the_newton_route_refuses_settings_of_a_trace_unspent(place, capsys, undrawn, options, word):
-    assert word in refused(place, capsys, newton_arguments(place, *options))
+@pytest.mark.parametrize("method", ["auto", "newton"])
+def test_settings_of_a_trace_are_refused_elsewhere_unspent(place, capsys, undrawn, options, word, method):
+    assert word in refused(place, capsys, regression_arguments(place, "--method", method, *options))
 
 
-def test_the_newton_route_needs_a_public_number_of_records(place, capsys, undrawn):
-    given = arguments(place, "--method", "newton", n_records=False)
-    assert "needs --schema and --n-records" in refused(place, capsys, given)
+def test_what_is_read_from_the_records_is_told_without_a_formula(place, capsys):
+    lines = [line.split(",", 1)[1] for line in (place / "people.csv").read_text().splitlines(keepends=True)]
+    (place / "few.csv").write_text("".join(lines))
+    given = ["--bounds-from-data", "--target", "rich"]
+    assert call(regression_arguments(place, *given, schema=False, file="few.csv", n_records=False)) == 0
+    out, err = capsys.readouterr()
+    release = dpi.load_release(place / "out" / "fit.release")
+    assert release.epsilon == float("inf")
+    report = (place / "out" / "report.html").read_text()
+    marks = ("bounds and categories were read from the private records", "number of records was read from the private")
+    for text in (out, report, release.guarantee):
+        assert all(mark in text for mark in marks)
+    assert "NOT PRIVATE" in out
+    assert err.count("dpinfer: warning:") == 2
+    assert 'class="guarantee none"' in report
+
+
+def test_what_is_unknown_is_released_without_a_formula(place, capsys):
+    text = SCHEMA.replace("bounds = [0, 100]\n", "").replace('categories = ["clerk", "<b>cook</b>"]\n', "")
+    (place / "schema.toml").write_text(text)
+    given = ["--unknown", "n_records,bounds,categories", "--epsilon", "4"]
+    assert call(regression_arguments(place, *given, n_records=False)) == 0, capsys.readouterr().err
+    release = dpi.load_release(place / "out" / "fit.release")
+    assert 3.9 < release.epsilon <= 4.0
+    assert release.other_parts
 
 
 def test_fit_writes_a_release_a_table_pictures_and_a_report(place, capsys):
@@ -108,9 +143,9 @@ def test_fit_writes_a_release_a_table_pictures_and_a_report(place, capsys):
     assert "job=clerk" in out
     table = (place / "out" / "posterior.csv").read_text().splitlines()
     assert table[0] == f"# {release.guarantee}"
-    assert table[1] == "parameter,mean,stddev,low,high,privacy_share,approximation_share"
+    assert table[1] == "parameter,mean,stddev,low,high,privacy_share,prior_share"
     assert len(table) == 7
-    for name in ("posterior.png", "trace.png", "calibration.png"):
+    for name in ("trace.png", "calibration.png"):
         assert (place / "out" / name).read_bytes().startswith(b"\x89PNG")
     assert not list((place / "out").glob(".*"))
     page = Links()
@@ -124,7 +159,7 @@ def test_fit_writes_a_release_a_table_pictures_and_a_report(place, capsys):
         assert name in text
         assert said in text
         assert said in " ".join(out.split()) or name == "epsilon"
-    assert text.count("What is left to an attack") == 1
+    assert text.count("What an attacker can reach") == 1
     assert "does not cover" in text
     assert "private records" not in text
 

@@ -44,6 +44,7 @@ def fit(place, out, *more, file="people.csv", dataset="people"):
     return call(
         "fit", place / file, "--schema", place / "schema.toml", "--out", place / out, "--epsilon", 1, "--delta", 1e-5,
         "--steps", 60, "--sample-rate", 0.5, "--burn-in", 0.2, "--threads", 1, "--n-records", 200,
+        "--method", "dpvi",
         "--ledger", place / "spent", "--dataset", dataset, *more,
     )  # fmt: skip
 

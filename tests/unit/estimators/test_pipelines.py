@@ -15,15 +15,8 @@ from sklearn.preprocessing import FunctionTransformer, Normalizer, PolynomialFea
 
 import dpinfer as dpi
 from dpinfer.errors import FallbackWarning, PrivacyLeakWarning, RepeatedSpendingWarning
-from dpinfer.inference.newton import convergence
 
 N = 400
-
-
-@pytest.fixture(autouse=True)
-def brief(monkeypatch):
-    lengths = convergence.ChainLengths(chains=2, warm_up=10, kept=10, most=10)
-    monkeypatch.setattr(convergence.ChainLengths, "of", classmethod(lambda cls, d: lengths))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.errors import FallbackWarning, PrivacyLeakWarning, RecordError
-from dpinfer.inference.newton import convergence
 from dpinfer.mechanism import private_run
 from dpinfer.testing import InsecureRNG
 
@@ -31,12 +30,6 @@ def records():
         "count": rng.poisson(np.exp(predictor)).astype(float),
         "class": np.where(predictor - 1 + rng.normal(size=N) > 0, "yes", "no"),
     }
-
-
-@pytest.fixture
-def brief(monkeypatch):
-    lengths = convergence.ChainLengths(chains=2, warm_up=10, kept=10, most=10)
-    monkeypatch.setattr(convergence.ChainLengths, "of", classmethod(lambda cls, d: lengths))
 
 
 def quietly(estimator, X, y):
@@ -133,7 +126,7 @@ def test_a_count_of_records_from_the_data_is_a_leak(records):
         dpi.BayesianLinearRegression(**LINEAR).fit(records["X"], np.array(["a"] * N))
 
 
-def test_several_classes(records, brief):
+def test_several_classes(records):
     X, rng = records["X"], np.random.default_rng(8)
     weights = np.exp(np.column_stack([np.zeros(N), 0.4 * X[:, 0] - 2.0, -2.0 * X[:, 1]]))
     codes = (rng.random((N, 1)) * weights.sum(axis=1, keepdims=True) > weights.cumsum(axis=1)).sum(axis=1)

@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from scipy import special
 from tests.reference.own_models import EXAMPLES
 
 import dpinfer as dpi
 from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting.choice import Candidate, Choice, choose
+from dpinfer.fitting.plan import FitPlan
 from dpinfer.planning import predict_newton, predict_statistic
 from dpinfer.testing import InsecureRNG
 
@@ -122,7 +124,7 @@ def test_declared_moments_enter_the_prediction():
     moments = np.eye(5)
     moments[0, 1] = moments[1, 0] = 0.999
     linear = dpi.models.LogisticRegression(4, feature_moments=moments)
-    plan = dpi.plan_fit(linear, **PUBLIC)
+    plan = dpi.plan_fit(linear, target="model", **PUBLIC)
     assert plan.choice.assumes[0] == "the declared moments of the features"
     widths = predict_newton(linear, plan.mechanism, 5000)
     assert widths.shape == (4,)
@@ -176,11 +178,46 @@ def test_the_rule_of_choice(rows, chosen):
     assert choose(candidates(*rows), rows[-1][0])[-1].chosen
 
 
+def twins(model, population):
+    return [
+        Candidate(method="newton", applies=True, predicted_width=model, n_passes=14, target="model"),
+        Candidate(method="newton", applies=True, predicted_width=population, n_passes=15, target="population"),
+        Candidate(method="dpvi", applies=True, predicted_width=2.0, n_passes=125),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "population", "chosen"), [(1.2, 1.0, "population"), (1.2, 1.3, "population"), (1.2, 1.4, "model")]
+)
+@pytest.mark.parametrize("asked", ["auto", "newton"])
+def test_the_populations_coefficients_are_taken_where_they_cost_little(model, population, chosen, asked):
+    found = choose(twins(model, population), asked)
+    assert [item.target for item in found if item.chosen] == [chosen]
+    assert [item.method for item in found] == ["newton", "newton", "dpvi"]
+    assert Choice(found)["newton"].target == chosen
+    assert Choice(found)["newton, model"].target == "model"
+    assert "true" in " ".join(item.reason for item in found)
+
+
+def test_a_target_is_asked_for_by_name():
+    model = dpi.models.LinearRegression(3)
+    for target in ("model", "population"):
+        plan = dpi.plan_fit(model, target=target, **PUBLIC)
+        assert plan.mechanism.target == target
+        assert FitPlan.from_dict(plan.to_dict()) == plan
+    with pytest.raises(ValueError, match="target must be 'auto' or 'model' for a BetaBernoulli"):
+        dpi.plan_fit(dpi.models.BetaBernoulli(), target="population", **PUBLIC)
+    with pytest.raises(ValueError, match="target must be one of"):
+        dpi.plan_fit(model, target="robust", **PUBLIC)
+    with pytest.raises(ValueError, match="method must be one of auto, newton"):
+        dpi.plan_fit(model, target="population", method="dpvi", **PUBLIC)
+
+
 def test_the_table_names_every_candidate():
     rows = choose([*candidates(("newton", 1.5, 13, 1.0)), Candidate(method="sep", applies=False, reason="no")], "auto")
     table = str(Choice(rows, ("nothing",)))
-    assert "* newton        1.50      13  the only one for this model" in table
-    assert "  sep              -       -  no" in table
+    assert "* newton                     1.50      13  the only one for this model" in table
+    assert "  sep                           -       -  no" in table
     assert table.endswith("assumes nothing")
     assert Choice(rows)["sep"].reason == "no"
     with pytest.raises(KeyError):
@@ -201,16 +238,24 @@ def test_a_model_of_ones_own_is_planned_by_its_own_simulation():
 
 def test_a_simulation_that_fails_leaves_a_plan_without_a_width():
     def sampler(params, X, u):
-        if len(X) > 5000:
+        if abs(params[0]) > 3.0:
             raise RuntimeError("too many")
-        return (u[:, 0] < 0.5) * 1.0
+        return (u[:, 0] < special.expit(X[:, 0] * params[0])) * 1.0
 
-    model = dpi.models.from_gradient(
-        lambda params, X, y: X * (y - 0.5)[:, None], 1, n_features=1, sampler=sampler, response="binary"
-    )
+    def gradient(params, X, y):
+        return X * (y - special.expit(X[:, 0] * params[0]))[:, None]
+
+    model = dpi.models.from_gradient(gradient, 1, n_features=1, sampler=sampler, prior_scale=5.0, response="binary")
     plan = dpi.plan_fit(model, epsilon=1.0, delta=1e-5, n_records=5000)
     assert math.isnan(plan.predicted_width)
-    assert "raised RuntimeError" in plan.choice.chosen.reason
+    assert plan.choice.chosen.reason.endswith("at parameters from the prior, sampler raised RuntimeError")
     assert "too many" not in str(plan)
     bare = dpi.models.from_gradient(lambda params, X, y: X * (y - 0.5)[:, None], 1, n_features=1, response="binary")
     assert "flagged" in str(dpi.plan_fit(bare, epsilon=1.0, delta=1e-5, n_records=5000))
+
+
+def test_a_scale_beyond_what_squares_can_hold_leaves_the_models_target():
+    """As one that was released and paid for may be."""
+    model = dpi.models.LinearRegression(3)
+    plans = [dpi.plan_fit(model, response_scale=scale, **PUBLIC) for scale in (1.0, 1e12, 1e-12)]
+    assert [plan.mechanism.target for plan in plans] == ["population", "model", "model"]

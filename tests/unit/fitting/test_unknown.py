@@ -11,7 +11,6 @@ import dpinfer as dpi
 from dpinfer import mechanism
 from dpinfer.accounting import account as certified
 from dpinfer.auditing.replay_paths import own_logistic
-from dpinfer.inference.newton import convergence
 from dpinfer.testing import InsecureRNG
 
 N = 8000
@@ -119,12 +118,6 @@ def test_what_was_paid_for_travels_with_the_error(records, tmp_path):
     assert again.release.parts[0].name == "number of records"
 
 
-@pytest.fixture
-def brief(monkeypatch):
-    lengths = convergence.ChainLengths(chains=2, warm_up=10, kept=10, most=10)
-    monkeypatch.setattr(convergence.ChainLengths, "of", classmethod(lambda cls, d: lengths))
-
-
 def streamed(X, y):
     return mechanism.RowSource(lambda: zip(np.array_split(X, 7), np.array_split(y, 7), strict=True))
 
@@ -135,7 +128,7 @@ def sharded(X, y):
 
 
 @pytest.mark.filterwarnings("ignore::dpinfer.errors.FallbackWarning")
-def test_a_stream_gives_the_bits_of_the_arrays(records, brief):
+def test_a_stream_gives_the_bits_of_the_arrays(records):
     model = dpi.models.LinearRegression(2, fit_intercept=True, prior_scale=10.0)
     names = ["n_records", "response_scale"]
     held, read, spread = (
@@ -149,7 +142,7 @@ def test_a_stream_gives_the_bits_of_the_arrays(records, brief):
 
 
 @pytest.mark.filterwarnings("ignore::dpinfer.errors.FallbackWarning")
-def test_coded_rows_are_counted(brief):
+def test_coded_rows_are_counted():
     rows = mechanism.CodedRows(np.arange(N) % 3, [3], drop_first=True)
     model = dpi.models.LogisticRegression(2, fit_intercept=True)
     fit = dpi.fit(model, rows, np.arange(N) % 2.0, unknown=["n_records"], **BUDGET)

@@ -6,6 +6,8 @@ import pytest
 import dpinfer as dpi
 from dpinfer.errors import SchemaError
 from dpinfer.formulas import design
+from dpinfer.formulas.completion import _most_labels
+from dpinfer.formulas.design import MOST_COLUMNS, count_columns
 from dpinfer.tabular import Schema, SchemaDraft
 from dpinfer.testing import InsecureRNG
 
@@ -143,3 +145,56 @@ def test_labels_that_turn_out_to_be_rare_are_no_error():
         assert found.model.n_features == len(found.columns) >= 1
         with pytest.raises(ValueError, match="formula must"):
             design(formula, completed, family="poisson")
+
+
+def test_released_labels_that_spell_other_columns_make_a_design():
+    """A label can end like the name of an interaction: found after the labels are paid for, it must not end the fit."""
+    document = {
+        "columns": {
+            "job": {"kind": "categorical", "categories": ["base", "a", "a]:sex[T.m", "other"], "other": "other"},
+            "sex": {"kind": "categorical", "categories": ["f", "m"]},
+            "wage": {"kind": "continuous", "bounds": [0, 9]},
+        }
+    }
+    formula = "wage ~ job * sex"
+    with pytest.raises(ValueError, match="two are called"):
+        design(formula, Schema.from_dict(document))
+    found = design(formula, Schema.from_dict(document), completed=True)
+    assert len(set(found.names)) == len(found.names) == len(found.model.feature_names)
+    assert {"job[T.a]:sex[T.m]", "job[T.a]:sex[T.m] (2)"} < set(found.names)
+    assert design(formula, Schema.from_dict(document), completed=True).names == found.names
+
+
+def test_labels_that_spell_other_columns_are_fitted(tmp_path):
+    rng = np.random.default_rng(5)
+    job, sex = rng.choice(4, N), rng.choice(2, N)
+    labels = ["a", "b", "a]:sex[T.m", "c"]
+    table = {
+        "job": np.array(labels)[job],
+        "sex": np.array(["f", "m"])[sex],
+        "wage": job + sex + rng.normal(size=N),
+    }
+    columns = {"job": {"kind": "categorical"}, "sex": {"kind": "categorical", "categories": ["f", "m"]}}
+    draft = SchemaDraft({"columns": columns | {"wage": {"kind": "continuous", "bounds": [-5, 9]}}})
+    fit = dpi.regression(
+        "wage ~ job * sex", table, schema=draft, unknown=["categories"], n_records=N, path=tmp_path / "fit", **BUDGET
+    )
+    assert set(labels) <= set(fit.design.schema.columns[0].categories)
+    assert str(dpi.load_regression(tmp_path / "fit").summary()) == str(fit.summary())
+
+
+def test_no_more_labels_are_released_than_the_formula_can_have():
+    """Too many columns would be found after the labels are paid for."""
+    for formula, most in (
+        ("wage ~ job", 1024),
+        ("wage ~ job * age", 512),
+        ("wage ~ job * town", 32),
+        ("wage ~ age", 2048),
+    ):
+        columns = {name: {"kind": "categorical"} for name in ("job", "town")}
+        numbers = {name: {"kind": "continuous", "bounds": [0, 9]} for name in ("age", "wage")}
+        draft = SchemaDraft({"columns": columns | numbers})
+        assert _most_labels(formula, draft) == most
+        made = count_columns(formula, draft.stand_in(n_labels=most))
+        assert made <= MOST_COLUMNS
+        assert "job" not in formula or count_columns(formula, draft.stand_in(n_labels=2 * most)) > MOST_COLUMNS

@@ -1,10 +1,13 @@
 """Linear combinations of parameters: against draws, and against the parameters themselves; their privacy shares."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.inference.posterior.combination import _privacy_share, combine
+from dpinfer.inference.posterior.causes import causes
+from dpinfer.inference.posterior.combination import combine
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.theta import DrawnTheta, IndependentTheta, VarianceParts
 from dpinfer.testing import InsecureRNG
@@ -59,6 +62,11 @@ def test_a_posterior_without_a_chain_is_drawn_from():
     np.testing.assert_allclose(found.quantiles, expected, atol=0.05 * (expected[2] - expected[0])[0])
 
 
+def privacy_share(found, rows):
+    """The noise's share where no prior is known."""
+    return causes(SimpleNamespace(distribution=found, model=None, n_params=rows.shape[1]), rows)[1]
+
+
 def drawn(data_covariance):
     location = np.array([[1.0, 1.0], [-1.0, -1.0]])
     parts = VarianceParts(np.ones(2), np.ones(2), np.zeros(2))
@@ -68,16 +76,16 @@ def drawn(data_covariance):
 def test_the_share_of_a_combination_counts_how_the_noise_moves_its_weights_together():
     found = drawn(np.eye(2))
     # Covariance [[2, 1], [1, 2]], of which the records leave I open: the noise moves both in the same direction.
-    np.testing.assert_allclose(_privacy_share(found, np.array([[1.0, 0.0], [1.0, 1.0]])), [0.5, 2.0 / 3.0])
-    assert _privacy_share(found, np.array([[1.0, -1.0]]))[0] == pytest.approx(0.0, abs=1e-12)
+    np.testing.assert_allclose(privacy_share(found, np.array([[1.0, 0.0], [1.0, 1.0]])), [0.5, 2.0 / 3.0])
+    assert privacy_share(found, np.array([[1.0, -1.0]]))[0] == pytest.approx(0.0, abs=1e-12)
 
 
 def test_a_posterior_that_does_not_tell_it_says_so():
-    assert np.isnan(_privacy_share(drawn(None), np.array([[1.0, -1.0]]))[0])
+    assert np.isnan(privacy_share(drawn(None), np.array([[1.0, -1.0]]))[0])
 
 
 def test_independent_weights_are_weighted_by_their_squares():
     optimum = NormalMixtures(np.array([0, 1, 2]), np.ones(2), np.zeros(2), np.array([3.0, 1.0]))
     found = IndependentTheta(optimum, np.ones(2), np.array([1.0, 1.0]), None)
     # Privacy 3 of 4 and 1 of 2: of the sum 4 of 6.
-    assert _privacy_share(found, np.array([[1.0, 1.0]]))[0] == pytest.approx(4.0 / 6.0)
+    assert privacy_share(found, np.array([[1.0, 1.0]]))[0] == pytest.approx(4.0 / 6.0)

@@ -13,7 +13,7 @@ from dpinfer.inference.information.coupling import coupling_pvalue
 from dpinfer.inference.information.gram import GramTrace, VarianceTrace, gram_posterior
 from dpinfer.inference.information.posteriors import features_coupled
 from dpinfer.inference.information.under_model import InformationTrace
-from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 from dpinfer.testing import InsecureRNG
 
 RATE, N_RECORDS = 0.1, 2000
@@ -73,47 +73,71 @@ def test_statistics_of_a_trace_without_noise(correlated):
     np.testing.assert_allclose(trace.weights.weight / trace.weights.noise_variance, total, rtol=1e-9)
 
 
-def test_one_weight_against_brute_force(rng):
-    """Information, least-squares weight and noise variance on a grid, from the model's own densities."""
-    model = dpi.models.LinearRegression(1)
-    n_records, excursion = 60, 0.02
+def one_weight(model, *, neglect):
+    """Return (trace, means and deviations of the weight and rho) by brute force, from the model's own densities.
+
+    The traces tell nearly the same of the information and much of the weight: the residuals at the iterates are larger
+    than the prior of the noise variance expects. With `neglect` the noise variance's trace says nothing of the weight.
+    """
+    n_records, steps, noise, level, residual, error, moved = 600, 200.0, 4050.0, 0.45, 0.0484, 0.002, 0.002
+    cross = RATE * 450.0 * steps
     weights = InformationTrace(
-        weight=200.0,
+        weight=steps,
         sample_rate=RATE,
         position_mean=np.array([0.35]),
-        gradient_mean=np.array([0.02]),
-        gram=np.array([[200.0 * excursion]]),
-        cross=np.array([[RATE * 45.0 * 200.0 * excursion]]),
-        noise_variance=np.array([5.0]),
+        gradient_mean=np.array([level]),
+        gram=np.array([[steps]]),
+        cross=np.array([[cross]]),
+        noise_variance=np.array([noise]),
     )
-    variance = VarianceTrace(0.055, 0.006, 1.0, np.array([0.34]), np.array([[excursion]]), np.array([0.001]))
-    trace = GramTrace(weights, variance, n_records, 1.0, 1.0)
-    found = gram_posterior(trace, model, n_draws=400, n_warmup=80, seed=1, check_convergence=True, report=silent).theta
-    a = np.linspace(1.0, 200.0, 110)[:, None, None]
-    mle = np.linspace(-1.0, 1.7, 180)[None, :, None]
-    v = np.geomspace(0.004, 0.2, 120)[None, None, :]
-    noise, kappa_a = 5.0 + RATE * (1.0 - RATE) * 0.03 * 45.0, RATE * a
+    half = np.array([0.5 * moved])
+    trace = GramTrace(
+        weights, VarianceTrace(residual, error, 1.0, np.array([0.34]), half[:, None], half), n_records, 1.0, 1.0
+    )
+    a = np.linspace(150.0, 800.0, 120)[:, None, None]
+    mle = np.linspace(-0.5, 1.2, 300)[None, :, None]
+    v = np.geomspace(0.006, 0.12, 160)[None, None, :]
+    slope = RATE * a
+    noise += RATE * (1.0 - RATE) * 0.03 * 450.0
     log = np.log(a) * 0.5 - 1.5 * a / n_records  # Wishart: three degrees of freedom
-    log = log + (-0.5 * kappa_a**2 * 200.0 * excursion + kappa_a * weights.cross[0, 0]) / noise
-    log = log - 0.5 * 200.0 * (0.02 - kappa_a * (0.35 - mle)) ** 2 / noise
+    log = log + (-0.5 * slope**2 * steps + slope * cross) / noise
+    log = log - 0.5 * steps * (level - slope * (0.35 - mle)) ** 2 / noise
     spread = v * (model.prior_scale**2 + 1.0 / a)
-    log = log - 0.5 * mle**2 / spread - 0.5 * np.log(spread)
-    mean = v * (1.0 - 1.0 / n_records) + a * ((0.34 - mle) ** 2 + excursion + 0.001) / n_records
-    error = 0.006**2 + 2.0 * v**2 / n_records
-    log = log - 0.5 * (0.055 - mean) ** 2 / error - 0.5 * np.log(error) + model.variance_prior_logpdf(v) + np.log(v)
-    mass = np.exp(log - log.max())
+    log = log - 0.5 * mle**2 / spread - 0.5 * np.log(spread) + model.variance_prior_logpdf(v) + np.log(v)
+    mean = v * (1.0 - 1.0 / n_records) + a * ((0.34 - mle) ** 2 + moved) / n_records
+    spread = error**2 + 2.0 * v**2 / n_records
+    both = log - 0.5 * (residual - mean) ** 2 / spread - 0.5 * np.log(spread)
+    mass = np.exp(both - both.max())
+    if neglect:
+        alone = np.exp(log - log.max(axis=1, keepdims=True))
+        mass = mass.sum(axis=1, keepdims=True) * alone / alone.sum(axis=1, keepdims=True)
     mass /= mass.sum()
-    given = a * mle / (a + 1.0 / model.prior_scale**2)
-    weight = np.sum(mass * given)
-    deviation = np.sqrt(np.sum(mass * (given**2 + v / (a + 1.0 / model.prior_scale**2))) - weight**2)
-    draws = found.draw(40_000, rng)
-    values = softplus(draws[:, 1])
-    level = np.sum(mass * v)
-    spread = np.sqrt(np.sum(mass * v**2) - level**2)
-    assert draws[:, 0].mean() == pytest.approx(weight, abs=0.1 * deviation)
-    assert draws[:, 0].std() == pytest.approx(deviation, rel=0.12)
-    assert values.mean() == pytest.approx(level, abs=0.15 * spread)
-    assert values.std() == pytest.approx(spread, rel=0.15)
+    precision, rho = a + 1.0 / model.prior_scale**2, softplus_inverse(v)
+    given = a * mle / precision
+    moments = np.array([np.sum(mass * item) for item in (given, rho, given**2 + v / precision, rho**2)])
+    return trace, np.concatenate([moments[:2], np.sqrt(moments[2:] - moments[:2] ** 2)])
+
+
+def test_one_weight_against_brute_force():
+    """Information, least-squares weight and noise variance on a grid; Student's t over chains, at 1e-6 for all four.
+
+    Beside it 0.03 standard deviations: the records' score is drawn at a plug-in noise variance.
+    """
+    model, chains = dpi.models.LinearRegression(1), 16
+    trace, expected = one_weight(model, neglect=False)
+    found = []
+    for seed in range(chains):
+        theta = gram_posterior(
+            trace, model, n_draws=60, n_warmup=40, seed=seed, check_convergence=False, report=silent
+        ).theta
+        found.append(np.append(theta.marginals.mean, np.sqrt(np.diag(theta.covariance))))
+    error = np.std(found, axis=0, ddof=1) / np.sqrt(chains)
+    allowed = stats.t.isf(1e-6 / 8.0, chains - 1) * error + 0.03 * np.tile(expected[2:], 2)
+    distance = np.abs(np.mean(found, axis=0) - expected)
+    assert np.all(distance < allowed)
+    # Weights that ignore the noise variance's trace are rejected, by place and by width.
+    wrong = one_weight(model, neglect=True)[1]
+    assert np.all(np.abs(np.mean(found, axis=0) - wrong)[[0, 2]] > allowed[[0, 2]])
 
 
 def test_a_variance_that_no_draw_explains_is_an_error():

@@ -160,7 +160,7 @@ def test_naive_is_q_at_the_last_iterate(release):
     np.testing.assert_allclose(posterior.stddev, scale, rtol=1e-12)
     want = stats.norm.ppf(np.array([[0.05], [0.5], [0.95]]), release.final_params[:2], scale)
     np.testing.assert_allclose(posterior.quantile([0.05, 0.5, 0.95]), want, rtol=1e-9)
-    np.testing.assert_allclose(posterior.decompose().shares, [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+    np.testing.assert_allclose(posterior.decompose().shares, [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
     assert any("ignores the privacy noise" in text for text in posterior.summary().warnings)
 
 

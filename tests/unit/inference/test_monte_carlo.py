@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 from tests.reference import inference_oracles as oracle
 
 from dpinfer.inference import noise_aware_posterior
@@ -20,7 +21,8 @@ def test_effective_draws_are_those_of_arviz(rng, coefficient):
     arviz = pytest.importorskip("arviz")
     series = np.column_stack([autoregression(rng, size, coefficient) for size in (400, 400, 400)])
     expected = [arviz.ess(column[None], method="mean") for column in series.T]
-    np.testing.assert_allclose(effective_draws(series), expected, rtol=0.05)
+    # Equal in all but 3% of 300 series, where they are off by less than 2%, but for the last lags of a slow chain.
+    np.testing.assert_allclose(effective_draws(series), expected, rtol=0.05 if coefficient > 0.9 else 0.03)
 
 
 def test_halves_that_disagree_count_and_a_constant_is_no_chain(rng):
@@ -46,16 +48,21 @@ def release():
     ],
 )
 def test_the_error_is_the_spread_over_seeds(release, options):
-    """Mean square of (quantile - mean) / error over seeds, within a factor of 2 of one in root mean square."""
-    seeds = range(16)
-    runs = [noise_aware_posterior(release, burn_in=0, seed=seed, **options) for seed in seeds]
-    values = np.array([run.quantile([0.05, 0.95]) for run in runs])
-    errors = np.array([run.monte_carlo_error().quantile for run in runs])
+    """Spread of quantiles and means over 64 seeds over their stated errors, at a false-positive rate of 1e-6 for all.
+
+    An error may be half as large again as it should be: of short chains it errs on the safe side, and there that of a
+    quantile now and then reaches the end of the distribution. Errors that took the walkers of an ensemble for
+    successive draws were half as large as they should have been, and are rejected.
+    """
+    runs = [noise_aware_posterior(release, burn_in=0, seed=seed, **options) for seed in range(64)]
+    values = np.array([np.vstack([run.quantile([0.05, 0.95]), run.mean]) for run in runs])
+    found = [run.monte_carlo_error() for run in runs]
+    errors = np.array([np.vstack([error.quantile, error.mean]) for error in found])
     ratio = values.std(axis=0, ddof=1) / np.sqrt(np.mean(errors**2, axis=0))
-    assert np.all((ratio > 0.5) & (ratio < 2.0))
-    means = np.array([run.mean for run in runs])
-    typical = np.sqrt(np.mean([run.monte_carlo_error().mean ** 2 for run in runs], axis=0))
-    assert np.all(means.std(axis=0, ddof=1) < 2.0 * typical)
+    low, high = np.sqrt(stats.chi2.ppf([1e-6 / 12.0, 1.0 - 1e-6 / 12.0], 63) / 63.0)
+    assert np.all(ratio < high)
+    certain = ratio if options["n_samples"] > 40 else ratio[2:]
+    assert np.all(certain > low / 1.5)
     assert "mcse 5%" in str(runs[0].summary())
 
 

@@ -10,9 +10,7 @@ from tests.reference.negative_binomial import NegativeBinomial
 
 import dpinfer as dpi
 from dpinfer.accounting import NonPrivateEvent
-from dpinfer.inference.newton.glm import glm_distribution, glm_sampler, sampling_ratio
-from dpinfer.inference.newton.target import weights_given
-from dpinfer.inference.newton.trace_model import FixedSlopeTrace
+from dpinfer.inference.newton.glm_scores import BoundedScores, sampling_ratio
 from dpinfer.testing import InsecureRNG
 
 KINDS = ("LogisticRegression", "ProbitRegression", "PoissonRegression")
@@ -27,19 +25,14 @@ def simulated_release(rng, *, kind="LogisticRegression", n_records=4000, epsilon
     return dpi.run_newton(model, X, y, plan=plan, n_records=n_records, random_source=InsecureRNG(seed)), weights
 
 
-def test_weights_given_the_slope_are_those_of_the_joint_normal_law(rng):
+def test_the_noise_of_a_score_takes_in_five_percent_of_a_slope_where_it_was_moved(rng):
+    """The last score was taken nearest to where the run ended: its precision is closest to that of the noise alone."""
     release, _ = simulated_release(rng)
-    trace = FixedSlopeTrace.from_releases([release], [1.0], [1.7 / release.n_records])
-    J = 0.2 * np.eye(2) + 0.05
-    linear = trace.linearised(np.zeros(1), np.zeros((1, 3)))
-    mean, precision = weights_given(J[None], linear, trace)
-    prior = trace.prior_covariance[0]
-    stacked = np.tile(J, (3, 1))
-    noise = np.kron(np.diag(release.score_stddev**2), np.eye(2))
-    covariance = stacked @ (prior + 1.7 * np.linalg.inv(J) / release.n_records) @ stacked.T + noise
-    gain = prior @ stacked.T @ np.linalg.inv(covariance)
-    np.testing.assert_allclose(mean[0], gain @ (release.scores + release.positions @ J).ravel(), rtol=1e-6)
-    np.testing.assert_allclose(np.linalg.inv(precision[0]), prior - gain @ stacked @ prior, rtol=1e-5, atol=1e-12)
+    scores = BoundedScores(release, dpi.models.LogisticRegression(2, prior_scale=0.7))
+    share = scores._measured(1).precision[0] * np.square(release.score_stddev)
+    assert np.all((share > 0.2) & (share < 1.0))
+    wrong = release.slope_bound * 0.05**2 * scores._excess / 2
+    np.testing.assert_allclose(share, 1.0 / (1.0 + wrong / np.square(release.score_stddev)), rtol=1e-12)
 
 
 def test_a_model_of_ones_own_runs_by_what_it_says(rng):
@@ -67,13 +60,9 @@ def test_intervals_cover(kind):
     rng = np.random.default_rng(4)
     pairs = [simulated_release(rng, kind=kind, n_records=1500, seed=index) for index in range(50)]
     model = getattr(dpi.models, kind)(2, prior_scale=0.7)
-    sampler = glm_sampler([release for release, _ in pairs], [model] * 50, n_chains=1, seed=3)
-    sampler.warm_up(40)
-    found = [sampler.draw(40)]
     covered = 0
-    for index, (release, weights) in enumerate(pairs):
-        theta, _ = glm_distribution(release, found, slice(index, index + 1))
-        low, high = theta.marginals.quantile(np.array([0.05, 0.95]))
+    for release, weights in pairs:
+        low, high = dpi.noise_aware_posterior(release, model=model).quantile(np.array([0.05, 0.95]))
         covered += int(np.sum((low < weights) & (weights < high)))
     least = stats.binom.ppf(1e-6, 100, 0.85)
     assert covered >= least

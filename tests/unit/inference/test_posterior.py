@@ -123,8 +123,10 @@ def test_decomposition_sums_to_the_variance(posterior):
     np.testing.assert_allclose(parts.total, posterior.stddev**2, rtol=1e-12)
     np.testing.assert_allclose(parts.shares.sum(axis=0), 1.0, rtol=1e-12)
     assert np.all(parts.shares > 0.0)
-    privacy = posterior.optimum_stddev[:2] ** 2 - parts.approximation
-    np.testing.assert_allclose(parts.privacy, privacy, rtol=1e-9)
+    # The noise's part is split as it is without a prior of its own.
+    plain = posterior.distribution.variance_parts()
+    np.testing.assert_allclose(posterior.optimum_stddev[:2] ** 2, plain.privacy + plain.approximation, rtol=1e-9)
+    np.testing.assert_allclose(parts.privacy / parts.approximation, plain.privacy / plain.approximation, rtol=1e-9)
     assert "theta" not in repr(parts)
     assert "coef[0]" in repr(parts)
 

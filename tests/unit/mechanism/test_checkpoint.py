@@ -17,6 +17,12 @@ from dpinfer.mechanism import FisherScaling, OSRandomSource, RunCheckpoint, dpvi
 from dpinfer.mechanism import checkpoint as module
 from dpinfer.testing import InsecureRNG
 
+
+@pytest.fixture(scope="module", autouse=True)
+def streams_of_steps():
+    """Noise of the query, as in every run outside of the tests."""
+
+
 STEPS = 24
 
 

@@ -12,6 +12,12 @@ from dpinfer.errors import CheckpointError, LedgerError, PrivacyLeakWarning, Rec
 from dpinfer.mechanism import OSRandomSource, RunCheckpoint, dpvi
 from dpinfer.mechanism import checkpoint as module
 
+
+@pytest.fixture(scope="module", autouse=True)
+def streams_of_steps():
+    """Noise of the query, as in every run outside of the tests."""
+
+
 STEPS = 6
 
 

@@ -14,6 +14,12 @@ from dpinfer.mechanism.network_vi import NetworkVISettings
 from dpinfer.mechanism.sums import gradients, network, sites
 from dpinfer.testing import InsecureRNG
 
+
+@pytest.fixture(scope="module", autouse=True)
+def streams_of_steps():
+    """Noise of the query, as in every run outside of the tests."""
+
+
 pytestmark = [
     pytest.mark.forks,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),

@@ -5,6 +5,7 @@ import pytest
 from tests.reference.site_runs import run_sites
 
 import dpinfer as dpi
+from dpinfer.accounting.charging import REFUSED_AND_CHARGED
 from dpinfer.errors import (
     BudgetExceededError,
     InsecureReleaseError,
@@ -139,15 +140,40 @@ def test_the_charge_is_on_the_disk_when_records_are_looked_at(account, plan, rec
     assert all(status == ["started"] for status in seen)
 
 
-def test_what_stops_a_run_from_outside_is_not_charged(account, plan, records):
-    for error in (KeyboardInterrupt, OSError(5, "no such device")):
+def raising(*error):
+    def stop():
+        raise error[0](*error[1:])
 
-        def stop(error=error):
-            raise error
+    return stop
 
-        with pytest.raises((KeyboardInterrupt, OSError)):
-            run(account, plan, [Watched(array, stop) for array in records])
-    assert [item.status for item in account.runs()] == ["cancelled", "cancelled"]
+
+def test_an_interrupted_run_is_not_charged(account, plan, records):
+    with pytest.raises(KeyboardInterrupt):
+        run(account, plan, [Watched(array, raising(KeyboardInterrupt)) for array in records])
+    assert [item.status for item in account.runs()] == ["cancelled"]
+
+
+def test_what_a_reader_of_records_raises_stays_charged(ledger, plan, records):
+    """A source can raise an error of the system at one value of one record, and refunds would tell of it."""
+    error = (OSError, 5, "no such device")
+    X, y = (Watched(array, raising(*error)) for array in records)
+    source = dpi.mechanism.RowSource(raising(*error), 2)
+    newton = dpi.plan_newton(dpi.models.LogisticRegression(2), target_epsilon=0.8, target_delta=1e-5, n_records=60)
+    calls = [
+        lambda account: run(account, plan, (X, y)),
+        lambda account: run(account, plan, (source,)),
+        lambda account: dpi.run_newton(
+            dpi.models.LogisticRegression(2), source, plan=newton, n_records=60, ledger=account
+        ),
+        lambda account: dpi.release_count(source, epsilon=0.8, ledger=account),
+        lambda account: dpi.release_categories(y, epsilon=0.8, delta=1e-6, ledger=account),
+    ]
+    for place, call in enumerate(calls):
+        account = ledger.add_dataset(f"people {place}", budget=(1.0, 1e-5))
+        with pytest.raises(OSError) as caught:  # noqa: PT011
+            call(account)
+        assert caught.value.__notes__ == [REFUSED_AND_CHARGED]
+        assert [item.status for item in account.runs()] == ["started"]
 
 
 def test_bad_arguments_never_reach_the_ledger(account, plan, records):
@@ -186,7 +212,14 @@ def test_conjugate_models_are_charged_too(account, plan, rng):
 
 def test_the_estimator_charges_every_fit(account, records):
     model = dpi.BayesianLogisticRegression(
-        epsilon=0.8, n_records=60, classes=(0, 1), data_bounds=(-3, 3), n_steps=200, burn_in=0.2, ledger=account
+        epsilon=0.8,
+        n_records=60,
+        classes=(0, 1),
+        data_bounds=(-3, 3),
+        method="dpvi",
+        n_steps=200,
+        burn_in=0.2,
+        ledger=account,
     )
     model.fit(*records)
     assert model.release_.settings["ledger"]["dataset"] == "people"

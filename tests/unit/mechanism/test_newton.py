@@ -23,6 +23,7 @@ from dpinfer.mechanism.newton.contributions import (
     SecondMoments,
     smat,
 )
+from dpinfer.mechanism.newton.joint import Curvatures, JointScores, ScoreProducts, Sizes
 from dpinfer.mechanism.newton.pass_records import MemoryRecords
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.models.clipped_residuals import ResponseGrid
@@ -58,15 +59,31 @@ def queries(rng):
             f"{link} curvatures": ClippedCurvatures(W, 2.5, np.zeros(D), link, RESIDUALS[link].with_slope_at_most(0.3))
             for link in RESIDUALS
         },
+        **joint_queries(W, rng.normal(size=D)),
+    }
+
+
+def joint_queries(W, at):
+    edges = 2.0 ** np.arange(-3, 4)
+    return {
+        "joint linear scores": JointScores(W, at, "gaussian", 2.0, 0.8, 1.3, 0.45),
+        **{f"joint {link} scores": JointScores(W, at, link, 1.2) for link in ("logistic", "probit", "poisson")},
+        "joint linear curvatures": Curvatures(W, at, "gaussian", 2.0),
+        **{f"joint {link} curvatures": Curvatures(W, at, link, 0.2) for link in ("logistic", "probit", "poisson")},
+        "joint linear products": ScoreProducts(W, at, "gaussian", 2.0),
+        "joint logistic products": ScoreProducts(W, at, "logistic", 0.7),
+        "joint linear sizes": Sizes(W, at, "gaussian", edges, curved=False),
+        "joint logistic sizes": Sizes(W, at, "logistic", edges, curved=True),
     }
 
 
 KINDS = tuple(f"{link} {sum_}" for link in RESIDUALS for sum_ in ("scores", "curvatures"))
-NAMES = ("counts", "means", "moments", "scores", *KINDS)
+NAMES = ("counts", "means", "moments", "scores", *KINDS, *joint_queries(np.eye(D), np.zeros(D)))
 
 
 def responses_for(name, rng, size):
     """Responses of the model whose sum this is, those that make the longest vectors among them."""
+    name = name.removeprefix("joint ")
     if name.startswith(("logistic", "probit")):
         return (rng.random(size) < 0.5) + 0.0
     return rng.poisson(3.0, size) + 0.0 if name.startswith("poisson") else rng.normal(size=size) * 10.0
@@ -190,6 +207,39 @@ def test_sums_of_clipped_residuals_are_those_of_numpy(rng, link):
     np.testing.assert_allclose(smat(integers * step, D), expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("link", ["gaussian", "logistic", "probit", "poisson"])
+def test_sums_clipped_as_a_whole_are_those_of_numpy(rng, link):
+    X, W, beta = rng.normal(size=(3000, D)), transform(rng), 0.4 * rng.normal(size=D)
+    eta = X @ beta
+    mean, slope = {
+        "gaussian": (eta, np.ones(3000)),
+        "logistic": (special.expit(eta), special.expit(eta) * special.expit(-eta)),
+        "probit": (special.ndtr(eta), np.exp(-0.5 * eta**2) / math.sqrt(2.0 * math.pi)),
+        "poisson": (np.exp(eta), np.exp(eta)),
+    }[link]
+    y = responses_for("linear" if link == "gaussian" else link, rng, 3000)
+    Z = X @ W.T
+    size, curved = np.abs(y - mean) * np.linalg.norm(Z, axis=1), np.sqrt(slope) * np.linalg.norm(Z, axis=1)
+
+    def total(query):
+        integers, step = exact_sum(X, y, query)
+        return integers * step
+
+    bound = float(np.quantile(size, 0.8))
+    kept = (y - mean) * np.minimum(1.0, bound / size)
+    np.testing.assert_allclose(total(JointScores(W, beta, link, bound)), kept @ Z, rtol=1e-4, atol=1e-2)
+    products = smat(total(ScoreProducts(W, beta, link, bound**2)), D)
+    np.testing.assert_allclose(products, (Z * np.square(kept)[:, None]).T @ Z, rtol=1e-4, atol=1e-1)
+    bound = float(np.quantile(curved, 0.8))
+    kept = slope * np.minimum(1.0, np.square(bound / curved))
+    bread = smat(total(Curvatures(W, beta, link, bound**2)), D)
+    np.testing.assert_allclose(bread, (Z * kept[:, None]).T @ Z, rtol=1e-4, atol=1e-2)
+    for sizes, curve in ((size, False), (curved, True)):
+        edges = np.quantile(sizes, [0.1, 0.5, 0.9])
+        counted = total(Sizes(W, beta, link, edges, curved=curve))
+        np.testing.assert_allclose(counted, np.histogram(sizes, [0.0, *edges, np.inf])[0], rtol=1e-5)
+
+
 class Silence:
     """A sum to which no record adds."""
 
@@ -239,6 +289,23 @@ def test_all_passes_cost_what_one_sum_costs(epsilon):
     assert one > 0.999 * epsilon
 
 
+@pytest.mark.parametrize("kind", ["LinearRegression", "LogisticRegression", "PoissonRegression"])
+def test_passes_for_the_population_cost_what_one_sum_costs(kind):
+    model_ = getattr(dpi.models, kind)(3, fit_intercept=True)
+    plan = dpi.plan_newton(model_, target_epsilon=1.0, target_delta=1e-5, n_records=5000, target="population")
+    assert plan.target == "population"
+    assert sum(plan.shares) == pytest.approx(1.0)
+    assert plan.epsilon == pytest.approx(account(GaussianEvent(plan.noise_multiplier), delta=1e-5).epsilon, rel=1e-6)
+
+
+def test_models_without_a_population_target_are_refused_before_anything_is_spent(records):
+    options = {"target_epsilon": 1.0, "target_delta": 1e-5, "n_records": 5000}
+    with pytest.raises(TypeError, match="target must be 'model' for ProbitRegression"):
+        dpi.plan_newton(dpi.models.ProbitRegression(3), target="population", **options)
+    with pytest.raises(ValueError, match="target must be one of"):
+        dpi.plan_newton(model(), target="robust", **options)
+
+
 def test_replacing_a_record_costs_twice_the_noise():
     one, two = (
         dpi.plan_newton(model(), target_epsilon=1.0, target_delta=1e-5, n_records=5000, adjacency=relation)
@@ -269,6 +336,11 @@ def plan():
     return dpi.plan_newton(model(), target_epsilon=3.0, target_delta=1e-5, n_records=500)
 
 
+@pytest.fixture(scope="module")
+def population():
+    return dpi.plan_newton(model(), target_epsilon=3.0, target_delta=1e-5, n_records=500, target="population")
+
+
 def run(records, plan, **options):
     defaults = {"n_records": 500, "response_scale": 1.0, "random_source": InsecureRNG(4)}
     return dpi.run_newton(model(), *records, plan=plan, **(defaults | options))
@@ -287,6 +359,56 @@ def test_a_run_finds_the_weights_and_says_what_it_may(records, plan):
     assert release.event == plan.event
     with pytest.raises(InsecureReleaseError):
         _ = release.epsilon
+
+
+def test_a_run_for_the_population_finds_least_squares(rng):
+    """Skewed errors and a bent mean: the model's target would be far from least squares."""
+    X = rng.normal(size=(20_000, 3))
+    y = X @ [1.0, 0.0, -1.0] + 0.5 * X[:, 0] ** 2 + rng.gamma(0.5, 1.0, 20_000)
+    design = np.column_stack((X, np.ones(len(X))))
+    found = np.linalg.lstsq(design, y, rcond=None)[0]
+    plan_ = dpi.plan_newton(model(), target_epsilon=50.0, target_delta=1e-5, n_records=20_000, target="population")
+    release = dpi.run_newton(
+        model(), X, y, plan=plan_, n_records=20_000, response_scale=2.0, random_source=InsecureRNG(1)
+    )
+    assert release.n_passes == plan_.n_passes
+    assert release.event == plan_.event
+    # Standard errors of least squares are about 0.01; the clip moves no coefficient by half of that.
+    weights = release.score_transform.T @ (release.positions[-1] + release.scores[-1])
+    np.testing.assert_allclose(weights, found, atol=0.005)
+    residual = y - design @ (release.score_transform.T @ release.meat_position)
+    Z = design @ release.score_transform.T
+    np.testing.assert_allclose(release.meat, (Z * residual[:, None] ** 2).T @ Z / 20_000, atol=0.3)
+
+
+def test_an_interrupted_run_for_the_population_goes_on_bit_for_bit(records, population, tmp_path):
+    whole = run(records, population)
+
+    class Stopped(Exception):  # noqa: N818
+        pass
+
+    def stop(done, total):
+        if done == 9:
+            raise Stopped
+
+    path = tmp_path / "run.checkpoint"
+    with pytest.raises(Stopped):
+        run(records, population, checkpoint=RunCheckpoint(path, interval=0.0), progress=stop)
+    resumed = run(records, population, checkpoint=str(path))
+    for name in ("lengths", "bread", "sizes", "positions", "scores", "meat"):
+        assert getattr(whole, name).tobytes() == getattr(resumed, name).tobytes(), name
+
+
+def test_a_release_for_the_population_is_what_its_file_holds_and_claims_no_more_noise(records, population, tmp_path):
+    release = run(records, population)
+    release.save(tmp_path / "release")
+    loaded = dpi.load_release(tmp_path / "release")
+    for name, value in vars(release).items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(getattr(loaded, name), value)
+    for name in ("bread_stddev", "meat_stddev", "sizes_stddev", "score_stddev", "localise_score_stddev"):
+        with pytest.raises(ValueError, match="event must not claim"):
+            replace(release, **{name: 0.5 * getattr(release, name)})
 
 
 def test_an_interrupted_run_goes_on_bit_for_bit(records, plan, tmp_path):
@@ -356,7 +478,7 @@ def test_passes_follow_the_plan(records):
 
 
 @pytest.mark.parametrize("rows", ["huge", "constant", "one", "zero"])
-def test_no_record_stops_a_run(plan, rng, rows):
+def test_no_record_stops_a_run(plan, population, rng, rows):
     X, y = rng.normal(size=(50, 3)), rng.normal(size=50)
     if rows == "huge":
         X[:, 0], y[:] = 1e300, -1e308
@@ -367,6 +489,7 @@ def test_no_record_stops_a_run(plan, rng, rows):
     else:
         X[:], y[:] = 0.0, 0.0
     assert np.all(np.isfinite(run((X, y), plan).scores))
+    assert np.all(np.isfinite(run((X, y), population).scores))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,12 @@ import dpinfer as dpi
 from dpinfer.mechanism import _native
 from dpinfer.testing import InsecureRNG
 
+
+@pytest.fixture(scope="module", autouse=True)
+def streams_of_steps():
+    """Noise of the query, as in every run outside of the tests."""
+
+
 N = 5000
 KEY = bytes(range(32))
 MODELS = {

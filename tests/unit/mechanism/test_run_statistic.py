@@ -10,7 +10,7 @@ import dpinfer as dpi
 from dpinfer.accounting import PureEvent
 from dpinfer.errors import InsecureReleaseError, RecordError
 from dpinfer.mechanism import default_clip
-from dpinfer.mechanism.statistic import _contributions, _lattice
+from dpinfer.mechanism.statistic import _contributions, lattice_of
 from dpinfer.models import BetaBernoulli, BetaBinomial, DirichletCategorical, GammaExponential
 from dpinfer.testing import InsecureRNG
 
@@ -32,7 +32,7 @@ def test_with_next_to_no_noise_the_sums_are_released(model, X, clip, sums):
 @pytest.mark.parametrize(("model", "X", "clip", "sums"), CASES, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("replace", [False, True])
 def test_no_record_moves_the_integers_by_more_than_the_sensitivity(model, X, clip, sums, replace):
-    lattice, _ = _lattice(model, clip, replace=replace)
+    lattice, _ = lattice_of(model, clip, replace=replace)
     values = np.concatenate((X, [0.0, np.finfo(float).max] if clip else [0.0]))
     rows = lattice.integers(_contributions(model, values))
     moved = rows[:, None] - rows[None] if replace else rows

@@ -18,6 +18,12 @@ from dpinfer.mechanism import NetworkSettings, OSRandomSource, RunCheckpoint, dp
 from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.testing import InsecureRNG
 
+
+@pytest.fixture(scope="module", autouse=True)
+def streams_of_steps():
+    """Noise of the query, as in every run outside of the tests."""
+
+
 N, STEPS = 60, 12
 MIXTURE = dpi.models.GaussianMixture(2, 2, covariance=0.25, prior_scale=2.0)
 NETWORK = dpi.models.BayesianNeuralNetwork(2, 4, prior_precision=2.0)

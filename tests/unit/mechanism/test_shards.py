@@ -18,6 +18,12 @@ from dpinfer.errors import BackendUnavailableError, RecordError
 from dpinfer.mechanism import RowSource, RunCheckpoint, ShardedRows, _native
 from dpinfer.testing import InsecureRNG
 
+
+@pytest.fixture(scope="module", autouse=True)
+def streams_of_steps():
+    """Noise of the query, as in every run outside of the tests."""
+
+
 N = 2000
 CUTS = (0, 700, 700, 701, N)
 LINEAR, LOGISTIC = dpi.models.LinearRegression(3, fit_intercept=True), dpi.models.LogisticRegression(3)

@@ -3,6 +3,7 @@
 import pickle
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,6 +14,12 @@ from dpinfer.accounting import Adjacency
 from dpinfer.errors import BackendUnavailableError, RecordError
 from dpinfer.mechanism import RowSource, RunCheckpoint, streams
 from dpinfer.testing import InsecureRNG
+
+
+@pytest.fixture(scope="module", autouse=True)
+def streams_of_steps():
+    """Noise of the query, as in every run outside of the tests."""
+
 
 N, NAMES = 3000, ("a", "b", "c")
 LINEAR, LOGISTIC = dpi.models.LinearRegression(3, fit_intercept=True), dpi.models.LogisticRegression(3)
@@ -282,6 +289,46 @@ def test_a_readers_errors_quote_no_record(tmp_path):
     assert SECRET not in told(caught.value)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_line_is_one_record_of_a_csv_file(end, tmp_path):
+    """A carriage return inside a line would make many records of it."""
+    pytest.importorskip("pyarrow", reason=NEEDS_ARROW)
+
+    def count(lines, end=end):
+        path = tmp_path / "rows.csv"
+        path.write_bytes((end.join(["a,b,c,y", *lines]) + end).encode())
+        return dpi.release_count(mechanism.rows_of_csv(path, NAMES, "y"), epsilon=100.0).n_records
+
+    assert count(["1,2,3,0"] * 9) == 9
+    # More than pyarrow reads at once.
+    assert count(["1,2,3,0"] * 300_000) == 300_000
+    for bad in ("1,2,3,0\r" * 50 + "1,2,3,0", "1,2,3,0\r\r", "1,2\r,3,0", "\r1,2,3,0", "1,2,3,0\r"):
+        if bad.endswith("0\r") and end == "\n":
+            assert count(["1,2,3,0", bad]) == 2
+            continue
+        for place in (0, 200_000):
+            lines = ["1,2,3,0"] * 200_000
+            lines.insert(place, bad)
+            with pytest.raises(RecordError, match="carriage return inside"):
+                count(lines)
+
+
+def test_no_file_is_read_twice(records, tmp_path):
+    pytest.importorskip("pyarrow", reason=NEEDS_ARROW)
+    parquet_files(tmp_path, *records)
+    first, *_ = sorted(tmp_path.glob("*.parquet"))
+    (tmp_path / "link").symlink_to(first)
+    (tmp_path / "hard").hardlink_to(first)
+    source = mechanism.rows_of_parquet(first, NAMES, "y")
+    for other in (first, str(first), tmp_path / "." / first.name, tmp_path / "link", tmp_path / "hard"):
+        with pytest.raises(ValueError, match="count twice"):
+            mechanism.rows_of_parquet([first, other], NAMES, "y")
+        with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="count twice"):
+            mechanism.ShardedRows(pool, [source, mechanism.rows_of_parquet(other, NAMES, "y")])
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="count twice"):
+        mechanism.ShardedRows(pool, [mechanism.RowSource(list)] * 2)
+
+
 def test_missing_files_and_columns_are_named(records, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"gone\.npy"):
         mechanism.rows_of_npy(tmp_path / "gone.npy")
@@ -303,8 +350,14 @@ def test_missing_files_and_columns_are_named(records, tmp_path):
 def test_columns_that_a_file_lacks_are_named(tmp_path):
     pytest.importorskip("pyarrow", reason=NEEDS_ARROW)
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="c is none"):
-        mechanism.rows_of_csv(tmp_path / "rows.csv", NAMES)
+    said = set()
+    for line in ("a,b", "1,2", "a,1", "", "1,2,3,4", "\r1"):
+        (tmp_path / "rows.csv").write_text(f"{line}\n1,2\n", encoding="utf-8")
+        with pytest.raises(ValueError, match="a, b, c do not") as caught:
+            mechanism.rows_of_csv(tmp_path / "rows.csv", NAMES)
+        said.add(told(caught.value))
+    # The first line may be a record.
+    assert len(said) == 1
     with pytest.raises(FileNotFoundError, match=r"gone\.parquet"):
         mechanism.rows_of_parquet(tmp_path / "gone.parquet", NAMES)
     with pytest.raises(ValueError, match="features must be"):

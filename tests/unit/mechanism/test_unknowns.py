@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import dpinfer as dpi
+from dpinfer._values import as_values
 from dpinfer.accounting import Adjacency, ApproximateEvent, PureEvent, SelfComposed
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import RowSource, selection, unknowns
@@ -204,10 +205,9 @@ def test_labels_that_many_have_are_released_and_others_are_not():
 
 
 def test_what_cannot_be_a_name_is_no_label():
-    values = np.array(
-        ["a", "a\nb", "x" * 2000, "\ud800", None, 2.5, 3.0, True, ("a",), b"a", float("inf")], dtype=object
-    )
-    assert labels_of(values) == {"a": 1, "2.5": 1, "3": 1, "True": 1}
+    named = ["a", b"a", 2.5, 3.0, True, float("inf")]
+    unnamed = ["", "a\nb", "x" * 2000, "\ud800", None, "nan", ("a",), b"\xff"]
+    assert labels_of(as_values("records", named + unnamed)) == {"a": 2, "2.5": 1, "3": 1, "1": 1, "inf": 1}
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_what_cannot_be_a_name_is_no_label():
         (lambda: dpi.release_bounds(np.array(["a"]), epsilon=1.0), TypeError, "real numbers"),
         (lambda: dpi.release_categories(["a"], epsilon=1.0, delta=0.0), ValueError, "delta"),
         (lambda: dpi.release_categories({}, epsilon=1.0, delta=1e-6), ValueError, "at least one"),
-        (lambda: dpi.release_categories([["a"]], epsilon=1.0, delta=1e-6), RecordError, "one column"),
+        (lambda: dpi.release_categories(np.array([["a"]]), epsilon=1.0, delta=1e-6), RecordError, "one column"),
         (lambda: dpi.release_categories(["a"], epsilon=1.0, delta=1e-6, max_labels=0), ValueError, "max_labels"),
     ],
 )

@@ -1,6 +1,7 @@
 """Models from the user's own code: parameters, trials before anything is spent, and the frameworks against NumPy."""
 
 import pickle
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -219,6 +220,77 @@ def test_a_sampler_that_does_not_fit_is_refused(code, message):
         made(sampler=code)
 
 
+@pytest.mark.parametrize("column", range(3))
+@pytest.mark.parametrize("factor", [-1.0, 2.5, 0.3])
+def test_a_wrong_sign_or_factor_of_one_column_is_refused_by_its_name(column, factor):
+    """The score has mean zero all the same: its variance and its slope do not agree."""
+    factors = np.where(np.arange(3) == column, factor, 1.0)
+    name = ("intercept", "coef[0]", "coef[1]")[column]
+    with pytest.raises(ValueError, match=f"gradient in '{re.escape(name)}' must be .* check this column's sign and"):
+        made(lambda p, X, y: gradient(p, X, y) * factors, log_likelihood=None)
+
+
+def laplace(params, X, y):
+    missed = (y - params[0]) / params[1]
+    return np.column_stack((np.sign(missed), np.abs(missed) - 1.0)) / params[1]
+
+
+def cauchy(params, X, y):
+    missed = (y - params[0]) / params[1]
+    return np.column_stack((2.0 * missed, missed**2 - 1.0)) / ((1.0 + missed**2) * params[1])[:, None]
+
+
+def far_features(size, rng):
+    """Log-normal; all but a few rows have hardly an outcome that is open."""
+    return np.exp(3.0 * rng.standard_normal((size, 2)))
+
+
+def test_likelihoods_that_are_not_smooth_have_long_tails_or_far_features_pass_the_trials():
+    """False-positive rate: seven errors of a mean, and a quarter of the variance more."""
+    laws = {
+        laplace: lambda p, X, u: p[0] - p[1] * np.sign(u[:, 0] - 0.5) * np.log1p(-2.0 * np.abs(u[:, 0] - 0.5)),
+        cauchy: lambda p, X, u: p[0] + p[1] * np.tan(np.pi * (u[:, 0] - 0.5)),
+    }
+    for score, draw in laws.items():
+        located = {"parameters": ["mean", "scale"], "bijectors": {"scale": "exp"}, "n_features": 1}
+        assert from_gradient(score, sampler=draw, prior_scale=3.0, **located).n_params == 2
+    for declared in (far_features, lambda size, rng: 1e4 * rng.standard_normal((size, 2))):
+        assert made(features=declared, log_likelihood=None).n_params == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"sampler": lambda p, X, rng: rng.random(len(X))},
+            "sampler raised AttributeError: .* called as .* no gener",
+        ),
+        ({"sampler": lambda p, X: X[:, 0]}, "sampler raised TypeError: .* is called as sampler"),
+        ({"n_features": 3, "sampler": None}, r"gradient raised ValueError: .*; n = 3 and p = 3 here"),
+        (
+            {"gradient": lambda p, X, y: [[1.0, 2.0], [1.0]], "sampler": None},
+            "gradient raised ValueError: setting",
+        ),
+        ({"log_likelihood": lambda p, X: X[:, 0]}, "log_likelihood raised TypeError"),
+        ({"features": lambda size: np.zeros((size, 2))}, r"features raised TypeError: .* as features\(size, rng\)"),
+        (
+            {"features": lambda size, rng: np.zeros((size, 3))},
+            r"rows of 2 numbers.* got shape \(33, 3",
+        ),
+        ({"respons": "binary"}, "respons is no argument"),
+        ({"parameters": {"intercept": (), "coef": 2}}, r"parameters\['coef'\] must be a shape"),
+        (
+            {"prior_scale": {"intercept": 1.0, "coef": [1.0] * 3}},
+            r"prior_scale\['coef'\] .* shape \(2,\), got shape",
+        ),
+    ],
+    ids=range(10),
+)
+def test_code_that_raises_is_refused_by_the_arguments_name(changes, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        made(**changes)
+
+
 def test_a_log_likelihood_that_writes_is_refused():
     with pytest.raises(ValueError, match="log_likelihood must not write"):
         made(log_likelihood=lambda p, X, y: log_likelihood(p, np.sort(X, axis=1, kind="stable"), np.abs(y, out=y)))
@@ -419,6 +491,36 @@ def test_jax_code_that_is_not_for_one_record_is_refused():
         slow.scores(*records(50), np.array([0.1, 0.2, 0.3])), gradient([0.1, 0.2, 0.3], *records(50)), rtol=1e-12
     )
     assert jax.numpy.zeros(1).dtype == np.float32  # the user's own precision is left alone
+
+
+def test_what_jax_raises_names_the_argument_and_what_to_write_instead():
+    """A condition, a NumPy function, float(), a generator, a name and columns that are not there."""
+    jax = pytest.importorskip("jax")
+
+    def density(p, x, y):
+        return jax.numpy.sum(x * p["coef"]) * y
+
+    wrong = [
+        lambda p, x, y: y if y > 0 else 0.0,
+        lambda p, x, y: np.exp(np.asarray(y)),
+        lambda p, x, y: float(y),
+        lambda p, x, y: p["slope"],
+        lambda p, x, y: x @ np.ones(3),
+    ]
+    for code in wrong:
+        with pytest.raises(ValueError, match=r"log_likelihood raised \w+: .* as log_likelihood.*where for if.*n = 3"):
+            from_jax(code, PARAMETERS, n_features=2)
+    for draw in (lambda key, p, x: key.random(), lambda p, x, u: x @ p["coef"]):
+        with pytest.raises(ValueError, match=r"sampler raised \w+: .* as sampler\(key, params, x\) with a key"):
+            from_jax(density, PARAMETERS, n_features=2, sampler=draw)
+    with pytest.raises(TypeError, match="log_likelihood must be callable"):
+        from_jax(None, PARAMETERS, n_features=2)
+
+
+def test_what_a_numpyro_model_raises_names_it():
+    pytest.importorskip("numpyro")
+    with pytest.raises(ValueError, match=r"model raised TypeError: .*X \(B, 3\)"):
+        from_numpyro(numpyro_regression, n_features=3)
 
 
 def test_torch_modules():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.planning import PlanSettings, plan_inference, widening_grid
+from dpinfer.planning import PlanSettings, plan_inference, planner, widening_grid
 from dpinfer.planning.drift import LogisticPilot, QuadraticLoss
 from dpinfer.planning.settings import PlanOptions
 from dpinfer.planning.simulated import PlainRun, simulate_trace
@@ -323,3 +323,10 @@ def test_bad_pilots():
         plan_inference(model, curvature=-np.eye(2), **options)
     with pytest.raises(ValueError, match="must not be empty"):
         widening_grid(model, n_records=[], target_epsilon=[1.0], target_delta=1e-5)
+
+
+def test_counts_of_many_columns_have_a_clipping_norm():
+    """Of eight columns and more, a draw of the prior leads where no count can be drawn: the nearest stand for it."""
+    features = np.random.default_rng(4).normal(size=(400, 12)) * 5.0
+    model = dpi.models.PoissonRegression(12, prior_scale=5.0)
+    assert 0.0 < planner._clipping_norm(model, "plain", features) < np.inf

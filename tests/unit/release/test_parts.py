@@ -221,6 +221,36 @@ def test_marks_of_leakage_stay(release, tmp_path):
         release.replace(secure=False).replace(secure=True)
 
 
+def test_a_copy_field_by_field_keeps_its_marks(release):
+    """``dataclasses.replace`` passes every field to the constructor, and knows nothing of marks."""
+    marked = release.with_leaks(LEAK).with_parts(COUNTS).replace(secure=False)
+    for change, text in (
+        ({"secure": True}, "secure must stay False"),
+        ({"leaks": ()}, "leaks can only be added to"),
+        ({"leaks": ("another",)}, "leaks can only be added to"),
+        ({"other_parts": ()}, "other_parts can only be added to"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            dataclasses.replace(marked, **change)
+        with pytest.raises(ValueError, match=text):
+            marked.replace(**change)
+    # A copy that loses nothing is made, and marks may be added.
+    assert dataclasses.replace(marked).leaks == (LEAK,)
+    assert dataclasses.replace(release, leaks=(LEAK,), secure=False).leaks == (LEAK,)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("secure", True), ("leaks", ()), ("other_parts", ()), ("certified_epsilon", 0.01)]
+)
+def test_nothing_is_stated_of_a_release_whose_fields_were_changed_in_place(release, name, value):
+    marked = release.with_leaks(LEAK).with_parts(COUNTS).replace(secure=False)
+    object.__setattr__(marked, name, value)
+    with pytest.raises(ValueError, match=name):
+        _ = marked.epsilon
+    with pytest.raises(ValueError, match=name):
+        _ = marked.guarantee
+
+
 @pytest.mark.parametrize("leaks", [LEAK, 3, [1], ("",), ("two\nlines",), ("\x1b[31mred",), ("x" * 1001,)])
 def test_marks_are_short_lines_of_text(release, leaks):
     with pytest.raises((TypeError, ValueError), match="leaks"):

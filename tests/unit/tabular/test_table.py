@@ -148,7 +148,7 @@ def test_other_delimiter_and_byte_order_mark(tmp_path):
 
 
 BAD_FILES = {
-    "no header": (f"{SECRET},25,clerk,yes\n2,50,cook,no\n", SchemaError, "lacks"),
+    "no header": (f"{SECRET},25,clerk,yes\n2,50,cook,no\n", SchemaError, "first line must be a header"),
     "missing column": (f"id,age,job\n{SECRET},2,cook\n", SchemaError, "'rich'"),
     "extra column": (f"id,age,job,rich,{SECRET}\n1,2,cook,no,3\n", SchemaError, "1 column that"),
     "repeated column": (f"id,age,job,rich,rich\n{SECRET},2,cook,no,no\n", RecordError, "alike"),
@@ -158,10 +158,10 @@ BAD_FILES = {
     "zero rows": (HEADER, RecordError, "at least 2"),
     "one row": (HEADER + f"{SECRET},25,clerk,yes\n", RecordError, "at least 2"),
     "all rows dropped": (HEADER + f"{SECRET},?,clerk,yes\n{SECRET},?,cook,no\n", RecordError, "at least 2"),
-    "empty file": ("", RecordError, "header"),
+    "empty file": ("", SchemaError, "header"),
     "not text": (HEADER.encode() + SECRET.encode() + b"\xff\xfe,1,cook,no\n", RecordError, "at least 2"),
-    "header not text": (SECRET.encode() + b"\xff\xfe,1,cook,no\n", RecordError, "header"),
-    "two-byte characters": ((HEADER + f"{SECRET},25,clerk,yes\n").encode("utf-16"), RecordError, "header"),
+    "header not text": (SECRET.encode() + b"\xff\xfe,1,cook,no\n", SchemaError, "header"),
+    "two-byte characters": ((HEADER + f"{SECRET},25,clerk,yes\n").encode("utf-16"), SchemaError, "header"),
 }
 
 
@@ -226,6 +226,36 @@ def test_quoted_fields(tmp_path):
 def test_a_line_of_quotes_is_read_in_linear_time(tmp_path):
     path = write(tmp_path, HEADER + '"' * 1_000_001 + "\n" + "1,20,cook,no\n2,30,cook,no\n")
     assert read_table(path, schema()).X.shape == (2, 3)
+
+
+def test_a_first_line_that_is_no_header_is_refused_with_one_text(tmp_path):
+    """It may be the first record of a file without a header: nothing else is told of it before a charge."""
+    names = list(SCHEMA["columns"])
+    first = [
+        "",
+        ",",
+        "1",
+        "1,25,clerk,yes",
+        "1,1,1,1",
+        "1,,clerk,yes",
+        "age,25,clerk,yes",
+        "id,age,job,rico",
+        "1;25;clerk;yes",
+    ]
+    first += ['"1,25', "\xff", "1,25,clerk,yes,more", "id,age,job", "x" * 2**20]
+    said = set()
+    for line in first:
+        path = write(tmp_path, line.encode("latin-1") + b"\n2,50,cook,no\n")
+        for call in (
+            lambda path=path: check_header(path, names, delimiter=","),
+            lambda path=path: read_table(path, schema()),
+            lambda path=path: UnreadTable(path, schema()),
+        ):
+            with pytest.raises(SchemaError) as caught:
+                call()
+            said.add(everything_said(caught.value))
+    assert len(said) == 1
+    assert ", ".join(map(repr, names)) in said.pop()
 
 
 def test_the_header_is_checked_without_the_records(tmp_path):

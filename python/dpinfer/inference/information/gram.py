@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+from scipy import linalg, special
 
 from dpinfer.errors import NumericalError
 from dpinfer.inference.information.under_model import (
     InformationTrace,
     information_draws,
     information_mode,
-    weights_given_information,
 )
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.scales.fisher import FisherRun
@@ -31,6 +30,7 @@ _SMALLEST = 1e-300
 _NULL = 1e-10
 _ROUNDS = 2
 _FEWEST_DRAWS = 10.0
+_POINTS = 256
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def gram_posterior(
     check_convergence: bool,
     report: Callable[[int, int], object],
 ) -> GramPosterior:
-    """Draw the features' Gram matrix from its posterior; weights and noise variance are normal given each draw.
+    """Draw the features' Gram matrix from its posterior; weights and rho are taken as normal given each.
 
     **Privacy.** Post-processing of a Release.
 
@@ -217,10 +217,11 @@ def gram_posterior(
     prior = model.prior_scale**2
     low, high = (float(item) for item in model.variance_prior_quantile([1e-3, 1.0 - 1e-3]))
     level = min(max(trace.variance.residual, low), high)
+    rng = np.random.default_rng([seed, 1])
     for _ in range(_ROUNDS):
         at = trace.at(level)
         mode = information_mode(at, expected, prior_variance=prior * level, moments_known=model.feature_moments_known)
-        level = _variance_given(trace, at, mode, _mean_noise(at, mode), prior * level, model).mean
+        level = _variance_given(_Scores(trace, level, prior, mode, _mean_noise(at, mode), rng), model).mean
     at = trace.at(level)
     draws = information_draws(
         at,
@@ -234,7 +235,7 @@ def gram_posterior(
         report=report,
     )
     size, p = draws.location.shape
-    given = [_variance_given(trace, at, a, draws.mean_noise, prior * level, model) for a in draws.information]
+    given = [_variance_given(_Scores(trace, level, prior, a, draws.mean_noise, rng), model) for a in draws.information]
     evidence = np.array([item.log_evidence for item in given])
     share = np.exp(evidence - evidence.max())
     share /= share.sum()
@@ -245,7 +246,6 @@ def gram_posterior(
             f"{effective:.1f}, at least {_FEWEST_DRAWS:g} are needed; the weights wander too far, use the "
             "recipe 'tied', or opt out with check_convergence=False"
         )
-    rng = np.random.default_rng([seed, 1])
     # Systematic resampling: as many copies as the share says, up to rounding.
     chosen = np.minimum(np.searchsorted(np.cumsum(share), (np.arange(size) + rng.uniform()) / size), size - 1)
     location, factor = np.empty((size, p + 1)), np.zeros((size, p + 1, p + 1))
@@ -254,12 +254,11 @@ def gram_posterior(
     for index, source in enumerate(chosen):
         a, own = draws.information[source], given[source]
         v = float(rng.choice(own.values, p=own.probability))
-        known = trace.at(v)
-        location[index, :-1], precision = weights_given_information(known, draws.mean_noise, a, prior * v)
+        location[index, :-1], cov = _Scores(trace, v, prior, a, draws.mean_noise, rng).weights()
         location[index, -1] = own.rho_mean
-        factor[index, :-1, :-1] = np.linalg.cholesky(precision)
+        factor[index, :-1, :-1] = np.linalg.cholesky(np.linalg.inv(cov))
         factor[index, -1, -1] = own.rho_variance**-0.5
-        variances[index] = np.append(np.diag(np.linalg.inv(precision)), own.rho_variance)
+        variances[index] = np.append(np.diag(cov), own.rho_variance)
         hessian = np.zeros((p + 1, p + 1))
         hessian[:-1, :-1] = a / (trace.clip_slope * v) + np.eye(p) / (prior * v)
         hessian[-1, -1] = 0.5 * trace.n_records * float(sigmoid(softplus_inverse(np.array(v))) / v) ** 2
@@ -288,6 +287,86 @@ def _mean_noise(trace: InformationTrace, information: FloatArray) -> FloatArray:
     return np.asarray(noise / (rate**2 * trace.weight))
 
 
+class _Scores:
+    """Points of the records' score h given an information matrix, the weights' trace and a noise variance.
+
+    Parameters
+    ----------
+    trace : GramTrace
+    level : float
+        The noise variance.
+    prior_variance : float
+        Of a weight, over the noise variance.
+    information, mean_noise : (p, p) arrays
+    rng : numpy.random.Generator
+    """
+
+    def __init__(
+        self,
+        trace: GramTrace,
+        level: float,
+        prior_variance: float,
+        information: FloatArray,
+        mean_noise: FloatArray,
+        rng: np.random.Generator,
+    ) -> None:
+        own, weights, p = trace.variance, trace.at(level), information.shape[0]
+        prior = level * prior_variance * information @ information + weights.score_variance * information
+        observed = information @ weights.position_mean - weights.gradient_mean / weights.sample_rate
+        factor = linalg.cholesky(prior + mean_noise, lower=True)
+        half = linalg.solve_triangular(factor, prior, lower=True)
+        whitened = linalg.solve_triangular(factor, observed, lower=True)
+        values, vectors = np.linalg.eigh(prior - half.T @ half)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        score = half.T @ whitened + _normal_points(p, rng) @ root.T
+        # The share of the level's covariance that is in proportion to the noise variance, by direction.
+        self._share, vectors = np.linalg.eigh(linalg.solve_triangular(factor, half.T, lower=True))
+        self._level, self._square = level, np.square(whitened @ vectors)
+        self._inside = np.linalg.inv(information / weights.score_variance + np.eye(p) / (level * prior_variance))
+        self._location = score @ self._inside / weights.score_variance
+        values, vectors = np.linalg.eigh(information)
+        kept = values > _NULL * values[-1]
+        values, vectors = values[kept], vectors[:, kept]
+        offset = own.position_mean @ vectors - (score @ vectors) / values
+        moved = float(np.sum(information * own.position_cov) + np.diag(information) @ own.scale_square)
+        # Residuals at the iterates exceed the records' own by (mu_t - mle)' X'X (mu_t - mle) and by q's spread.
+        self.found = own.residual - (np.square(offset) @ values + moved) / (trace.clip_slope * trace.n_records)
+        self._size, self._lost, self._error, self._spread = trace.n_records, values.size, own.error, own.spread
+
+    def log_likelihood(self, variance: FloatArray) -> FloatArray:
+        """Return the log density of the noise variance's trace at each point, (K, c) for `variance` (c,)."""
+        spread = self._error**2 + 2.0 * self._spread * np.square(variance) / self._size
+        mean = variance * (1.0 - self._lost / self._size)
+        return np.asarray(-0.5 * np.square(self.found[:, None] - mean) / spread - 0.5 * np.log(spread))
+
+    def log_level(self, variance: FloatArray) -> FloatArray:
+        """Return the log density of the weights' mean gradient, over that at the level, (c,) for `variance` (c,)."""
+        ratio = 1.0 + np.outer(variance / self._level - 1.0, self._share)
+        return np.asarray(-0.5 * np.sum(np.log(ratio) + self._square * (1.0 / ratio - 1.0), axis=1))
+
+    def reach(self) -> tuple[float, float]:
+        """Return the range of the noise variance by its trace."""
+        mean = float(self.found.mean())
+        width = np.sqrt(self._error**2 + 2.0 * self._spread * mean**2 / self._size + self.found.var())
+        return mean - 8.0 * float(width), mean + 8.0 * float(width)
+
+    def weights(self) -> tuple[FloatArray, FloatArray]:
+        """Return mean (p,) and covariance (p, p) of the weights given all this and the noise variance's trace."""
+        log_share = self.log_likelihood(np.array([self._level]))[:, 0]
+        share = np.exp(log_share - log_share.max())
+        share /= share.sum()
+        mean = share @ self._location
+        centred = self._location - mean
+        return mean, self._inside + (centred * share[:, None]).T @ centred
+
+
+def _normal_points(p: int, rng: np.random.Generator) -> FloatArray:
+    """Return points (K, p) in pairs of opposite sign, of covariance I exactly."""
+    half = rng.standard_normal((max(_POINTS // 2, 2 * p), p))
+    half = half @ np.linalg.inv(np.linalg.cholesky(half.T @ half / half.shape[0])).T
+    return np.concatenate([half, -half])
+
+
 @dataclass(frozen=True)
 class _VarianceGiven:
     """The noise variance given an information matrix: values and probabilities, and what they say of rho."""
@@ -300,52 +379,16 @@ class _VarianceGiven:
     log_evidence: float
 
 
-def _variance_given(
-    trace: GramTrace,
-    weights: InformationTrace,
-    information: FloatArray,
-    mean_noise: FloatArray,
-    prior_variance: float,
-    model: LinearRegression,
-) -> _VarianceGiven:
-    """Return the noise variance's posterior given the information, the records' score integrated out.
-
-    The residuals at the iterates are larger than the records' own by (mu_t - mle)' X'X (mu_t - mle) and by q's spread;
-    the maximum likelihood estimate is the inverse of the information times the score, which is normal given the trace.
-    """
-    own, n_records, p = trace.variance, trace.n_records, information.shape[0]
-    score_variance = weights.score_variance
-    prior = prior_variance * information @ information + score_variance * information
-    observed = information @ weights.position_mean - weights.gradient_mean / weights.sample_rate
-    shrink = np.linalg.solve(prior + mean_noise, prior).T
-    score, cov = shrink @ observed, prior - shrink @ prior
-    values, vectors = np.linalg.eigh(information)
-    kept = values > _NULL * values[-1]
-    values, vectors = values[kept], vectors[:, kept]
-    inner = vectors.T @ cov @ vectors
-    offset = vectors.T @ own.position_mean - (vectors.T @ score) / values
-    relative = inner / np.sqrt(np.outer(values, values))
-    away = float(values @ np.square(offset) + np.trace(relative))
-    doubt = float(2.0 * np.sum(np.square(relative)) + 4.0 * offset @ inner @ offset)
-    moved = float(np.sum(information * own.position_cov) + np.diag(information) @ own.scale_square)
-    found = own.residual - (away + moved) / (trace.clip_slope * n_records)
-    error = own.error**2 + doubt / (trace.clip_slope * n_records) ** 2
-    # The weights, too, say something: their prior's scale is the noise's.
-    known = np.linalg.solve(score_variance * information + mean_noise, information)
-    precision = information @ known + np.eye(p) / prior_variance
-    centre = np.linalg.solve(precision, known.T @ observed)
-    squares = float(centre @ centre + np.trace(np.linalg.inv(precision)))
-    shape = model.variance_shape + 0.5 * p
-    scale = model.variance_rate + 0.5 * squares / model.prior_scale**2
+def _variance_given(scores: _Scores, model: LinearRegression) -> _VarianceGiven:
+    """Return the noise variance's posterior given the information and the traces."""
+    shape, scale = model.variance_shape, model.variance_rate
     low, high = (float(item) for item in scale / special.gammainccinv(shape, [_TAIL, 1.0 - _TAIL]))
-    reach = 8.0 * float(np.sqrt(error + 2.0 * own.spread * found**2 / n_records))
-    low, high = min(max(low, found - reach), 0.5 * high), max(min(high, found + reach), 2.0 * low)
+    least, most = scores.reach()
+    low, high = min(max(low, least), 0.5 * high), max(min(high, most), 2.0 * low)
     logs = np.linspace(np.log(low), np.log(high), _CELLS)
     v = np.exp(logs)
-    spread = error + 2.0 * own.spread * np.square(v) / n_records
-    likelihood = -0.5 * np.square(found - v * (1.0 - values.size / n_records)) / spread - 0.5 * np.log(spread)
-    log_prior = shape * np.log(scale) - special.gammaln(shape) - shape * logs - scale / v  # of log v
-    log_density = likelihood + log_prior
+    likelihood = special.logsumexp(scores.log_likelihood(v), axis=0) + scores.log_level(v)
+    log_density = likelihood - shape * logs - scale / v  # of log v
     top = float(np.max(log_density))
     density = np.exp(log_density - top)
     mass = float(density.sum())

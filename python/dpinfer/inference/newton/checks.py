@@ -12,14 +12,14 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer.inference.newton.conflict import prior_conflict
-from dpinfer.inference.newton.sampler import Draws
 from dpinfer.release import GlmNewtonRelease, NewtonRelease
 
-__all__ = ["Checks", "check_draws"]
+__all__ = ["Checks", "check_draws", "count_unresolved"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _PRIOR_LEVEL, _FIT_LEVEL = 0.005, 0.003
+_IN_DOUBT = 0.05  # of the scores: nothing is warned of, and the verdict says how small it is
 # Noisy shares count beyond three standard deviations of their noise.
 _SURE = 3.0
 _BEYOND, _BELOW = 0.02, 0.2  # share of the responses larger, smaller than the declared scale allows for
@@ -50,7 +50,7 @@ class Checks:
     saturation : float
         Trace of the features' second moments over the largest that it can be.
     n_unresolved : int
-        Directions of the features that are not told from zero.
+        Directions of the features that the privacy noise hides: how much they vary is not told from zero.
     n_coef : int
     """
 
@@ -96,23 +96,30 @@ class Checks:
         said = "The release does not fit its model: " + "; ".join(found.values()) + "." if found else ""
         if self.n_unresolved:
             weak = (
-                f"{self.n_unresolved} of {self.n_coef} directions of the features are not told from zero: intervals "
+                f"the privacy noise hides {self.n_unresolved} of {self.n_coef} directions of the features: intervals "
                 "along them rest on priors, and may fail where features nearly determine each other: give more "
                 "epsilon, or fewer columns and categories."
             )
             return f"{said} {weak}" if said else f"The release leaves its model open: {weak}"
-        return said or "The release fits its model: no check of scale, features, scores or prior fails."
+        if said:
+            return said
+        passed = "No check of scale, features, scores or prior fails"
+        if self.fit_pvalue < _IN_DOUBT:
+            return (
+                f"{passed}, and that of the scores only just (p = {self.fit_pvalue:.2g}): the model is in doubt; the "
+                "same intervals at another budget can come with a warning."
+            )
+        return f"{passed} (p = {self.fit_pvalue:.2g} of the scores). That does not show that the model is right."
 
 
 def check_draws(
     release: NewtonRelease | GlmNewtonRelease,
-    draws: Draws,
-    sizes: FloatArray,
     *,
+    misfit: FloatArray,
+    freedom: FloatArray,
     location: FloatArray,
     covariance: FloatArray,
     prior_variance: FloatArray,
-    columns: slice = slice(None),
 ) -> Checks:
     """Check a release and the draws of its posterior.
 
@@ -121,17 +128,17 @@ def check_draws(
     Parameters
     ----------
     release : NewtonRelease or GlmNewtonRelease
-    draws : Draws
-    sizes : (k,) array
-        Degrees of freedom of the draws' `misfit`.
+    misfit, freedom : (S, k) and (k,) arrays
+        Chi-squared sums of what each draw misses, and their degrees of freedom.
     location, covariance, prior_variance : arrays
         As for :func:`prior_conflict`.
-    columns : slice
-        The release's chains.
     """
-    misfit = draws.misfit[:, columns]
-    fit = [float(np.mean(special.chdtrc(size, misfit[..., k]))) for k, size in enumerate(sizes)]
+    fit = [float(np.mean(special.chdtrc(size, misfit[:, k]))) for k, size in enumerate(freedom)]
     beyond, below, tail = _shares(release) if isinstance(release, NewtonRelease) else (math.nan,) * 3
+    if isinstance(release, NewtonRelease):
+        matrix, stddev = release.moments[-1], float(release.moment_stddev[-1])
+    else:
+        matrix, stddev = release.slope, release.slope_stddev
     return Checks(
         beyond_scale=beyond,
         below_scale=below,
@@ -139,7 +146,7 @@ def check_draws(
         prior_pvalue=prior_conflict(location, covariance, prior_variance),
         fit_pvalue=min(fit),
         saturation=_saturation(release),
-        n_unresolved=_count_unresolved(release),
+        n_unresolved=count_unresolved(matrix, stddev),
         n_coef=release.n_coef,
     )
 
@@ -161,11 +168,7 @@ def _saturation(release: NewtonRelease | GlmNewtonRelease) -> float:
     return float(np.trace(release.moments[0])) / largest - max(noise - _MARGIN, 0.0)
 
 
-def _count_unresolved(release: NewtonRelease | GlmNewtonRelease) -> int:
-    """Count eigenvalues of the last matrix that noise alone might have; its norm is about stddev sqrt(2 d)."""
-    if isinstance(release, NewtonRelease):
-        matrix, stddev = release.moments[-1], float(release.moment_stddev[-1])
-    else:
-        matrix, stddev = release.slope, release.slope_stddev
-    least = _RESOLVED * stddev * math.sqrt(2.0 * release.n_coef)
+def count_unresolved(matrix: FloatArray, stddev: float) -> int:
+    """Count eigenvalues of a released matrix that noise alone might have; its norm is about stddev sqrt(2 d)."""
+    least = _RESOLVED * stddev * math.sqrt(2.0 * len(matrix))
     return int(np.count_nonzero(np.linalg.eigvalsh(matrix) < least))

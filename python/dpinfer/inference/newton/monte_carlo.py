@@ -11,7 +11,7 @@ __all__ = ["MonteCarloError", "monte_carlo_error"]
 FloatArray = npt.NDArray[np.float64]
 
 _LEVELS = (0.05, 0.95)
-_BATCHES = 5
+_BISECTIONS = 18
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class MonteCarloError:
     quantile : (n,) array
         The larger standard error of the 5% and 95% quantiles, in posterior standard deviations.
     equivalent_draws : (n,) array
-        How many independent draws of the posterior would give as exact a mean: more than there are draws of a chain,
-        each of which is a normal distribution.
+        How many independent draws of the posterior would give as exact a mean: more than there are draws, each of which
+        is a normal distribution.
     """
 
     quantile: FloatArray
@@ -32,7 +32,7 @@ class MonteCarloError:
 
 
 def monte_carlo_error(location: FloatArray, variance: FloatArray) -> MonteCarloError:
-    """Return the Monte Carlo error of the mixture of N(location, variance) over steps and chains.
+    """Return the Monte Carlo error of a mixture of N(location, variance) over steps and chains.
 
     Parameters
     ----------
@@ -40,39 +40,26 @@ def monte_carlo_error(location: FloatArray, variance: FloatArray) -> MonteCarloE
 
     Notes
     -----
-    Batch means: every chain is cut into five batches, and the variance of their means, between chains and within,
-    divided by their number is that of the overall mean.  A quantile's error is that of the distribution function there,
-    divided by the density (Doss, Flegal, Jones and Neath 2014, with the distribution function of each normal in place
-    of an indicator).
+    Chains are independent, so the error of a mean is that of the chains' own means.  A quantile's error is that of the
+    distribution function there, divided by the density (Doss, Flegal, Jones and Neath 2014, with the distribution
+    function of each normal in place of an indicator).
     """
-    steps, chains, n = location.shape
     mean = location.mean(axis=(0, 1))
     total = variance.mean(axis=(0, 1)) + np.square(location - mean).mean(axis=(0, 1))
-    size = max(1, steps // _BATCHES)
-    used = size * (steps // size)
 
     def error(values: FloatArray) -> FloatArray:
-        batches = values[:used].reshape(-1, size, chains, n).mean(axis=1).reshape(-1, n)
-        return np.asarray(np.sqrt(batches.var(axis=0, ddof=1) / batches.shape[0]))
+        return np.asarray(np.sqrt(values.mean(axis=0).var(axis=0, ddof=1) / values.shape[1]))
 
-    scale = np.sqrt(variance)
-    worst = np.zeros(n)
+    scale, spread = np.sqrt(variance), np.sqrt(total)
+    worst = np.zeros_like(mean)
     for level in _LEVELS:
-        quantile = _quantile(location, scale, mean, np.sqrt(total), level)
-        z = (quantile - location) / scale
+        low, high = mean - 12.0 * spread, mean + 12.0 * spread
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            below = special.ndtr((middle - location) / scale).mean(axis=(0, 1)) < level
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        z = (0.5 * (low + high) - location) / scale
         density = (np.exp(-0.5 * z**2) / scale).mean(axis=(0, 1)) / np.sqrt(2.0 * np.pi)
         worst = np.maximum(worst, error(special.ndtr(z)) / density)
-    equivalent = total / np.maximum(np.square(error(location)), 1e-300)
-    return MonteCarloError(worst / np.sqrt(total), equivalent)
-
-
-def _quantile(
-    location: FloatArray, scale: FloatArray, mean: FloatArray, spread: FloatArray, level: float
-) -> FloatArray:
-    """Return a quantile of each mixture by bisection, (n,), to 1e-4 of its spread."""
-    low, high = mean - 12.0 * spread, mean + 12.0 * spread
-    for _ in range(18):
-        middle = 0.5 * (low + high)
-        below = special.ndtr((middle - location) / scale).mean(axis=(0, 1)) < level
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return 0.5 * (low + high)
+    least = 1e-300 * np.maximum(total, 1.0)
+    return MonteCarloError(worst / spread, total / np.maximum(np.square(error(location)), least))

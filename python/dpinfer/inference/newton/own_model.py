@@ -5,6 +5,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.inference.newton.own_checks import check_own
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
@@ -19,12 +20,6 @@ FloatArray = npt.NDArray[np.float64]
 _DRAWS = 1000
 _LEAST_EIGENVALUE = 0.05
 _FAR = 2.0  # standard deviations
-_WORDS = (
-    "Intervals rest on the model: its own draws centre the clipped scores and say how much they vary. A wrong "
-    "likelihood is not told by this release."
-)
-
-
 _CLIPPED = (
     "The model has no sampler, so nothing centres the clipped scores. Of the scores {share:.1%} (noise {noise:.1%}) "
     "were clipped. A sampler takes the bias away."
@@ -73,12 +68,14 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     if squared_shift > 0.0:
         location, precisions, _ = _given_slopes(release, slopes, 1.0 / (1.0 + squared_shift))
     factor = np.stack([np.linalg.cholesky(precision) for precision in precisions])
-    beyond = np.mean([np.diag(np.linalg.inv(precision)) for precision in precisions], axis=0)
+    covariance = np.mean([np.linalg.inv(precision) for precision in precisions], axis=0)
+    beyond = np.diag(covariance)
+    checks = check_own(release, location.mean(axis=0), covariance + np.cov(location, rowvar=False).reshape(n, n))
     from_data = np.minimum(np.diag(data), inside)
-    verdict, share = _WORDS, None
+    verdict, share = checks.verdict, None
     if release.clipped:
         share, stddev = release.clipped_share()
-        verdict = _CLIPPED.format(share=share, noise=stddev)
+        verdict = f"{_CLIPPED.format(share=share, noise=stddev)} {verdict}"
     # The slope is not known for the privacy noise; what curvature adds is the approximation's.
     parts = VarianceParts(from_data, inside - from_data + location.var(axis=0), beyond - inside)
     unknown = np.full(n, np.nan)
@@ -100,6 +97,9 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
         diagnostics=PosteriorDiagnostics(
             n_steps_used=steps,
             verdict=verdict,
+            warnings=", ".join(checks.warnings),
+            prior_pvalue=checks.prior_pvalue,
+            fit_pvalue=None if math.isnan(checks.spread_pvalue) else checks.spread_pvalue,
             clipped_share=share,
             clipping_uncounted=None if share is None else True,
             curvature_shift=math.sqrt(squared_shift) if squared_shift > release.large_shift else None,

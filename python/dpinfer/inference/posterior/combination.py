@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.inference.posterior.causes import causes
 from dpinfer.inference.posterior.mixture import mixture_quantile
 from dpinfer.inference.posterior.monte_carlo import effective_draws
-from dpinfer.inference.posterior.theta import DrawnTheta, ThetaDistribution
+from dpinfer.inference.posterior.theta import DrawnTheta
 
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
@@ -32,14 +33,16 @@ class Combined:
     quantiles : (m, k) array
     mcse, ess : (k,) arrays
         Monte Carlo error of the mean, and the independent draws that the quantiles rest on.
-    privacy : (k,) array
-        Share of the variance that is due to the privacy noise; NaN where the posterior does not tell it.
+    privacy, prior : (k,) arrays
+        Shares of the variance that are the privacy noise's, and the prior's alone; NaN where the posterior does not
+        tell it.
     """
 
     quantiles: FloatArray
     mcse: FloatArray
     ess: FloatArray
     privacy: FloatArray
+    prior: FloatArray
 
 
 def combine(posterior: "Posterior", rows: FloatArray, levels: FloatArray) -> Combined:
@@ -60,27 +63,14 @@ def combine(posterior: "Posterior", rows: FloatArray, levels: FloatArray) -> Com
     from, 16384 times with a fixed seed.
     """
     found = posterior.distribution
-    privacy = _privacy_share(found, rows)
+    _, privacy, prior = causes(posterior, rows)
     if not isinstance(found, DrawnTheta) or len(found.location) < _FEWEST:
         draws = posterior.sample(_DRAWS, seed=_SEED, space="unconstrained") @ rows.T
         ess = min(float(_DRAWS), float(posterior.monte_carlo_error(levels).effective_draws.min()))
         ends = np.quantile(draws, levels, axis=0)
-        return Combined(ends, draws.std(axis=0) / np.sqrt(ess), np.full(len(rows), ess), privacy)
+        return Combined(ends, draws.std(axis=0) / np.sqrt(ess), np.full(len(rows), ess), privacy, prior)
     mean, variance = found.combined(rows)
     weight = np.full(len(mean), 1.0 / len(mean))
     ends = np.array([mixture_quantile(weight, *pair, levels) for pair in zip(mean.T, variance.T, strict=True)])
     worth = effective_draws(mean)
-    return Combined(ends.T, mean.std(axis=0) / np.sqrt(worth), worth, privacy)
-
-
-def _privacy_share(found: ThetaDistribution, rows: FloatArray) -> FloatArray:
-    """Return the share of each combination's variance that is due to the privacy noise, (k,)."""
-    if found.independent:
-        parts = found.variance_parts()
-        squares = np.square(rows)
-        total = squares @ (parts.data + parts.privacy + parts.approximation)
-        return np.asarray(squares @ parts.privacy / np.maximum(total, 1e-300))
-    if not isinstance(found, DrawnTheta) or found.data_covariance is None:
-        return np.full(len(rows), np.nan)
-    data, total = (np.einsum("ki,ij,kj->k", rows, each, rows) for each in (found.data_covariance, found.covariance))
-    return np.asarray(np.clip(1.0 - data / np.maximum(total, 1e-300), 0.0, 1.0))
+    return Combined(ends.T, mean.std(axis=0) / np.sqrt(worth), worth, privacy, prior)

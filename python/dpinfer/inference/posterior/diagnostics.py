@@ -45,7 +45,7 @@ class PosteriorDiagnostics:
     fit_pvalue : float, optional
         Posterior predictive, of what the released sums miss.
     n_unresolved : int, optional
-        Directions of the features that the release does not tell from zero.
+        Directions of the features that the privacy noise hides.
     warnings : str
         Names of the checks that fail.
     share_dropped : float, optional

@@ -85,7 +85,10 @@ def effective_draws(series: FloatArray) -> FloatArray:
     positive = np.cumprod(pairs > 0.0, axis=0, dtype=np.int64)
     monotone = np.minimum.accumulate(np.where(positive == 1, pairs, 0.0), axis=0)
     size = 2.0 * half
-    time = np.maximum(2.0 * monotone.sum(axis=0) - 1.0, 1.0 / np.log10(size))
+    # Of the first pair that is not positive the even lag, where that is positive.
+    last = np.minimum(2 * positive.sum(axis=0), half - 1)
+    rest = np.maximum(correlation[last, np.arange(last.size)], 0.0)
+    time = np.maximum(2.0 * monotone.sum(axis=0) - 1.0 + rest, 1.0 / np.log10(size))
     return np.asarray(np.where(still, size, size / time))
 
 

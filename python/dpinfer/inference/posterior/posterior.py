@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Guarantee
+from dpinfer.inference.posterior.causes import causes
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import gauss_hermite
 from dpinfer.inference.posterior.monte_carlo import MonteCarloError, monte_carlo_error
@@ -260,13 +261,18 @@ class Posterior:
         Returns
         -------
         VarianceDecomposition
-            ``data``: E[Var(theta given optimum)], what the records themselves leave open.  ``privacy``: the expected
-            variance of the optimum when Hessian and noise level are known and the noise is the privacy noise alone; of
-            a private Newton run, all that its noise adds.  ``approximation``: the rest, from the unknown Hessian of a
-            gradient trace and from noise beyond the privacy noise.  They sum to the variance (law of total variance).
+            ``data``: what the records themselves leave open.  ``privacy``: what the privacy noise adds when Hessian and
+            noise level are known; of a private Newton run, all that it adds.  ``approximation``: what the unknown
+            Hessian of a gradient trace and noise beyond the privacy noise add.  ``prior``: what is the prior's alone,
+            as where nothing else is known of a parameter; 0 where the model's prior is not normal, and of a noise
+            variance.  They sum to the variance.
         """
-        parts = self.distribution.variance_parts()
-        return VarianceDecomposition(self.names, parts.data, parts.privacy, parts.approximation)
+        parts, (records, noise, prior) = self.distribution.variance_parts(), causes(self)
+        total, added = parts.data + parts.privacy + parts.approximation, parts.privacy + parts.approximation
+        direct = np.divide(parts.privacy, added, out=np.ones_like(total), where=added > 0.0)
+        return VarianceDecomposition(
+            self.names, records * total, direct * noise * total, (1.0 - direct) * noise * total, prior * total
+        )
 
     def predict_mean(self, X: npt.ArrayLike, *, n_draws: int = 2000) -> FloatArray:
         """Return E[y given x] under the posterior predictive, (n_points,).

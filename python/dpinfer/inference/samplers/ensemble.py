@@ -205,7 +205,8 @@ def emcee_nodes(
             f"emcee did not converge for {name!r}: its autocorrelation time is {autocorrelation.max():.0f} steps and "
             f"n_samples is {n_samples}; raise n_samples, or use method='exact'"
         )
-    thin = max(1, n_samples * n_walkers // _KEPT_DRAWS)
-    kept = chain.reshape(n_samples * n_walkers, k, dims)[::thin]
+    thin = -(-n_samples * n_walkers // _KEPT_DRAWS)
+    # One walker after the other: a Monte Carlo error comes from the correlation of successive draws.
+    kept = chain[::thin].swapaxes(0, 1).reshape(-1, k, dims)
     nu = np.cosh(kept[..., 1]) ** 2 if dims == 2 else np.ones(kept.shape[:2])
     return nodes_from_draws(problems, softplus(kept[..., 0]), nu), autocorrelation

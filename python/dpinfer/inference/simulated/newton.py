@@ -15,7 +15,6 @@ __all__ = ["NewtonScore"]
 FloatArray = npt.NDArray[np.float64]
 
 _ROWS, _DRAWS = 2000, 8
-_MATRIX_BOUND = 1.5
 _SMALL = 1e-300
 
 
@@ -65,7 +64,7 @@ class NewtonScore:
         self.noise = np.eye(release.n_params) / precision.sum()
         self._share = release.centre_share
         self._clip = float(release.score_bounds[-1]) / (1.0 + self._share)
-        self._weight_bound = release.slope_bound / _MATRIX_BOUND
+        self._weight_bound = release.slope_bound / release.matrix_factor
         size = _ROWS // len(self._gain)
         self._points = [self._point(point, size, rng) for point in release.positions]
         self._slope = self._slope_at(release.slope_position, rng)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
 from dpinfer.inference.analysis import Analysis
+from dpinfer.inference.newton.own_checks import check_own
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
@@ -88,6 +89,7 @@ def simulated_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequ
         raise TypeError("model must be one of your own")
     rng = np.random.default_rng(request.seed)
     draws, error = _draws(NewtonScore(model, release, rng), model, request, rng)
+    checks = check_own(release, draws.mean(axis=0), np.atleast_2d(np.cov(draws, rowvar=False)))
     unknown = np.full(release.n_params, np.nan)
     return Posterior(
         names=release.names,
@@ -103,7 +105,11 @@ def simulated_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequ
         distribution=_smoothed(draws),
         model=model,
         guarantee=release.guarantee,
-        diagnostics=PosteriorDiagnostics(n_steps_used=len(release.scores), verdict=_WORDS.format(error=error)),
+        diagnostics=PosteriorDiagnostics(
+            n_steps_used=len(release.scores),
+            verdict=f"{_WORDS.format(error=error)} {checks.verdict}",
+            warnings=", ".join(checks.warnings),
+        ),
     )
 
 

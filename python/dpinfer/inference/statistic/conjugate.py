@@ -9,7 +9,7 @@ from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import ThetaDistribution
 from dpinfer.inference.request import PosteriorRequest, model_of
 from dpinfer.inference.statistic.counts import categorical_theta, success_theta, success_theta_of_some_trials
-from dpinfer.inference.statistic.noise_laws import LaplaceLaw, NoiseLaw
+from dpinfer.inference.statistic.noise_laws import LaplaceLaw, LaplaceSharesLaw, NoiseLaw
 from dpinfer.inference.statistic.waiting import rate_theta
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
 from dpinfer.release import CountRelease, StatisticRelease
@@ -84,7 +84,7 @@ def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> 
     model = model_of(release, request.model)
     if not isinstance(model, ConjugateModel):
         raise ValueError("release must name its conjugate model, or model must be given")
-    law = LaplaceLaw(float(release.laplace_scale[0]))
+    law = _law_of(release)
     distribution: ThetaDistribution
     if "noisy_n_records" in release.settings:
         if not isinstance(model, (BetaBernoulli, BetaBinomial)):
@@ -117,6 +117,15 @@ def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> 
         model=model,
         guarantee=release.guarantee,
     )
+
+
+def _law_of(release: StatisticRelease) -> NoiseLaw:
+    """Return the law of the noise in units of the statistics: of sites more shares may be in it than would suffice."""
+    scale = float(release.laplace_scale[0])
+    silos = release.settings.get("silos")
+    if silos is None:
+        return LaplaceLaw(scale)
+    return LaplaceSharesLaw(scale, silos["present"][0] / silos["noise_shares"])
 
 
 def _likely_numbers(release: StatisticRelease) -> npt.NDArray[np.int64]:

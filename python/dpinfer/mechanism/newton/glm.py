@@ -11,6 +11,7 @@ from dpinfer.mechanism.newton.geometry import BOUND, Geometry, learn_geometry
 from dpinfer.mechanism.newton.localiser import Localiser
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
+from dpinfer.mechanism.newton.prior import prior_in
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import ClippedResidual, ResponseGrid
 from dpinfer.models.normal_design import ExpectedResidual, NormalDesign, PredictorLaw, best_clip, means_of_laws
@@ -33,6 +34,39 @@ _LEAST_TILT = 0.01
 _TRUSTED = 0.5  # of the localiser's information, when the measurements begin
 
 
+@dataclass(frozen=True)
+class Localised:
+    """Where a run stands before it measures.
+
+    Parameters
+    ----------
+    arrays : dict
+        Of the release.
+    geometry : Geometry
+    localiser : Localiser
+    residual : ClippedResidual
+        That of the steps so far.
+    slope : float
+        Expected derivative of the mean in the predictor.
+    """
+
+    arrays: dict[str, FloatArray | float]
+    geometry: Geometry
+    localiser: Localiser
+    residual: ClippedResidual
+    slope: float
+
+    @property
+    def transform(self) -> FloatArray:
+        """The coordinates of the steps, (d, d)."""
+        return self.geometry.transform
+
+    @property
+    def position(self) -> FloatArray:
+        """The weights reached, in these, (d,)."""
+        return self.localiser.position
+
+
 @dataclass
 class GlmNewton:
     """One run.
@@ -53,22 +87,33 @@ class GlmNewton:
         self.link = str(self.model.residual_link)
         self.coarse, self.fine = (ResponseGrid(self.model, spacing) for spacing in (_COARSE, _FINE))
 
-    def run(self, passes: Passes) -> dict[str, FloatArray | float | int]:
-        """Make the plan's passes and return the arrays of the release."""
+    def localise(self, passes: Passes) -> Localised:
+        """Make the passes up to the measurements."""
         counts, law = self._count_scales(passes)
         self.coarse = self._grid_for(law)
         geometry = learn_geometry(self.model, self.plan, passes, self.n_records)
         transform, bound = geometry.transform, geometry.bound
         design, start = self._design(transform, geometry.moments.matrix, law)
+        sizes = np.sqrt(self.model.second_moments)
+        variance = np.full(sizes.size, self.model.prior_scale**2)
         localiser = Localiser(
             design=design,
-            prior_precision=transform @ transform.T / self.model.prior_scale**2,
+            prior_precision=prior_in(transform, variance, sizes, float(self.n_records)),
             sampling=law.mean(self.coarse, np.square(self.coarse.spread)) / self.n_records,
             position=start,
             prior_mean=np.zeros(self.model.n_coef),
         )
         residual = self.fine.clipped(max(self._clip("localise", bound, law), self._reach(law)))
-        localised = self._take_steps("localise", passes, (transform, bound), localiser, residual)
+        steps = self._take_steps("localise", passes, (transform, bound), localiser, residual)
+        arrays = {**counts, **geometry.arrays, **{f"localise_{name}": value for name, value in steps.items()}}
+        slope = localiser.law.mean(self.coarse, self.coarse.information)
+        return Localised(arrays, geometry, localiser, residual, slope)
+
+    def run(self, passes: Passes) -> dict[str, FloatArray | float | int]:
+        """Make the plan's passes and return the arrays of the release."""
+        localised = self.localise(passes)
+        geometry, localiser, residual = localised.geometry, localised.localiser, localised.residual
+        transform = geometry.transform
         forth, radius = self._measured_coordinates(geometry, localiser, residual)
         localiser, transform = localiser.in_coordinates(forth, _TRUSTED), forth @ transform
         residual = self._residual("measure", radius, localiser.law)
@@ -78,9 +123,7 @@ class GlmNewton:
         query = ClippedCurvatures(transform, radius, transform.T @ localiser.position, self.link, residual)
         released = passes.noisy_sum("slope", query)
         return {
-            **counts,
-            **geometry.arrays,
-            **{f"localise_{name}": value for name, value in localised.items()},
+            **localised.arrays,
             **measured,
             "score_transform": transform,
             "score_radius": radius,

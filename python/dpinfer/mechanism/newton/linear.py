@@ -15,15 +15,17 @@ from dpinfer.models import LinearRegression
 from dpinfer.models.huber import chi_mean, mallows_mean
 from dpinfer.release.newton_trace import spread_of_counts
 
-__all__ = ["SCALE_WEIGHT", "LinearNewton"]
+__all__ = ["OCTAVES", "SCALE_WEIGHT", "LinearNewton"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_OCTAVES = 6
+OCTAVES = 6
 SCALE_WEIGHT = 0.12  # squared norm of the scale score over that of the location score
 # While it localises, a clip is at least this of what the last one was at least: records of a rare category, whose
 # residuals are far larger than others', move a clipped score no further than the clip.
 _CLIP_DECAY = 0.8
+_LEAST_CLIP = 0.7  # times that, so that a mean far from zero is not cut off
+_LARGEST_CLIP = 8.0  # in units of the present spread: responses may lie thousands of them from zero
 
 
 @dataclass
@@ -52,13 +54,16 @@ class LinearNewton:
         tracker = Tracker(
             moments=geometry.moments.matrix,
             error=geometry.moments.error,
-            prior_precision=transform @ transform.T / self.model.prior_scale**2,
+            transform=transform,
+            prior_scale=self.model.prior_scale,
+            fit_intercept=self.model.fit_intercept,
+            sizes=np.sqrt(self.model.second_moments),
             response_scale=spread,
             n_records=self.n_records,
             mean_weight=mallows_mean(transform.shape[0], bound),
         )
         for step, index in enumerate(self.plan.indices("localise")):
-            least = spread * _CLIP_DECAY**step
+            least = min(spread, _LARGEST_CLIP * tracker.spread) * _CLIP_DECAY**step
             tracker.add(self._score(passes, index, transform, bound, tracker, least))
         for index in self.plan.indices("measure"):
             tracker.add(self._score(passes, index, transform, bound, tracker))
@@ -66,7 +71,7 @@ class LinearNewton:
         return {**counts, **geometry.arrays, **_trace(tracker.steps), **measured}
 
     def _count_scales(self, passes: Passes) -> dict[str, FloatArray | float]:
-        edges: FloatArray = np.ldexp(self.response_scale, np.arange(-_OCTAVES, _OCTAVES + 1))
+        edges: FloatArray = np.ldexp(self.response_scale, np.arange(-OCTAVES, OCTAVES + 1))
         counts = passes.noisy_sum("scale", LogScaleCounts(edges))
         return {
             "counts": counts.values / self.n_records,
@@ -78,7 +83,8 @@ class LinearNewton:
         self, passes: Passes, index: int, transform: FloatArray, bound: float, tracker: Tracker, least: float = 0.0
     ) -> ScoreStep:
         multiplier = passes.noise_multiplier(index)
-        clip = best_clip(multiplier, self.n_records, bound) * max(tracker.spread, least)
+        clip = best_clip(multiplier, self.n_records, bound)
+        clip = max(clip, _LEAST_CLIP) * max(tracker.spread, least) if least > 0.0 else clip * tracker.spread
         unit = SCALE_UNIT * tracker.spread
         centre = float(chi_mean(SCALE_UNIT))
         weight = clip * bound * math.sqrt(SCALE_WEIGHT) / max(centre, 1.0 - centre)

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.models.normal_design import ExpectedResidual, NormalDesign, PredictorLaw
+from dpinfer.models.steady import steady_solve
 
 __all__ = ["Localiser"]
 
@@ -70,7 +71,7 @@ class Localiser:
         inverse = np.asarray(np.linalg.inv(forth), dtype=np.float64)
         said = trusted * (self.precision - self.prior_precision)
         total = self.prior_precision + said
-        mean = np.linalg.solve(total, self.prior_precision @ self.prior_mean + said @ self.position)
+        mean = steady_solve(total, self.prior_precision @ self.prior_mean + said @ self.position)
         return Localiser(
             design=NormalDesign(forth @ self.design.mean, forth @ self.design.covariance @ forth.T),
             prior_precision=forth @ total @ forth.T,
@@ -102,7 +103,7 @@ class Localiser:
                 precision += jacobian.T @ jacobian / noise
                 gradient += jacobian.T @ (score.value - expected) / noise
                 noises.append(noise)
-            step = np.asarray(np.linalg.solve(precision, gradient), dtype=np.float64)
+            step = steady_solve(precision, gradient)
             before = self._objective(self.position, noises)
             for _ in range(_HALVINGS):
                 if self._objective(self.position + step, noises) <= before:

@@ -34,6 +34,12 @@ class SimulatedBounds:
         Mean eigenvalue of the slope of the clipped score.
     variance_ratio : float
         Variance of the clipped score over its slope.
+    square : float
+        Mean of |clip(w s)|^2 over clip^2.
+    square_slope : (n,) array
+        Of that in the truth behind ``information ** (-1/2)``.
+    square_variance : float
+        Of a record's, less its mean over N_DRAWS draws at the same features.
     """
 
     information: FloatArray
@@ -42,6 +48,9 @@ class SimulatedBounds:
     share: float
     slope: float
     variance_ratio: float
+    square: float
+    square_slope: FloatArray
+    square_variance: float
 
 
 def symmetric_inverse_root(matrix: FloatArray) -> FloatArray:
@@ -97,7 +106,7 @@ def simulate_bounds(
     norm = np.sqrt(np.sum(weighted**2, axis=2))
     products = np.sum(weighted * white, axis=2)
     total = weighted.mean(axis=1)
-    best: tuple[float, SimulatedBounds] | None = None
+    narrowest, best = np.inf, (0.0, 0.0, 0.0, 0.0)
     for quantile in _CLIP_LEVELS:
         clip = max(float(np.quantile(norm, quantile)), _LEAST)
         kept = np.minimum(1.0, clip / np.maximum(norm, _LEAST))
@@ -111,12 +120,23 @@ def simulate_bounds(
             variance = float(square) / n
             bias = float(np.sum(np.mean(excess - cut, axis=0) ** 2))
             width = (variance / n_records + (noise * (1.0 + share) * clip / n_records) ** 2 + bias) / slope**2
-            if best is None or width < best[0]:
-                found = SimulatedBounds(information, weight_bound, clip, share, slope, variance / slope)
-                best = (width, found)
-    if best is None:
+            if width < narrowest:
+                narrowest, best = width, (clip, share, slope, variance / slope)
+    if not best[0]:
         raise RuntimeError("no bound was tried")
-    return best[1]
+    clip, share, slope, ratio = best
+    squares = np.minimum(1.0, norm / clip) ** 2
+    return SimulatedBounds(
+        information=information,
+        weight_bound=weight_bound,
+        clip=clip,
+        share=share,
+        slope=slope,
+        variance_ratio=ratio,
+        square=float(np.mean(squares)),
+        square_slope=np.mean(squares[:, :, None] * white, axis=(0, 1)),
+        square_variance=float(np.mean(np.var(squares, axis=1, ddof=1))) * (1.0 + 1.0 / N_DRAWS),
+    )
 
 
 def _simulated_scores(model: OwnModel, theta: FloatArray, rng: np.random.Generator, n_rows: int) -> FloatArray:

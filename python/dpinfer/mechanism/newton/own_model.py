@@ -16,14 +16,17 @@ from dpinfer.mechanism.newton.own_shift import ExpectedScore, NormalPosterior, s
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import OwnModel
+from dpinfer.models.steady import steady_inverse, steady_solve
 from dpinfer.models.whitening import shrink_to_level
 
-__all__ = ["SCORE_SHARE", "Filter", "OwnNewton", "OwnSteps"]
+__all__ = ["SCORE_SHARE", "TALLY_SHARE", "Filter", "OwnNewton", "OwnSteps"]
 
 FloatArray = npt.NDArray[np.float64]
 
 # Of a localising pass's budget, the part of the score; the rest is the matrix's.
 SCORE_SHARE = 0.625
+# Of a measurement's budget, the part of what checks the run: how much scores vary, and how many records there are.
+TALLY_SHARE = 0.02
 
 _SEED = 811
 _ROWS, _LAST_ROWS, _REACH_ROWS = 1500, 4000, 300
@@ -45,7 +48,7 @@ class Filter:
 
     def surprise(self, moved: FloatArray, noise: FloatArray) -> float:
         """Return the squared length of a move over what is possible if the filter is right, for each parameter."""
-        return float(moved @ np.linalg.solve(self.covariance + noise, moved)) / moved.size
+        return float(moved @ steady_solve(self.covariance + noise, moved)) / moved.size
 
     def forget(self, surprise: float) -> None:
         """Know as much less: steps on and on in one direction are no errors around a point."""
@@ -54,7 +57,7 @@ class Filter:
     def update(self, observed: FloatArray, noise: FloatArray, drift: FloatArray) -> None:
         """Take in an observation with this noise; the point then moves by as much as `drift` says."""
         moved = observed - self.mean
-        gain = self.covariance @ np.linalg.inv(self.covariance + noise)
+        gain = self.covariance @ steady_inverse(self.covariance + noise)
         mean = self.mean + gain @ moved
         self.mean = np.clip(mean, -_FARTHEST, _FARTHEST)
         covariance = self.covariance - gain @ self.covariance + drift
@@ -170,9 +173,9 @@ class OwnSteps(ABC):
             norms.append(released["score_bound"])
             centre = np.mean(points, axis=0)
             covariance = slope * (ratio / self.n_records) + np.eye(len(slope)) * (stddevs[-1] ** 2 / len(points))
-            weighted = np.linalg.solve(covariance, slope).T
+            weighted = steady_solve(covariance, slope).T
             precision = weighted @ slope + white @ white.T
-            step = np.linalg.solve(precision, weighted @ np.mean(scores, axis=0) - white @ centre)
+            step = steady_solve(precision, weighted @ np.mean(scores, axis=0) - white @ centre)
             length = float(np.linalg.norm(step))
             if number == 0 or length >= 2.0 * stddevs[-1] / level:
                 moved = centre + white.T @ (step * min(1.0, _SHORT_TRUST / max(length, 1e-12)))
@@ -207,7 +210,7 @@ class OwnNewton(OwnSteps):
     def __post_init__(self) -> None:
         super().__post_init__()
         measured = math.fsum(self.plan.shares[index] for index in self.plan.indices("measure"))
-        self._noise = self.plan.noise_multiplier / math.sqrt(measured)
+        self._noise = self.plan.noise_multiplier / math.sqrt(measured * (1.0 - TALLY_SHARE))
         self._rng = np.random.default_rng(_SEED)
         self._last = self._simulated(np.zeros(self.model.n_params), _ROWS)
 
@@ -226,6 +229,13 @@ class OwnNewton(OwnSteps):
             "variance_ratio": bounds.variance_ratio,
             "score_share": SCORE_SHARE,
             "centre_share": bounds.share,
+            "count_shares": np.array([0.0, 0.0, TALLY_SHARE]),
+            "square": bounds.square,
+            # The truth behind the whitening is that of the transformed score by its inverse transpose.
+            "square_slope": bounds.square_slope
+            @ np.linalg.inv(symmetric_inverse_root(bounds.information))
+            / self._prior.prior_scale,
+            "square_variance": bounds.square_variance,
             "squared_shift": self._squared_shift(filtered.mean, white, bounds, mean, measured),
         }
 
@@ -276,7 +286,11 @@ class OwnNewton(OwnSteps):
         )
 
     def _query(self, passes: Passes, phase: str, units: FloatArray, white: FloatArray, bounds: Any) -> dict[str, Any]:
-        weights = {"localise": (SCORE_SHARE, 1.0 - SCORE_SHARE), "slope": (0.0, 1.0), "measure": (1.0, 0.0)}[phase]
+        weights = {
+            "localise": (SCORE_SHARE, 1.0 - SCORE_SHARE, 0.0),
+            "slope": (0.0, 1.0, 0.0),
+            "measure": (1.0 - TALLY_SHARE, 0.0, TALLY_SHARE),
+        }[phase]
         query = CentredScores(
             self.model,
             self._theta(units),
@@ -286,11 +300,15 @@ class OwnNewton(OwnSteps):
             bounds.share,
             bounds.weight_bound,
             self._number,
-            math.sqrt(weights[0]),
-            math.sqrt(weights[1]),
+            *map(math.sqrt, weights),
         )
         self._number += 1
         noisy = passes.noisy_sum(phase, query)
+        if phase == "measure":
+            tally_unit = math.sqrt(2.0 / TALLY_SHARE) / self.n_records
+            self._keep(tallies=noisy.values[-2:] * tally_unit, tally_stddev=noisy.stddev * tally_unit)
+        else:
+            self._keep(expected_slopes=bounds.slope)
         n = self.model.n_params if weights[0] else 0
         score_unit = query.score_bound / math.sqrt(weights[0]) / self.n_records if weights[0] else 0.0
         matrix_unit = query.matrix_bound / math.sqrt(weights[1]) / self.n_records if weights[1] else 0.0

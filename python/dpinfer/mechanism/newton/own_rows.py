@@ -19,6 +19,7 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Query
 from dpinfer.models import OwnModel
 from dpinfer.models.adapters import FRAMEWORK_BLOCK
+from dpinfer.release.newton_own import OwnNewtonRelease
 
 __all__ = [
     "MATRIX_BOUND",
@@ -35,7 +36,7 @@ FloatArray = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 
 # A record's slope has a Frobenius norm of at most this times the bound of its squared score.
-MATRIX_BOUND = 1.5
+MATRIX_BOUND = OwnNewtonRelease.matrix_factor
 # Draws for the weight, and as many others for the centre.
 N_DRAWS = 8
 
@@ -251,11 +252,12 @@ class OwnQuery(ABC):
 
 @dataclass(frozen=True, eq=False)
 class CentredScores(OwnQuery):
-    """score_weight h / score_bound and matrix_weight svec(J) / matrix_bound of each record, side by side.
+    """score_weight h / score_bound, matrix_weight svec(J) / matrix_bound, tally_weight (v, 1) / sqrt(2), side by side.
 
     With s = transform grad log p(y | x, theta), its draws s' under the model, w = min(1, weight_bound / mean |s'|^2):
     h = clip(w s) + cut(mean over other draws of w s' - clip(w s')), clip to `clip` and cut to `share` times that; J is
-    the symmetric part of the mean of clip(w s') s''.  A part of weight 0 is left out.
+    the symmetric part of the mean of clip(w s') s''; v = |clip(w s)|^2 less its mean over the same draws, over clip^2.
+    A part of weight 0 is left out.
 
     Parameters
     ----------
@@ -263,7 +265,7 @@ class CentredScores(OwnQuery):
         As in :class:`OwnQuery`; the model has a sampler.
     clip, share, weight_bound : float
     pass_number : int
-    score_weight, matrix_weight : float
+    score_weight, matrix_weight, tally_weight : float
     """
 
     clip: float
@@ -272,6 +274,7 @@ class CentredScores(OwnQuery):
     pass_number: int
     score_weight: float = 1.0
     matrix_weight: float = 0.0
+    tally_weight: float = 0.0
 
     @property
     def score_bound(self) -> float:
@@ -287,12 +290,13 @@ class CentredScores(OwnQuery):
     def length(self) -> int:
         """Of the parts that are there."""
         n = self.theta.size
-        return (n if self.score_weight else 0) + (n * (n + 1) // 2 if self.matrix_weight else 0)
+        size = (n if self.score_weight else 0) + (n * (n + 1) // 2 if self.matrix_weight else 0)
+        return size + (2 if self.tally_weight else 0)
 
     @property
     def max_norm(self) -> float:
-        """Of both parts together."""
-        return math.hypot(self.score_weight, self.matrix_weight)
+        """Of all parts together."""
+        return math.hypot(self.score_weight, self.matrix_weight, self.tally_weight)
 
     def contributions(self, rows: OwnRows, block: slice) -> FloatArray:
         """Return these rows' vectors, (B, length): not private."""
@@ -311,20 +315,31 @@ class CentredScores(OwnQuery):
         weighted = others * weight
         clipped = score_vector(weighted, self.clip)
         parts = []
+        own = score_vector(observed * weight, self.clip)
         if self.score_weight:
             excess = np.zeros_like(weighted[:, 0])
             for draw in range(N_DRAWS):
                 excess += (weighted[:, draw] - clipped[:, draw]) / N_DRAWS
-            own = score_vector(observed * weight, self.clip)
             centred = own + score_vector(excess, self.share * self.clip)
             parts.append(centred * (self.score_weight / self.score_bound))
         if self.matrix_weight:
             slope = score_matrix(clipped, others, self.matrix_bound)
             parts.append(slope * (self.matrix_weight / self.matrix_bound))
+        if self.tally_weight:
+            tally = np.stack((self._excess(own, clipped), np.ones(len(X))))
+            parts.append(tally * (self.tally_weight / math.sqrt(2.0)))
         return np.concatenate(parts).T
 
-    def _weight(self, simulated: FloatArray) -> FloatArray:
+    def _excess(self, own: FloatArray, simulated: FloatArray) -> FloatArray:
+        return np.asarray(np.clip((_squares(own) - self._mean_square(simulated)) / self.clip**2, -1.0, 1.0))
+
+    @staticmethod
+    def _mean_square(simulated: FloatArray) -> FloatArray:
         size = np.zeros(simulated.shape[2])
         for draw in range(N_DRAWS):
             size += _squares(simulated[:, draw]) / N_DRAWS
+        return size
+
+    def _weight(self, simulated: FloatArray) -> FloatArray:
+        size = self._mean_square(simulated)
         return np.asarray(np.minimum(1.0, self.weight_bound / (size + _SMALL)))

@@ -15,7 +15,9 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Query
 from dpinfer.mechanism.newton.pass_records import PassRecords
 from dpinfer.mechanism.newton.plan import NewtonPlan
+from dpinfer.mechanism.noise_keys import noise_key
 from dpinfer.mechanism.private_run import PrivateRun
+from dpinfer.mechanism.silos.rows import SiloRecords
 
 __all__ = ["NoisySum", "Passes"]
 
@@ -47,7 +49,8 @@ class Passes:
     ----------
     private : PrivateRun
     plan : NewtonPlan
-    records : PassRecords
+    records : PassRecords or SiloRecords
+        Silos have their own noise.
     report : callable
     max_rows : float
         A record's contribution may be as long as that of so many rows: of a unit, more than 1.
@@ -57,7 +60,7 @@ class Passes:
         self,
         private: PrivateRun,
         plan: NewtonPlan,
-        records: PassRecords,
+        records: PassRecords | SiloRecords,
         *,
         report: ProgressCallback,
         max_rows: float = 1.0,
@@ -98,16 +101,20 @@ class Passes:
         self._next += 1
         multiplier = self._plan.noise_multipliers[index]
         max_norm = self._max_rows * query.max_norm
-        name = f"pass_{index}"
+        name, excess = f"pass_{index}", 1.0
         if index >= self._done:
             self._private.refuse_fork()
-            total = _native.PartialSum(length=query.length, max_norm=max_norm)
-            self._records.add(total, query)
-            self._released[name] = total.noisy_sum(self._key, index, multiplier)
+            if isinstance(self._records, SiloRecords):
+                self._released[name], excess = self._records.noisy_sum(query)
+            else:
+                total = _native.PartialSum(length=query.length, max_norm=max_norm)
+                self._records.add(total, query)
+                key = noise_key(self._key, "pass", phase, query, max_norm, multiplier)
+                self._released[name] = total.noisy_sum(key, index, multiplier)
             last = self._next == self._plan.n_passes
             # Passes are few and dear, and their sums small: every one is kept at once.
             self._private.save(self._next, lambda: dict(self._released), last=last, now=True)
             self._report(self._next, self._plan.n_passes)
         elif self._released[name].shape != (query.length,):
             raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
-        return NoisySum(self._released[name].copy(), multiplier * max_norm)
+        return NoisySum(self._released[name].copy(), excess * multiplier * max_norm)

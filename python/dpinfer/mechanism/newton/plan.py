@@ -10,20 +10,22 @@ from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, as_adj
 from dpinfer.accounting.accountant import certify
 from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.calibration import calibrate
-from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, LogisticRegression, OwnModel, PoissonRegression
 
 __all__ = ["PHASES", "NewtonPlan", "check_model", "phases_of", "plan_newton"]
 
-PHASES = ("scale", "means", "geometry", "localise", "measure", "slope")
+PHASES = ("scale", "means", "geometry", "localise", "measure", "slope", "lengths", "bread", "sizes", "meat")
+TARGETS = ("model", "population")
 
 # The histogram's noise in a share of the records, where its own share of the budget is not cut off.
 _SCALE_NOISE, _SCALE_LEAST, _SCALE_MOST = 0.05, 0.01, 0.06
-# Shares of the geometry's passes and what all of localise is multiplied with, by s d / N: the noise multiplier of the
-# whole run times parameters per record, the public order of magnitude of a whitened second moment's relative noise.
+# Shares of the geometry's passes by s d / N: the noise multiplier of the whole run times parameters per record, the
+# public order of magnitude of a whitened second moment's relative noise.
 _GEOMETRY = (
-    (0.015, (0.04, 0.06, 0.09, 0.19), 1.0),
-    (0.004, (0.02, 0.03, 0.04, 0.06), 1.0),
-    (0.0, (0.02, 0.03, 0.04), 0.7),
+    (0.03, (0.03, 0.05, 0.08, 0.12, 0.22)),
+    (0.015, (0.02, 0.03, 0.05, 0.08, 0.16)),
+    (0.004, (0.02, 0.03, 0.04, 0.06)),
+    (0.0, (0.02, 0.03, 0.04)),
 )
 # No unknown scale: the slope of the score is released where the steps end.  The measurements have the rest.
 _SLOPED = {"localise": (0.02, 0.03, 0.04, 0.05), "slope": (0.2,)}
@@ -37,7 +39,19 @@ _UNRESOLVED = 0.5
 _HIDDEN = {"geometry": (0.01, 0.02), "localise": (0.03, 0.05, 0.06, 0.08), "slope": (0.05,)}
 # A user's own model: scores and matrices of a localising pass together.
 _OWN = {"localise": (0.32 / 9.0,) * 9, "slope": (0.08,), "measure": (0.15,) * 4}
-_LOCALISE = (0.02, 0.02, 0.025, 0.03, 0.03, 0.035, 0.04, 0.05)
+# A known slope: steps find the place, and the posterior reads those that measure alone.
+_LOCALISE, _MEASURE_WITH_SCALE = (0.01, 0.01, 0.01, 0.012, 0.014, 0.016, 0.02), (0.2, 0.3, 0.5)
+# For the population's coefficients; the measurements have the rest.
+_POPULATION = {
+    "scale": (0.01,),
+    "geometry": (0.02, 0.03, 0.04),
+    "localise": (0.015, 0.015, 0.015, 0.015),
+    "lengths": (0.015,),
+    "bread": (0.08,),
+    "sizes": (0.04,),
+    "meat": (0.09,),
+}
+_POPULATION_MEASURE = (0.1, 0.2, 0.7)
 # Declared means that are a guess are measured, with a share that makes their relative noise small where one can.
 _MEANS_NOISE, _MEANS_LEAST, _MEANS_MOST = 0.1, 0.01, 0.03
 
@@ -102,6 +116,11 @@ class NewtonPlan:
     def n_passes(self) -> int:
         """Number of passes over the records."""
         return len(self.shares)
+
+    @property
+    def target(self) -> str:
+        """What the coefficients are of: "model", or "population" where none is assumed."""
+        return "population" if "bread" in self.phases else "model"
 
     @property
     def noise_multipliers(self) -> tuple[float, ...]:
@@ -196,32 +215,57 @@ def _flat(passes: Mapping[str, tuple[float, ...]]) -> tuple[tuple[str, ...], tup
     return phases, tuple(share for shares in passes.values() for share in shares)
 
 
-def phases_of(model: GeneralizedLinearModel | OwnModel) -> tuple[str, ...]:
+def has_population_target(model: object) -> bool:
+    """Return whether a model's score is its residual times the features: a linear, logistic or Poisson regression."""
+    return isinstance(model, (LinearRegression, LogisticRegression, PoissonRegression))
+
+
+def phases_of(model: GeneralizedLinearModel | OwnModel, target: str = "model") -> tuple[str, ...]:
     """Return the phases of a model's run, in order."""
     if isinstance(model, OwnModel):
         return tuple(_OWN)
+    begin = ("scale", "means", "geometry")
+    phases: tuple[str, ...]
+    if target == "model":
+        phases = (*begin, "localise", "measure", "slope")
+    elif model.residual_link is None:
+        phases = (*begin, "lengths", "bread", "localise", "sizes", "measure", "meat")
+    else:
+        phases = (*begin, "localise", "lengths", "bread", "sizes", "measure", "meat")
     without = {"slope"} if model.residual_link is None else {"scale"} if model.response == "binary" else set()
     if model.feature_moments is None or model.feature_moments_known:
         without.add("means")
-    return tuple(phase for phase in PHASES if phase not in without)
+    return tuple(phase for phase in phases if phase not in without)
 
 
 def default_passes(
-    model: GeneralizedLinearModel | OwnModel, noise_multiplier: float, n_records: int
+    model: GeneralizedLinearModel | OwnModel, noise_multiplier: float, n_records: int, target: str = "model"
 ) -> dict[str, tuple[float, ...]]:
     """Return the default shares of each phase, from public numbers alone."""
     if isinstance(model, OwnModel):
         return dict(_OWN)
     ratio = noise_multiplier * model.n_coef / n_records
-    if model.residual_link is None:
+    if target == "population":
+        passes = _for_population(model)
+    elif model.residual_link is None:
         passes = _with_scale(noise_multiplier, n_records, ratio)
     else:
         passes = _without_scale(model, ratio)
-    if "means" not in phases_of(model):
+    if "means" not in phases_of(model, target):
         return passes
     share = min(max((ratio / _MEANS_NOISE) ** 2, _MEANS_LEAST), _MEANS_MOST)
     passes = {phase: tuple((1.0 - share) * own for own in shares) for phase, shares in passes.items()}
-    return {phase: (share,) if phase == "means" else passes[phase] for phase in phases_of(model)}
+    return {phase: (share,) if phase == "means" else passes[phase] for phase in phases_of(model, target)}
+
+
+def _for_population(model: GeneralizedLinearModel) -> dict[str, tuple[float, ...]]:
+    shares = dict(_POPULATION)
+    if model.residual_link is not None:
+        shares |= {"localise": _SLOPED["localise"], "scale": (_COUNTED_SCALE,)}
+    phases = [phase for phase in phases_of(model, "population") if phase != "means"]
+    rest = 1.0 - math.fsum(share for phase in phases for share in shares.get(phase, ()))
+    shares["measure"] = tuple(rest * share for share in _POPULATION_MEASURE)
+    return {phase: shares[phase] for phase in phases}
 
 
 def _without_scale(model: GeneralizedLinearModel, ratio: float) -> dict[str, tuple[float, ...]]:
@@ -244,11 +288,11 @@ def _without_scale(model: GeneralizedLinearModel, ratio: float) -> dict[str, tup
 
 
 def _with_scale(noise_multiplier: float, n_records: int, ratio: float) -> dict[str, tuple[float, ...]]:
-    geometry, factor = next((shares, factor) for least, shares, factor in _GEOMETRY if ratio >= least)
-    localise = tuple(factor * share for share in _LOCALISE)
+    geometry = next(shares for least, shares in _GEOMETRY if ratio >= least)
     scale = min(max((noise_multiplier / (_SCALE_NOISE * n_records)) ** 2, _SCALE_LEAST), _SCALE_MOST)
-    measure = 1.0 - scale - math.fsum(geometry) - math.fsum(localise)
-    return {"scale": (scale,), "geometry": geometry, "localise": localise, "measure": (measure,)}
+    rest = 1.0 - scale - math.fsum(geometry) - math.fsum(_LOCALISE)
+    measure = tuple(rest * share for share in _MEASURE_WITH_SCALE)
+    return {"scale": (scale,), "geometry": geometry, "localise": _LOCALISE, "measure": measure}
 
 
 def check_model(model: object) -> None:
@@ -282,6 +326,7 @@ def plan_newton(
     target_delta: float,
     n_records: int,
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    target: str = "model",
 ) -> NewtonPlan:
     """Find the least noise with which a private Newton run meets a privacy target, and share it out.
 
@@ -298,6 +343,10 @@ def plan_newton(
     n_records : int
         The *public* number of records, from which the shares follow: of units, for a run with ``unit=``.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+    target : {"model", "population"}
+        What the coefficients are of.  "model": the model's own, where it is true.  "population": what least squares, or
+        maximum likelihood, would give on the whole population, whether or not the model is true (White 1980); for a
+        LinearRegression, LogisticRegression or PoissonRegression.
 
     Returns
     -------
@@ -316,13 +365,16 @@ def plan_newton(
     >>> model = dpi.models.LinearRegression(10, fit_intercept=True)
     >>> plan = plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=5000)
     >>> plan.n_passes, round(plan.noise_multiplier, 2), plan.epsilon <= 1.0
-    (14, 3.73, True)
+    (15, 3.73, True)
     """
     check_model(model)
     count = check_integer("n_records", n_records, 1)
     noise_multiplier, _ = calibrate(GaussianEvent, target_epsilon, target_delta, as_adjacency(adjacency), "pld")
     # Shares that sum to 1 in floating point may cost a rounding error more than one sum: certified with some to spare.
-    passes = default_passes(model, noise_multiplier, count)
+    check_choice("target", target, TARGETS)
+    if target == "population" and not has_population_target(model):
+        raise TypeError(f"target must be 'model' for {type(model).__name__}: its likelihood has no population target")
+    passes = default_passes(model, noise_multiplier, count, target)
     bound = NewtonPlan.from_noise_multiplier(
         noise_multiplier * (1.0 + 1e-9), passes, target_delta, adjacency=as_adjacency(adjacency)
     )

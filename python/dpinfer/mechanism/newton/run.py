@@ -1,8 +1,10 @@
 """The private Newton method: records in, a NewtonRelease out."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
@@ -11,7 +13,8 @@ from dpinfer._records import known_shape
 from dpinfer._validate import check_integer, check_interval
 from dpinfer._version import __version__
 from dpinfer.accounting import Adjacency, LedgerAccount
-from dpinfer.accounting.cautions import caution_of_count, caution_of_delta
+from dpinfer.accounting.cautions import caution_of_delta
+from dpinfer.errors import FallbackWarning
 from dpinfer.mechanism.cuda import CudaRows
 from dpinfer.mechanism.newton.glm import GlmNewton
 from dpinfer.mechanism.newton.linear import LinearNewton
@@ -21,25 +24,32 @@ from dpinfer.mechanism.newton.own_rows import OwnRecords
 from dpinfer.mechanism.newton.pass_records import PassRecords, open_records
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan, check_model, phases_of
+from dpinfer.mechanism.newton.population import PopulationNewton
 from dpinfer.mechanism.private_run import CheckpointArgument, private_run
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments, check_records
 from dpinfer.mechanism.run import RunControl
+from dpinfer.mechanism.silos.rows import SiloRecords, Silos, check_control_of_silos
 from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows
 from dpinfer.mechanism.sums.sparse import is_sparse
 from dpinfer.mechanism.units import Units, check_identity_layout
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
+from dpinfer.models.steady import watched
 from dpinfer.release.newton_glm import GlmNewtonRelease
 from dpinfer.release.newton_own import OwnNewtonRelease
+from dpinfer.release.newton_population import PopulationRelease
 from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
 
 __all__ = ["check_run", "run_newton"]
+
+# Of what is declared: bounds of contributions, their lattice and their noise stay well inside of doubles.
+_LARGEST_SIZE, _LARGEST_RESPONSE, _LARGEST_SQUARED = 1e30, 1e25, 1e10
 
 
 @standard_arithmetic()
 def run_newton(
     model: GeneralizedLinearModel | OwnModel,
-    X: npt.ArrayLike | CodedRows | CudaRows | RowSource | ShardedRows,
+    X: npt.ArrayLike | CodedRows | CudaRows | RowSource | ShardedRows | Silos,
     y: npt.ArrayLike | None = None,
     *,
     plan: NewtonPlan,
@@ -70,13 +80,13 @@ def run_newton(
     ----------
     model : LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression, or OwnModel
         `prior_scale` and the declared second moments of the features enter; a prior of the noise variance does not.
-    X : (N, n_features) array of float64 or float32, sparse matrix, CodedRows, CudaRows, RowSource or ShardedRows
+    X : (N, n_features) array of float64 or float32, sparse matrix, CodedRows, CudaRows, RowSource, ShardedRows or Silos
         An array is not copied when C-contiguous.  Sparse matrices and :class:`dpinfer.mechanism.CodedRows`, here and in
         the blocks of a source, cost their non-zeros and give the release of their dense rows.  A
         :class:`dpinfer.mechanism.RowSource` is read anew in every pass, a block at a time, responses included;
         :class:`dpinfer.mechanism.ShardedRows` are read by workers, :class:`dpinfer.mechanism.CudaRows` by a GPU.  The
-        release has the bits of the run in memory,
-        whatever the blocks, the shards and their order.
+        release has the bits of the run in memory, whatever the blocks, the shards and their order.
+        :class:`dpinfer.mechanism.Silos` keep their sums to themselves, and bring the noise: docs/silos.md.
     y : (N,) array, optional
         None with one of these.
     plan : NewtonPlan
@@ -85,7 +95,8 @@ def run_newton(
         A *public* number of records; ``len(X)`` would be private under add/remove adjacency.
     response_scale : float, optional
         For, and only for, a linear regression: a public order of magnitude of the responses, in their units, within a
-        factor of 10 of their root mean square.
+        factor of 10 of their root mean square; between 1e-25 and 1e25, for the population
+        target 1e-10 and 1e10; with units the upper limit is over their `max_rows`.
     unit : Units, optional
         Whose each row is: what is protected is then a unit with all of its rows, and `n_records`, here and in the plan,
         counts units.  All rows of a unit are summed before the sum is clipped (docs/derivations/units.md).  The
@@ -110,11 +121,13 @@ def run_newton(
     Raises
     ------
     TypeError, ValueError
-        If an argument is wrong.
+        If an argument is wrong, or features or the prior are declared with a size beyond 1e-30 to 1e30.
     RecordError
         If the records cannot be used.
     RuntimeError
         If a shard could not be read; passes that were made are in the checkpoint.
+    SiloError
+        If too few silos are there.
     BudgetExceededError
         If the data set's budget would be exceeded; nothing was spent.
     InsecureReleaseError
@@ -123,6 +136,11 @@ def run_newton(
         If the ledger cannot be read or written; nothing was spent.
     CheckpointError
         If `checkpoint` names a file that is not a checkpoint of this run, or is damaged.
+
+    Warns
+    -----
+    FallbackWarning
+        If public arithmetic between passes met singular systems: the run goes on, and its release says so.
 
     Notes
     -----
@@ -140,7 +158,7 @@ def run_newton(
     >>> plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=2000)
     >>> release = dpi.run_newton(model, X, y, plan=plan, n_records=2000, response_scale=1.0)
     >>> release.n_passes, release.epsilon <= 1.0
-    (13, True)
+    (14, True)
     """
     response_scale = check_run(model, X, y, plan, unit, response_scale)
     n_records = check_integer("n_records", n_records, 1)
@@ -148,6 +166,7 @@ def run_newton(
     control = RunControl.checked(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
+    check_control_of_silos(X, control)
     units = {} if unit is None else {"unit": unit.to_dict(n_records)}
     n_rows = n_records if unit is None else unit.n_rows(n_records)
     kind, algorithm = _algorithm(model, plan, n_rows, response_scale)
@@ -171,14 +190,26 @@ def run_newton(
         description=description,
     ) as private:
         # From here on the records are read; nothing is drawn before the passes begin.
-        records = _records_of(model, X, y, plan, control.n_threads, unit)
-        if plan.adjacency is Adjacency.REPLACE_ONE:
-            caution_of_count(plan.adjacency, n_records, records.n_rows, stacklevel=4)
+        with private.reading():
+            records = _records_of(model, X, y, plan, control.n_threads, unit, n_records)
         max_rows = 1.0 if unit is None else unit.max_rows
-        arrays = algorithm.run(Passes(private, plan, records, report=control.report, max_rows=max_rows))
-    settings = {"mechanism": "newton", "version": __version__, "plan": plan.to_dict(), **units}
+        with watched() as left:
+            arrays = algorithm.run(Passes(private, plan, records, report=control.report, max_rows=max_rows))
+    settings: dict[str, Any] = {"mechanism": "newton", "version": __version__, "plan": plan.to_dict(), **units}
+    if left:
+        settings["steadied"] = len(left)
+        warnings.warn(
+            f"between its passes the run met {len(left)} singular systems, which it solved in the directions that are "
+            "told from zero: the release is valid, and its last steps may stand far from where they should; features "
+            "of one unit, or a wider prior, help",
+            FallbackWarning,
+            stacklevel=3,
+        )
     if private.ledger_settings:
         settings["ledger"] = private.ledger_settings
+    secure = control.source.secure
+    if isinstance(records, SiloRecords):
+        settings["silos"], secure = records.close(plan), secure and records.secure
     return kind(
         **arrays,
         names=model.names,
@@ -186,7 +217,7 @@ def run_newton(
         event=plan.event,
         adjacency=plan.adjacency,
         delta=plan.delta,
-        secure=control.source.secure,
+        secure=secure,
         model_spec=model.to_dict(),
         settings=settings,
     )
@@ -208,6 +239,8 @@ def _algorithm(
     """
     if isinstance(model, OwnModel):
         return OwnNewtonRelease, (OwnNewton if model.has_sampler else ClippedNewton)(model, plan, n_rows)
+    if plan.target == "population":
+        return PopulationRelease, PopulationNewton(model, plan, n_rows, response_scale)
     if response_scale is not None:
         return NewtonRelease, LinearNewton(model, plan, n_rows, response_scale)
     return GlmNewtonRelease, GlmNewton(model, plan, n_rows)
@@ -230,19 +263,36 @@ def check_run(
         raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")
     _check_sparse(model, unit, X, plan.adjacency)
     check_arguments(model, y, X, streamed=True, sharded=True, units=True, sparse=True)
+    if isinstance(X, CudaRows) and plan.target == "population":
+        raise TypeError("X must be an array, not CudaRows, for the population's coefficients")
     if isinstance(X, CudaRows) and (isinstance(model, OwnModel) or unit is not None):
         raise TypeError("X must be an array, not CudaRows, for a model of your own and with units")
     _check_unit(unit, X, plan.adjacency)
-    _check_phases(plan, phases_of(model))
+    _check_phases(plan, phases_of(model, plan.target))
     if isinstance(model, OwnModel) and (isinstance(X, (RowSource, ShardedRows)) or unit is not None):
         raise TypeError(
             "X must be an array, and unit None, for a model of your own: streams and units are not supported"
         )
+    if not isinstance(model, OwnModel):
+        _check_sizes(model)
     if isinstance(model, LinearRegression):
-        return check_interval("response_scale", response_scale, 1e-100, 1e100)
+        # The population target sums products of two scores; the bound of a unit is that of all its rows.
+        largest = _LARGEST_SQUARED if plan.target == "population" else _LARGEST_RESPONSE
+        most = largest / (1.0 if unit is None else unit.max_rows)
+        return check_interval("response_scale", response_scale, 1.0 / largest, most)
     if response_scale is not None:
         raise TypeError(f"response_scale must be None for {type(model).__name__}, got {type(response_scale).__name__}")
     return None
+
+
+def _check_sizes(model: GeneralizedLinearModel) -> None:
+    """Refuse features and priors in units in which sums of squares are no doubles."""
+    sizes = np.sqrt(np.append(model.second_moments, model.prior_scale**2))
+    if not np.all((sizes >= 1.0 / _LARGEST_SIZE) & (sizes <= _LARGEST_SIZE)):
+        raise ValueError(
+            f"model must have features and a prior_scale of a size between {1.0 / _LARGEST_SIZE:g} and "
+            f"{_LARGEST_SIZE:g}: give them in other units"
+        )
 
 
 def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:
@@ -253,8 +303,8 @@ def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:
         return
     if not isinstance(unit, Units):
         raise TypeError(f"unit must be a Units, got {type(unit).__name__}")
-    if isinstance(X, ShardedRows):
-        raise TypeError("unit must be None with ShardedRows: that no unit is in two shards cannot be checked")
+    if isinstance(X, (ShardedRows, Silos)):
+        raise TypeError(f"unit must be None with {type(X).__name__}: that no unit is in two of them cannot be checked")
     if isinstance(X, RowSource) != (unit.ids is None) or isinstance(X, RowSource) != streamed:
         raise ValueError("unit must have ids with an array, and none with a RowSource, whose blocks are (X, y, unit)")
     if not isinstance(X, RowSource):
@@ -272,8 +322,12 @@ def _check_sparse(model: Any, unit: Units | None, X: Any, adjacency: Adjacency) 
         raise ValueError("plan must not be for 'zero_out' with sparse rows: plan for 'add_remove' or 'replace_one'")
 
 
-def _records_of(model: Any, X: Any, y: Any, plan: NewtonPlan, n_threads: int, unit: Units | None) -> PassRecords:
+def _records_of(
+    model: Any, X: Any, y: Any, plan: NewtonPlan, n_threads: int, unit: Units | None, n_records: int
+) -> PassRecords | SiloRecords:
     """Return the checked records, as passes read them."""
+    if isinstance(X, Silos):
+        return SiloRecords(X, model, plan, n_records)
     if isinstance(model, OwnModel):
         return OwnRecords(*check_records(model, X, y, plan.adjacency), drawn=model.has_sampler)
     return open_records(model, X, y, plan.adjacency, n_threads=n_threads, units=unit)

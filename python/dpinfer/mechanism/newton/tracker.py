@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.mechanism.newton.prior import prior_in
 from dpinfer.models.huber import chi_mean, huber_slope, huber_variance
+from dpinfer.models.steady import steady_inverse, steady_solve
 
 __all__ = ["SCALE_UNIT", "ScoreStep", "Tracker", "best_clip"]
 
@@ -13,8 +15,8 @@ FloatArray = npt.NDArray[np.float64]
 
 SCALE_UNIT = 1.6  # the scale score is min(|r| / (SCALE_UNIT * expected spread), 1) less its expectation
 _CLIPS = np.linspace(0.1, 3.0, 59)
-_GRID = 240
-_LARGEST_SPREAD, _LEAST_SPREAD = 1.3, 1.0 / 60.0
+_GRID = 800
+_LARGEST_SPREAD, _LEAST_SPREAD = 1.3, 2e-4
 _LOG_SCALE_SHIFT, _LOG_SCALE_STDDEV = -1.0, 2.0
 _SCALE_MODEL_ERROR = 0.02
 
@@ -60,8 +62,14 @@ class Tracker:
         Shrunken second moments of the whitened features.
     error : float
         Standard deviation of their entries' error.
-    prior_precision : (d, d) array
-        Of the whitened weights, in units of one over the noise variance.
+    transform : (d, d) array
+        The whitening W.
+    prior_scale : float
+        Prior standard deviation of a weight over that of the noise.
+    fit_intercept : bool
+        Whether the last weight is an intercept, whose prior has the spread of the responses more.
+    sizes : (d,) array
+        Declared root mean squares of the features.
     response_scale : float
         Spread of the responses.
     n_records : int
@@ -71,7 +79,10 @@ class Tracker:
 
     moments: FloatArray
     error: float
-    prior_precision: FloatArray
+    transform: FloatArray
+    prior_scale: float
+    fit_intercept: bool
+    sizes: FloatArray
     response_scale: float
     n_records: int
     mean_weight: float
@@ -80,27 +91,35 @@ class Tracker:
     def __post_init__(self) -> None:
         d = self.moments.shape[0]
         self.position: FloatArray = np.zeros(d)
-        predicted = float(np.trace(np.linalg.solve(self.prior_precision, self.moments)))
+        gram = self.transform @ self.transform.T
+        predicted = self.prior_scale**2 * max(float(np.trace(steady_solve(gram, self.moments))), 0.0)
         self.noise_variance = self.response_scale**2 / (1.0 + predicted)
-        self.precision = self.prior_precision / self.noise_variance
+        self.precision = self._prior_precision()
         self.spread = self.response_scale
         log_scale = np.log(self.response_scale)
         low, high = log_scale + np.log(_LEAST_SPREAD), log_scale + np.log(_LARGEST_SPREAD)
         self._grid = np.linspace(low, high, _GRID)
         self._log_prior = -0.5 * np.square((self._grid - log_scale - _LOG_SCALE_SHIFT) / _LOG_SCALE_STDDEV)
 
+    def _prior_precision(self) -> FloatArray:
+        """Return the prior precision of the whitened weights at the present noise variance, (d, d)."""
+        variance = np.full(len(self.moments), self.prior_scale**2 * self.noise_variance)
+        if self.fit_intercept:
+            variance[-1] += self.response_scale**2
+        return prior_in(self.transform, variance, self.sizes, self.n_records / self.noise_variance)
+
     def add(self, step: ScoreStep) -> None:
         """Take in a released score and move."""
         self.steps.append(step)
         for sweep in range(2):
-            covariance = np.asarray(np.linalg.inv(self.precision), dtype=np.float64)
+            covariance = steady_inverse(self.precision)
             if sweep == 0 and len(self.steps) == 1:
                 excess = np.array([max(self.response_scale**2 - self.noise_variance, 0.0)])
             else:
                 excess = self._excess(covariance)
             self.noise_variance = self._scale_posterior(excess)
             self._relinearise(excess, float(np.trace(covariance)))
-        covariance = np.asarray(np.linalg.inv(self.precision), dtype=np.float64)
+        covariance = steady_inverse(self.precision)
         self.spread = float(np.sqrt(self.noise_variance + np.sum(covariance * self.moments)))
 
     def _excess(self, covariance: FloatArray) -> FloatArray:
@@ -118,11 +137,11 @@ class Tracker:
             spread2 = step.scale_stddev**2 + _SCALE_MODEL_ERROR**2
             log_density -= 0.5 * np.square(step.scale - expected) / spread2
         weight = np.exp(log_density - log_density.max())
-        return float(np.exp(2.0 * (weight @ self._grid) / weight.sum()))
+        return float(weight @ variance / weight.sum())
 
     def _relinearise(self, excess: FloatArray, covariance_trace: float) -> None:
         d = self.moments.shape[0]
-        precision = self.prior_precision / self.noise_variance
+        precision = self._prior_precision()
         information = np.zeros(d)
         identity = np.eye(d)
         for step, more in zip(self.steps, excess, strict=True):
@@ -132,8 +151,8 @@ class Tracker:
             noise = (step.stddev**2 + slope**2 * wrong) * identity
             noise += slope**2 * self.noise_variance / self.n_records * self.moments
             jacobian = slope * self.moments
-            weighted = np.linalg.solve(noise, jacobian).T
+            weighted = steady_solve(noise, jacobian).T
             precision = precision + weighted @ jacobian
             information += weighted @ (step.score + jacobian @ step.position)
         self.precision = 0.5 * (precision + precision.T)
-        self.position = np.asarray(np.linalg.solve(self.precision, information), dtype=np.float64)
+        self.position = steady_solve(self.precision, information)

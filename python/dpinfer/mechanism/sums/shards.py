@@ -31,7 +31,8 @@ class ShardedRows:
     executor : concurrent.futures.Executor
         Such as a ``ProcessPoolExecutor``; for Dask see :func:`rows_of_dask`.
     sources : sequence of RowSource
-        One for each shard.  They are sent to the workers: pickled, unless the workers are threads.
+        One for each shard; a record that is in two of them counts twice.  They are sent to the workers: pickled, unless
+        the workers are threads.
     retries : int
         How often a shard is tried again when its worker is lost.
     timeout : float, optional
@@ -53,6 +54,9 @@ class ShardedRows:
             raise TypeError("sources must be a sequence of at least one RowSource")
         if any(source.units for source in self.sources):
             raise TypeError("sources must be without units: that no unit is in two shards cannot be checked")
+        files = [file for source in self.sources for file in source.files]
+        if len({id(source) for source in self.sources}) < len(self.sources) or len(set(files)) < len(files):
+            raise ValueError("sources must differ: two of these read the same records, which would count twice")
         widths = {source.n_features for source in self.sources} - {None}
         if len(widths) > 1:
             raise ValueError("sources must have the same number of columns")

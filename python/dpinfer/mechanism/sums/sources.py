@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import as_record_array
+from dpinfer._records import as_record_array, known_shape
 from dpinfer.errors import RecordError
 
 __all__ = ["MAX_ROWS", "Records", "RowSource"]
@@ -22,8 +22,9 @@ class RowSource:
     """Rows that are read a block at a time, anew in every pass: what `X` may be in place of an array.
 
     **Privacy.** Holds no records, but reads them.  Every pass must give the same rows: a pass that gives another number
-    of rows ends the run, for which the charge stays.  Sums over all rows do not depend on their order, nor on how they
-    are cut into blocks; a Poisson sample and a checkpoint need the same order in every pass.
+    of rows ends the run, for which the charge stays, and so does one that raises, whatever it raises but an interrupt.
+    Sums over all rows do not depend on their order, nor on how they are cut into blocks; a Poisson sample and a
+    checkpoint need the same order in every pass.
 
     Parameters
     ----------
@@ -63,6 +64,8 @@ class RowSource:
         self._blocks = blocks
         self.n_features = n_features
         self.units = units
+        # What is read, where it is known: device and inode of each file.
+        self.files: frozenset[tuple[int, int]] = frozenset()
         self._check: Callable[..., Records] | None = None
         self.n_rows = 0
         self.empty: Records = ()
@@ -111,7 +114,7 @@ class RowSource:
             arrays = block if isinstance(block, tuple) else (block, None)
             if len(arrays) != (3 if self.units else 2):
                 raise RecordError("X must give blocks (X, y), or arrays X, or with units (X, y, unit)")
-            if np.shape(arrays[0])[:1] != (0,):
+            if not _is_empty(arrays[0]):
                 yield check(*arrays)
 
     def __iter__(self) -> Iterator[Records]:
@@ -150,6 +153,11 @@ class RowSource:
                 part.append(array[own])
             first += size
         return [np.ascontiguousarray(np.concatenate(part)) for part in parts]
+
+
+def _is_empty(X: Any) -> bool:
+    shape = known_shape(X)
+    return shape[:1] == (0,) if shape is not None else isinstance(X, Sequence) and not X
 
 
 class _Responses:

@@ -113,7 +113,8 @@ class CodedRows:
     def n_features(self) -> int:
         """Columns: looks at the shape of the numbers, and not at these."""
         lost = len(self.n_categories) if self.drop_first else 0
-        return self._n_numeric(np.shape(np.asanyarray(self._numeric))) + sum(self.n_categories) - lost
+        shape = () if self._numeric is None else as_record_array("X", self._numeric).shape
+        return self._n_numeric(shape) + sum(self.n_categories) - lost
 
     def _length(self) -> int:
         """Return the number of rows, which is private: looks at the codes."""
@@ -165,7 +166,7 @@ class CodedRows:
         check_container("X", codes)
         dtype, shape = getattr(codes, "dtype", None), known_shape(codes)
         if isinstance(dtype, np.dtype) and dtype.kind not in "iu":
-            raise TypeError(f"X must have codes that are integers, got dtype {dtype}")
+            raise TypeError(f"X must have codes that are integers, got type {dtype.type.__name__}")
         if shape is not None and (len(shape) not in (1, 2) or (*shape, 1)[1] != len(self.n_categories)):
             raise RecordError(f"X must have codes in {len(self.n_categories)} columns")
         if numeric is None:
@@ -239,7 +240,7 @@ def _check_width(columns: int, wanted: int) -> None:
 
 def _of_matrix(matrix: Any) -> SparseFeatures:
     if matrix.dtype.kind not in "fiub":
-        raise TypeError(f"X must be an array of real numbers, got dtype {matrix.dtype}")
+        raise TypeError(f"X must be an array of real numbers, got type {matrix.dtype.type.__name__}")
     if matrix.ndim != 2 or matrix.shape[1] > _MOST_COLUMNS:
         raise RecordError(f"X must be two-dimensional, got {matrix.ndim} dimensions")
     try:

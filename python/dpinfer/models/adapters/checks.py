@@ -16,10 +16,19 @@ _ROWS = 33
 _POINTS = 3
 _STEP = 1e-5
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6
-_DRAWS = 4096
+_DRAWS, _PAIRED_DRAWS = 4096, 16_384
 # Normal mean of the scores' averages under the sampler: beyond 7 with probability 3e-12 each.
 _FARTHEST_MEAN = 7.0
 _LARGEST = 1e100
+# Truths on both sides of a point are so far from it, in standard deviations of one record's information; below the
+# second, where prior and saturation leave no longer step, nothing is tested.
+_SHIFT, _TOLD = 0.2, 0.01
+# The slope may differ from the variance by chance, by this share, and by so many times what half the step changes.
+_UNEQUAL, _BENT = 0.25, 3.0
+_FAR_OUT = 5.0  # median absolute deviations
+# All draws for so many parameters, fewer for more.
+_MANY, _FEW = 64, 256
+_SMALL = 1e-300
 
 
 def check_own_model(model: OwnModel, public_data: Any = None) -> None:
@@ -118,7 +127,7 @@ def _check_differences(model: OwnModel, features: FloatArray, response: FloatArr
     log_likelihood = code.log_likelihood
 
     def density(at: FloatArray) -> FloatArray:
-        values = np.asarray(model.call("log_likelihood", log_likelihood, at, features, response))
+        values = model.call("log_likelihood", log_likelihood, at, features, response)
         if values.dtype.kind != "f" or values.shape != response.shape:
             raise ValueError(f"log_likelihood must return a real number for each record, got shape {values.shape}")
         return values.astype(np.float64)
@@ -160,3 +169,40 @@ def _check_sampler(model: OwnModel, features: FloatArray, theta: FloatArray, rng
             f"sampler must draw from the likelihood: the score in {name!r} has mean 0 under a model's own draws, and "
             "under these it has not"
         )
+    _check_information(model, model.made_up_features(_PAIRED_DRAWS, rng), theta, rng)
+
+
+def _check_information(model: OwnModel, features: FloatArray, theta: FloatArray, rng: np.random.Generator) -> None:
+    """Compare the variance of each parameter's score with the slope of its mean in the truth: Bartlett's identity.
+
+    Responses are drawn on both sides of theta with common random words, so that a density need not be smooth.  The
+    identity holds given x: rows with features far out, for which the step is long, are left out.
+    """
+    centre = np.median(features, axis=0)
+    spread = np.median(np.abs(features - centre), axis=0)
+    near = np.all((spread == 0.0) | (np.abs(features - centre) <= _FAR_OUT * spread), axis=1)
+    rows = features[near][: max(len(features) * _MANY // model.n_params, _FEW)]
+    words: Words = rng.integers(0, 2**64, (len(rows), model.n_words), dtype=np.uint64)
+
+    def scores(truth: FloatArray) -> FloatArray:
+        return model.scores(rows, model.draw_responses(truth, rows, words), theta)
+
+    squares = scores(theta) ** 2
+    variance = np.maximum(squares.mean(axis=0), _SMALL)
+    steps = np.minimum(_SHIFT / np.sqrt(variance), np.minimum(model.parameters.prior_scale, 1.0))
+    for index, name in enumerate(model.names):
+        if variance[index] * steps[index] ** 2 < _TOLD**2:
+            continue
+        step = steps[index] * (np.arange(theta.size) == index)
+        slopes, shorter = (
+            (scores(theta + part * step) - scores(theta - part * step))[:, index] / (2.0 * part * steps[index])
+            for part in (1.0, 0.5)
+        )
+        excess = slopes - squares[:, index]
+        allowed = _UNEQUAL * variance[index] + _BENT * abs(np.mean(shorter - slopes))
+        if abs(excess.mean()) > allowed + _FARTHEST_MEAN * excess.std() / np.sqrt(excess.size):
+            raise ValueError(
+                f"the gradient in {name!r} must be that of the likelihood that the sampler draws from: its variance "
+                f"under the draws is {variance[index]:.3g}, and its mean changes with the parameter of the draws by "
+                f"{slopes.mean():.3g}, where a likelihood has both equal: check this column's sign and factor"
+            )

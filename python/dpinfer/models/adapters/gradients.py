@@ -1,5 +1,6 @@
 """Models whose gradients are NumPy code: ``from_gradient``."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,14 @@ from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 from dpinfer.models.adapters.parameters import Numbers
 from dpinfer.models.base import FloatArray
 
-__all__ = ["finished", "from_gradient", "uniforms_of"]
+__all__ = ["check_callables", "finished", "from_gradient", "uniforms_of"]
+
+_CALLS = {
+    "gradients": "gradient(params, X, y) with params (n,), X (B, p) and y (B,), and returns (B, n)",
+    "log_likelihood": "log_likelihood(params, X, y) with params (n,), X (B, p) and y (B,), and returns (B,)",
+    "sampler": "sampler(params, X, u) with params (n,), X (B, p) and u (B, n_uniforms), an array of uniform numbers "
+    "and no generator, and returns (B,)",
+}
 
 
 def uniforms_of(words: Words) -> FloatArray:
@@ -21,8 +29,30 @@ def uniforms_of(words: Words) -> FloatArray:
     return np.minimum(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53, 1.0 - 2.0**-53)
 
 
+def check_callables(required: Mapping[str, Any], optional: Mapping[str, Any]) -> None:
+    """Refuse what cannot be called, by the name of its argument; None where it is optional.
+
+    Raises
+    ------
+    TypeError
+        If an argument is wrong.
+    """
+    given = dict(required) | {argument: function for argument, function in optional.items() if function is not None}
+    for argument, function in given.items():
+        if not callable(function):
+            raise TypeError(f"{argument} must be callable, got {type(function).__name__}")
+
+
 def finished(code: ModelCode, public_data: Any, **declared: Any) -> OwnModel:
-    """Return the model of this code, tried on public records."""
+    """Return the model of this code, tried on public records.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If something else is declared than `response` and `name`, or the code fails a trial.
+    """
+    for name in declared.keys() - inspect.signature(OwnModel).parameters.keys():
+        raise TypeError(f"{name} is no argument of this function; `response` and `name` are the only further ones")
     model = OwnModel(code=code, **declared)
     check_own_model(model, public_data)
     model.take_fingerprint()
@@ -95,9 +125,7 @@ def from_gradient(
     OwnModel('Poisson': 2 parameters, 2 features)
     """
     uniform_count = check_integer("n_uniforms", n_uniforms, 1, 64)
-    for argument, function in (("gradient", gradient), ("log_likelihood", log_likelihood), ("sampler", sampler)):
-        if not callable(function) and (function is not None or argument == "gradient"):
-            raise TypeError(f"{argument} must be callable, got {type(function).__name__}")
+    check_callables({"gradient": gradient}, {"log_likelihood": log_likelihood, "sampler": sampler})
     draw = None
     if sampler is not None:
         chosen = sampler
@@ -105,7 +133,7 @@ def from_gradient(
         def draw(params: FloatArray, X: FloatArray, words: Words) -> Any:
             return chosen(params, X, uniforms_of(words))
 
-    code = ModelCode(gradient, log_likelihood, draw, uniform_count, features)
+    code = ModelCode(gradient, log_likelihood, draw, uniform_count, features, _CALLS)
     return finished(
         code,
         public_data,

@@ -9,12 +9,21 @@ import numpy.typing as npt
 from dpinfer._validate import check_integer
 from dpinfer.models.adapters.blocks import FRAMEWORK_BLOCK, in_blocks
 from dpinfer.models.adapters.frameworks import framework
-from dpinfer.models.adapters.gradients import finished
-from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
+from dpinfer.models.adapters.gradients import check_callables, finished
+from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words, named_failure
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet
 from dpinfer.models.base import FloatArray
 
 __all__ = ["double_precision", "from_jax", "jax_code"]
+
+_TRACED = (
+    "; it is compiled by JAX, so write jax.numpy for numpy, jax.numpy.where for if, value.astype(float) for "
+    "float(value), and jax.random with the key for a generator"
+)
+_CALLS = {
+    "log_likelihood": f"log_likelihood(params, x, y) of one record, x (p,) and a number y, returns a number{_TRACED}",
+    "sampler": f"sampler(key, params, x) with a key of jax.random and one record's x (p,), returns a number{_TRACED}",
+}
 
 
 def double_precision() -> Any:
@@ -71,6 +80,7 @@ def from_jax(
         If an argument is wrong, or the code fails a trial.
     """
     framework("jax")
+    check_callables({"log_likelihood": log_likelihood}, {"sampler": sampler})
     count = check_integer("n_features", n_features, 1)
     kept = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
     flat = not isinstance(parameters, Mapping | Sequence)
@@ -140,12 +150,17 @@ def jax_code(
 
     with double_precision():
         blank = (np.zeros(kept.size), np.zeros(n_features), np.zeros(()))
-        _one_number("log_likelihood", jax.eval_shape(density, *blank))
+        here = f"; n = {kept.size} and p = {n_features} here"
+        with named_failure("log_likelihood", _CALLS["log_likelihood"] + here):
+            result = jax.eval_shape(density, *blank)
+        _one_number("log_likelihood", result)
         if sampler is not None:
-            words = np.zeros(1, dtype=np.uint64)
-            _one_number("sampler", jax.eval_shape(drawn, blank[0], blank[1], words), real=False)
+            with named_failure("sampler", _CALLS["sampler"] + here):
+                result = jax.eval_shape(drawn, blank[0], blank[1], np.zeros(1, dtype=np.uint64))
+            _one_number("sampler", result, real=False)
     draw: Callable[[FloatArray, FloatArray, Words], Any] | None = None if sampler is None else mapped(drawn)
-    return ModelCode(mapped(jax.grad(density)), mapped(density), draw, 1, features)
+    calls = _CALLS | {"gradients": _CALLS["log_likelihood"]}
+    return ModelCode(mapped(jax.grad(density)), mapped(density), draw, 1, features, calls)
 
 
 def _one_number(what: str, result: Any, *, real: bool = True) -> None:

@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_integer
 from dpinfer.models.adapters.frameworks import framework
-from dpinfer.models.adapters.gradients import finished
+from dpinfer.models.adapters.gradients import check_callables, finished
 from dpinfer.models.adapters.jax_models import double_precision, jax_code
-from dpinfer.models.adapters.own_model import OwnModel
+from dpinfer.models.adapters.own_model import OwnModel, named_failure
 from dpinfer.models.adapters.parameters import ParameterSet
 from dpinfer.models.base import FloatArray
 
@@ -59,6 +59,7 @@ def from_numpyro(
         parameter, a prior that is improper or depends on other parameters; or the code fails a trial.
     """
     framework("numpyro")
+    check_callables({"model": model}, {})
     count = check_integer("n_features", n_features, 1)
     with double_precision():
         observed, sites = _sites(model, count)
@@ -92,12 +93,11 @@ def _sites(model: Callable[..., Any], n_features: int) -> tuple[str, dict[str, A
 
     def traced(rows: int, start: int) -> dict[str, Any]:
         X, y = rng.standard_normal((rows, n_features)), np.ones(rows)
-        try:
-            found: dict[str, Any] = trace(seed(model, start)).get_trace(X, y)
-        except NotImplementedError as error:
-            raise ValueError(
-                "model must have priors that can be drawn from: is one improper, or a flat one?"
-            ) from error
+        with named_failure("model", f"model(X, y) with X (B, {n_features}) and y (B,) or None, in JAX"):
+            try:
+                found: dict[str, Any] = trace(seed(model, start)).get_trace(X, y)
+            except NotImplementedError as error:
+                raise ValueError("its priors must be drawn from: is one improper, or a flat one?") from error
         return {name: site for name, site in found.items() if site["type"] == "sample"}
 
     first, second, longer = traced(_ROWS, 0), traced(_ROWS, 1), traced(_ROWS + 1, 0)

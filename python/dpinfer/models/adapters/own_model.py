@@ -1,8 +1,9 @@
 """A model of which the user gives code for one record, in NumPy or a framework, and the library needs nothing else."""
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from dpinfer.models.base import FloatArray
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.models.gradient_model import GradientModel
 
-__all__ = ["RESPONSES", "ModelCode", "OwnModel"]
+__all__ = ["RESPONSES", "ModelCode", "OwnModel", "named_failure"]
 
 RESPONSES: Mapping[str, str] = {
     "real": "real numbers",
@@ -47,6 +48,8 @@ class ModelCode:
         Random words that a draw needs.
     features : callable or (M, p) array or None
         Public, made-up features: ``features(size, rng)`` returns (size, p).  Standard normal where None.
+    calls : mapping from name to text
+        For messages: how the user's function behind "gradients", "log_likelihood" and "sampler" is called.
     """
 
     score: Callable[[FloatArray, FloatArray, FloatArray], Any]
@@ -54,6 +57,17 @@ class ModelCode:
     sampler: Callable[[FloatArray, FloatArray, Words], Any] | None = None
     n_words: int = 1
     features: Callable[[int, np.random.Generator], Any] | npt.NDArray[Any] | None = None
+    calls: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def named_failure(argument: str, call: str) -> Iterator[None]:
+    """Raise what the user's code raises as a ValueError that names the argument and says how it is called."""
+    try:
+        yield
+    except Exception as error:
+        told = ": ".join((type(error).__name__, *str(error).splitlines()[:1])).rstrip(" .")
+        raise ValueError(f"{argument} raised {told}; it is called as {call}") from error
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -153,22 +167,24 @@ class OwnModel(GradientModel):
             raise TypeError("the model of a loaded release has no code: build it again, as it was for the run")
         return self.code
 
-    def call(self, what: str, function: Callable[..., Any], theta: FloatArray, *rows: npt.NDArray[Any]) -> Any:
+    def call(
+        self, what: str, function: Callable[..., Any], theta: FloatArray, *rows: npt.NDArray[Any]
+    ) -> npt.NDArray[Any]:
         """Return what the user's code says of these rows, which it can read and not write.
 
         Raises
         ------
         ValueError
-            If the code writes to what it is given; `what` names it.
+            If the code raises, or writes to what it is given; `what` names it.
         """
-        try:
-            return function(self.parameters.constrain(theta), *map(_read_only, rows))
-        except ValueError as error:
-            if "read-only" not in str(error):
-                raise
-            raise ValueError(
-                f"{what} must not write to the arrays they are given, which are the records: work on a copy"
-            ) from error
+        call = self._code().calls.get(what, f"{what}(params, ...)")
+        with named_failure(call.partition("(")[0], f"{call}; n = {self.n_params} and p = {self.n_features} here"):
+            try:
+                return np.asarray(function(self.parameters.constrain(theta), *map(_read_only, rows)))
+            except ValueError as error:
+                if "read-only" not in str(error):
+                    raise
+        raise ValueError(f"{what} must not write to the arrays they are given, which are the records: work on a copy")
 
     def scores(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> FloatArray:
         """Return the gradients of log p(y | x, theta) in the unconstrained theta, (B, n).
@@ -190,7 +206,7 @@ class OwnModel(GradientModel):
         What the code returned, when it is B rows of n real numbers: it may be the code's own, and is not written to.
         """
         n = self.n_params
-        values = np.asarray(self.call("gradients", self._code().score, theta, features, response))
+        values = self.call("gradients", self._code().score, theta, features, response)
         if values.dtype.kind not in "fiub":
             raise TypeError(f"gradients must be real numbers, got dtype {values.dtype}")
         if values.shape != (features.shape[0], n):
@@ -211,9 +227,11 @@ class OwnModel(GradientModel):
         sampler = self._code().sampler
         if sampler is None:
             raise TypeError("the model has no sampler")
-        drawn = np.asarray(self.call("sampler", sampler, theta, features, words))
+        drawn = self.call("sampler", sampler, theta, features, words)
         if drawn.dtype.kind not in "fiub" or drawn.shape != features.shape[:1]:
-            raise ValueError(f"sampler must return B real numbers for B rows, got shape {drawn.shape}")
+            raise ValueError(
+                f"sampler must return B real numbers for B rows, got shape {drawn.shape} and dtype {drawn.dtype}"
+            )
         return drawn.astype(np.float64)
 
     def made_up_features(self, size: int, rng: np.random.Generator) -> FloatArray:
@@ -227,13 +245,17 @@ class OwnModel(GradientModel):
         declared = None if self.code is None else self.code.features
         if declared is None:
             return rng.standard_normal((size, self.n_features))
-        rows = np.asarray(declared(size, rng) if callable(declared) else declared)
+        with named_failure("features", "features(size, rng), and returns an array (size, n_features)"):
+            rows = np.asarray(declared(size, rng) if callable(declared) else declared)
         if rows.dtype.kind not in "fiub":
             raise TypeError(f"features must be real numbers, got dtype {rows.dtype}")
         if not callable(declared) and rows.ndim == 2 and len(rows):
             rows = rows[rng.integers(0, len(rows), size)]
         if rows.shape != (size, self.n_features) or not np.all(np.isfinite(rows)):
-            raise ValueError(f"features must give finite rows of {self.n_features} numbers")
+            raise ValueError(
+                f"features must give finite rows of {self.n_features} numbers, as n_features says, got shape "
+                f"{rows.shape}"
+            )
         return np.ascontiguousarray(rows, dtype=np.float64)
 
     def made_up_records(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:

@@ -86,11 +86,12 @@ class ParameterSet:
     def _flat(self, argument: str, given: Numbers) -> FloatArray:
         """Return numbers for all entries from one for all, one for each array, or one for each entry."""
         if not isinstance(given, Mapping):
-            return np.broadcast_to(_numbers(argument, given), (self.size,)).copy()
+            return _broadcast(argument, given, (self.size,)).copy()
         if set(given) != set(self.shapes):
             raise ValueError(f"{argument} must have a number for each array: {', '.join(self.shapes)}")
         parts = [
-            np.broadcast_to(_numbers(argument, given[array]), shape).reshape(-1) for array, shape in self.shapes.items()
+            _broadcast(f"{argument}[{array!r}]", given[array], shape).reshape(-1)
+            for array, shape in self.shapes.items()
         ]
         return np.concatenate(parts)
 
@@ -156,10 +157,10 @@ class ParameterSet:
 
 def _shapes(parameters: Any) -> dict[str, tuple[int, ...]]:
     if isinstance(parameters, Mapping):
-        shapes = {array: tuple(shape) for array, shape in parameters.items()}
+        shapes = {array: _shape(array, shape) for array, shape in parameters.items()}
     elif isinstance(parameters, Sequence) and not isinstance(parameters, str):
         pairs = [(item, ()) if isinstance(item, str) else item for item in parameters]
-        shapes = {array: tuple(shape) for array, shape in pairs}
+        shapes = {array: _shape(array, shape) for array, shape in pairs}
         if len(shapes) != len(parameters):
             raise ValueError("parameters must be distinct names")
     else:
@@ -174,6 +175,12 @@ def _shapes(parameters: Any) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def _shape(array: Any, shape: Any) -> tuple[int, ...]:
+    if not isinstance(shape, Sequence) or isinstance(shape, str):
+        raise TypeError(f"parameters[{array!r}] must be a shape, as () or (3,), got {type(shape).__name__}")
+    return tuple(shape)
+
+
 def _entries(array: str, shape: tuple[int, ...]) -> list[str]:
     """Return a name for each entry, ``coef[2]`` or ``weight[0, 3]``."""
     if not shape:
@@ -181,8 +188,11 @@ def _entries(array: str, shape: tuple[int, ...]) -> list[str]:
     return [f"{array}[{', '.join(map(str, index))}]" for index in np.ndindex(*shape)]
 
 
-def _numbers(argument: str, value: Any) -> FloatArray:
+def _broadcast(argument: str, value: Any, shape: tuple[int, ...]) -> FloatArray:
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{argument} must hold real numbers, got dtype {array.dtype}")
-    return array.astype(np.float64)
+    try:
+        return np.broadcast_to(array.astype(np.float64), shape)
+    except ValueError as error:
+        raise ValueError(f"{argument} must be one number or have shape {shape}, got shape {array.shape}") from error

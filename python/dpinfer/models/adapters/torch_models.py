@@ -9,12 +9,19 @@ import numpy.typing as npt
 from dpinfer._validate import check_integer
 from dpinfer.models.adapters.blocks import FRAMEWORK_BLOCK, in_blocks
 from dpinfer.models.adapters.frameworks import framework
-from dpinfer.models.adapters.gradients import finished, uniforms_of
+from dpinfer.models.adapters.gradients import check_callables, finished, uniforms_of
 from dpinfer.models.adapters.own_model import ModelCode, OwnModel, Words
 from dpinfer.models.adapters.parameters import Numbers, ParameterSet
 from dpinfer.models.base import FloatArray
 
 __all__ = ["from_torch"]
+
+_CALLS = {
+    "log_likelihood": "log_likelihood(params, x, y) of one record with tensors x (p,) and y (), or "
+    "log_likelihood(output, y) with a module, and returns a tensor with one number",
+    "sampler": "sampler(params, x, u) with tensors x (p,) and u (1,), a uniform number and no generator, or "
+    "sampler(output, u) with a module, and returns a tensor with one number",
+}
 
 
 def from_torch(
@@ -68,6 +75,7 @@ def from_torch(
         If an argument is wrong, the module mixes records, or the code fails a trial.
     """
     torch = framework("torch")
+    check_callables({"log_likelihood": log_likelihood}, {"sampler": sampler})
     count = check_integer("n_features", n_features, 1)
     if module is not None:
         if parameters is not None:
@@ -165,4 +173,5 @@ def _code(
         def draw(params: FloatArray, X: FloatArray, words: Words) -> Any:
             return simulate(params, X, uniforms_of(words))
 
-    return ModelCode(gradient, value, draw, 1, features)
+    calls = _CALLS | {"gradients": _CALLS["log_likelihood"]}
+    return ModelCode(gradient, value, draw, 1, features, calls)

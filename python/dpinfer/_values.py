@@ -1,0 +1,158 @@
+"""Values of records, each read alone: what a value is depends on no other record.
+
+Libraries choose one type for all values of a column, and hand over 1, 1.0, True, "1" or "1.0" for one and the same
+value, depending on what else is in the column: a single record would change the labels of all others.  So each value
+gets one spelling, whatever type it comes in.
+
+**Privacy.** Looks at values of records, one by one; keeps nothing.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from numbers import Complex, Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._records import as_record_array
+from dpinfer.errors import RecordError
+
+__all__ = ["as_values", "is_listed", "number_of", "text_of"]
+
+_TRUTHS = {"true": 1.0, "false": 0.0}
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d")
+_REAL = (Real, Decimal, np.bool_)
+_HOLDERS = (list, tuple, dict, set, frozenset)
+
+
+def text_of(value: Any) -> str | None:
+    """Return a value as a label, in its one spelling; None where it is missing, or has no text.
+
+    A number has the shortest digits that give it back in double precision, and no point where it is whole; true and
+    false are 1 and 0; dates and times are those of ISO 8601.  So is a text that reads as one of these.  Other text has
+    no spaces around it.  None, NaN, NaT, "nan" and a text without
+    a character are missing.
+
+    Parameters
+    ----------
+    value : object
+
+    Examples
+    --------
+    >>> [text_of(value) for value in (1, 1.0, "1.0", b"01", True, "TRUE", " cat ", float("nan"), "2020-01-01T00:00")]
+    ['1', '1', '1', '1', '1', '1', 'cat', None, '2020-01-01']
+    """
+    plain = _plain(value)
+    if not isinstance(plain, float):
+        return plain
+    if math.isnan(plain):
+        return None
+    return str(int(plain)) if plain.is_integer() else repr(plain)
+
+
+def number_of(value: Any) -> float:
+    """Return a value as a number, the one that :func:`text_of` spells; NaN where it is none.
+
+    Parameters
+    ----------
+    value : object
+
+    Examples
+    --------
+    >>> [number_of(value) for value in ("1e3", True, "1_000", None)]
+    [1000.0, 1.0, nan, nan]
+    """
+    plain = _plain(value)
+    return plain if isinstance(plain, float) else math.nan
+
+
+def as_values(name: str, values: Any) -> npt.NDArray[np.float64] | list[str | None]:
+    """Return a column of records, whatever holds it: numbers where its own type is one of them, else each value's text.
+
+    **Privacy.** Reads the records, each by itself: no type is inferred from the values of a list.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for an error.
+    values : array-like
+
+    Raises
+    ------
+    RecordError
+        If it cannot be made an array, or has not one dimension.
+    OSError
+        If the system refused to read it.
+    """
+    if is_listed(values):
+        return list(map(text_of, values))
+    array = as_record_array(name, values)
+    if array.ndim != 1:
+        raise RecordError(f"{name} must be one-dimensional, got {array.ndim} dimensions")
+    if array.dtype.kind in "fiub":
+        return array.astype(np.float64)
+    return [text_of(value) for value in (array if array.dtype.kind in "mM" else array.tolist())]
+
+
+def is_listed(values: Any) -> bool:
+    """Return whether these are values without a type for all of them, as a list is; reads no record."""
+    return isinstance(values, Sequence) and not isinstance(values, (str, bytes)) and not hasattr(values, "__array__")
+
+
+def _plain(value: Any) -> float | str | None:
+    """Return a number, a text that is none, or None."""
+    try:
+        if isinstance(value, str):
+            return _of_text(value.strip())
+        if isinstance(value, (np.datetime64, np.timedelta64)):
+            value = value.astype(f"{value.dtype.kind}8[us]").item()
+        # What is not equal to itself is missing; arrays, and what else cannot say, raise.
+        if value is None or isinstance(value, _HOLDERS) or bool(value != value):
+            return None
+        if isinstance(value, Complex) and value.imag == 0:
+            value = value.real
+        if isinstance(value, _REAL):
+            return _as_float(value)
+        if isinstance(value, bytes):
+            return _of_text(value.decode("utf-8").strip())
+        return _of_text((value.isoformat() if isinstance(value, (date, time)) else str(value)).strip())
+    except Exception:
+        # To raise would tell that there is such a value.
+        return None
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _of_text(text: str) -> float | str | None:
+    if not text:
+        return None
+    # Python's float() also reads "1_000"; no data file means that.
+    if "_" not in text:
+        try:
+            return float(text)
+        except ValueError:
+            pass
+    if text.casefold() in _TRUTHS:
+        return _TRUTHS[text.casefold()]
+    return _moment(text) if _MOMENT.match(text) else text
+
+
+def _moment(text: str) -> str:
+    """Return a date, a time or both in one form: a day that has just begun is its date."""
+    try:
+        if text[2] == ":":
+            return time.fromisoformat(text).isoformat()
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return text
+    return moment.date().isoformat() if moment == datetime.combine(moment, time()) else moment.isoformat(" ")

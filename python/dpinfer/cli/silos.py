@@ -1,0 +1,77 @@
+"""``dpinfer silos``: a regression over sites that keep their records; this end has none."""
+
+import argparse
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from dpinfer._sinks import printable, terminal_text
+from dpinfer.cli.arguments import integer, interval
+from dpinfer.cli.errors import EXIT_DONE, public_arguments
+from dpinfer.cli.formula import write_regression
+from dpinfer.cli.output import OutputFolder
+from dpinfer.cli.pipeline import after_spending
+from dpinfer.cli.site import add_line_arguments, address
+from dpinfer.errors import FallbackWarning
+from dpinfer.formulas import plan_regression, regression
+from dpinfer.formulas.design import FAMILIES
+from dpinfer.tabular import Schema
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb's arguments to the command's parser."""
+    parser = verbs.add_parser(
+        "silos",
+        help="fit a Bayesian regression over sites that keep their records",
+        description="Ask sites ('dpinfer site serve') for masked, noisy sums, and fit a regression.  Each charges a "
+        "ledger of its own.",
+    )
+    parser.add_argument("--formula", required=True, metavar="F", help="'y ~ age + C(job)'")
+    parser.add_argument("--family", choices=FAMILIES, default="gaussian", help="default: %(default)s")
+    parser.add_argument("--schema", type=Path, required=True, metavar="SCHEMA.toml", help="that of all sites")
+    parser.add_argument(
+        "--site", type=address, action="append", required=True, metavar="HOST:PORT", help="one for each site"
+    )
+    parser.add_argument("--may-vanish", type=integer(0), default=0, metavar="L", help="default: %(default)s")
+    parser.add_argument("--may-collude", type=integer(1), default=1, metavar="C", help="default: %(default)s")
+    parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E")
+    parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D")
+    parser.add_argument("--n-records", type=integer(2), required=True, metavar="N", help="of all sites; public")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
+    parser.add_argument("--level", type=interval(0, 1), default=0.9, help="of intervals; default: %(default)s")
+    parser.add_argument("--timeout", type=interval(0, float("inf")), default=600.0, metavar="S", help="of one answer")
+    add_line_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, ask the sites, save the release, then analyse it."""
+    from dpinfer.mechanism.silos import Silos, TcpLine, tls_context
+
+    context = tls_context(args.certificate, args.key, args.authority, serves=False)
+    with public_arguments(), TcpLine(args.site, context, timeout=args.timeout) as line:
+        silos = Silos(line, may_vanish=args.may_vanish, may_collude=args.may_collude, log=args.log)
+        schema = Schema.load(args.schema)
+        common = {
+            "family": args.family,
+            "schema": schema,
+            "epsilon": args.epsilon,
+            "delta": args.delta,
+            "n_records": args.n_records,
+            "method": "newton",
+        }
+        plan = plan_regression(args.formula, **common)
+        size = 64 * len(plan.model.names) ** 2 + (1 << 20)
+        with OutputFolder(args.out, need_bytes=size, overwrite=False) as folder:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", FallbackWarning)
+                fit = regression(args.formula, silos, path=folder.path, progress=True, **common)
+            for item in caught:
+                sys.stderr.write(f"dpinfer: warning: {printable(item.message)}\n")
+            with after_spending(folder):
+                told = write_regression(fit, args.level, folder)
+            sys.stdout.write(f"{terminal_text(str(fit.choice))}\n\n{told}")
+    return EXIT_DONE

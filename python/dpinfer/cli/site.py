@@ -1,0 +1,93 @@
+"""``dpinfer site serve``: a site of silos, run by the curator of its records."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from dpinfer._sinks import terminal_text
+from dpinfer.accounting import LedgerAccount, PrivacyLedger
+from dpinfer.cli.arguments import integer
+from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
+from dpinfer.formulas import SiloTable
+from dpinfer.tabular import Schema
+
+__all__ = ["add_line_arguments", "add_parser", "address", "run"]
+
+
+def address(text: str) -> tuple[str, int]:
+    """Return an argument HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"must be HOST:PORT, got {text!r}")
+    return host, int(port)
+
+
+def add_line_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what both ends of a line need: certificates, and a log."""
+    group = parser.add_argument_group("line")
+    for option, words in (
+        ("--certificate", "own certificate, PEM"),
+        ("--key", "its key, PEM"),
+        ("--authority", "the certificate of whoever signed everybody's, PEM"),
+    ):
+        group.add_argument(option, type=Path, required=True, metavar="FILE", help=words)
+    group.add_argument("--log", type=Path, metavar="PATH", help="kinds, sizes and hashes of all messages")
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb's arguments to the command's parser."""
+    parser = verbs.add_parser(
+        "site",
+        help="take part in fits over silos with records that stay here",
+        description="Answer a coordinator ('dpinfer silos') with masked sums over a file that stays here.  What is "
+        "asked is shown, and answered when the curator says yes and the ledger has the budget.",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    serve = actions.add_parser("serve", help="listen for a coordinator", description=parser.description)
+    serve.add_argument("file", type=Path, metavar="FILE", help="the private records, with a header line")
+    serve.add_argument("--schema", type=Path, required=True, metavar="SCHEMA.toml", help="that of all sites")
+    serve.add_argument("--ledger", type=Path, required=True, metavar="LEDGER", help="charged before records are read")
+    serve.add_argument("--dataset", required=True, metavar="NAME", help="the ledger's name for these records")
+    serve.add_argument("--listen", type=address, required=True, metavar="HOST:PORT")
+    serve.add_argument("--yes", action="store_true", help="take part in all that the ledger's budget admits")
+    serve.add_argument("--sessions", type=integer(1), metavar="K", help="stop after so many coordinators")
+    serve.add_argument("--threads", type=integer(1, 4096), metavar="K", help="by default all cores")
+    add_line_arguments(serve)
+    serve.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Listen, show what is asked, and answer."""
+    from dpinfer.mechanism.silos import Site, listening, serve, tls_context
+
+    with public_arguments():
+        schema = Schema.load(args.schema)
+        account = PrivacyLedger(args.ledger).dataset(args.dataset)
+        if account.budget is None and args.yes:
+            raise UsageError("--yes needs a data set with a budget: enter it with 'dpinfer ledger --add --epsilon'")
+    context = tls_context(args.certificate, args.key, args.authority, serves=True)
+
+    def tell(text: str) -> None:
+        sys.stdout.write(terminal_text(text) + "\n")
+        sys.stdout.flush()
+
+    site = Site(
+        SiloTable(args.file, schema),
+        ledger=account,
+        approve=None if args.yes else lambda request: _agreed(account),
+        tell=tell,
+        n_threads=args.threads,
+        log=args.log,
+    )
+    with listening(*args.listen) as server:
+        tell(f"listening on {args.listen[0]}:{server.getsockname()[1]}")
+        serve(site, server, context, sessions=args.sessions, tell=tell)
+    return EXIT_DONE
+
+
+def _agreed(account: LedgerAccount) -> bool:
+    """Ask the curator; no answer is a no."""
+    sys.stdout.write(f"take part, and charge {account.dataset!r}? [y/N] ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,309 @@
+"""From the release of a private Newton run for the population's coefficients to their posterior."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpinfer.inference.newton.conflict import prior_conflict
+from dpinfer.inference.newton.mixture import theta_of_draws
+from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.posterior.theta import DrawnTheta
+from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.models import GeneralizedLinearModel, LinearRegression
+from dpinfer.models.bijectors import sigmoid, softplus_inverse
+from dpinfer.models.size_shares import SizeShares
+from dpinfer.release import PopulationRelease
+
+__all__ = ["population_posterior"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_DRAWS, _MOST_DRAWS, _BATCHES = 200, 25_600, 10
+_ACCURATE = 0.05  # Monte Carlo error of a quantile, in posterior standard deviations
+_LEAST_CURVATURE = 0.02  # of what whitened directions have
+_LEAST_MEAT = 0.1  # of its mean eigenvalue
+_KEPT_MEAT = 0.02  # least share of the noise's energy that is taken for the meat's own
+_SHARES_ERROR = 0.7  # relative, of a variance made of shares of sizes
+_RESOLVED = 2.0  # an eigenvalue of the bread over the largest that noise alone has
+_MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
+_FIT_LEVEL, _PRIOR_LEVEL = 0.003, 0.005
+_BIASED = 1.0  # of the sampling error: what the clip may shift before it is said
+_DOMINATED = 3.0  # eigenvalue of the bread, in coordinates that whiten shortened features
+
+
+@dataclass(frozen=True, eq=False)
+class _Population:
+    """What follows from a release at once; all in the coordinates of the scores, in which the bread is the identity."""
+
+    release: PopulationRelease
+    model: GeneralizedLinearModel
+
+    @cached_property
+    def sizes(self) -> SizeShares:
+        """Shares of the scores by norm."""
+        return SizeShares(self.release.sizes, self.release.sizes_stddev)
+
+    @cached_property
+    def score(self) -> tuple[FloatArray, FloatArray, float]:
+        """Mean position, mean score and the variance of its noise, each score with the weight of its noise."""
+        precision = 1.0 / np.square(self.release.score_stddev)
+        weight = precision / precision.sum()
+        return weight @ self.release.positions, weight @ self.release.scores, float(1.0 / precision.sum())
+
+    @cached_property
+    def bias(self) -> float:
+        """What the clip may shift a coordinate of the score by."""
+        bound = self.release.score_bound / self.release.size_unit
+        return self.sizes.bias(bound) * self.release.size_unit / math.sqrt(self.release.n_coef)
+
+    @cached_property
+    def meat(self) -> tuple[FloatArray, float]:
+        """The meat, shrunk to a multiple of the identity, and the standard deviation of what noise is left in it."""
+        noisy, stddev, d = self.release.meat, self.release.meat_stddev, self.release.n_coef
+        level = max(float(np.trace(noisy)) / d, _LEAST_MEAT * self.usual_variance)
+        away = noisy - level * np.eye(d)
+        energy = float(np.sum(np.square(away))) / (0.5 * d * (d + 1)) - stddev**2
+        energy = max(energy, _KEPT_MEAT * stddev**2)
+        share = energy / (energy + stddev**2)
+        return _at_least(level * np.eye(d) + share * away, _LEAST_MEAT * level), math.sqrt(share) * stddev
+
+    @property
+    def usual_variance(self) -> float:
+        """Mean square of a coordinate of the scores, from the shares of their sizes."""
+        return max(self.sizes.mean_square, 1e-6) * self.release.size_unit**2 / self.release.n_coef
+
+    @cached_property
+    def residual_variance(self) -> tuple[float, float]:
+        """The residuals' mean square and its standard deviation: of a linear regression, noise and sampling counted."""
+        release, d = self.release, self.release.n_coef
+        if self.model.fit_intercept:
+            constant = np.linalg.solve(release.score_transform.T, np.eye(d)[-1])
+            square = float(constant @ constant)
+            value, noise = float(constant @ release.meat @ constant), release.meat_stddev * square
+        else:
+            value, noise = float(np.trace(release.meat)) / d, release.meat_stddev / math.sqrt(d)
+        guess = self.usual_variance
+        bound = release.score_bound / release.size_unit
+        lost = self.sizes.lost_square(bound) * release.size_unit**2 / d
+        value += lost
+        first, second = noise**2 + lost**2, (_SHARES_ERROR * guess) ** 2
+        variance = (value / first + guess / second) / (1.0 / first + 1.0 / second)
+        variance = max(variance, _LEAST_MEAT * guess)
+        sampling = variance**2 * max(self.sizes.kurtosis - 1.0, 2.0) / release.n_records
+        return variance, math.sqrt(1.0 / (1.0 / first + 1.0 / second) + sampling)
+
+    @cached_property
+    def prior_variance(self) -> float:
+        """Of each weight."""
+        scale = self.residual_variance[0] if isinstance(self.model, LinearRegression) else 1.0
+        return self.model.prior_scale**2 * scale
+
+    def curvatures(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws of the bread, (size, d, d)."""
+        release = self.release
+        onward = release.score_transform @ np.linalg.inv(release.bread_transform)
+        noise = _symmetric(rng, size, release.n_coef, release.bread_stddev)
+        return _at_least(onward @ (release.bread + noise) @ onward.T, _LEAST_CURVATURE)
+
+    def draw(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return mean, precision and sampling covariance of the weights for draws of bread and meat."""
+        release, d = self.release, self.release.n_coef
+        curvature = self.curvatures(size, rng)
+        meat, left = self.meat
+        meats = meat + _symmetric(rng, size, d, left)
+        meats = _at_least(meats, _LEAST_MEAT * float(np.trace(meat)) / d)
+        at, score, noise = self.score
+        sampling = meats / release.n_records
+        spread = sampling + (noise + self.bias**2) * np.eye(d)
+        said = np.linalg.solve(spread, curvature)
+        prior = release.score_transform @ release.score_transform.T / self.prior_variance
+        precision = np.swapaxes(curvature, 1, 2) @ said + prior
+        target = score + curvature @ at
+        information = (np.swapaxes(said, 1, 2) @ target[:, :, None])[..., 0]
+        mean = np.asarray(np.linalg.solve(precision, information[..., None])[..., 0], dtype=np.float64)
+        inverse = np.linalg.inv(curvature)
+        return mean, 0.5 * (precision + np.swapaxes(precision, 1, 2)), inverse @ sampling @ inverse
+
+    @cached_property
+    def n_unresolved(self) -> int:
+        """Number of directions in which noise hides the bread."""
+        least = _RESOLVED * self.release.bread_stddev * math.sqrt(2.0 * self.release.n_coef)
+        return int(np.count_nonzero(np.linalg.eigvalsh(self.release.bread) < least))
+
+    @cached_property
+    def fit_pvalue(self) -> float:
+        """Of the scores' differences: those taken far from the zero are clipped, and say so."""
+        release = self.release
+        at, mean, _ = self.score
+        freedom = (len(release.scores) - 1) * release.n_coef
+        if freedom == 0:
+            return 1.0
+        moved = release.positions - at
+        away = release.scores - mean + moved
+        bread = (self.curvatures(_DRAWS, np.random.default_rng(0)) - np.eye(release.n_coef)) @ moved.T
+        total = 0.0
+        for step, (missed, stddev) in enumerate(zip(away, release.score_stddev, strict=True)):
+            alone = stddev**2 + _MODEL_ERROR**2 * float(np.mean(np.square(moved[step])))
+            noise = bread[:, :, step].T @ bread[:, :, step] / len(bread) + alone * np.eye(missed.size)
+            total += float(missed @ np.linalg.solve(noise, missed))
+        return float(special.chdtrc(freedom, total))
+
+    def warnings(self, prior_pvalue: float) -> dict[str, str]:
+        """Return what users are told, by name."""
+        found = {}
+        sampling = math.sqrt(float(np.trace(self.meat[0])) / self.release.n_coef / self.release.n_records)
+        largest = float(np.linalg.eigvalsh(self.release.bread)[-1])
+        noise = self.release.bread_stddev * math.sqrt(2.0 * self.release.n_coef)
+        usual = float(np.median(np.linalg.eigvalsh(self.release.bread)))
+        if largest - noise > _DOMINATED * max(usual, noise):
+            found["leverage"] = (
+                "few records determine a combination of the coefficients: the privacy noise hides what they say, and "
+                "its interval may be too narrow: use closer bounds, or transform the column with the longest tail"
+            )
+        if self.bias > _BIASED * sampling:
+            found["clip"] = "scores have a longer tail than the budget can follow: intervals allow for what was cut off"
+        if self.fit_pvalue < _FIT_LEVEL:
+            found["fit"] = (
+                f"the steps have not reached least squares (p = {self.fit_pvalue:.2g}): intervals may be too narrow: "
+                "give more epsilon, or fewer columns"
+            )
+        if prior_pvalue < _PRIOR_LEVEL:
+            found["prior"] = (
+                f"the weights are larger than their prior expects (p = {prior_pvalue:.2g}): use a larger prior_scale"
+            )
+        return found
+
+
+def _symmetric(rng: np.random.Generator, size: int, d: int, stddev: float) -> FloatArray:
+    """Return symmetric noise: `stddev` on the diagonal, 1 / sqrt(2) of it beside."""
+    noise = rng.normal(scale=0.5 * stddev, size=(size, d, d))
+    return noise + np.swapaxes(noise, 1, 2)
+
+
+def _at_least(matrices: FloatArray, least: float) -> FloatArray:
+    """Return symmetric matrices with eigenvalues that are raised to `least`."""
+    values, vectors = np.linalg.eigh(matrices)
+    return np.asarray((vectors * np.maximum(values, least)[..., None, :]) @ np.swapaxes(vectors, -1, -2))
+
+
+def population_posterior(release: PopulationRelease, request: PosteriorRequest) -> Posterior:
+    """Infer the population's coefficients from a release.
+
+    **Privacy.** Post-processing of a PopulationRelease: it costs nothing.
+
+    Parameters
+    ----------
+    release : PopulationRelease
+    request : PosteriorRequest
+        Bread and meat are drawn as often as brings the Monte Carlo error of the 5% and 95% quantiles below 5% of the
+        posterior standard deviation; `n_samples` changes nothing.
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting does not fit.
+
+    Notes
+    -----
+    docs/derivations/population.md.  Given bread A and meat B the scores g = A (beta - u) + e have the error e ~ N(0,
+    B / N + noise + clip), so that beta is normal (Mueller 2013); A and B are drawn from what their noise leaves open.
+    """
+    request.check(release)
+    model = model_of(release, request.model)
+    if not isinstance(model, GeneralizedLinearModel):
+        raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
+    population = _Population(release, model)
+    size = _DRAWS
+    theta, error, draws = _theta(population, size, request.seed)
+    while error.quantile.max() >= _ACCURATE and size < _MOST_DRAWS:
+        size *= 4
+        theta, error, draws = _theta(population, size, request.seed)
+    d = release.n_coef
+    conflict = prior_conflict(*draws, np.full(len(draws[0]), population.prior_variance))
+    found = population.warnings(conflict)
+    unknown = np.full(d, np.nan)
+    parts = theta.parts
+    return Posterior(
+        names=release.names,
+        method="exact",
+        hessian="full",
+        prior="model",
+        burn_in=0,
+        optimum_names=release.names[:d],
+        optimum_mean=theta.marginals.mean[:d].copy(),
+        optimum_stddev=np.sqrt(parts.privacy + parts.approximation)[:d],
+        hessian_mean=unknown,
+        hessian_stddev=unknown.copy(),
+        distribution=theta,
+        model=model,
+        guarantee=release.guarantee,
+        diagnostics=PosteriorDiagnostics(
+            n_steps_used=release.scores.shape[0],
+            mcse=error.quantile,
+            equivalent_draws=error.equivalent_draws,
+            prior_pvalue=conflict,
+            fit_pvalue=population.fit_pvalue,
+            n_unresolved=population.n_unresolved,
+            warnings=", ".join(found),
+            verdict=_verdict(population, found),
+        ),
+    )
+
+
+def _theta(
+    population: _Population, size: int, seed: int
+) -> tuple[DrawnTheta, MonteCarloError, tuple[FloatArray, FloatArray]]:
+    """Return the distribution of the parameters, its error, and mean and covariance of the weights by draw."""
+    release = population.release
+    mean, precision, sampling = population.draw(size, np.random.default_rng(seed))
+    transform = release.score_transform
+    back = np.linalg.inv(transform)
+    location = mean @ transform
+    precision = back @ precision @ back.T
+    covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
+    data = (transform.T @ sampling @ transform).mean(axis=0)
+    factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
+    variance = np.diagonal(covariance, axis1=1, axis2=2)
+    if isinstance(population.model, LinearRegression):
+        value, spread = population.residual_variance
+        rho = float(softplus_inverse(np.array(value)))
+        deviation = spread / float(sigmoid(np.array(rho)))
+        location = np.column_stack((location, np.full(size, rho)))
+        variance = np.column_stack((variance, np.full(size, deviation**2)))
+        wide = np.zeros((size, location.shape[1], location.shape[1]))
+        wide[:, :-1, :-1], wide[:, -1, -1] = factor, 1.0 / deviation
+        factor = wide
+        grown = np.zeros(wide.shape[1:])
+        grown[:-1, :-1], grown[-1, -1] = data, 2.0 * deviation**2 / 3.0
+        data = grown
+    by_batch = (location.reshape(-1, _BATCHES, location.shape[1]), variance.reshape(-1, _BATCHES, location.shape[1]))
+    theta = theta_of_draws(*by_batch, factor, data)
+    return theta, monte_carlo_error(*by_batch), (mean @ transform, covariance)
+
+
+def _verdict(population: _Population, found: dict[str, str]) -> str:
+    said = (
+        "The coefficients are the population's: what least squares would give on all of it.  Intervals are robust "
+        "(HC-type): they hold whether or not the model is true."
+        if isinstance(population.model, LinearRegression)
+        else "The coefficients are the population's: what maximum likelihood would give on all of it.  Intervals are "
+        "robust (HC-type): they hold whether or not the model is true."
+    )
+    if found:
+        said += "  " + "; ".join(found.values()) + "."
+    if population.n_unresolved:
+        said += (
+            f"  The privacy noise hides {population.n_unresolved} of {population.release.n_coef} directions of the "
+            "features: intervals along them rest on the prior: give more epsilon, or fewer columns and categories."
+        )
+    return said

@@ -1,0 +1,378 @@
+"""What the last released scores of a private Newton run say of the weights, given the second moments.
+
+With M the weighted second moments in the last whitened coordinates z = W x, u* the zero of the exact score and sigma
+the noise's standard deviation,
+
+    g_t = a_t M (u* - u_t) + noise,   a_t = P(|r_t| < c_t),   r_t ~ N(0, sigma**2 + e_t),
+
+e_t the mean squared error of the predictor at u_t; u* ~ N(u, kappa**2 M^-1) with the sandwich's kappa**2 = E[psi**2] /
+(N a**2), and weights = W'u ~ N(0, (prior scale sigma)**2), an intercept with the spread of the responses more.  Scores
+that were taken many standard deviations from their zero are left out: no such model holds there.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpinfer.inference.newton.moments_law import HiddenScores
+from dpinfer.models import LinearRegression
+from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance, mallows_mean
+from dpinfer.models.whitening import shrink_moments
+from dpinfer.release import NewtonRelease
+
+__all__ = [
+    "SLOPE_ERROR",
+    "SWEEPS",
+    "GivenMoments",
+    "LinearScores",
+    "Measured",
+    "ModelScalePrior",
+    "NoiseScalePrior",
+    "Scores",
+    "WeakScalePrior",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+_SCORES = 3  # the last ones
+SLOPE_ERROR = 0.05  # the score's slope is that of a model: relative error granted to it
+_SLOPE_ERROR_OF_EXCESS = 0.15  # and as a share of how much of the residual's variance is error of the predictor
+_SCALE_ERROR_OF_EXCESS = 0.1
+_RECORDS_ERROR = 0.1  # of the public number of records, to which a scale score is proportional
+_WEIGHT_ERROR = 0.05  # of the mean weight of the records, which is that of normal features
+_SAMPLING_SHARE = 0.15  # of the score's sampling variance that steps do not share
+SWEEPS = 4  # for the errors of the predictor
+_WIDE = np.linspace(math.log(2e-4), math.log(1.3), 500)  # log sigma around the spread of the responses
+_FINE = np.linspace(-7.0, 7.0, 301)  # in standard deviations, when it is known about where
+_NEAR = 3.0  # an error of the predictor up to so many noise variances: where a score checks the model
+_LEAST_EIGENVALUE = 1e-5
+
+
+class NoiseScalePrior(Protocol):
+    """A prior of eta, the log of the noise's standard deviation."""
+
+    def log_density(self, log_scale: FloatArray) -> FloatArray:
+        """Return the log density up to a constant, shaped as `log_scale`."""
+
+
+@dataclass(frozen=True)
+class WeakScalePrior:
+    """eta ~ N(loc, stddev**2)."""
+
+    loc: float
+    stddev: float
+
+    def log_density(self, log_scale: FloatArray) -> FloatArray:
+        """Return the log density up to a constant, shaped as `log_scale`."""
+        return np.asarray(-0.5 * np.square((log_scale - self.loc) / self.stddev))
+
+
+@dataclass(frozen=True)
+class ModelScalePrior:
+    """exp(2 eta) ~ InvGamma(shape, rate), the model's own prior."""
+
+    shape: float
+    rate: float
+
+    def log_density(self, log_scale: FloatArray) -> FloatArray:
+        """Return the log density up to a constant, shaped as `log_scale`."""
+        return np.asarray(-2.0 * self.shape * log_scale - self.rate * np.exp(-2.0 * log_scale))
+
+
+@dataclass(frozen=True)
+class GivenMoments:
+    """The weights' normal laws given draws of everything else.
+
+    Parameters
+    ----------
+    mean : (S, d) array
+        Of the weights in their declared units.
+    factor : (S, d, d) array
+        Lower Cholesky factors of their precision.
+    log_density : (S,) array
+        Of the scores, with the weights integrated out, up to a constant; -inf where M is not positive definite.
+    misfit : (S, k) array
+        Chi-squared sums of what the model misses.
+    log_scale, log_scale_stddev : (S,) arrays, or None
+        log sigma, and what the sample's own spread leaves open of it.
+    """
+
+    mean: FloatArray
+    factor: FloatArray
+    log_density: FloatArray
+    misfit: FloatArray
+    log_scale: FloatArray | None = None
+    log_scale_stddev: FloatArray | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Scores over their slopes: y_t measures M (u* - u_t) with precision p_t; (S, ...) for draws of sigma.
+
+    Parameters
+    ----------
+    positions : (T, d) array
+    value : (S, T, d) array
+    precision : (S, T) array
+    sampling : (S,) array
+        kappa**2.
+    prior_variance : (S, d) array
+        Of the weights in their declared units.
+    """
+
+    positions: FloatArray
+    value: FloatArray
+    precision: FloatArray
+    sampling: FloatArray
+    prior_variance: FloatArray
+
+    @property
+    def total(self) -> FloatArray:
+        """Sum of the precisions, (S,)."""
+        return np.asarray(self.precision.sum(axis=1))
+
+    @property
+    def mean_value(self) -> FloatArray:
+        """(S, d)."""
+        return np.asarray(np.einsum("st,sti->si", self.precision, self.value) / self.total[:, None])
+
+    @property
+    def mean_position(self) -> FloatArray:
+        """(S, d)."""
+        return np.asarray(self.precision @ self.positions / self.total[:, None])
+
+    def hidden(self, whitening: FloatArray) -> HiddenScores:
+        """Return what the first row says of hidden directions."""
+        back = np.linalg.inv(whitening).T
+        covariance = (back * self.prior_variance[0]) @ back.T
+        total, sampling = float(self.total[0]), float(self.sampling[0])
+        return HiddenScores(self.mean_value[0], self.mean_position[0], 1.0 / total, sampling, covariance)
+
+    def without_noise(self, moments: FloatArray, basis: FloatArray, whitening: FloatArray) -> FloatArray:
+        """Return the weights' covariance without privacy noise, (d, d), averaged over M, of the first row."""
+        back = np.linalg.inv(whitening) @ basis
+        precision = back @ moments @ back.T / self.sampling[0] + np.diag(1.0 / self.prior_variance[0])
+        return np.asarray(np.linalg.inv(precision).mean(axis=0))
+
+    def predictor_errors(self, positions: FloatArray, moments: FloatArray, whitening: FloatArray) -> FloatArray:
+        """Return the expected (u_t - u*)' M (u_t - u*) at positions (T, d) given M, (T,), of the first row."""
+        hidden = self.hidden(whitening)
+        spread = hidden.prior_covariance + hidden.sampling * np.linalg.inv(moments)
+        covariance = moments @ spread @ moments + hidden.noise * np.eye(len(moments))
+        gain = np.linalg.solve(covariance, moments @ spread).T
+        away = positions - gain @ (hidden.score + moments @ hidden.position)
+        left = float(np.sum((spread - gain @ moments @ spread) * moments))
+        return np.asarray(np.maximum(np.sum((away @ moments) * away, axis=1), 0.0) + max(left, 0.0))
+
+    def given(
+        self,
+        moments: FloatArray,
+        basis: FloatArray,
+        whitening: FloatArray,
+        rng: np.random.Generator,
+        checked: "Measured | None" = None,
+        eigen: tuple[FloatArray, FloatArray] | None = None,
+    ) -> GivenMoments:
+        """Return the weights' laws given M, (S, d, d), in the coordinates of an orthogonal basis (d, d) of those of z.
+
+        The misfit is that of the scores `checked`, by default of these; `eigen` are eigenvalues and eigenvectors of M.
+
+        With b = mean y + M mean u_t, given M normal around M u* with variance I / P, and n = 1 / P + kappa**2 lambda,
+        the precision of u is M n^-1 M + that of the prior: both in the eigenvectors of M.  Weights are W'u.
+        """
+        values, vectors = np.linalg.eigh(moments) if eigen is None else eigen
+        regular = values[:, 0] > _LEAST_EIGENVALUE
+        values = np.maximum(values, _LEAST_EIGENVALUE)
+        turn = basis @ vectors
+        mean_value, mean_position = (
+            np.einsum("sji,sj->si", turn, mean) for mean in (self.mean_value, self.mean_position)
+        )
+        target = mean_value + values * mean_position
+        total, sampling = self.total[:, None], self.sampling[:, None]
+        noise = 1.0 / total + sampling * values
+        back = np.linalg.inv(whitening) @ turn
+        precision = (back * (np.square(values) / noise)[:, None, :]) @ np.swapaxes(back, 1, 2)
+        index = np.arange(values.shape[1])
+        precision[:, index, index] += 1.0 / self.prior_variance
+        factor = np.asarray(np.linalg.cholesky(precision))
+        right = np.einsum("sij,sj->si", back, values / noise * target)
+        mean = np.linalg.solve(precision, right[..., None])[..., 0]
+        moved = np.einsum("sji,stj->sti", turn, self.positions - self.mean_position[:, None])
+        apart = np.einsum("sji,stj->sti", turn, self.value - self.mean_value[:, None]) + values[:, None] * moved
+        density = 0.5 * len(index) * (np.sum(np.log(self.precision), axis=1) - np.log(total[:, 0]))
+        density -= 0.5 * np.einsum("st,sti->s", self.precision, np.square(apart))
+        density -= np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
+        density -= 0.5 * np.sum(np.log(noise) + np.log(self.prior_variance) + np.square(target) / noise, axis=1)
+        density += 0.5 * np.sum(right * mean, axis=1)
+        # A draw of u, then of u* given it and b; what the scores miss of that.
+        drawn = rng.standard_normal((2, *mean.shape))
+        weights = mean + np.linalg.solve(np.swapaxes(factor, 1, 2), drawn[0][..., None])[..., 0]
+        u = np.einsum("sji,sj->si", back, weights)  # U'W^-T weights
+        stiff = values / sampling + total * np.square(values)
+        optimum = (values / sampling * u + total * values * target) / stiff + drawn[1] / np.sqrt(stiff)
+        checked = self if checked is None else checked
+        away = optimum[:, None] - np.einsum("sji,tj->sti", turn, checked.positions)
+        missed = np.einsum("sji,stj->sti", turn, checked.value) - values[:, None] * away
+        return GivenMoments(
+            mean=mean,
+            factor=factor,
+            log_density=np.where(regular, density, -np.inf),
+            misfit=np.einsum("st,sti->s", checked.precision, np.square(missed))[:, None],
+        )
+
+
+class Scores(Protocol):
+    """What the posterior asks of a release."""
+
+    @property
+    def noisy(self) -> FloatArray:
+        """The released matrix M, (d, d)."""
+
+    @property
+    def stddev(self) -> float:
+        """Its noise."""
+
+    @property
+    def whitening(self) -> FloatArray:
+        """W, (d, d)."""
+
+    @property
+    def freedom(self) -> FloatArray:
+        """Degrees of freedom of the misfit, (k,)."""
+
+    def hidden(self) -> HiddenScores:
+        """Return what the scores say of hidden directions."""
+
+    def given(
+        self, moments: FloatArray, basis: FloatArray, other: FloatArray, rng: np.random.Generator
+    ) -> GivenMoments:
+        """Return the weights' laws given M, (S, d, d), and standard normal numbers (S,) that make the rest."""
+
+    def without_noise(self, moments: FloatArray, basis: FloatArray) -> FloatArray:
+        """Return the weights' covariance without privacy noise, (d, d)."""
+
+
+class LinearScores:
+    """The last scores of a linear regression, and the law of its noise variance.
+
+    Parameters
+    ----------
+    release : NewtonRelease
+    model : LinearRegression
+    prior : NoiseScalePrior
+
+    Notes
+    -----
+    The errors e_t of the predictor are those at the weights and the noise variance that the scores say themselves, in a
+    few sweeps; the law of sigma given them follows from the scale scores, on a grid.
+    """
+
+    def __init__(self, release: NewtonRelease, model: LinearRegression, prior: NoiseScalePrior) -> None:
+        self._release, self._model, self._prior = release, model, prior
+        self.noisy, self.stddev = release.moments[-1], float(release.moment_stddev[-1])
+        self.whitening = release.transforms[-1]
+        steps = len(release.scores)
+        self._last = np.arange(max(steps - _SCORES, 0), steps)
+        self._weight = mallows_mean(release.n_coef, float(release.moment_bounds[-1]))
+        # Every record is in one octave: the noisy shares sum to the number of records over the public one.
+        noise = release.counts_stddev * math.sqrt(release.counts.size)
+        gain = _RECORDS_ERROR**2 / (_RECORDS_ERROR**2 + noise**2)
+        self._ratio = 1.0 + gain * (float(np.sum(release.counts)) - 1.0)
+        self._ratio_error = _RECORDS_ERROR * math.sqrt(1.0 - gain)
+        self._excess = np.zeros(steps)
+        self._find_law()
+        moments = shrink_moments(self.noisy, self.stddev, float(release.moment_bounds[-1]) ** 2).matrix
+        for _ in range(SWEEPS):
+            self._excess = self._middle().predictor_errors(release.positions, moments, self.whitening)
+            self._find_law()
+        near = self._excess < _NEAR * math.exp(2.0 * float(self._shares @ self._nodes))
+        self._checked = np.union1d(np.flatnonzero(near), self._last)
+
+    @property
+    def freedom(self) -> FloatArray:
+        """Degrees of freedom of the misfit, (2,)."""
+        return np.array([len(self._checked) * self._release.n_coef, len(self._last)], dtype=np.float64)
+
+    def hidden(self) -> HiddenScores:
+        """Return what the scores say of hidden directions."""
+        return self._middle().hidden(self.whitening)
+
+    def without_noise(self, moments: FloatArray, basis: FloatArray) -> FloatArray:
+        """Return the weights' covariance without privacy noise, (d, d)."""
+        return self._middle().without_noise(moments, basis, self.whitening)
+
+    def given(
+        self, moments: FloatArray, basis: FloatArray, other: FloatArray, rng: np.random.Generator
+    ) -> GivenMoments:
+        """Return the weights' laws given M, (S, d, d), and sigma, of which standard normal numbers say the rank."""
+        place = np.searchsorted(np.cumsum(self._shares), special.ndtr(other))
+        log_scale = self._nodes[np.minimum(place, len(self._nodes) - 1)]
+        checked = self._measured(log_scale, self._checked)
+        eigen = np.linalg.eigh(moments)
+        found = self._measured(log_scale, self._last).given(moments, basis, self.whitening, rng, checked, eigen)
+        middle = np.full(len(moments), self._shares @ self._nodes)
+        reference = self._measured(middle, self._last).given(moments, basis, self.whitening, rng, eigen=eigen)
+        missed, variance = self._scale_misfit(log_scale)
+        bound = self._release.scale_units[-1] / np.exp(log_scale)
+        spread = np.sqrt(np.maximum(chi_second_moment(bound) - np.square(chi_mean(bound)), 0.0))
+        # The residuals' spread around a fit of d weights is smaller than sigma by a factor sqrt(1 - d / N).
+        freedom = 1.0 - min(self._release.n_coef / self._release.n_records, 0.5)
+        return replace(
+            found,
+            log_density=reference.log_density,
+            misfit=np.column_stack((found.misfit, np.sum(np.square(missed) / variance, axis=1))),
+            log_scale=log_scale - 0.5 * math.log(freedom),
+            log_scale_stddev=spread / (math.sqrt(self._release.n_records) * chi_slope(bound)),
+        )
+
+    def _scale_misfit(self, log_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return what the scale scores differ from their expectation, and the variance of that, (S, T)."""
+        release, last = self._release, self._last
+        excess = self._excess[last]
+        spread = np.sqrt(np.exp(2.0 * log_scale)[:, None] + excess / self._weight)
+        expected = self._weight * (chi_mean(release.scale_units[last] / spread) - release.scale_centre)
+        error = np.square(_SCALE_ERROR_OF_EXCESS * excess / np.square(spread))
+        error = error + (self._ratio_error**2 + _WEIGHT_ERROR**2) * np.square(expected)
+        missed = release.scale_scores[last] - self._ratio * expected
+        return missed, np.square(release.scale_stddev[last]) + error
+
+    def _find_law(self) -> None:
+        """Find the law of log sigma, at nodes that are close together where it lies."""
+        self._nodes = math.log(self._release.response_spread) + _WIDE
+        for fine in (True, False):
+            missed, variance = self._scale_misfit(self._nodes)
+            density = self._prior.log_density(self._nodes)
+            density = density - 0.5 * np.sum(np.log(variance) + np.square(missed) / variance, axis=1)
+            shares = np.exp(density - density.max())
+            self._shares = np.asarray(shares / shares.sum())
+            mean = float(self._shares @ self._nodes)
+            stddev = math.sqrt(float(self._shares @ np.square(self._nodes - mean)) + (_WIDE[1] - _WIDE[0]) ** 2)
+            if fine:
+                self._nodes = np.clip(mean + stddev * _FINE, self._nodes[0], self._nodes[-1])
+
+    def _middle(self) -> Measured:
+        """Return the last scores over their slopes for the mean of log sigma."""
+        return self._measured(np.array([self._shares @ self._nodes]), self._last)
+
+    def _measured(self, log_scale: FloatArray, steps: npt.NDArray[np.int64]) -> Measured:
+        """Return scores over their slopes for sigma, (S,)."""
+        release, excess = self._release, self._excess[steps]
+        n, d = release.n_records, release.n_coef
+        variance = np.exp(2.0 * log_scale)[:, None]
+        spread = np.sqrt(variance + excess)
+        clips = release.clips[steps]
+        slope = huber_slope(clips / spread)
+        relative = SLOPE_ERROR**2 + np.square(_SLOPE_ERROR_OF_EXCESS * excess / (variance + excess))
+        own = np.where(steps < len(release.scores) - 1, _SAMPLING_SHARE, 0.0)
+        noise = np.square(release.score_stddev[steps] / slope) + relative * excess / d + own * variance / n
+        bound = clips[-1] / spread[:, -1]
+        sampling = np.square(spread[:, -1] / huber_slope(bound)) * huber_variance(bound) / n
+        prior = np.repeat(self._model.prior_scale**2 * variance, d, axis=1)
+        if self._model.fit_intercept:
+            prior[:, -1] += release.response_spread**2
+        value = release.scores[steps] / slope[..., None]
+        return Measured(release.positions[steps], value, 1.0 / noise, sampling, prior)

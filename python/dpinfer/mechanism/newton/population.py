@@ -1,0 +1,232 @@
+"""The private Newton method for the population's coefficients: public arithmetic between passes."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.mechanism.newton.contributions import LogScaleCounts, smat
+from dpinfer.mechanism.newton.geometry import Geometry, learn_geometry
+from dpinfer.mechanism.newton.glm import GlmNewton
+from dpinfer.mechanism.newton.joint import Curvatures, JointScores, ScoreProducts, Sizes
+from dpinfer.mechanism.newton.linear import OCTAVES
+from dpinfer.mechanism.newton.passes import NoisySum, Passes
+from dpinfer.mechanism.newton.plan import NewtonPlan
+from dpinfer.mechanism.newton.prior import prior_in
+from dpinfer.models import GeneralizedLinearModel
+from dpinfer.models.huber import chi_mean
+from dpinfer.models.size_shares import SIZE_EDGES, SizeShares
+from dpinfer.models.steady import steady_solve
+from dpinfer.release.newton_trace import spread_of_counts
+
+__all__ = ["PopulationNewton"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_FLOOR = 0.7  # eigenvalues of a noisy matrix are at least this share of the norm that its noise has
+_CLIP = 3.0  # of a score while it localises, in units of what is usual
+_SCALE_UNIT = 1.6
+_SCALE_WEIGHT = 0.25  # squared norm of the scale score over that of the score
+_LEAST_STEP, _LARGEST_STEP = 0.03, 2.0  # of the residuals' scale, from one pass to the next
+_EXPLAINED = 0.1  # of the residuals' scale is left by a step, at least
+_MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
+_SWEEPS = 4
+_OF_THE_MODEL = ("localise_clip", "localise_residual_bound")  # of scores that are centred by the model
+
+
+@dataclass
+class _Coordinates:
+    """Scores taken so far in coordinates where their derivative is minus the identity, and the point they lead to."""
+
+    prior_precision: FloatArray
+    position: FloatArray
+    scores: list[tuple[FloatArray, FloatArray, float]] = field(default_factory=list)
+
+    def add(self, score: FloatArray, stddev: float) -> None:
+        """Take in the score at `position`, and move: weights of scores are their noise and how far they were taken."""
+        self.scores.append((self.position, score, stddev))
+        at, value, noise = (np.array(part) for part in zip(*self.scores, strict=True))
+        found = self.position
+        for _ in range(_SWEEPS):
+            away = np.mean(np.square(found - at), axis=1)
+            weight = 1.0 / (np.square(noise) + _MODEL_ERROR**2 * away)
+            precision = weight.sum() * np.eye(found.size) + self.prior_precision
+            found = steady_solve(precision, weight @ (value + at))
+        self.position = found
+
+    def begin_again(self) -> None:
+        """Forget the scores, and stay."""
+        self.scores.clear()
+
+
+@dataclass
+class PopulationNewton:
+    """One run.
+
+    Parameters
+    ----------
+    model : GeneralizedLinearModel
+    plan : NewtonPlan
+    n_records : int
+    response_scale : float or None
+        Of a linear regression.
+    """
+
+    model: GeneralizedLinearModel
+    plan: NewtonPlan
+    n_records: int
+    response_scale: float | None
+
+    def __post_init__(self) -> None:
+        self.link = self.model.residual_link or "gaussian"
+
+    def run(self, passes: Passes) -> dict[str, FloatArray | float | int]:
+        """Make the plan's passes and return the arrays of the release."""
+        if self.response_scale is not None:
+            return self._linear(passes, self.response_scale)
+        localised = GlmNewton(self.model, self.plan, self.n_records).localise(passes)
+        bread, white = self._bread(
+            passes, localised.geometry, localised.position, math.sqrt(self.model.n_coef * localised.slope)
+        )
+        reached = localised.transform.T @ localised.position
+        position = np.asarray(np.linalg.solve(white.T, reached), dtype=np.float64)
+        where = self._coordinates(white, position, 1.0)
+        arrays = localised.arrays
+        steps = np.asarray(arrays["localise_score_stddev"]).size
+        bounds = np.full(steps, localised.residual.bound * localised.geometry.bound)
+        kept = {name: value for name, value in arrays.items() if name not in _OF_THE_MODEL}
+        return {**kept, "localise_bounds": bounds, **bread, **self._measure(passes, white, where, 1.0)}
+
+    def _linear(self, passes: Passes, response_scale: float) -> dict[str, FloatArray | float | int]:
+        edges: FloatArray = np.ldexp(response_scale, np.arange(-OCTAVES, OCTAVES + 1))
+        counted = self._shares(passes.noisy_sum("scale", LogScaleCounts(edges)))
+        spread = spread_of_counts(counted.values, edges)
+        geometry = learn_geometry(self.model, self.plan, passes, self.n_records)
+        origin = np.zeros(self.model.n_coef)
+        bread, white = self._bread(passes, geometry, origin, math.sqrt(self.model.n_coef))
+        where = self._coordinates(white, origin, spread)
+        localised, scale = self._localise(passes, white, where, spread)
+        return {
+            "counts": counted.values,
+            "counts_stddev": counted.stddev,
+            "edges": edges,
+            **geometry.arrays,
+            **bread,
+            **localised,
+            **self._measure(passes, white, where, scale),
+        }
+
+    def _shares(self, released: NoisySum) -> NoisySum:
+        return NoisySum(released.values / self.n_records, released.stddev / self.n_records)
+
+    def _noise(self, passes: Passes, index: int) -> float:
+        """Return a pass's noise per record, of a vector of norm 1."""
+        return passes.noise_multiplier(index) / self.n_records
+
+    def _bread(
+        self, passes: Passes, geometry: Geometry, position: FloatArray, usual: float
+    ) -> tuple[dict[str, FloatArray | float], FloatArray]:
+        """Release how large curvatures are and their mean; return both, and the map to coordinates that whiten it."""
+        transform = geometry.onward.transform @ geometry.transform
+        weights = geometry.transform.T @ position
+        edges = usual * SIZE_EDGES
+        (index,) = self.plan.indices("bread")
+        noise = self._noise(passes, index)
+        query = Sizes(transform, weights, self.link, edges, curved=True)
+        counted = self._shares(passes.noisy_sum("lengths", query))
+        sizes = SizeShares(counted.values, counted.stddev)
+        d = self.model.n_coef
+        bound = usual * sizes.best_bound(lambda a: noise * a**2 * d * math.sqrt(2.0 * d) + sizes.lost_square(a))
+        released = passes.noisy_sum("bread", Curvatures(transform, weights, self.link, bound**2))
+        matrix, stddev = smat(released.values, d) / self.n_records, released.stddev / self.n_records
+        values, vectors = np.linalg.eigh(matrix)
+        floored = np.maximum(values, _FLOOR * stddev * math.sqrt(2.0 * d))
+        white = np.asarray((vectors / np.sqrt(floored)).T @ transform, dtype=np.float64)
+        arrays: dict[str, FloatArray | float] = {
+            "lengths": counted.values,
+            "lengths_stddev": counted.stddev,
+            "length_unit": usual,
+            "bread_transform": transform,
+            "bread": matrix,
+            "bread_stddev": stddev,
+            "bread_bound": bound,
+            "bread_position": weights,
+            "score_transform": white,
+        }
+        return arrays, white
+
+    def _coordinates(self, white: FloatArray, position: FloatArray, spread: float) -> _Coordinates:
+        variance = np.full(self.model.n_coef, (self.model.prior_scale * spread) ** 2)
+        sizes = np.sqrt(self.model.second_moments)
+        return _Coordinates(prior_in(white, variance, sizes, self.n_records / spread**2), position)
+
+    def _localise(
+        self, passes: Passes, white: FloatArray, where: _Coordinates, spread: float
+    ) -> tuple[dict[str, FloatArray], float]:
+        """Take steps with scores of the residuals' size; return what was released, and that size."""
+        d, scale = self.model.n_coef, spread
+        centre = float(chi_mean(_SCALE_UNIT))
+        positions, scores, stddevs, bounds, scale_scores, scale_stddevs, units = [], [], [], [], [], [], []
+        for index in self.plan.indices("localise"):
+            clip = _CLIP * math.sqrt(d) * scale
+            weight = clip * math.sqrt(_SCALE_WEIGHT) / max(centre, 1.0 - centre)
+            bound = clip * math.sqrt(1.0 + _SCALE_WEIGHT)
+            query = JointScores(white, white.T @ where.position, self.link, bound, weight, _SCALE_UNIT * scale, centre)
+            released = self._shares(passes.noisy_sum(self.plan.phases[index], query))
+            positions.append(where.position)
+            scores.append(released.values[:-1])
+            stddevs.append(released.stddev)
+            bounds.append(bound)
+            scale_scores.append(float(released.values[-1]) / weight)
+            scale_stddevs.append(released.stddev / weight)
+            units.append(_SCALE_UNIT * scale)
+            where.add(scores[-1], released.stddev)
+            least = max(_LEAST_STEP, 2.0 * scale_stddevs[-1])
+            here = scale * min(max((scale_scores[-1] + centre) / centre, least), _LARGEST_STEP)
+            moved = float(np.sum(np.square(where.position - positions[-1]))) if len(positions) == 1 else 0.0
+            scale = math.sqrt(max(here**2 - moved, (_EXPLAINED * here) ** 2))
+        where.begin_again()
+        return {
+            "localise_positions": np.array(positions),
+            "localise_scores": np.array(scores),
+            "localise_score_stddev": np.array(stddevs),
+            "localise_bounds": np.array(bounds),
+            "scale_scores": np.array(scale_scores),
+            "scale_stddev": np.array(scale_stddevs),
+            "scale_units": np.array(units),
+        }, scale
+
+    def _measure(
+        self, passes: Passes, white: FloatArray, where: _Coordinates, scale: float
+    ) -> dict[str, FloatArray | float]:
+        """Release how large scores are, scores that are clipped accordingly, and their second moments."""
+        d = self.model.n_coef
+        usual = scale * math.sqrt(d)
+        asked = Sizes(white, white.T @ where.position, self.link, usual * SIZE_EDGES, curved=False)
+        counted = self._shares(passes.noisy_sum("sizes", asked))
+        sizes = SizeShares(counted.values, counted.stddev)
+        rounds = self.plan.indices("measure")
+        noise = math.sqrt(1.0 / sum(self._noise(passes, index) ** -2.0 for index in rounds))
+        bound = usual * sizes.best_bound(lambda a: (noise * a * math.sqrt(d)) ** 2 + sizes.bias(a) ** 2)
+        positions, scores, stddevs = [], [], []
+        for _ in rounds:
+            query = JointScores(white, white.T @ where.position, self.link, bound)
+            released = self._shares(passes.noisy_sum("measure", query))
+            positions.append(where.position)
+            scores.append(released.values)
+            stddevs.append(released.stddev)
+            where.add(released.values, released.stddev)
+        meat = passes.noisy_sum("meat", ScoreProducts(white, white.T @ where.position, self.link, bound**2))
+        return {
+            "sizes": counted.values,
+            "sizes_stddev": counted.stddev,
+            "size_unit": usual,
+            "positions": np.array(positions),
+            "scores": np.array(scores),
+            "score_stddev": np.array(stddevs),
+            "score_bound": bound,
+            "meat": smat(meat.values, d) / self.n_records,
+            "meat_stddev": meat.stddev / self.n_records,
+            "meat_position": where.position,
+        }

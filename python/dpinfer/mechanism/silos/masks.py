@@ -1,0 +1,164 @@
+"""Keys, masks and sealed boxes, all of them by the `cryptography` package; nothing of a cipher is written here."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.errors import BackendUnavailableError, SiloError
+from dpinfer.mechanism.silos.shamir import PRIME
+
+try:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+except ImportError as missing:
+    raise BackendUnavailableError("silos need cryptography: pip install 'dpinfer[silos]'") from missing
+
+__all__ = [
+    "KEY_BYTES",
+    "SiteKeys",
+    "agreed",
+    "derived",
+    "loaded",
+    "mask",
+    "opened",
+    "pair_mask",
+    "public_key",
+    "sealed",
+]
+
+KEY_BYTES = 32
+# A key serves one message or one mask.
+_NONCE = bytes(12)
+Words = npt.NDArray[np.uint64]
+
+
+def derived(key: bytes, *labels: str | int | bytes) -> bytes:
+    """Return a key for one purpose, named by labels, from another."""
+    parts = [label if isinstance(label, bytes) else str(label).encode() for label in labels]
+    info = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=b"dpinfer silos", info=info).derive(key)
+
+
+def public_key(private: bytes) -> bytes:
+    """Return the X25519 public key of a private one."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def loaded(private: bytes) -> X25519PrivateKey:
+    """Return an X25519 key, made ready once for many agreements."""
+    return X25519PrivateKey.from_private_bytes(private)
+
+
+def agreed(private: X25519PrivateKey, public: bytes, *labels: str | int | bytes) -> bytes:
+    """Return the key that the owners of two X25519 keys alone know, for one purpose.
+
+    Raises
+    ------
+    SiloError
+        If the public key is none.
+    """
+    try:
+        shared = private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise SiloError("a public key is not one of X25519") from None
+    return derived(shared, *labels)
+
+
+def mask(key: bytes, length: int) -> Words:
+    """Return so many words, uniform to whoever does not know the key: ChaCha20's keystream."""
+    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * length))
+    return np.frombuffer(stream, dtype="<u8").astype(np.uint64)
+
+
+def sealed(key: bytes, content: bytes, context: bytes) -> bytes:
+    """Return encrypted, authenticated content of a key that seals nothing else."""
+    return ChaCha20Poly1305(key).encrypt(_NONCE, content, context)
+
+
+def opened(key: bytes, box: bytes, context: bytes) -> bytes:
+    """Return the content of a box.
+
+    Raises
+    ------
+    SiloError
+        If it is not what was sealed with this key in this context.
+    """
+    try:
+        return ChaCha20Poly1305(key).decrypt(_NONCE, box, context)
+    except InvalidTag:
+        raise SiloError("a sealed box was changed, or sealed by a site that was told of other sites") from None
+
+
+def pair_mask(private: X25519PrivateKey, public: bytes, *, own: int, other: int, index: int, length: int) -> Words:
+    """Return what site `own` adds to its vector of a pass for site `other`, which adds its negative.
+
+    Parameters
+    ----------
+    private, public
+        The keys of this pass, one of either site.
+    own, other : int
+        Places of the sites.
+    index, length : int
+        Of the pass, and of its vector.
+    """
+    words = mask(agreed(private, public, "pair", index, min(own, other), max(own, other)), length)
+    return words if own < other else np.uint64(0) - words
+
+
+class SiteKeys:
+    """The secrets of a site in one session, all of them from one key.
+
+    Parameters
+    ----------
+    key : bytes
+        Fresh: of this session alone.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self.box_private = derived(key, "box")
+
+    def mask_private(self, index: int) -> bytes:
+        """Return the X25519 private key of a pass, whose shares the other sites hold."""
+        return self._secret("mask", index).to_bytes(KEY_BYTES, "little")
+
+    def own_seed(self, index: int) -> bytes:
+        """Return the key of the mask that is the site's own, whose shares the other sites hold."""
+        return self._secret("own", index).to_bytes(KEY_BYTES, "little")
+
+    def noise_key(self, index: int, query: bytes) -> bytes:
+        """Return the key of the noise of a pass; another question has another."""
+        return derived(self._key, "noise", index, query)
+
+    def coefficients(self, what: str, index: int, size: int) -> list[int]:
+        """Return the coefficients that a secret of a pass is shared with."""
+        words = mask(derived(self._key, "share", what, index), 8 * size).tobytes()
+        return [int.from_bytes(words[first : first + 64], "little") % PRIME for first in range(0, 64 * size, 64)]
+
+    def _secret(self, what: str, index: int) -> int:
+        return int.from_bytes(derived(self._key, what, index), "little") % PRIME
+
+
+def to_secret(data: bytes) -> int:
+    """Return the number that is shared in place of a key."""
+    return int.from_bytes(data, "little")
+
+
+def to_key(secret: int) -> bytes:
+    """Return the key of a number that was shared."""
+    return secret.to_bytes(KEY_BYTES, "little")
+
+
+def joined(numbers: Sequence[int]) -> bytes:
+    """Return numbers below PRIME as bytes."""
+    return b"".join(number.to_bytes(KEY_BYTES, "little") for number in numbers)
+
+
+def parted(data: bytes) -> list[int]:
+    """Return the numbers of :func:`joined`."""
+    return [int.from_bytes(data[at : at + KEY_BYTES], "little") for at in range(0, len(data), KEY_BYTES)]

@@ -1,0 +1,196 @@
+"""The coordinator's end of a session: asks sites for masked sums, and opens the sum of those that are there.
+
+**Privacy.** Sees no records.  What it gets of a site is uniform but for the sum of all: docs/derivations/silos.md.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.errors import SiloError
+from dpinfer.mechanism.silos.masks import (
+    KEY_BYTES,
+    loaded,
+    mask,
+    pair_mask,
+    parted,
+    public_key,
+    to_key,
+)
+from dpinfer.mechanism.silos.messages import Message, Transcript, pack, unpack
+from dpinfer.mechanism.silos.rows import Line
+from dpinfer.mechanism.silos.shamir import combine, weights_at_zero
+from dpinfer.mechanism.silos.terms import Terms
+from dpinfer.mechanism.silos.work import Task
+
+__all__ = ["Session", "open_session"]
+
+IntArray = npt.NDArray[np.int64]
+
+
+class Session:
+    """A session with all sites: keys first, then a masked sum and its opening for each pass.
+
+    Parameters
+    ----------
+    line : Line
+    task : Task
+    terms : Terms
+    n_passes : int
+    log : Path, optional
+        A folder, for a file of each site's messages.
+
+    Attributes
+    ----------
+    secure : bool
+        Whether every site says that its noise is.
+    present : list of int
+        How many sites took part in each pass.
+    """
+
+    def __init__(self, line: Line, task: Task, terms: Terms, n_passes: int, log: Path | None = None) -> None:
+        self._line, self._task, self._terms, self._n_passes = line, task, terms, n_passes
+        self._alive = list(range(terms.n_sites))
+        self.transcripts = [Transcript(None if log is None else log / f"site-{place}.jsonl") for place in self._alive]
+        self._masks: list[bytes] = []
+        self._shares: list[list[bytes]] = []
+        self.secure = False
+        self.present: list[int] = []
+
+    def open(self) -> None:
+        """Tell all sites of the task, and exchange their keys.  Nothing is charged yet, and no records are read.
+
+        Raises
+        ------
+        SiloError
+            If a site does not answer, or refuses.
+        """
+        opening = {"task": self._task.to_dict(), "terms": self._terms.to_dict()}
+        asked = {place: pack("open", **opening, place=place) for place in self._alive}
+        keys = self._all("keys", self._exchange(asked))
+        boxes = [message.take("box", bytes) for message in keys]
+        self._masks = [message.take("masks", bytes) for message in keys]
+        if any(len(masks) != KEY_BYTES * self._n_passes for masks in self._masks):
+            raise SiloError("a site has not given a key for each pass")
+        self.secure = all(message.take("secure", bool) for message in keys)
+        told = pack("peers", boxes=boxes, masks=self._masks)
+        sealed = self._all("shares", self._exchange(dict.fromkeys(self._alive, told)))
+        self._shares = [message.take("sealed", list) for message in sealed]
+
+    def sum(self, query: bytes, length: int) -> IntArray:
+        """Return the sum of all present sites' integers, with their noise shares, modulo 2**64.
+
+        Parameters
+        ----------
+        query : bytes
+        length : int
+
+        Raises
+        ------
+        SiloError
+            If too few sites are left; nothing of this pass was opened.
+        """
+        index = len(self.present)
+        common = {"index": index, "alive": self._alive, "query": query}
+        first = {place: {"shares": [shares[place] for shares in self._shares]} for place in self._alive}
+        asked = {place: pack("pass", **common, **(first[place] if index == 0 else {})) for place in self._alive}
+        vectors = {}
+        for place, reply in self._exchange(asked).items():
+            numbers = reply.fields.get("numbers")
+            if reply.kind == "vector" and isinstance(numbers, np.ndarray) and numbers.shape == (length,):
+                vectors[place] = numbers.astype(np.uint64)
+        self._enough(vectors, "gave a sum")
+        present = sorted(vectors)
+        opening = pack("opening", index=index, present=present)
+        opened = {}
+        for place, reply in self._exchange(dict.fromkeys(present, opening)).items():
+            shares = reply.fields.get("shares")
+            if reply.kind == "opened" and isinstance(shares, bytes) and len(shares) == KEY_BYTES * len(self._alive):
+                opened[place] = parted(shares)
+        self._enough(opened, "opened the sum")
+        total = np.zeros(length, dtype=np.uint64)
+        for vector in vectors.values():
+            total += vector
+        total -= self._masks_left(index, present, opened, length)
+        self.present.append(len(present))
+        # A site that gave its sum, and vanished then, is in this sum and in none after it.
+        self._alive = sorted(opened)
+        return total.astype(np.int64)
+
+    def _masks_left(self, index: int, present: list[int], opened: Mapping[int, list[int]], length: int) -> Any:
+        """Return what is left of the masks in the sum of the present sites' vectors."""
+        givers = sorted(opened)[: self._terms.fewest]
+        weights = weights_at_zero([place + 1 for place in givers])
+        left = np.zeros(length, dtype=np.uint64)
+        for at, place in enumerate(self._alive):
+            secret = to_key(combine({giver + 1: opened[giver][at] for giver in givers}, weights))
+            if place in present:
+                left += mask(secret, length)
+                continue
+            if public_key(secret) != self._masks[place][KEY_BYTES * index : KEY_BYTES * (index + 1)]:
+                raise SiloError("the shares of a site that vanished are not those of its key")
+            private = loaded(secret)
+            for other in present:
+                public = self._masks[other][KEY_BYTES * index : KEY_BYTES * (index + 1)]
+                # What the other has added for this one.
+                left -= pair_mask(private, public, own=place, other=other, index=index, length=length)
+        return left
+
+    def close(self) -> dict[str, Any]:
+        """Tell the sites that it is over, and return what a release says of the session."""
+        self._exchange(dict.fromkeys(self._alive, pack("done", present=self.present)))
+        return {
+            **self._terms.to_dict(),
+            "present": list(self.present),
+            "bytes_to_sites": sum(item.n_bytes["coordinator"] for item in self.transcripts),
+            "bytes_from_sites": sum(item.n_bytes["site"] for item in self.transcripts),
+            "transcripts": [item.digest for item in self.transcripts],
+        }
+
+    def _exchange(self, messages: Mapping[int, bytes]) -> dict[int, Message]:
+        for place, message in messages.items():
+            self.transcripts[place].add("coordinator", message)
+        found = {}
+        for place, reply in self._line.exchange(messages).items():
+            self.transcripts[place].add("site", reply)
+            # Whatever a site says that is no message: it counts as lost.
+            try:
+                found[place] = unpack(reply)
+            except SiloError:
+                continue
+        return found
+
+    def _all(self, kind: str, replies: Mapping[int, Message]) -> list[Message]:
+        refused = {str(reply.fields.get("reason")) for reply in replies.values() if reply.kind == "refused"}
+        missing = [place for place in self._alive if place not in replies or replies[place].kind != kind]
+        if missing:
+            because = f" ({', '.join(sorted(refused))})" if refused else ""
+            raise SiloError(
+                f"sites {', '.join(str(place + 1) for place in missing)} have not joined{because}; nothing was charged "
+                "or read"
+            )
+        return [replies[place] for place in self._alive]
+
+    def _enough(self, found: Iterable[int], what: str) -> None:
+        count = len(set(found))
+        if count < self._terms.fewest:
+            raise SiloError(
+                f"{self._terms.fewest} sites must be there in every pass, and {count} {what}; nothing was released of "
+                "this pass, and sites that were asked for a pass stay charged"
+            )
+
+
+def open_session(line: Line, task: Mapping[str, Any], terms: Terms, n_passes: int, log: Path | None) -> Session:
+    """Open a session for a task, and return it.
+
+    Raises
+    ------
+    SiloError
+        If a site does not answer, or refuses.
+    """
+    session = Session(line, Task(**task), terms, n_passes, log)
+    session.open()
+    return session

@@ -1,0 +1,452 @@
+"""A site: answers a coordinator's messages with masked sums, and keeps its own record of what it was asked.
+
+**Privacy.** Reads the site's records.  What leaves it: public keys, sealed shares of keys, a vector for each pass that
+is uniform to everybody but for the sum of all sites' vectors, and shares that open that sum.  Proof:
+docs/derivations/silos.md.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from dpinfer._float_environment import standard_arithmetic
+from dpinfer.accounting import LedgerAccount, charge_run
+from dpinfer.accounting.ledger import check_account
+from dpinfer.errors import BudgetExceededError, DpinferError, SiloError
+from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.run import RunControl
+from dpinfer.mechanism.silos.masks import (
+    KEY_BYTES,
+    SiteKeys,
+    agreed,
+    joined,
+    loaded,
+    mask,
+    opened,
+    pair_mask,
+    parted,
+    public_key,
+    sealed,
+    to_secret,
+)
+from dpinfer.mechanism.silos.messages import Message, Transcript, pack, unpack
+from dpinfer.mechanism.silos.shamir import PRIME, split
+from dpinfer.mechanism.silos.statistic import StatisticWork
+from dpinfer.mechanism.silos.terms import MAX_NUMBERS, Terms, epsilon_of_adversaries
+from dpinfer.mechanism.silos.work import NewtonWork, Task, Work
+from dpinfer.models import Model
+
+__all__ = ["Site", "SiteRequest", "SiteTable"]
+
+_WORKS: Mapping[str, Callable[..., Work]] = {"newton": NewtonWork, "statistic": StatisticWork}
+
+
+class SiteTable(Protocol):
+    """Records of a site that follow from a public request: a table, of which a formula makes rows."""
+
+    def model(self, request: Mapping[str, Any]) -> Model:
+        """Return the model of the request, before a record is read; refuse what does not fit this site's schema."""
+
+    def rows(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return (X, y) of the request.
+
+        **Privacy.** May read the records.
+        """
+
+
+@dataclass(frozen=True)
+class SiteRequest:
+    """What a site is asked, for its curator to say yes or no to, before anything is charged or read.
+
+    Parameters
+    ----------
+    task : Task
+    terms : Terms
+    place : int
+        Of this site among the others, from 0.
+    epsilon : mapping
+        Certified against each adversary, if as many sites vanish and collude as may.
+    delta : float
+    spent : float or None
+        What the ledger's account would have spent afterwards; None without a ledger.
+    """
+
+    task: Task
+    terms: Terms
+    place: int
+    epsilon: Mapping[str, Any]
+    delta: float
+    spent: float | None
+
+    def __str__(self) -> str:
+        terms, model = self.terms, self.task.model
+        against = ", ".join(f"{name} {value:.4g}" for name, value in self.epsilon.items() if value is not None)
+        lines = [
+            f"asked: {self.task.kind}, {type(model).__name__} of {model.n_params} parameters, "
+            f"n_records = {self.task.n_records} (public)",
+            f"sites: {terms.n_sites}, of which this is number {self.place + 1}; {terms.may_vanish} may vanish, "
+            f"{terms.may_collude} may collude with the coordinator; noise of {terms.noise_shares} sites suffices",
+            f"epsilon at delta = {self.delta:g} against: {against}",
+        ]
+        if self.task.records:
+            lines.insert(
+                1,
+                "records: "
+                + ", ".join(
+                    f"{key} = {value}"
+                    for key, value in self.task.records.items()
+                    if isinstance(value, (str, int, float))
+                ),
+            )
+        if self.spent is not None:
+            lines.append(f"ledger: epsilon = {self.spent:.4g} would be spent in all")
+        return "\n".join(lines)
+
+
+@dataclass
+class _State:
+    """Everything that a site remembers between two messages.  SECRET."""
+
+    key: bytes
+    opening: dict[str, Any]
+    boxes: dict[str, bytes] = field(default_factory=dict)  # keys of boxes from and to other sites
+    masks: list[bytes] = field(default_factory=list)  # every site's public keys of all passes, in order
+    context: bytes = b""
+    shares: list[bytes] = field(default_factory=list)  # what every site has shared with this one
+    alive: list[int] = field(default_factory=list)
+    next_pass: int = 0
+    to_open: bool = False
+    charged: bool = False
+
+
+class Site:
+    """One site of a session: a state machine that takes messages and gives messages, over whatever line.
+
+    **Privacy.** Reads the records at the first pass, when the ledger has been charged.  Refuses what its ledger has no
+    budget for, what its curator does not approve, a pass out of order, a second opening of a pass, and fewer sites than
+    the terms say.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, CodedRows, RowSource, or SiteTable
+        The site's records, as the model of the task reads them; or a table whose rows follow from the request.
+    y : (N,) array, optional
+    model : Model, optional
+        A model of one's own, whose code the site must have; it must be the coordinator's.
+    ledger : LedgerAccount, optional
+        The site's account for these records, charged before they are read.
+    approve : callable, optional
+        Gets a :class:`SiteRequest` and returns whether to take part.  By default all that the ledger admits.
+    tell : callable, optional
+        Gets a line for whatever is asked and answered.
+    random_source : RandomSource, optional
+        The operating system's by default.
+    n_threads : int, optional
+    log : path, optional
+        A file that a line is appended to for each message: its kind, size and hash.
+
+    Attributes
+    ----------
+    failure : Exception or None
+        Why the last message was refused, for the curator's eyes: the coordinator is told less.
+    transcript : Transcript
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        model: Model | None = None,
+        ledger: LedgerAccount | None = None,
+        approve: Callable[[SiteRequest], bool] | None = None,
+        tell: Callable[[str], None] | None = None,
+        random_source: RandomSource | None = None,
+        n_threads: int | None = None,
+        log: Path | None = None,
+    ) -> None:
+        self._control = RunControl.checked(random_source=random_source, n_threads=n_threads)
+        self._ledger = None if ledger is None else check_account(ledger)
+        self._X, self._y, self._model = X, y, model
+        self._approve, self._tell = approve, (lambda text: None) if tell is None else tell
+        self._log = log
+        self._state: _State | None = None
+        self._work: Work | None = None
+        self._loaded = False
+        self.failure: Exception | None = None
+        self.transcript = Transcript(log)
+
+    def answer(self, message: bytes) -> bytes:
+        """Return the reply to a message of the coordinator; never raises because of the records or the message."""
+        if _kind(message) == "open":
+            self.transcript = Transcript(self._log)
+        self.transcript.add("coordinator", message)
+        try:
+            with standard_arithmetic():
+                reply = self._answer(unpack(message))
+            self.failure = None
+        except BudgetExceededError as error:
+            reply = self._refusal("its budget", error)
+        except _DeclinedError as error:
+            reply = self._refusal("its curator", error)
+        except SiloError as error:
+            reply = self._refusal("the protocol", error)
+        except Exception as error:
+            # That its records cannot be used is told as any other error is.
+            reply = self._refusal("an error", error)
+        self.transcript.add("site", reply)
+        return reply
+
+    def save(self) -> bytes:
+        """Return what the site remembers of a session: SECRET, for :meth:`load` of the next process.
+
+        It must not be put back when the site has answered since: a pass would be answered twice.
+        """
+        if self._state is None:
+            return b""
+        return pack("state", state=asdict(self._state), transcript=self.transcript.save())
+
+    def load(self, state: bytes) -> None:
+        """Take up a session where :meth:`save` left it."""
+        self._state, self._work, self._loaded = None, None, False
+        if state:
+            saved = unpack(state)
+            self._state = _State(**saved.take("state", dict))
+            self.transcript.load(saved.take("transcript", dict))
+
+    def _refusal(self, reason: str, error: Exception) -> bytes:
+        self.failure = error
+        self._tell(f"refused because of {reason}: {type(error).__name__}")
+        return pack("refused", reason=reason)
+
+    def _answer(self, message: Message) -> bytes:
+        steps = {
+            "open": self._open,
+            "peers": self._take_peers,
+            "pass": self._pass,
+            "opening": self._opening,
+            "done": self._done,
+        }
+        if message.kind not in steps:
+            raise SiloError("a message must be one of this protocol")
+        return steps[message.kind](message)
+
+    @property
+    def _session(self) -> _State:
+        if self._state is None:
+            raise SiloError("a session must be opened first")
+        return self._state
+
+    def _open(self, message: Message) -> bytes:
+        self._state = _State(key=b"", opening=message.fields)
+        self._work, self._loaded = None, False
+        try:
+            request = self._request()
+            self._tell(str(request))
+            if self._approve is not None and not self._approve(request):
+                raise _DeclinedError("the curator has not agreed")
+        except BaseException:
+            self._state = None
+            raise
+        self._state.key = self._control.source.take_key()
+        keys = SiteKeys(self._state.key)
+        work = self._task_work()
+        masks = b"".join(public_key(keys.mask_private(index)) for index in range(work.n_passes))
+        return pack("keys", box=public_key(keys.box_private), masks=masks, secure=self._control.source.secure)
+
+    def _request(self) -> SiteRequest:
+        """Check what is asked, and the budget."""
+        work, terms = self._task_work(), self._terms()
+        place = self._place()
+        present = [terms.fewest] * work.n_passes
+        spent = None
+        if self._ledger is not None:
+            self._ledger.check(work.event, adjacency=work.adjacency)
+            after = self._ledger.preview(work.event, None if self._ledger.budget else work.delta or 1e-6)
+            spent = after.epsilon
+        epsilon = epsilon_of_adversaries(work.event, present, terms, delta=work.delta, adjacency=work.adjacency)
+        return SiteRequest(self._task, terms, place, epsilon, work.delta, spent)
+
+    @property
+    def _task(self) -> Task:
+        data = cast(Mapping[str, Any], Message("open", self._session.opening).take("task", dict))
+        model = self._model
+        if model is None and data.get("records") is not None:
+            if not hasattr(self._X, "model"):
+                raise SiloError("the task asks for the rows of a table, and this site has arrays")
+            model = self._X.model(data["records"])
+        return Task.from_dict(data, model)
+
+    def _task_work(self) -> Work:
+        if self._work is None:
+            task = self._task
+            if task.kind not in _WORKS:
+                raise SiloError("the task is not one that this version knows")
+            self._work = _WORKS[task.kind](task, n_threads=self._control.n_threads)
+        return self._work
+
+    def _terms(self) -> Terms:
+        given = Message("open", self._session.opening).take("terms", dict)
+        try:
+            return Terms(**given)
+        except (TypeError, ValueError):
+            raise SiloError("the terms must leave an honest site") from None
+
+    def _place(self) -> int:
+        place = cast(int, Message("open", self._session.opening).take("place", int))
+        if not 0 <= place < self._terms().n_sites:
+            raise SiloError("the place of a site must be one of the sites'")
+        return place
+
+    def _take_peers(self, message: Message) -> bytes:
+        """Take all sites' keys, and share this one's secrets with the others."""
+        state, work, terms, place = self._session, self._task_work(), self._terms(), self._place()
+        boxes, masks = message.take("boxes", list), message.take("masks", list)
+        sizes = {(len(box), len(mine)) for box, mine in zip(boxes, masks, strict=False)}
+        if state.boxes or len(boxes) != len(masks) or len(boxes) != terms.n_sites:
+            raise SiloError("a site must be told of all sites, once")
+        keys = SiteKeys(state.key)
+        if sizes != {(KEY_BYTES, KEY_BYTES * work.n_passes)} or boxes[place] != public_key(keys.box_private):
+            raise SiloError("the sites' keys must be those that they gave")
+        if len({*boxes}) != len(boxes) or len({*masks}) != len(masks):
+            raise SiloError("the sites' keys must be different")
+        # Whoever was told of other sites cannot open what is sealed here.
+        state.context = pack("context", opening=_without_place(state.opening), boxes=boxes, masks=masks)
+        self._tell(f"fingerprint of all sites' keys: {_hash(state.context).hex()[:32]}")
+        state.masks = masks
+        state.alive = list(range(terms.n_sites))
+        shares: list[list[int]] = [[] for _ in boxes]
+        for index in range(work.n_passes):
+            for what, secret in (("own", keys.own_seed(index)), ("mask", keys.mask_private(index))):
+                rest = keys.coefficients(what, index, terms.fewest - 1)
+                for other, share in enumerate(split(to_secret(secret), rest, terms.n_sites)):
+                    shares[other].append(share)
+        found, private = [], loaded(keys.box_private)
+        for other, box in enumerate(boxes):
+            for way in ((place, other), (other, place)):
+                state.boxes[f"{way[0]} {way[1]}"] = agreed(private, box, "box", *way)
+            found.append(sealed(state.boxes[f"{place} {other}"], joined(shares[other]), _hash(state.context)))
+        return pack("shares", sealed=found)
+
+    def _take_shares(self, sealed_shares: list[Any]) -> None:
+        state, place = self._session, self._place()
+        if len(sealed_shares) != len(state.masks) or not all(isinstance(box, bytes) for box in sealed_shares):
+            raise SiloError("a site must be sent the shares of all sites")
+        context = _hash(state.context)
+        state.shares = [
+            opened(state.boxes[f"{other} {place}"], box, context) for other, box in enumerate(sealed_shares)
+        ]
+        size = 2 * KEY_BYTES * self._task_work().n_passes
+        if any(len(share) != size for share in state.shares):
+            raise SiloError("the shares of a site are damaged")
+
+    def _pass(self, message: Message) -> bytes:
+        """Return the masked sum of a pass: the records' integers, the noise share, and all masks."""
+        state, work, terms, place = self._session, self._task_work(), self._terms(), self._place()
+        index, alive = message.take("index", int), message.take("alive", list)
+        query = message.take("query", bytes)
+        if index != state.next_pass or index >= work.n_passes or state.to_open or not state.masks:
+            raise SiloError("a pass must be the next one")
+        if not set(alive) <= set(state.alive) or place not in alive or len(set(alive)) < max(terms.fewest, 2):
+            raise SiloError("a pass must be of enough sites, and a site that was lost stays lost")
+        if index == 0:
+            self._take_shares(message.take("shares", list))
+        self._tell(f"pass {index + 1} of {work.n_passes}: {work.describe(index, query)}")
+        with self._records():
+            keys = SiteKeys(state.key)
+            # From here on this pass is answered, whatever happens: it must not be asked again with another question.
+            state.alive, state.next_pass, state.to_open = sorted(set(alive)), index + 1, True
+            integers = work.sum(index, query, keys.noise_key(index, _hash(query)), terms.noise_shares)
+            if integers.size * terms.n_sites > MAX_NUMBERS:
+                raise SiloError(f"a pass must have at most {MAX_NUMBERS} numbers in all sites together")
+            total = integers.astype(np.uint64) + mask(keys.own_seed(index), integers.size)
+            private = loaded(keys.mask_private(index))
+            for other in state.alive:
+                if other != place:
+                    public = state.masks[other][KEY_BYTES * index : KEY_BYTES * (index + 1)]
+                    total += pair_mask(private, public, own=place, other=other, index=index, length=integers.size)
+        return pack("vector", index=index, numbers=total)
+
+    @contextlib.contextmanager
+    def _records(self) -> Iterator[None]:
+        """Charge the ledger, once, and open the records, once in a process."""
+        state, work = self._session, self._task_work()
+        with contextlib.ExitStack() as stack:
+            charge = None
+            if not state.charged:
+                charge = stack.enter_context(
+                    charge_run(
+                        self._ledger,
+                        work.event,
+                        adjacency=work.adjacency,
+                        mechanism=f"{self._task.kind}, one of {self._terms().n_sites} silos",
+                        secure=self._control.source.secure,
+                        delta=work.delta or 1e-6,
+                    )
+                )
+            try:
+                self._load(work)
+            except OSError:
+                # It comes out of what reads the records: the charge stays.
+                if charge is not None:
+                    charge.refused = True
+                raise
+            if charge is not None:
+                charge.begin()
+                state.charged = True
+            yield
+
+    def _load(self, work: Work) -> None:
+        if not self._loaded:
+            request = self._task.records
+            X, y = (self._X, self._y) if request is None else self._X.rows(request)
+            work.open(X, y)
+            self._loaded = True
+
+    def _opening(self, message: Message) -> bytes:
+        """Return the shares that open the sum of a pass: of a site's own mask if it is there, of its key if not."""
+        state, terms, place = self._session, self._terms(), self._place()
+        index, present = message.take("index", int), message.take("present", list)
+        if not state.to_open or index != state.next_pass - 1:
+            raise SiloError("a pass must be opened once, when it was made")
+        if not set(present) <= set(state.alive) or place not in present or len(set(present)) < max(terms.fewest, 2):
+            raise SiloError("a sum must be of enough sites, and of this one")
+        state.to_open = False
+        shares = []
+        for other in state.alive:
+            own, masking = parted(state.shares[other][2 * KEY_BYTES * index : 2 * KEY_BYTES * (index + 1)])
+            shares.append(own if other in present else masking)
+        if any(share >= PRIME for share in shares):
+            raise SiloError("the shares of a site are damaged")
+        state.alive = sorted(set(present))
+        return pack("opened", index=index, shares=joined(shares))
+
+    def _done(self, message: Message) -> bytes:
+        self._tell(f"done: {self._session.next_pass} passes answered")
+        self._state = None
+        self._work, self._loaded = None, False
+        return pack("bye")
+
+
+class _DeclinedError(DpinferError):
+    """The curator said no."""
+
+
+def _hash(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _without_place(opening: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in opening.items() if key != "place"}
+
+
+def _kind(message: bytes) -> str:
+    try:
+        return unpack(message).kind
+    except SiloError:
+        return ""

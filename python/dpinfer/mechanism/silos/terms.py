@@ -1,0 +1,122 @@
+"""How many sites may vanish or collude, how many noise shares suffice, and what follows for three adversaries."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpinfer._validate import check_integer
+from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, PureEvent
+from dpinfer.accounting.accountant import certify_at
+
+__all__ = ["MAX_NUMBERS", "MAX_SITES", "Terms", "epsilon_of_adversaries", "event_with_shares"]
+
+MAX_SITES = 200
+# Numbers of one pass times sites: what is set aside for the noise's finite precision covers as many draws.
+MAX_NUMBERS = 2**20 - 1
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Public terms of a session.
+
+    Parameters
+    ----------
+    n_sites : int
+    may_vanish : int
+        How many sites may be lost while the run goes on: it ends if one more is.
+    may_collude : int
+        How many sites may tell the coordinator all they know, at least 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If no honest site would be left.
+    """
+
+    n_sites: int
+    may_vanish: int = 0
+    may_collude: int = 1
+
+    def __post_init__(self) -> None:
+        check_integer("n_sites", self.n_sites, 2, MAX_SITES)
+        check_integer("may_vanish", self.may_vanish, 0)
+        check_integer("may_collude", self.may_collude, 1)
+        if self.noise_shares < 1:
+            raise ValueError(
+                f"may_vanish + may_collude must be less than the number of sites, {self.n_sites}, "
+                f"got {self.may_vanish} + {self.may_collude}"
+            )
+
+    @property
+    def fewest(self) -> int:
+        """Sites that must be present in every pass, and shares that open a sum."""
+        return self.n_sites - self.may_vanish
+
+    @property
+    def noise_shares(self) -> int:
+        """Noise shares that suffice: each has this part of the variance."""
+        return self.n_sites - self.may_vanish - self.may_collude
+
+    @property
+    def withstands_lies(self) -> bool:
+        """Whether a coordinator that tells sites different stories of who is there learns nothing by it."""
+        return 2 * self.fewest > self.n_sites + self.may_collude
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the terms as plain data."""
+        return {"n_sites": self.n_sites, "may_vanish": self.may_vanish, "may_collude": self.may_collude}
+
+
+def event_with_shares(event: Event, shares: Sequence[int], needed: int) -> Event:
+    """Return what is released to somebody to whom so many noise shares of each pass are unknown.
+
+    Parameters
+    ----------
+    event : Event
+        A Gaussian sum for each pass, with the noise of `needed` shares; or a pure release, which more noise leaves so.
+    shares : sequence of int
+        Unknown noise shares in each pass.
+    needed : int
+    """
+    if isinstance(event, PureEvent):
+        return event
+    passes = event.events if isinstance(event, Composed) else (event,)
+    scaled = []
+    for own, count in zip(passes, shares, strict=True):
+        if not isinstance(own, GaussianEvent):
+            raise TypeError(f"event must be of Gaussian sums, got {type(own).__name__}")
+        scaled.append(GaussianEvent(own.noise_multiplier * math.sqrt(count / needed)))
+    return Composed(tuple(scaled))
+
+
+def epsilon_of_adversaries(
+    event: Event, present: Sequence[int], terms: Terms, *, delta: float, adjacency: Adjacency
+) -> Mapping[str, Any]:
+    """Return the certified epsilon against each adversary, given how many sites took part in each pass.
+
+    **Privacy.** Reads no records.  Proof: docs/derivations/silos.md, "Three adversaries".
+
+    Parameters
+    ----------
+    event : Event
+        That of the plan: with `terms.noise_shares` shares in each pass.
+    present : sequence of int
+        For each pass.
+    terms : Terms
+    delta : float
+    adjacency : Adjacency
+
+    Returns
+    -------
+    mapping
+        "outsider" sees the release; "one site" knows its own noise shares, too; "coordinator" sees all messages, and
+        knows the noise shares of `terms.may_collude` sites.
+    """
+    known = {"outsider": 0, "coordinator": terms.may_collude, "one site": 1}
+    found = {}
+    for name, own in known.items():
+        seen = event_with_shares(event, [count - own for count in present], terms.noise_shares)
+        epsilon = certify_at(seen, delta=delta, adjacency=adjacency, accountant="pld")
+        found[name] = epsilon if math.isfinite(epsilon) else None
+    return found

@@ -1,0 +1,209 @@
+"""What a session asks of a site: its public task, the site's own exact sums, and the site's share of the noise.
+
+**Privacy.** Reads the site's records.  A sum leaves this module with the site's noise share in it, and is masked before
+it leaves the site.  Proof: docs/derivations/silos.md.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_integer
+from dpinfer.accounting import Adjacency, Event
+from dpinfer.errors import SiloError
+from dpinfer.mechanism import _native
+from dpinfer.mechanism.newton.contributions import Query
+from dpinfer.mechanism.newton.own_rows import OwnRecords
+from dpinfer.mechanism.newton.pass_records import PassRecords, open_records
+from dpinfer.mechanism.newton.plan import NewtonPlan, check_model
+from dpinfer.mechanism.records import check_records
+from dpinfer.mechanism.silos.messages import pack, unpack
+from dpinfer.mechanism.sums.parts import integers_of_part
+from dpinfer.models import Model, OwnModel, model_from_dict
+
+__all__ = ["NewtonWork", "Task", "Work", "gaussian_share"]
+
+IntArray = npt.NDArray[np.int64]
+
+# In lattice steps, of one share: what the sum of rounded shares differs from one rounded Gaussian by is then nothing.
+_LEAST_STDDEV = 64.0
+_MOST_STDDEV = 1e17
+
+
+def gaussian_share(key: bytes, query: Query, noise_multiplier: float, shares: int) -> IntArray:
+    """Return a site's share of a pass's noise: rounded Gaussians, of which `shares` sum to the noise multiplier.
+
+    **Privacy.** Reads no records; private as long as nobody else has the key.
+
+    Parameters
+    ----------
+    key : bytes
+        Of this pass and question alone.
+    query : Query
+    noise_multiplier : float
+        Of the pass.
+    shares : int
+        How many suffice.
+
+    Raises
+    ------
+    SiloError
+        If the noise is not that of a sum on the lattice.
+    """
+    step = _native.PartialSum(length=query.length, max_norm=query.max_norm).lattice_step
+    stddev = noise_multiplier * query.max_norm / step / math.sqrt(shares)
+    if not _LEAST_STDDEV <= stddev <= _MOST_STDDEV / shares:
+        raise SiloError("the noise of a pass must have between 64 and 1e17 lattice steps")
+    return _native.rounded_gaussian(key, 0, stddev, query.length)[0]
+
+
+class Task:
+    """What a session is for, in public numbers.
+
+    Parameters
+    ----------
+    kind : {"newton", "statistic"}
+    model : Model
+    terms : mapping
+        Plain data: the plan of a private Newton run, or the terms of a statistic.
+    n_records : int
+    records : mapping, optional
+        Which records of a table are asked for: what a site's table makes rows of.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        model: Model,
+        terms: Mapping[str, Any],
+        n_records: int,
+        records: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.kind, self.model, self.terms = kind, model, dict(terms)
+        self.n_records = check_integer("n_records", n_records, 1)
+        self.records = None if records is None else dict(records)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the task as plain data for :meth:`from_dict`."""
+        return {
+            "kind": self.kind,
+            "model": self.model.to_dict(),
+            "terms": self.terms,
+            "n_records": self.n_records,
+            "records": self.records,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], model: Model | None = None) -> "Task":
+        """Rebuild a task from what :meth:`to_dict` returned; `model` has the code of a model of one's own.
+
+        Raises
+        ------
+        SiloError
+            If it is no task, or of another model.
+        """
+        try:
+            found = model_from_dict(data["model"]) if model is None else model
+            task = cls(str(data["kind"]), found, data["terms"], data["n_records"], data["records"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise SiloError(f"the task is not one that this version knows ({type(error).__name__})") from None
+        if pack("task", task=task.to_dict()) != pack("task", task=data):
+            raise SiloError("the task must be of the model that this site was given")
+        return task
+
+
+class Work(ABC):
+    """A task at a site.
+
+    Attributes
+    ----------
+    n_passes : int
+    event, adjacency, delta
+        What it is charged for.
+    """
+
+    n_passes: int
+    event: Event
+    adjacency: Adjacency
+    delta: float
+
+    @abstractmethod
+    def open(self, X: Any, y: Any) -> None:
+        """Check the records, and keep them.
+
+        **Privacy.** Reads the records.
+
+        Raises
+        ------
+        RecordError, TypeError
+            If they cannot be used.
+        """
+
+    @abstractmethod
+    def sum(self, index: int, query: bytes, key: bytes, shares: int) -> IntArray:
+        """Return the site's sum of a pass with its share of the noise in it, modulo 2**64.
+
+        **Privacy.** Reads the records.  Not private by itself: its noise is one share.
+        """
+
+    @abstractmethod
+    def describe(self, index: int, query: bytes) -> str:
+        """Return what a pass asks, in words."""
+
+
+class NewtonWork(Work):
+    """The passes of a private Newton run.
+
+    Parameters
+    ----------
+    task : Task
+    n_threads : int
+    """
+
+    def __init__(self, task: Task, *, n_threads: int) -> None:
+        check_model(task.model)
+        self._plan = NewtonPlan.from_dict(task.terms)
+        self._model: Any = task.model
+        self._n_threads = n_threads
+        self._records: PassRecords | None = None
+        self.n_passes, self.event = self._plan.n_passes, self._plan.event
+        self.adjacency, self.delta = self._plan.adjacency, self._plan.delta
+
+    def open(self, X: Any, y: Any) -> None:
+        """Check the records, and keep them."""
+        if isinstance(self._model, OwnModel):
+            rows = check_records(self._model, X, y, self.adjacency)
+            self._records = OwnRecords(*rows, drawn=self._model.has_sampler)
+        else:
+            self._records = open_records(self._model, X, y, self.adjacency, n_threads=self._n_threads)
+
+    def sum(self, index: int, query: bytes, key: bytes, shares: int) -> IntArray:
+        """Return the site's sum of a pass with its share of the noise in it."""
+        if self._records is None:
+            raise RuntimeError("the records must be opened before they are summed")
+        asked = self._query(query)
+        total = _native.PartialSum(length=asked.length, max_norm=asked.max_norm)
+        noise = gaussian_share(key, asked, self._plan.noise_multipliers[index], shares)
+        self._records.add(total, asked)
+        total.merge(noise)
+        return integers_of_part(total)
+
+    def describe(self, index: int, query: bytes) -> str:
+        """Return what a pass asks, in words."""
+        asked = self._query(query)
+        multiplier = self._plan.noise_multipliers[index]
+        return (
+            f"{self._plan.phases[index]}, {type(asked).__name__}: {asked.length} numbers, of a record at most "
+            f"{asked.max_norm:.4g} long; noise multiplier {multiplier:.4g}"
+        )
+
+    def _query(self, query: bytes) -> Query:
+        asked: Any = unpack(query, self._model).fields.get("query")
+        if not all(hasattr(asked, name) for name in ("add", "length", "max_norm")):
+            raise SiloError("a pass must ask a sum over the records")
+        found: Query = asked
+        return found

@@ -1,0 +1,77 @@
+"""Noisy shares of records by size, half octaves apart, and the bound on a record's norm that follows from them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+__all__ = ["SIZE_EDGES", "SizeShares"]
+
+FloatArray = npt.NDArray[np.float64]
+
+SIZE_EDGES = np.exp2(0.5 * np.arange(-4, 18))  # in units of what is usual
+_MIDDLES = np.append(SIZE_EDGES, 2.0 * SIZE_EDGES[-1] / math.sqrt(2.0)) * 2.0**-0.25
+_BOUNDS = np.exp2(0.25 * np.arange(29))
+# Standard deviations of its noise from where on a share counts: beside one that does, and by itself.
+_SURE, _SURE_ALONE = 2.0, 4.0
+_HIDDEN = np.array([0.4, 0.2])  # of the records that noise may hide beyond those that count, in the next intervals
+_ONE_WAY = 0.5  # of what a clip cuts off: records that are cut off point in opposite directions as well
+
+
+@dataclass(frozen=True, eq=False)
+class SizeShares:
+    """Shares of the records by size, in units of what is usual.
+
+    Parameters
+    ----------
+    noisy : (m + 1,) array
+        Of sizes below SIZE_EDGES[0], between successive edges, and above the last.
+    stddev : float
+        Of the noise in each.
+    """
+
+    noisy: FloatArray
+    stddev: float
+
+    @cached_property
+    def shares(self) -> FloatArray:
+        """Shares that are told from noise, and beyond them what is expected of a share that is not negative."""
+        last = int(np.max(np.flatnonzero(self.noisy > _SURE_ALONE * self.stddev), initial=0))
+        while last + 1 < self.noisy.size and self.noisy[last + 1] > _SURE * self.stddev:
+            last += 1
+        counted = np.where(self.noisy > _SURE * self.stddev, self.noisy, 0.0)
+        counted[last + 1 :] = 0.0
+        beyond = counted[last + 1 : last + 1 + _HIDDEN.size]
+        if beyond.size:
+            stddev = self.stddev * math.sqrt(beyond.size)
+            place = float(np.sum(self.noisy[last + 1 : last + 1 + beyond.size])) / stddev
+            # The mean of a normal law that is cut off at zero: phi(place) / Phi(place) beyond its centre.
+            hidden = stddev * (place + math.sqrt(2.0 / math.pi) / float(special.erfcx(-place / math.sqrt(2.0))))
+            beyond += hidden * _HIDDEN[: beyond.size]
+        return counted
+
+    @property
+    def mean_square(self) -> float:
+        """E a**2 of the size a."""
+        return float(np.sum(self.shares * np.square(_MIDDLES)))
+
+    @property
+    def kurtosis(self) -> float:
+        """E a**4 / (E a**2)**2."""
+        return float(np.sum(self.shares * _MIDDLES**4)) / max(self.mean_square**2, 1e-300)
+
+    def bias(self, bound: float) -> float:
+        """Return what a clip at `bound` may take off the mean of a vector of this size: half of E (a - bound)+."""
+        return _ONE_WAY * float(np.sum(self.shares * np.maximum(_MIDDLES - bound, 0.0)))
+
+    def lost_square(self, bound: float) -> float:
+        """Return half of E (a**2 - bound**2)+."""
+        return _ONE_WAY * float(np.sum(self.shares * np.maximum(np.square(_MIDDLES) - bound**2, 0.0)))
+
+    def best_bound(self, cost: Callable[[float], float]) -> float:
+        """Return the bound of least cost, a quarter of an octave from the next."""
+        return float(min(_BOUNDS.tolist(), key=cost))

@@ -1,0 +1,167 @@
+"""The population's coefficients: the sandwich without noise, coverage where the model is wrong, files, refusals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import optimize, special, stats
+
+import dpinfer as dpi
+from dpinfer.models.size_shares import SIZE_EDGES, SizeShares
+from dpinfer.testing import InsecureRNG
+
+N_FEATURES = 3
+
+
+def linear_population(rng, size):
+    """Skewed errors whose spread grows with a feature, and a bent mean."""
+    X = rng.normal(size=(size, N_FEATURES)) @ [[1.0, 0.5, 0.0], [0.0, 1.0, 0.3], [0.0, 0.0, 1.0]]
+    error = (rng.gamma(1.0, 1.0, size) - 1.0) * np.exp(0.3 * X[:, 0])
+    return X, X @ [0.7, -0.4, 0.0] + 0.4 * X[:, 1] ** 2 + error
+
+
+def logistic_population(rng, size):
+    X = rng.normal(size=(size, N_FEATURES))
+    eta = X @ [0.8, -0.5, 0.3] + 0.4 * X[:, 0] ** 2 - 0.5
+    return X, (rng.random(size) < special.expit(eta)).astype(float)
+
+
+KINDS = {
+    "LinearRegression": (linear_population, {"response_scale": 2.0}),
+    "LogisticRegression": (logistic_population, {}),
+}
+
+
+def without_privacy(kind, X, y):
+    """Return maximum likelihood and its robust covariance (HC0)."""
+    design = np.column_stack((X, np.ones(len(X))))
+    if kind == "LinearRegression":
+        found, slope = np.linalg.lstsq(design, y, rcond=None)[0], np.ones(len(X))
+        residual = y - design @ found
+    else:
+        score = lambda beta: design.T @ (y - special.expit(design @ beta))  # noqa: E731
+        found = optimize.root(score, np.zeros(design.shape[1])).x
+        mean = special.expit(design @ found)
+        residual, slope = y - mean, mean * (1.0 - mean)
+    bread = np.linalg.inv(design.T @ (design * slope[:, None]))
+    return found, bread @ (design.T @ (design * residual[:, None] ** 2)) @ bread
+
+
+def fitted(kind, X, y, *, epsilon, seed):
+    model = getattr(dpi.models, kind)(N_FEATURES, fit_intercept=True, prior_scale=10.0)
+    plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-6, n_records=len(X), target="population")
+    release = dpi.run_newton(
+        model, X, y, plan=plan, n_records=len(X), random_source=InsecureRNG(seed), n_threads=1, **KINDS[kind][1]
+    )
+    return release, dpi.noise_aware_posterior(release)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_much_budget_it_is_maximum_likelihood_with_robust_errors(rng, kind):
+    X, y = KINDS[kind][0](rng, 20_000)
+    found, covariance = without_privacy(kind, X, y)
+    _, posterior = fitted(kind, X, y, epsilon=200.0, seed=1)
+    d = found.size
+    stddev = np.sqrt(np.diag(covariance))
+    np.testing.assert_array_less(np.abs(posterior.mean[:d] - found), 0.15 * stddev)
+    # The errors of the model alone are elsewhere by up to 40%.
+    np.testing.assert_allclose(posterior.stddev[:d], stddev, rtol=0.06)
+    np.testing.assert_allclose(posterior.cov[:d, :d], covariance, atol=0.08 * stddev.max() ** 2)
+    assert posterior.decompose().privacy[:d].max() < 0.1
+    assert "population's" in posterior.diagnostics.verdict
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("kind", "epsilon"), [("LinearRegression", 1.0), ("LogisticRegression", 1.0)])
+def test_intervals_cover_the_populations_coefficients(kind, epsilon):
+    """Binomial limits of false-positive rate 1e-4 around 0.9 -+ 0.03; intervals half as wide are rejected."""
+    rng = np.random.default_rng(11)
+    truth, _ = without_privacy(kind, *KINDS[kind][0](rng, 400_000))
+    runs, inside, half = 40, 0, 0
+    for seed in range(runs):
+        X, y = KINDS[kind][0](rng, 5000)
+        _, posterior = fitted(kind, X, y, epsilon=epsilon, seed=seed)
+        low, high = posterior.interval(0.9)[:, : truth.size]
+        centre, reach = 0.5 * (low + high), 0.5 * (high - low)
+        inside += int(np.sum(np.abs(centre - truth) <= reach))
+        half += int(np.sum(np.abs(centre - truth) <= 0.5 * reach))
+    # The coefficients of a run are not independent: half of them count.
+    trials = runs * truth.size // 2
+    low, high = stats.binom.ppf(5e-5, trials, 0.87), stats.binom.isf(5e-5, trials, 0.93)
+    assert low <= inside / 2 <= high
+    assert half / 2 < low
+
+
+def test_the_models_own_target_is_elsewhere(rng):
+    """The power twin of the tests above: clips of factors are pulled away by skewed errors."""
+    X, y = linear_population(rng, 20_000)
+    found, covariance = without_privacy("LinearRegression", X, y)
+    model = dpi.models.LinearRegression(N_FEATURES, fit_intercept=True, prior_scale=10.0)
+    plan = dpi.plan_newton(model, target_epsilon=200.0, target_delta=1e-6, n_records=20_000)
+    release = dpi.run_newton(model, X, y, plan=plan, n_records=20_000, response_scale=2.0, random_source=InsecureRNG(1))
+    weights = release.transforms[-1].T @ release.positions[-1]
+    assert np.abs((weights - found) / np.sqrt(np.diag(covariance))).max() > 5.0
+
+
+def test_draws_do_not_change_what_is_said(rng):
+    X, y = linear_population(rng, 3000)
+    release, posterior = fitted("LinearRegression", X, y, epsilon=1.0, seed=3)
+    assert posterior.diagnostics.mcse.max() < 0.05
+    many = dpi.noise_aware_posterior(release, seed=5)
+    np.testing.assert_allclose(posterior.interval(0.9), many.interval(0.9), atol=0.15 * many.stddev.max())
+    again = dpi.noise_aware_posterior(release)
+    np.testing.assert_array_equal(again.mean, posterior.mean)
+
+
+def test_a_release_of_nonsense_has_a_proper_posterior():
+    rng = np.random.default_rng(8)
+    X, y = rng.normal(size=(60, N_FEATURES)) * 1e3, rng.standard_cauchy(60) * 1e6
+    for kind in KINDS:
+        response = y if kind == "LinearRegression" else (y > 0.0).astype(float)
+        _, posterior = fitted(kind, X, response, epsilon=0.05, seed=1)
+        assert np.all(np.isfinite(posterior.interval(0.9)))
+        assert posterior.diagnostics.n_unresolved > 0
+        assert "hides" in posterior.diagnostics.verdict
+
+
+def test_noise_that_makes_the_meat_negative_leaves_a_proper_posterior(rng):
+    """All that the pass for the meat may give, and more."""
+    release, posterior = fitted("LinearRegression", *linear_population(rng, 2000), epsilon=1.0, seed=1)
+    for meat in (-100.0 * np.eye(4), -release.meat, np.zeros((4, 4)), 1e6 * np.eye(4)):
+        found = dpi.noise_aware_posterior(replace(release, meat=meat))
+        assert np.all(np.isfinite(found.interval(0.9)))
+        assert np.all(found.stddev > 0.0)
+    assert np.all(found.stddev[:4] > posterior.stddev[:4])
+
+
+def shares(sizes, stddev, rng):
+    exact = np.histogram(sizes, [0.0, *SIZE_EDGES, np.inf])[0] / sizes.size
+    return SizeShares(exact + stddev * rng.normal(size=exact.size), stddev)
+
+
+def test_shares_say_what_a_clip_takes(rng):
+    sizes = np.abs(rng.standard_t(4.0, size=200_000))
+    found = shares(sizes, 1e-7, rng)
+    assert found.mean_square == pytest.approx(np.mean(sizes**2), rel=0.1)
+    for bound in (2.0, 5.0):
+        # Half of the excess; sizes are known to half an octave.
+        assert found.bias(bound) == pytest.approx(0.5 * np.mean(np.maximum(sizes - bound, 0.0)), rel=0.25)
+
+
+def test_the_bound_grows_with_the_budget(rng):
+    sizes = np.abs(rng.standard_t(4.0, size=200_000))
+
+    def bound(stddev):
+        found = shares(sizes, stddev, rng)
+        return found.best_bound(lambda a: (3.0 * stddev * a) ** 2 + found.bias(a) ** 2)
+
+    bounds = [bound(stddev) for stddev in (1e-2, 1e-3, 1e-4, 1e-6)]
+    assert bounds == sorted(bounds)
+    assert bounds[-1] > 4.0 * bounds[0]
+
+
+def test_what_noise_hides_is_not_taken_for_nothing(rng):
+    exact = np.zeros(SIZE_EDGES.size + 1)
+    exact[4] = 1.0
+    known, hidden = SizeShares(exact, 1e-9), SizeShares(exact, 1e-2)
+    assert known.bias(1.5) < 1e-8 < 1e-4 < hidden.bias(1.5)

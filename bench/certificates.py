@@ -1,6 +1,6 @@
 """The verifier of certificates: its epsilon against 60 digits and the library's, honest releases, tampering, seconds.
 
-    python bench/certificates.py [--compositions 300] [--releases 1000]
+    python bench/certificates.py [--compositions 300] [--releases 1000] [--seed 11]
 
 Checks: the verifier's epsilon never gives a delta above the target by 60-digit arithmetic (compositions without
 sampling, of one sampled step, of many Poisson-sampled steps; sampling without replacement is compared with the library
@@ -30,14 +30,15 @@ from dpinfer.accounting import Composed, account
 from dpinfer.release.files import release_bytes
 from dpinfer.verify_release import epsilon_from_above, verify
 
-SEED = 11
+# The accountant's grids were tuned on the compositions of the first; docs/certificates.md reports both.
+SEEDS = (11, 20261124)
 
 
-def compositions(count):
+def compositions(count, seed):
     """Compare the verifier's epsilon with 60 digits and with the library's."""
     largest, slowest, compared = 0.0, 0.0, 0
     for number in range(count):
-        composition = random_composition(np.random.default_rng([SEED, number]), number)
+        composition = random_composition(np.random.default_rng([seed, number]), number)
         events = composition.events
         start = time.process_time()
         found = epsilon_from_above([event.to_dict() for event in events], composition.relation, composition.delta)
@@ -52,9 +53,9 @@ def compositions(count):
     print(f"  slowest: {slowest:.2f} s of processor time")
 
 
-def releases(count):
+def releases(count, seed):
     """Check that honest releases are accepted."""
-    rng, slowest, accepted = np.random.default_rng(SEED), 0.0, 0
+    rng, slowest, accepted = np.random.default_rng(seed), 0.0, 0
     for number in range(count):
         release = honest_release(rng, number)
         text, content = release.certificate().encode(), release_bytes(release)
@@ -85,7 +86,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--compositions", type=int, default=300)
     parser.add_argument("--releases", type=int, default=1000)
+    parser.add_argument("--seed", type=int, nargs="+", default=SEEDS)
     options = parser.parse_args()
     tampering()
-    releases(options.releases)
-    compositions(options.compositions)
+    for seed in options.seed:
+        print(f"seed {seed}:")
+        releases(options.releases, seed)
+        compositions(options.compositions, seed)

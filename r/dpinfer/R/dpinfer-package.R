@@ -1,0 +1,12 @@
+#' Regressions under differential privacy
+#'
+#' [dp_glm()] fits a linear or generalised linear model of a table with differential privacy. [dp_schema()] writes down
+#' what is public about the table. [read_release()] reads what a private run has published, without Python.
+#'
+#' @keywords internal
+#' @importFrom stats coef confint drop1 family formula nobs predict quantile residuals vcov
+#' @importFrom generics tidy
+"_PACKAGE"
+
+#' @export
+generics::tidy

@@ -101,7 +101,13 @@ class OneMachine(SiloRecords):
 
     secure = False
 
-    def noisy_sum(self, query):
+    def state(self):
+        return {}
+
+    def excess(self, index):
+        return float(np.sqrt(len(self._present[index]) / self._terms.noise_shares))
+
+    def noisy_sum(self, query, keep):
         self._index += 1
         here = self._present[self._index]
         X, y = (np.concatenate([arrays[place] for place in here]) for arrays in zip(*self._arrays, strict=True))
@@ -116,7 +122,7 @@ class OneMachine(SiloRecords):
         for place in here:
             key = SiteKeys(self._keys[place]).noise_key(self._index, asked)
             total.merge(gaussian_share(key, query, self._plan.noise_multipliers[self._index], shares))
-        return total.integers * total.lattice_step, float(np.sqrt(len(here) / shares))
+        return total.integers * total.lattice_step
 
     def close(self, plan):
         return {}

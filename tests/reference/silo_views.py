@@ -10,6 +10,7 @@ from scipy import stats
 import dpinfer as dpi
 from dpinfer.accounting import GaussianEvent, account
 from dpinfer.mechanism.silos import masks
+from dpinfer.mechanism.silos.messages import asked_of_pass
 from dpinfer.mechanism.silos.terms import event_with_shares
 from tests.reference.silo_runs import LARGEST_SEED, key_of, over_sites, split
 
@@ -49,11 +50,16 @@ def words_of_the_server(line, first_seed):
     differences of these between one pass and the next; and the sums of all sites, before they are opened.
     """
     vectors = line.vectors()
+    abouts = {
+        asked.fields["index"]: asked_of_pass(*(asked.fields[name] for name in ("index", "alive", "query")))
+        for _, asked, _ in line.seen
+        if asked.kind == "pass"
+    }
     bare = {}
     for (index, place), vector in vectors.items():
         if place < line.n_sites - 1:
             seed = masks.SiteKeys(key_of(first_seed + place)).own_seed(index)
-            bare[index, place] = vector - masks.mask(seed, vector.size)
+            bare[index, place] = vector - masks.own_mask(seed, abouts[index], vector.size)
     pairs = [(bare[index, place], bare.get((index + 1, place))) for index, place in bare]
     passes = {index for index, _ in vectors}
     sums = [

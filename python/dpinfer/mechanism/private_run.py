@@ -114,6 +114,11 @@ class PrivateRun:
         return self._record.key
 
     @property
+    def saved(self) -> Mapping[str, FloatArray]:
+        """What :meth:`save` was given last, before an interruption; empty for a new run."""
+        return self._record.arrays
+
+    @property
     def ledger_settings(self) -> dict[str, Any]:
         """What the release says of its charge; empty without a ledger."""
         return self._charge.settings

@@ -156,11 +156,12 @@ def test_a_site_refuses_what_the_protocol_does_not_allow():
         fresh[place].answer(message)
     opening = sent[12][1]
     tried = {
-        "a pass twice": sent[8][1],
-        "of too few": pack("opening", index=0, present=[0]),
-        "without itself": pack("opening", index=0, present=[1, 2, 3]),
-        "of a stranger": pack("opening", index=0, present=[0, 1, 2, 3, 4]),
-        "of another pass": pack("opening", index=1, present=[0, 1, 2, 3]),
+        "a pass twice": pack("pass", **line.seen[8][1].fields | {"alive": [0, 1, 2]}),
+        "of too few": pack("opening", index=0, present=[0], tags=b""),
+        "without itself": pack("opening", index=0, present=[1, 2, 3], tags=b""),
+        "of a stranger": pack("opening", index=0, present=[0, 1, 2, 3, 4], tags=b""),
+        "of another pass": pack("opening", index=1, present=[0, 1, 2, 3], tags=b""),
+        "without tags": pack("opening", index=0, present=[0, 1, 2, 3]),
         "other peers": pack("peers", boxes=[], masks=[]),
         "nonsense": b"nonsense",
         "cut": opening[:-3],
@@ -169,10 +170,18 @@ def test_a_site_refuses_what_the_protocol_does_not_allow():
     for name, message in tried.items():
         reply = unpack(fresh[0].answer(message))
         assert (name, reply.kind, reply.fields.get("reason")) == (name, "refused", "the protocol")
-    assert unpack(fresh[0].answer(opening)).kind == "opened"
+    opened = fresh[0].answer(opening)
+    assert unpack(opened).kind == "opened"
+    # The same once more gets the same, byte for byte, and is not noted twice.
+    digest = fresh[0].transcript.digest
+    assert fresh[0].answer(opening) == opened
+    assert fresh[0].transcript.digest == digest
     # A second opening, of other sites, would tell a mask and a key.
+    tags = unpack(opening).fields["tags"]
     for present in ([0, 1, 2, 3], [0, 1, 2]):
-        assert unpack(fresh[0].answer(pack("opening", index=0, present=present))).kind == "refused"
+        again = pack("opening", index=0, present=present, tags=tags[: 32 * len(present)] + b"")
+        if again != opening:
+            assert unpack(fresh[0].answer(again)).kind == "refused"
 
 
 def test_sites_that_were_told_of_other_sites_do_not_open_shares():

@@ -5,6 +5,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from dpinfer.mechanism.newton.pass_records import PassRecords
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.noise_keys import noise_key
 from dpinfer.mechanism.private_run import PrivateRun
-from dpinfer.mechanism.silos.rows import SiloRecords
+from dpinfer.mechanism.silos.rows import SESSION, SiloRecords
 
 __all__ = ["NoisySum", "Passes"]
 
@@ -74,9 +75,13 @@ class Passes:
         self._restore(saved)
 
     def _restore(self, saved: Mapping[str, FloatArray]) -> None:
-        if self._done > self._plan.n_passes or set(saved) != {f"pass_{index}" for index in range(self._done)}:
+        names = {f"pass_{index}" for index in range(self._done)}
+        if self._done > self._plan.n_passes or set(saved) - {SESSION} != names:
             raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
-        self._released = dict(saved)
+        self._released = {name: saved[name] for name in names}
+
+    def _state(self) -> dict[str, FloatArray]:
+        return self._released | (self._records.state() if isinstance(self._records, SiloRecords) else {})
 
     def noise_multiplier(self, index: int) -> float:
         """Return the noise of a pass in units of the bound on a row's contribution."""
@@ -101,11 +106,12 @@ class Passes:
         self._next += 1
         multiplier = self._plan.noise_multipliers[index]
         max_norm = self._max_rows * query.max_norm
-        name, excess = f"pass_{index}", 1.0
+        name = f"pass_{index}"
         if index >= self._done:
             self._private.refuse_fork()
             if isinstance(self._records, SiloRecords):
-                self._released[name], excess = self._records.noisy_sum(query)
+                keep = partial(self._private.save, index, self._state, last=False, now=True)
+                self._released[name] = self._records.noisy_sum(query, keep)
             else:
                 total = _native.PartialSum(length=query.length, max_norm=max_norm)
                 self._records.add(total, query)
@@ -113,8 +119,9 @@ class Passes:
                 self._released[name] = total.noisy_sum(key, index, multiplier)
             last = self._next == self._plan.n_passes
             # Passes are few and dear, and their sums small: every one is kept at once.
-            self._private.save(self._next, lambda: dict(self._released), last=last, now=True)
+            self._private.save(self._next, self._state, last=last, now=True)
             self._report(self._next, self._plan.n_passes)
         elif self._released[name].shape != (query.length,):
             raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
+        excess = self._records.excess(index) if isinstance(self._records, SiloRecords) else 1.0
         return NoisySum(self._released[name].copy(), excess * multiplier * max_norm)

@@ -1,7 +1,7 @@
 """The private Newton method: records in, a NewtonRelease out."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -168,6 +168,7 @@ def run_newton(
     )
     check_control_of_silos(X, control)
     units = {} if unit is None else {"unit": unit.to_dict(n_records)}
+    sites = {"silos": X.to_dict()} if isinstance(X, Silos) else {}
     n_rows = n_records if unit is None else unit.n_rows(n_records)
     kind, algorithm = _algorithm(model, plan, n_rows, response_scale)
 
@@ -179,6 +180,7 @@ def run_newton(
             "n_records": n_records,
             "response_scale": response_scale,
             **units,
+            **sites,
         }
 
     with private_run(
@@ -191,7 +193,7 @@ def run_newton(
     ) as private:
         # From here on the records are read; nothing is drawn before the passes begin.
         with private.reading():
-            records = _records_of(model, X, y, plan, control.n_threads, unit, n_records)
+            records = _records_of(model, X, y, plan, control.n_threads, unit, n_records, private.saved)
         max_rows = 1.0 if unit is None else unit.max_rows
         with watched() as left:
             arrays = algorithm.run(Passes(private, plan, records, report=control.report, max_rows=max_rows))
@@ -323,11 +325,18 @@ def _check_sparse(model: Any, unit: Units | None, X: Any, adjacency: Adjacency) 
 
 
 def _records_of(
-    model: Any, X: Any, y: Any, plan: NewtonPlan, n_threads: int, unit: Units | None, n_records: int
+    model: Any,
+    X: Any,
+    y: Any,
+    plan: NewtonPlan,
+    n_threads: int,
+    unit: Units | None,
+    n_records: int,
+    saved: Mapping[str, npt.NDArray[np.float64]],
 ) -> PassRecords | SiloRecords:
     """Return the checked records, as passes read them."""
     if isinstance(X, Silos):
-        return SiloRecords(X, model, plan, n_records)
+        return SiloRecords(X, model, plan, n_records, saved)
     if isinstance(model, OwnModel):
         return OwnRecords(*check_records(model, X, y, plan.adjacency), drawn=model.has_sampler)
     return open_records(model, X, y, plan.adjacency, n_threads=n_threads, units=unit)

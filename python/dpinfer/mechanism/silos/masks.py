@@ -1,5 +1,6 @@
 """Keys, masks and sealed boxes, all of them by the `cryptography` package; nothing of a cipher is written here."""
 
+import hmac
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,9 +27,11 @@ __all__ = [
     "loaded",
     "mask",
     "opened",
+    "own_mask",
     "pair_mask",
     "public_key",
     "sealed",
+    "tag",
 ]
 
 KEY_BYTES = 32
@@ -94,7 +97,26 @@ def opened(key: bytes, box: bytes, context: bytes) -> bytes:
         raise SiloError("a sealed box was changed, or sealed by a site that was told of other sites") from None
 
 
-def pair_mask(private: X25519PrivateKey, public: bytes, *, own: int, other: int, index: int, length: int) -> Words:
+def tag(key: bytes, sender: int, about: bytes) -> bytes:
+    """Return what shows the owner of the other key that `sender` was asked this: HMAC-SHA256."""
+    return hmac.digest(key, sender.to_bytes(4, "little") + about, "sha256")
+
+
+def own_mask(seed: bytes, about: bytes, length: int) -> Words:
+    """Return the mask of a pass that is a site's own.
+
+    Parameters
+    ----------
+    seed : bytes
+        Of this pass.
+    about : bytes
+        What the site was asked: another question has another mask.
+    length : int
+    """
+    return mask(derived(seed, "own", about), length)
+
+
+def pair_mask(private: X25519PrivateKey, public: bytes, *, own: int, other: int, about: bytes, length: int) -> Words:
     """Return what site `own` adds to its vector of a pass for site `other`, which adds its negative.
 
     Parameters
@@ -103,10 +125,11 @@ def pair_mask(private: X25519PrivateKey, public: bytes, *, own: int, other: int,
         The keys of this pass, one of either site.
     own, other : int
         Places of the sites.
-    index, length : int
-        Of the pass, and of its vector.
+    about : bytes
+        What the site was asked: masks of sites that were asked different things do not cancel.
+    length : int
     """
-    words = mask(agreed(private, public, "pair", index, min(own, other), max(own, other)), length)
+    words = mask(agreed(private, public, "pair", about, min(own, other), max(own, other)), length)
     return words if own < other else np.uint64(0) - words
 
 

@@ -7,7 +7,7 @@ dataclasses that a private Newton run asks its passes with.
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from dpinfer.errors import SiloError
 from dpinfer.models import Model
 
-__all__ = ["Message", "Transcript", "pack", "unpack"]
+__all__ = ["Message", "Transcript", "asked_of_pass", "pack", "unpack"]
 
 _MAGIC = b"dpinfer silos 1\n"
 _TAG = "%"
@@ -99,6 +99,11 @@ def unpack(message: bytes, model: Model | None = None) -> Message:
         raise
     except Exception as error:
         raise SiloError(f"a message is damaged ({type(error).__name__})") from None
+
+
+def asked_of_pass(index: int, alive: Sequence[int], query: bytes) -> bytes:
+    """Return the hash of what a site is asked in a pass: its number, who is there, and the question."""
+    return hashlib.sha256(pack("asked", index=index, alive=sorted(alive), query=query)).digest()
 
 
 def _blob(data: bytes, blobs: list[bytes]) -> list[int]:

@@ -1,7 +1,7 @@
 """Records that stay at sites that trust nobody with their sums: what `X` may be in place of an array."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,9 +13,11 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.silos.messages import pack
 from dpinfer.mechanism.silos.terms import Terms, epsilon_of_adversaries
 
-__all__ = ["Line", "SiloRecords", "Silos", "check_control_of_silos", "described"]
+__all__ = ["SESSION", "Line", "SiloRecords", "Silos", "check_control_of_silos", "described"]
 
 FloatArray = npt.NDArray[np.float64]
+# The array of a checkpoint that holds the coordinator's end of a session.
+SESSION = "session"
 
 
 class Line(Protocol):
@@ -76,8 +78,14 @@ class Silos:
         other._request = dict(request)
         return other
 
-    def open(self, kind: str, model: Any, terms: Mapping[str, Any], n_records: int, n_passes: int) -> Any:
-        """Open a session for a task, and return it.
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint knows a run over these sites by."""
+        return {"terms": self.terms.to_dict(), "records": self._request}
+
+    def open(
+        self, kind: str, model: Any, terms: Mapping[str, Any], n_records: int, n_passes: int, saved: bytes = b""
+    ) -> Any:
+        """Open a session for a task, or go on with one that was saved, and return it.
 
         Raises
         ------
@@ -87,14 +95,14 @@ class Silos:
         # Imported by name: what it needs imports this module.
         opened = import_module("dpinfer.mechanism.silos.session").open_session
         task = {"kind": kind, "model": model, "terms": terms, "n_records": n_records, "records": self._request}
-        return opened(self._line, task, self.terms, n_passes, self._log)
+        return opened(self._line, task, self.terms, n_passes, self._log, saved)
 
     def __repr__(self) -> str:
         return f"Silos({self.terms})"
 
 
 def check_control_of_silos(X: Any, control: Any) -> None:
-    """Refuse a ledger and a checkpoint for records at sites: these keep their own.
+    """Refuse a ledger for records at sites: these keep their own.
 
     Raises
     ------
@@ -102,9 +110,7 @@ def check_control_of_silos(X: Any, control: Any) -> None:
         If there is one.
     """
     if isinstance(X, Silos) and control.ledger is not None:
-        raise ValueError("ledger must be None with Silos: every site charges its own")
-    if isinstance(X, Silos) and control.checkpoint is not None:
-        raise ValueError("checkpoint must be None with Silos: a session that was cut off is begun anew")
+        raise ValueError("ledger must be None with Silos: give each Site its own, ledger=, which it charges")
 
 
 class SiloRecords:
@@ -117,12 +123,15 @@ class SiloRecords:
     plan : NewtonPlan
     n_records : int
         Public; how many a site has is told to nobody.
+    saved : mapping from name to array
+        What a checkpoint holds of the run; empty for a new one.
     """
 
-    def __init__(self, silos: Silos, model: Any, plan: Any, n_records: int) -> None:
+    def __init__(self, silos: Silos, model: Any, plan: Any, n_records: int, saved: Mapping[str, FloatArray]) -> None:
         self.n_rows = n_records
         self._silos = silos
-        self._session = silos.open("newton", model, plan.to_dict(), n_records, plan.n_passes)
+        words = _bytes_of(saved[SESSION]) if SESSION in saved else b""
+        self._session = silos.open("newton", model, plan.to_dict(), n_records, plan.n_passes, words)
 
     @property
     def secure(self) -> bool:
@@ -133,12 +142,19 @@ class SiloRecords:
         """Return nothing: no checkpoint knows these records again."""
         return ()
 
-    def noisy_sum(self, query: Any) -> tuple[FloatArray, float]:
-        """Return a pass's sum with the noise of all present sites, and what their noise is times what was planned."""
+    def state(self) -> dict[str, FloatArray]:
+        """Return what a checkpoint keeps of the session: no secret of a site."""
+        return {SESSION: _words_of(self._session.save())}
+
+    def noisy_sum(self, query: Any, keep: Callable[[], None]) -> FloatArray:
+        """Return a pass's sum with the noise of all present sites; `keep` saves the state before sites are asked."""
         step = _native.PartialSum(length=query.length, max_norm=query.max_norm).lattice_step
-        integers = self._session.sum(pack("query", query=query), query.length)
-        excess = self._session.present[-1] / self._silos.terms.noise_shares
-        return integers.astype(np.float64) * step, float(np.sqrt(excess))
+        integers = self._session.sum(pack("query", query=query), query.length, keep)
+        return np.asarray(integers.astype(np.float64) * step)
+
+    def excess(self, index: int) -> float:
+        """Return what the noise of a pass was times what was planned: that of all present sites."""
+        return float(np.sqrt(self._session.present[index] / self._silos.terms.noise_shares))
 
     def close(self, plan: Any) -> dict[str, Any]:
         """End the session, and return what the release says of it."""
@@ -151,3 +167,15 @@ def described(terms: Terms, session: Any, plan: Any) -> dict[str, Any]:
     epsilon = epsilon_of_adversaries(plan.event, said["present"], terms, delta=plan.delta, adjacency=plan.adjacency)
     also = {"noise_shares": terms.noise_shares, "withstands_lies": terms.withstands_lies}
     return said | also | {"epsilon": dict(epsilon)}
+
+
+def _words_of(content: bytes) -> FloatArray:
+    """Return bytes as numbers, which a checkpoint keeps: exact, four bytes each."""
+    padded = len(content).to_bytes(4, "little") + content + bytes(-len(content) % 4)
+    return np.frombuffer(padded, dtype="<u4").astype(np.float64)
+
+
+def _bytes_of(words: FloatArray) -> bytes:
+    """Return the bytes of :func:`_words_of`."""
+    content = words.astype("<u4").tobytes()
+    return content[4 : 4 + int.from_bytes(content[:4], "little")]

@@ -3,7 +3,7 @@
 **Privacy.** Sees no records.  What it gets of a site is uniform but for the sum of all: docs/derivations/silos.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,13 @@ from dpinfer.errors import SiloError
 from dpinfer.mechanism.silos.masks import (
     KEY_BYTES,
     loaded,
-    mask,
+    own_mask,
     pair_mask,
     parted,
     public_key,
     to_key,
 )
-from dpinfer.mechanism.silos.messages import Message, Transcript, pack, unpack
+from dpinfer.mechanism.silos.messages import Message, Transcript, asked_of_pass, pack, unpack
 from dpinfer.mechanism.silos.rows import Line
 from dpinfer.mechanism.silos.shamir import combine, weights_at_zero
 from dpinfer.mechanism.silos.terms import Terms
@@ -29,6 +29,8 @@ from dpinfer.mechanism.silos.work import Task
 __all__ = ["Session", "open_session"]
 
 IntArray = npt.NDArray[np.int64]
+# HMAC-SHA256.
+_TAG_BYTES = 32
 
 
 class Session:
@@ -57,6 +59,8 @@ class Session:
         self.transcripts = [Transcript(None if log is None else log / f"site-{place}.jsonl") for place in self._alive]
         self._masks: list[bytes] = []
         self._shares: list[list[bytes]] = []
+        # Vectors and tags of a pass that is about to be opened, by place: it is opened for these sites or not at all.
+        self._given: dict[int, Any] = {}
         self.secure = False
         self.present: list[int] = []
 
@@ -80,13 +84,41 @@ class Session:
         sealed = self._all("shares", self._exchange(dict.fromkeys(self._alive, told)))
         self._shares = [message.take("sealed", list) for message in sealed]
 
-    def sum(self, query: bytes, length: int) -> IntArray:
+    def save(self) -> bytes:
+        """Return what the coordinator knows of a session, for :meth:`load` of a later process.
+
+        **Privacy.** No secret of a site: what the coordinator got, before it is opened.
+        """
+        return pack(
+            "session",
+            alive=self._alive,
+            masks=self._masks,
+            shares=self._shares,
+            given=[(place, *self._given[place]) for place in sorted(self._given)],
+            secure=self.secure,
+            present=self.present,
+            transcripts=[item.save() for item in self.transcripts],
+        )
+
+    def load(self, saved: bytes) -> None:
+        """Go on where :meth:`save` left off: sites answer once more, byte for byte, what they had answered."""
+        message = unpack(saved)
+        self._alive, self._masks = message.take("alive", list), message.take("masks", list)
+        self._shares, self.present = message.take("shares", list), message.take("present", list)
+        self._given = {place: (numbers, tags) for place, numbers, tags in message.take("given", list)}
+        self.secure = message.take("secure", bool)
+        for transcript, item in zip(self.transcripts, message.take("transcripts", list), strict=True):
+            transcript.load(item)
+
+    def sum(self, query: bytes, length: int, keep: Callable[[], None] = lambda: None) -> IntArray:
         """Return the sum of all present sites' integers, with their noise shares, modulo 2**64.
 
         Parameters
         ----------
         query : bytes
         length : int
+        keep : callable
+            Called when this session must be on the disk before a site is sent anything more.
 
         Raises
         ------
@@ -94,33 +126,56 @@ class Session:
             If too few sites are left; nothing of this pass was opened.
         """
         index = len(self.present)
+        about = asked_of_pass(index, self._alive, query)
+        if not self._given:
+            # A site that is charged must be found again.
+            keep()
+            self._given = self._vectors(index, query, length)
+            keep()
+        vectors, tags = ({place: item[at] for place, item in self._given.items()} for at in (0, 1))
+        present = sorted(vectors)
+        opened = self._opened(index, present, tags)
+        total = np.zeros(length, dtype=np.uint64)
+        for vector in vectors.values():
+            total += vector
+        total -= self._masks_left(index, present, opened, about, length)
+        self.present.append(len(present))
+        # A site that gave its sum, and vanished then, is in this sum and in none after it.
+        self._alive, self._given, self._shares = sorted(opened), {}, []
+        return total.astype(np.int64)
+
+    def _vectors(self, index: int, query: bytes, length: int) -> dict[int, Any]:
+        """Ask a pass; return the vector and the tags of each site that gave them."""
         common = {"index": index, "alive": self._alive, "query": query}
         first = {place: {"shares": [shares[place] for shares in self._shares]} for place in self._alive}
         asked = {place: pack("pass", **common, **(first[place] if index == 0 else {})) for place in self._alive}
-        vectors = {}
+        found = {}
         for place, reply in self._exchange(asked).items():
-            numbers = reply.fields.get("numbers")
-            if reply.kind == "vector" and isinstance(numbers, np.ndarray) and numbers.shape == (length,):
-                vectors[place] = numbers.astype(np.uint64)
-        self._enough(vectors, "gave a sum")
-        present = sorted(vectors)
-        opening = pack("opening", index=index, present=present)
-        opened = {}
-        for place, reply in self._exchange(dict.fromkeys(present, opening)).items():
+            numbers, tags = reply.fields.get("numbers"), reply.fields.get("tags")
+            if not (reply.kind == "vector" and isinstance(numbers, np.ndarray) and isinstance(tags, bytes)):
+                continue
+            if numbers.shape == (length,) and len(tags) == _TAG_BYTES * len(self._alive):
+                found[place] = (numbers.astype(np.uint64), tags)
+        self._enough(found, "gave a sum")
+        return found
+
+    def _opened(self, index: int, present: list[int], tags: Mapping[int, bytes]) -> dict[int, list[int]]:
+        """Return the shares with which the sites open the sum of those that are present."""
+        opened, asked = {}, {}
+        for place in present:
+            first = _TAG_BYTES * self._alive.index(place)
+            for_it = b"".join(tags[other][first : first + _TAG_BYTES] for other in present)
+            asked[place] = pack("opening", index=index, present=present, tags=for_it)
+        for place, reply in self._exchange(asked).items():
             shares = reply.fields.get("shares")
             if reply.kind == "opened" and isinstance(shares, bytes) and len(shares) == KEY_BYTES * len(self._alive):
                 opened[place] = parted(shares)
         self._enough(opened, "opened the sum")
-        total = np.zeros(length, dtype=np.uint64)
-        for vector in vectors.values():
-            total += vector
-        total -= self._masks_left(index, present, opened, length)
-        self.present.append(len(present))
-        # A site that gave its sum, and vanished then, is in this sum and in none after it.
-        self._alive = sorted(opened)
-        return total.astype(np.int64)
+        return opened
 
-    def _masks_left(self, index: int, present: list[int], opened: Mapping[int, list[int]], length: int) -> Any:
+    def _masks_left(
+        self, index: int, present: list[int], opened: Mapping[int, list[int]], about: bytes, length: int
+    ) -> Any:
         """Return what is left of the masks in the sum of the present sites' vectors."""
         givers = sorted(opened)[: self._terms.fewest]
         weights = weights_at_zero([place + 1 for place in givers])
@@ -128,7 +183,7 @@ class Session:
         for at, place in enumerate(self._alive):
             secret = to_key(combine({giver + 1: opened[giver][at] for giver in givers}, weights))
             if place in present:
-                left += mask(secret, length)
+                left += own_mask(secret, about, length)
                 continue
             if public_key(secret) != self._masks[place][KEY_BYTES * index : KEY_BYTES * (index + 1)]:
                 raise SiloError("the shares of a site that vanished are not those of its key")
@@ -136,7 +191,7 @@ class Session:
             for other in present:
                 public = self._masks[other][KEY_BYTES * index : KEY_BYTES * (index + 1)]
                 # What the other has added for this one.
-                left -= pair_mask(private, public, own=place, other=other, index=index, length=length)
+                left -= pair_mask(private, public, own=place, other=other, about=about, length=length)
         return left
 
     def close(self) -> dict[str, Any]:
@@ -183,8 +238,10 @@ class Session:
             )
 
 
-def open_session(line: Line, task: Mapping[str, Any], terms: Terms, n_passes: int, log: Path | None) -> Session:
-    """Open a session for a task, and return it.
+def open_session(
+    line: Line, task: Mapping[str, Any], terms: Terms, n_passes: int, log: Path | None, saved: bytes = b""
+) -> Session:
+    """Open a session for a task, or go on with one that was saved, and return it.
 
     Raises
     ------
@@ -192,5 +249,8 @@ def open_session(line: Line, task: Mapping[str, Any], terms: Terms, n_passes: in
         If a site does not answer, or refuses.
     """
     session = Session(line, Task(**task), terms, n_passes, log)
-    session.open()
+    if saved:
+        session.load(saved)
+    else:
+        session.open()
     return session

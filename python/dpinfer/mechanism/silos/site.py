@@ -7,6 +7,7 @@ docs/derivations/silos.md.
 
 import contextlib
 import hashlib
+import hmac
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,17 +25,19 @@ from dpinfer.mechanism.silos.masks import (
     KEY_BYTES,
     SiteKeys,
     agreed,
+    derived,
     joined,
     loaded,
-    mask,
     opened,
+    own_mask,
     pair_mask,
     parted,
     public_key,
     sealed,
+    tag,
     to_secret,
 )
-from dpinfer.mechanism.silos.messages import Message, Transcript, pack, unpack
+from dpinfer.mechanism.silos.messages import Message, Transcript, asked_of_pass, pack, unpack
 from dpinfer.mechanism.silos.shamir import PRIME, split
 from dpinfer.mechanism.silos.statistic import StatisticWork
 from dpinfer.mechanism.silos.terms import MAX_NUMBERS, Terms, epsilon_of_adversaries
@@ -115,12 +118,13 @@ class _State:
     key: bytes
     opening: dict[str, Any]
     boxes: dict[str, bytes] = field(default_factory=dict)  # keys of boxes from and to other sites
+    tag_keys: list[bytes] = field(default_factory=list)  # one for each other site
     masks: list[bytes] = field(default_factory=list)  # every site's public keys of all passes, in order
     context: bytes = b""
     shares: list[bytes] = field(default_factory=list)  # what every site has shared with this one
     alive: list[int] = field(default_factory=list)
     next_pass: int = 0
-    to_open: bool = False
+    about: bytes = b""  # what was asked in the pass that is not opened yet
     charged: bool = False
 
 
@@ -128,8 +132,9 @@ class Site:
     """One site of a session: a state machine that takes messages and gives messages, over whatever line.
 
     **Privacy.** Reads the records at the first pass, when the ledger has been charged.  Refuses what its ledger has no
-    budget for, what its curator does not approve, a pass out of order, a second opening of a pass, and fewer sites than
-    the terms say.
+    budget for, what its curator does not approve, a pass out of order, a second opening of a pass, fewer sites than
+    the terms say, and to open a sum with a site that was asked something else.  The last message, sent again byte for
+    byte, gets the same answer byte for byte, so that a coordinator can go on after a crash.
 
     Parameters
     ----------
@@ -178,18 +183,26 @@ class Site:
         self._state: _State | None = None
         self._work: Work | None = None
         self._loaded = False
+        # The last message that was not refused, and its answer.
+        self._last: tuple[bytes, bytes] = (b"", b"")
         self.failure: Exception | None = None
         self.transcript = Transcript(log)
 
     def answer(self, message: bytes) -> bytes:
         """Return the reply to a message of the coordinator; never raises because of the records or the message."""
-        if _kind(message) == "open":
+        digest = _hash(message)
+        if digest == self._last[0]:
+            return self._last[1]
+        asked: Message | SiloError = _read(message)
+        if isinstance(asked, Message) and asked.kind == "open":
             self.transcript = Transcript(self._log)
         self.transcript.add("coordinator", message)
         try:
+            if isinstance(asked, SiloError):
+                raise asked
             with standard_arithmetic():
-                reply = self._answer(unpack(message))
-            self.failure = None
+                reply = self._answer(asked)
+            self.failure, self._last = None, (digest, reply)
         except BudgetExceededError as error:
             reply = self._refusal("its budget", error)
         except _DeclinedError as error:
@@ -207,16 +220,17 @@ class Site:
 
         It must not be put back when the site has answered since: a pass would be answered twice.
         """
-        if self._state is None:
-            return b""
-        return pack("state", state=asdict(self._state), transcript=self.transcript.save())
+        state = None if self._state is None else asdict(self._state)
+        return pack("state", state=state, last=list(self._last), transcript=self.transcript.save())
 
     def load(self, state: bytes) -> None:
         """Take up a session where :meth:`save` left it."""
         self._state, self._work, self._loaded = None, None, False
         if state:
             saved = unpack(state)
-            self._state = _State(**saved.take("state", dict))
+            self._state = None if saved.fields["state"] is None else _State(**saved.take("state", dict))
+            first, second = saved.take("last", list)
+            self._last = (first, second)
             self.transcript.load(saved.take("transcript", dict))
 
     def _refusal(self, reason: str, error: Exception) -> bytes:
@@ -256,7 +270,7 @@ class Site:
         self._state.key = self._control.source.take_key()
         keys = SiteKeys(self._state.key)
         work = self._task_work()
-        masks = b"".join(public_key(keys.mask_private(index)) for index in range(work.n_passes))
+        masks = _mask_keys(keys, work.n_passes)
         return pack("keys", box=public_key(keys.box_private), masks=masks, secure=self._control.source.secure)
 
     def _request(self) -> SiteRequest:
@@ -311,7 +325,9 @@ class Site:
         if state.boxes or len(boxes) != len(masks) or len(boxes) != terms.n_sites:
             raise SiloError("a site must be told of all sites, once")
         keys = SiteKeys(state.key)
-        if sizes != {(KEY_BYTES, KEY_BYTES * work.n_passes)} or boxes[place] != public_key(keys.box_private):
+        # Every site looks for its own: with one context for all, each key is then that of its site.
+        own = (public_key(keys.box_private), _mask_keys(keys, work.n_passes))
+        if sizes != {(KEY_BYTES, KEY_BYTES * work.n_passes)} or (boxes[place], masks[place]) != own:
             raise SiloError("the sites' keys must be those that they gave")
         if len({*boxes}) != len(boxes) or len({*masks}) != len(masks):
             raise SiloError("the sites' keys must be different")
@@ -328,8 +344,10 @@ class Site:
                     shares[other].append(share)
         found, private = [], loaded(keys.box_private)
         for other, box in enumerate(boxes):
+            shared = agreed(private, box, "sites")
             for way in ((place, other), (other, place)):
-                state.boxes[f"{way[0]} {way[1]}"] = agreed(private, box, "box", *way)
+                state.boxes[f"{way[0]} {way[1]}"] = derived(shared, "box", *way)
+            state.tag_keys.append(derived(shared, "tag"))
             found.append(sealed(state.boxes[f"{place} {other}"], joined(shares[other]), _hash(state.context)))
         return pack("shares", sealed=found)
 
@@ -350,7 +368,7 @@ class Site:
         state, work, terms, place = self._session, self._task_work(), self._terms(), self._place()
         index, alive = message.take("index", int), message.take("alive", list)
         query = message.take("query", bytes)
-        if index != state.next_pass or index >= work.n_passes or state.to_open or not state.masks:
+        if index != state.next_pass or index >= work.n_passes or state.about or not state.masks:
             raise SiloError("a pass must be the next one")
         if not set(alive) <= set(state.alive) or place not in alive or len(set(alive)) < max(terms.fewest, 2):
             raise SiloError("a pass must be of enough sites, and a site that was lost stays lost")
@@ -360,17 +378,19 @@ class Site:
         with self._records():
             keys = SiteKeys(state.key)
             # From here on this pass is answered, whatever happens: it must not be asked again with another question.
-            state.alive, state.next_pass, state.to_open = sorted(set(alive)), index + 1, True
+            state.alive, state.next_pass = sorted(set(alive)), index + 1
+            state.about = asked_of_pass(index, state.alive, query)
             integers = work.sum(index, query, keys.noise_key(index, _hash(query)), terms.noise_shares)
             if integers.size * terms.n_sites > MAX_NUMBERS:
                 raise SiloError(f"a pass must have at most {MAX_NUMBERS} numbers in all sites together")
-            total = integers.astype(np.uint64) + mask(keys.own_seed(index), integers.size)
+            total = integers.astype(np.uint64) + own_mask(keys.own_seed(index), state.about, integers.size)
             private = loaded(keys.mask_private(index))
             for other in state.alive:
                 if other != place:
                     public = state.masks[other][KEY_BYTES * index : KEY_BYTES * (index + 1)]
-                    total += pair_mask(private, public, own=place, other=other, index=index, length=integers.size)
-        return pack("vector", index=index, numbers=total)
+                    total += pair_mask(private, public, own=place, other=other, about=state.about, length=integers.size)
+        tags = b"".join(tag(state.tag_keys[other], place, state.about) for other in state.alive)
+        return pack("vector", index=index, numbers=total, tags=tags)
 
     @contextlib.contextmanager
     def _records(self) -> Iterator[None]:
@@ -412,11 +432,15 @@ class Site:
         """Return the shares that open the sum of a pass: of a site's own mask if it is there, of its key if not."""
         state, terms, place = self._session, self._terms(), self._place()
         index, present = message.take("index", int), message.take("present", list)
-        if not state.to_open or index != state.next_pass - 1:
+        tags, asked = message.take("tags", bytes), state.about
+        if not asked or index != state.next_pass - 1:
             raise SiloError("a pass must be opened once, when it was made")
         if not set(present) <= set(state.alive) or place not in present or len(set(present)) < max(terms.fewest, 2):
             raise SiloError("a sum must be of enough sites, and of this one")
-        state.to_open = False
+        state.about = b""
+        given = b"".join(tag(state.tag_keys[other], other, asked) for other in sorted(set(present)))
+        if not hmac.compare_digest(tags, given):
+            raise SiloError("the sites of a sum must all have been asked the same")
         shares = []
         for other in state.alive:
             own, masking = parted(state.shares[other][2 * KEY_BYTES * index : 2 * KEY_BYTES * (index + 1)])
@@ -441,12 +465,16 @@ def _hash(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
+def _mask_keys(keys: SiteKeys, n_passes: int) -> bytes:
+    return b"".join(public_key(keys.mask_private(index)) for index in range(n_passes))
+
+
 def _without_place(opening: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in opening.items() if key != "place"}
 
 
-def _kind(message: bytes) -> str:
+def _read(message: bytes) -> Message | SiloError:
     try:
-        return unpack(message).kind
-    except SiloError:
-        return ""
+        return unpack(message)
+    except SiloError as error:
+        return error

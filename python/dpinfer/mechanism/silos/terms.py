@@ -60,8 +60,11 @@ class Terms:
 
     @property
     def withstands_lies(self) -> bool:
-        """Whether a coordinator that tells sites different stories of who is there learns nothing by it."""
-        return 2 * self.fewest > self.n_sites + self.may_collude
+        """Whether a coordinator that tells sites different stories of who is there learns no more by it.
+
+        Proof: docs/derivations/silos.md, "A coordinator that lies".
+        """
+        return self.n_sites - self.may_collude > self.may_vanish * (self.may_vanish + 1)
 
     def to_dict(self) -> dict[str, int]:
         """Return the terms as plain data."""

@@ -99,7 +99,7 @@ def opened_without_arithmetic(original):
     def opened(self, *arguments):
         session = original(self, *arguments)
         real = session.sum
-        session.sum = lambda query, length: np.clip(real(query, length), -(2**20), 2**20)
+        session.sum = lambda *asked: np.clip(real(*asked), -(2**20), 2**20)
         return session
 
     return opened

@@ -178,10 +178,9 @@ def test_a_site_refuses_what_the_protocol_does_not_allow():
     assert fresh[0].transcript.digest == digest
     # A second opening, of other sites, would tell a mask and a key.
     tags = unpack(opening).fields["tags"]
-    for present in ([0, 1, 2, 3], [0, 1, 2]):
-        again = pack("opening", index=0, present=present, tags=tags[: 32 * len(present)] + b"")
-        if again != opening:
-            assert unpack(fresh[0].answer(again)).kind == "refused"
+    for present in ([0, 1, 2], [0, 1, 3]):
+        again = pack("opening", index=0, present=present, tags=tags[:96])
+        assert unpack(fresh[0].answer(again)).kind == "refused"
 
 
 def test_sites_that_were_told_of_other_sites_do_not_open_shares():

@@ -197,7 +197,9 @@ def run_newton(
         max_rows = 1.0 if unit is None else unit.max_rows
         with watched() as left:
             arrays = algorithm.run(Passes(private, plan, records, report=control.report, max_rows=max_rows))
-    settings: dict[str, Any] = {"mechanism": "newton", "version": __version__, "plan": plan.to_dict(), **units}
+        # A checkpoint stays until the sites know that it is over.
+        told = {"silos": records.close(plan)} if isinstance(records, SiloRecords) else {}
+    settings: dict[str, Any] = {"mechanism": "newton", "version": __version__, "plan": plan.to_dict(), **units, **told}
     if left:
         settings["steadied"] = len(left)
         warnings.warn(
@@ -209,9 +211,7 @@ def run_newton(
         )
     if private.ledger_settings:
         settings["ledger"] = private.ledger_settings
-    secure = control.source.secure
-    if isinstance(records, SiloRecords):
-        settings["silos"], secure = records.close(plan), secure and records.secure
+    secure = control.source.secure and (not isinstance(records, SiloRecords) or records.secure)
     return kind(
         **arrays,
         names=model.names,

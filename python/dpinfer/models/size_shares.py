@@ -32,10 +32,13 @@ class SizeShares:
         Of sizes below SIZE_EDGES[0], between successive edges, and above the last.
     stddev : float
         Of the noise in each.
+    expected : (m + 1,) array, optional
+        Shares that a model makes likely: taken, as far as the noisy ones allow, where these are not told from noise.
     """
 
     noisy: FloatArray
     stddev: float
+    expected: FloatArray | None = None
 
     @cached_property
     def shares(self) -> FloatArray:
@@ -43,15 +46,20 @@ class SizeShares:
         last = int(np.max(np.flatnonzero(self.noisy > _SURE_ALONE * self.stddev), initial=0))
         while last + 1 < self.noisy.size and self.noisy[last + 1] > _SURE * self.stddev:
             last += 1
-        counted = np.where(self.noisy > _SURE * self.stddev, self.noisy, 0.0)
-        counted[last + 1 :] = 0.0
+        likely = np.zeros_like(self.noisy)
+        if self.expected is not None:
+            likely = np.clip(self.expected, 0.0, np.maximum(self.noisy + _SURE * self.stddev, 0.0))
+            tail = np.cumsum(likely[::-1])[::-1]
+            last = max(last, int(np.max(np.flatnonzero(tail > self.stddev), initial=0)))
+        counted = np.where(self.noisy > _SURE * self.stddev, self.noisy, likely)
+        counted[last + 1 :] = likely[last + 1 :]
         beyond = counted[last + 1 : last + 1 + _HIDDEN.size]
         if beyond.size:
             stddev = self.stddev * math.sqrt(beyond.size)
             place = float(np.sum(self.noisy[last + 1 : last + 1 + beyond.size])) / stddev
             # The mean of a normal law that is cut off at zero: phi(place) / Phi(place) beyond its centre.
             hidden = stddev * (place + math.sqrt(2.0 / math.pi) / float(special.erfcx(-place / math.sqrt(2.0))))
-            beyond += hidden * _HIDDEN[: beyond.size]
+            beyond[:] = np.maximum(beyond, hidden * _HIDDEN[: beyond.size])
         return counted
 
     @property

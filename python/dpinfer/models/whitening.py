@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Onward", "ShrunkenMoments", "onward", "shrink_moments", "shrink_to_level"]
+__all__ = ["Onward", "ShrunkenMoments", "onward", "shrink_moments", "shrink_to_level", "transport"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -129,12 +129,12 @@ def onward(moments: ShrunkenMoments, foretold: FloatArray, wanted: FloatArray | 
     full = moments.floored + (lost * values[values > _LOST]) @ lost.T
     before = identity if wanted is None else wanted
     wanted = (identity - held) @ before @ (identity - held) + _WEIGHTED * held @ moments.floored @ held
-    transform = _transport(full, wanted)
+    transform = transport(full, wanted)
     foretold = transform @ (full - moments.floor * identity) @ transform
     return Onward(transform, foretold if np.all(moments.resolved) else np.zeros_like(foretold), wanted)
 
 
-def _transport(first: FloatArray, second: FloatArray) -> FloatArray:
+def transport(first: FloatArray, second: FloatArray) -> FloatArray:
     """Return the symmetric W with W `first` W = `second`, both positive definite."""
     root = _power(second, 0.5)
     return root @ _power(root @ first @ root, -0.5) @ root

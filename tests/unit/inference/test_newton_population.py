@@ -92,6 +92,32 @@ def test_intervals_cover_the_populations_coefficients(kind, epsilon):
     assert half / 2 < low
 
 
+def rare_population(rng, size):
+    """One event in a hundred: their scores are ten times as long as is usual, and noise hides how many there are."""
+    X = rng.normal(size=(size, N_FEATURES))
+    return X, (rng.random(size) < special.expit(X @ RARE[:-1] + RARE[-1])).astype(float)
+
+
+RARE = np.array([0.5, -0.5, 0.3, -4.88])
+
+
+@pytest.mark.statistical
+def test_intervals_hold_where_events_are_rare():
+    """A binomial limit of false-positive rate 1e-4 below 0.87; intervals a fifth as wide are rejected."""
+    runs, inside, narrow = 30, 0, 0
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        _, posterior = fitted("LogisticRegression", *rare_population(rng, 8000), epsilon=1.0, seed=seed)
+        low, high = posterior.interval(0.9)
+        off = np.abs(0.5 * (low + high) - RARE) / (0.5 * (high - low))
+        inside += int(np.sum(off <= 1.0))
+        narrow += int(np.sum(off <= 0.2))
+    trials = runs * RARE.size // 2
+    least = stats.binom.ppf(1e-4, trials, 0.87)
+    assert inside / 2 >= least
+    assert narrow / 2 < least
+
+
 def test_the_models_own_target_is_elsewhere(rng):
     """The power twin of the tests above: clips of factors are pulled away by skewed errors."""
     X, y = linear_population(rng, 20_000)

@@ -17,7 +17,9 @@ from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.inference.request import PosteriorRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.models.bijectors import sigmoid, softplus_inverse
+from dpinfer.models.likely_records import Curves, LikelyRecords
 from dpinfer.models.size_shares import SizeShares
+from dpinfer.models.steady import steady_solve
 from dpinfer.release import PopulationRelease
 
 __all__ = ["population_posterior"]
@@ -32,6 +34,7 @@ _KEPT_MEAT = 0.02  # least share of the noise's energy that is taken for the mea
 _SHARES_ERROR = 0.7  # relative, of a variance made of shares of sizes
 _RESOLVED = 2.0  # an eigenvalue of the bread over the largest that noise alone has
 _MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
+_SWEEPS = 6
 _FIT_LEVEL, _PRIOR_LEVEL = 0.003, 0.005
 _BIASED = 1.0  # of the sampling error: what the clip may shift before it is said
 _DOMINATED = 3.0  # eigenvalue of the bread, in coordinates that whiten shortened features
@@ -47,14 +50,45 @@ class _Population:
     @cached_property
     def sizes(self) -> SizeShares:
         """Shares of the scores by norm."""
-        return SizeShares(self.release.sizes, self.release.sizes_stddev)
+        release = self.release
+        expected = self.curves.size_shares(release.positions[0], release.size_unit)
+        return SizeShares(release.sizes, release.sizes_stddev, expected)
 
     @cached_property
-    def score(self) -> tuple[FloatArray, FloatArray, float]:
-        """Mean position, mean score and the variance of its noise, each score with the weight of its noise."""
-        precision = 1.0 / np.square(self.release.score_stddev)
-        weight = precision / precision.sum()
-        return weight @ self.release.positions, weight @ self.release.scores, float(1.0 / precision.sum())
+    def curves(self) -> Curves:
+        """How the bread changes with the weights."""
+        white = self.release.score_transform
+        if isinstance(self.model, LinearRegression):
+            return Curves(white)
+        start = np.asarray(np.linalg.solve(white.T, self.release.bread_position))
+        return Curves(white, LikelyRecords.of_moments(self.model, vars(self.release)), start)
+
+    @cached_property
+    def zero(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Where the scores lead to, the weight of each, and the variance of its noise and of its distance."""
+        release, d = self.release, self.release.n_coef
+        at, noise = release.positions, np.square(release.score_stddev)
+        bread = self.curvatures(1, None)[0]
+        prior = release.score_transform @ release.score_transform.T / self.prior_variance
+        least = float(np.trace(self.meat[0])) / d / release.n_records
+        found = at[-1]
+        for _ in range(_SWEEPS):
+            alone = noise + _MODEL_ERROR**2 * np.mean(np.square(found - at), axis=1)
+            weight = 1.0 / alone / np.sum(1.0 / alone)
+            slope = sum(share * self._between(point, found, bread) for share, point in zip(weight, at, strict=True))
+            said = sum(
+                share * (score + self._between(point, found, bread) @ point)
+                for share, point, score in zip(weight, at, release.scores, strict=True)
+            )
+            trusted = 1.0 / (least + float(np.square(weight) @ alone))
+            next_point = steady_solve(trusted * slope @ slope + prior, trusted * slope @ said)
+            found = self.curves.within_reach(found, next_point)
+        return found, weight, alone
+
+    def _between(self, point: FloatArray, found: FloatArray, bread: FloatArray) -> FloatArray:
+        """Return the bread on the way from one point to another."""
+        change = self.curves.change(0.5 * (point + found))
+        return np.asarray(change @ bread @ change)
 
     @cached_property
     def bias(self) -> float:
@@ -104,11 +138,11 @@ class _Population:
         scale = self.residual_variance[0] if isinstance(self.model, LinearRegression) else 1.0
         return self.model.prior_scale**2 * scale
 
-    def curvatures(self, size: int, rng: np.random.Generator) -> FloatArray:
-        """Return draws of the bread, (size, d, d)."""
+    def curvatures(self, size: int, rng: np.random.Generator | None) -> FloatArray:
+        """Return draws of the bread where it was taken, (size, d, d); what was released, without `rng`."""
         release = self.release
         onward = release.score_transform @ np.linalg.inv(release.bread_transform)
-        noise = _symmetric(rng, size, release.n_coef, release.bread_stddev)
+        noise = np.zeros((size, 1, 1)) if rng is None else _symmetric(rng, size, release.n_coef, release.bread_stddev)
         return _at_least(onward @ (release.bread + noise) @ onward.T, _LEAST_CURVATURE)
 
     def draw(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -118,13 +152,18 @@ class _Population:
         meat, left = self.meat
         meats = meat + _symmetric(rng, size, d, left)
         meats = _at_least(meats, _LEAST_MEAT * float(np.trace(meat)) / d)
-        at, score, noise = self.score
+        at, weight, alone = self.zero
+        missed = np.zeros((size, d))
+        for share, point, score in zip(weight, release.positions, release.scores, strict=True):
+            missed += share * (score - self._between(point, at, curvature) @ (at - point))
+        change = self.curves.change(at)
+        curvature = change @ curvature @ change
         sampling = meats / release.n_records
-        spread = sampling + (noise + self.bias**2) * np.eye(d)
+        spread = sampling + (float(np.square(weight) @ alone) + self.bias**2) * np.eye(d)
         said = np.linalg.solve(spread, curvature)
         prior = release.score_transform @ release.score_transform.T / self.prior_variance
         precision = np.swapaxes(curvature, 1, 2) @ said + prior
-        target = score + curvature @ at
+        target = missed + curvature @ at
         information = (np.swapaxes(said, 1, 2) @ target[:, :, None])[..., 0]
         mean = np.asarray(np.linalg.solve(precision, information[..., None])[..., 0], dtype=np.float64)
         inverse = np.linalg.inv(curvature)
@@ -140,18 +179,23 @@ class _Population:
     def fit_pvalue(self) -> float:
         """Of the scores' differences: those taken far from the zero are clipped, and say so."""
         release = self.release
-        at, mean, _ = self.score
         freedom = (len(release.scores) - 1) * release.n_coef
         if freedom == 0:
             return 1.0
-        moved = release.positions - at
-        away = release.scores - mean + moved
-        bread = (self.curvatures(_DRAWS, np.random.default_rng(0)) - np.eye(release.n_coef)) @ moved.T
+        found, weight, alone = self.zero
+        bread = self.curvatures(_DRAWS, np.random.default_rng(0))
+        missed = np.array(
+            [
+                score - self._between(point, found, bread) @ (found - point)
+                for point, score in zip(release.positions, release.scores, strict=True)
+            ]
+        )  # (T, draws, d)
+        away = missed - np.tensordot(weight, missed, axes=1)
         total = 0.0
-        for step, (missed, stddev) in enumerate(zip(away, release.score_stddev, strict=True)):
-            alone = stddev**2 + _MODEL_ERROR**2 * float(np.mean(np.square(moved[step])))
-            noise = bread[:, :, step].T @ bread[:, :, step] / len(bread) + alone * np.eye(missed.size)
-            total += float(missed @ np.linalg.solve(noise, missed))
+        for own, variance in zip(away, alone, strict=True):
+            centre = own.mean(axis=0)
+            noise = np.cov(own.T, bias=True).reshape(len(centre), -1) + variance * np.eye(len(centre))
+            total += float(centre @ np.linalg.solve(noise, centre))
         return float(special.chdtrc(freedom, total))
 
     def warnings(self, prior_pvalue: float) -> dict[str, str]:

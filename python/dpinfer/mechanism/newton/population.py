@@ -16,6 +16,7 @@ from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.newton.prior import prior_in
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.huber import chi_mean
+from dpinfer.models.likely_records import Curves, LikelyRecords
 from dpinfer.models.size_shares import SIZE_EDGES, SizeShares
 from dpinfer.models.steady import steady_solve
 from dpinfer.release.newton_trace import spread_of_counts
@@ -41,6 +42,7 @@ class _Coordinates:
 
     prior_precision: FloatArray
     position: FloatArray
+    curves: "Curves"
     scores: list[tuple[FloatArray, FloatArray, float]] = field(default_factory=list)
 
     def add(self, score: FloatArray, stddev: float) -> None:
@@ -51,8 +53,12 @@ class _Coordinates:
         for _ in range(_SWEEPS):
             away = np.mean(np.square(found - at), axis=1)
             weight = 1.0 / (np.square(noise) + _MODEL_ERROR**2 * away)
-            precision = weight.sum() * np.eye(found.size) + self.prior_precision
-            found = steady_solve(precision, weight @ (value + at))
+            precision, target = self.prior_precision, np.zeros_like(found)
+            for share, point, said in zip(weight, at, value, strict=True):
+                slope = self.curves.slope(0.5 * (point + found))
+                precision = precision + share * slope @ slope
+                target = target + share * slope @ (said + slope @ point)
+            found = self.curves.within_reach(self.position, steady_solve(precision, target))
         self.position = found
 
     def begin_again(self) -> None:
@@ -91,8 +97,9 @@ class PopulationNewton:
         )
         reached = localised.transform.T @ localised.position
         position = np.asarray(np.linalg.solve(white.T, reached), dtype=np.float64)
-        where = self._coordinates(white, position, 1.0)
         arrays = localised.arrays
+        curves = Curves(white, LikelyRecords.of_moments(self.model, arrays), position)
+        where = self._coordinates(white, position, 1.0, curves)
         steps = np.asarray(arrays["localise_score_stddev"]).size
         bounds = np.full(steps, localised.residual.bound * localised.geometry.bound)
         kept = {name: value for name, value in arrays.items() if name not in _OF_THE_MODEL}
@@ -105,7 +112,7 @@ class PopulationNewton:
         geometry = learn_geometry(self.model, self.plan, passes, self.n_records)
         origin = np.zeros(self.model.n_coef)
         bread, white = self._bread(passes, geometry, origin, math.sqrt(self.model.n_coef))
-        where = self._coordinates(white, origin, spread)
+        where = self._coordinates(white, origin, spread, Curves(white))
         localised, scale = self._localise(passes, white, where, spread)
         return {
             "counts": counted.values,
@@ -156,10 +163,10 @@ class PopulationNewton:
         }
         return arrays, white
 
-    def _coordinates(self, white: FloatArray, position: FloatArray, spread: float) -> _Coordinates:
+    def _coordinates(self, white: FloatArray, position: FloatArray, spread: float, curves: Curves) -> _Coordinates:
         variance = np.full(self.model.n_coef, (self.model.prior_scale * spread) ** 2)
         sizes = np.sqrt(self.model.second_moments)
-        return _Coordinates(prior_in(white, variance, sizes, self.n_records / spread**2), position)
+        return _Coordinates(prior_in(white, variance, sizes, self.n_records / spread**2), position, curves)
 
     def _localise(
         self, passes: Passes, white: FloatArray, where: _Coordinates, spread: float
@@ -205,7 +212,7 @@ class PopulationNewton:
         usual = scale * math.sqrt(d)
         asked = Sizes(white, white.T @ where.position, self.link, usual * SIZE_EDGES, curved=False)
         counted = self._shares(passes.noisy_sum("sizes", asked))
-        sizes = SizeShares(counted.values, counted.stddev)
+        sizes = SizeShares(counted.values, counted.stddev, where.curves.size_shares(where.position, usual))
         rounds = self.plan.indices("measure")
         noise = math.sqrt(1.0 / sum(self._noise(passes, index) ** -2.0 for index in rounds))
         bound = usual * sizes.best_bound(lambda a: (noise * a * math.sqrt(d)) ** 2 + sizes.bias(a) ** 2)

@@ -6,6 +6,7 @@ void bind_trace_statistics(pybind11::module_& module);
 void bind_collapsed_posterior(pybind11::module_& module);
 void bind_draw_moments(pybind11::module_& module);
 void bind_mixture_quantiles(pybind11::module_& module);
+void bind_moments_chains(pybind11::module_& module);
 void bind_tarp(pybind11::module_& module);
 void bind_stationary(pybind11::module_& module);
 
@@ -16,6 +17,7 @@ PYBIND11_MODULE(_native, module) {
   bind_collapsed_posterior(module);
   bind_draw_moments(module);
   bind_mixture_quantiles(module);
+  bind_moments_chains(module);
   bind_tarp(module);
   bind_stationary(module);
 }

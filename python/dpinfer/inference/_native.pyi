@@ -45,3 +45,17 @@ def stationary_covariance(
     discrete: bool,
     n_threads: int,
 ) -> tuple[FloatArray, npt.NDArray[np.uint8]]: ...
+
+class MomentsChains:
+    def __init__(
+        self,
+        law: dict[str, FloatArray | float],
+        scores: dict[str, FloatArray | float],
+        frames: FloatArray,
+        level: IntArray,
+        spread: IntArray,
+        seed: int,
+    ) -> None: ...
+    def advance(self, alone: int, steps: int, n_threads: int) -> None: ...
+    def moments(self) -> FloatArray: ...
+    def log_density(self) -> FloatArray: ...

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.newton.moments_law import HiddenScores
+from dpinfer.inference.newton.moments_law import MeanScores
 from dpinfer.inference.newton.scores import SLOPE_ERROR, SWEEPS, GivenMoments, Measured
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import ResponseGrid
@@ -47,17 +47,15 @@ class BoundedScores:
         """Degrees of freedom of the misfit, (1,)."""
         return np.array([float(self._release.scores.size)])
 
-    def hidden(self) -> HiddenScores:
-        """Return what the scores say of hidden directions."""
-        return self._measured(1).hidden(self.whitening)
+    def mean_scores(self) -> MeanScores:
+        """Return what the scores say together."""
+        return self._measured(1).mean_scores(self.whitening)
 
     def without_noise(self, moments: FloatArray, basis: FloatArray) -> FloatArray:
         """Return the weights' covariance without privacy noise, (d, d)."""
         return self._measured(1).without_noise(moments, basis, self.whitening)
 
-    def given(
-        self, moments: FloatArray, basis: FloatArray, other: FloatArray, rng: np.random.Generator
-    ) -> GivenMoments:
+    def given(self, moments: FloatArray, basis: FloatArray, rng: np.random.Generator) -> GivenMoments:
         """Return the weights' laws given J, (S, d, d)."""
         return self._measured(len(moments)).given(moments, basis, self.whitening, rng)
 

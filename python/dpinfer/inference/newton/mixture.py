@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +10,12 @@ import numpy.typing as npt
 from dpinfer._progress import resolve_progress
 from dpinfer.errors import NumericalError
 from dpinfer.inference.newton.checks import count_unresolved
-from dpinfer.inference.newton.moments_law import MomentsLaw, MomentsState, chosen_of
+from dpinfer.inference.newton.moments_law import MomentsLaw
 from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
 from dpinfer.inference.newton.scores import GivenMoments, Scores
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import PosteriorRequest
 from dpinfer.models.bijectors import sigmoid, softplus_inverse
-from dpinfer.models.whitening import shrink_moments
 
 __all__ = ["Mixture", "mixture_of", "theta_of_draws"]
 
@@ -24,13 +23,11 @@ FloatArray = npt.NDArray[np.float64]
 
 _AIM, _LARGEST_ERROR = 0.045, 0.05
 _CHAINS, _FEWEST_CHAINS, _BATCH = 128, 16, 100_000  # entries of the matrices that are drawn at once
-_WARM_UP, _THIN, _MOST_STEPS = (5, 60), (1, 3), 160  # without and with hidden directions
+_ALONE, _WARM_UP, _THIN, _MOST_STEPS = 200, 200, 10, 160
 _STEPS, _MOST_GROWTH = (2, 12), 3.0
 _MOST_ENTRIES = 24_000_000  # of all factors that are kept at a time
 _AVERAGED = 16  # matrices
-_ALONE = 30
-_FEW, _LEAST_TRACE = 24, 0.01
-_KEPT_SHARES = np.array([0.0, 0.7, 0.95])  # of the numbers that make a matrix, in a step
+_FEW = 24  # weights: of more, one that no score has seen is not flattened
 
 
 @dataclass(frozen=True)
@@ -96,92 +93,57 @@ class _Chains:
     def __init__(self, scores: Scores, seed: int) -> None:
         self._scores, self._rng = scores, np.random.default_rng(seed)
         d = len(scores.noisy)
-        hidden = count_unresolved(scores.noisy, scores.stddev)
-        if d > _FEW:
-            # Many directions say together how near to the identity the matrix is, and that none of them is flat.
-            shrunken = shrink_moments(scores.noisy, scores.stddev, max(float(np.trace(scores.noisy)), _LEAST_TRACE * d))
-            hidden = int(np.count_nonzero(~shrunken.resolved))
-        self._law = MomentsLaw(scores.noisy, scores.stddev, scores.hidden(), n_hidden=hidden, rng=self._rng)
-        size = int(np.clip(_BATCH // d**2, _FEWEST_CHAINS, _CHAINS))
-        self.most = int(np.clip(_MOST_ENTRIES // (size * (d + 1) ** 2), 2, _MOST_STEPS))
-        self.hides = self._law.n_flattened > 0
-        self._found: list[GivenMoments] = []
-        self._state = self._law.start(size)
+        hidden = count_unresolved(scores.noisy, scores.stddev) if d <= _FEW else 0
+        law = MomentsLaw(scores.noisy, scores.stddev, n_hidden=hidden)
+        self._basis, self.hides = law.basis, law.n_flattened > 0
+        self._size = int(np.clip(_BATCH // d**2, _FEWEST_CHAINS, _CHAINS))
+        self.most = int(np.clip(_MOST_ENTRIES // (self._size * (d + 1) ** 2), 2, _MOST_STEPS))
+        self._chains = law.chains(scores.mean_scores(), self._size, self._rng)
         # First to where the release alone says, so that no state begins where only the scores would hold it.
-        for _ in range(_ALONE):
-            self._state = self._law.moved(self._state, np.zeros(size))
-        self._given = self._weighed(self._state)
-        for _ in range(_WARM_UP[self.hides]):
-            self._step()
-        for _ in range(_MOST_STEPS):
-            if np.all(np.isfinite(self._given.log_density)):
-                break
-            self._step()
+        self._chains.advance(_ALONE, _WARM_UP, 0)
+        self._found: list[GivenMoments] = []
+        self._normals: list[tuple[FloatArray, FloatArray, FloatArray]] = []
 
     @property
     def n_steps(self) -> int:
         """Steps that were kept."""
         return len(self._found)
 
-    def _weighed(self, state: MomentsState) -> GivenMoments:
-        """Return the weights' laws given M, with the log density that the guide has not taken in."""
-        given = self._scores.given(self._law.moments(state), self._law.basis, state.other[:, 0, 0], self._rng)
-        return replace(given, log_density=given.log_density - self._law.guided(state))
-
-    def _step(self) -> None:
-        """Propose other second moments, from their law given the release alone; the scores accept them."""
-        size = len(self._state.spread)
-        kept = self._rng.choice(_KEPT_SHARES, size)
-        state = self._law.moved(self._state, kept)
-        given = self._weighed(state)
-        # A state without a density, whose matrix is not positive definite, goes on until it has one.
-        lost = ~np.isfinite(self._given.log_density)
-        change = given.log_density - np.where(lost, 0.0, self._given.log_density)
-        taken = lost | (np.log(self._rng.uniform(size=size)) < change)
-        self._state, self._given = chosen_of(taken, state, self._state), chosen_of(taken, given, self._given)
-
     def draw(self, n_steps: int, report: Callable[[float], None]) -> None:
         """Keep more steps."""
         for _ in range(n_steps):
-            for _ in range(_THIN[self.hides]):
-                self._step()
-            self._found.append(self._given)
+            self._chains.advance(0, _THIN, 0)
+            found = self._scores.given(self._chains.moments(), self._basis, self._rng)
+            self._found.append(found)
+            self._normals.append(_normal_laws(found))
             report(self.n_steps / self.most)
-
-    def _stacked(self, name: str) -> FloatArray:
-        return np.stack([getattr(found, name) for found in self._found])
-
-    def _normals(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return mean, variance, (steps, chains, n) each, and factors (steps, chains, n, n) of precisions."""
-        mean, factor = self._stacked("mean"), self._stacked("factor")
-        inverse = np.linalg.inv(factor)
-        variance = np.sum(np.square(inverse), axis=-2)
-        if self._found[0].log_scale is None:
-            return mean, variance, factor
-        square = np.exp(2.0 * self._stacked("log_scale"))
-        rho = softplus_inverse(square)
-        spread = 2.0 * square * self._stacked("log_scale_stddev") / sigmoid(rho)
-        wider = np.zeros((*factor.shape[:2], mean.shape[2] + 1, mean.shape[2] + 1))
-        wider[..., :-1, :-1], wider[..., -1, -1] = factor, 1.0 / spread
-        location = np.concatenate((mean, rho[..., None]), axis=2)
-        return location, np.concatenate((variance, np.square(spread)[..., None]), axis=2), wider
 
     def error(self) -> MonteCarloError:
         """Return the Monte Carlo error so far."""
-        location, variance, _ = self._normals()
-        return monte_carlo_error(location, variance)
+        return monte_carlo_error(*(np.stack([normal[part] for normal in self._normals]) for part in (0, 1)))
 
     def mixture(self) -> tuple[DrawnTheta, FloatArray]:
         """Return the mixture of the draws, and their misfits."""
-        location, variance, factor = self._normals()
-        n = location.shape[2]
-        factor = factor.reshape(-1, n, n)
-        d = len(self._scores.noisy)
+        location, variance, factor = (np.concatenate([normal[part] for normal in self._normals]) for part in range(3))
+        n, d = location.shape[1], len(self._scores.noisy)
         data = np.zeros((n, n))
-        data[:d, :d] = self._scores.without_noise(self._law.moments(self._state)[:_AVERAGED], self._law.basis)
-        data[d:, d:] = variance[..., d:].mean(axis=(0, 1))
-        misfit = self._stacked("misfit").reshape(-1, self._found[0].misfit.shape[1])
-        return theta_of_draws(location, variance, factor, data), misfit
+        data[:d, :d] = self._scores.without_noise(self._chains.moments()[:_AVERAGED], self._basis)
+        data[d:, d:] = variance[:, d:].mean(axis=0)
+        return theta_of_draws(location, variance, factor, data), np.concatenate([found.misfit for found in self._found])
+
+
+def _normal_laws(found: GivenMoments) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return mean, variance, (S, n) each, and factors (S, n, n) of precisions of all parameters."""
+    mean, factor = found.mean, found.factor
+    variance = np.sum(np.square(np.linalg.inv(factor)), axis=-2)
+    if found.log_scale is None or found.log_scale_stddev is None:
+        return mean, variance, factor
+    square = np.exp(2.0 * found.log_scale)
+    rho = softplus_inverse(square)
+    spread = 2.0 * square * found.log_scale_stddev / sigmoid(rho)
+    wider = np.zeros((len(mean), mean.shape[1] + 1, mean.shape[1] + 1))
+    wider[:, :-1, :-1], wider[:, -1, -1] = factor, 1.0 / spread
+    return np.column_stack((mean, rho)), np.column_stack((variance, np.square(spread))), wider
 
 
 def theta_of_draws(location: FloatArray, variance: FloatArray, factor: FloatArray, data: FloatArray) -> DrawnTheta:

@@ -16,9 +16,8 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
-from dpinfer.inference.newton.moments_law import HiddenScores
+from dpinfer.inference.newton.moments_law import MeanScores
 from dpinfer.models import LinearRegression
 from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance, mallows_mean
 from dpinfer.models.whitening import shrink_moments
@@ -93,8 +92,6 @@ class GivenMoments:
         Of the weights in their declared units.
     factor : (S, d, d) array
         Lower Cholesky factors of their precision.
-    log_density : (S,) array
-        Of the scores, with the weights integrated out, up to a constant; -inf where M is not positive definite.
     misfit : (S, k) array
         Chi-squared sums of what the model misses.
     log_scale, log_scale_stddev : (S,) arrays, or None
@@ -103,7 +100,6 @@ class GivenMoments:
 
     mean: FloatArray
     factor: FloatArray
-    log_density: FloatArray
     misfit: FloatArray
     log_scale: FloatArray | None = None
     log_scale_stddev: FloatArray | None = None
@@ -145,12 +141,18 @@ class Measured:
         """(S, d)."""
         return np.asarray(self.precision @ self.positions / self.total[:, None])
 
-    def hidden(self, whitening: FloatArray) -> HiddenScores:
-        """Return what the first row says of hidden directions."""
-        back = np.linalg.inv(whitening).T
-        covariance = (back * self.prior_variance[0]) @ back.T
-        total, sampling = float(self.total[0]), float(self.sampling[0])
-        return HiddenScores(self.mean_value[0], self.mean_position[0], 1.0 / total, sampling, covariance)
+    def mean_scores(self, whitening: FloatArray) -> MeanScores:
+        """Return what the first row says of the weights, in the coordinates of z."""
+        return MeanScores(
+            self.mean_value[0],
+            self.mean_position[0],
+            1.0 / float(self.total[0]),
+            float(self.sampling[0]),
+            np.linalg.inv(whitening).T * np.sqrt(self.prior_variance[0]),
+            np.ascontiguousarray(self.precision[0]),
+            self.value[0] - self.mean_value[0],
+            self.positions - self.mean_position[0],
+        )
 
     def without_noise(self, moments: FloatArray, basis: FloatArray, whitening: FloatArray) -> FloatArray:
         """Return the weights' covariance without privacy noise, (d, d), averaged over M, of the first row."""
@@ -160,11 +162,11 @@ class Measured:
 
     def predictor_errors(self, positions: FloatArray, moments: FloatArray, whitening: FloatArray) -> FloatArray:
         """Return the expected (u_t - u*)' M (u_t - u*) at positions (T, d) given M, (T,), of the first row."""
-        hidden = self.hidden(whitening)
-        spread = hidden.prior_covariance + hidden.sampling * np.linalg.inv(moments)
-        covariance = moments @ spread @ moments + hidden.noise * np.eye(len(moments))
+        said = self.mean_scores(whitening)
+        spread = said.prior_covariance + said.sampling * np.linalg.inv(moments)
+        covariance = moments @ spread @ moments + said.noise * np.eye(len(moments))
         gain = np.linalg.solve(covariance, moments @ spread).T
-        away = positions - gain @ (hidden.score + moments @ hidden.position)
+        away = positions - gain @ (said.score + moments @ said.position)
         left = float(np.sum((spread - gain @ moments @ spread) * moments))
         return np.asarray(np.maximum(np.sum((away @ moments) * away, axis=1), 0.0) + max(left, 0.0))
 
@@ -175,17 +177,15 @@ class Measured:
         whitening: FloatArray,
         rng: np.random.Generator,
         checked: "Measured | None" = None,
-        eigen: tuple[FloatArray, FloatArray] | None = None,
     ) -> GivenMoments:
         """Return the weights' laws given M, (S, d, d), in the coordinates of an orthogonal basis (d, d) of those of z.
 
-        The misfit is that of the scores `checked`, by default of these; `eigen` are eigenvalues and eigenvectors of M.
+        The misfit is that of the scores `checked`, by default of these.
 
         With b = mean y + M mean u_t, given M normal around M u* with variance I / P, and n = 1 / P + kappa**2 lambda,
         the precision of u is M n^-1 M + that of the prior: both in the eigenvectors of M.  Weights are W'u.
         """
-        values, vectors = np.linalg.eigh(moments) if eigen is None else eigen
-        regular = values[:, 0] > _LEAST_EIGENVALUE
+        values, vectors = np.linalg.eigh(moments)
         values = np.maximum(values, _LEAST_EIGENVALUE)
         turn = basis @ vectors
         mean_value, mean_position = (
@@ -201,13 +201,6 @@ class Measured:
         factor = np.asarray(np.linalg.cholesky(precision))
         right = np.einsum("sij,sj->si", back, values / noise * target)
         mean = np.linalg.solve(precision, right[..., None])[..., 0]
-        moved = np.einsum("sji,stj->sti", turn, self.positions - self.mean_position[:, None])
-        apart = np.einsum("sji,stj->sti", turn, self.value - self.mean_value[:, None]) + values[:, None] * moved
-        density = 0.5 * len(index) * (np.sum(np.log(self.precision), axis=1) - np.log(total[:, 0]))
-        density -= 0.5 * np.einsum("st,sti->s", self.precision, np.square(apart))
-        density -= np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
-        density -= 0.5 * np.sum(np.log(noise) + np.log(self.prior_variance) + np.square(target) / noise, axis=1)
-        density += 0.5 * np.sum(right * mean, axis=1)
         # A draw of u, then of u* given it and b; what the scores miss of that.
         drawn = rng.standard_normal((2, *mean.shape))
         weights = mean + np.linalg.solve(np.swapaxes(factor, 1, 2), drawn[0][..., None])[..., 0]
@@ -220,7 +213,6 @@ class Measured:
         return GivenMoments(
             mean=mean,
             factor=factor,
-            log_density=np.where(regular, density, -np.inf),
             misfit=np.einsum("st,sti->s", checked.precision, np.square(missed))[:, None],
         )
 
@@ -244,13 +236,11 @@ class Scores(Protocol):
     def freedom(self) -> FloatArray:
         """Degrees of freedom of the misfit, (k,)."""
 
-    def hidden(self) -> HiddenScores:
-        """Return what the scores say of hidden directions."""
+    def mean_scores(self) -> MeanScores:
+        """Return what the scores say together, sigma in its middle."""
 
-    def given(
-        self, moments: FloatArray, basis: FloatArray, other: FloatArray, rng: np.random.Generator
-    ) -> GivenMoments:
-        """Return the weights' laws given M, (S, d, d), and standard normal numbers (S,) that make the rest."""
+    def given(self, moments: FloatArray, basis: FloatArray, rng: np.random.Generator) -> GivenMoments:
+        """Return the weights' laws given M, (S, d, d), and draws of the rest."""
 
     def without_noise(self, moments: FloatArray, basis: FloatArray) -> FloatArray:
         """Return the weights' covariance without privacy noise, (d, d)."""
@@ -297,25 +287,20 @@ class LinearScores:
         """Degrees of freedom of the misfit, (2,)."""
         return np.array([len(self._checked) * self._release.n_coef, len(self._last)], dtype=np.float64)
 
-    def hidden(self) -> HiddenScores:
-        """Return what the scores say of hidden directions."""
-        return self._middle().hidden(self.whitening)
+    def mean_scores(self) -> MeanScores:
+        """Return what the scores say together, for the mean of log sigma."""
+        return self._middle().mean_scores(self.whitening)
 
     def without_noise(self, moments: FloatArray, basis: FloatArray) -> FloatArray:
         """Return the weights' covariance without privacy noise, (d, d)."""
         return self._middle().without_noise(moments, basis, self.whitening)
 
-    def given(
-        self, moments: FloatArray, basis: FloatArray, other: FloatArray, rng: np.random.Generator
-    ) -> GivenMoments:
-        """Return the weights' laws given M, (S, d, d), and sigma, of which standard normal numbers say the rank."""
-        place = np.searchsorted(np.cumsum(self._shares), special.ndtr(other))
+    def given(self, moments: FloatArray, basis: FloatArray, rng: np.random.Generator) -> GivenMoments:
+        """Return the weights' laws given M, (S, d, d), and draws of sigma."""
+        place = np.searchsorted(np.cumsum(self._shares), rng.uniform(size=len(moments)))
         log_scale = self._nodes[np.minimum(place, len(self._nodes) - 1)]
         checked = self._measured(log_scale, self._checked)
-        eigen = np.linalg.eigh(moments)
-        found = self._measured(log_scale, self._last).given(moments, basis, self.whitening, rng, checked, eigen)
-        middle = np.full(len(moments), self._shares @ self._nodes)
-        reference = self._measured(middle, self._last).given(moments, basis, self.whitening, rng, eigen=eigen)
+        found = self._measured(log_scale, self._last).given(moments, basis, self.whitening, rng, checked)
         missed, variance = self._scale_misfit(log_scale)
         bound = self._release.scale_units[-1] / np.exp(log_scale)
         spread = np.sqrt(np.maximum(chi_second_moment(bound) - np.square(chi_mean(bound)), 0.0))
@@ -323,7 +308,6 @@ class LinearScores:
         freedom = 1.0 - min(self._release.n_coef / self._release.n_records, 0.5)
         return replace(
             found,
-            log_density=reference.log_density,
             misfit=np.column_stack((found.misfit, np.sum(np.square(missed) / variance, axis=1))),
             log_scale=log_scale - 0.5 * math.log(freedom),
             log_scale_stddev=spread / (math.sqrt(self._release.n_records) * chi_slope(bound)),

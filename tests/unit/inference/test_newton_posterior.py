@@ -12,7 +12,7 @@ from dpinfer.accounting import GaussianEvent, NonPrivateEvent
 from dpinfer.errors import NumericalError, ReleaseFormatError
 from dpinfer.inference.newton import mixture, moments_law
 from dpinfer.inference.newton.conflict import prior_conflict
-from dpinfer.inference.newton.moments_law import HiddenScores, MomentsLaw
+from dpinfer.inference.newton.moments_law import MeanScores, MomentsLaw
 from dpinfer.inference.newton.posterior import noise_prior
 from dpinfer.inference.newton.scores import LinearScores, Measured
 from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance, mallows_mean
@@ -66,13 +66,33 @@ def test_weights_and_their_density_given_the_rest_are_those_of_the_joint_normal_
         left = whitening.T @ (own - gain @ stacked @ own) @ whitening
         inverse = np.linalg.inv(found.factor[index])
         np.testing.assert_allclose(inverse.T @ inverse, left, rtol=1e-5, atol=1e-10)
-    assert found.log_density[1] - found.log_density[0] == pytest.approx(density[1] - density[0], abs=1e-8)
+    own = log_density_of(measured.mean_scores(whitening), basis @ moments @ basis.T)
+    assert own[1] - own[0] == pytest.approx(density[1] - density[0], abs=1e-8)
+    law = MomentsLaw(np.eye(d), 0.3, n_hidden=0)
+    chains = law.chains(measured.mean_scores(whitening), 2, rng)
+    chains.advance(1, 0, 1)
+    own = log_density_of(measured.mean_scores(whitening), law.basis @ chains.moments() @ law.basis.T)
+    there = chains.log_density()
+    assert there[1] - there[0] == pytest.approx(own[1] - own[0], abs=1e-8)
+
+
+def log_density_of(scores, moments):
+    """The scores' density given matrices (S, d, d) with the weights integrated out, up to a constant, written anew."""
+    spread = moments @ scores.prior_covariance @ moments + scores.sampling * moments
+    spread = spread + scores.noise * np.eye(len(scores.score))
+    missed = scores.score + moments @ scores.position
+    away = scores.away_score + (moments @ scores.away_position.T).swapaxes(1, 2)
+    found = -0.5 * np.linalg.slogdet(spread)[1] - 0.5 * np.sum(
+        missed * np.linalg.solve(spread, missed[..., None])[..., 0], axis=1
+    )
+    found -= 0.5 * np.einsum("t,sti->s", scores.precision, np.square(away))
+    return np.where(np.linalg.eigvalsh(moments)[:, 0] > 1e-5, found, -np.inf)
 
 
 def moments_from_the_prior(rng, size, law, m):
-    """Draw second moments as the law's prior says, and by how much their directions are flattened."""
+    """Draw second moments as the law's prior says."""
     d = len(law.eigenvalues)
-    gamma, log_gamma = moments_law._levels(d)
+    gamma, log_gamma = moments_law._levels()
     spread = rng.choice(law.spreads, size, p=law.spreads / law.spreads.sum())
     centre = rng.uniform(*law.centres, size)
     frame = np.linalg.qr(rng.normal(size=(size, d, d)))[0][:, :, :m]
@@ -80,38 +100,51 @@ def moments_from_the_prior(rng, size, law, m):
     noise = rng.normal(size=(size, d, d))
     bulk = centre[:, None, None] * np.eye(d) + spread[:, None, None] * 0.5 * (noise + np.swapaxes(noise, 1, 2))
     flat = np.eye(d) - (frame * (1.0 - np.sqrt(level))[:, None]) @ np.swapaxes(frame, 1, 2)
-    return flat @ bulk @ flat, level
+    return flat @ bulk @ flat
 
 
-@pytest.mark.parametrize("smallest", [0.1, 0.7])
-def test_second_moments_are_those_of_draws_from_the_prior_weighted_by_the_release(smallest):
-    """Means of entries, squares and levels within 5 Monte Carlo errors of both; a guide is taken back by weights."""
+@pytest.mark.parametrize(("smallest", "flattened"), [(0.1, 1), (0.7, 1), (0.1, 2), (0.4, 0)])
+def test_second_moments_are_those_of_draws_from_the_prior_weighted_by_release_and_scores(smallest, flattened):
+    """Means of entries, squares and the log of the least eigenvalue within 5 Monte Carlo errors of both."""
     rng, noisy, stddev = np.random.default_rng(4), np.diag([smallest, 0.8, 1.0]), 0.25
-    guide = HiddenScores(np.array([0.3, 0.0, 0.0]), np.zeros(3), 0.01, 0.0, 0.2 * np.eye(3))
-    law = MomentsLaw(noisy, stddev, guide, n_hidden=1, rng=rng)
-    drawn, level = moments_from_the_prior(rng, 300_000, law, 1)
-    away = (drawn - noisy)[:, *np.triu_indices(3)] * np.where(np.eye(3)[np.triu_indices(3)] > 0, 1.0, math.sqrt(2.0))
-    log_weight = -0.5 * np.sum(np.square(away), axis=1) / stddev**2
+    away = np.array([[0.1, 0.0, 0.0], [-0.05, 0.1, 0.0]])
+    scores = MeanScores(
+        np.array([0.3, 0.0, 0.0]), np.array([0.2, 0.1, 0.0]), 0.01, 0.01, 0.4 * np.eye(3), np.ones(2), away, away[::-1]
+    )
+    law = MomentsLaw(noisy, stddev, n_hidden=flattened)
+    drawn = moments_from_the_prior(rng, 300_000, law, flattened)
+    missed = (drawn - noisy)[:, *np.triu_indices(3)] * np.where(np.eye(3)[np.triu_indices(3)] > 0, 1.0, math.sqrt(2.0))
+    log_weight = log_density_of(scores, drawn) - 0.5 * np.sum(np.square(missed), axis=1) / stddev**2
     weight = np.exp(log_weight - log_weight.max())
     weight /= weight.sum()
 
-    def told(moments, levels):
+    def told(moments):
         entries = moments[:, *np.triu_indices(3)]
-        return np.column_stack((entries, np.square(entries), np.log(levels[:, 0]), np.linalg.eigvalsh(moments)[:, 0]))
+        least = np.log(np.maximum(np.linalg.eigvalsh(moments)[:, 0], 1e-5))
+        return np.column_stack((entries, np.square(entries), least))
 
-    reference = told(drawn, level)
+    reference = told(drawn)
     expected = weight @ reference
     error = np.sqrt(np.sum(np.square(weight[:, None] * (reference - expected)), axis=0))
-    state, sums, total = law.start(200), 0.0, 0.0
-    for step in range(350):
-        state = law.moved(state, np.full(200, 0.3))
-        if step >= 100:
-            own = np.exp(-law.guided(state))[:, None]
-            turned = law.basis @ law.moments(state) @ law.basis.T
-            sums, total = sums + own * told(turned, state.level), total + own
-    mean = sums.sum(axis=0) / total.sum()
-    spread = np.sqrt(np.sum(np.square(sums - mean * total), axis=0)) / total.sum()
-    np.testing.assert_array_less(np.abs(mean - expected), 5.0 * np.hypot(error, spread))
+    chains, sums = law.chains(scores, 400, rng), 0.0
+    chains.advance(100, 300, 1)
+    for _ in range(100):
+        chains.advance(0, 10, 1)
+        sums += told(law.basis @ chains.moments() @ law.basis.T) / 100
+    spread = sums.std(axis=0) / math.sqrt(len(sums))
+    np.testing.assert_array_less(np.abs(sums.mean(axis=0) - expected), 5.0 * np.hypot(error, spread))
+
+
+def test_chains_are_the_same_for_any_number_of_threads(rng):
+    found = []
+    for threads in (1, 2):
+        law = MomentsLaw(np.diag([0.1, 0.8, 1.0]), 0.25, n_hidden=2)
+        zero = np.zeros(3)
+        scores = MeanScores(zero, zero, 0.01, 0.01, np.eye(3), np.ones(1), np.zeros((1, 3)), np.zeros((1, 3)))
+        chains = law.chains(scores, 8, np.random.default_rng(1))
+        chains.advance(20, 50, threads)
+        found.append(chains.moments())
+    np.testing.assert_array_equal(*found)
 
 
 def test_a_posterior_with_a_hidden_direction_is_that_of_draws_from_the_prior():
@@ -124,13 +157,15 @@ def test_a_posterior_with_a_hidden_direction_is_that_of_draws_from_the_prior():
     posterior = dpi.noise_aware_posterior(release, seed=2, check_convergence=False)
     assert posterior.diagnostics.n_unresolved == 1
     scores, size = scores_of(release), 60_000
-    law = MomentsLaw(scores.noisy, scores.stddev, scores.hidden(), n_hidden=1, rng=rng)
+    law = MomentsLaw(scores.noisy, scores.stddev, n_hidden=1)
     mean, variance, log_weight = [], [], []
     for _ in range(5):
-        drawn, _ = moments_from_the_prior(rng, size, law, 1)
-        given = scores.given(drawn, np.eye(2), rng.normal(size=size), rng)
+        drawn = moments_from_the_prior(rng, size, law, 1)
+        given = scores.given(drawn, np.eye(2), rng)
         away = (drawn - scores.noisy)[:, *np.triu_indices(2)] * np.array([1.0, math.sqrt(2.0), 1.0])
-        log_weight.append(given.log_density - 0.5 * np.sum(np.square(away), axis=1) / scores.stddev**2)
+        log_weight.append(
+            log_density_of(scores.mean_scores(), drawn) - 0.5 * np.sum(np.square(away), axis=1) / scores.stddev**2
+        )
         inverse = np.linalg.inv(given.factor)
         mean.append(given.mean)
         variance.append(np.sum(np.square(inverse), axis=1))

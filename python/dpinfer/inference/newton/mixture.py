@@ -22,8 +22,12 @@ __all__ = ["Mixture", "mixture_of", "theta_of_draws"]
 FloatArray = npt.NDArray[np.float64]
 
 _AIM, _LARGEST_ERROR = 0.045, 0.05
-_CHAINS, _FEWEST_CHAINS, _BATCH = 128, 16, 100_000  # entries of the matrices that are drawn at once
+_CHAINS, _FEWEST_CHAINS, _BATCH = 128, 16, 100_000  # entries of the matrices that are kept at once
 _ALONE, _WARM_UP, _THIN, _MOST_STEPS = 200, 200, 10, 160
+# The first steps are kept after ten moves; later ones, where quantiles lie between two cases, after as many as take
+# about 2 s in all.
+_SOON, _LATER, _MOST_THIN = 40, 3000, 40
+_TRIES = 8  # to find positive definite matrices
 _STEPS, _MOST_GROWTH = (2, 12), 3.0
 _MOST_ENTRIES = 24_000_000  # of all factors that are kept at a time
 _AVERAGED = 16  # matrices
@@ -96,11 +100,16 @@ class _Chains:
         hidden = count_unresolved(scores.noisy, scores.stddev) if d <= _FEW else 0
         law = MomentsLaw(scores.noisy, scores.stddev, n_hidden=hidden)
         self._basis, self.hides = law.basis, law.n_flattened > 0
+        self._thin = int(np.clip(_LATER // d**2, _THIN, _MOST_THIN))
         self._size = int(np.clip(_BATCH // d**2, _FEWEST_CHAINS, _CHAINS))
         self.most = int(np.clip(_MOST_ENTRIES // (self._size * (d + 1) ** 2), 2, _MOST_STEPS))
         self._chains = law.chains(scores.mean_scores(), self._size, self._rng)
         # First to where the release alone says, so that no state begins where only the scores would hold it.
         self._chains.advance(_ALONE, _WARM_UP, 0)
+        for _ in range(_TRIES):
+            if np.all(np.isfinite(self._chains.log_density())):
+                break
+            self._chains.advance(0, _WARM_UP // 4, 0)
         self._found: list[GivenMoments] = []
         self._normals: list[tuple[FloatArray, FloatArray, FloatArray]] = []
 
@@ -112,7 +121,7 @@ class _Chains:
     def draw(self, n_steps: int, report: Callable[[float], None]) -> None:
         """Keep more steps."""
         for _ in range(n_steps):
-            self._chains.advance(0, _THIN, 0)
+            self._chains.advance(0, _THIN if self.n_steps < _SOON else self._thin, 0)
             found = self._scores.given(self._chains.moments(), self._basis, self._rng)
             self._found.append(found)
             self._normals.append(_normal_laws(found))

@@ -110,7 +110,7 @@ class MomentsLaw:
         drawn = rng.standard_normal((size, d, m)) * np.sqrt(self._proposals[1])[:, None]
         flat = int(np.searchsorted(self.levels, _FIRST_LEVEL))
         level = np.where(np.arange(size) % 2, len(self.levels) - 1, flat)
-        law = {
+        law: dict[str, FloatArray | float] = {
             "eigenvalues": self.eigenvalues,
             "levels": self.levels,
             "log_prior": self.log_prior,

@@ -4,6 +4,7 @@ The design is drawn from ``SEED``, which was committed before any threshold was 
 cells alone; both halves are reported.
 
     python bench/newton_warnings.py [--half seen|unseen|both] [--kind KIND ...] [--model linear|logistic|own] [--runs 4]
+        [--target model|population]
 
 A cell is a population of records, a declared model and a budget.  Kinds: "well", and one that is wrong on purpose:
 "scale" (declared response_scale wrong by 60 to 100 000 times), "prior" (weights of 3 to 30 prior standard deviations),
@@ -41,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.reference.own_models import EXAMPLES
 
 FloatArray = npt.NDArray[np.float64]
-Release = dpi.NewtonRelease | dpi.GlmNewtonRelease
+Release = dpi.NewtonRelease | dpi.GlmNewtonRelease | dpi.PopulationRelease
 
 SEED = 20_261_122_2
 KINDS = ("well", "scale", "prior", "collinear", "outliers", "link", "features", "whole")
@@ -170,7 +171,7 @@ def target_weights(cell: Cell, design: FloatArray, response: FloatArray, truth: 
     return weights
 
 
-def simulate(cell: Cell, index: int) -> tuple[Release, FloatArray, float]:
+def simulate(cell: Cell, index: int, target: str) -> tuple[Release, FloatArray, float]:
     """Return one release of the cell, the weights that its intervals should cover, and its :func:`resolution`."""
     rng = np.random.default_rng([SEED, KINDS.index(cell.kind), cell.index, index])
     features, design = make_design(cell, rng)
@@ -182,7 +183,9 @@ def simulate(cell: Cell, index: int) -> tuple[Release, FloatArray, float]:
     response = draw_responses(cell, design, truth, rng)
     kind = dpi.models.LogisticRegression if cell.logistic else dpi.models.LinearRegression
     model = kind(cell.n_features, prior_scale=scale / size, fit_intercept=cell.intercept)
-    plan = dpi.plan_newton(model, target_epsilon=cell.epsilon, target_delta=1e-6, n_records=cell.n_records)
+    plan = dpi.plan_newton(
+        model, target_epsilon=cell.epsilon, target_delta=1e-6, n_records=cell.n_records, target=target
+    )
     declared = None
     if not cell.logistic:
         wrong = cell.response_error
@@ -267,10 +270,10 @@ def resolution(release: Release, cell: Cell, features: FloatArray) -> float:
     return float(np.linalg.eigvalsh(moments)[0]) / (stddev * np.sqrt(2.0 * release.n_coef))
 
 
-def run_cell(cell: Cell, runs: int) -> list[Fit]:
+def run_cell(cell: Cell, runs: int, target: str) -> list[Fit]:
     """Simulate the runs of a cell and look at their posteriors."""
     fits = []
-    for release, wanted, resolved in (simulate(cell, index) for index in range(runs)):
+    for release, wanted, resolved in (simulate(cell, index, target) for index in range(runs)):
         posterior = dpi.noise_aware_posterior(release, check_convergence=False)
         found, d = posterior.diagnostics, release.n_coef
         low, high = posterior.quantile(np.array([0.05, 0.95]))[:, :d]
@@ -381,6 +384,7 @@ def main() -> None:
     parser.add_argument("--kind", nargs="*", choices=dict.fromkeys((*KINDS, *OWN_CELLS)), default=[*KINDS, *OWN_CELLS])
     parser.add_argument("--model", choices=("linear", "logistic", "own", "both"), default="both")
     parser.add_argument("--runs", type=int, default=4)
+    parser.add_argument("--target", choices=("model", "population"), default="model")
     arguments = parser.parse_args()
     fits: dict[bool, list[Fit]] = {True: [], False: []}
     own = arguments.model == "own"
@@ -391,7 +395,7 @@ def main() -> None:
         if arguments.model not in ("both", "logistic" if cell.logistic else "linear"):
             continue
         if cell.kind in arguments.kind and arguments.half in ("both", "seen" if cell.seen else "unseen"):
-            fits[cell.seen].extend(run_cell(cell, arguments.runs))
+            fits[cell.seen].extend(run_cell(cell, arguments.runs, arguments.target))
     for seen, found in fits.items():
         if found:
             (report_own if own else report)("seen half" if seen else "unseen half", found)

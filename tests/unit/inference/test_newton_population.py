@@ -129,6 +129,21 @@ def test_the_models_own_target_is_elsewhere(rng):
     assert np.abs((weights - found) / np.sqrt(np.diag(covariance))).max() > 5.0
 
 
+@pytest.mark.parametrize(
+    ("said", "factor", "scale"), [("", 1.0, 2.0), ("scale", 1.0, 2e6), ("scale", 1.0, 2e-6), ("features", 1e4, 2.0)]
+)
+def test_declared_sizes_that_are_far_off_are_named(rng, said, factor, scale):
+    X, y = linear_population(rng, 8000)
+    model = dpi.models.LinearRegression(N_FEATURES, fit_intercept=True, prior_scale=10.0)
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-6, n_records=8000, target="population")
+    options = {"plan": plan, "n_records": 8000, "random_source": InsecureRNG(1), "n_threads": 1}
+    release = dpi.run_newton(model, factor * X, y, response_scale=scale, **options)
+    found = dpi.noise_aware_posterior(release).diagnostics
+    names = set(found.warnings.split(", ")) & {"scale", "features"}
+    assert names == ({said} if said else set())
+    assert ("response_scale is far too" in found.verdict) == (said == "scale")
+
+
 def test_draws_do_not_change_what_is_said(rng):
     X, y = linear_population(rng, 3000)
     release, posterior = fitted("LinearRegression", X, y, epsilon=1.0, seed=3)

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer.inference.newton.conflict import prior_conflict
-from dpinfer.release import GlmNewtonRelease, NewtonRelease
+from dpinfer.release import GlmNewtonRelease, NewtonRelease, PopulationRelease
+from dpinfer.release.newton_trace import spread_of_counts
 
-__all__ = ["Checks", "check_draws", "count_unresolved"]
+__all__ = ["Checks", "check_draws", "count_unresolved", "declared_sizes"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -66,12 +67,7 @@ class Checks:
     @property
     def warnings(self) -> dict[str, str]:
         """What does not fit, by name."""
-        found = {}
-        if self.beyond_scale > _BEYOND or self.below_scale > _BELOW:
-            which = "small" if self.beyond_scale > _BEYOND else "large"
-            found["scale"] = f"response_scale is far too {which}: use one within a factor of 10 of the responses' size"
-        if self.saturation > _SATURATED:
-            found["features"] = "the features are larger than declared: declare a larger feature_scale"
+        found = _of_sizes(self.beyond_scale, self.below_scale, self.saturation)
         if self.tail > _TAIL:
             found["tails"] = (
                 "responses lie much farther out than normal ones do: transform them, or declare closer bounds"
@@ -110,6 +106,29 @@ class Checks:
                 "same intervals at another budget can come with a warning."
             )
         return f"{passed} (p = {self.fit_pvalue:.2g} of the scores). That does not show that the model is right."
+
+
+def _of_sizes(beyond: float, below: float, saturation: float) -> dict[str, str]:
+    found = {}
+    if beyond > _BEYOND or below > _BELOW:
+        which = "small" if beyond > _BEYOND else "large"
+        found["scale"] = f"response_scale is far too {which}: use one within a factor of 10 of the responses' size"
+    if saturation > _SATURATED:
+        found["features"] = "the features are larger than declared: declare a larger feature_scale"
+    return found
+
+
+def declared_sizes(release: PopulationRelease) -> dict[str, str]:
+    """Return what is said of the declared sizes of responses and features, by name.
+
+    **Privacy.** Post-processing of a release.
+
+    Parameters
+    ----------
+    release : PopulationRelease
+    """
+    beyond, below = _shares(release)[:2] if release.scale_scores.size else (math.nan, math.nan)
+    return _of_sizes(beyond, below, _saturation(release))
 
 
 def check_draws(
@@ -151,17 +170,18 @@ def check_draws(
     )
 
 
-def _shares(release: NewtonRelease) -> tuple[float, float, float]:
+def _shares(release: NewtonRelease | PopulationRelease) -> tuple[float, float, float]:
     """Return the shares of responses beyond the declared scale, below it, and far out, less three times their noise."""
     noise = _SURE * release.counts_stddev
-    first = int(np.searchsorted(release.edges, _FAR * release.response_spread)) + 1
+    spread = spread_of_counts(release.counts, release.edges)
+    first = int(np.searchsorted(release.edges, _FAR * spread)) + 1
     far = release.counts[first:]
     tail = float(np.sum(far)) - noise * math.sqrt(max(far.size, 1))
-    small = release.response_spread < _SPREAD_BELOW * release.edges[0]
+    small = spread < _SPREAD_BELOW * release.edges[0]
     return float(release.counts[-1]) - noise, float(release.counts[0]) - noise if small else 0.0, tail
 
 
-def _saturation(release: NewtonRelease | GlmNewtonRelease) -> float:
+def _saturation(release: NewtonRelease | GlmNewtonRelease | PopulationRelease) -> float:
     """Return the trace of the first second moments over the largest that it can be, less noise beyond the margin."""
     largest = float(release.moment_bounds[0]) ** 2
     noise = _SURE * float(release.moment_stddev[0]) * math.sqrt(release.n_coef) / largest

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer.inference.newton.checks import declared_sizes
 from dpinfer.inference.newton.conflict import prior_conflict
 from dpinfer.inference.newton.mixture import theta_of_draws
 from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
@@ -200,7 +201,7 @@ class _Population:
 
     def warnings(self, prior_pvalue: float) -> dict[str, str]:
         """Return what users are told, by name."""
-        found = {}
+        found = declared_sizes(self.release)
         sampling = math.sqrt(float(np.trace(self.meat[0])) / self.release.n_coef / self.release.n_records)
         largest = float(np.linalg.eigvalsh(self.release.bread)[-1])
         noise = self.release.bread_stddev * math.sqrt(2.0 * self.release.n_coef)

@@ -19,12 +19,20 @@ __all__ = ["regression_to_arviz", "shown"]
 
 FloatArray = npt.NDArray[np.float64]
 
+Drawn = tuple[FloatArray, dict[str, tuple[str, list[str], FloatArray]]]
 _ALONG, _CLASS = "coefficient", "outcome_class"
-_TAKEN = ("coef", "intercept", "sigma", SIZE, _ALONG, _CLASS, POINT)
+_TAKEN = ("coef", "intercept", "sigma", SIZE, _ALONG, _CLASS, POINT, "scale", "scale_of", "effect", "effect_of")
 
 
 def regression_to_arviz(
-    design: Design, posterior: Posterior, points: Values | None, *, n_samples: int, n_chains: int, seed: int
+    design: Design,
+    posterior: Posterior,
+    points: Values | None,
+    *,
+    n_samples: int,
+    n_chains: int,
+    seed: int,
+    drawn: Drawn | None = None,
 ) -> Any:
     """Return draws of the coefficients, and of responses at `points`, in the table's units.
 
@@ -38,6 +46,9 @@ def regression_to_arviz(
     points : mapping, optional
         Decoded columns without missing values.
     n_samples, n_chains, seed : int
+    drawn : (theta, variables), optional
+        Draws of the posterior on the unconstrained space, and more variables of the same draws: dimension, coordinates
+        and values of each.
 
     Raises
     ------
@@ -53,7 +64,7 @@ def regression_to_arviz(
         built.dims |= {"coef": [_CLASS, _ALONG], "intercept": [_CLASS]}
         built.coords[_CLASS] = list(variable_names(design.classes[1:]))
     draws = {
-        "posterior": posterior.sample(size, seed=seed, space="unconstrained"),
+        "posterior": posterior.sample(size, seed=seed, space="unconstrained") if drawn is None else drawn[0],
         "prior": model.unconstrain(model.sample_prior(size, rng)),
     }
     response, *names = _columns(design, points or {})
@@ -62,6 +73,10 @@ def regression_to_arviz(
         built.groups[group] = {
             name: value.reshape(n_chains, n_samples, *value.shape[1:]) for name, value in variables.items()
         }
+        if group == "posterior" and drawn is not None:
+            for name, (along, labels, value) in drawn[1].items():
+                built.groups[group][name] = value.reshape(n_chains, n_samples, -1)
+                built.dims[name], built.coords[along] = [along], list(variable_names(labels))
         if points is not None:
             y = design.response_units(draw_records(model, theta, design.encode(points), rng), points)
             built.groups[f"{group}_predictive"] = {response: y.reshape(n_chains, n_samples, -1)}

@@ -15,12 +15,13 @@ from dpinfer.inference import Posterior
 from dpinfer.models import MultinomialRegression
 from dpinfer.tabular import ContinuousColumn
 
-__all__ = ["complete_points", "marginal_effects", "predicted_mean"]
+__all__ = ["DRAWS", "SEED", "complete_points", "marginal_effects", "predicted_mean"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
-_DRAWS, _CELLS, _SEED = 2000, 2_000_000, 0
+DRAWS, SEED = 2000, 0
+_CELLS = 2_000_000
 _EFFECT_STEP = 1e-4  # of the public range of a column
 _EFFECT_POINTS = 512
 
@@ -40,7 +41,7 @@ def predicted_mean(design: Design, posterior: Posterior, values: Values) -> tupl
     known = np.all([np.isfinite(column) for column in values.values()], axis=0)
     shape = (len(known), *((len(design.classes),) if design.classes else ()))
     mean, sd = np.full(shape, np.nan), np.full(shape, np.nan)
-    theta = posterior.sample(_DRAWS, seed=_SEED, space="unconstrained")
+    theta = posterior.sample(DRAWS, seed=SEED, space="unconstrained")
     for place, drawn in _responses(design, theta, values, np.flatnonzero(known)):
         mean[place], sd[place] = drawn.mean(axis=0), drawn.std(axis=0)
     return mean, sd
@@ -59,12 +60,12 @@ def marginal_effects(design: Design, posterior: Posterior, new_data: Any, level:
     level : float
     """
     values = _public_points(design) if new_data is None else complete_points(design, new_data)
-    theta = posterior.sample(_DRAWS, seed=_SEED, space="unconstrained")
+    theta = posterior.sample(DRAWS, seed=SEED, space="unconstrained")
     effects = _by_class(design, _effects(design, theta, values))
     draws = np.array(list(effects.values()))
     tail = 0.5 * (1.0 - level)
     low, high = np.quantile(draws, [tail, 1.0 - tail], axis=1)
-    ess = min(_DRAWS, float(posterior.monte_carlo_error().effective_draws.min()))
+    ess = min(DRAWS, float(posterior.monte_carlo_error().effective_draws.min()))
     blank, sd = np.full(len(draws), np.nan), draws.std(axis=1)
     size = np.full(len(draws), ess)
     return CoefficientTable(

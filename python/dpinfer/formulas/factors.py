@@ -26,6 +26,7 @@ FloatArray = npt.NDArray[np.float64]
 Values = Mapping[str, FloatArray]
 
 _MOST_DEGREE, _MOST_KNOTS, _DEEPEST = 10, 100, 50
+_CURVE, _LEAST_CURVE = 10, 5  # functions of s(x); 10 is mgcv's
 # `a column's name`, as formulaic leaves it in an expression.
 _QUOTED = re.compile("`([^`]+)`")
 _STATEFUL = "its constants would come from the records"
@@ -141,9 +142,8 @@ def compile_factor(expression: str, schema: Schema) -> Factor:
         name = _function_name(tree)
         if name == "C":
             return _categories(expression, tree, columns)
-        if name in ("poly", "bs"):
-            basis = _polynomials if name == "poly" else _splines
-            return Factor(expression, used, basis(expression, tree, columns))
+        if name in _BASES:
+            return Factor(expression, used, _BASES[name](expression, tree, columns))
     compiled = _compile(tree, columns, expression)
     if not used:
         raise FormulaError(f"formula must have terms of columns, and {expression!r} reads no column of the schema")
@@ -346,7 +346,7 @@ def _legendre(column: ContinuousColumn, order: int) -> Callable[[Values], FloatA
 def _splines(expression: str, call: ast.Call, columns: Mapping[str, Column]) -> tuple[Part, ...]:
     """Return B-splines on the public bounds, without the first, which the intercept makes up for."""
     column = _continuous(call, columns, "bs")
-    options = _options(call, ("df", "knots", "degree", "include_intercept"), "bs")
+    options = _spline_options(call)
     degree = _whole(options.get("degree", 3), 0, _MOST_DEGREE, "bs(degree=)")
     first = 0 if options.get("include_intercept", False) else 1
     low, high = column.bounds
@@ -370,6 +370,19 @@ def _splines(expression: str, call: ast.Call, columns: Mapping[str, Column]) -> 
         Part(f"{expression}[{index + 1 - first}]", _spline(column.name, knots, degree, index), (0.0, 1.0))
         for index in range(first, size)
     )
+
+
+def _spline_options(call: ast.Call) -> dict[str, Any]:
+    """Return the options of bs(); those of s(), whose basis of `k` functions has the intercept's among them, as such."""
+    if _function_name(call) == "bs":
+        return _options(call, ("df", "knots", "degree", "include_intercept"), "bs")
+    options = _options(call, ("k", "knots"), "s")
+    if options.get("knots") is not None:
+        return {"knots": options["knots"]}
+    return {"df": _whole(options.get("k", _CURVE), _LEAST_CURVE, _MOST_KNOTS, "s(x, k=), a number of functions") - 1}
+
+
+_BASES = {"poly": _polynomials, "bs": _splines, "s": _splines}
 
 
 def _spline(name: str, knots: FloatArray, degree: int, index: int) -> Callable[[Values], FloatArray]:
@@ -461,10 +474,10 @@ def _call(node: ast.Call, columns: Mapping[str, Column], whole: str) -> _Number:
         low, high = ((bound - mean) / divisor for bound in column.bounds)
         return _Number(lambda v: (v[column.name] - mean) / divisor, intervals.checked((low, high)))
     if name not in ("I", *intervals.FUNCTIONS) or len(node.args) != 1 or node.keywords:
-        known = ", ".join(("I", "C", "poly", "bs", "center", "scale", *intervals.FUNCTIONS))
+        known = ", ".join(("I", "C", "poly", "bs", "s", "center", "scale", *intervals.FUNCTIONS))
         raise FormulaError(
             f"formula must use functions that act on one record and need nothing from the others ({known}, each of "
-            f"one argument but for C, poly and bs, which stand alone), got {whole!r}"
+            f"one argument but for C, poly, bs and s, which stand alone), got {whole!r}"
         )
     inner = _compile(node.args[0], columns, whole)
     if name == "I":

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 from dpinfer.errors import BackendUnavailableError
 
-__all__ = ["Formula", "parse"]
+__all__ = ["Formula", "Group", "parse", "read_group"]
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
 _LONGEST = 10_000
 _COMPARISON = re.compile(r"[<>]|[=!]=")
 _EVERY = re.compile("`(.+)` ~ \\.")
+_CURVE = re.compile(r"s\(")
+_NO_INTERCEPT = re.compile(r"[~+]\s*0\b|-\s*1\b")
+_QUOTED_TEXT = re.compile("`[^`]*`|'[^']*'|\"[^\"]*\"")
 _OFFSET = re.compile(r"offset\((.*)\)", re.DOTALL)
 
 
@@ -31,6 +34,8 @@ class Formula:
     intercept : bool
     offsets : tuple of str
         Expressions whose coefficient is known to be 1.
+    levels : tuple of str
+        Terms whose coefficients have a prior with an unknown scale: ``(1 | site)``, ``s(age)``.
     """
 
     text: str
@@ -38,6 +43,7 @@ class Formula:
     terms: tuple[tuple[str, ...], ...]
     intercept: bool
     offsets: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
 
 
 def parse(text: str, names: tuple[str, ...]) -> Formula:
@@ -48,7 +54,8 @@ def parse(text: str, names: tuple[str, ...]) -> Formula:
     Parameters
     ----------
     text : str
-        As in R: ``y ~ age + C(job) + age:sex``; ``- 1`` leaves the intercept out, ``.`` stands for all other columns.
+        As in R: ``y ~ age + C(job) + age:sex``; ``- 1`` leaves the intercept out, ``.`` stands for all other columns;
+        ``(1 | site)`` as in lme4, ``s(age)`` as in mgcv.
     names : tuple of str
         The columns that ``.`` stands for, the response included.
 
@@ -72,8 +79,9 @@ def parse(text: str, names: tuple[str, ...]) -> Formula:
         from formulaic.errors import FormulaicError
     except ImportError as error:
         raise BackendUnavailableError("a formula needs formulaic: pip install 'dpinfer[formula]'") from error
+    plain, groups = split_groups(text)
     try:
-        parsed = formulaic.Formula(text, _context={"__formulaic_variables_available__": list(names)})
+        parsed = formulaic.Formula(plain, _context={"__formulaic_variables_available__": list(names)})
         left, right = getattr(parsed, "lhs", None), getattr(parsed, "rhs", None)
         sides = [None if side is None or isinstance(side, tuple) else list(side) for side in (left, right)]
     except (FormulaicError, SyntaxError, ValueError, TypeError, RecursionError) as error:
@@ -91,4 +99,111 @@ def parse(text: str, names: tuple[str, ...]) -> Formula:
     found = [_OFFSET.fullmatch(term[0]) if len(term) == 1 else None for term in kept]
     offsets = tuple(match[1] for match in found if match is not None)
     others = tuple(term for term, match in zip(kept, found, strict=True) if match is None)
-    return Formula(text, str(response), others, len(kept) < len(terms), offsets)
+    intercept = len(kept) < len(terms)
+    others, levels = _with_levels(others, groups)
+    if levels and (not intercept or (groups and _NO_INTERCEPT.search(plain))):
+        raise ValueError(f"formula must have an intercept with {levels[0]}, got {text!r}")
+    return Formula(text, str(response), others, intercept, offsets, levels)
+
+
+Terms = tuple[tuple[str, ...], ...]
+
+
+def _with_levels(terms: Terms, groups: tuple["Group", ...]) -> tuple[Terms, tuple[str, ...]]:
+    """Return the terms that a run measures, and the texts of those whose coefficients have an unknown scale."""
+    curves = tuple(term[0] for term in terms if len(term) == 1 and _CURVE.match(term[0]))
+    if any(_CURVE.match(factor) for term in terms if len(term) > 1 for factor in term):
+        raise ValueError("formula must have s() as a term of its own: an interaction of curves is not there")
+    for group in groups:
+        if (group.name,) in terms or (f"C({group.name})",) in terms:
+            raise ValueError(f"formula must have {group.name!r} either by itself or in {group.text}, not both")
+        added = (
+            *(((group.name,),) if group.intercept else ()),
+            *(((group.slope, group.name),) if group.slope else ()),
+        )
+        terms += tuple(term for term in added if term not in terms)
+    return terms, (*(group.text for group in groups), *curves)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A term ``(1 + slope | name)``.
+
+    Parameters
+    ----------
+    text : str
+    name : str
+        Of the column of categories.
+    intercept : bool
+    slope : str
+        The expression whose coefficient varies; empty where there is none.
+    correlated : bool
+        ``|`` and not ``||``.
+    """
+
+    text: str
+    name: str
+    intercept: bool
+    slope: str
+    correlated: bool
+
+
+def split_groups(text: str) -> tuple[str, tuple[Group, ...]]:
+    """Return a formula without its terms ``(... | site)``, and these terms.
+
+    Raises
+    ------
+    ValueError
+        If such a term is not one of a single column of groups.
+    """
+    found: list[Group] = []
+    plain, at = "", 0
+    for begin, end in _parentheses(text):
+        inside = text[begin + 1 : end]
+        before = text[:begin].rstrip()
+        if "|" in _QUOTED_TEXT.sub("", inside) and (not before or before[-1] in "~+"):
+            found.append(read_group(inside))
+            plain, at = plain + text[at:begin] + "1", end + 1
+    return plain + text[at:], tuple(found)
+
+
+def _parentheses(text: str) -> list[tuple[int, int]]:
+    """Return the places of the outermost parentheses."""
+    depth, begin, found = 0, 0, []
+    for place, letter in enumerate(_QUOTED_TEXT.sub(lambda quoted: " " * len(quoted[0]), text)):
+        if letter == "(":
+            begin, depth = (place if depth == 0 else begin), depth + 1
+        elif letter == ")":
+            depth -= 1
+            if depth == 0:
+                found.append((begin, place))
+    return found
+
+
+def read_group(inside: str) -> Group:
+    """Read what stands in the parentheses of ``(1 + x | site)``.
+
+    Raises
+    ------
+    ValueError
+        If it is not an intercept, a slope or both that vary with one column.
+    """
+    left, bar, name = (part.strip() for part in inside.partition("|"))
+    correlated = not name.startswith("|")
+    name = name.removeprefix("|").strip().strip("`")
+    text = f"({left} {bar if correlated else '||'} {name})"
+    if any(letter in name for letter in "/:*|"):
+        raise ValueError(
+            f"formula must have one column of groups in {text}: nested groups are not there; make one column of both "
+            "in the table, whose categories the schema declares"
+        )
+    if not name or not left:
+        raise ValueError(f"formula must have groups like (1 | site) or (1 + x | site), got {text}")
+    parts = [part.strip() for part in left.split("+")]
+    slopes = [part for part in parts if part not in ("0", "1")]
+    if len(slopes) > 1 or any(letter in left for letter in ":*|"):
+        raise ValueError(f"formula must have at most one slope for each group, (1 + x | site), got {text}")
+    intercept = "0" not in parts
+    if not intercept and not slopes:
+        raise ValueError(f"formula must have something that varies in {text}")
+    return Group(text, name, intercept, slopes[0] if slopes else "", correlated)

@@ -145,6 +145,46 @@ class RegressionFit:
             raise ValueError("posterior must be one of this fit's release: noise_aware_posterior(fit.release, ...)")
         return replace(self, fit=replace(self.fit, maybe_posterior=posterior, failure=""))
 
+    def with_prior(self, *terms: str, scale: float | None = None, df: float = 3.0, seed: int = 0) -> "RegressionFit":
+        """Return the regression under priors whose scales are learned: partial pooling, curves, or a horseshoe.
+
+        ``fit.with_prior("(1 | site)")`` takes the effects of sites from a normal law with an unknown standard deviation.
+
+        **Privacy.** Post-processing of a Release: it costs nothing, whatever was tried before.
+
+        Parameters
+        ----------
+        *terms : str
+            ``"(1 | site)"``, ``"(1 + x | site)"`` (with ``||``, without a correlation), ``"s(age)"`` (a curve of the
+            columns of ``s(age)`` or ``bs(age, ...)``), ``"horseshoe"`` (all other coefficients but the intercept).  By
+            default those of the formula.
+        scale : float, optional
+            Of the half-t prior of the standard deviations, in the table's units; of a slope, for a change of one public
+            standard deviation of its column.  By default the spread of the responses, or 2.5 on the scale of a link.
+        df : float
+            Of the half-t prior: infinite for half-normal.
+        seed : int
+
+        Returns
+        -------
+        MixedFit
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a term is not there, or the release has not measured its columns.
+
+        Notes
+        -----
+        docs/derivations/levels.md.
+        """
+        from dpinfer.formulas.mixed import with_learned_scales
+
+        terms = terms or self.design.formula.levels
+        if not terms or not all(isinstance(term, str) for term in terms):
+            raise TypeError("terms must be strings such as '(1 | site)', 's(age)' or 'horseshoe'")
+        return with_learned_scales(self, terms, scale=scale, df=df, seed=seed)
+
     def coefficients(self, level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
         """Return the coefficients in the user's units.
 

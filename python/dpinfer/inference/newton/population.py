@@ -23,7 +23,7 @@ from dpinfer.models.size_shares import SizeShares
 from dpinfer.models.steady import steady_solve
 from dpinfer.release import PopulationRelease
 
-__all__ = ["population_posterior"]
+__all__ = ["population_posterior", "residual_prior_variance"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -235,6 +235,11 @@ def _at_least(matrices: FloatArray, least: float) -> FloatArray:
     """Return symmetric matrices with eigenvalues that are raised to `least`."""
     values, vectors = np.linalg.eigh(matrices)
     return np.asarray((vectors * np.maximum(values, least)[..., None, :]) @ np.swapaxes(vectors, -1, -2))
+
+
+def residual_prior_variance(release: PopulationRelease, model: GeneralizedLinearModel) -> float:
+    """Return the prior variance of each weight: a linear regression's is in units of the residuals' mean square."""
+    return _Population(release, model).prior_variance
 
 
 def population_posterior(release: PopulationRelease, request: PosteriorRequest) -> Posterior:

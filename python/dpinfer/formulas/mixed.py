@@ -1,0 +1,479 @@
+"""Regressions with learned scales: partial pooling of groups, curves and horseshoes, as post-processing of a release."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_choice, check_integer, check_interval
+from dpinfer.formulas.arviz_export import regression_to_arviz
+from dpinfer.formulas.coefficients import SIGMA, CoefficientTable
+from dpinfer.formulas.comparison import ModelComparison
+from dpinfer.formulas.design import Design
+from dpinfer.formulas.effects import DRAWS, SEED, complete_points
+from dpinfer.formulas.factors import FormulaError
+from dpinfer.formulas.levels import Effects, Layout, layout_of
+from dpinfer.formulas.records import predictors
+from dpinfer.formulas.result import RegressionFit, RegressionSummary
+from dpinfer.inference import Posterior
+from dpinfer.inference.newton.likelihood import large_effect, likelihoods_of
+from dpinfer.inference.newton.mixture import theta_of_draws
+from dpinfer.inference.newton.pooling import Block, Pooled, ScalePrior, pooled
+from dpinfer.inference.posterior.mixture import mixture_quantile
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, LogisticRegression, ProbitRegression
+from dpinfer.tabular import ContinuousColumn
+
+__all__ = ["MixedFit", "with_learned_scales"]
+
+FloatArray = npt.NDArray[np.float64]
+
+# Twice the log ratio is below the 5% point of its law where the scale is zero: half zero, half chi-squared of one.
+_TOLD_FROM_ZERO = -1.353
+_NOT_TOLD = "not told from zero"
+# Variance of the response's own noise on the scale of a link.
+_LINK_VARIANCE = {LogisticRegression: np.pi**2 / 3.0, ProbitRegression: 1.0}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MixedFit(RegressionFit):
+    """A regression whose priors have learned scales: made by :meth:`RegressionFit.with_prior`, or from a formula.
+
+    It is a :class:`RegressionFit` too: contrasts, predictions, marginal effects, synthetic tables and reports are those
+    of its posterior.  ``fit`` and ``posterior`` are under the learned scales.
+
+    **Privacy.** Post-processing of a release: it costs nothing.
+
+    Parameters
+    ----------
+    plain : RegressionFit
+        The same release under independent priors.
+    terms : tuple of str
+    layout : Layout
+    priors : tuple of ScalePrior
+        Of each term's standard deviations, in the model's units.
+    pooled : Pooled
+    """
+
+    plain: RegressionFit
+    terms: tuple[str, ...]
+    layout: Layout
+    priors: tuple[tuple[ScalePrior, ...], ...]
+    pooled: Pooled
+
+    def _places(self, effects: Effects) -> list[slice]:
+        """Return the coefficients of each of a term's maps."""
+        first = len(self.layout.names)
+        for each in self.layout.effects:
+            if each is effects:
+                break
+            first += len(each.labels) * len(each.maps)
+        size = len(effects.labels)
+        return [slice(first + place * size, first + (place + 1) * size) for place in range(len(effects.maps))]
+
+    def _table(
+        self, names: Sequence[str], rows: FloatArray, shift: FloatArray, level: float, *, exp: bool = False
+    ) -> CoefficientTable:
+        """Return linear combinations `rows` (k, m) of the coefficients."""
+        tail = 0.5 * (1.0 - level)
+        ends = np.array([tail, 0.5, 1.0 - tail])
+        mean = self.pooled.mean @ rows.T + shift
+        inner = np.einsum("ki,cij,kj->ck", rows, self.pooled.covariance, rows)
+        weight = np.full(len(mean), 1.0 / len(mean))
+        found = np.array([mixture_quantile(weight, *each, ends) for each in zip(mean.T, inner.T, strict=True)]).T
+        total = inner.mean(axis=0) + mean.var(axis=0)
+        data = np.einsum("ki,ij,kj->k", rows, self.pooled.data, rows)
+        privacy = np.clip(1.0 - data / np.maximum(total, 1e-300), 0.0, 1.0)
+        ess = np.full(len(rows), float(len(mean)))
+        centre = mean.mean(axis=0)
+        if exp:
+            found = np.exp(found)
+            centre = found[1]
+        blank = np.full(len(rows), np.nan)
+        error = mean.std(axis=0) / np.sqrt(ess)
+        parts = (centre, np.sqrt(total), found[0], found[2], privacy, blank, error, ess, blank)
+        return CoefficientTable(tuple(names), *parts, level, exp, self.design.response.label)
+
+    def coefficients(self, level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
+        """Return the fixed coefficients in the user's units; the intercept is that of the middle of the groups.
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        level, exp
+            As in :meth:`RegressionFit.coefficients`.
+        """
+        self._check_exp(exp)
+        layout = self.layout
+        rows = np.pad(layout.matrix, ((0, 0), (0, self.pooled.mean.shape[1] - len(layout.names))))
+        level = check_interval("level", level, 0.0, 1.0)
+        return self._table(layout.names, rows, layout.shift, level, exp=exp)
+
+    def _effects(self, term: str | None) -> Effects:
+        names = [each.term for each in self.layout.effects]
+        columns = [each.column for each in self.layout.effects]
+        if term is None:
+            if not names:
+                raise ValueError("term must be of effects, and this prior has none")
+            return self.layout.effects[0]
+        for each in self.layout.effects:
+            if term.replace(" ", "") in (each.term.replace(" ", ""), each.column):
+                return each
+        raise ValueError(f"term must be one of {', '.join(dict.fromkeys([*names, *columns]))}, got {term!r}")
+
+    def effects(self, term: str | None = None, level: float = 0.9) -> CoefficientTable:
+        """Return the effects of groups in the user's units: differences from the middle of the groups, shrunken.
+
+        An effect of a pair ``(1 + x | site)`` is that at the public mean of x; its slopes follow.  Of a curve, the
+        coefficients of its functions: see :meth:`curve`.
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        term : str, optional
+            ``"(1 | site)"`` or ``"site"``; the first by default.
+        level : float in (0, 1)
+        """
+        level = check_interval("level", level, 0.0, 1.0)
+        found = self._effects(term)
+        rows = np.zeros((len(found.effect_names()), self.pooled.mean.shape[1]))
+        at = 0
+        for own, unit in zip(self._places(found), found.units, strict=True):
+            for place in range(own.start, own.stop):
+                rows[at, place] = unit
+                at += 1
+        return self._table(found.effect_names(), rows, np.zeros(len(rows)), level)
+
+    def curve(self, term: str | None = None, at: Any = None, level: float = 0.9) -> CoefficientTable:
+        """Return a curve ``s(age)``, its line and its bends, in the user's units: zero on average on the public bounds.
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        term : str, optional
+            The first curve by default.
+        at : sequence of floats, optional
+            Where; 21 points of the public bounds by default.
+        level : float in (0, 1)
+        """
+        level = check_interval("level", level, 0.0, 1.0)
+        curves = [each for each in self.layout.effects if each.kind == "curve"]
+        if not curves:
+            raise ValueError("term must be of a curve, and this prior has none")
+        found = curves[0] if term is None else self._effects(term)
+        if found.kind != "curve":
+            raise ValueError(f"term must be of a curve, got {term!r}")
+        low, high = found.grid[0], found.grid[-1]
+        points = np.linspace(low, high, 21) if at is None else np.clip(np.asarray(at, dtype=np.float64), low, high)
+        rows = np.zeros((len(points), self.pooled.mean.shape[1]))
+        (own,) = self._places(found)
+        for place, values in zip(range(own.start, own.stop), found.functions.T, strict=True):
+            rows[:, place] = np.interp(points, found.grid, values) * found.units[0]
+        rows[:, found.line] = (points - 0.5 * (low + high)) * self.layout.matrix[found.line, found.line]
+        return self._table([f"{found.column} = {point:g}" for point in points], rows, np.zeros(len(points)), level)
+
+    def _scale_draws(self) -> Iterator[tuple[str, FloatArray, str]]:
+        """Yield name, draws in the user's units and remark of standard deviations and correlations."""
+        found = self.pooled
+        for number, each in enumerate(self.layout.effects):
+            draws = found.stddev_draws[number]
+            draws = draws.reshape(len(draws), -1) * np.array(each.units)
+            remark = _NOT_TOLD if found.log_ratio_at_zero[number] > _TOLD_FROM_ZERO else ""
+            for name, own in zip(each.names, draws.T, strict=True):
+                yield name, own, remark
+            if each.kind == "pair":
+                yield f"correlation by {each.column}", found.correlation[number], ""
+
+    def scales(self, level: float = 0.9) -> CoefficientTable:
+        """Return the standard deviations of the effects, correlations and the noise's, in the user's units.
+
+        A row is marked "not told from zero" where the release without the effects is as likely, but for chance at 5%.
+        The standard deviation of a slope is per unit of its column.
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        level : float in (0, 1)
+            Of the equal-tailed intervals.
+        """
+        level = check_interval("level", level, 0.0, 1.0)
+        rows = list(self._scale_draws())
+        if isinstance(self.design.model, LinearRegression):
+            variance = self.posterior.sample(DRAWS, seed=SEED)[:, -1]
+            rows.append((SIGMA, np.sqrt(variance) * self.design.response_scale, ""))
+        remarks = {name: remark for name, _, remark in rows if remark}
+        return self._drawn_table({name: draws for name, draws, _ in rows}, level, remarks)
+
+    def _drawn_table(
+        self, draws: dict[str, FloatArray], level: float, remarks: dict[str, str] | None = None
+    ) -> CoefficientTable:
+        tail = 0.5 * (1.0 - level)
+        size = len(draws)
+        mean, sd = (np.array([summary(each) for each in draws.values()]) for summary in (np.mean, np.std))
+        ends = np.array([np.quantile(each, [tail, 1.0 - tail]) for each in draws.values()]).reshape(size, 2)
+        blank, ess = np.full(size, np.nan), np.full(size, float(len(self.pooled.mean)))
+        parts = (mean, sd, *ends.T, blank, blank, sd / np.sqrt(ess), ess, blank)
+        return CoefficientTable(tuple(draws), *parts, level, False, self.design.response.label, remarks or {})
+
+    def variance_shares(self, level: float = 0.9) -> CoefficientTable:
+        """Return shares of the variance of a response given the fixed coefficients: of the effects, and of the noise.
+
+        The first is the intraclass correlation where there is one term of groups.  The noise of a binomial response is
+        that on the scale of its link: pi**2 / 3 of a logit, 1 of a probit (Nakagawa and Schielzeth 2010).  Slopes count
+        at the public mean of their column, where they vanish; a curve by its bends.
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        level : float in (0, 1)
+
+        Raises
+        ------
+        ValueError
+            For a poisson family, whose noise depends on the mean.
+        """
+        level = check_interval("level", level, 0.0, 1.0)
+        model = self.design.model
+        rng = np.random.default_rng(SEED)
+        chosen = rng.integers(len(self.pooled.mean), size=DRAWS)
+        if isinstance(model, LinearRegression):
+            location = self.posterior.distribution.draw(DRAWS, rng)
+            noise = model.constrain(location)[:, -1]
+        elif type(model) in _LINK_VARIANCE:
+            noise = np.full(DRAWS, _LINK_VARIANCE[type(model)])
+        else:
+            raise ValueError("variance_shares() is not there for family 'poisson': its noise depends on the mean")
+        parts = {}
+        for each, stddev in zip(self.layout.effects, self.pooled.stddev, strict=True):
+            if each.kind != "slope":
+                parts[each.names[0].removeprefix("sd ")] = np.square(stddev.reshape(len(stddev), -1)[chosen, 0])
+        total = sum(parts.values(), noise)
+        shares = {name: draws / total for name, draws in parts.items()} | {"noise": noise / total}
+        return self._drawn_table(shares, level)
+
+    def predict(self, new_data: Any, *, return_std: bool = False, new: Sequence[str] | str = ()) -> Any:
+        """Return E[y | x] at new points, in the user's units.
+
+        **Privacy.** Post-processing of the release; `new_data` are the caller's own points.
+
+        Parameters
+        ----------
+        new_data, return_std
+            As in :meth:`RegressionFit.predict`.
+        new : str or sequence of str
+            Columns of groups that the points are not of: ``new="site"`` is for a site that the release has not seen,
+            whose effect is drawn from the law of the effects.  `new_data` need not have them.  The standard deviation
+            then has the spread of new groups.
+        """
+        columns = (new,) if isinstance(new, str) else tuple(new)
+        if not columns:
+            return super().predict(new_data, return_std=return_std)
+        known = [each.column for each in self.layout.effects if each.kind != "curve"]
+        for name in columns:
+            check_choice("new", name, tuple(dict.fromkeys(known)))
+        labels = {each.column: each.labels[0] for each in self.layout.effects}
+        size = len(next(iter(dict(new_data).values())))
+        table = {name: dict(new_data)[name] for name in dict(new_data) if name not in columns}
+        table |= {name: [labels[name]] * size for name in columns}
+        values = predictors(table, self.design)
+        complete = np.all([np.isfinite(column) for column in values.values()], axis=0)
+        mean, sd = np.full(size, np.nan), np.full(size, np.nan)
+        points = {name: column[complete] for name, column in values.items()}
+        drawn = self._new_groups(points, columns)
+        mean[complete], sd[complete] = drawn.mean(axis=0), drawn.std(axis=0)
+        return (mean, sd) if return_std else mean
+
+    def _new_groups(self, points: dict[str, FloatArray], columns: tuple[str, ...]) -> FloatArray:
+        """Return draws of E[y | x] where groups of `columns` are new, (DRAWS, N); `points` are of their first groups."""
+        rng = np.random.default_rng(SEED)
+        u, chosen = self._draw(DRAWS, rng)
+        for number, each in enumerate(self.layout.effects):
+            if each.column not in columns:
+                continue
+            stddev = self.pooled.stddev[number].reshape(len(self.pooled.mean), -1)[chosen]
+            normal = rng.standard_normal(stddev.shape)
+            if each.kind == "pair":
+                rho = self.pooled.correlation[number][chosen]
+                normal[:, 1] = rho * normal[:, 0] + np.sqrt(1.0 - rho**2) * normal[:, 1]
+            for own, effect in zip(self._places(each), (stddev * normal).T, strict=True):
+                u[:, own.start] = effect
+        theta = self._theta(u, chosen, rng)
+        model = self.design.model
+        if not isinstance(model, GeneralizedLinearModel):
+            raise FormulaError("new must be empty for this family")
+        return self.design.response_units(model.predict_mean(theta, self.design.encode(points)), points)
+
+    def _draw(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+        """Return draws of all coefficients, (size, m), and the component of each."""
+        found = self.pooled
+        chosen = rng.integers(len(found.mean), size=size)
+        normal = rng.standard_normal((size, found.mean.shape[1]))
+        return found.mean[chosen] + np.einsum("sij,sj->si", self._roots[chosen], normal), chosen
+
+    @cached_property
+    def _roots(self) -> FloatArray:
+        return np.asarray(np.linalg.cholesky(self.pooled.covariance))
+
+    def _theta(self, u: FloatArray, chosen: npt.NDArray[np.int64], rng: np.random.Generator) -> FloatArray:
+        """Return the model's unconstrained parameters for draws of the coefficients."""
+        weights = u @ self.pooled.columns.T
+        if not isinstance(self.design.model, LinearRegression):
+            return np.asarray(weights)
+        found: Any = self.posterior.distribution
+        spread = 1.0 / found.q_factor[chosen, -1, -1]
+        return np.column_stack((weights, found.location[chosen, -1] + spread * rng.standard_normal(len(u))))
+
+    def compare(self, without: str | Sequence[str]) -> ModelComparison:
+        """Compare fixed coefficients only through ``fit.plain.compare``: its prior is known, this one's is learned.
+
+        Raises
+        ------
+        ValueError
+            Always.
+        """
+        raise ValueError("compare() needs independent priors: fit.plain.compare(...); scales() says what is near zero")
+
+    def with_posterior(self, posterior: Posterior) -> RegressionFit:
+        """Return the plain regression with another posterior; see :meth:`RegressionFit.with_posterior`."""
+        return self.plain.with_posterior(posterior)
+
+    def with_prior(self, *terms: str, scale: float | None = None, df: float = 3.0, seed: int = 0) -> "RegressionFit":
+        """Return the regression under another prior; see :meth:`RegressionFit.with_prior`."""
+        return self.plain.with_prior(*terms, scale=scale, df=df, seed=seed)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Save the plain regression: ``load_regression(folder).with_prior(...)`` gives the same numbers again.
+
+        :func:`load_regression` does so by itself where the terms are in the formula.
+
+        Parameters
+        ----------
+        folder : path-like
+        """
+        self.plain.save(folder)
+
+    def summary(self, level: float = 0.9, *, exp: bool = False) -> RegressionSummary:
+        """Return the regression in words and numbers: fixed coefficients, then the scales.
+
+        Parameters
+        ----------
+        level, exp
+            As in :meth:`coefficients`.
+        """
+        found = super().summary(level, exp=exp)
+        scales = str(self.scales(level)).splitlines()
+        return replace(found, notes=(f"learned scales of {', '.join(self.terms)}:", *scales, "", *found.notes))
+
+    def to_arviz(self, new_data: Any = None, *, n_samples: int = 1000, n_chains: int = 4, seed: int = 0) -> Any:
+        """Return draws as ArviZ's containers, in the table's units: see :meth:`RegressionFit.to_arviz`.
+
+        The group ``posterior`` has ``scale`` along ``scale_of`` and ``effect`` along ``effect_of`` besides, from the
+        same draws.
+        """
+        points = None if new_data is None else complete_points(self.design, new_data)
+        rng = np.random.default_rng([seed, 2])
+        u, chosen = self._draw(check_integer("n_samples", n_samples, 1) * check_integer("n_chains", n_chains, 1), rng)
+        effects = np.column_stack([u[:, own] * unit for own, unit, _ in self._effect_places()])
+        scales = [each.reshape(len(self.pooled.mean), -1)[chosen] for each in self.pooled.stddev]
+        units = [np.array(each.units) for each in self.layout.effects]
+        more = {
+            "scale": ("scale_of", [name for each in self.layout.effects for name in each.names]),
+            "effect": ("effect_of", [name for _, _, names in self._effect_places() for name in names]),
+        }
+        values = {
+            "scale": np.column_stack([own * unit for own, unit in zip(scales, units, strict=True)]),
+            "effect": effects,
+        }
+        return regression_to_arviz(
+            self.design,
+            self.posterior,
+            points,
+            n_samples=n_samples,
+            n_chains=n_chains,
+            seed=seed,
+            drawn=(self._theta(u, chosen, rng), {name: (*more[name], values[name]) for name in more}),
+        )
+
+    def _effect_places(self) -> Iterator[tuple[slice, float, tuple[str, ...]]]:
+        for each in self.layout.effects:
+            names, size = each.effect_names(), len(each.labels)
+            for place, (own, unit) in enumerate(zip(self._places(each), each.units, strict=True)):
+                yield own, unit, names[place * size : (place + 1) * size]
+
+
+def with_learned_scales(
+    plain: RegressionFit, terms: Sequence[str], *, scale: float | None, df: float, seed: int
+) -> MixedFit:
+    """Return a regression under priors with learned scales; see :meth:`RegressionFit.with_prior`."""
+    layout = layout_of(plain.design, terms)
+    posterior, design = plain.posterior, plain.design
+    model = posterior.model
+    if not isinstance(model, GeneralizedLinearModel):
+        raise TypeError(f"posterior must be of a generalised linear model, got {type(model).__name__}")
+    likelihoods = likelihoods_of(plain.release, posterior)
+    priors = tuple(_priors(design, each, plain, model, scale, df) for each in layout.effects)
+    blocks = [Block(each.maps, own) for each, own in zip(layout.effects, priors, strict=True)]
+    found = pooled(likelihoods, layout.fixed, layout.priors, blocks, layout.shrunk, check_integer("seed", seed, 0))
+    return MixedFit(
+        design=design,
+        fit=replace(plain.fit, maybe_posterior=_posterior(posterior, found)),
+        plain=plain,
+        terms=tuple(terms),
+        layout=layout,
+        priors=priors,
+        pooled=found,
+    )
+
+
+def _priors(
+    design: Design,
+    effects: Effects,
+    plain: RegressionFit,
+    model: GeneralizedLinearModel,
+    scale: float | None,
+    df: float,
+) -> tuple[ScalePrior, ...]:
+    """Return the priors of a term's standard deviations: `scale` is in the user's units, of a slope per spread of it."""
+    if not df > 0.0:
+        raise ValueError(f"df must be positive, got {df!r}")
+    if scale is None:
+        own = large_effect(plain.release, model)
+    else:
+        own = check_interval("scale", scale, 0.0) / design.response_scale
+    return tuple(ScalePrior(own, float(df)) for _ in effects.maps)
+
+
+def _posterior(posterior: Posterior, found: Pooled) -> Posterior:
+    """Return the posterior of the model's parameters under the learned scales."""
+    before: Any = posterior.distribution
+    columns, n, d = found.columns, posterior.n_params, len(found.columns)
+    mean = found.mean @ columns.T
+    covariance = columns @ found.covariance @ columns.T
+    location = np.asarray(before.location)[found.place].copy()
+    factor = np.asarray(before.q_factor)[found.place].copy()
+    location[:, :d] = mean
+    factor[:, :d, :d] = np.linalg.cholesky(np.linalg.inv(covariance))
+    data = before.data_covariance.copy()
+    data[:d, :d] = columns @ found.data @ columns.T
+    variance = np.empty((len(mean), n))
+    variance[:, :d] = np.diagonal(covariance, axis1=1, axis2=2)
+    variance[:, d:] = np.square(1.0 / np.diagonal(factor, axis1=1, axis2=2)[:, d:])
+    theta = theta_of_draws(location[None], variance[None], factor, data)
+    parts = theta.parts
+    return replace(
+        posterior,
+        distribution=theta,
+        prior="learned scales",
+        optimum_mean=theta.marginals.mean[:d].copy(),
+        optimum_stddev=np.sqrt(parts.privacy + parts.approximation)[:d],
+        hessian_mean=posterior.hessian_mean.copy(),
+        hessian_stddev=posterior.hessian_stddev.copy(),
+    )

@@ -1,0 +1,457 @@
+"""Weights whose prior has unknown scales, given a release: effects of groups, curves, and effects that are mostly small.
+
+Given the scales, the weights are normal.  A scale of one block has its exact conditional law on a grid, all weights
+integrated out (Rue, Martino and Chopin 2009); a pair of blocks with a correlation moves by Metropolis steps given the
+effects and given the standardised effects in turn (Yu and Meng 2011); a horseshoe by the steps of Makalic and Schmidt
+(2016).  Chains run side by side over the draws of the matrices that the posterior without these priors is made of.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.inference.newton.likelihood import Likelihoods
+
+__all__ = ["Block", "Pooled", "ScalePrior", "pooled"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+_CHAINS, _KEPT, _WARM_UP = 128, 4, 2  # of one scale, whose law is exact given a draw of the matrices
+_SLOW = 12  # times as many sweeps where effects are drawn between
+_MOST_ENTRIES = 16_000_000
+_MOVES = 6  # to other draws of the matrices, in a sweep
+_STEPS = 16  # Metropolis steps of a pair, each way
+_STEP_SIZES = (math.log(0.03), 0.0)
+_NODES, _DEEP = 121, 18.0
+_LEAST, _MOST = math.log(1e-6), math.log(1e3)  # log of a scale over that of its prior
+_WIDEST = 8.0  # inverse tanh of a correlation
+_SCALES = 16  # draws of a scale for each state
+_FLOOR = 1e-12
+
+
+@dataclass(frozen=True)
+class ScalePrior:
+    """Half-t prior of a standard deviation (Gelman 2006): half-normal where `df` is infinite.
+
+    Parameters
+    ----------
+    scale : float
+    df : float
+    """
+
+    scale: float
+    df: float = 3.0
+
+    def log_density(self, stddev: FloatArray) -> FloatArray:
+        """Return the log density up to a constant, shaped as `stddev`."""
+        square = np.square(stddev / self.scale)
+        if math.isinf(self.df):
+            return np.asarray(-0.5 * square)
+        return np.asarray(-0.5 * (self.df + 1.0) * np.log1p(square / self.df))
+
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws, (size,)."""
+        found = rng.standard_normal(size) if math.isinf(self.df) else rng.standard_t(self.df, size)
+        return self.scale * np.abs(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Effects with one unknown standard deviation, or pairs of effects with two and a correlation.
+
+    Parameters
+    ----------
+    maps : tuple of one or two (d, q) arrays
+        From effects to weights.
+    priors : tuple of ScalePrior
+        One for each map; a correlation is uniform on (-1, 1).
+    """
+
+    maps: tuple[FloatArray, ...]
+    priors: tuple[ScalePrior, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of effects q of each map."""
+        return int(self.maps[0].shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """A mixture of normal laws of the coefficients u, with their scales; weights are ``columns @ u``.
+
+    Parameters
+    ----------
+    columns : (d, m) array
+        Fixed coefficients first, then block by block.
+    place : (C,) array
+        The posterior's draw behind each component.
+    mean : (C, m) array
+    covariance : (C, m, m) array
+    data : (m, m) array
+        Covariance without privacy noise, averaged over some scales.
+    stddev : tuple of (C,) or (C, 2) arrays
+        Of the effects of each block, by component.
+    correlation : tuple of (C,) arrays
+        Of each block, empty where it has one map.
+    stddev_draws : tuple of (k,) or (k, 2) arrays
+        Further draws of the standard deviations.
+    log_ratio_at_zero : tuple of floats
+        Log evidence without each block, over the largest with it; NaN for pairs.
+    moved : float
+        Share of proposed moves between draws of the matrices that were accepted.
+    """
+
+    columns: FloatArray
+    place: IntArray
+    mean: FloatArray
+    covariance: FloatArray
+    data: FloatArray
+    stddev: tuple[FloatArray, ...]
+    correlation: tuple[FloatArray, ...]
+    stddev_draws: tuple[FloatArray, ...]
+    log_ratio_at_zero: tuple[float, ...]
+    moved: float
+
+
+def pooled(
+    likelihoods: Likelihoods, fixed: FloatArray, priors: IntArray, blocks: Sequence[Block], shrunk: IntArray, seed: int
+) -> Pooled:
+    """Return the posterior of fixed coefficients and effects with unknown scales.
+
+    **Privacy.** Post-processing of a Release: it costs nothing.
+
+    Parameters
+    ----------
+    likelihoods : Likelihoods
+    fixed : (d, f) array
+        From coefficients with a known prior to weights.
+    priors : (f,) array
+        The weight that has the prior of each.
+    blocks : sequence of Block
+    shrunk : (h,) array
+        Places of the coefficients that have a horseshoe prior, on top of their own.
+    seed : int
+
+    Notes
+    -----
+    docs/derivations/levels.md.
+    """
+    chains = _Chains(likelihoods, fixed, priors, blocks, shrunk, seed)
+    slow = bool(shrunk.size) or any(len(block.maps) > 1 for block in blocks)
+    warm, kept = (_SLOW * _WARM_UP, _SLOW * _KEPT) if slow else (_WARM_UP, _KEPT)
+    for _ in range(warm):
+        chains.sweep()
+    every = _SLOW if slow else 1
+    found = []
+    for step in range(kept):
+        chains.sweep()
+        chains.keep_scales()
+        if (step + 1) % every == 0:
+            found.append(chains.component())
+    place, mean, covariance, scales = zip(*found, strict=True)
+    joined = [np.concatenate(each) for each in zip(*scales, strict=True)]
+    stddev = tuple(np.exp(each[:, 0] if each.shape[1] == 1 else each[:, :2]) for each in joined)
+    correlation = tuple(np.tanh(each[:, 2]) if each.shape[1] == 3 else np.empty(0) for each in joined)
+    return Pooled(
+        columns=chains.columns,
+        place=likelihoods.place[np.concatenate(place)],
+        mean=np.concatenate(mean),
+        covariance=np.concatenate(covariance),
+        data=chains.without_noise(),
+        stddev=stddev,
+        correlation=correlation,
+        stddev_draws=chains.scales(),
+        log_ratio_at_zero=chains.log_ratio_at_zero(),
+        moved=chains.moved,
+    )
+
+
+class _Chains:
+    """States side by side: a draw of the matrices, log scales and correlations, and the scales of a horseshoe."""
+
+    def __init__(
+        self,
+        likelihoods: Likelihoods,
+        fixed: FloatArray,
+        priors: IntArray,
+        blocks: Sequence[Block],
+        shrunk: IntArray,
+        seed: int,
+    ) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._blocks, self._shrunk = blocks, shrunk
+        self.columns = np.hstack([fixed, *(each for block in blocks for each in block.maps)])
+        self._n_fixed = fixed.shape[1]
+        self._precision = self.columns.T @ likelihoods.precision @ self.columns
+        self._information = likelihoods.information @ self.columns
+        self._prior = likelihoods.prior_precision[:, priors]
+        self._log_evidence, self._weighted = likelihoods.log_evidence, likelihoods.weighted
+        self._data = self.columns.T @ likelihoods.data @ self.columns
+        draws, m = self._information.shape
+        size = min(_CHAINS, max(16, _MOST_ENTRIES // (m * m * _KEPT)))
+        self._draw = self._rng.permutation(np.resize(np.arange(draws), max(size, 1)))[:size]
+        # Scales begin spread out over two powers of ten below that of their prior.
+        self._scales = [
+            np.column_stack(
+                [
+                    *(math.log(prior.scale) - self._rng.uniform(0.0, 4.6, size) for prior in block.priors),
+                    *([np.zeros(size)] if len(block.maps) > 1 else []),
+                ]
+            )
+            for block in blocks
+        ]
+        self._local = np.ones((size, shrunk.size))
+        self._global = np.ones(size)
+        self._latest = list(self._scales)
+        self._kept: list[list[FloatArray]] = [[] for _ in blocks]
+        self._at_zero: list[list[FloatArray]] = [[] for _ in blocks]
+        self._tried = self._taken = 0
+
+    @property
+    def moved(self) -> float:
+        """Share of the moves between draws of the matrices that were accepted."""
+        return self._taken / max(self._tried, 1)
+
+    def _places(self, number: int) -> slice:
+        """Return the coefficients of a block."""
+        widths = [block.size * len(block.maps) for block in self._blocks]
+        first = self._n_fixed + sum(widths[:number])
+        return slice(first, first + widths[number])
+
+    def _fixed_prior(self, draw: IntArray) -> FloatArray:
+        """Return the prior precision of the fixed coefficients, (C, f)."""
+        prior = self._prior[draw].copy()
+        if self._shrunk.size:
+            prior[:, self._shrunk] += 1.0 / np.maximum(np.square(self._local) * self._global[:, None] ** 2, _FLOOR)
+        return prior
+
+    def _with_prior(self, draw: IntArray, left_out: int = -1) -> tuple[FloatArray, FloatArray]:
+        """Return the precision of all coefficients given their scales, (C, m, m), and the log determinant of the prior.
+
+        The prior of the block `left_out` is not in it.
+        """
+        prior = self._fixed_prior(draw)
+        precision = self._precision[draw]
+        index = np.arange(self._n_fixed)
+        precision[:, index, index] += prior
+        log_det = np.sum(np.log(prior), axis=1)
+        for number, (block, scales) in enumerate(zip(self._blocks, self._scales, strict=True)):
+            if number == left_out:
+                continue
+            inverse, log_own = _inverse_prior(scales)
+            index = np.arange(self._places(number).start, self._places(number).start + block.size)
+            for row in range(len(block.maps)):
+                for column in range(len(block.maps)):
+                    at = index + row * block.size, index + column * block.size
+                    precision[:, at[0], at[1]] += inverse[:, row, column, None]
+            log_det += block.size * log_own
+        return precision, log_det
+
+    def _evidence(self, draw: IntArray) -> FloatArray:
+        """Return the log evidence of the likelihoods under the chains' scales, over that under the model's prior."""
+        precision, log_det = self._with_prior(draw)
+        information = self._information[draw]
+        factor = np.linalg.cholesky(precision)
+        half = np.linalg.solve(factor, information[..., None])[..., 0]
+        log_own = 2.0 * np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
+        return np.asarray(0.5 * (log_det - log_own + np.sum(np.square(half), axis=1)) - self._log_evidence[draw])
+
+    def sweep(self) -> None:
+        """Update every chain."""
+        self._move()
+        for number, block in enumerate(self._blocks):
+            (self._update_scale if len(block.maps) == 1 else self._update_pair)(number)
+        if self._shrunk.size:
+            self._update_horseshoe()
+
+    def _move(self) -> None:
+        """Go to other draws of the matrices, in proportion to what they make of the release."""
+        size, draws = len(self._draw), len(self._information)
+        if not self._weighted:
+            self._draw = self._rng.integers(draws, size=size)
+            return
+        now = self._evidence(self._draw)
+        for _ in range(_MOVES):
+            other = self._rng.integers(draws, size=size)
+            then = self._evidence(other)
+            taken = np.log(self._rng.uniform(size=size)) < then - now
+            self._draw, now = np.where(taken, other, self._draw), np.where(taken, then, now)
+            self._tried += size
+            self._taken += int(taken.sum())
+
+    def _left(self, number: int) -> tuple[FloatArray, FloatArray]:
+        """Return precision and information of a block's effects from everything but their own prior."""
+        own = self._places(number)
+        precision, _ = self._with_prior(self._draw, left_out=number)
+        information = self._information[self._draw]
+        rest = np.ones(precision.shape[1], dtype=bool)
+        rest[own] = False
+        across = precision[:, rest, own]
+        solved = np.linalg.solve(
+            precision[:, rest][:, :, rest], np.concatenate([across, information[:, rest, None]], axis=2)
+        )
+        across = np.swapaxes(across, 1, 2)
+        left = precision[:, own, own] - across @ solved[..., :-1]
+        return 0.5 * (left + np.swapaxes(left, 1, 2)), information[:, own] - (across @ solved[..., -1:])[..., 0]
+
+    def _update_scale(self, number: int) -> None:
+        """Draw the standard deviation of a block from its law given the matrices and the other scales."""
+        prior = self._blocks[number].priors[0]
+        precision, information = self._left(number)
+        values, vectors = np.linalg.eigh(precision)
+        values = np.maximum(values, 0.0)[:, None]
+        squares = np.square(np.swapaxes(vectors, 1, 2) @ information[..., None])[..., 0][:, None]
+
+        def log_ratio(grid: FloatArray) -> FloatArray:
+            square = np.exp(2.0 * grid)[..., None]
+            shrunk = 1.0 + square * values
+            return np.asarray(0.5 * np.sum(squares * square / shrunk - np.log(shrunk), axis=2))
+
+        size = len(values)
+        share = np.linspace(0.0, 1.0, _NODES)
+        low, high = (np.full((size, 1), math.log(prior.scale) + end) for end in (_LEAST, _MOST))
+        for _ in range(2):
+            grid = low + (high - low) * share
+            ratio = log_ratio(grid)
+            density = ratio + prior.log_density(np.exp(grid)) + grid
+            near = density > density.max(axis=1, keepdims=True) - _DEEP
+            first, last = near.argmax(axis=1), _NODES - 1 - near[:, ::-1].argmax(axis=1)
+            rows = np.arange(size)
+            low = grid[rows, np.maximum(first - 1, 0)][:, None]
+            high = grid[rows, np.minimum(last + 1, _NODES - 1)][:, None]
+        # Without effects the ratio is 1.
+        self._at_zero[number].append(np.minimum(-ratio.max(axis=1), 0.0))
+        self._latest[number] = _drawn(grid, density, self._rng)
+        self._scales[number] = self._latest[number][:, :1]
+
+    def _update_pair(self, number: int) -> None:
+        """Move two standard deviations and a correlation, given the effects and given the standardised effects."""
+        block = self._blocks[number]
+        precision, information = self._left(number)
+        size, q = len(precision), block.size
+        scales = self._scales[number]
+        inverse, _ = _inverse_prior(scales)
+        conditional = precision + np.kron(inverse, np.eye(q))
+        effects = _normal(conditional, information, self._rng).reshape(size, 2, q)
+        squares = effects @ np.swapaxes(effects, 1, 2)
+
+        def given_effects(at: FloatArray) -> FloatArray:
+            inverse, log_det = _inverse_prior(at)
+            return np.asarray(0.5 * q * log_det - 0.5 * np.sum(inverse * squares, axis=(1, 2)))
+
+        scales = self._moved(scales, given_effects, block)
+        standard = np.linalg.solve(_triangle(scales), effects)
+        # Effects are linear in the entries of the triangle: (l00 v0, l10 v0 + l11 v1).
+        parts = np.zeros((size, 3, 2, q))
+        parts[:, 0, 0], parts[:, 1, 1], parts[:, 2, 1] = standard[:, 0], standard[:, 0], standard[:, 1]
+        columns = parts.reshape(size, 3, 2 * q)
+        square, linear = columns @ precision @ np.swapaxes(columns, 1, 2), (columns @ information[..., None])[..., 0]
+
+        def given_standardised(at: FloatArray) -> FloatArray:
+            entries = _triangle(at)[:, (0, 1, 1), (0, 0, 1)]
+            quadratic = np.einsum("ci,cij,cj->c", entries, square, entries)
+            return np.asarray(np.sum(linear * entries, axis=1) - 0.5 * quadratic)
+
+        self._scales[number] = self._moved(scales, given_standardised, block)
+        self._latest[number] = self._scales[number]
+
+    def _moved(
+        self, scales: FloatArray, log_likelihood: Callable[[FloatArray], FloatArray], block: Block
+    ) -> FloatArray:
+        """Return log scales and the correlation's inverse tanh after Metropolis steps of mixed sizes."""
+
+        def log_target(at: FloatArray) -> FloatArray:
+            found = log_likelihood(at) - 2.0 * np.log(np.cosh(at[:, 2]))
+            for place, prior in enumerate(block.priors):
+                found = found + prior.log_density(np.exp(at[:, place])) + at[:, place]
+            away = at[:, :2] - np.log([prior.scale for prior in block.priors])
+            inside = np.all((away > _LEAST) & (away < _MOST), axis=1) & (np.abs(at[:, 2]) < _WIDEST)
+            return np.where(inside, found, -np.inf)
+
+        now = log_target(scales)
+        for _ in range(_STEPS):
+            step = np.exp(self._rng.uniform(*_STEP_SIZES, size=(len(scales), 1)))
+            other = scales + step * self._rng.standard_normal(scales.shape)
+            then = log_target(other)
+            taken = np.log(self._rng.uniform(size=len(scales))) < then - now
+            scales, now = np.where(taken[:, None], other, scales), np.where(taken, then, now)
+        return scales
+
+    def _update_horseshoe(self) -> None:
+        """Draw the coefficients, then their scales given them, through inverse gamma laws."""
+        precision, _ = self._with_prior(self._draw)
+        weights = _normal(precision, self._information[self._draw], self._rng)[:, self._shrunk]
+        squares, rng = np.square(weights), self._rng
+        local, common = np.square(self._local), np.square(self._global)[:, None]
+        other = (1.0 + 1.0 / local) / rng.standard_exponential(local.shape)
+        local = (1.0 / other + 0.5 * squares / common) / rng.standard_exponential(local.shape)
+        local = np.clip(local, _FLOOR, 1.0 / _FLOOR)
+        shape = 0.5 * (self._shrunk.size + 1)
+        other = (1.0 + 1.0 / common) / rng.standard_exponential(common.shape)
+        rate = 1.0 / other + 0.5 * np.sum(squares / local, axis=1, keepdims=True)
+        common = rate / rng.gamma(shape, size=common.shape)
+        self._local, self._global = np.sqrt(local), np.sqrt(np.clip(common, _FLOOR, 1.0 / _FLOOR))[:, 0]
+
+    def keep_scales(self) -> None:
+        """Keep draws of the standard deviations of these states."""
+        for kept, latest, block in zip(self._kept, self._latest, self._blocks, strict=True):
+            kept.append(np.exp(latest.ravel() if len(block.maps) == 1 else latest[:, :2]))
+
+    def scales(self) -> tuple[FloatArray, ...]:
+        """Return the draws of standard deviations that were kept."""
+        return tuple(np.concatenate(kept) for kept in self._kept)
+
+    def log_ratio_at_zero(self) -> tuple[float, ...]:
+        """Return the log of the evidence without each block over the largest with it; NaN for pairs."""
+        return tuple(float(np.mean(found)) if found else math.nan for found in self._at_zero)
+
+    def component(self) -> tuple[IntArray, FloatArray, FloatArray, list[FloatArray]]:
+        """Return draw, mean and covariance of the coefficients, and the scales, of every chain."""
+        precision, _ = self._with_prior(self._draw)
+        covariance = np.asarray(np.linalg.inv(precision))
+        mean = np.asarray((covariance @ self._information[self._draw][..., None])[..., 0])
+        covariance = np.asarray(0.5 * (covariance + np.swapaxes(covariance, 1, 2)))
+        return self._draw, mean, covariance, list(self._scales)
+
+    def without_noise(self) -> FloatArray:
+        """Return the covariance of the coefficients without privacy noise, averaged over the states."""
+        precision, _ = self._with_prior(self._draw)
+        return np.asarray(np.linalg.inv(precision - self._precision[self._draw] + self._data).mean(axis=0))
+
+
+def _triangle(scales: FloatArray) -> FloatArray:
+    """Return the lower Cholesky factors of the covariances of pairs, (C, 2, 2)."""
+    first, second = np.exp(scales[:, 0]), np.exp(scales[:, 1])
+    rho = np.tanh(scales[:, 2])
+    found = np.zeros((len(scales), 2, 2))
+    found[:, 0, 0], found[:, 1, 0], found[:, 1, 1] = first, second * rho, second / np.cosh(scales[:, 2])
+    return found
+
+
+def _inverse_prior(scales: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the inverse covariance of one effect, or of a pair, (C, k, k), and its log determinant."""
+    if scales.shape[1] == 1:
+        return np.exp(-2.0 * scales)[..., None], -2.0 * scales[:, 0]
+    inverse = np.linalg.inv(_triangle(scales))
+    log_det = 2.0 * (np.log(np.cosh(scales[:, 2])) - scales[:, 0] - scales[:, 1])
+    return np.swapaxes(inverse, 1, 2) @ inverse, log_det
+
+
+def _normal(precision: FloatArray, information: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Return a draw of each normal law, (C, m)."""
+    factor = np.linalg.cholesky(precision)
+    half = np.linalg.solve(factor, information[..., None]) + rng.standard_normal((*information.shape, 1))
+    return np.asarray(np.linalg.solve(np.swapaxes(factor, 1, 2), half)[..., 0])
+
+
+def _drawn(grid: FloatArray, log_density: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Return draws from densities on even grids, (C, _SCALES), linear between the nodes of their distribution."""
+    density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    mass = np.concatenate([np.zeros((len(grid), 1)), np.cumsum(density[:, 1:] + density[:, :-1], axis=1)], axis=1)
+    levels = rng.uniform(size=(len(grid), _SCALES)) * mass[:, -1:]
+    return np.stack([np.interp(*each) for each in zip(levels, mass, grid, strict=True)])

@@ -8,6 +8,7 @@ on one record.  :func:`regression` hands the records to :func:`dpinfer.fit`; eve
 from dpinfer.formulas.coefficients import CoefficientTable
 from dpinfer.formulas.comparison import ModelComparison
 from dpinfer.formulas.design import Design, DesignColumn, design
+from dpinfer.formulas.mixed import MixedFit
 from dpinfer.formulas.result import RegressionFit, RegressionSummary, load_regression
 from dpinfer.formulas.run import plan_regression, regression
 from dpinfer.formulas.silos import SiloTable
@@ -16,6 +17,7 @@ __all__ = [
     "CoefficientTable",
     "Design",
     "DesignColumn",
+    "MixedFit",
     "ModelComparison",
     "RegressionFit",
     "RegressionSummary",

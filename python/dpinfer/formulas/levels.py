@@ -198,7 +198,7 @@ def _measured(design: Design, wanted: frozenset[str]) -> dict[str, int]:
 def _groups(design: Design, group: Group) -> tuple[list[Effects], set[int]]:
     column = next((column for column in design.schema.columns if column.name == group.name), None)
     labels = () if column is None else category_labels(column)
-    if not labels:
+    if len(labels) < 2:
         raise FormulaError(
             f"formula must have a column of declared categories in {group.text}: effects of a few large groups are "
             "learned.  Effects of persons, many with few rows each, are not there: unit= protects all rows of a person, "

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._blas import one_blas_thread
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.formulas.arviz_export import regression_to_arviz
 from dpinfer.formulas.coefficients import SIGMA, CoefficientTable
@@ -25,7 +26,6 @@ from dpinfer.inference.newton.mixture import theta_of_draws
 from dpinfer.inference.newton.pooling import Block, Pooled, ScalePrior, pooled
 from dpinfer.inference.posterior.mixture import mixture_quantile
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, LogisticRegression, ProbitRegression
-from dpinfer.tabular import ContinuousColumn
 
 __all__ = ["MixedFit", "with_learned_scales"]
 
@@ -35,7 +35,7 @@ FloatArray = npt.NDArray[np.float64]
 _TOLD_FROM_ZERO = -1.353
 _NOT_TOLD = "not told from zero"
 # Variance of the response's own noise on the scale of a link.
-_LINK_VARIANCE = {LogisticRegression: np.pi**2 / 3.0, ProbitRegression: 1.0}
+_LINK_VARIANCE: dict[type, float] = {LogisticRegression: np.pi**2 / 3.0, ProbitRegression: 1.0}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -219,8 +219,23 @@ class MixedFit(RegressionFit):
         mean, sd = (np.array([summary(each) for each in draws.values()]) for summary in (np.mean, np.std))
         ends = np.array([np.quantile(each, [tail, 1.0 - tail]) for each in draws.values()]).reshape(size, 2)
         blank, ess = np.full(size, np.nan), np.full(size, float(len(self.pooled.mean)))
-        parts = (mean, sd, *ends.T, blank, blank, sd / np.sqrt(ess), ess, blank)
-        return CoefficientTable(tuple(draws), *parts, level, False, self.design.response.label, remarks or {})
+        error, told = sd / np.sqrt(ess), remarks or {}
+        return CoefficientTable(
+            tuple(draws),
+            mean,
+            sd,
+            ends[:, 0],
+            ends[:, 1],
+            blank,
+            blank,
+            error,
+            ess,
+            blank,
+            level,
+            False,
+            self.design.response.label,
+            told,
+        )
 
     def variance_shares(self, level: float = 0.9) -> CoefficientTable:
         """Return shares of the variance of a response given the fixed coefficients: of the effects, and of the noise.
@@ -292,7 +307,7 @@ class MixedFit(RegressionFit):
         return (mean, sd) if return_std else mean
 
     def _new_groups(self, points: dict[str, FloatArray], columns: tuple[str, ...]) -> FloatArray:
-        """Return draws of E[y | x] where groups of `columns` are new, (DRAWS, N); `points` are of their first groups."""
+        """Return draws of E[y | x] with new groups of `columns`, (DRAWS, N); `points` are of their first groups."""
         rng = np.random.default_rng(SEED)
         u, chosen = self._draw(DRAWS, rng)
         for number, each in enumerate(self.layout.effects):
@@ -421,10 +436,12 @@ def with_learned_scales(
     likelihoods = likelihoods_of(plain.release, posterior)
     priors = tuple(_priors(design, each, plain, model, scale, df) for each in layout.effects)
     blocks = [Block(each.maps, own) for each, own in zip(layout.effects, priors, strict=True)]
-    found = pooled(likelihoods, layout.fixed, layout.priors, blocks, layout.shrunk, check_integer("seed", seed, 0))
+    with one_blas_thread():
+        found = pooled(likelihoods, layout.fixed, layout.priors, blocks, layout.shrunk, check_integer("seed", seed, 0))
+        learned = _posterior(posterior, found)
     return MixedFit(
         design=design,
-        fit=replace(plain.fit, maybe_posterior=_posterior(posterior, found)),
+        fit=replace(plain.fit, maybe_posterior=learned),
         plain=plain,
         terms=tuple(terms),
         layout=layout,
@@ -441,7 +458,7 @@ def _priors(
     scale: float | None,
     df: float,
 ) -> tuple[ScalePrior, ...]:
-    """Return the priors of a term's standard deviations: `scale` is in the user's units, of a slope per spread of it."""
+    """Return the priors of a term's standard deviations; `scale` is in the user's units, of a slope per spread."""
     if not df > 0.0:
         raise ValueError(f"df must be positive, got {df!r}")
     if scale is None:

@@ -148,7 +148,7 @@ class RegressionFit:
     def with_prior(self, *terms: str, scale: float | None = None, df: float = 3.0, seed: int = 0) -> "RegressionFit":
         """Return the regression under priors whose scales are learned: partial pooling, curves, or a horseshoe.
 
-        ``fit.with_prior("(1 | site)")`` takes the effects of sites from a normal law with an unknown standard deviation.
+        ``fit.with_prior("(1 | site)")`` takes effects of sites from a normal law with an unknown standard deviation.
 
         **Privacy.** Post-processing of a Release: it costs nothing, whatever was tried before.
 
@@ -550,4 +550,5 @@ def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:
     fit = load_fit(folder, model=found.model if isinstance(found.model, OwnModel) else None)
     if fit.release.names != found.model.names or type(fit.plan.model) is not type(found.model):
         raise ReleaseFormatError(f"{str(Path(folder) / DESIGN_FILE)!r} is not the design of the fit beside it")
-    return RegressionFit(design=found, fit=fit)
+    plain = RegressionFit(design=found, fit=fit)
+    return plain.with_prior() if found.formula.levels and not plain.failure else plain

@@ -1,16 +1,19 @@
 """The front door for tables: a formula, a table, a public schema and a budget."""
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from dpinfer._progress import ProgressCallback
+from dpinfer._validate import check_choice
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.fitting import FitPlan, fit, plan_fit
 from dpinfer.formulas.completion import Completion, released_before, response_scale_of
 from dpinfer.formulas.design import Design, design
 from dpinfer.formulas.design_files import save_first
+from dpinfer.formulas.levels import HORSESHOE, layout_of
 from dpinfer.formulas.records import UnreadRecords
 from dpinfer.formulas.result import RegressionFit
 from dpinfer.formulas.silos import asked_of_sites
@@ -33,6 +36,7 @@ class RegressionOptions(TypedDict, total=False):
     predictor_spread: float | None
     simulate: bool
     target: str
+    prior: str | None
     checkpoint: CheckpointArgument
     progress: bool | ProgressCallback | None
     n_threads: int | None
@@ -103,7 +107,8 @@ def regression(
     Parameters
     ----------
     formula : str
-        ``y ~ age + C(job) + age:sex``: see docs/tables.md for what it may hold.
+        ``y ~ age + C(job) + age:sex``: see docs/tables.md for what it may hold.  With ``(1 | site)`` or ``s(age)`` the
+        result is a :class:`MixedFit`: docs/levels.md.
     data : data frame, mapping of columns, path-like, or Silos
         pandas, Polars, Arrow or DuckDB (through narwhals), or a CSV or Parquet file, as in
         :func:`dpinfer.tabular.read_table`.  :class:`dpinfer.mechanism.Silos` have a
@@ -126,6 +131,8 @@ def regression(
         the columns of the formula and a tenth of the budget (in squares); the fit gets the rest, by "newton".
         `epsilon` and `delta` are of all together, and the release's guarantee states them; a ledger has an entry for
         each of the two.  ``fit.design.schema`` and ``fit.plan.n_records`` have what was released: docs/unknown.md.
+    prior : "horseshoe", optional
+        For all coefficients but the intercept: most are near zero, a few may be large.
     posterior, adjacency, predictor_spread, simulate, target, checkpoint, progress, n_threads
         As in :func:`dpinfer.fit`.
 
@@ -159,6 +166,9 @@ def regression(
     if foreign:
         raise TypeError(f"regression() got an unexpected keyword argument {min(foreign)!r}; see RegressionOptions")
     prior_scale, unknown = options.pop("prior_scale", None), options.pop("unknown", None)
+    prior = options.pop("prior", None)
+    if prior is not None:
+        check_choice("prior", prior, (HORSESHOE,))
     folder = None if path is None else Path(path)
     if isinstance(schema, (str, os.PathLike)):
         schema = Schema.load(schema) if unknown is None else SchemaDraft.load(schema)
@@ -176,21 +186,37 @@ def regression(
         if isinstance(schema, SchemaDraft):
             raise TypeError("schema must be a Schema: a SchemaDraft needs unknown=, which says what is to be released")
         found = design(formula, schema, family=family, prior_scale=prior_scale)
+        terms = _learned(found, prior, given)
         if isinstance(data, Silos):
-            return _fitted(found, asked_of_sites(data, found, formula, prior_scale), None, folder, given)
+            return _fitted(found, asked_of_sites(data, found, formula, prior_scale), None, folder, given, terms)
         records = UnreadRecords(data, found)
-        return _fitted(found, records.X, records.y, folder, given)
+        return _fitted(found, records.X, records.y, folder, given, terms)
     if isinstance(data, Silos):
         raise TypeError("unknown must be None with Silos: what is unknown is not released over sites")
     completion = Completion.of(formula, schema, unknown, family=family, prior_scale=prior_scale, fit=given)
+    terms = _learned(completion.stand_in, prior, given)
     release, found = completion.release(data, folder)
     with released_before(release):
         records = UnreadRecords(data, found)
-        return _fitted(found, records.X, records.y, folder, given | completion.fit_arguments(release))
+        given |= completion.fit_arguments(release)
+        return _fitted(found, records.X, records.y, folder, given, terms)
 
 
-def _fitted(found: Design, X: Any, y: Any, folder: Path | None, given: dict[str, Any]) -> RegressionFit:
-    """Fit the design's model to its rows."""
+def _learned(found: Design, prior: str | None, given: dict[str, Any]) -> tuple[str, ...]:
+    """Return the terms with a learned scale, checked; they need method "newton", which "auto" becomes."""
+    terms = (*found.formula.levels, *(() if prior is None else (prior,)))
+    if terms:
+        layout_of(found, terms)
+        if given["method"] not in ("auto", "newton"):
+            raise ValueError(f"method must be 'newton' with {terms[0]!r}, got {given['method']!r}")
+        given["method"] = "newton"
+    return terms
+
+
+def _fitted(
+    found: Design, X: Any, y: Any, folder: Path | None, given: dict[str, Any], terms: tuple[str, ...] = ()
+) -> RegressionFit:
+    """Fit the design's model to its rows, then learn the scales of `terms`."""
     if folder is not None:
         save_first(found, folder)
     result = fit(
@@ -202,4 +228,12 @@ def _fitted(found: Design, X: Any, y: Any, folder: Path | None, given: dict[str,
         parts=found.schema.parts,
         **given,
     )
-    return RegressionFit(design=found, fit=result)
+    plain = RegressionFit(design=found, fit=result)
+    if not terms or plain.failure:
+        return plain
+    try:
+        return plain.with_prior(*terms)
+    except (ValueError, TypeError) as error:  # LinAlgError is a ValueError
+        # The release is paid for: released categories may leave a single group, say.
+        warnings.warn(f"no learned scales: {error}; the result is the regression without them", stacklevel=3)
+        return plain

@@ -1,4 +1,4 @@
-"""Weights whose prior has unknown scales, given a release: effects of groups, curves, and effects that are mostly small.
+"""Weights whose prior has unknown scales, given a release: groups, curves, and effects of which most are small.
 
 Given the scales, the weights are normal.  A scale of one block has its exact conditional law on a grid, all weights
 integrated out (Rue, Martino and Chopin 2009); a pair of blocks with a correlation moves by Metropolis steps given the
@@ -20,10 +20,10 @@ __all__ = ["Block", "Pooled", "ScalePrior", "pooled"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_CHAINS, _KEPT, _WARM_UP = 128, 4, 2  # of one scale, whose law is exact given a draw of the matrices
-_SLOW = 12  # times as many sweeps where effects are drawn between
+_CHAINS, _KEPT, _WARM_UP = 128, 4, 1  # of one scale, whose law is exact given a draw of the matrices
+_SLOW = 10  # times as many sweeps where effects are drawn between
 _MOST_ENTRIES = 16_000_000
-_MOVES = 6  # to other draws of the matrices, in a sweep
+_MOVES = 3  # to other draws of the matrices, in a sweep
 _STEPS = 16  # Metropolis steps of a pair, each way
 _STEP_SIZES = (math.log(0.03), 0.0)
 _NODES, _DEEP = 121, 18.0

@@ -1,7 +1,9 @@
 """Comparison of a regression with one that lacks some of its coefficients, from the one posterior."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +16,7 @@ from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models import LinearRegression
 from dpinfer.models.bijectors import softplus
 
-__all__ = ["ModelComparison", "compare_without"]
+__all__ = ["ModelComparison", "chosen_weights", "compare_without"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -146,3 +148,55 @@ def _batch_error(log_values: FloatArray) -> float:
     ratios = np.exp(means - means.max())
     error = float(ratios.std(ddof=1) / math.sqrt(_BATCHES) / ratios.mean())
     return error if error < _UNRELIABLE else math.inf
+
+
+def chosen_weights(design: Design, without: Any) -> tuple[int, ...]:
+    """Return the places of the coefficients that terms or names stand for.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a name is neither a term nor a coefficient.
+    """
+    own = design.model.names
+    chosen: set[int] = set()
+    for name in _terms(without):
+        term = frozenset(name.replace(" ", "").split(":"))
+        found = {
+            place
+            for place, index in enumerate(design.column_of_weight.tolist())
+            if index >= 0 and (own[place] == name or _is_term(design, index, name, term))
+        }
+        if not found:
+            listed = ", ".join(own[place] for place in np.flatnonzero(design.column_of_weight >= 0))
+            raise ValueError(f"without must name terms or coefficients ({listed}), got {name!r}")
+        chosen |= found
+    if not chosen:
+        raise ValueError("without must name at least one term or coefficient")
+    return tuple(sorted(chosen))
+
+
+def _is_term(design: Design, index: int, name: str, term: frozenset[str]) -> bool:
+    column = design.columns[index]
+    return column.name == name or frozenset(text.replace(" ", "") for text in column.term) == term
+
+
+def _terms(without: Any) -> tuple[str, ...]:
+    """Return names of terms as a tuple.
+
+    Raises
+    ------
+    TypeError
+        If they are none; another fit is told how the two are compared.
+    """
+    if isinstance(without, str):
+        return (without,)
+    if isinstance(without, Sequence) and all(isinstance(name, str) for name in without):
+        return tuple(without)
+    hint = ""
+    if hasattr(without, "release"):
+        hint = (
+            ": two fits cannot be compared from their releases, which do not hold the models' likelihoods; fit the "
+            "larger model, and name the terms that the smaller one does without: fit.compare(without='C(job)')"
+        )
+    raise TypeError(f"without must be terms or names of coefficients, got {type(without).__name__}{hint}")

@@ -373,7 +373,7 @@ def _splines(expression: str, call: ast.Call, columns: Mapping[str, Column]) -> 
 
 
 def _spline_options(call: ast.Call) -> dict[str, Any]:
-    """Return the options of bs(); those of s(), whose basis of `k` functions has the intercept's among them, as such."""
+    """Return the options of bs(), or those of s() as such: `k` counts the constant among the functions."""
     if _function_name(call) == "bs":
         return _options(call, ("df", "knots", "degree", "include_intercept"), "bs")
     options = _options(call, ("k", "knots"), "s")

@@ -201,8 +201,8 @@ def _groups(design: Design, group: Group) -> tuple[list[Effects], set[int]]:
     if len(labels) < 2:
         raise FormulaError(
             f"formula must have a column of declared categories in {group.text}: effects of a few large groups are "
-            "learned.  Effects of persons, many with few rows each, are not there: unit= protects all rows of a person, "
-            "and takes the rows as independent given the columns"
+            "learned.  Effects of persons, many with few rows each, are not there: unit= protects all rows of a "
+            "person, and takes the rows as independent given the columns"
         )
     own = _measured(design, frozenset((group.name,)))
     slopes = _measured(design, frozenset((group.slope, group.name))) if group.slope else {}

@@ -1,4 +1,4 @@
-"""Regressions with learned scales: partial pooling of groups, curves and horseshoes, as post-processing of a release."""
+"""Regressions with learned scales: groups, curves and horseshoes, as post-processing of a release."""
 
 import os
 from collections.abc import Iterator, Sequence

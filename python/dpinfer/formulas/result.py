@@ -16,7 +16,7 @@ from dpinfer.fitting import Choice, Fit, FitPlan, load_fit
 from dpinfer.fitting.report import ReportContent, found_width, render
 from dpinfer.formulas.arviz_export import regression_to_arviz, shown
 from dpinfer.formulas.coefficients import CoefficientTable, combination, tabulate
-from dpinfer.formulas.comparison import ModelComparison, compare_without
+from dpinfer.formulas.comparison import ModelComparison, chosen_weights, compare_without
 from dpinfer.formulas.design import Design
 from dpinfer.formulas.design_files import DESIGN_FILE, load_design, save_design
 from dpinfer.formulas.effects import complete_points, marginal_effects, predicted_mean
@@ -309,27 +309,8 @@ class RegressionFit:
         NumericalError
             If there is no posterior.
         """
-        asked = _terms(without)
-        chosen: set[int] = set()
-        own = self.design.model.names
-        for name in asked:
-            term = frozenset(name.replace(" ", "").split(":"))
-            found = {
-                place
-                for place, index in enumerate(self.design.column_of_weight.tolist())
-                if index >= 0 and (own[place] == name or self._is_term(index, name, term))
-            }
-            if not found:
-                listed = ", ".join(own[place] for place in np.flatnonzero(self.design.column_of_weight >= 0))
-                raise ValueError(f"without must name terms or coefficients ({listed}), got {name!r}")
-            chosen |= found
-        if not chosen:
-            raise ValueError("without must name at least one term or coefficient")
-        return compare_without(self.design, self.posterior, tuple(sorted(chosen)))
-
-    def _is_term(self, index: int, name: str, term: frozenset[str]) -> bool:
-        column = self.design.columns[index]
-        return column.name == name or frozenset(text.replace(" ", "") for text in column.term) == term
+        chosen = chosen_weights(self.design, without)
+        return compare_without(self.design, self.posterior, chosen)
 
     def synthetic(self, new_data: Any, *, n_sets: int = 100, seed: int = 0) -> SyntheticSets:
         """Draw sets of synthetic tables: responses from the posterior predictive, a draw of the coefficients for each.
@@ -507,27 +488,6 @@ class RegressionFit:
 
     def __repr__(self) -> str:
         return str(self.summary())
-
-
-def _terms(without: Any) -> tuple[str, ...]:
-    """Return names of terms as a tuple.
-
-    Raises
-    ------
-    TypeError
-        If they are none; another fit is told how the two are compared.
-    """
-    if isinstance(without, str):
-        return (without,)
-    if isinstance(without, Sequence) and all(isinstance(name, str) for name in without):
-        return tuple(without)
-    hint = ""
-    if isinstance(without, RegressionFit):
-        hint = (
-            ": two fits cannot be compared from their releases, which do not hold the models' likelihoods; fit the "
-            "larger model, and name the terms that the smaller one does without: fit.compare(without='C(job)')"
-        )
-    raise TypeError(f"without must be terms or names of coefficients, got {type(without).__name__}{hint}")
 
 
 def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:

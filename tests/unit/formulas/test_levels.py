@@ -1,0 +1,343 @@
+"""Learned scales: terms as linear maps, the sampler beside quadrature and importance sampling, and what a fit gives.
+
+Tolerances are of 4.5 Monte Carlo standard errors where numbers are drawn: a check fails by chance with probability 7e-6.
+"""
+
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import special
+
+import dpinfer as dpi
+from dpinfer.errors import BudgetExceededError
+from dpinfer.formulas import MixedFit, design
+from dpinfer.formulas.grammar import parse
+from dpinfer.formulas.levels import layout_of
+from dpinfer.inference.newton.likelihood import Likelihoods
+from dpinfer.inference.newton.pooling import Block, ScalePrior, pooled
+from dpinfer.testing import InsecureRNG
+
+FloatArray = npt.NDArray[np.float64]
+
+SIGMAS = 4.5
+SITES = tuple("abcdefgh")
+SCHEMA = dpi.tabular.Schema.from_dict(
+    {
+        "columns": {
+            "x": {"kind": "continuous", "bounds": [0, 10]},
+            "site": {"kind": "categorical", "categories": list(SITES)},
+            "y": {"kind": "continuous", "bounds": [-8, 8]},
+        }
+    }
+)
+N = 4000
+
+
+def likelihood(precision: FloatArray, information: FloatArray, prior: float) -> Likelihoods:
+    """Return one normal likelihood of weights with a prior precision."""
+    d = len(information)
+    total = precision + prior * np.eye(d)
+    evidence = 0.5 * (d * math.log(prior) - np.linalg.slogdet(total)[1])
+    evidence += 0.5 * information @ np.linalg.solve(total, information)
+    return Likelihoods(
+        precision[None],
+        information[None],
+        np.full((1, d), prior),
+        np.array([evidence]),
+        True,
+        np.zeros(1, dtype=np.int64),
+        precision,
+    )
+
+
+def evidence_of(likelihoods: Likelihoods, prior: FloatArray) -> tuple[float, FloatArray]:
+    """Return the log evidence under a prior precision (d, d), and the mean of the weights."""
+    precision, information = likelihoods.precision[0], likelihoods.information[0]
+    mean = np.linalg.solve(precision + prior, information)
+    ratio = np.linalg.slogdet(prior)[1] - np.linalg.slogdet(precision + prior)[1]
+    return float(0.5 * (ratio + information @ mean)), mean
+
+
+def problem(d: int, seed: int) -> Likelihoods:
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(2 * d, d))
+    return likelihood(3.0 * root.T @ root, rng.normal(size=d) * 12.0, 0.01)
+
+
+def test_one_scale_agrees_with_quadrature() -> None:
+    found_in, q = problem(9, 1), 8
+    prior = ScalePrior(1.5)
+    block = Block((np.vstack([np.eye(q), np.zeros(q)]),), (prior,))
+    found = pooled(found_in, np.eye(9)[:, 8:], np.array([8]), [block], np.empty(0, dtype=np.int64), 3)
+    grid = np.linspace(1e-4, 12.0, 6000)
+    pairs = [evidence_of(found_in, np.diag([*[tau**-2.0] * q, 0.01])) for tau in grid]
+    weight = np.array([value for value, _ in pairs]) + prior.log_density(grid)
+    weight = np.exp(weight - weight.max())
+    weight /= weight.sum()
+    mean = float(weight @ grid)
+    spread = math.sqrt(float(weight @ (grid - mean) ** 2))
+    draws = found.stddev_draws[0]
+    assert abs(draws.mean() - mean) < SIGMAS * spread / math.sqrt(len(draws))
+    effects = weight @ np.array([each for _, each in pairs])
+    own = np.array([each for _, each in pairs])
+    error = np.sqrt((weight @ (own - effects) ** 2) / len(found.mean))
+    means = (found.mean @ found.columns.T).mean(axis=0)
+    assert np.all(np.abs(means - effects) < SIGMAS * error + 1e-6)
+
+
+def batch_error(draws: FloatArray) -> float:
+    """Return the error of a mean from chains of 128 states side by side, by means of the chains."""
+    means = draws.reshape(-1, 128).mean(axis=0)
+    return float(means.std(ddof=1) / math.sqrt(128))
+
+
+def test_pairs_with_a_correlation_agree_with_draws_from_the_prior() -> None:
+    q, size = 4, 60_000
+    found_in = problem(2 * q, 2)
+    prior = ScalePrior(1.0)
+    maps = (np.eye(2 * q)[:, :q], np.eye(2 * q)[:, q:])
+    found = pooled(
+        found_in, np.zeros((2 * q, 0)), np.empty(0, np.int64), [Block(maps, (prior, prior))], np.empty(0, np.int64), 4
+    )
+    rng = np.random.default_rng(5)
+    first, second, rho = prior.draw(size, rng), prior.draw(size, rng), rng.uniform(-1, 1, size)
+    covariance = np.empty((size, 2, 2))
+    covariance[:, 0, 0], covariance[:, 1, 1] = first**2, second**2
+    covariance[:, 0, 1] = covariance[:, 1, 0] = rho * first * second
+    inverse = np.linalg.inv(covariance)
+    whole = np.kron(inverse, np.eye(q))
+    total = found_in.precision[0] + whole
+    half = np.linalg.solve(total, found_in.information[0][:, None])[..., 0]
+    log = 0.5 * (q * np.linalg.slogdet(inverse)[1] - np.linalg.slogdet(total)[1] + half @ found_in.information[0])
+    weight = np.exp(log - log.max())
+    weight /= weight.sum()
+    for number, values in enumerate((first, second)):
+        mean = float(weight @ values)
+        error = math.hypot(
+            math.sqrt(float(weight**2 @ (values - mean) ** 2)), batch_error(found.stddev_draws[0][:, number])
+        )
+        assert abs(found.stddev_draws[0][:, number].mean() - mean) < SIGMAS * error
+    mean = float(weight @ rho)
+    error = math.hypot(math.sqrt(float(weight**2 @ (rho - mean) ** 2)), batch_error(found.correlation[0]))
+    assert abs(found.correlation[0].mean() - mean) < SIGMAS * error
+
+
+def test_horseshoe_agrees_with_draws_from_the_prior() -> None:
+    d, size = 4, 60_000
+    found_in = problem(d, 6)
+    found = pooled(found_in, np.eye(d), np.arange(d), [], np.arange(d), 7)
+    rng = np.random.default_rng(8)
+    scale = np.abs(rng.standard_cauchy((size, d))) * np.abs(rng.standard_cauchy((size, 1)))
+    prior = 0.01 + 1.0 / np.maximum(scale**2, 1e-12)
+    total = found_in.precision[0] + prior[:, :, None] * np.eye(d)
+    mean = np.linalg.solve(total, found_in.information[0][:, None])[..., 0]
+    log = 0.5 * (np.log(prior).sum(axis=1) - np.linalg.slogdet(total)[1] + mean @ found_in.information[0])
+    weight = np.exp(log - log.max())
+    weight /= weight.sum()
+    expected = weight @ mean
+    error = np.sqrt(weight**2 @ (mean - expected) ** 2)
+    for place in range(d):
+        own = found.mean[:, place]
+        assert abs(own.mean() - expected[place]) < SIGMAS * math.hypot(error[place], batch_error(own))
+
+
+def test_draws_of_the_matrices_are_weighed_by_their_evidence() -> None:
+    """Of two draws, one under which the effects are impossible is left: the chance of a failure is below 1e-6."""
+    first, second = problem(4, 9), problem(4, 10)
+    both = Likelihoods(
+        np.concatenate([first.precision, second.precision]),
+        np.concatenate([first.information, second.information]),
+        np.full((2, 4), 0.01),
+        np.concatenate([first.log_evidence, second.log_evidence + 60.0]),
+        True,
+        np.arange(2),
+        first.data,
+    )
+    found = pooled(
+        both,
+        np.zeros((4, 0)),
+        np.empty(0, np.int64),
+        [Block((np.eye(4),), (ScalePrior(10.0),))],
+        np.empty(0, np.int64),
+        1,
+    )
+    assert np.mean(found.place == 0) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("formula", "says"),
+    [
+        ("y ~ x + (1 | x / site)", "nested"),
+        ("y ~ 0 + x + (1 | site)", "intercept"),
+        ("y ~ site + (1 | site)", "not both"),
+        ("y ~ (1 + x + y | site)", "at most one slope"),
+        ("y ~ s(x):site", "interaction of curves"),
+    ],
+)
+def test_formulas_that_are_not_there_say_so(formula: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse(formula, ("y", "x", "site"))
+
+
+def test_persons_are_refused_with_what_unit_does() -> None:
+    schema = SCHEMA.to_dict()
+    schema["columns"]["person"] = {"kind": "continuous", "bounds": [0, 1e6]}
+    table = {"x": [1.0], "site": ["a"], "y": [0.0], "person": [1.0]}
+    with pytest.raises(ValueError, match="unit= protects all rows"):
+        dpi.regression(
+            "y ~ x + (1 | person)",
+            table,
+            schema=dpi.tabular.Schema.from_dict(schema),
+            epsilon=1.0,
+            delta=1e-6,
+            n_records=N,
+        )
+
+
+def test_maps_give_the_functions_of_the_terms() -> None:
+    made = design("y ~ x + site + x:site", SCHEMA)
+    layout = layout_of(made, ["(1 + x | site)"])
+    (effects,) = layout.effects
+    rng = np.random.default_rng(0)
+    points = {"x": rng.uniform(0, 10, 40), "site": rng.integers(8, size=40) + 0.0}
+    rows = np.column_stack([made.encode(points), np.ones(40)])
+    level, slope = rng.normal(size=8), rng.normal(size=8)
+    code = points["site"].astype(int)
+    expected = level[code] + slope[code] * effects.units[1] / effects.units[0] * (points["x"] - effects.centre)
+    found = rows @ (effects.maps[0] @ level + effects.maps[1] @ slope)
+    assert np.allclose(found, expected, atol=1e-10)
+
+
+def test_curves_are_bends_without_a_line_of_size_one() -> None:
+    made = design("y ~ s(x, k=8)", SCHEMA)
+    (curve,) = layout_of(made, made.formula.levels).effects
+    at = np.linspace(0.0, 10.0, 801)
+    rows = np.column_stack([made.encode({"x": at}), np.ones(801)])
+    bends = rows @ curve.maps[0]
+    assert bends.shape[1] == 6
+    assert np.allclose(bends, curve.functions, atol=1e-8)
+    assert np.allclose(bends.T @ np.column_stack([np.ones(801), at - 5.0]) / 801, 0.0, atol=1e-6)
+    assert np.mean(np.sum(bends**2, axis=1)) == pytest.approx(1.0, rel=1e-6)
+
+
+def table_of(tau: float, seed: int) -> tuple[dict[str, object], FloatArray]:
+    rng = np.random.default_rng(seed)
+    site, x = rng.integers(8, size=N), rng.uniform(0, 10, N)
+    effects = rng.normal(scale=tau, size=8)
+    y = 0.2 * (x - 5.0) + effects[site] + rng.normal(size=N)
+    return {"x": x, "site": np.array(SITES)[site], "y": y}, effects
+
+
+@pytest.fixture(scope="module")
+def fit() -> MixedFit:
+    table, _ = table_of(0.5, 11)
+    found = dpi.regression(
+        "y ~ x + (1 | site)",
+        table,
+        schema=SCHEMA,
+        epsilon=3.0,
+        delta=1e-6,
+        n_records=N,
+        random_source=InsecureRNG(1),
+    )
+    assert isinstance(found, MixedFit)
+    return found
+
+
+def test_another_prior_charges_nothing_and_takes_less_than_a_second(tmp_path: Path) -> None:
+    table, _ = table_of(0.5, 12)
+    ledger = dpi.PrivacyLedger.create(tmp_path / "spent.ledger")
+    account = ledger.add_dataset("people", budget=(2.0, 1e-5))
+    found = dpi.regression("y ~ x + site", table, schema=SCHEMA, epsilon=1.9, delta=1e-6, n_records=N, ledger=account)
+    before = len(ledger.entries())
+    start = time.process_time()
+    again = found.with_prior("(1 | site)", scale=0.3, df=math.inf)
+    assert time.process_time() - start < 1.0
+    assert len(ledger.entries()) == before
+    assert again.release is found.release
+    with pytest.raises(BudgetExceededError):
+        dpi.regression("y ~ x", table, schema=SCHEMA, epsilon=1.9, delta=1e-6, n_records=N, ledger=account)
+
+
+def test_effects_are_shrunken_toward_their_middle(fit: MixedFit) -> None:
+    wide, narrow = fit.effects("site"), fit.with_prior("(1 | site)", scale=0.02, df=math.inf)
+    assert isinstance(narrow, MixedFit)
+    assert np.ptp(narrow.effects("site").mean) < np.ptp(wide.mean)
+    assert narrow.scales()["sd by site"]["mean"] < fit.scales()["sd by site"]["mean"]
+
+
+def test_predictions_of_a_new_site_have_the_spread_of_sites(fit: MixedFit) -> None:
+    mean, sd = fit.predict({"x": [2.0, 5.0]}, return_std=True, new="site")
+    own = fit.coefficients()
+    assert mean[1] == pytest.approx(
+        own["intercept"]["mean"] + 5.0 * own["x"]["mean"], abs=SIGMAS * sd[1] / math.sqrt(2000)
+    )
+    _, known = fit.predict({"x": [5.0], "site": ["a"]}, return_std=True)
+    assert sd[1] > 2.0 * known[0]
+    assert sd[1] > fit.scales()["sd by site"]["low"]
+
+
+def test_shares_sum_to_one_and_draws_reach_arviz(fit: MixedFit) -> None:
+    shares = fit.variance_shares()
+    assert shares.mean.sum() == pytest.approx(1.0)
+    draws = fit.to_arviz(n_samples=200, n_chains=2)
+    posterior = draws["posterior"]
+    assert posterior["effect"].shape == (2, 200, 8)
+    assert posterior["scale"].shape == (2, 200, 1)
+    # A contrast of two sites is a difference of their effects, draw by draw.
+    names = [str(name) for name in posterior["coefficient"].values]
+    contrast = posterior["coef"].values[..., names.index("site[T.c]")]
+    effects = posterior["effect"].values
+    assert np.allclose(contrast, effects[..., 2] - effects[..., 0], atol=1e-9)
+
+
+def test_a_saved_fit_comes_back_under_its_terms(fit: MixedFit, tmp_path: Path) -> None:
+    fit.save(str(tmp_path))
+    again = dpi.load_regression(str(tmp_path))
+    assert isinstance(again, MixedFit)
+    assert np.array_equal(again.effects("site").mean, fit.effects("site").mean)
+    assert "sd by site" in str(again.summary())
+
+
+def test_terms_that_the_release_has_not_measured_are_refused(fit: MixedFit) -> None:
+    with pytest.raises(ValueError, match="has not measured"):
+        fit.with_prior("(1 + x | site)")
+    with pytest.raises(ValueError, match="has not measured"):
+        fit.with_prior("s(x)")
+    with pytest.raises(ValueError, match="term must be one of"):
+        fit.effects("x")
+    with pytest.raises(ValueError, match="fit.plain"):
+        fit.compare("x")
+
+
+def test_scales_and_effects_are_calibrated() -> None:
+    """Scales drawn from their prior, effects given them: 90% intervals hold 90% of them, but for chance 1e-4 each."""
+    rng = np.random.default_rng(20)
+    runs, q, held, inside = 150, 6, [], []
+    prior = ScalePrior(1.0, math.inf)
+    root = rng.normal(size=(3 * q, q))
+    precision = root.T @ root
+    for run in range(runs):
+        tau = float(prior.draw(1, rng)[0])
+        effects = rng.normal(scale=tau, size=q)
+        information = precision @ effects + np.linalg.cholesky(precision) @ rng.normal(size=q)
+        found = pooled(
+            likelihood(precision, information, 0.01),
+            np.zeros((q, 0)),
+            np.empty(0, np.int64),
+            [Block((np.eye(q),), (prior,))],
+            np.empty(0, np.int64),
+            run,
+        )
+        low, high = np.quantile(found.stddev_draws[0], [0.05, 0.95])
+        held.append(low <= tau <= high)
+        spread = np.sqrt(found.covariance[:, 0, 0])
+        rank = float(special.ndtr((effects[0] - found.mean[:, 0]) / spread).mean())
+        inside.append(0.05 <= rank <= 0.95)
+    error = math.sqrt(0.09 / runs)
+    for share in (np.mean(held), np.mean(inside)):
+        assert abs(share - 0.9) < 3.9 * error

@@ -158,7 +158,8 @@ def line(low: float, high: float, own: list[dict[str, Any]]) -> str:
     error = np.sqrt(np.sum((pooled - ratio * raw) ** 2)) / raw.sum()
     effects = np.array([row["effects_covered"] for row in own])
     return (
-        f"  {low:g} to {high:g}  {len(own):3d}  {ratio:.3f} +- {error:.3f}  tau {share([row['covered'] for row in own])}  "
+        f"  {low:g} to {high:g}  {len(own):3d}  {ratio:.3f} +- {error:.3f}  "
+        f"tau {share([row['covered'] for row in own])}  "
         f"told {share([row['told'] for row in own])}  "
         f"effects {effects.mean():.3f} +- {effects.std() / np.sqrt(len(own)):.3f}  "
         f"x {share([row['x_covered'] for row in own])}"
@@ -168,9 +169,7 @@ def line(low: float, high: float, own: list[dict[str, Any]]) -> str:
 def tabulate(rows: list[dict[str, Any]]) -> None:
     """Print the tables."""
     for half, parity in (("seen", 0), ("unseen", 1), ("both", None)):
-        print(
-            f"\n{half}: tau over se, cells, ratio of squared errors, then shares covered by 90% intervals, with standard errors"
-        )
+        print(f"\n{half}: tau over se, cells, ratio of squared errors, then shares covered by 90% intervals")
         chosen = [row for row in rows if parity is None or row["cell"] % 2 == parity]
         for flagged in (False, True):
             print("flagged:" if flagged else "not flagged:")
@@ -331,8 +330,9 @@ def adult(repeats: int = 8) -> None:
             error = float(np.sqrt(np.sum((errors[:, 0] - ratio * errors[:, 1]) ** 2)) / total[1])
             row = fit.scales()["sd by occupation"]
             print(
-                f"n {size:6d}  epsilon {epsilon:3g}: squared errors, pooled over not {ratio:.3f} +- {error:.3f}; sd by occupation {row['mean']:.2f} ({row['low']:.2f} to "
-                f"{row['high']:.2f}); {np.median(seconds):.2f} s for another prior"
+                f"n {size:6d}  epsilon {epsilon:3g}: squared errors, pooled over not {ratio:.3f} +- {error:.3f}; "
+                f"sd by occupation {row['mean']:.2f} ({row['low']:.2f} to {row['high']:.2f}); "
+                f"{np.median(seconds):.2f} s for another prior"
             )
 
 

@@ -1,5 +1,6 @@
 """Fixtures shared by the whole suite."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a process for each core: more threads
 import numpy as np
 import pytest
 
+from tests.reference import other_seeds
 from tests.reference.plain_streams import plain_streams
 
 # JAX keeps threads of its own from its import on: a fork of a process that has them warns, and may hang.
@@ -23,6 +25,16 @@ def _whole(config):
     return all(Path(argument.partition("::")[0]).is_dir() for argument in config.args)
 
 
+def pytest_addoption(parser):
+    """`--seed-offset` and `--own-streams`: other random numbers than those the tests were written with."""
+    other_seeds.add_options(parser)
+
+
+def pytest_configure(config):
+    """Move every seed before the tests are imported."""
+    other_seeds.move_seeds(config.option.seed_offset)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_xdist_auto_num_workers(config):
     """The suite runs on every core; what is asked for by name runs in the process that was started."""
@@ -31,6 +43,7 @@ def pytest_xdist_auto_num_workers(config):
 
 def pytest_collection_modifyitems(config, items):
     """The suite leaves slow tests to ``pytest -m slow``; what is asked for by name always runs."""
+    other_seeds.leave_out_pinned(config, items)
     if config.option.markexpr or config.option.keyword or not _whole(config):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
@@ -69,13 +82,13 @@ def data_dir():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def streams_of_steps():
+def streams_of_steps(request):
     """Noise of a run's key and its steps alone, whatever is asked.
 
     A seeded test is then the same on every machine: with noise of the query, a last digit of a library's exponential
     function decides all draws.  Modules that are about the noise itself put a fixture of this name in its place.
     """
-    with plain_streams():
+    with contextlib.nullcontext() if request.config.option.own_streams else plain_streams():
         yield
 
 

@@ -23,10 +23,12 @@ STATISTICS = ("reference_stddev", "weight", "position_mean", "gradient_mean", "x
 SIDE = ("design_square", "product", "response_square", "design", "response")
 
 
-def private_release(name, n_steps=120, seed=1, **changes):
+def private_release(name, n_steps=120, seed=1, noise_variance=None, **changes):
     model = MODELS[name]
     rng = np.random.default_rng(seed)
     truth = model.sample_prior(1, rng)[0]
+    if noise_variance is not None:
+        truth[-1] = noise_variance
     if name == "linear":
         features = model.simulate_features(N_RECORDS, rng)
         records = (features, model.simulate(truth, features, rng))
@@ -147,8 +149,13 @@ def test_nodes_are_the_posterior_on_a_grid_over_the_raw_trace(releases, name, to
 
 
 @pytest.mark.parametrize("own_prior", [False, True])
-def test_the_noise_variance_has_the_posterior_of_the_raw_trace_times_its_prior(releases, own_prior):
-    release, model = releases["linear"], MODELS["linear"]
+@pytest.mark.parametrize("noise_variance", [0.009, 0.06])
+def test_the_noise_variance_has_the_posterior_of_the_raw_trace_times_its_prior(noise_variance, own_prior):
+    """Below the prior's quantile of 1e-7, and in its upper tail, where the prior pulls by 0.3 to 0.9 spreads.
+
+    What is compared has no Monte Carlo error: over 30 data sets the two differed by at most 0.017 spreads.
+    """
+    release, model = private_release("linear", noise_variance=noise_variance), MODELS["linear"]
     n = release.n_params
     trace = traced(release, 42)
     optimum = (np.zeros(n), np.ones(n)) if own_prior else None  # of the other coordinates
@@ -158,22 +165,25 @@ def test_the_noise_variance_has_the_posterior_of_the_raw_trace_times_its_prior(r
     mean, variance = (value[-1] for value in nodes.moments(nodes.mean, nodes.variance))
     assert np.diff(nodes.offsets)[-1] == 1
     # A grid over the slope and v; the variance's inverse-gamma prior, and no other.
-    v = np.linspace(1e-4, 0.12, 4001)
-    density = oracle.grid_moments(
-        *columns(release, 42, n - 1),
-        log_eta=np.log(N_RECORDS) + 0.02 * np.linspace(-6.0, 6.0, 61),
-        optimum=v,
-        n_records=N_RECORDS,
-        tolerance=0.02,
-        prior_loc=0.0,
-        prior_scale=1e6,
-    )["over_optimum"]
+    v = np.geomspace(1e-3, 1.0, 4001)
+    density = (
+        v
+        * oracle.grid_moments(
+            *columns(release, 42, n - 1),
+            log_eta=np.log(N_RECORDS) + 0.02 * np.linspace(-6.0, 6.0, 61),
+            optimum=v,
+            n_records=N_RECORDS,
+            tolerance=0.02,
+            prior_loc=0.0,
+            prior_scale=1e6,
+        )["over_optimum"]
+    )
     with_prior = density * stats.invgamma(model.variance_shape, scale=model.variance_rate).pdf(v)
     rho = softplus_inverse(v)
     for weight, close in ((with_prior, True), (density, False)):
         centre = np.average(rho, weights=weight)
         spread = np.sqrt(np.average((rho - centre) ** 2, weights=weight))
-        same = abs(mean - centre) < 0.01 * spread and np.sqrt(variance) == pytest.approx(spread, rel=0.01)
+        same = abs(mean - centre) < 0.05 * spread and np.sqrt(variance) == pytest.approx(spread, rel=0.05)
         assert same == close  # power: the prior matters here
 
 
@@ -243,7 +253,9 @@ def test_log_normal_prior_against_adaptive_quadrature(releases, with_side, log_n
     side = trace.side.regression() if with_side else None
     log_likelihood = collapsed_log_likelihood(trace.statistics, side, 0.9 * RATE, optimum, 0.0)
     mean, variance = nodes.moments(nodes.hessian)
+    # The integral reaches beyond the prior too: the posterior has a part there where the trace says little.
     width = 24.0 * max(np.sqrt(variance[0]) / mean[0], 0.05)
+    width += abs(np.log(mean[0]) - log_normal[0]) + 8.0 * log_normal[1]
     want = oracle.log_normal_moments(log_likelihood, *log_normal, np.log(mean[0]), width)
     assert mean[0] == pytest.approx(want[0], rel=1e-6)
     assert np.sqrt(variance[0]) == pytest.approx(want[1], rel=1e-5)

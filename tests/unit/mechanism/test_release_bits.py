@@ -116,6 +116,7 @@ def test_sums_do_not_depend_on_the_order_of_the_rows(n_features, n_threads):
         np.testing.assert_array_equal(total(generator.permutation(N)), reference)
 
 
+@pytest.mark.pinned  # another process, with seeds of its own
 def test_instruction_sets():
     """The whole release, in a process of its own for each variant that this processor runs."""
     script = (

@@ -68,7 +68,9 @@ def test_shapes_and_recorded_facts(plan, records):
 @pytest.mark.parametrize("loss", ["split", "per_example"])
 @pytest.mark.parametrize("expectation", ["quadrature", "monte_carlo"])
 def test_the_iterates_follow_the_released_gradients(plan, records, gradient, loss, expectation):
-    release = run(plan, records, gradient=gradient, loss=loss, expectation=expectation)
+    # Of steps as long as the default ones some drive a scale below the least positive number, and z cannot be told.
+    rates = np.repeat([0.05, 0.5], 4)
+    release = run(plan, records, gradient=gradient, loss=loss, expectation=expectation, learning_rate=rates)
     steps = np.diff(np.vstack((release.params, release.final_params)), axis=0)
     n = release.n_params
     np.testing.assert_allclose(steps[:, :n], -release.learning_rate[:n] * release.noisy_gradients[:, :n], atol=1e-13)
@@ -249,18 +251,24 @@ def test_fisher_scaling_refuses(plan, records, changes, message):
 
 
 def test_without_much_noise_it_finds_the_posterior(rng):
-    """Convergence: at a huge epsilon the iterate reaches the variational optimum of a Gaussian model's weights."""
+    """Convergence: at a huge epsilon the iterate reaches the variational optimum of a Gaussian model's weights.
+
+    A step of 2e-5 is stable: the weights' curvature is 0.5 * 3000 / 0.018 = 83 000 at the start and 16 700 at the end.
+    Noise and sampling (130 and 90 a step) leave the mean of 500 iterates 0.0004 from least squares, and 0.008 in the
+    logarithm of the variance, beside 0.009 that fluctuating iterates shift it: six standard deviations, 1e-8 in all.
+    """
     X = rng.normal(size=(3000, 2))
     y = X @ [0.5, -1.0] + 0.3 * rng.normal(size=3000)
     model = dpi.models.LinearRegression(2)
-    plan = dpi.accounting.PrivacyPlan.from_noise_multiplier(0.5, sample_rate=0.5, n_steps=3000, delta=1e-5)
+    plan = dpi.accounting.PrivacyPlan.from_noise_multiplier(0.5, sample_rate=0.5, n_steps=1500, delta=1e-5)
     release = dpi.run_dpvi(
         model, X, y, plan=plan, n_records=3000, max_grad_norm=260.0, grad_scale=(1.0, 1500.0), n_threads=1,
-        random_source=InsecureRNG(2),
+        learning_rate=np.repeat([2e-5, 0.2], 3), random_source=InsecureRNG(2),
     )  # fmt: skip
     loc = release.params[-500:, :3].mean(axis=0)
-    np.testing.assert_allclose(loc[:2], [0.5, -1.0], atol=0.03)
-    assert softplus(loc[2]) == pytest.approx(0.09, rel=0.25)
+    weights, squares, *_ = np.linalg.lstsq(X, y)
+    np.testing.assert_allclose(loc[:2], weights, atol=0.003)
+    assert softplus(loc[2]) == pytest.approx(squares[0] / 3000, rel=0.06)
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "poisson"])

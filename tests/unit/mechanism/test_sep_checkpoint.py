@@ -345,6 +345,7 @@ def wait_to_be_killed(done, total):
         time.sleep(300.0)
 
 
+@pytest.mark.pinned  # another process, with seeds of its own
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_a_killed_process(tmp_path):
     """Killed in the middle; this process goes on with it: one charge, and the key and the sums that it had saved."""

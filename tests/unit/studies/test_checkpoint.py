@@ -276,6 +276,7 @@ dpi.coverage_study(AnalyticStudy(delay=0.05), checkpoint=sys.argv[1], n_runs=200
 """
 
 
+@pytest.mark.pinned  # another process, with seeds of its own
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_process_is_stopped(tmp_path, undisturbed, study_with_log, number):

@@ -32,6 +32,7 @@ def test_threads_give_the_same_bits(whole, in_flight):
     assert_same(result, whole)
 
 
+@pytest.mark.pinned  # another process, with seeds of its own
 def test_processes_give_the_same_bits(whole):
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert_same(run_chunks(task(), 23, chunk_size=6, executor=pool), whole)

@@ -1,9 +1,11 @@
 """The noise variance of a regression: from what a trace says of its value to the posterior of rho."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import logsumexp, softmax
 
 from dpinfer.inference.trace.collapsed import Nodes
 from dpinfer.models import DispersionClipping, LinearRegression
@@ -16,7 +18,6 @@ FloatArray = npt.NDArray[np.float64]
 _CELLS = 400
 _SPREADS = 8.0
 _TAIL = 1e-7
-_SMALLEST = 1e-300
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ def with_variance_prior(
     Notes
     -----
     Given its node, u is normal; at small epsilon its standard deviation is a good part of its value and of the prior's,
-    so the product is taken on a grid of log v.  The moments of rho under it make the normal.
+    so the product is taken on a grid of log v, where it is not negligible: where prior and trace disagree, that may be
+    beyond every quantile of the prior.  The moments of rho under it make the normal.
     """
     n = model.n_params
     runs = stretch.shape[0]
@@ -94,24 +96,30 @@ def with_variance_prior(
     for row in range(runs):
         begin, end = (int(ends[row, -2]) if n > 1 else int(nodes.offsets[row * n])), int(ends[row, -1])
         own = slice(begin, end)
-        weight = nodes.weight[own]
         mean = nodes.mean[own] * stretch[row] - excess[row]
         variance = nodes.variance[own] * stretch[row] ** 2 + excess_variance[row]
         spread = _SPREADS * np.sqrt(np.max(variance))
-        low = min(max(low_prior, float(np.min(mean)) - spread), 0.5 * high_prior)
-        high = max(min(high_prior, float(np.max(mean)) + spread), 2.0 * low_prior)
-        logs = np.linspace(np.log(low), np.log(max(high, 1.0001 * low)), _CELLS)
-        values = np.exp(logs)
-        square = np.square(values[:, None] - mean) / variance
-        closest = np.min(square)
-        likelihood = np.exp(-0.5 * (square - closest)) @ (weight / np.sqrt(variance))
-        log_prior = model.variance_prior_logpdf(values) + logs  # density of log v
-        density = likelihood * np.exp(log_prior - np.max(log_prior)) + _SMALLEST
-        density /= density.sum()
+        near = np.linspace(np.min(mean) - spread, np.max(mean) + spread, _CELLS)
+        near = near[near > 1e-3 * low_prior]  # far below that the prior has nothing
+        values = np.sort(np.concatenate((np.geomspace(low_prior, high_prior, _CELLS), near)))
+        log_density = partial(_log_density, model, nodes.weight[own], mean, variance)
+        logs = log_density(values)
+        (held,) = np.nonzero(logs > np.max(logs) - 0.5 * _SPREADS**2)
+        values = np.geomspace(values[max(held[0] - 1, 0)], values[min(held[-1] + 1, values.size - 1)], _CELLS)
+        density = softmax(log_density(values))
         rho = softplus_inverse(values)
         centre = float(density @ rho)
         replaced["mean"][row] = centre
         replaced["variance"][row] = float(density @ np.square(rho - centre))
-        replaced["hessian"][row] = float(weight @ nodes.hessian[own])
-        replaced["inflation"][row] = float(weight @ nodes.inflation[own])
+        replaced["hessian"][row] = float(nodes.weight[own] @ nodes.hessian[own])
+        replaced["inflation"][row] = float(nodes.weight[own] @ nodes.inflation[own])
     return nodes.replaced(np.arange(runs * n) % n == n - 1, **replaced)
+
+
+def _log_density(
+    model: LinearRegression, weight: FloatArray, mean: FloatArray, variance: FloatArray, values: FloatArray
+) -> FloatArray:
+    """Return the log density of log v at some values of v, but for a constant: a mixture of normals times the prior."""
+    square = np.square(values[:, None] - mean) / variance
+    likelihood = logsumexp(-0.5 * square, axis=1, b=weight / np.sqrt(variance))
+    return np.asarray(likelihood + model.variance_prior_logpdf(values) + np.log(values))

@@ -47,6 +47,14 @@ def frameworks(session: nox.Session, age: str) -> None:
 
 
 @nox.session
+@nox.parametrize("offset", [1001, 2002, 3003, 4004, 5005])
+def seeds(session: nox.Session, offset: int) -> None:
+    """Run the tests with simulations in them with other seeds."""
+    session.install(".[test]")
+    session.run("pytest", "--seed-offset", str(offset), "tests/unit/inference", "tests/statistical")
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style and formatting of Python and C++."""
     session.install("ruff", "clang-format")

@@ -496,9 +496,11 @@ def test_a_posterior_that_is_not_near_normal_is_flagged_and_widened(
     assert "not near normal" in str(flagged.summary())
     assert "not near normal" not in str(plain.summary())
     assert flagged.diagnostics.curvature_shift == np.sqrt(curved_release.squared_shift)
+    # A direction that the prior dominates is as wide either way, within the error of 100 drawn slopes.
+    widths = [np.sqrt(item.distribution.marginals.variance) for item in (flagged, plain)]
+    assert np.prod(widths[0]) > np.prod(widths[1])
+    assert np.all(widths[0] < 1.1 * curved_release.prior_scale)
     parts = flagged.decompose()
-    assert np.all(parts.approximation > 0.0)
-    np.testing.assert_allclose(plain.decompose().approximation, 0.0, atol=1e-12)
     np.testing.assert_allclose(parts.total, np.diag(flagged.distribution.covariance), rtol=1e-6)
     curved_release.save(tmp_path / "curved")
     assert dpi.load_release(tmp_path / "curved").squared_shift == curved_release.squared_shift

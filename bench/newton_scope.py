@@ -6,8 +6,8 @@ and real columns with simulated responses; 1 to 60 features, 1000 to 50 000 reco
 correlations, intercepts, rare outcomes; truths from the prior or fixed, one of them in its tail; declared scales wrong
 by 10 and 30%, the number of records by 10%.  Constants and thresholds look at the even cells alone.
 
-    python bench/newton_scope.py run --results FOLDER [--half seen|unseen|both] [--cells 320]   resumes
-    python bench/newton_scope.py report --results FOLDER [--list]
+    python bench/newton_scope.py run --results FOLDER [--half seen|unseen|both] [--cells 320] [--intervals 48]
+    python bench/newton_scope.py report --results FOLDER [--list]     run goes on where it was stopped
 
 Posteriors are those of the public interface.  Real columns need DPINFER_DATA, a folder with the UCI sets; without it
 their cells are left out, and said so.
@@ -31,7 +31,7 @@ from newton_runs import LEVELS, NORMAL_WIDTH
 from scope_cells import SEED, Cell, Population, draw_design
 
 CELLS = 320
-LEAST_RUNS, MOST_RUNS, INTERVALS = 4, 16, 48  # runs of a cell: enough for 48 intervals
+INTERVALS, LEAST_RUNS, MOST_RUNS = 48, 12, 3  # intervals of a cell; over these, its fewest and most runs
 LOW, HIGH, NOMINAL = 0.85, 0.95, 0.90
 WRONG = 0.70  # a coverage whose detection is reported
 
@@ -66,10 +66,10 @@ def simulate(population: Population, index: int) -> Run:
     return Run(release, truth, np.linalg.inv(population.information(design, truth)))
 
 
-def run_cell(population: Population) -> list[dict[str, Any]]:
+def run_cell(population: Population, intervals: int) -> list[dict[str, Any]]:
     """Make the runs of a cell and return what their posteriors say, as plain numbers."""
     model = population.model
-    size = int(np.clip(np.ceil(INTERVALS / model.n_coef), LEAST_RUNS, MOST_RUNS))
+    size = int(np.clip(np.ceil(intervals / model.n_coef), max(intervals // LEAST_RUNS, 2), intervals // MOST_RUNS))
     told = []
     for index in range(size):
         run = simulate(population, index)
@@ -125,7 +125,7 @@ def resolution(release: Release) -> FloatArray:
     return np.linalg.eigvalsh(matrix) / (stddev * np.sqrt(2.0 * release.n_coef))
 
 
-def run_cells(cells: Sequence[Cell], folder: Path) -> None:
+def run_cells(cells: Sequence[Cell], folder: Path, intervals: int) -> None:
     """Make the runs of all cells that the folder lacks, and print a line for each."""
     folder.mkdir(parents=True, exist_ok=True)
     for cell in cells:
@@ -137,7 +137,7 @@ def run_cells(cells: Sequence[Cell], folder: Path) -> None:
             print(f"{cell}: left out, DPINFER_DATA is not set", flush=True)
             continue
         begun = time.process_time()
-        found = run_cell(population)
+        found = run_cell(population, intervals)
         path.write_text(json.dumps({"cell": cell.index, "runs": found}), encoding="utf-8")
         print(f"{Result(cell, found)} {time.process_time() - begun:.1f} s", flush=True)
 
@@ -216,7 +216,7 @@ def share(values: Sequence[float]) -> str:
     if not values:
         return "–"
     error = float(np.std(values)) / np.sqrt(len(values))
-    return f"{np.mean(values):.3f} ± {max(error, 1.0 / (LEAST_RUNS * len(values))):.3f}"
+    return f"{np.mean(values):.3f} ± {max(error, 1.0 / (4.0 * len(values))):.3f}"
 
 
 def row(name: str, results: Sequence[Result]) -> str:
@@ -305,6 +305,7 @@ def main() -> None:
     parser.add_argument("what", choices=("run", "report"))
     parser.add_argument("--results", type=Path, default=Path("bench/results/newton_scope"))
     parser.add_argument("--cells", type=int, default=CELLS)
+    parser.add_argument("--intervals", type=int, default=INTERVALS, help="of a cell's runs together")
     parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
     parser.add_argument("--list", action="store_true", help="also every cell that is not within")
     arguments = parser.parse_args()
@@ -312,7 +313,7 @@ def main() -> None:
         cell for cell in draw_design(arguments.cells) if arguments.half in ("both", "seen" if cell.seen else "unseen")
     ]
     if arguments.what == "run":
-        run_cells(cells, arguments.results)
+        run_cells(cells, arguments.results, arguments.intervals)
         return
     results = []
     for cell in cells:

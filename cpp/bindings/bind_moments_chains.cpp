@@ -49,7 +49,7 @@ std::unique_ptr<MomentsChains> make_chains(const py::dict& law, const py::dict& 
   problem.log_prior = copied<double>("log_prior", law, levels);
   problem.spreads = copied<double>("spreads", law, length_of("spreads", law));
   problem.proposals = copied<double>("proposals", law, length_of("proposals", law));
-  require(!problem.proposals.empty() && problem.proposals.size() % d == 0, "proposals must be (p, d)");
+  require(!problem.proposals.empty() && problem.proposals.size() % (3 * d * d) == 0, "proposals must be (p, 3, d, d)");
   problem.score = copied<double>("score", scores, d);
   problem.position = copied<double>("position", scores, d);
   problem.prior = copied<double>("prior", scores, d * d);

@@ -201,18 +201,23 @@ class MomentsChains::Chain {
     }
   }
 
-  // Holds a draw of N(0, diag(variance)) to the complement of the other direction.
-  static void hold_beside(const double* variance, const double* other, std::vector<double>& drawn) {
+  // Holds a draw of N(0, covariance) to the complement of the other direction; no covariance is the identity.
+  static void hold_beside(const double* covariance, const double* other, std::vector<double>& drawn,
+                          std::vector<double>& turned) {
     if (other == nullptr) return;
-    double along = 0.0;
-    double square = 0.0;
-    for (std::size_t i = 0; i < drawn.size(); ++i) {
-      along += other[i] * drawn[i];
-      square += other[i] * other[i] * (variance == nullptr ? 1.0 : variance[i]);
+    const std::size_t d = drawn.size();
+    turned.assign(other, other + d);
+    if (covariance != nullptr) {
+      for (std::size_t i = 0; i < d; ++i) turned[i] = dot(covariance + i * d, other, d);
     }
-    for (std::size_t i = 0; i < drawn.size(); ++i) {
-      drawn[i] -= along / square * other[i] * (variance == nullptr ? 1.0 : variance[i]);
-    }
+    const double by = dot(other, drawn.data(), d) / dot(other, turned.data(), d);
+    for (std::size_t i = 0; i < d; ++i) drawn[i] -= by * turned[i];
+  }
+
+  static double quadratic(const double* matrix, const double* at, std::size_t d) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < d; ++i) sum += at[i] * dot(matrix + i * d, at, d);
+    return sum;
   }
 
   // Metropolis steps on one direction, its level summed out, and a draw of the level.
@@ -228,21 +233,21 @@ class MomentsChains::Chain {
       double change = 0.0;
       for (auto& number : drawn) number = stream_.normal();
       if (guided) {
-        const double* variance = problem.proposals.data() + d * stream_.below(problem.proposals.size() / d);
-        for (std::size_t i = 0; i < d; ++i) drawn[i] *= std::sqrt(variance[i]);
-        hold_beside(variance, other, drawn);
+        const std::size_t which = stream_.below(problem.proposals.size() / (3 * d * d));
+        const double* factor = problem.proposals.data() + 3 * d * d * which;
+        auto& rotated = work.vector;
+        rotated.resize(d);
+        for (std::size_t i = 0; i < d; ++i) rotated[i] = dot(factor + i * d, drawn.data(), d);
+        std::swap(drawn, rotated);
+        hold_beside(factor + d * d, other, drawn, rotated);
         const double norm = std::sqrt(dot(drawn.data(), drawn.data(), d));
-        double there = 0.0;
-        double here = 0.0;
-        for (std::size_t i = 0; i < d; ++i) {
-          drawn[i] /= norm;
-          there += drawn[i] * drawn[i] / variance[i];
-          here += own[i] * own[i] / variance[i];
-        }
-        change = 0.5 * static_cast<double>(d - problem.flattened + 1) * std::log(there / here);
+        for (auto& number : drawn) number /= norm;
+        const double* precision = factor + 2 * d * d;
+        change = 0.5 * static_cast<double>(d - problem.flattened + 1) *
+                 std::log(quadratic(precision, drawn.data(), d) / quadratic(precision, own, d));
       } else {
         const double far = std::exp(kLeastTurn * stream_.uniform()) / std::sqrt(static_cast<double>(d));
-        hold_beside(nullptr, other, drawn);
+        hold_beside(nullptr, other, drawn, work.vector);
         double square = 0.0;
         for (std::size_t i = 0; i < d; ++i) {
           drawn[i] = own[i] + far * drawn[i];

@@ -18,15 +18,15 @@ inline constexpr std::size_t kMostFlattened = 2;
 // All in the eigenbasis of the release; copied by the chains.
 struct MomentsProblem {
   std::size_t width = 0;
-  std::size_t flattened = 0;                      // columns of the frame
-  double noise = 0.0;                             // variance of a diagonal entry of the release
-  double unit = 0.0;                              // the centre at which the guide looks
-  double low = 0.0, high = 0.0;                   // ends of the centre
-  std::vector<double> eigenvalues;                // of the release
-  std::vector<double> levels, log_prior;          // of the flattening
-  std::vector<double> spreads;                    // even in their log
-  std::vector<double> proposals;                  // (p, width): variances of proposed directions
-  std::vector<double> score, position;            // mean of the scores over their slopes, and of where they were taken
+  std::size_t flattened = 0;              // columns of the frame
+  double noise = 0.0;                     // variance of a diagonal entry of the release
+  double unit = 0.0;                      // the centre at which the guide looks
+  double low = 0.0, high = 0.0;           // ends of the centre
+  std::vector<double> eigenvalues;        // of the release
+  std::vector<double> levels, log_prior;  // of the flattening
+  std::vector<double> spreads;            // even in their log
+  std::vector<double> proposals;          // (p, 3, width, width): of directions, a factor, the covariance, its inverse
+  std::vector<double> score, position;    // mean of the scores over their slopes, and of where they were taken
   std::vector<double> prior, prior_factor;        // (width, width): the weights' prior covariance, and F with F F' = it
   double score_noise = 0.0, sampling = 0.0;       // variance of the mean score; kappa squared
   std::vector<double> precision;                  // of each score

@@ -30,7 +30,7 @@ _SPREADS = np.exp(np.linspace(math.log(0.003), math.log(1.2), 45))
 _MOST = 2  # flattened directions
 _CENTRES = (0.05, 5.0)
 _FIRST_LEVEL = 0.01
-_WIDE = 4.0
+_WIDE, _FLOORS = 4.0, (1e-3, 3e-2)
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,20 @@ class MomentsLaw:
         # A flat direction lies near eigenvectors of small eigenvalues: sd noise / (sqrt(2) eigenvalue) toward others.
         pocket = np.minimum(1.0, 0.5 * np.square(stddev / np.maximum(self.eigenvalues, stddev)))
         pocket[self.eigenvalues < stddev] = 1.0
-        self._proposals = np.stack([np.ones(d), pocket, np.minimum(1.0, _WIDE * pocket)])
+        self._pocket = pocket
+
+    def _covariances(self, scores: MeanScores) -> list[FloatArray]:
+        """Return those of directions that are proposed: near small eigenvalues, or where the weights' prior is wide."""
+        d = len(self.eigenvalues)
+        prior = self.basis.T @ scores.prior_covariance @ self.basis
+        prior /= np.trace(prior)
+        near = [np.diag(np.minimum(1.0, wide * self._pocket)) for wide in (1.0, _WIDE)]
+        return [np.eye(d), *near, *(prior + floor / d * np.eye(d) for floor in _FLOORS)]
 
     def chains(self, scores: MeanScores, size: int, rng: np.random.Generator) -> _native.MomentsChains:
         """Return chains of M given release and scores: frames near small eigenvalues, every second one flat."""
         d, m = len(self.eigenvalues), self.n_flattened
-        drawn = rng.standard_normal((size, d, m)) * np.sqrt(self._proposals[1])[:, None]
+        drawn = rng.standard_normal((size, d, m)) * np.sqrt(self._pocket)[:, None]
         flat = int(np.searchsorted(self.levels, _FIRST_LEVEL))
         level = np.where(np.arange(size) % 2, len(self.levels) - 1, flat)
         law: dict[str, FloatArray | float] = {
@@ -115,7 +123,7 @@ class MomentsLaw:
             "levels": self.levels,
             "log_prior": self.log_prior,
             "spreads": self.spreads,
-            "proposals": self._proposals,
+            "proposals": np.stack([_proposal(found) for found in self._covariances(scores)]),
             "noise": self._noise,
             "unit": self._unit,
             "low": self.centres[0],
@@ -129,6 +137,11 @@ class MomentsLaw:
             rng.integers(0, len(self.spreads), size),
             int(rng.integers(0, 2**63)),
         )
+
+
+def _proposal(covariance: FloatArray) -> FloatArray:
+    """Return a factor of a covariance, the covariance and its inverse, (3, d, d)."""
+    return np.stack((np.linalg.cholesky(covariance), covariance, np.linalg.inv(covariance)))
 
 
 def _levels() -> tuple[FloatArray, FloatArray]:

@@ -121,7 +121,8 @@ class MixedFit(RegressionFit):
                 raise ValueError("term must be of effects, and this prior has none")
             return self.layout.effects[0]
         for each in self.layout.effects:
-            if term.replace(" ", "") in (each.term.replace(" ", ""), each.column):
+            short = f"s({each.column})" if each.kind == "curve" else each.term
+            if term.replace(" ", "") in (each.term.replace(" ", ""), short, each.column):
                 return each
         raise ValueError(f"term must be one of {', '.join(dict.fromkeys([*names, *columns]))}, got {term!r}")
 

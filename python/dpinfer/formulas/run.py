@@ -203,13 +203,16 @@ def regression(
 
 
 def _learned(found: Design, prior: str | None, given: dict[str, Any]) -> tuple[str, ...]:
-    """Return the terms with a learned scale, checked; they need method "newton", which "auto" becomes."""
+    """Return the terms with a learned scale, checked; method "auto" becomes "newton", and target "auto" "model"."""
     terms = (*found.formula.levels, *(() if prior is None else (prior,)))
     if terms:
         layout_of(found, terms)
         if given["method"] not in ("auto", "newton"):
             raise ValueError(f"method must be 'newton' with {terms[0]!r}, got {given['method']!r}")
         given["method"] = "newton"
+        if given.get("target", "auto") == "auto":
+            # Effects that come from a law are a model; the population's steps are slow where categories are rare.
+            given["target"] = "model"
     return terms
 
 

@@ -275,7 +275,7 @@ def agree() -> None:
             print(f"  fixed coefficients differ by {np.round(np.abs(ours - other['fixed']) / other['se'], 3)} se")
 
 
-def adult(repeats: int = 8) -> None:
+def adult(repeats: int = 4) -> None:
     """Compare effects of occupations with those of the other half of Adult."""
     with gzip.open(DATA / "adult.data.csv.gz", "rt") as file:
         table = list(csv.DictReader(file, skipinitialspace=True))

@@ -1,12 +1,13 @@
 """Private Newton runs with hostile settings as a fuzzing target: once a run has its key, it must return a release."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 import dpinfer as dpi
 from dpinfer.errors import DpinferError
-from dpinfer.mechanism import Units
+from dpinfer.mechanism import ShardedRows, Units, rows_of_arrays
 from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.testing import InsecureRNG
 from tests.reference.fuzzing import Target, UndocumentedError
@@ -54,7 +55,7 @@ class NewtonSettings(Target):
     documented = (TypeError, ValueError, DpinferError)
 
     def __init__(self, folder):
-        self.folder = folder
+        self.executor = ThreadPoolExecutor(1)
 
     def scale(self, rng):
         return rng.choice(SCALES) if rng.random() < 0.5 else 1.0
@@ -98,6 +99,14 @@ class NewtonSettings(Target):
             y = y * self.scale(rng)
         return X, y
 
+    def streamed(self, rng, X, y):
+        """Return the records as a stream, or as shards of it."""
+        size, n_shards = rng.choice((1, 7, 10**4)), rng.choice((0, 1, 2, 3))
+        if n_shards == 0:
+            return (rows_of_arrays(X, y, block_rows=size),)
+        parts = [(X[begin::n_shards], y[begin::n_shards]) for begin in range(min(n_shards, len(X)))]
+        return (ShardedRows(self.executor, [rows_of_arrays(*part, block_rows=size) for part in parts]),)
+
     def feed(self, rng):
         model, sizes = self.model(rng)
         X, y = self.records(rng, model, sizes)
@@ -105,8 +114,11 @@ class NewtonSettings(Target):
         options = {}
         if isinstance(model, dpi.models.LinearRegression):
             options["response_scale"] = self.scale(rng)
+        rows = (X, y)
         if rng.random() < 0.1:
             options["unit"] = Units(np.sort(np.arange(len(X)) // 3), max_rows=rng.choice((1, 3, 1e6)))
+        elif rng.random() < 0.3:
+            rows = self.streamed(rng, X, y)
         witness = Witness(rng.randrange(2**31))
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -122,7 +134,7 @@ class NewtonSettings(Target):
             )
             try:
                 release = dpi.run_newton(
-                    model, X, y, plan=plan, n_records=n_records, random_source=witness, n_threads=1, **options
+                    model, *rows, plan=plan, n_records=n_records, random_source=witness, n_threads=1, **options
                 )
             except Exception as error:
                 if witness.paid:

@@ -323,7 +323,8 @@ def test_a_release_that_fits_is_said_to():
         found, text = verdict_of(declared=declared)
         assert found.warnings == ""
         assert found.n_unresolved == 0
-        assert "No check of scale, features, scores or prior fails" in text
+        assert "No contradiction of scale, features, scores or prior was found" in text
+        assert "target='population'" in text
 
 
 def test_scores_in_few_whole_numbers_are_no_wrong_scale():
@@ -359,7 +360,7 @@ def test_directions_that_are_not_told_from_zero_are_counted():
     found, text = verdict_of(twin=1e-3)
     assert found.n_unresolved == 1
     assert "the privacy noise hides 1 of 2 directions of the features" in text
-    assert "No check" not in text
+    assert "No contradiction" not in text
 
 
 def test_the_p_value_of_a_prior_conflict_is_uniform_where_the_weights_are_known():

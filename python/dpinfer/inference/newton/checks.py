@@ -99,13 +99,17 @@ class Checks:
             return f"{said} {weak}" if said else f"The release leaves its model open: {weak}"
         if said:
             return said
-        passed = "No check of scale, features, scores or prior fails"
+        passed = "No contradiction of scale, features, scores or prior was found"
         if self.fit_pvalue < _IN_DOUBT:
             return (
                 f"{passed}, and that of the scores only just (p = {self.fit_pvalue:.2g}): the model is in doubt; the "
                 "same intervals at another budget can come with a warning."
             )
-        return f"{passed} (p = {self.fit_pvalue:.2g} of the scores). That does not show that the model is right."
+        return (
+            f"{passed} (p = {self.fit_pvalue:.2g} of the scores). That does not show that the model is right: these "
+            "checks do not see where the population's coefficients lie, and skewed errors or a bent mean can move them "
+            "by many standard errors: target='population', where the model has it, does not assume that it is true."
+        )
 
 
 def _of_sizes(beyond: float, below: float, saturation: float) -> dict[str, str]:

@@ -13,7 +13,7 @@ from dpinfer._records import DeferredArray, as_record_array
 from dpinfer._validate import check_choice
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.errors import RecordError
-from dpinfer.mechanism import RandomSource, RowSource, ShardedRows, release_bounds, release_count
+from dpinfer.mechanism import RandomSource, RowSource, ShardedRows, Silos, release_bounds, release_count
 from dpinfer.mechanism.unknown_draws import QuantileSearch
 from dpinfer.mechanism.unknown_plan import UnknownPlan, split_budget
 from dpinfer.mechanism.unknowns import resolved_probability
@@ -70,7 +70,7 @@ def plan_unknown_arguments(
     epsilon, delta : float
     adjacency : Adjacency
     X : object
-        Refused where it is a source with units.
+        Refused where it is a source with units, or Silos.
 
     Raises
     ------
@@ -86,6 +86,8 @@ def plan_unknown_arguments(
     split = split_arguments(asked, given, UNKNOWN_ARGUMENTS, epsilon=epsilon, delta=delta, adjacency=adjacency)
     if isinstance(X, RowSource) and X.units:
         raise TypeError("X must be a source without units with unknown: rows are counted, and not persons")
+    if isinstance(X, Silos):
+        raise TypeError("unknown must be None with Silos: give an n_records and a response_scale that are public")
     return split
 
 

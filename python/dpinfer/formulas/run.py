@@ -192,7 +192,7 @@ def regression(
         records = UnreadRecords(data, found)
         return _fitted(found, records.X, records.y, folder, given, terms)
     if isinstance(data, Silos):
-        raise TypeError("unknown must be None with Silos: what is unknown is not released over sites")
+        raise TypeError("unknown must be None with Silos: give n_records, bounds and categories that are public")
     completion = Completion.of(formula, schema, unknown, family=family, prior_scale=prior_scale, fit=given)
     terms = _learned(completion.stand_in, prior, given)
     release, found = completion.release(data, folder)

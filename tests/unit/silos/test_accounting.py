@@ -154,14 +154,18 @@ def test_what_does_not_go_with_silos_is_refused(tmp_path):
         dpi.run_newton(LOGISTIC, silos, plan=PLAN, n_records=N, ledger=account_of_all)
     with pytest.raises(TypeError, match="y must be None with a Silos"):
         dpi.run_newton(LOGISTIC, silos, records()[1], plan=PLAN, n_records=N)
-    with pytest.raises(TypeError, match="unit must be None with Silos"):
+    with pytest.raises(TypeError, match=r"unit must be None with Silos: that no .* give each unit one row"):
         dpi.run_newton(LOGISTIC, silos, plan=PLAN, n_records=N, unit=dpi.mechanism.Units(np.arange(N), max_rows=1))
+    with pytest.raises(TypeError, match="unknown must be None with Silos: give an n_records"):
+        dpi.fit(LOGISTIC, silos, epsilon=2.0, delta=1e-5, unknown=["n_records"])
     plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=3)
     with pytest.raises(TypeError, match="not Silos"):
         dpi.run_dpvi(LOGISTIC, silos, plan=plan, n_records=N, max_grad_norm=1.0)
     with pytest.raises(TypeError, match="line must be"):
         Silos(None)
     assert account_of_all.runs() == ()
+    # Before anything was asked of a site.
+    assert all(site.transcript.n_bytes["coordinator"] == 0 for site in silos._line.sites)
 
 
 @pytest.mark.statistical

@@ -153,7 +153,7 @@ def test_a_regression_over_tables_at_sites(tmp_path):
     assert isinstance(refusing[0].failure, SchemaError)
     draft = dpi.tabular.SchemaDraft.from_toml(SCHEMA.replace("bounds = [20, 80]", ""))
     asked = common | {"schema": draft}
-    with pytest.raises(TypeError, match="unknown must be None with Silos"):
+    with pytest.raises(TypeError, match="unknown must be None with Silos: give n_records, bounds"):
         dpi.regression("well ~ age", Silos(LocalLine(sites)), unknown=["bounds"], **asked)
 
 

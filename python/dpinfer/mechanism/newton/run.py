@@ -306,7 +306,10 @@ def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:
     if not isinstance(unit, Units):
         raise TypeError(f"unit must be a Units, got {type(unit).__name__}")
     if isinstance(X, (ShardedRows, Silos)):
-        raise TypeError(f"unit must be None with {type(X).__name__}: that no unit is in two of them cannot be checked")
+        raise TypeError(
+            f"unit must be None with {type(X).__name__}: that no unit is in two of them cannot be checked; give each "
+            "unit one row, in one of them"
+        )
     if isinstance(X, RowSource) != (unit.ids is None) or isinstance(X, RowSource) != streamed:
         raise ValueError("unit must have ids with an array, and none with a RowSource, whose blocks are (X, y, unit)")
     if not isinstance(X, RowSource):

@@ -38,7 +38,7 @@ void bind_regression_rows(py::module_& module) {
   rows.def(py::init(&make_regression_rows), StandardArithmetic(), py::kw_only(), py::arg("features").noconvert(),
            py::arg("response").noconvert(), py::arg("intercept"), py::arg("first_row") = 0, py::arg("n_threads") = 1,
            py::arg("columns").noconvert() = py::none(), py::arg("starts").noconvert() = py::none(),
-           py::arg("n_features") = py::none())
+           py::arg("n_features") = py::none(), py::arg("weights").noconvert() = py::none())
       .def("sample", &sample_rows, StandardArithmetic(), py::arg("key"), py::arg("step"), py::arg("sample_rate"));
   define_passes(rows);
   rows.def("add_score_sizes", &add_sizes<RegressionOutput::score_sizes>, StandardArithmetic(), py::arg("total"),

@@ -91,6 +91,7 @@ struct PyRegressionRows {
   py::array features;
   Array<double> response;
   SparseArguments sparse;
+  std::optional<Array<double>> weights;
   Records records;
   SampledRows sample;
   int n_threads;
@@ -109,21 +110,34 @@ inline Records rows_of_arguments(const py::array& features, const Array<double>&
   return sparse_records(features, response, *sparse.columns, *sparse.starts, *sparse.n_features, intercept);
 }
 
+inline std::span<const double> finite(const char* name, const Array<double>& array, py::ssize_t length) {
+  const std::span<const double> values = flat(name, array, length);
+  if (!std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); })) {
+    throw py::value_error(std::string(name) + " must be finite");
+  }
+  return values;
+}
+
 inline PyRegressionRows make_regression_rows(const py::array& features, const Array<double>& response, bool intercept,
                                              std::int64_t first_row, int n_threads,
                                              std::optional<Array<std::int32_t>> columns,
-                                             std::optional<Array<std::int64_t>> starts, std::optional<int> n_features) {
+                                             std::optional<Array<std::int64_t>> starts, std::optional<int> n_features,
+                                             std::optional<Array<double>> weights) {
   SparseArguments sparse{std::move(columns), std::move(starts), n_features};
-  const Records records = rows_of_arguments(features, response, sparse, intercept);
+  Records records = rows_of_arguments(features, response, sparse, intercept);
+  if (weights) {
+    const std::span<const double> given = finite("weights", *weights, records.n_rows);
+    if (std::any_of(given.begin(), given.end(), [](double value) { return value < 0.0; })) {
+      throw py::value_error("weights must be at least 0");
+    }
+    records.weights = given.data();
+  }
   if (n_threads < 0) throw py::value_error("n_threads must be at least 0");
   if (first_row < 0 || first_row % kRowBlock != 0 || first_row + records.n_rows > (std::int64_t{1} << 31)) {
     throw py::value_error("first_row must be a multiple of 1024, and rows must be at most 2**31");
   }
-  return {features,
-          response,
-          std::move(sparse),
-          records,
-          {{}, 0, SampleThreshold::from_rate(1.0), records.n_rows, first_row / kRowBlock},
+  return {features,           response, std::move(sparse),
+          std::move(weights), records,  {{}, 0, SampleThreshold::from_rate(1.0), records.n_rows, first_row / kRowBlock},
           n_threads};
 }
 
@@ -132,14 +146,6 @@ inline void sample_rows(PyRegressionRows& self, const py::bytes& key, std::uint6
   self.sample.key = random_key(key);
   self.sample.step = step;
   self.sample.threshold = SampleThreshold::from_rate(sample_rate);
-}
-
-inline std::span<const double> finite(const char* name, const Array<double>& array, py::ssize_t length) {
-  const std::span<const double> values = flat(name, array, length);
-  if (!std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); })) {
-    throw py::value_error(std::string(name) + " must be finite");
-  }
-  return values;
 }
 
 // What every pass has: whitened coordinates and the bound on them.

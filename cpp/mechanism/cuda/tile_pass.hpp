@@ -40,7 +40,7 @@ inline int tile_records(int n_coef, int n_directions) {
 DPINFER_INLINE bool find_factors(const RegressionTask& task, std::int64_t row, double square, double predictor,
                                  double& factor, double& extra) {
   const bool has_response = task.output != RegressionOutput::moments;
-  const RegressionNumbers numbers{{has_response ? task.records.response[row] : 0.0}, {predictor}, {square}};
+  const RegressionNumbers numbers{{has_response ? task.records.response[row] : 0.0}, {predictor}, {square}, {1.0}};
   RegressionFactors found = regression_factors(task, numbers);
   Vec looked_at[kLookedAt];
   hold_inside(task, numbers.square, found, looked_at);

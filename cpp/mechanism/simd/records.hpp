@@ -24,6 +24,9 @@ struct Records {
   const std::int32_t* columns = nullptr;
   const std::int64_t* starts = nullptr;
 
+  // Survey weights (regression_rows alone reads them), finite and at least 0.  nullptr: all are 1.
+  const double* weights = nullptr;
+
   constexpr bool is_sparse() const { return starts != nullptr; }
 };
 

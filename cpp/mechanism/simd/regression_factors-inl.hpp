@@ -19,6 +19,7 @@ struct RegressionNumbers {
   Vec response;
   Vec predictor;
   Vec square;  // |z|^2
+  Vec given;   // survey weight
 };
 
 // The value at eta of a function that is linear between the nodes of an even grid.
@@ -85,7 +86,7 @@ struct RegressionFactors {
 
 DPINFER_NOINLINE RegressionFactors regression_factors(const RegressionTask& task, const RegressionNumbers& group) {
   const Vec bound = splat(task.square_bound);
-  const Vec weight = select_less(bound, group.square, bound / group.square, splat(1.0));
+  const Vec weight = group.given * select_less(bound, group.square, bound / group.square, splat(1.0));
   if (task.output == RegressionOutput::moments) return {weight, splat(0.0), group.square};
   Vec residual;
   Vec slope;

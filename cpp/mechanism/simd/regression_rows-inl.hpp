@@ -239,11 +239,14 @@ void regression_group(const RegressionTask& task, const std::int64_t* rows, int 
   // The last group is filled up with rows that are left out again.
   std::int64_t listed[kLanes];
   double response[kLanes];
+  double given[kLanes];
   for (int r = 0; r < kLanes; ++r) {
     listed[r] = rows[r < count ? r : count - 1];
     response[r] = task.output == RegressionOutput::moments ? 0.0 : records.response[listed[r]];
+    given[r] = records.weights == nullptr ? 1.0 : records.weights[listed[r]];
   }
   group.response = load(response);
+  group.given = load(given);
   if (records.is_sparse()) {
     read_sparse_group(task, listed, group);
   } else {

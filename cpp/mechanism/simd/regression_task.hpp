@@ -11,10 +11,10 @@ namespace dpinfer {
 // With more directions, no whitened features are looked through for the few that are not zero.
 inline constexpr int kMostFewDirections = 2048;
 
-// What a record contributes, before it is held inside its ball; sizes are one-hot vectors among public edges.  w =
-// min(1, square_bound / |z|^2) is its Mallows weight; eta = loc'x its linear predictor, r = y - E[y | eta] its
-// residual, psi = the residual cut off at
-// +-residual_bound, less what the centre table says it is on average, and slope = -E[d psi / d eta].
+// What a record contributes, before it is held inside its ball; sizes are one-hot vectors among public edges.  w is its
+// survey weight times its Mallows weight min(1, square_bound / |z|^2); eta = loc'x its linear predictor, r = y - E[y |
+// eta] its residual, psi = the residual cut off at +-residual_bound, less what the centre table says it is on average,
+// and slope = -E[d psi / d eta].
 enum class RegressionOutput {
   moments,          // w z z'
   curvature,        // w slope z z'

@@ -56,6 +56,7 @@ from dpinfer.models import (
     OwnModel,
     PoissonRegression,
     ProbitRegression,
+    SurveyWeights,
     from_gradient,
 )
 
@@ -238,7 +239,9 @@ def _newton(
     )
 
 
-def _by_units(model: LinearRegression | LogisticRegression, adjacency: Adjacency, *, streamed: bool) -> Scenario:
+def _by_units(
+    model: LinearRegression | LogisticRegression, adjacency: Adjacency, *, streamed: bool, target: str = "model"
+) -> Scenario:
     """Return a run over units of one to three rows, and neighbours with another unit."""
     (X, y), other, far, refused = regression_records(model, 2 * N_RECORDS)
     unit: npt.NDArray[Any] = np.sort(np.arange(2 * N_RECORDS) ** 2 % N_RECORDS)
@@ -264,7 +267,9 @@ def _by_units(model: LinearRegression | LogisticRegression, adjacency: Adjacency
         Neighbour(f"a unit outside of the domain ({index + 1})", instead(rows(bad)), refused="one reason")
         for index, bad in enumerate(refused)
     ]
-    plan = plan_newton(model, target_epsilon=5.0, target_delta=1e-5, n_records=N_RECORDS, adjacency=adjacency)
+    plan = plan_newton(
+        model, target_epsilon=5.0, target_delta=1e-5, n_records=N_RECORDS, adjacency=adjacency, target=target
+    )
 
     def run(records: Records, place: Place) -> Any:
         arrays = [place.watched(part) for part in records]
@@ -279,7 +284,8 @@ def _by_units(model: LinearRegression | LogisticRegression, adjacency: Adjacency
             progress=place.progress,
         )
 
-    name = f"run_newton: {type(model).__name__} by units{', streamed' if streamed else ''}, {adjacency.value}"
+    said = f"{', streamed' if streamed else ''}{', population' if target == 'population' else ''}"
+    name = f"run_newton: {type(model).__name__} by units{said}, {adjacency.value}"
     return Scenario(name, "dpinfer.mechanism.run_newton", run, records, tuple(found), adjacency)
 
 
@@ -324,6 +330,14 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _newton("population, logistic, replaced", logistic, target="population", adjacency=Adjacency.REPLACE_ONE)
     yield _newton("population, logistic, sharded", logistic, target="population", rows=in_shards)
     yield _newton("population, Poisson, blanked", poisson, target="population", adjacency=Adjacency.ZERO_OUT)
+    weights = SurveyWeights(largest=2.0)
+    surveyed = LinearRegression(2, fit_intercept=True, survey_weights=weights)
+    yield _newton("population, linear, weighted", surveyed, target="population")
+    blanked = LogisticRegression(2, survey_weights=weights)
+    yield _newton("population, logistic, weighted", blanked, target="population", adjacency=Adjacency.ZERO_OUT)
+    yield _newton("population, weighted, streamed", surveyed, target="population", rows=in_blocks)
+    yield _by_units(surveyed, Adjacency.ADD_REMOVE, streamed=False, target="population")
+    yield _by_units(logistic, Adjacency.REPLACE_ONE, streamed=True, target="population")
     own = own_logistic()
     yield _newton("own model", own)
     yield _newton("own model, replaced", own, adjacency=Adjacency.REPLACE_ONE)

@@ -26,7 +26,8 @@ from dpinfer.fitting.unknown import (
     release_arguments,
 )
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
-from dpinfer.mechanism import CudaRows, RowSource, RunCheckpoint, ShardedRows
+from dpinfer.mechanism import CudaRows, RowSource, RunCheckpoint, ShardedRows, Units
+from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.newton.run import check_run
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
@@ -54,6 +55,7 @@ class FitOptions(TypedDict, total=False):
     checkpoint: CheckpointArgument
     progress: bool | ProgressCallback | None
     n_threads: int | None
+    unit: Units | None
     backend: str
 
 
@@ -115,6 +117,10 @@ def fit(
         from two seconds on.
     n_threads : int, optional
         All cores by default; the release does not depend on it.
+    unit : Units, optional
+        Whose each row is: what is protected is then a unit with all of its rows, `n_records` counts units, the method
+        is "newton", and "auto" stands for the population's target, where the model has it: its intervals count that
+        rows of a unit depend on each other (cluster-robust).
     backend : {"cpu", "cuda"}
         Where passes are made; the release does not depend on it.  "cuda" is for arrays and method "newton":
         :class:`dpinfer.mechanism.CudaRows`, which says what it needs.
@@ -170,6 +176,8 @@ def fit(
         raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")
     run = RunSettings(ledger=ledger, random_source=random_source, **given)
     asked = _Asked(request, run, parts, None if path is None else Path(path))
+    if run.unit is not None:
+        method = _of_units(model, method, unknown, planned)
     arguments = {"epsilon": epsilon, "delta": delta, "n_records": n_records, "method": method, **planned}
     released = ReleasedArguments({}, ())
     if unknown is not None:
@@ -179,6 +187,17 @@ def fit(
             asked = replace(asked, parts=(*parts, *released.parts))
         plan = _checked_plan(model, arguments, asked)
         return _run(plan, X, y, asked, leaks)
+
+
+def _of_units(model: Model, method: str, unknown: Any, planned: dict[str, Any]) -> str:
+    """Return the method of a run over units, and put its target into what is planned."""
+    if method not in ("auto", "newton"):
+        raise ValueError(f"method must be 'auto' or 'newton' with unit, got {method!r}")
+    if unknown is not None:
+        raise ValueError("unknown must be None with unit: what is unknown is released for rows")
+    if planned.get("target", "auto") == "auto" and has_population_target(model):
+        planned["target"] = "population"
+    return "newton"
 
 
 def _on_backend(backend: str, X: Any, method: str) -> tuple[Any, str]:

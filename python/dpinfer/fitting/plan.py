@@ -16,6 +16,7 @@ from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting.choice import MODEL, POPULATION, Candidate, Choice, choose
 from dpinfer.fitting.routes import ESTIMANDS, METHODS, ROUTES, DoesNotApplyError, MechanismPlan, RunSettings, Target
 from dpinfer.inference import PosteriorRequest
+from dpinfer.mechanism import Units
 from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
@@ -118,7 +119,10 @@ class FitPlan:
         BackendUnavailableError
             If the posterior needs a package that is not installed.
         """
-        ROUTES[self.method].check(self.target, self.mechanism, posterior, RunSettings() if run is None else run)
+        settings = RunSettings() if run is None else run
+        if settings.unit is not None and self.method != "newton":
+            raise ValueError(f"unit must be None for a plan of method {self.method!r}: 'newton' alone protects units")
+        ROUTES[self.method].check(self.target, self.mechanism, posterior, settings)
 
     def run(
         self,
@@ -130,6 +134,7 @@ class FitPlan:
         random_source: RandomSource | None = None,
         progress: bool | ProgressCallback | None = None,
         n_threads: int | None = None,
+        unit: Units | None = None,
     ) -> AnyRelease:
         """Make the private run alone, and return its release.
 
@@ -138,7 +143,7 @@ class FitPlan:
 
         Parameters
         ----------
-        X, y, ledger, checkpoint, random_source, progress, n_threads
+        X, y, ledger, checkpoint, random_source, progress, n_threads, unit
             As in :func:`fit`.
 
         Returns
@@ -155,9 +160,8 @@ class FitPlan:
         BudgetExceededError
             If the ledger's budget would be exceeded; nothing was spent.
         """
-        run = RunSettings(
-            ledger=ledger, checkpoint=checkpoint, random_source=random_source, progress=progress, n_threads=n_threads
-        )
+        told: Any = {"ledger": ledger, "checkpoint": checkpoint, "random_source": random_source, "unit": unit}
+        run = RunSettings(progress=progress, n_threads=n_threads, **told)
         self.check(run=run)
         return ROUTES[self.method].run(self.target, self.mechanism, self.settings, X, y, run)
 
@@ -295,6 +299,10 @@ def plan_fit(
         raise TypeError(f"model must be a Model, got {type(model).__name__}")
     check_choice("method", method, METHODS)
     check_choice("target", target, ESTIMANDS)
+    if getattr(model, "survey_weights", None) is not None:
+        if target == MODEL:
+            raise ValueError("target must be 'auto' or 'population' for a model with survey_weights")
+        target = POPULATION
     public = _target(
         model,
         epsilon=epsilon,

@@ -16,7 +16,7 @@ from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan, PureEvent, as_adjacency, plan_privacy
 from dpinfer.inference import PlannedRelease, PosteriorRequest, ReleaseFacts
-from dpinfer.mechanism import NewtonPlan, plan_newton, run_dp_sep, run_dpvi, run_newton, run_statistic
+from dpinfer.mechanism import NewtonPlan, Units, plan_newton, run_dp_sep, run_dpvi, run_newton, run_statistic
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.statistic import has_statistic
@@ -92,6 +92,12 @@ class RunSettings:
     random_source: RandomSource | None = None
     progress: bool | ProgressCallback | None = None
     n_threads: int | None = None
+    unit: Units | None = None
+
+    @property
+    def of_rows(self) -> dict[str, Any]:
+        """What runs are told that protect rows."""
+        return {name: value for name, value in vars(self).items() if name != "unit"}
 
 
 @dataclass(frozen=True)
@@ -441,7 +447,7 @@ class DPVIRoute(Route):
             plan=mechanism,
             n_records=target.n_records,
             max_grad_norm=settings["max_grad_norm"],
-            **vars(run),
+            **run.of_rows,
         )
 
 
@@ -492,7 +498,7 @@ class SepRoute(Route):
         """Run it."""
         model: Any = target.model
         mechanism: Any = plan
-        return run_dp_sep(model, X, y, plan=mechanism, n_records=target.n_records, **vars(run))
+        return run_dp_sep(model, X, y, plan=mechanism, n_records=target.n_records, **run.of_rows)
 
 
 ROUTES: dict[str, Route] = {route.name: route for route in (NewtonRoute(), StatisticRoute(), DPVIRoute(), SepRoute())}

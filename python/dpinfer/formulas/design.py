@@ -33,6 +33,7 @@ from dpinfer.models import (
     MultinomialRegression,
     PoissonRegression,
     ProbitRegression,
+    SurveyWeights,
 )
 from dpinfer.tabular import Column, ContinuousColumn, IgnoredColumn, Schema
 
@@ -113,6 +114,8 @@ class Design:
         Of a multinomial response, the base class first; empty for other families.
     class_codes : tuple of int
         Their codes in the table.
+    weights : str
+        The column of survey weights; empty where there is none.
     """
 
     formula: Formula
@@ -131,10 +134,11 @@ class Design:
     intercept_mean: float = 0.0
     classes: tuple[str, ...] = ()
     class_codes: tuple[int, ...] = ()
+    weights: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What is made of the formula is code: it is made again, as from a file.
-        return _again, (self.formula.text, self.schema, self.family, self.prior_scale, self.completed)
+        return _again, (self.formula.text, self.schema, self.family, self.prior_scale, self.completed, self.weights)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -169,11 +173,12 @@ class Design:
             fit_intercept=self.formula.intercept,
             feature_names=self.names,
             feature_moments=self.moments,
+            survey_weights=_survey_weights(self.schema, self.weights) if self.weights else None,
         )
 
     def table_columns(self, *, response: bool = True) -> tuple[Column, ...]:
         """Return the columns of the schema that are read."""
-        used = self.predictor_columns | (self.response_columns if response else frozenset())
+        used = self.predictor_columns | (self.response_columns | {self.weights} if response else frozenset())
         return tuple(column for column in self.schema.columns if column.name in used)
 
     def encode(self, values: Values) -> FloatArray:
@@ -268,8 +273,9 @@ class Design:
         return f"Design({self.formula.text!r}, {self.family}, {len(self.columns)} columns)"
 
 
-def _again(formula: str, schema: Schema, family: str, prior_scale: float, completed: bool) -> Design:
-    return design(formula, schema, family=family, prior_scale=prior_scale, completed=completed)
+def _again(formula: str, schema: Schema, family: str, prior_scale: float, completed: bool, weights: str = "") -> Design:
+    options: Any = {"family": family, "prior_scale": prior_scale, "completed": completed}
+    return design(formula, schema, **options, weights=weights or None)
 
 
 def design(
@@ -279,6 +285,7 @@ def design(
     family: str = "gaussian",
     prior_scale: float | None = None,
     completed: bool = False,
+    weights: str | None = None,
 ) -> Design:
     """Work out what a formula means for tables with a schema.
 
@@ -296,6 +303,8 @@ def design(
     completed : bool
         Whether what the schema says was released, with noise, after the formula was checked: then terms that turn out
         to say nothing, or the same, are no errors; the prior is all that is known of them.
+    weights : str, optional
+        A column of survey weights: a continuous one with a lower bound of at least 0, which declares its mean.
 
     Returns
     -------
@@ -330,6 +339,10 @@ def design(
     both = sorted(response_columns & predictor_columns)
     if both:
         raise FormulaError(f"formula must not have {both[0]!r} on both sides")
+    if weights is not None:
+        if family not in _MODELS or offsets or weights in response_columns | predictor_columns:
+            raise FormulaError("weights must be a column besides the formula's, for a family without an offset")
+        _survey_weights(schema, weights)
     columns = _columns(parsed, factors)
     if completed and not columns:
         # All labels but one have turned out to be rare.
@@ -365,7 +378,19 @@ def design(
         intercept_mean=_usual_count(own) if family in COUNTS else 0.0,
         classes=classes,
         class_codes=class_codes,
+        weights=weights or "",
     )
+
+
+def _survey_weights(schema: Schema, name: str) -> SurveyWeights:
+    """Return what the schema declares of a column of weights."""
+    column = next((item for item in schema.columns if item.name == name), None)
+    if not isinstance(column, ContinuousColumn) or column.bounds[0] < 0.0 or column.mean is None:
+        raise FormulaError(
+            f"weights must be a continuous column of the schema with bounds of at least 0 and a mean and sd, which are "
+            f"public (the mean is the population's size over the sample's); {name!r} is not"
+        )
+    return SurveyWeights(largest=column.bounds[1], mean=column.mean, sd=column.sd)
 
 
 def _classes(own: Column | None, response: Part) -> tuple[tuple[str, ...], tuple[int, ...]]:

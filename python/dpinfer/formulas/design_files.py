@@ -41,6 +41,7 @@ def save_design(design: Design, folder: Path) -> None:
         "family": design.family,
         "prior_scale": design.prior_scale,
         **({"completed": True} if design.completed else {}),
+        **({"weights": design.weights} if design.weights else {}),
         "schema": design.schema.to_dict(),
     }
     write_atomically(folder / DESIGN_FILE, json.dumps(data, indent=1, allow_nan=False).encode())
@@ -70,6 +71,7 @@ def load_design(folder: Path) -> Design:
             family=data["family"],
             prior_scale=data["prior_scale"],
             completed=data.get("completed", False) is True,
+            weights=data.get("weights"),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReleaseFormatError(f"{str(path)!r} is not the design of a regression: {error}") from error

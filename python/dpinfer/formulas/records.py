@@ -36,6 +36,8 @@ class UnreadRecords:
     ----------
     data : data frame, mapping or path-like
     design : Design
+    unit : str
+        The column that says whose each row is; empty where a row is a record.
 
     Raises
     ------
@@ -43,26 +45,46 @@ class UnreadRecords:
         If it is not a table, or has not the columns that the design needs.
     """
 
-    def __init__(self, data: Any, design: Design) -> None:
-        self._design = design
-        self._source = _source(data, design)
-        self._rows: tuple[FloatArray, FloatArray] | None = None
+    def __init__(self, data: Any, design: Design, unit: str = "") -> None:
+        self._design, self._unit = design, unit
+        self._source = _source(data, design, unit)
+        self._rows: tuple[npt.NDArray[Any], ...] | None = None
         self.X = DeferredArray(lambda: self._read()[0])
         self.y = DeferredArray(lambda: self._read()[1])
+        self.unit = DeferredArray(lambda: self._read()[2])
 
-    def _read(self) -> tuple[FloatArray, FloatArray]:
+    def _read(self) -> tuple[npt.NDArray[Any], ...]:
         if self._rows is None:
             design = self._design
             names = [column.name for column in design.table_columns()]
-            chunks = (kept_values(decode(chunk, design.schema, names)) for chunk in self._source())
-            rows = [(design.encode(values), design.encode_response(values)) for values in chunks]
+            rows = []
+            for chunk in self._source():
+                decoded = decode(chunk, design.schema, names)
+                values = kept_values(decoded)
+                whose = _identities(chunk[self._unit])[decoded.keep] if self._unit else np.empty(0, dtype=object)
+                rows.append((design.encode(values), _responses(design, values), whose))
             if not rows:
                 raise RecordError("data must hold at least one record")
-            self._rows = np.concatenate([x for x, _ in rows]), np.concatenate([y for _, y in rows])
+            self._rows = tuple(np.concatenate(part) for part in zip(*rows, strict=True))
         return self._rows
 
     def __repr__(self) -> str:
         return "UnreadRecords(private, not shown)"
+
+
+def _identities(column: RawColumn) -> npt.NDArray[np.object_]:
+    """Return whose each row is, as a text by itself."""
+    found = np.empty(len(column), dtype=object)
+    found[:] = [text_of(value) for value in (column.tolist() if isinstance(column, np.ndarray) else column)]
+    if any(text in (None, "") for text in found):
+        raise RecordError("data must say of each row in the column of units whose it is, and a row lacks it")
+    return found
+
+
+def _responses(design: Design, values: dict[str, FloatArray]) -> FloatArray:
+    """Return the responses (N,), or with their survey weights (N, 2)."""
+    response = design.encode_response(values)
+    return np.column_stack((response, values[design.weights])) if design.weights else response
 
 
 def unread_columns(data: Any, names: list[str]) -> Any:
@@ -142,9 +164,11 @@ def kept_values(decoded: DecodedChunk) -> dict[str, FloatArray]:
     return values
 
 
-def _source(data: Any, design: Design) -> Any:
+def _source(data: Any, design: Design, unit: str = "") -> Any:
     schema = design.schema
-    names = [column.name for column in design.table_columns()]
+    names = [column.name for column in design.table_columns()] + ([unit] if unit else [])
+    if unit and unit not in [column.name for column in schema.columns]:
+        raise SchemaError(f"unit must have as its ids a column of the schema (kind 'ignore' will do), got {unit!r}")
     if isinstance(data, (str, os.PathLike)):
         path, declared = data, [column.name for column in schema.columns]
         check_header(path, declared, delimiter=schema.delimiter)

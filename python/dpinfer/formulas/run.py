@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -18,7 +19,7 @@ from dpinfer.formulas.records import UnreadRecords
 from dpinfer.formulas.result import RegressionFit
 from dpinfer.formulas.silos import asked_of_sites
 from dpinfer.inference import PosteriorRequest
-from dpinfer.mechanism import Silos
+from dpinfer.mechanism import Silos, Units
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.tabular import Schema, SchemaDraft
@@ -30,6 +31,8 @@ class RegressionOptions(TypedDict, total=False):
     """Further keyword arguments of :func:`regression`."""
 
     prior_scale: float | None
+    weights: str | None
+    unit: Units | None
     unknown: Sequence[str]
     posterior: PosteriorRequest | None
     adjacency: Adjacency | str
@@ -133,6 +136,12 @@ def regression(
         each of the two.  ``fit.design.schema`` and ``fit.plan.n_records`` have what was released: docs/unknown.md.
     prior : "horseshoe", optional
         For all coefficients but the intercept: most are near zero, a few may be large.
+    weights : str, optional
+        A column of survey weights, for the coefficients of the weighted population: continuous in the schema, with the
+        largest weight as a bound, and the mean.  Its policy for missing values is that of the schema.
+    unit : Units, optional
+        Its `ids` name the column that says whose each row is: what is protected is a unit with all of its rows, and
+        intervals count that its rows depend on each other.
     posterior, adjacency, predictor_spread, simulate, target, checkpoint, progress, n_threads
         As in :func:`dpinfer.fit`.
 
@@ -169,6 +178,8 @@ def regression(
     prior = options.pop("prior", None)
     if prior is not None:
         check_choice("prior", prior, (HORSESHOE,))
+    weights, unit = options.pop("weights", None), options.pop("unit", None)
+    _check_survey(weights, unit, alone=unknown is None and not isinstance(data, Silos))
     folder = None if path is None else Path(path)
     if isinstance(schema, (str, os.PathLike)):
         schema = Schema.load(schema) if unknown is None else SchemaDraft.load(schema)
@@ -185,12 +196,13 @@ def regression(
     if unknown is None:
         if isinstance(schema, SchemaDraft):
             raise TypeError("schema must be a Schema: a SchemaDraft needs unknown=, which says what is to be released")
-        found = design(formula, schema, family=family, prior_scale=prior_scale)
-        terms = _learned(found, prior, given)
+        found = design(formula, schema, family=family, prior_scale=prior_scale, weights=weights)
+        terms = _learned(found, prior, given, alone=weights is None and unit is None)
         if isinstance(data, Silos):
             return _fitted(found, asked_of_sites(data, found, formula, prior_scale), None, folder, given, terms)
-        records = UnreadRecords(data, found)
-        return _fitted(found, records.X, records.y, folder, given, terms)
+        records = UnreadRecords(data, found, unit="" if unit is None else str(unit.ids))
+        whose = {} if unit is None else {"unit": replace(unit, ids=records.unit)}
+        return _fitted(found, records.X, records.y, folder, given | whose, terms)
     if isinstance(data, Silos):
         raise TypeError("unknown must be None with Silos: give n_records, bounds and categories that are public")
     completion = Completion.of(formula, schema, unknown, family=family, prior_scale=prior_scale, fit=given)
@@ -202,11 +214,13 @@ def regression(
         return _fitted(found, records.X, records.y, folder, given, terms)
 
 
-def _learned(found: Design, prior: str | None, given: dict[str, Any]) -> tuple[str, ...]:
+def _learned(found: Design, prior: str | None, given: dict[str, Any], *, alone: bool = True) -> tuple[str, ...]:
     """Return the terms with a learned scale, checked; method "auto" becomes "newton", and target "auto" "model"."""
     terms = (*found.formula.levels, *(() if prior is None else (prior,)))
     if terms:
         layout_of(found, terms)
+        if not alone:
+            raise ValueError(f"weights and unit must be None with {terms[0]!r}")
         if given["method"] not in ("auto", "newton"):
             raise ValueError(f"method must be 'newton' with {terms[0]!r}, got {given['method']!r}")
         given["method"] = "newton"
@@ -214,6 +228,16 @@ def _learned(found: Design, prior: str | None, given: dict[str, Any]) -> tuple[s
             # Effects that come from a law are a model; the population's steps are slow where categories are rare.
             given["target"] = "model"
     return terms
+
+
+def _check_survey(weights: Any, unit: Any, *, alone: bool) -> None:
+    """Refuse weights and units that name no columns, and those of a regression that something else goes with."""
+    if weights is not None and not isinstance(weights, str):
+        raise TypeError(f"weights must be the name of a column, got {type(weights).__name__}")
+    if unit is not None and not (isinstance(unit, Units) and isinstance(unit.ids, str)):
+        raise TypeError("unit must be Units whose ids are the name of a column: Units('household', max_rows=5)")
+    if not alone and (weights is not None or unit is not None):
+        raise ValueError("weights and unit must be None with unknown, and with Silos")
 
 
 def _fitted(

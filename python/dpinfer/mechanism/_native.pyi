@@ -232,10 +232,11 @@ class Residuals:
 class RegressionRows:
     """Passes over the records of a regression in coordinates z = transform x, (m, n_coef) times (n_coef,).
 
-    Every record has the Mallows weight w = min(1, bound**2 / |z|**2).  Each method adds to a PartialSum of the stated
-    length, whose max_norm a record never exceeds, whatever the other arguments are: they say what is computed, the sum
-    what it may cost.  Matrices are added as their upper triangles, row by row, off-diagonal entries times sqrt(2), so
-    that a record's norm is the Frobenius norm.  An intercept is a constant 1 behind the features.
+    Every record has the weight w = min(1, bound**2 / |z|**2) times its survey weight. Each method adds to a
+    PartialSum of the stated length, whose max_norm a record never exceeds, whatever the other arguments are: they
+    say what is computed, the sum what it may cost. Matrices are added as their upper triangles, row by row, off-
+    diagonal entries times sqrt(2), so that a record's norm is the Frobenius norm. An intercept is a constant 1
+    behind the features.
     """
 
     def __init__(
@@ -250,6 +251,7 @@ class RegressionRows:
         columns: npt.NDArray[np.int32] | None = None,
         starts: npt.NDArray[np.int64] | None = None,
         n_features: int | None = None,
+        weights: npt.NDArray[np.float64] | None = None,  # survey weights (n,), at least 0
     ) -> None: ...
     # From here on, passes are over a Poisson sample, that of (key, step); over all rows until then.
     def sample(self, key: bytes, step: int, sample_rate: float) -> None: ...

@@ -11,7 +11,7 @@ import numpy as np
 from dpinfer._records import check_container, known_shape
 from dpinfer.errors import RecordError
 
-__all__ = ["check_columns", "check_layout", "check_numbers", "check_response", "check_values"]
+__all__ = ["check_columns", "check_layout", "check_numbers", "check_response", "check_values", "has_weights"]
 
 
 def check_numbers(name: str, array: Any) -> None:
@@ -49,8 +49,8 @@ def check_columns(X: Any, n_columns: int) -> None:
         raise RecordError(f"X must be two-dimensional with {n_columns} columns, got {_columns(shape)}")
 
 
-def check_response(X: Any, y: Any) -> None:
-    """Refuse responses that are not one number for each row.
+def check_response(X: Any, y: Any, *, weighted: bool = False) -> None:
+    """Refuse responses that are not one number for each row, or a response and its survey weight.
 
     **Privacy.** Reads no record: a record is a row with its response, so that no data set has more of one.
 
@@ -63,7 +63,9 @@ def check_response(X: Any, y: Any) -> None:
     """
     check_numbers("y", y)
     rows, shape = known_shape(X), known_shape(y)
-    if shape is not None and (len(shape) != 1 or (rows is not None and rows[:1] != shape)):
+    if weighted and shape is not None and (shape[1:] != (2,) or (rows is not None and rows[0] != shape[0])):
+        raise RecordError("y must have two columns, response and survey weight, and as many rows as X")
+    if not weighted and shape is not None and (len(shape) != 1 or (rows is not None and rows[:1] != shape)):
         raise RecordError("y must be one-dimensional with as many entries as X has rows")
 
 
@@ -102,7 +104,12 @@ def check_layout(model: Any, X: Any, y: Any) -> None:
         return
     check_columns(X, model.n_features)
     if model.record_form == "regression":
-        check_response(X, y)
+        check_response(X, y, weighted=has_weights(model))
+
+
+def has_weights(model: Any) -> bool:
+    """Return whether each response of the model has a survey weight beside it."""
+    return getattr(model, "survey_weights", None) is not None
 
 
 def _columns(shape: tuple[int, ...]) -> str:

@@ -44,7 +44,12 @@ def without_null_records(adjacency: Adjacency, features: Array, response: Array 
     null = np.empty(columns.shape[0], dtype=bool)
     for start in range(0, columns.shape[0], _CHUNK):
         rows = slice(start, start + _CHUNK)
-        null[rows] = np.isnan(columns[rows]).all(axis=1) & (True if response is None else np.isnan(response[rows]))
+        null[rows] = np.isnan(columns[rows]).all(axis=1) & (True if response is None else _is_null(response[rows]))
     if not null.any():
         return features, targets
     return features[~null], targets if response is None else response[~null]
+
+
+def _is_null(response: Array) -> Array:
+    """Return which responses, with their weights where they have some, are NaN."""
+    return np.asarray(np.isnan(response.reshape(len(response), -1)).all(axis=1))

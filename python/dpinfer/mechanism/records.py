@@ -10,7 +10,7 @@ from dpinfer._values import is_listed
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism.cuda import CudaRows
-from dpinfer.mechanism.layout import check_columns, check_layout, check_response, check_values
+from dpinfer.mechanism.layout import check_columns, check_layout, check_response, check_values, has_weights
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.silos.rows import Silos
 from dpinfer.mechanism.sums.shards import ShardedRows
@@ -53,7 +53,7 @@ def check_records(
     features = as_record_array("X", X)
     response = as_record_array("y", y)
     check_columns(features, model.n_features)
-    check_response(features, response)
+    check_response(features, response, weighted=has_weights(model))
     if features.shape[0] == 0:
         raise RecordError("X must have at least one row, got none")
     if features.shape[0] > _MAX_RECORDS:
@@ -88,7 +88,7 @@ def check_rows(
         raise RecordError("X must be an array for the relation 'zero_out': no sparse row is a null record")
     features = sparse_features(model, X)
     response = as_record_array("y", y)
-    check_response(features, response)
+    check_response(features, response, weighted=has_weights(model))
     return features, _checked_response(model, response)
 
 
@@ -96,9 +96,13 @@ def _checked_response(model: Any, values: npt.NDArray[Any]) -> npt.NDArray[np.fl
     response: npt.NDArray[np.float64] = _readable(values, np.float64)
     if not np.all(np.isfinite(response)):
         raise RecordError("y must be finite: it holds a NaN or an infinity")
-    required = model.invalid_records(response)
+    required = model.invalid_records(response[:, 0] if has_weights(model) else response)
     if required is not None:
         raise RecordError(f"y must hold {required} for {type(model).__name__}")
+    if has_weights(model):
+        if not np.all(response[:, 1] >= 0.0):
+            raise RecordError("y must have survey weights of at least 0 in its second column")
+        response = np.column_stack((response[:, 0], model.survey_weights.relative(response[:, 1])))
     return response
 
 
@@ -193,6 +197,7 @@ def check_arguments(
     sharded: bool = False,
     units: bool = False,
     sparse: bool = False,
+    weighted: bool = False,
 ) -> None:
     """Refuse a response where the model has none, none where it has one, and arrays of another form than its records.
 
@@ -200,9 +205,13 @@ def check_arguments(
 
     With a :class:`RowSource` for `X`, the responses are in its blocks: for runs that are `streamed`.
     :class:`ShardedRows`, :class:`Silos` and sparse rows are for the few-pass runs, and sources with units for those
-    that take `unit`.
+    that take `unit`; survey weights for those that are `weighted`.
     """
     name = type(model).__name__
+    if has_weights(model) and not weighted:
+        raise TypeError(
+            "model must be without survey_weights: a run with a plan for target='population' alone has them"
+        )
     if is_sparse(X) and not sparse:
         raise TypeError("X must be an array, not sparse: run_newton alone takes sparse matrices and CodedRows")
     if isinstance(X, RowSource) and X.units and not units:

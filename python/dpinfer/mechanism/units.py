@@ -28,8 +28,9 @@ class Units:
 
     Parameters
     ----------
-    ids : (N,) array of integers or strings, optional
-        The unit of each row; None with a :class:`dpinfer.mechanism.RowSource`, whose blocks then are (X, y, unit).
+    ids : (N,) array of integers or strings, or str, optional
+        The unit of each row, or for :func:`dpinfer.regression` the name of its column; None with a
+        :class:`dpinfer.mechanism.RowSource`, whose blocks then are (X, y, unit).
     max_rows : float
         At least 1.  A unit's sum over its rows may be as long as that of so many rows, and a longer one is clipped to
         that; the noise grows in proportion.  Privacy does not depend on it being right.

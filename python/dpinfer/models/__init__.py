@@ -33,6 +33,7 @@ from dpinfer.models.multinomial import MultinomialRegression
 from dpinfer.models.normal_inverse_gamma import NormalInverseGamma
 from dpinfer.models.registry import model_from_dict, register_model
 from dpinfer.models.site_model import SiteModel
+from dpinfer.models.survey_weights import SurveyWeights
 
 __all__ = [
     "BayesianNeuralNetwork",
@@ -60,6 +61,7 @@ __all__ = [
     "PoissonRegression",
     "ProbitRegression",
     "SiteModel",
+    "SurveyWeights",
     "default_max_grad_norm",
     "dispersion_clipping",
     "expected_gradients",

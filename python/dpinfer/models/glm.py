@@ -1,7 +1,7 @@
 """Generalised linear models: the linear predictor is eta = x' w, with x extended by a constant 1 for the intercept."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.models.base import FloatArray
 from dpinfer.models.bijectors import log_sigmoid, sigmoid
 from dpinfer.models.normal_prior import NormalPriorModel
+from dpinfer.models.survey_weights import SurveyWeights
 
 __all__ = [
     "GeneralizedLinearModel",
@@ -73,6 +74,8 @@ class GeneralizedLinearModel(NormalPriorModel):
         Whether the means and mean squares in `feature_moments` are known (public counts, or released ones) and only the
         dependence between features is a guess, and moderate; ``Schema.shares_known`` for a declared table.  The
         posterior with a full Hessian is then narrower; with features that nearly determine one another, too narrow.
+    survey_weights : SurveyWeights, optional
+        Responses are then (N, 2) arrays of responses and weights, for runs whose target is the population's.
     """
 
     n_features: int
@@ -82,6 +85,7 @@ class GeneralizedLinearModel(NormalPriorModel):
     feature_scale: float | Sequence[float] = 1.0
     feature_moments: npt.ArrayLike | None = None
     feature_moments_known: bool = field(default=False, kw_only=True)
+    survey_weights: SurveyWeights | None = field(default=None, kw_only=True)
 
     likelihood: ClassVar[str]
     has_dispersion: ClassVar[bool] = False
@@ -118,6 +122,10 @@ class GeneralizedLinearModel(NormalPriorModel):
         put(self, "feature_moments_known", bool(self.feature_moments_known))
         if self.feature_moments_known and self.feature_moments is None:
             raise ValueError("feature_moments must be given when feature_moments_known is True")
+        if isinstance(self.survey_weights, Mapping):
+            put(self, "survey_weights", SurveyWeights(**self.survey_weights))
+        if self.survey_weights is not None and not isinstance(self.survey_weights, SurveyWeights):
+            raise TypeError(f"survey_weights must be SurveyWeights, got {type(self.survey_weights).__name__}")
         if self.feature_names is not None:
             names = tuple(self.feature_names)
             if isinstance(self.feature_names, str) or not all(isinstance(name, str) for name in names):
@@ -366,6 +374,7 @@ class GeneralizedLinearModel(NormalPriorModel):
             "feature_scale": self.feature_scale if isinstance(self.feature_scale, float) else list(self.feature_scale),
             **({} if moments is None else {"feature_moments": np.asarray(moments).tolist()}),
             **({"feature_moments_known": True} if self.feature_moments_known else {}),
+            **({} if self.survey_weights is None else {"survey_weights": self.survey_weights.to_dict()}),
         }
 
 

@@ -201,6 +201,11 @@ class PopulationRelease(SumsOfPasses):
         """Number of weights d."""
         return int(self.positions.shape[1])
 
+    @property
+    def n_scores(self) -> int:
+        """How many independent scores there are: records, or units where a unit is what is protected."""
+        return int(self.settings.get("unit", {}).get("n_units", self.n_records))
+
     def __repr__(self) -> str:
         model = self.model_spec.get("kind", "unknown model")
         return (

@@ -52,7 +52,8 @@ class _Population:
     def sizes(self) -> SizeShares:
         """Shares of the scores by norm."""
         release = self.release
-        expected = self.curves.size_shares(release.positions[0], release.size_unit)
+        alone = self.scores_per_row == 1.0
+        expected = self.curves.size_shares(release.positions[0], release.size_unit) if alone else None
         return SizeShares(release.sizes, release.sizes_stddev, expected)
 
     @cached_property
@@ -93,9 +94,14 @@ class _Population:
 
     @cached_property
     def bias(self) -> float:
-        """What the clip may shift a coordinate of the score by."""
+        """What the clip may shift a coordinate of the mean score by."""
         bound = self.release.score_bound / self.release.size_unit
-        return self.sizes.bias(bound) * self.release.size_unit / math.sqrt(self.release.n_coef)
+        return self.sizes.bias(bound) * self.release.size_unit / math.sqrt(self.release.n_coef) * self.scores_per_row
+
+    @property
+    def scores_per_row(self) -> float:
+        """1, or units per row where scores are those of units."""
+        return self.release.n_scores / self.release.n_records
 
     @cached_property
     def meat(self) -> tuple[FloatArray, float]:
@@ -111,21 +117,28 @@ class _Population:
     @property
     def usual_variance(self) -> float:
         """Mean square of a coordinate of the scores, from the shares of their sizes."""
-        return max(self.sizes.mean_square, 1e-6) * self.release.size_unit**2 / self.release.n_coef
+        square = max(self.sizes.mean_square, 1e-6) * self.release.size_unit**2 / self.release.n_coef
+        return square * self.scores_per_row
 
     @cached_property
     def residual_variance(self) -> tuple[float, float]:
         """The residuals' mean square and its standard deviation: of a linear regression, noise and sampling counted."""
         release, d = self.release, self.release.n_coef
+        weights = self.model.survey_weights
+        effect = 1.0 if weights is None else weights.design_effect
+        if self.scores_per_row != 1.0 or effect is None:
+            # Scores say what units, or weighted records, add up to: of residuals, their size while steps were taken.
+            usual = release.size_unit**2 * self.scores_per_row / d
+            return usual, _SHARES_ERROR * usual
         if self.model.fit_intercept:
             constant = np.linalg.solve(release.score_transform.T, np.eye(d)[-1])
             square = float(constant @ constant)
             value, noise = float(constant @ release.meat @ constant), release.meat_stddev * square
         else:
             value, noise = float(np.trace(release.meat)) / d, release.meat_stddev / math.sqrt(d)
-        guess = self.usual_variance
+        value, noise, guess = value / effect, noise / effect, self.usual_variance / effect
         bound = release.score_bound / release.size_unit
-        lost = self.sizes.lost_square(bound) * release.size_unit**2 / d
+        lost = self.sizes.lost_square(bound) * release.size_unit**2 / d / effect
         value += lost
         first, second = noise**2 + lost**2, (_SHARES_ERROR * guess) ** 2
         variance = (value / first + guess / second) / (1.0 / first + 1.0 / second)
@@ -342,13 +355,14 @@ def _theta(
 
 
 def _verdict(population: _Population, found: dict[str, str]) -> str:
+    by = "least squares" if isinstance(population.model, LinearRegression) else "maximum likelihood"
+    kind = "design-based" if population.model.survey_weights is not None else "robust"
+    kind += " (HC-type" if population.scores_per_row == 1.0 else " (cluster-robust"
     said = (
-        "The coefficients are the population's: what least squares would give on all of it.  Intervals are robust "
-        "(HC-type): they hold whether or not the model is true."
-        if isinstance(population.model, LinearRegression)
-        else "The coefficients are the population's: what maximum likelihood would give on all of it.  Intervals are "
-        "robust (HC-type): they hold whether or not the model is true."
+        f"The coefficients are the population's: what {by} would give on all of it.  Intervals are {kind}): they hold "
+        "whether or not the model is true"
     )
+    said += "." if population.scores_per_row == 1.0 else ", and rows of a unit may depend on each other."
     if found:
         said += "  " + "; ".join(found.values()) + "."
     if population.n_unresolved:

@@ -59,7 +59,7 @@ class Rows:
         n_threads: int,
         on_cuda: bool = False,
     ) -> "Rows":
-        """Return the rows of checked records; dense ones may be on a GPU."""
+        """Return the rows of checked records; dense ones may be on a GPU.  Responses may have survey weights."""
         if on_cuda and not isinstance(features, SparseFeatures):
             from dpinfer.mechanism import _cuda
 
@@ -68,6 +68,8 @@ class Rows:
         values: Features = features.values if isinstance(features, SparseFeatures) else features
         if isinstance(features, SparseFeatures):
             places = {"columns": features.columns, "starts": features.starts, "n_features": features.n_columns}
+        if response.ndim == 2:
+            places["weights"], response = np.ascontiguousarray(response[:, 1]), np.ascontiguousarray(response[:, 0])
         native = _native.RegressionRows(
             features=values, response=response, intercept=intercept, n_threads=n_threads, **places
         )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Rows
 
-__all__ = ["Curvatures", "JointScores", "ScoreProducts", "Sizes"]
+__all__ = ["Curvatures", "JointScores", "ScoreProducts", "Sizes", "UnitProducts", "UnitScores", "UnitSizes"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -130,3 +130,65 @@ class Sizes(_AtPoint):
         residuals, transform = self._arguments
         add = rows.native.add_curvature_sizes if self.curved else rows.native.add_score_sizes
         add(total, residuals, transform=transform, bound=math.inf, edges=np.ascontiguousarray(self.edges))
+
+
+@dataclass(frozen=True, eq=False)
+class UnitScores:
+    """A unit's score g: the sum of its rows'.  What is held to `max_norm` is the unit's, however many rows it has.
+
+    Parameters
+    ----------
+    scores : JointScores
+        Of a row.
+    max_norm : float
+        Of what a unit contributes.
+    """
+
+    scores: JointScores
+    max_norm: float
+
+    @property
+    def length(self) -> int:
+        """As many as weights."""
+        return self.scores.length
+
+    def of_units(self, scores: FloatArray) -> FloatArray:
+        """Return the contributions of units, (n, length), from their scores (n, d)."""
+        return scores
+
+    def add(self, total: _native.PartialSum, rows: Rows) -> None:
+        """Units are added by :meth:`of_units`: of rows alone nothing is known."""
+        raise TypeError("a query of units needs records with units")
+
+
+@dataclass(frozen=True, eq=False)
+class UnitProducts(UnitScores):
+    """svec(g g') of a unit's score g."""
+
+    @property
+    def length(self) -> int:
+        """Entries of a triangle."""
+        return self.scores.length * (self.scores.length + 1) // 2
+
+    def of_units(self, scores: FloatArray) -> FloatArray:
+        """Return the contributions of units, (n, length), from their scores (n, d)."""
+        rows, columns = np.triu_indices(scores.shape[1])
+        root = np.where(rows == columns, 1.0, math.sqrt(2.0))
+        return np.ascontiguousarray(scores[:, rows] * scores[:, columns] * root)
+
+
+@dataclass(frozen=True, eq=False)
+class UnitSizes(UnitScores):
+    """The indicator of the interval between `edges` in which |g| lies for a unit's score g."""
+
+    edges: FloatArray
+
+    @property
+    def length(self) -> int:
+        """One more than edges."""
+        return self.edges.size + 1
+
+    def of_units(self, scores: FloatArray) -> FloatArray:
+        """Return the contributions of units, (n, length), from their scores (n, d)."""
+        place = np.searchsorted(self.edges, np.linalg.norm(scores, axis=1), side="right")
+        return np.asarray(place[:, None] == np.arange(self.length), dtype=np.float64)

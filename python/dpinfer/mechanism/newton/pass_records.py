@@ -19,6 +19,7 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.checkpoint import tag_of_records
 from dpinfer.mechanism.cuda import CudaRows
 from dpinfer.mechanism.newton.contributions import Query, Rows
+from dpinfer.mechanism.newton.joint import UnitScores
 from dpinfer.mechanism.records import check_records, check_rows
 from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
 from dpinfer.mechanism.sums.parts import integers_of_part
@@ -242,16 +243,19 @@ class UnitRecords:
             If there are other numbers of rows or units than before.
         """
         # One exact sum over the rows of all units: a unit's is what it has grown by.
-        rows_sum = _native.PartialSum(length=total.length, max_norm=total.max_norm)
-        before, step = integers_of_part(rows_sum), total.lattice_step
+        of_rows = query.scores if isinstance(query, UnitScores) else query
+        max_norm = of_rows.max_norm if isinstance(query, UnitScores) else total.max_norm
+        rows_sum = _native.PartialSum(length=of_rows.length, max_norm=max_norm)
+        before, step = integers_of_part(rows_sum), rows_sum.lattice_step
         waiting: list[npt.NDArray[np.int64]] = []
 
         def add_rows(features: FloatArray, response: FloatArray) -> None:
-            query.add(rows_sum, Rows.of(features, response, intercept=self._intercept, n_threads=self._n_threads))
+            of_rows.add(rows_sum, Rows.of(features, response, intercept=self._intercept, n_threads=self._n_threads))
 
         def flush() -> None:
             if waiting:
-                total.add_contributions(np.array(waiting, dtype=np.float64) * step)
+                sums = np.array(waiting, dtype=np.float64) * step
+                total.add_contributions(query.of_units(sums) if isinstance(query, UnitScores) else sums)
                 waiting.clear()
 
         def close_unit() -> None:

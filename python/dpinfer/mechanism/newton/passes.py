@@ -14,6 +14,7 @@ from dpinfer._progress import ProgressCallback
 from dpinfer.errors import CheckpointError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Query
+from dpinfer.mechanism.newton.joint import UnitScores
 from dpinfer.mechanism.newton.pass_records import PassRecords
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.noise_keys import noise_key
@@ -91,8 +92,8 @@ class Passes:
         """Release a sum over all records.
 
         **Privacy.** Reads the records.  Adding, removing or blanking one moves the sum by at most `max_rows` times
-        ``query.max_norm`` in the L2 norm, replacing one by at most twice that, in exact integer arithmetic, whatever
-        the query computes.
+        ``query.max_norm`` in the L2 norm (by ``query.max_norm`` where the query is of whole units), replacing one by
+        at most twice that, in exact integer arithmetic, whatever the query computes.
 
         Parameters
         ----------
@@ -105,7 +106,8 @@ class Passes:
             raise RuntimeError(f"pass {index} is not one of the plan's {phase!r} passes")
         self._next += 1
         multiplier = self._plan.noise_multipliers[index]
-        max_norm = self._max_rows * query.max_norm
+        # What is said of whole units is held to its own norm; sums of rows to that of so many rows.
+        max_norm = query.max_norm if isinstance(query, UnitScores) else self._max_rows * query.max_norm
         name = f"pass_{index}"
         if index >= self._done:
             self._private.refuse_fork()

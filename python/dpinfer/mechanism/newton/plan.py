@@ -372,6 +372,8 @@ def plan_newton(
     noise_multiplier, _ = calibrate(GaussianEvent, target_epsilon, target_delta, as_adjacency(adjacency), "pld")
     # Shares that sum to 1 in floating point may cost a rounding error more than one sum: certified with some to spare.
     check_choice("target", target, TARGETS)
+    if target == "model" and getattr(model, "survey_weights", None) is not None:
+        raise TypeError("target must be 'population' for a model with survey_weights: they weight the population")
     if target == "population" and not has_population_target(model):
         raise TypeError(f"target must be 'model' for {type(model).__name__}: its likelihood has no population target")
     passes = default_passes(model, noise_multiplier, count, target)

@@ -9,7 +9,15 @@ import numpy.typing as npt
 from dpinfer.mechanism.newton.contributions import LogScaleCounts, smat
 from dpinfer.mechanism.newton.geometry import Geometry, learn_geometry
 from dpinfer.mechanism.newton.glm import GlmNewton
-from dpinfer.mechanism.newton.joint import Curvatures, JointScores, ScoreProducts, Sizes
+from dpinfer.mechanism.newton.joint import (
+    Curvatures,
+    JointScores,
+    ScoreProducts,
+    Sizes,
+    UnitProducts,
+    UnitScores,
+    UnitSizes,
+)
 from dpinfer.mechanism.newton.linear import OCTAVES
 from dpinfer.mechanism.newton.passes import NoisySum, Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
@@ -77,12 +85,15 @@ class PopulationNewton:
     n_records : int
     response_scale : float or None
         Of a linear regression.
+    n_units : int, optional
+        Of what is protected, where that is a unit with all of its rows: scores are then those of units.
     """
 
     model: GeneralizedLinearModel
     plan: NewtonPlan
     n_records: int
     response_scale: float | None
+    n_units: int | None = None
 
     def __post_init__(self) -> None:
         self.link = self.model.residual_link or "gaussian"
@@ -208,26 +219,29 @@ class PopulationNewton:
         self, passes: Passes, white: FloatArray, where: _Coordinates, scale: float
     ) -> dict[str, FloatArray | float]:
         """Release how large scores are, scores that are clipped accordingly, and their second moments."""
-        d = self.model.n_coef
-        usual = scale * math.sqrt(d)
-        asked = Sizes(white, white.T @ where.position, self.link, usual * SIZE_EDGES, curved=False)
-        counted = self._shares(passes.noisy_sum("sizes", asked))
-        sizes = SizeShares(counted.values, counted.stddev, where.curves.size_shares(where.position, usual))
+        d, n = self.model.n_coef, self.n_units or self.n_records
+        usual = scale * math.sqrt(d * self.n_records / n)
+        counted = passes.noisy_sum("sizes", self._sizes(white, where.position, usual * SIZE_EDGES))
+        shares, stddev = counted.values / n, counted.stddev / n
+        # What a model makes likely is said of rows.
+        likely = where.curves.size_shares(where.position, usual) if self.n_units is None else None
+        sizes = SizeShares(shares, stddev, likely)
         rounds = self.plan.indices("measure")
-        noise = math.sqrt(1.0 / sum(self._noise(passes, index) ** -2.0 for index in rounds))
+        noise = math.sqrt(1.0 / sum((self.plan.noise_multipliers[index] / n) ** -2.0 for index in rounds))
         bound = usual * sizes.best_bound(lambda a: (noise * a * math.sqrt(d)) ** 2 + sizes.bias(a) ** 2)
         positions, scores, stddevs = [], [], []
         for _ in rounds:
-            query = JointScores(white, white.T @ where.position, self.link, bound)
+            of_rows = JointScores(white, white.T @ where.position, self.link, bound)
+            query = of_rows if self.n_units is None else UnitScores(of_rows, bound)
             released = self._shares(passes.noisy_sum("measure", query))
             positions.append(where.position)
             scores.append(released.values)
             stddevs.append(released.stddev)
             where.add(released.values, released.stddev)
-        meat = passes.noisy_sum("meat", ScoreProducts(white, white.T @ where.position, self.link, bound**2))
+        meat = passes.noisy_sum("meat", self._products(white, where.position, bound))
         return {
-            "sizes": counted.values,
-            "sizes_stddev": counted.stddev,
+            "sizes": shares,
+            "sizes_stddev": stddev,
             "size_unit": usual,
             "positions": np.array(positions),
             "scores": np.array(scores),
@@ -237,3 +251,15 @@ class PopulationNewton:
             "meat_stddev": meat.stddev / self.n_records,
             "meat_position": where.position,
         }
+
+    def _sizes(self, white: FloatArray, position: FloatArray, edges: FloatArray) -> Sizes | UnitSizes:
+        """Return the query for the sizes of scores: of rows, or of units."""
+        if self.n_units is None:
+            return Sizes(white, white.T @ position, self.link, edges, curved=False)
+        return UnitSizes(JointScores(white, white.T @ position, self.link, float(edges[-1])), 1.0, edges)
+
+    def _products(self, white: FloatArray, position: FloatArray, bound: float) -> ScoreProducts | UnitProducts:
+        """Return the query for the second moments of scores: of rows, or of units."""
+        if self.n_units is None:
+            return ScoreProducts(white, white.T @ position, self.link, bound**2)
+        return UnitProducts(JointScores(white, white.T @ position, self.link, bound), bound**2)

@@ -88,7 +88,7 @@ def run_newton(
         release has the bits of the run in memory, whatever the blocks, the shards and their order.
         :class:`dpinfer.mechanism.Silos` keep their sums to themselves, and bring the noise: docs/silos.md.
     y : (N,) array, optional
-        None with one of these.
+        None with one of these.  (N, 2), responses and weights, for a model with `survey_weights`.
     plan : NewtonPlan
         From :func:`plan_newton`.
     n_records : int
@@ -170,7 +170,7 @@ def run_newton(
     units = {} if unit is None else {"unit": unit.to_dict(n_records)}
     sites = {"silos": X.to_dict()} if isinstance(X, Silos) else {}
     n_rows = n_records if unit is None else unit.n_rows(n_records)
-    kind, algorithm = _algorithm(model, plan, n_rows, response_scale)
+    kind, algorithm = _algorithm(model, plan, n_rows, response_scale, None if unit is None else n_records)
 
     def description() -> dict[str, Any]:
         return {
@@ -233,7 +233,7 @@ class _Algorithm(Protocol):
 
 
 def _algorithm(
-    model: Any, plan: NewtonPlan, n_rows: int, response_scale: float | None
+    model: Any, plan: NewtonPlan, n_rows: int, response_scale: float | None, n_units: int | None
 ) -> tuple[Callable[..., SumsOfPasses], _Algorithm]:
     """Return the kind of the release and what makes its passes.
 
@@ -242,7 +242,7 @@ def _algorithm(
     if isinstance(model, OwnModel):
         return OwnNewtonRelease, (OwnNewton if model.has_sampler else ClippedNewton)(model, plan, n_rows)
     if plan.target == "population":
-        return PopulationRelease, PopulationNewton(model, plan, n_rows, response_scale)
+        return PopulationRelease, PopulationNewton(model, plan, n_rows, response_scale, n_units)
     if response_scale is not None:
         return NewtonRelease, LinearNewton(model, plan, n_rows, response_scale)
     return GlmNewtonRelease, GlmNewton(model, plan, n_rows)
@@ -264,7 +264,9 @@ def check_run(
     if not isinstance(plan, NewtonPlan):
         raise TypeError(f"plan must be a NewtonPlan, got {type(plan).__name__}")
     _check_sparse(model, unit, X, plan.adjacency)
-    check_arguments(model, y, X, streamed=True, sharded=True, units=True, sparse=True)
+    check_arguments(
+        model, y, X, streamed=True, sharded=True, units=True, sparse=True, weighted=plan.target == "population"
+    )
     if isinstance(X, CudaRows) and plan.target == "population":
         raise TypeError("X must be an array, not CudaRows, for the population's coefficients")
     if isinstance(X, CudaRows) and (isinstance(model, OwnModel) or unit is not None):

@@ -1,0 +1,190 @@
+"""Survey weights and clusters: against weighted and cluster-robust estimates without noise, layouts, refusals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import dpinfer as dpi
+from dpinfer.errors import RecordError
+from dpinfer.mechanism import RowSource, Units
+from dpinfer.mechanism.newton.joint import JointScores, UnitProducts, UnitScores, UnitSizes
+from dpinfer.models import SurveyWeights
+from dpinfer.testing import InsecureRNG
+
+WEIGHTS = SurveyWeights(largest=6000.0, mean=1500.0, sd=700.0)
+KINDS = ["LinearRegression", "LogisticRegression", "PoissonRegression"]
+
+
+def records(kind, rng, size, clusters=1):
+    """Rows with a bent mean, weights that depend on a feature, and effects that rows of a cluster share."""
+    shared = np.repeat(rng.normal(size=(size // clusters, 2)), clusters, axis=0)
+    X = np.column_stack((0.8 * shared[:, 0] + 0.6 * rng.normal(size=size), rng.normal(size=size)))
+    eta = (
+        0.4 * X[:, 0]
+        - 0.3 * X[:, 1]
+        + 0.1 * np.minimum(X[:, 0] ** 2, 4.0)
+        + (0.5 if clusters == 1 else 2.0) * shared[:, 1]
+    )
+    weights = 1500.0 * np.exp(0.3 * X[:, 0] + 0.2 * rng.normal(size=size) - 0.065)
+    if kind == "LinearRegression":
+        return X, eta + rng.normal(size=size), weights
+    if kind == "LogisticRegression":
+        return X, (rng.random(size) < 1.0 / (1.0 + np.exp(-eta))).astype(float), weights
+    return X, rng.poisson(np.exp(eta - 0.3)).astype(float), weights
+
+
+def reference(kind, X, y, weights, groups):
+    """Return the weighted estimate and its standard errors: Newton's method, and the sandwich of sums by group."""
+    design, found = np.column_stack((X, np.ones(len(X)))), np.zeros(X.shape[1] + 1)
+    for _ in range(30):
+        eta = design @ found
+        mean = {"LinearRegression": eta, "LogisticRegression": 1.0 / (1.0 + np.exp(-eta))}.get(kind, np.exp(eta))
+        slope = {"LinearRegression": np.ones(len(y)), "LogisticRegression": mean * (1.0 - mean)}.get(kind, mean)
+        scores = design * (weights * (y - mean))[:, None]
+        bread = np.linalg.inv((design * (weights * slope)[:, None]).T @ design)
+        found = found + bread @ scores.sum(axis=0)
+    sums = np.zeros((groups.max() + 1, design.shape[1]))
+    np.add.at(sums, groups, scores)
+    return found, np.sqrt(np.diag(bread @ sums.T @ sums @ bread))
+
+
+def release(kind, X, y, *, n_records, epsilon=300.0, weights=None, **options):
+    model = getattr(dpi.models, kind)(X.shape[1], fit_intercept=True, prior_scale=10.0, survey_weights=weights)
+    plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-6, n_records=n_records, target="population")
+    scale = {"response_scale": 1.5} if kind == "LinearRegression" else {}
+    source = InsecureRNG(3)
+    return dpi.run_newton(model, X, y, plan=plan, n_records=n_records, random_source=source, **scale, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_much_budget_it_is_the_weighted_estimate_with_its_design_based_errors(kind, rng):
+    X, y, weights = records(kind, rng, 8000)
+    found = dpi.noise_aware_posterior(release(kind, X, np.column_stack((y, weights)), n_records=8000, weights=WEIGHTS))
+    exact, stddev = reference(kind, X, y, weights, np.arange(8000))
+    # Noise is a hundredth of the sampling error here; without weights the estimate is several errors off.
+    np.testing.assert_array_less(np.abs(found.mean[:3] - exact), 0.2 * stddev)
+    np.testing.assert_allclose(found.stddev[:3], stddev, rtol=0.06)
+    plain, _ = reference(kind, X, y, np.ones(8000), np.arange(8000))
+    assert np.max(np.abs(plain - exact) / stddev) > 1.0
+    assert "design-based" in found.diagnostics.verdict
+
+
+@pytest.mark.parametrize("kind", ["LinearRegression", "LogisticRegression"])
+def test_with_much_budget_units_have_cluster_robust_errors(kind, rng):
+    X, y, _ = records(kind, rng, 12_000, clusters=4)
+    unit = np.repeat(np.arange(3000), 4)
+    found = dpi.noise_aware_posterior(release(kind, X, y, n_records=3000, unit=Units(unit, max_rows=4.0)))
+    ones = np.ones(12_000)
+    exact, stddev = reference(kind, X, y, ones, unit)
+    np.testing.assert_array_less(np.abs(found.mean[:3] - exact), 0.2 * stddev)
+    np.testing.assert_allclose(found.stddev[:3], stddev, rtol=0.08)
+    _, alone = reference(kind, X, y, ones, np.arange(12_000))
+    assert np.max(stddev / alone) > 1.3
+    assert "rows of a unit" in found.diagnostics.verdict
+
+
+def test_weights_of_one_change_no_bit(rng):
+    X, y, _ = records("LinearRegression", rng, 500)
+    plain = release("LinearRegression", X, y, n_records=500, epsilon=2.0)
+    ones = release(
+        "LinearRegression",
+        X,
+        np.column_stack((y, np.ones(500))),
+        n_records=500,
+        epsilon=2.0,
+        weights=SurveyWeights(largest=1.0),
+    )
+    for name in ("counts", "moments", "bread", "sizes", "scores", "meat"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(ones, name))
+
+
+def test_weights_beyond_the_largest_are_cut_off_there(rng):
+    X, y, weights = records("LogisticRegression", rng, 500)
+    cut = np.minimum(weights, 2000.0)
+    limit = SurveyWeights(largest=2000.0, mean=1500.0)
+    first, second = (
+        release("LogisticRegression", X, np.column_stack((y, given)), n_records=500, epsilon=2.0, weights=limit)
+        for given in (weights, cut)
+    )
+    np.testing.assert_array_equal(first.scores, second.scores)
+    assert np.any(weights > 2000.0)
+
+
+def test_streams_and_sparse_rows_have_the_bits_of_arrays(rng):
+    X, y, weights = records("LogisticRegression", rng, 3000)
+    X[rng.random(X.shape) < 0.5] = 0.0
+    both = np.column_stack((y, weights))
+    sparse = pytest.importorskip("scipy.sparse").csr_array(X)
+    source = RowSource(lambda: ((X[k : k + 700], both[k : k + 700]) for k in range(0, 3000, 700)), 2)
+    given = {"n_records": 3000, "epsilon": 2.0, "weights": WEIGHTS}
+    whole = release("LogisticRegression", X, both, **given)
+    for other in (release("LogisticRegression", sparse, both, **given), _streamed(source, **given)):
+        np.testing.assert_array_equal(whole.scores, other.scores)
+        np.testing.assert_array_equal(whole.meat, other.meat)
+
+
+def _streamed(source, *, n_records, epsilon, weights):
+    model = dpi.models.LogisticRegression(2, fit_intercept=True, prior_scale=10.0, survey_weights=weights)
+    plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-6, n_records=n_records, target="population")
+    return dpi.run_newton(model, source, plan=plan, n_records=n_records, random_source=InsecureRNG(3))
+
+
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [
+        (lambda y: y, "two columns"),
+        (lambda y: np.column_stack((y, y, y)), "two columns"),
+        (lambda y: np.column_stack((y, y - 10.0)), "at least 0"),
+        (lambda y: np.column_stack((y, np.where(y > 0, np.nan, 1.0))), "finite"),
+    ],
+)
+def test_responses_without_a_weight_beside_each_are_refused(rng, response, message):
+    X, y, _ = records("LinearRegression", rng, 100)
+    with pytest.raises(RecordError, match=message):
+        release("LinearRegression", X, response(y), n_records=100, weights=WEIGHTS)
+
+
+def test_runs_that_do_not_know_weights_refuse_them_before_anything_is_spent(rng, tmp_path):
+    X, y, weights = records("LogisticRegression", rng, 100)
+    both = np.column_stack((y, weights))
+    model = dpi.models.LogisticRegression(2, survey_weights=WEIGHTS)
+    account = dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("people", budget=(9.0, 1e-4))
+    with pytest.raises(TypeError, match="target must be 'population'"):
+        dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=100)
+    with pytest.raises(ValueError, match="target must be 'auto' or 'population'"):
+        dpi.plan_fit(model, epsilon=1.0, delta=1e-5, n_records=100, target="model")
+    plan = dpi.plan_newton(replace(model, survey_weights=None), target_epsilon=1.0, target_delta=1e-5, n_records=100)
+    with pytest.raises(TypeError, match="without survey_weights"):
+        dpi.run_newton(model, X, both, plan=plan, n_records=100, ledger=account)
+    steps = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=10)
+    with pytest.raises(TypeError, match="without survey_weights"):
+        dpi.run_dpvi(model, X, both, plan=steps, n_records=100, max_grad_norm=1.0, ledger=account)
+    assert not account.runs()
+    assert dpi.plan_fit(model, epsilon=1.0, delta=1e-5, n_records=5000).mechanism.target == "population"
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"largest": 0.0}, {"largest": 2.0, "mean": 3.0}, {"largest": np.inf}, {"largest": 1.0, "sd": -1.0}]
+)
+def test_numbers_that_are_no_weights_are_refused(numbers):
+    with pytest.raises(ValueError, match="must"):
+        SurveyWeights(**numbers)
+
+
+def test_a_model_with_weights_is_what_its_release_says(rng, tmp_path):
+    X, y, weights = records("LinearRegression", rng, 200)
+    made = release("LinearRegression", X, np.column_stack((y, weights)), n_records=200, epsilon=1.0, weights=WEIGHTS)
+    made.save(tmp_path / "release")
+    assert dpi.models.model_from_dict(dpi.load_release(tmp_path / "release").model_spec).survey_weights == WEIGHTS
+
+
+def test_what_a_unit_contributes_is_the_sum_of_its_rows():
+    of_rows = JointScores(np.eye(2), np.zeros(2), "gaussian", 4.0)
+    g = np.array([[3.0, -4.0], [0.0, 0.5]])
+    np.testing.assert_array_equal(UnitScores(of_rows, 4.0).of_units(g), g)
+    products = UnitProducts(of_rows, 16.0).of_units(g)
+    np.testing.assert_allclose(products[0], [9.0, -12.0 * np.sqrt(2.0), 16.0], rtol=1e-15)
+    np.testing.assert_allclose(np.linalg.norm(products, axis=1), [25.0, 0.25], rtol=1e-15)
+    sizes = UnitSizes(of_rows, 1.0, np.array([1.0, 5.0, 9.0]))
+    np.testing.assert_array_equal(sizes.of_units(g), [[0, 0, 1, 0], [1, 0, 0, 0]])

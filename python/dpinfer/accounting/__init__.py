@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dpinfer.accounting.curve import PrivacyCurve, gaussian_dp_mu, privacy_curve, zcdp_rho
     from dpinfer.accounting.ledger import LedgerAccount, PrivacyLedger
     from dpinfer.accounting.ledger_state import LedgerRun
+    from dpinfer.accounting.noise_tables import NoiseTable, noise_table
     from dpinfer.accounting.plan import PrivacyPlan, plan_privacy
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Guarantee",
     "LedgerAccount",
     "LedgerRun",
+    "NoiseTable",
     "NonPrivateEvent",
     "PoissonSampled",
     "PrivacyBound",
@@ -63,6 +65,7 @@ __all__ = [
     "delta_for",
     "event_from_dict",
     "gaussian_dp_mu",
+    "noise_table",
     "plan_privacy",
     "privacy_curve",
     "run_event",
@@ -74,6 +77,7 @@ _LAZY = {
     "Charge": "dpinfer.accounting.charging",
     "LedgerAccount": "dpinfer.accounting.ledger",
     "LedgerRun": "dpinfer.accounting.ledger_state",
+    "NoiseTable": "dpinfer.accounting.noise_tables",
     "PrivacyCurve": "dpinfer.accounting.curve",
     "PrivacyLedger": "dpinfer.accounting.ledger",
     "PrivacyPlan": "dpinfer.accounting.plan",
@@ -82,6 +86,7 @@ _LAZY = {
     "charge_run": "dpinfer.accounting.charging",
     "delta_for": "dpinfer.accounting.accountant",
     "gaussian_dp_mu": "dpinfer.accounting.curve",
+    "noise_table": "dpinfer.accounting.noise_tables",
     "plan_privacy": "dpinfer.accounting.plan",
     "privacy_curve": "dpinfer.accounting.curve",
     "zcdp_rho": "dpinfer.accounting.curve",

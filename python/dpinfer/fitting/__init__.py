@@ -8,17 +8,20 @@ from dpinfer.fitting.choice import Candidate, Choice
 from dpinfer.fitting.one_call import FitOptions, fit
 from dpinfer.fitting.plan import FitPlan, plan_fit
 from dpinfer.fitting.result import Fit, FitSummary, load_fit
-from dpinfer.fitting.routes import METHODS, StatisticPlan
+from dpinfer.fitting.routes import METHODS, DoesNotApplyError, Route, StatisticPlan, Target
 
 __all__ = [
     "METHODS",
     "Candidate",
     "Choice",
+    "DoesNotApplyError",
     "Fit",
     "FitOptions",
     "FitPlan",
     "FitSummary",
+    "Route",
     "StatisticPlan",
+    "Target",
     "fit",
     "load_fit",
     "plan_fit",

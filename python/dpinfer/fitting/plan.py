@@ -14,9 +14,9 @@ from dpinfer.accounting import Adjacency, Event, LedgerAccount, as_adjacency
 from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting.choice import MODEL, POPULATION, Candidate, Choice, choose
-from dpinfer.fitting.routes import ESTIMANDS, METHODS, ROUTES, DoesNotApplyError, MechanismPlan, RunSettings, Target
+from dpinfer.fitting.methods import find_route, marked
+from dpinfer.fitting.routes import ESTIMANDS, ROUTES, DoesNotApplyError, MechanismPlan, Route, RunSettings, Target
 from dpinfer.inference import PosteriorRequest
-from dpinfer.mechanism import Units
 from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
@@ -119,10 +119,7 @@ class FitPlan:
         BackendUnavailableError
             If the posterior needs a package that is not installed.
         """
-        settings = RunSettings() if run is None else run
-        if settings.unit is not None and self.method != "newton":
-            raise ValueError(f"unit must be None for a plan of method {self.method!r}: 'newton' alone protects units")
-        ROUTES[self.method].check(self.target, self.mechanism, posterior, settings)
+        find_route(self.method)[0].check(self.target, self.mechanism, posterior, RunSettings() if run is None else run)
 
     def run(
         self,
@@ -134,7 +131,6 @@ class FitPlan:
         random_source: RandomSource | None = None,
         progress: bool | ProgressCallback | None = None,
         n_threads: int | None = None,
-        unit: Units | None = None,
     ) -> AnyRelease:
         """Make the private run alone, and return its release.
 
@@ -143,7 +139,7 @@ class FitPlan:
 
         Parameters
         ----------
-        X, y, ledger, checkpoint, random_source, progress, n_threads, unit
+        X, y, ledger, checkpoint, random_source, progress, n_threads
             As in :func:`fit`.
 
         Returns
@@ -160,10 +156,13 @@ class FitPlan:
         BudgetExceededError
             If the ledger's budget would be exceeded; nothing was spent.
         """
-        told: Any = {"ledger": ledger, "checkpoint": checkpoint, "random_source": random_source, "unit": unit}
-        run = RunSettings(progress=progress, n_threads=n_threads, **told)
+        run = RunSettings(
+            ledger=ledger, checkpoint=checkpoint, random_source=random_source, progress=progress, n_threads=n_threads
+        )
         self.check(run=run)
-        return ROUTES[self.method].run(self.target, self.mechanism, self.settings, X, y, run)
+        route, package = find_route(self.method)
+        release = route.run(self.target, self.mechanism, self.settings, X, y, run)
+        return marked(release, self.event, self.method, package) if package else release
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values for :meth:`from_dict`."""
@@ -206,9 +205,10 @@ class FitPlan:
         try:
             own = model_from_dict(data["model"]) if model is None else model
             target = _target(own, **data["target"])
-            method = check_choice("method", data["method"], METHODS[1:])
+            method = str(data["method"])
+            route, _ = find_route(method)
             choice = Choice.from_dict({"candidates": data["candidates"], "assumes": data["assumes"]})
-            mechanism = ROUTES[method].plan_from_dict(data["mechanism"])
+            mechanism = route.plan_from_dict(data["mechanism"])
             settings = {str(name): check_real(str(name), value) for name, value in data["settings"].items()}
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the plan of the fit is malformed: {error}") from error
@@ -297,12 +297,8 @@ def plan_fit(
     """
     if not isinstance(model, Model):
         raise TypeError(f"model must be a Model, got {type(model).__name__}")
-    check_choice("method", method, METHODS)
+    routes = ROUTES if method == "auto" else {**ROUTES, method: find_route(method)[0]}
     check_choice("target", target, ESTIMANDS)
-    if getattr(model, "survey_weights", None) is not None:
-        if target == MODEL:
-            raise ValueError("target must be 'auto' or 'population' for a model with survey_weights")
-        target = POPULATION
     public = _target(
         model,
         epsilon=epsilon,
@@ -317,7 +313,7 @@ def plan_fit(
     with warnings.catch_warnings():
         # Said once, below.
         warnings.simplefilter("ignore", WeakGuaranteeWarning)
-        plans, candidates = _candidates(public)
+        plans, candidates = _candidates(public, routes)
     if target == "population" and ("newton", "population") not in plans:
         raise ValueError(f"target must be 'auto' or 'model' for a {type(model).__name__}: it has no population target")
     if not plans:
@@ -337,7 +333,7 @@ def plan_fit(
 Plans: TypeAlias = dict[tuple[str, str], tuple[MechanismPlan, dict[str, Any]]]
 
 
-def _candidates(public: Target) -> tuple[Plans, list[Candidate]]:
+def _candidates(public: Target, routes: Mapping[str, Route]) -> tuple[Plans, list[Candidate]]:
     """Return the plan and settings of every mechanism that has a run for the model, and a candidate for each."""
     plans: Plans = {}
     candidates = []
@@ -345,8 +341,8 @@ def _candidates(public: Target) -> tuple[Plans, list[Candidate]]:
     # A scale that was released may be anything: squares of scores must be ordinary numbers.
     usable = public.estimand == POPULATION or scale is None or 1.0 / _LARGEST_SCALE < scale < _LARGEST_SCALE
     both = has_population_target(public.model) and usable
-    for name, aim in [(own, aim) for own in ROUTES for aim in _aims(own, public.estimand, both=both)]:
-        route, target = ROUTES[name], replace(public, estimand=aim) if aim else public
+    for name, aim in [(own, aim) for own in routes for aim in _aims(own, public.estimand, both=both)]:
+        route, target = routes[name], replace(public, estimand=aim) if aim else public
         try:
             plans[name, aim] = route.plan(target)
         except DoesNotApplyError as error:

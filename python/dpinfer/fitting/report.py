@@ -292,7 +292,7 @@ def _run(content: ReportContent) -> str:
         rows.append(("Released before the fit", ", ".join(earlier)))
     if plan is not None:
         rows += [
-            ("Mechanism", f"{plan.method}: {_METHODS[plan.method]}"),
+            ("Mechanism", f"{plan.method}: {_METHODS.get(plan.method, 'a method of another package')}"),
             ("Passes over the records", f"{plan.n_passes:g}"),
         ]
     rows += [("Neighbouring data sets", NEIGHBOURS[release.adjacency]), ("Accountant", release.accountant)]

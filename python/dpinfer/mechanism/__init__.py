@@ -32,7 +32,7 @@ from dpinfer.mechanism.streams import (
     rows_of_npy,
     rows_of_parquet,
 )
-from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows, rows_of_dask
+from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows, open_source, rows_of_dask
 from dpinfer.mechanism.units import Units
 from dpinfer.mechanism.unknowns import release_bounds, release_categories, release_count
 from dpinfer.recipes import FisherScaling, GradientArguments, largest_natural_rate, steady_rate
@@ -58,6 +58,7 @@ __all__ = [
     "default_clip",
     "largest_natural_rate",
     "network_plan_arguments",
+    "open_source",
     "plan_newton",
     "release_bounds",
     "release_categories",

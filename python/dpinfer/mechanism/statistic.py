@@ -1,7 +1,9 @@
 """The one-shot mechanism of conjugate models: their clipped sufficient statistic, released once with Laplace noise."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ from scipy import special
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_choice, check_integer, check_interval
-from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
+from dpinfer.accounting import Adjacency, ApproximateEvent, LedgerAccount, NoiseTable, as_adjacency, noise_table
 from dpinfer.errors import RecordError
+from dpinfer.mechanism.discrete_laplace import KeystreamIntegers
 from dpinfer.mechanism.lattice_sums import LatticeSum, pure_terms
 from dpinfer.mechanism.private_run import ReleaseTerms
 from dpinfer.mechanism.random_source import RandomSource
@@ -22,7 +25,7 @@ from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential, Model
 from dpinfer.release import CountRelease, StatisticRelease
 
-__all__ = ["clipped_information", "default_clip", "has_statistic", "lattice_of", "run_statistic", "total_of"]
+__all__ = ["clipped_information", "default_clip", "drawn", "has_statistic", "lattice_of", "run_statistic", "total_of"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -97,6 +100,7 @@ def run_statistic(
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     random_source: RandomSource | None = None,
     ledger: LedgerAccount | None = None,
+    noise: str | NoiseTable = "laplace",
 ) -> StatisticRelease:
     """Release the sufficient statistic of a conjugate model once, for an exact noise-aware posterior.
 
@@ -136,6 +140,9 @@ def run_statistic(
         that are marked NOT PRIVATE.
     ledger : LedgerAccount, optional
         Charged before the records are looked at, or refused.
+    noise : "laplace", str or NoiseTable
+        For counts of successes: another law, which a package brings (docs/stability.md).  It is a table of whole
+        numbers, from which dpinfer draws, and of which it computes delta: the release is (epsilon, delta)-private.
 
     Returns
     -------
@@ -177,7 +184,11 @@ def run_statistic(
     bound = _clip(model, clip, epsilon, n_records)
     replace = relation is Adjacency.REPLACE_ONE
     lattice, names = lattice_of(model, bound, replace=replace, coarse=isinstance(X, Silos))
+    table = None if noise == "laplace" else _table(model, X, noise, epsilon, lattice)
     terms = pure_terms(epsilon, relation)
+    if table is not None:
+        event = ApproximateEvent(epsilon, table.delta(epsilon, lattice.l1_sensitivity), relation.value)
+        terms = ReleaseTerms(event, relation, event.delta)
 
     def load() -> Any:
         if isinstance(X, Silos):
@@ -189,6 +200,8 @@ def run_statistic(
         return total
 
     def draw(total: Any, key: bytes) -> tuple[FloatArray, dict[str, Any], bool]:
+        if table is not None:
+            return np.array([total[0] + drawn(table, key)], dtype=np.float64), {"noise": said_of(table)}, True
         if not isinstance(X, Silos):
             return lattice.release_total(total, epsilon=epsilon, key=key), {}, True
         sums = np.asarray(total.sum(b"", len(names)) * lattice.step)
@@ -200,16 +213,37 @@ def run_statistic(
         method="one_shot",
         names=names,
         noisy_statistics=noisy,
-        laplace_scale=np.full(len(names), lattice.scale(epsilon)),
+        laplace_scale=np.full(len(names), lattice.scale(epsilon) if table is None else math.sqrt(table.variance / 2.0)),
         n_records=n_records,
         event=terms.event,
         adjacency=relation,
+        delta=0.0 if table is None else terms.delta,
         secure=secure and control.source.secure and (counted is None or counted.secure),
         other_parts=() if counted is None else counted.parts,
         leaks=() if counted is None else counted.leaks,
         model_spec=model.to_dict(),
         settings=said | told | ({} if bound is None else {"clip": bound}) | _said_of(counted),
     )
+
+
+def _table(model: ConjugateModel, X: Any, noise: str | NoiseTable, epsilon: float, lattice: LatticeSum) -> NoiseTable:
+    """Return the table of another law than Laplace's; reads no record."""
+    if not isinstance(model, (BetaBernoulli, BetaBinomial)):
+        raise ValueError(f"noise must be 'laplace' for {type(model).__name__}: other laws are for counts of successes")
+    if isinstance(X, Silos):
+        raise ValueError("noise must be 'laplace' with Silos, whose sites add shares of it")
+    return noise_table(noise, epsilon=epsilon, sensitivity=lattice.l1_sensitivity)
+
+
+def drawn(table: NoiseTable, key: bytes) -> int:
+    """Draw from a table, exactly: a whole number below its total, and where that lies among the sums of its weights."""
+    law = (*table.weights[:0:-1], *table.weights)
+    return bisect_right(list(accumulate(law)), KeystreamIntegers(key, 0).below(table.total)) - len(table.weights) + 1
+
+
+def said_of(table: NoiseTable) -> dict[str, Any]:
+    """Return what the release says of the law: all of it, as text, since the weights have more digits than doubles."""
+    return {"law": table.name, "package": table.package, "weights": [str(weight) for weight in table.weights]}
 
 
 def _counted(model: ConjugateModel, count: CountRelease, relation: Adjacency) -> int:

@@ -1,9 +1,9 @@
 """From the plain data in a release back to a model."""
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
+from dpinfer._plugins import find_plugin
 from dpinfer.models.adapters.own_model import OwnModel
 from dpinfer.models.base import Model
 from dpinfer.models.bayesian_neural_network import BayesianNeuralNetwork
@@ -93,9 +93,8 @@ def model_from_dict(spec: Mapping[str, Any]) -> Model:
         raise ValueError(f"spec must be a mapping, got {type(spec).__name__}")
     values = {str(name): value for name, value in spec.items()}
     kind = values.pop("kind", None)
-    if isinstance(kind, str) and kind not in _KINDS:
-        for found in entry_points(group=_GROUP, name=kind):
-            register_model(found.load())
+    if isinstance(kind, str) and kind not in _KINDS and (found := find_plugin(_GROUP, kind)) is not None:
+        register_model(found[0])
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"spec must have a known kind ({', '.join(sorted(_KINDS))}), got {kind!r}")
     try:

@@ -9,7 +9,7 @@ from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import ThetaDistribution
 from dpinfer.inference.request import PosteriorRequest, model_of
 from dpinfer.inference.statistic.counts import categorical_theta, success_theta, success_theta_of_some_trials
-from dpinfer.inference.statistic.noise_laws import LaplaceLaw, LaplaceSharesLaw, NoiseLaw
+from dpinfer.inference.statistic.noise_laws import LaplaceLaw, LaplaceSharesLaw, NoiseLaw, TableLaw
 from dpinfer.inference.statistic.waiting import rate_theta
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
 from dpinfer.release import CountRelease, StatisticRelease
@@ -121,6 +121,8 @@ def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> 
 
 def _law_of(release: StatisticRelease) -> NoiseLaw:
     """Return the law of the noise in units of the statistics: of sites more shares may be in it than would suffice."""
+    if "noise" in release.settings:
+        return TableLaw(tuple(int(weight) for weight in release.settings["noise"]["weights"]))
     scale = float(release.laplace_scale[0])
     silos = release.settings.get("silos")
     if silos is None:

@@ -11,12 +11,14 @@ from scipy import special
 
 from dpinfer._validate import check_interval
 
-__all__ = ["LaplaceLaw", "LaplaceSharesLaw", "NoiseLaw", "RoundedGaussianLaw"]
+__all__ = ["LaplaceLaw", "LaplaceSharesLaw", "NoiseLaw", "RoundedGaussianLaw", "TableLaw"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _FINE = 200.0
 _FARTHEST = 60.0
+# Of the logarithm, for each step beyond a table: what is left out elsewhere is below exp(-45).
+_BEYOND = 100.0
 
 
 class NoiseLaw(Protocol):
@@ -188,3 +190,41 @@ class RoundedGaussianLaw:
     def reach(self, log_ratio: float) -> float:
         """Return ``stddev * sqrt(2 log_ratio)``, and one step."""
         return self.stddev * float(np.sqrt(2.0 * log_ratio)) + 1.0
+
+
+@dataclass(frozen=True)
+class TableLaw:
+    """P(k) proportional to ``weights[abs(k)]``: the law of a :class:`dpinfer.accounting.NoiseTable`.
+
+    Parameters
+    ----------
+    weights : tuple of int
+    """
+
+    weights: tuple[int, ...]
+
+    @property
+    def _logs(self) -> FloatArray:
+        return np.log(np.array(self.weights, dtype=np.float64))
+
+    @property
+    def variance(self) -> float:
+        """The variance."""
+        distance = np.arange(len(self.weights), dtype=np.float64)
+        weight = np.array(self.weights, dtype=np.float64)
+        return float(2.0 * (weight @ distance**2) / (2.0 * weight.sum() - weight[0]))
+
+    def log_probability(self, noise: FloatArray) -> FloatArray:
+        """Return log P(noise), up to a constant; beyond the table it falls so fast that what is within it decides."""
+        distance, last = np.abs(np.asarray(noise, dtype=np.float64)), len(self.weights) - 1
+        inside = np.interp(distance, np.arange(last + 1), self._logs)
+        return np.asarray(inside - _BEYOND * np.maximum(distance - last, 0.0))
+
+    def transform(self, frequency: FloatArray) -> FloatArray:
+        """Refuse: the law is of counts alone."""
+        raise NotImplementedError("a table is a law of counts, which need no transform")
+
+    def reach(self, log_ratio: float) -> float:
+        """Return the end of the table, or where it has fallen so far."""
+        fallen = np.flatnonzero(self._logs < self._logs.max() - log_ratio)
+        return float(fallen[0]) if fallen.size else float(len(self.weights))

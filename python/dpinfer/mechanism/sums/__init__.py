@@ -8,6 +8,7 @@ a backend.  A new kernel, source or backend registers here and edits nothing els
 
 from dpinfer.mechanism.sums import numpy_sums
 from dpinfer.mechanism.sums.gradients import GradientSession, SessionSettings, open_gradients
+from dpinfer.mechanism.sums.named import open_source
 from dpinfer.mechanism.sums.registry import find_sum, sums
 from dpinfer.mechanism.sums.shards import ShardedRows, rows_of_dask
 from dpinfer.mechanism.sums.sources import Records, RowSource
@@ -23,6 +24,7 @@ __all__ = [
     "find_sum",
     "numpy_sums",
     "open_gradients",
+    "open_source",
     "rows_of_dask",
     "sums",
 ]

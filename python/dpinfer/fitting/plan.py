@@ -17,6 +17,7 @@ from dpinfer.fitting.choice import MODEL, POPULATION, Candidate, Choice, choose
 from dpinfer.fitting.methods import find_route, marked
 from dpinfer.fitting.routes import ESTIMANDS, ROUTES, DoesNotApplyError, MechanismPlan, Route, RunSettings, Target
 from dpinfer.inference import PosteriorRequest
+from dpinfer.mechanism import Units
 from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
@@ -119,7 +120,10 @@ class FitPlan:
         BackendUnavailableError
             If the posterior needs a package that is not installed.
         """
-        find_route(self.method)[0].check(self.target, self.mechanism, posterior, RunSettings() if run is None else run)
+        settings = RunSettings() if run is None else run
+        if settings.unit is not None and self.method != "newton":
+            raise ValueError(f"unit must be None for a plan of method {self.method!r}: 'newton' alone protects units")
+        find_route(self.method)[0].check(self.target, self.mechanism, posterior, settings)
 
     def run(
         self,
@@ -131,6 +135,7 @@ class FitPlan:
         random_source: RandomSource | None = None,
         progress: bool | ProgressCallback | None = None,
         n_threads: int | None = None,
+        unit: Units | None = None,
     ) -> AnyRelease:
         """Make the private run alone, and return its release.
 
@@ -139,7 +144,7 @@ class FitPlan:
 
         Parameters
         ----------
-        X, y, ledger, checkpoint, random_source, progress, n_threads
+        X, y, ledger, checkpoint, random_source, progress, n_threads, unit
             As in :func:`fit`.
 
         Returns
@@ -156,9 +161,8 @@ class FitPlan:
         BudgetExceededError
             If the ledger's budget would be exceeded; nothing was spent.
         """
-        run = RunSettings(
-            ledger=ledger, checkpoint=checkpoint, random_source=random_source, progress=progress, n_threads=n_threads
-        )
+        told: Any = {"ledger": ledger, "checkpoint": checkpoint, "random_source": random_source, "unit": unit}
+        run = RunSettings(progress=progress, n_threads=n_threads, **told)
         self.check(run=run)
         route, package = find_route(self.method)
         release = route.run(self.target, self.mechanism, self.settings, X, y, run)
@@ -299,6 +303,10 @@ def plan_fit(
         raise TypeError(f"model must be a Model, got {type(model).__name__}")
     routes = ROUTES if method == "auto" else {**ROUTES, method: find_route(method)[0]}
     check_choice("target", target, ESTIMANDS)
+    if getattr(model, "survey_weights", None) is not None:
+        if target == MODEL:
+            raise ValueError("target must be 'auto' or 'population' for a model with survey_weights")
+        target = POPULATION
     public = _target(
         model,
         epsilon=epsilon,

@@ -171,10 +171,10 @@ def tabulate(rows: list[dict[str, Any]]) -> None:
     for half, parity in (("seen", 0), ("unseen", 1), ("both", None)):
         print(f"\n{half}: tau over se, cells, ratio of squared errors, then shares covered by 90% intervals")
         chosen = [row for row in rows if parity is None or row["cell"] % 2 == parity]
-        for flagged in (False, True):
-            print("flagged:" if flagged else "not flagged:")
+        for name, flagged in (("all", (True, False)), ("not flagged", (False,)), ("flagged", (True,))):
+            print(f"{name}:")
             for low, high in (*RATIOS, (0.0, np.inf)):
-                own = [row for row in chosen if low <= row["tau"] / row["error"] < high and is_flagged(row) == flagged]
+                own = [row for row in chosen if low <= row["tau"] / row["error"] < high and is_flagged(row) in flagged]
                 if own:
                     print(line(low, high, own))
     seconds = np.array([row["seconds"] for row in rows])

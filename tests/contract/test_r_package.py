@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from tests.reference.release_certificates import honest_release
 
+import dpinfer
+
 PACKAGE = Path(__file__).parents[2] / "r" / "dpinfer"
 FILES = Path(__file__).parents[1] / "golden" / "files"
 NEEDED = ("generics", "jsonlite", "reticulate", "testthat")
@@ -56,7 +58,7 @@ def library(tmp_path_factory):
 
 
 def environment(library):
-    python = Path(__file__).parents[2] / "python"
+    python = Path(dpinfer.__file__).parents[1]
     return os.environ | {"R_LIBS": str(library), "RETICULATE_PYTHON": sys.executable, "PYTHONPATH": str(python)}
 
 

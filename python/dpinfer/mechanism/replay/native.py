@@ -32,7 +32,7 @@ _NOT_PRIVATE = ("NetworkPasses",)
 _TYPES = ("SiteSession",)
 NATIVE_NAMES = frozenset((*_SESSIONS, _SUMS_IN_PARTS, _ROWS, _SAMPLER, *_WITHOUT_RECORDS, *_NOT_PRIVATE, *_TYPES))
 
-_RECORDS = ("features", "points", "response", "statistics", "columns", "starts")
+_RECORDS = ("features", "points", "response", "statistics", "columns", "starts", "weights")
 _NORMS = ("max_grad_norm", "max_site_norm", "max_norm")
 _SUMS = {"noisy_sum": "poisson", "poisson_sum": "poisson", "uniform_sum": "uniform", "permuted_sum": "permutation"}
 _PROPERTIES = ("effective_rate", "lattice_step", "length", "max_norm", "n_coef", "released_length")

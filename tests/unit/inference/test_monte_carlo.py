@@ -29,6 +29,9 @@ def test_halves_that_disagree_count_and_a_constant_is_no_chain(rng):
     drifting = np.linspace(0.0, 5.0, 200) + rng.normal(size=200)
     assert effective_draws(drifting[:, None])[0] < 10.0
     assert effective_draws(np.ones((50, 1)))[0] == 50.0
+    # The last digit, at first one way and then the other.
+    rounded = np.repeat([0.3, np.nextafter(0.3, 1.0)], 25)
+    assert effective_draws(rounded[:, None])[0] == 50.0
 
 
 @pytest.fixture(scope="module")

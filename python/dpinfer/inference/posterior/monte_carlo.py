@@ -78,7 +78,8 @@ def effective_draws(series: FloatArray) -> FloatArray:
     covariance = fft.irfft(np.abs(transform) ** 2, axis=1)[:, :half].mean(axis=0) / half
     within = covariance[0] * half / (half - 1.0)
     total = covariance[0] + chains.mean(axis=1).var(axis=0, ddof=1)
-    still = total <= 0.0
+    # What rounding moves is no change.
+    still = total <= np.square(_SMALLEST * np.abs(series).max(axis=0))
     correlation = 1.0 - (within - covariance) / np.where(still, 1.0, total)
     correlation[0] = 1.0
     pairs = correlation[: half // 2 * 2].reshape(half // 2, 2, -1).sum(axis=1)

@@ -7,12 +7,14 @@ import hashlib
 import importlib
 import inspect
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dpinfer as dpi
+from dpinfer.release import files
 
 STORED = Path(__file__).with_name("public.json")
 FILES = Path(__file__).parents[1] / "golden" / "files"
@@ -149,6 +151,17 @@ def read_of(path):
 @pytest.mark.parametrize("name", sorted(json.loads((FILES / "expected.json").read_text(encoding="utf-8"))))
 def test_files_of_every_version_are_read(name):
     assert read_of(FILES / name) == json.loads((FILES / "expected.json").read_text(encoding="utf-8"))[name]
+
+
+def test_every_format_of_this_version_has_a_file():
+    found = set()
+    for path in FILES.glob("*.release"):
+        with zipfile.ZipFile(path) as archive:
+            document = json.loads(archive.read("release.json"))
+        found.add((document["format"], document["version"]))
+    formats = {value for name, value in vars(files).items() if name.endswith("FORMAT_NAME")}
+    assert len(formats) >= 8
+    assert found >= {(name, files.FORMAT_VERSION) for name in formats}
 
 
 def test_ledgers_of_every_version_are_read():

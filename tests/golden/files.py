@@ -12,12 +12,22 @@ from pathlib import Path
 import numpy as np
 
 import dpinfer as dpi
+from dpinfer.mechanism import run_network_dp_sep
+from dpinfer.mechanism.silos import LocalLine, Silos, Site
 from dpinfer.testing import InsecureRNG
 from tests.golden import certificates
 
 FOLDER = Path(__file__).with_name("files")
 VERSION = 2
 RNG = InsecureRNG(7)
+
+
+def _gradient(params, X, y):
+    return X * (y - 1.0 / (1.0 + np.exp(-np.sum(X * params, axis=1))))[:, None]
+
+
+def _sampler(params, X, u):
+    return (u[:, 0] < 1.0 / (1.0 + np.exp(-np.sum(X * params, axis=1)))).astype(float)
 
 
 def releases():
@@ -29,7 +39,16 @@ def releases():
     steps = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.2, n_steps=4)
     common = {"n_records": 60, "random_source": RNG}
     newton = {"target_epsilon": 1.0, "target_delta": 1e-5, "n_records": 60}
+    population = dpi.plan_newton(logistic, target="population", **newton)
+    code = dpi.models.from_gradient(_gradient, 2, n_features=2, sampler=_sampler, response="binary")
+    sites = [Site(X[part], y[part], random_source=InsecureRNG(part.start)) for part in (slice(0, 20), slice(20, 40), slice(40, 60))]
+    silos = Silos(LocalLine(sites), may_vanish=0)
     return {
+        "population": dpi.run_newton(logistic, X, y, plan=population, **common),
+        "own-newton": dpi.run_newton(code, X, y, plan=dpi.plan_newton(code, **newton), **common),
+        "silos": dpi.run_newton(logistic, silos, plan=dpi.plan_newton(logistic, **newton), n_records=60),
+        "site": dpi.run_dp_sep(logistic, X, y, plan=steps, **common),
+        "network": run_network_dp_sep(dpi.models.BayesianNeuralNetwork(2, 3), X, y, plan=steps, **common),
         "trace": dpi.run_dpvi(logistic, X, y, plan=steps, max_grad_norm=1.0, **common),
         "glm-newton": dpi.run_newton(logistic, X, y, plan=dpi.plan_newton(logistic, **newton), **common),
         "newton": dpi.run_newton(

@@ -39,6 +39,8 @@ def test_a_method_is_planned_run_saved_and_read(tmp_path):
     assert fit.plan.epsilon == 0.5
     assert fit.release.epsilon == 0.5
     assert fit.release.settings["method_of"] == {"name": "halves", "package": "hospital 1.0"}
+    for told in (fit.summary(), fit.posterior.summary(), dpi.load_fit(tmp_path / "fit").summary()):
+        assert "by the method 'halves' of hospital 1.0" in str(told)
     assert account.spent(1e-6).epsilon == 0.5
     assert 0.5 < fit.posterior.mean[0] < 0.9
     assert dpi.load_fit(tmp_path / "fit").plan.method == "halves"

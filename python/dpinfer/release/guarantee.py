@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from dpinfer._sinks import printable
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, Guarantee, NonPrivateEvent, as_adjacency, run_event
 from dpinfer.accounting.guarantee import guarantee_in_words, rounded_up
@@ -282,13 +283,14 @@ class AnyRelease(Guaranteed):
         object.__setattr__(self, "names", names)
 
     def _taken_as_public(self) -> str:
-        """Return clauses about what a record is, and about known moments of the features that no part accounts for."""
+        """Return clauses: what a record is, known moments that no part accounts for, whose method of a package it is."""
         units = " (a record being a unit with all its rows)" if "unit" in self.settings else ""
         known = self.model_spec.get("feature_moments_known") is True and not self.other_parts
         return (
             units
             + _against(self.settings.get("silos"))
             + (" (given its model's feature moments, taken as public)" if known else "")
+            + _by_method(self.settings.get("method_of"))
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -323,6 +325,14 @@ def _against(silos: Any) -> str:
         f"{numbers.get('coordinator')} against the coordinator with {silos.get('may_collude')} of the sites, "
         f"{numbers.get('one site')} against one site)"
     )
+
+
+def _by_method(method: Any) -> str:
+    """Return whose method has run where another package brought it."""
+    if not isinstance(method, Mapping):
+        return ""
+    name, package = (printable(method.get(key)) for key in ("name", "package"))
+    return f" (by the method {name!r} of {package})"
 
 
 def _rebuild(kind: Any, values: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from dpinfer.cli.arguments import integer, interval
 from dpinfer.cli.errors import EXIT_DONE, public_arguments
 from dpinfer.cli.formula import write_regression
 from dpinfer.cli.output import OutputFolder
-from dpinfer.cli.pipeline import after_spending
+from dpinfer.cli.pipeline import after_spending, interruptible
 from dpinfer.cli.site import add_line_arguments, address
 from dpinfer.errors import FallbackWarning
 from dpinfer.formulas import plan_regression, regression
@@ -43,6 +43,13 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
     parser.add_argument("--level", type=interval(0, 1), default=0.9, help="of intervals; default: %(default)s")
     parser.add_argument("--timeout", type=interval(0, float("inf")), default=600.0, metavar="S", help="of one answer")
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="PATH",
+        help="save the session here, go on from it after a crash while the sites still run, and remove it when the "
+        "release is saved; it has no secret of a site",
+    )
     add_line_arguments(parser)
     parser.set_defaults(run=run)
 
@@ -66,9 +73,14 @@ def run(args: argparse.Namespace) -> int:
         plan = plan_regression(args.formula, **common)
         size = 64 * len(plan.model.names) ** 2 + (1 << 20)
         with OutputFolder(args.out, need_bytes=size, overwrite=False) as folder:
-            with warnings.catch_warnings(record=True) as caught:
+            with (
+                interruptible(folder, args.checkpoint, charged=True),
+                warnings.catch_warnings(record=True) as caught,
+            ):
                 warnings.simplefilter("always", FallbackWarning)
-                fit = regression(args.formula, silos, path=folder.path, progress=True, **common)
+                fit = regression(
+                    args.formula, silos, path=folder.path, checkpoint=args.checkpoint, progress=True, **common
+                )
             for item in caught:
                 sys.stderr.write(f"dpinfer: warning: {printable(item.message)}\n")
             with after_spending(folder):

@@ -1,17 +1,26 @@
-"""Flower as a line: its simulation engine runs the example's app, a process for each node (extra flower)."""
+"""Flower as a line: its simulation and deployment engines run apps, a process for each node (extra flower)."""
 
+import contextlib
+import hashlib
 import importlib
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
+from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tests.reference.silo_runs import bits
+from tests.reference.silo_runs import bits, key_of
 
 import dpinfer as dpi
+from dpinfer.mechanism.discrete_laplace import laplace_share
 from dpinfer.mechanism.silos import LocalLine, Silos, Site
+from dpinfer.mechanism.silos.masks import SiteKeys
 from dpinfer.testing import InsecureRNG
 
 # Flower itself uses what is deprecated.
@@ -68,6 +77,141 @@ def test_flowers_simulation_gives_the_bits_of_sites_in_this_process(tmp_path, mo
     assert bits(release) == bits(same)
 
 
+# Its federation: a SuperLink, a SuperNode for each site, and a process for each message.
+COUNT_APP = """
+import time
+import numpy as np
+from flwr.serverapp import ServerApp
+import dpinfer as dpi
+from dpinfer.mechanism.silos import FlowerLine, Silos, Site, site_app
+from dpinfer.testing import InsecureRNG
+
+MODEL, SIZES, EPSILON = dpi.models.BetaBernoulli(1, 1), (300, 500), 0.01
+
+def records(place):
+    return (np.random.default_rng(place).random(SIZES[place]) < 0.3).astype(float)
+
+def make_site(context):
+    place = int(context.node_config["site"])
+    return Site(records(place), random_source=InsecureRNG(place), n_threads=1)
+
+client = site_app(make_site)
+server = ServerApp()
+
+@server.main()
+def main(grid, context):
+    while len(list(grid.get_node_ids())) < len(SIZES):
+        time.sleep(0.5)
+    release = dpi.run_statistic(MODEL, Silos(FlowerLine(grid)), epsilon=EPSILON, n_records=sum(SIZES))
+    release.save(context.run_config["release"])
+"""
+COUNT_PROJECT = """
+[project]
+name = "count"
+version = "1.0.0"
+license = "Apache-2.0"
+description = "A count over two sites."
+
+[tool.flwr.app]
+publisher = "dpinfer"
+
+[tool.flwr.app.components]
+serverapp = "count_app:server"
+clientapp = "count_app:client"
+
+[tool.flwr.app.config]
+release = ""
+"""
+CONNECTION = """
+[superlink]
+default = "here"
+
+[superlink.here]
+address = "{address}"
+insecure = true
+"""
+
+
+def free_ports(count):
+    """Return ports on loopback that nobody listens at."""
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [server.getsockname()[1] for server in servers]
+
+
+@contextlib.contextmanager
+def federation(folder, n_nodes, environment):
+    """Start Flower's deployment engine on loopback, all in one group of processes, which is killed in the end."""
+    port, *node_ports = free_ports(1 + n_nodes)
+    link = f"127.0.0.1:{port}"
+    commands = [
+        f"flower-superlink --insecure --port {port} --isolation process",
+        f"flower-superexec --insecure --runtime-api-address {link}",
+    ]
+    for place, own in enumerate(node_ports):
+        commands.append(f"flower-supernode --insecure --superlink {link} --port {own} --node-config site={place}")
+    (folder / "config.toml").write_text(CONNECTION.format(address=link), encoding="utf-8")
+    processes = []
+    try:
+        with (folder / "federation.log").open("wb") as log:
+            for command in commands:
+                group = processes[0].pid if processes else 0
+                processes.append(
+                    subprocess.Popen(
+                        command.split(), env=environment, stdout=log, stderr=subprocess.STDOUT, process_group=group
+                    )
+                )
+        for _ in range(120):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+                break
+            time.sleep(0.5)
+        yield
+    finally:
+        if processes:
+            os.killpg(processes[0].pid, signal.SIGKILL)
+        for process in processes:
+            process.wait(20)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("flwr") is None or os.name != "posix", reason="needs flwr, and groups of processes")
+def test_flowers_deployment_gives_the_bits_of_one_machine_with_the_same_noise_shares(tmp_path, monkeypatch):
+    """Every message is answered by a process of its own, which Flower starts, and goes over loopback alone."""
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "count_app.py").write_text(COUNT_APP, encoding="utf-8")
+    (tmp_path / "app" / "pyproject.toml").write_text(COUNT_PROJECT, encoding="utf-8")
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(dpi.__file__).parents[1]),
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
+        "FLWR_HOME": str(tmp_path),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+        "NO_PROXY": "127.0.0.1",
+    }
+    with federation(tmp_path, 2, environment):
+        command = ["flwr", "run", str(tmp_path / "app"), "here", "--stream"]
+        command += ["--run-config", f'release="{tmp_path / "release"}"']
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    said = done.stdout + done.stderr + (tmp_path / "federation.log").read_text(encoding="utf-8")
+    assert (tmp_path / "release").exists(), said[-5000:]
+    release = dpi.release.load_release(tmp_path / "release")
+    assert release.settings["silos"]["present"] == [2]
+    monkeypatch.syspath_prepend(str(tmp_path / "app"))
+    app = importlib.import_module("count_app")
+    total = int(np.concatenate([app.records(place) for place in range(2)]).sum())
+
+    def on_one_machine(seeds):
+        # may_collude is 1: the share of one site suffices.
+        keys = [SiteKeys(key_of(seed)).noise_key(0, hashlib.sha256(b"").digest()) for seed in seeds]
+        scale = 1 / Fraction(app.EPSILON)
+        return [float(total + sum(laplace_share(key, scale, 1, shares=1)[0] for key in keys))]
+
+    assert release.noisy_statistics.tolist() == on_one_machine((0, 1))
+    # Power: the shares of other keys are others.
+    assert release.noisy_statistics.tolist() != on_one_machine((0, 2))
+
+
 class Reply:
     """What Flower's grid gives back."""
 
@@ -89,7 +233,6 @@ class Asked:
 
 @pytest.mark.skipif(find_spec("flwr") is None, reason="needs flwr")
 def test_a_node_that_fails_is_lost(monkeypatch):
-    import numpy as np
     from flwr.app import ConfigRecord, RecordDict
 
     from dpinfer.mechanism.silos import FlowerLine

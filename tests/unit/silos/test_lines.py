@@ -157,8 +157,22 @@ def test_a_regression_over_tables_at_sites(tmp_path):
         dpi.regression("well ~ age", Silos(LocalLine(sites)), unknown=["bounds"], **asked)
 
 
-def test_the_commands_of_both_ends(tmp_path, circle, capsys):
-    """Three sites serve; one command asks them; each ledger has one entry, and a budget that is over is refused."""
+def interrupted(monkeypatch, at):
+    """Interrupt the coordinator's command after an exchange, once."""
+    exchange, calls = TcpLine.exchange, []
+
+    def counted(line, messages):
+        calls.append(line)
+        replies = exchange(line, messages)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return replies
+
+    monkeypatch.setattr(TcpLine, "exchange", counted)
+
+
+def test_the_commands_of_both_ends(tmp_path, circle, capsys, monkeypatch):
+    """Three sites serve; a command asks them, is interrupted, and goes on: each ledger has one entry."""
     paths = write_tables(tmp_path)
 
     def line_of(name):
@@ -171,7 +185,7 @@ def test_the_commands_of_both_ends(tmp_path, circle, capsys):
             ledger = str(tmp_path / f"ledger-{place}")
             assert main(["ledger", ledger, "--add", "ours", "--epsilon", "1.2"]) == 0
             command = ["site", "serve", str(path), "--schema", str(tmp_path / "schema.toml"), "--ledger", ledger]
-            command += ["--dataset", "ours", "--listen", "127.0.0.1:0", "--yes", "--sessions", "2", *line_of("site")]
+            command += ["--dataset", "ours", "--listen", "127.0.0.1:0", "--yes", "--sessions", "3", *line_of("site")]
             process = subprocess.Popen(
                 [sys.executable, "-m", "dpinfer", *command], stdout=subprocess.PIPE, text=True, env=environment
             )
@@ -182,12 +196,20 @@ def test_the_commands_of_both_ends(tmp_path, circle, capsys):
         asked = ["silos", "--formula", "well ~ age", "--family", "binomial", "--schema", str(tmp_path / "schema.toml")]
         asked += [*addresses, "--epsilon", "1", "--delta", "1e-5", "--n-records", "600", *line_of("coordinator")]
         capsys.readouterr()
-        assert main([*asked, "--out", str(tmp_path / "out")]) == 0
+        kept = [*asked, "--checkpoint", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
+        # After keys, shares, and five messages about passes.
+        interrupted(monkeypatch, 7)
+        assert main(kept) == 130
+        assert "the same command goes on from its checkpoint" in " ".join(capsys.readouterr().err.split())
+        assert (tmp_path / "run").exists()
+        assert main(kept) == 0
+        assert not (tmp_path / "run").exists()
         assert "of 3 sites: epsilon" in " ".join(capsys.readouterr().out.split())
         assert (tmp_path / "out" / "coefficients.csv").exists()
         for place in range(3):
             account = dpi.PrivacyLedger(tmp_path / f"ledger-{place}").dataset("ours")
             assert [run.status for run in account.runs()] == ["finished"]
+        # A command that begins anew is charged anew, which the budgets do not hold.
         assert main([*asked, "--out", str(tmp_path / "again")]) == 1
         assert "have not joined (its budget)" in capsys.readouterr().err
 

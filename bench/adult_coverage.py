@@ -217,7 +217,7 @@ def main():
             share = np.mean((low <= truth) & (truth <= high), axis=1)
             error = share.std(ddof=1) / math.sqrt(len(kept)) if len(kept) > 1 else math.nan
             z = (truth - mean) / stddev
-            tarp = dpi.diagnostics.run_tarp(draws.transpose(1, 0, 2), truth, n_repeats=20, seed=0)
+            tarp = dpi.lab.coverage.run_tarp(draws.transpose(1, 0, 2), truth, n_repeats=20, seed=0)
             seconds = np.median([item[2][5] for item in kept])
             calibration = 1e3 * np.array([item[2][6] for item in kept])
             calibration_se = calibration.std(ddof=1) / math.sqrt(len(kept)) if len(kept) > 1 else math.nan

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 import dpinfer as dpi
+from dpinfer.lab.studies.study import find_study
 from dpinfer.mechanism import FisherScaling
 from dpinfer.models import default_max_grad_norm
-from dpinfer.studies.study import find_study
 from dpinfer.testing import InsecureRNG
 
 ROOT = Path(__file__).parents[1]

@@ -28,11 +28,11 @@ from dpinfer.inference.scales.fisher import WHOLE_TRACE, FisherRun, TiedTrace
 from dpinfer.inference.scales.posteriors import fisher_burn_in
 from dpinfer.inference.scales.tied import fisher_tied_nodes
 from dpinfer.inference.trace.statistics import TraceStatistics
+from dpinfer.lab.studies.recipes import find
+from dpinfer.lab.studies.simulation import simulate_data
 from dpinfer.mechanism import largest_natural_rate
 from dpinfer.models import default_max_grad_norm
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
-from dpinfer.studies.recipes import find
-from dpinfer.studies.simulation import simulate_data
 
 N_RECORDS, RATE, STEPS, DELTA = 5000, 0.1, 2500, 1e-5
 CLASSES, TOLERANCE, DECAY = 64, 0.1, 3.0

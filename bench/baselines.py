@@ -27,7 +27,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from scipy import stats
 
-from dpinfer.baselines import (
+from dpinfer.lab.baselines import (
     BinomialFamily,
     CategoricalFamily,
     ExponentialFamily,
@@ -38,7 +38,7 @@ from dpinfer.baselines import (
     release_regression_statistics,
     release_statistics,
 )
-from dpinfer.inference.gibbs.regression_indices import moment_indices, statistic_indices
+from dpinfer.lab.baselines.gibbs.regression_indices import moment_indices, statistic_indices
 from dpinfer.testing import InsecureRNG
 from published_rows import summary
 

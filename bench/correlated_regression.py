@@ -150,7 +150,7 @@ def report(label, kept, total):
             f"{name} {share.mean():.3f} +- {error:.3f}, sd z {z[own].std():.2f},"
             f" mean z {mean_z.mean():+.2f} +- {z_error:.2f}, width {np.median(relative[own]):.2f}"
         )
-    tarp = dpi.diagnostics.run_tarp(draws.transpose(1, 0, 2), truth, n_repeats=20, seed=0)
+    tarp = dpi.lab.coverage.run_tarp(draws.transpose(1, 0, 2), truth, n_repeats=20, seed=0)
     seconds, full = np.median([item[2][5] for item in kept]), sum(item[2][6] for item in kept)
     print(
         f"  {label:<36} {'; '.join(parts)}; TARP {tarp.rmse:.3f} (floor {tarp.rmse_floor:.3f}),"

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import dpinfer as dpi
-from dpinfer.studies.study import find_study
+from dpinfer.lab.studies.study import find_study
 
 ROOT = Path(__file__).parents[1]
 PANELS = (

@@ -25,8 +25,8 @@ import numpy as np
 from scipy.special import ndtr
 
 import dpinfer as dpi
-from dpinfer.diagnostics.tarp_result import tarp_from_shares
-from dpinfer.studies.study import find_study
+from dpinfer.lab.coverage.tarp_result import tarp_from_shares
+from dpinfer.lab.studies.study import find_study
 
 ROOT = Path(__file__).parents[1]
 N_RECORDS, SAMPLE_RATE, N_STEPS, DELTA = 5000, 0.1, 2500, 1e-5

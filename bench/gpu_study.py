@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import numpy as np
 
 import dpinfer as dpi
-from dpinfer.studies import recipes
+from dpinfer.lab.studies import recipes
 
 STUDY = {"study": "linear-regression", "method": "exact", "epsilon": 0.1}
 PARTS = {

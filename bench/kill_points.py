@@ -201,7 +201,7 @@ class Sep(Fit):
 
 class Study(Victim):
     def result(self):
-        result = dpi.studies.CoverageResult.load(self.folder / "result.npz")
+        result = dpi.lab.studies.CoverageResult.load(self.folder / "result.npz")
         return {name: array.tobytes() for name, array in result.runs.arrays.items()}
 
 

@@ -44,7 +44,7 @@ import numpy as np
 from scipy import optimize, special, stats
 
 import dpinfer as dpi
-from dpinfer import baselines
+from dpinfer.lab import baselines
 from dpinfer.testing import InsecureRNG
 
 D, CORRELATION, DELTA, PRIOR, Z = 8, 0.5, 1e-6, 1.0, stats.norm.ppf(0.95)

@@ -61,7 +61,7 @@ def cell(name, model, truth, epsilon, runs, seed):
     thetas = np.array([item["theta"] for item in found])
     if truth is None and np.all(np.isfinite(thetas)):
         samples = np.stack([item["draws"] for item in found], axis=1)
-        tarp = dpi.diagnostics.run_tarp(samples, thetas, references="centred", n_repeats=20, seed=seed)
+        tarp = dpi.lab.coverage.run_tarp(samples, thetas, references="centred", n_repeats=20, seed=seed)
         text = f"  excess {tarp.rmse - tarp.rmse_floor:+.4f}  KS p {tarp.ks_pvalue:.2g}"
     error = covered.std(ddof=1) / np.sqrt(runs)
     print(

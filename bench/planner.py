@@ -35,9 +35,9 @@ from scipy import special
 
 import dpinfer as dpi
 from adult_coverage import census
+from dpinfer.lab.studies.study import find_study
 from dpinfer.planning.drift import LogisticPilot
 from dpinfer.planning.simulated import PlainRun, predict_simulated
-from dpinfer.studies.study import find_study
 from dpinfer.testing import InsecureRNG
 
 ROOT = Path(__file__).parents[1]

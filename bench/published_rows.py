@@ -35,14 +35,14 @@ import numpy as np
 from dpinfer.accounting import plan_privacy
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.theta import IndependentTheta
-from dpinfer.inference.tarp import tarp_counts
 from dpinfer.inference.trace.collapsed import CollapsedProblems, collapsed_nodes
 from dpinfer.inference.trace.priors import coordinate_priors
+from dpinfer.lab.coverage.counts import tarp_counts
+from dpinfer.lab.studies import find_study
+from dpinfer.lab.studies.posteriors import each
+from dpinfer.lab.studies.random_streams import REFERENCES, run_generator
+from dpinfer.lab.studies.simulation import Settings, simulate_data, simulate_releases
 from dpinfer.models.bijectors import softplus
-from dpinfer.studies import find_study
-from dpinfer.studies.posteriors import each
-from dpinfer.studies.random_streams import REFERENCES, run_generator
-from dpinfer.studies.simulation import Settings, simulate_data, simulate_releases
 
 N, KAPPA, DELTA, STEPS = 5000, 0.1, 1e-5, 10_000
 DRAWS, REPEATS, CHUNK, GRID = 1000, 20, 50, 2001

@@ -84,7 +84,7 @@ def study(name, model, simulate, n, plan, arguments):
     print(f"{(time.perf_counter() - begun) / runs:.2f} s a run")
     for method in METHODS:
         samples = np.ascontiguousarray(np.array(draws[method]).transpose(1, 0, 2))
-        result = dpi.diagnostics.run_tarp(samples, thetas, references="centred", n_repeats=20, seed=0)
+        result = dpi.lab.coverage.run_tarp(samples, thetas, references="centred", n_repeats=20, seed=0)
         print(
             f"  {LABELS[method]:24s} joint RMSE {result.rmse:.4f} (floor {result.rmse_floor:.4f} +- "
             f"{result.rmse_floor_stddev:.4f}, excess {result.excess_rmse:+.4f}, KS p {result.ks_pvalue:.1g})  "

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 import dpinfer as dpi
-from dpinfer.baselines import run_dp_em
+from dpinfer.lab.baselines import run_dp_em
 from dpinfer.testing import InsecureRNG
 
 J, D, N, VARIANCE, PRIOR_SCALE = 4, 4, 1000, 0.25, np.sqrt(10.0)

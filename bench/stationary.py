@@ -46,7 +46,7 @@ def check_scipy(rng):
                 noise = rng.uniform(0.5, 3.0, n)
                 for kind in ("discrete", "continuous"):
                     want = by_scipy(A, rate, noise, kind)
-                    got = dpi.stationary.covariance(A, rate, KAPPA, noise, kind)
+                    got = dpi.lab.stationary.covariance(A, rate, KAPPA, noise, kind)
                     worst = max(worst, np.max(np.abs(got - want)) / np.max(np.abs(want)))
     print(f"against SciPy: largest relative difference {worst:.1e} (target 1e-10)")
     assert worst < 1e-10
@@ -70,7 +70,7 @@ def check_simulation(rng, steps=10**6, chains=500):
     error = total.std(axis=0, ddof=1) / np.sqrt(chains)
     rows = np.tril_indices(3)
     for kind in ("discrete", "continuous"):
-        claimed = dpi.stationary.covariance(A, rate, KAPPA, noise, kind)
+        claimed = dpi.lab.stationary.covariance(A, rate, KAPPA, noise, kind)
         score = ((total.mean(axis=0) - claimed) / error)[rows]
         relative = (error / np.abs(claimed))[np.diag_indices(3)]
         print(
@@ -116,7 +116,7 @@ def main():
             noise = np.full(n, 2.0)
             for kind in ("discrete", "continuous"):
                 ours, theirs, ratio = alternate(
-                    lambda A=A, r=rate, s=noise, k=kind: dpi.stationary.covariance(A, r, KAPPA, s, k),
+                    lambda A=A, r=rate, s=noise, k=kind: dpi.lab.stationary.covariance(A, r, KAPPA, s, k),
                     lambda A=A, r=rate, s=noise, k=kind: by_scipy(A, r, s, k),
                     arguments.repeats,
                 )
@@ -137,7 +137,7 @@ def main():
         matrices = [np.diag(row) for row in batch[:loop]] if form == "diagonal" else list(batch[:loop])
         for kind in ("discrete", "continuous"):
             ours, theirs, ratio = alternate(
-                lambda B=batch, r=rate, f=form, k=kind: dpi.stationary.covariance(B, r, KAPPA, noise, k, form=f),
+                lambda B=batch, r=rate, f=form, k=kind: dpi.lab.stationary.covariance(B, r, KAPPA, noise, k, form=f),
                 lambda M=matrices, r=rate, k=kind: [by_scipy(one, r, noise, k) for one in M],
                 arguments.repeats,
             )

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.tarp import DrawArray, draw_moments, tarp_counts
+from dpinfer.lab.coverage.counts import DrawArray, draw_moments, tarp_counts
 
 FloatArray = npt.NDArray[np.float64]
 

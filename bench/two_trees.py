@@ -20,7 +20,7 @@ import numpy as np
 
 
 def coverage(study, method, runs, **settings):
-    from dpinfer.diagnostics import coverage_study
+    from dpinfer import coverage_study
 
     def one(seed):
         return coverage_study(study, method=method, n_runs=runs, seed=seed, n_threads=1, **settings).runs

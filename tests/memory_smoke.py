@@ -132,7 +132,7 @@ def posteriors():
     for n_draws, n_sims, width in ((1, 2, 1), (7, 65, 3), (101, 230, 4)):
         samples, thetas = rng.normal(size=(n_draws, n_sims, width)), rng.normal(size=(n_sims, width))
         for draws in (samples, samples.astype(np.float32)):
-            result = dpi.diagnostics.run_tarp(draws, thetas, n_repeats=3, seed=1, n_threads=THREADS)
+            result = dpi.lab.coverage.run_tarp(draws, thetas, n_repeats=3, seed=1, n_threads=THREADS)
             assert 0.0 <= result.rmse <= 1.0
     for width in (1, 2, 7, 8, 9, 16, 31, 32, 33, 64, 65):
         count = 1 + max(THREADS, 70_000 // width**2 if width < 9 else 5000 // width**2)
@@ -147,17 +147,18 @@ def posteriors():
                 (1.0 + rng.random((70_000 // width + 1, width)), "diagonal"),
             ]
             for matrices, form in cases:
-                result = dpi.stationary.covariance(matrices, rate, 0.5, 3.0, time=time, form=form, n_threads=THREADS)
+                covariance = dpi.lab.stationary.covariance
+                result = covariance(matrices, rate, 0.5, 3.0, time=time, form=form, n_threads=THREADS)
                 assert np.all(np.isfinite(result))
     print("posteriors done")
 
 
 def studies():
     import dpinfer as dpi
-    from dpinfer.studies.study import STUDY_NAMES
+    from dpinfer.lab.studies.study import STUDY_NAMES
 
     for name, recipe in [*((name, None) for name in STUDY_NAMES), ("beta-binomial", "paper")]:
-        result = dpi.diagnostics.coverage_study(
+        result = dpi.coverage_study(
             name, n_runs=7, epsilon=20.0, recipe=recipe, n_draws=20, n_repeats=2, n_threads=THREADS, chunk_size=4,
             n_steps=120, n_records=400,
         )  # fmt: skip

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SIDES = ("mechanism", "inference", "studies")
+SIDES = ("mechanism", "inference", "lab")
 PARTS = ("kernels", "runs", "posteriors", "studies")
 CALLS = {"asan-ubsan": (b"__asan_report", b"__ubsan_handle"), "tsan": (b"__tsan_read", b"__tsan_write")}
 # Function, argument, and what is reported of it: nothing where it is correct.

@@ -5,7 +5,7 @@
 
 #include "bindings/simulated_run_arguments.hpp"
 #include "common/parallel.hpp"
-#include "study/conjugate_target.hpp"
+#include "lab/study/conjugate_target.hpp"
 
 namespace py = pybind11;
 using namespace dpinfer;

@@ -3,10 +3,10 @@
 
 #include "bindings/array_arguments.hpp"
 #include "bindings/scipy_lapack.hpp"
-#include "inference/stationary.hpp"
+#include "lab/stationary.hpp"
 
 namespace py = pybind11;
-using namespace dpinfer::inference;
+using namespace dpinfer::lab;
 using dpinfer::bindings::Array;
 using dpinfer::bindings::flat;
 

@@ -2,7 +2,7 @@
 
 namespace py = pybind11;
 using namespace dpinfer::bindings;
-using namespace dpinfer::inference;
+using namespace dpinfer::lab;
 
 namespace {
 

@@ -4,20 +4,14 @@
 void bind_gram_statistics(pybind11::module_& module);
 void bind_trace_statistics(pybind11::module_& module);
 void bind_collapsed_posterior(pybind11::module_& module);
-void bind_draw_moments(pybind11::module_& module);
 void bind_mixture_quantiles(pybind11::module_& module);
 void bind_moments_chains(pybind11::module_& module);
-void bind_tarp(pybind11::module_& module);
-void bind_stationary(pybind11::module_& module);
 
 PYBIND11_MODULE(_native, module) {
-  module.doc() = "Trace statistics, the quadrature of the noise-aware posterior, and the counts of coverage tests.";
+  module.doc() = "Trace statistics, the quadrature of the noise-aware posterior, and chains over second moments.";
   bind_trace_statistics(module);
   bind_gram_statistics(module);
   bind_collapsed_posterior(module);
-  bind_draw_moments(module);
   bind_mixture_quantiles(module);
   bind_moments_chains(module);
-  bind_tarp(module);
-  bind_stationary(module);
 }

@@ -10,8 +10,8 @@
 
 #include "bindings/array_arguments.hpp"
 #include "bindings/random_key.hpp"
-#include "study/glm_target.hpp"
-#include "study/simulated_run.hpp"
+#include "lab/study/glm_target.hpp"
+#include "lab/study/simulated_run.hpp"
 
 namespace dpinfer::bindings {
 

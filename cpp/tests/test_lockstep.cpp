@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "study/lockstep.hpp"
+#include "lab/study/lockstep.hpp"
 
 using namespace dpinfer;
 using namespace dpinfer::study;

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "check.hpp"
-#include "inference/stationary.hpp"
+#include "lab/stationary.hpp"
 
-using namespace dpinfer::inference;
+using namespace dpinfer::lab;
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "check.hpp"
-#include "inference/tarp.hpp"
+#include "lab/tarp.hpp"
 
-using namespace dpinfer::inference;
+using namespace dpinfer::lab;
 
 namespace {
 

@@ -16,20 +16,18 @@ from dpinfer._version import __version__
 _MODULES = (
     "accounting",
     "auditing",
-    "baselines",
     "diagnostics",
     "errors",
     "estimators",
     "fitting",
     "formulas",
     "inference",
+    "lab",
     "mechanism",
     "models",
     "planning",
     "plots",
     "release",
-    "stationary",
-    "studies",
     "tabular",
     "testing",
 )
@@ -42,7 +40,7 @@ _NAMES = {
     "BayesianMultinomialRegression": "dpinfer.estimators",
     "BayesianPoissonRegression": "dpinfer.estimators",
     "BayesianProbitRegression": "dpinfer.estimators",
-    "CoverageResult": "dpinfer.studies",
+    "CoverageResult": "dpinfer.lab.studies",
     "Fit": "dpinfer.fitting",
     "FitPlan": "dpinfer.fitting",
     "InferencePlan": "dpinfer.planning",
@@ -62,7 +60,7 @@ _NAMES = {
     "account": "dpinfer.accounting",
     "audit": "dpinfer.auditing",
     "audit_one_run": "dpinfer.auditing",
-    "coverage_study": "dpinfer.studies",
+    "coverage_study": "dpinfer.lab.studies",
     "fit": "dpinfer.fitting",
     "load_fit": "dpinfer.fitting",
     "load_posterior": "dpinfer.inference",
@@ -120,7 +118,6 @@ __all__ = [
     "audit",
     "audit_one_run",
     "auditing",
-    "baselines",
     "coverage_study",
     "diagnostics",
     "errors",
@@ -129,6 +126,7 @@ __all__ = [
     "fitting",
     "formulas",
     "inference",
+    "lab",
     "load_fit",
     "load_posterior",
     "load_regression",
@@ -156,8 +154,6 @@ __all__ = [
     "run_newton",
     "run_sep",
     "run_statistic",
-    "stationary",
-    "studies",
     "tabular",
     "testing",
 ]
@@ -166,20 +162,18 @@ if TYPE_CHECKING:
     from dpinfer import (
         accounting,
         auditing,
-        baselines,
         diagnostics,
         errors,
         estimators,
         fitting,
         formulas,
         inference,
+        lab,
         mechanism,
         models,
         planning,
         plots,
         release,
-        stationary,
-        studies,
         tabular,
         testing,
     )
@@ -196,6 +190,7 @@ if TYPE_CHECKING:
     from dpinfer.fitting import Fit, FitPlan, fit, load_fit, plan_fit
     from dpinfer.formulas import RegressionFit, load_regression, plan_regression, regression
     from dpinfer.inference import Posterior, PosteriorRequest, load_posterior, noise_aware_posterior
+    from dpinfer.lab.studies import CoverageResult, coverage_study
     from dpinfer.mechanism import (
         NewtonPlan,
         plan_newton,
@@ -223,7 +218,6 @@ if TYPE_CHECKING:
         load_release,
         release_from_arrays,
     )
-    from dpinfer.studies import CoverageResult, coverage_study
     from dpinfer.tabular import plan_unknown, release_unknown
 
 

@@ -79,6 +79,38 @@ def test_exact_integers_are_read_in_three_places_alone():
     }
 
 
+LABORATORY = re.compile(r"^( *)(?:from dpinfer import [^\n]*\blab\b|(?:from|import) dpinfer\.lab\b)", re.MULTILINE)
+
+
+def test_nothing_imports_the_laboratory_but_two_commands_when_they_run():
+    package = Path(__file__).parents[2] / "python" / "dpinfer"
+    found = {}
+    for path in package.rglob("*.py"):
+        name = path.relative_to(package).as_posix()
+        indents = {len(match) for match in LABORATORY.findall(path.read_text(encoding="utf-8"))}
+        if indents and not name.startswith("lab/"):
+            found[name] = min(indents)
+    # None at the top of a module; in the package's own only for type checkers.
+    assert found == {"__init__.py": 4, "cli/coverage.py": 4, "cli/replay.py": 4}
+
+
+def test_a_fit_and_its_command_load_no_laboratory():
+    script = """
+import numpy as np, sys
+import dpinfer as dpi
+from dpinfer.cli.main import build_parser
+build_parser(("fit", "demo", "plan", "audit", "posterior", "check"))
+rng = np.random.default_rng(1)
+X = rng.normal(size=(500, 1))
+fit = dpi.fit(dpi.models.LogisticRegression(1), X, X[:, 0] > 0, epsilon=1.0, delta=1e-5, n_records=500)
+fit.posterior.summary()
+import dpinfer.auditing, dpinfer.diagnostics, dpinfer.estimators, dpinfer.formulas, dpinfer.planning, dpinfer.plots
+"""
+    loaded = modules_after(f"exec({script!r})")
+    assert "dpinfer.fitting.one_call" in loaded
+    assert not [name for name in loaded if name.startswith("dpinfer.lab")]
+
+
 def test_every_public_name_is_there():
     import dpinfer
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer import baselines, mechanism
-from dpinfer.baselines import dp_em, dpvim
+from dpinfer import mechanism
 from dpinfer.inference import PosteriorRequest, request
+from dpinfer.lab import baselines
+from dpinfer.lab.baselines import dp_em, dpvim
+from dpinfer.lab.studies import baseline_runs
 from dpinfer.mechanism import network_dpsep, network_vi, sep, site_settings
 from dpinfer.planning import PlanSettings, settings
 from dpinfer.recipes import gradients
-from dpinfer.studies import baseline_runs
 from dpinfer.testing import InsecureRNG
 
 # Settings objects and the keyword arguments that change their fields.

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 import dpinfer as dpi
-from dpinfer.baselines import release_regression_statistics, release_statistics, run_dp_em
+from dpinfer.lab.baselines import release_regression_statistics, release_statistics, run_dp_em
 from dpinfer.mechanism import NetworkVISettings, _native, run_network_dp_sep, run_network_vi
 from dpinfer.tabular import Schema, Table, release_shares
 from dpinfer.testing import InsecureRNG

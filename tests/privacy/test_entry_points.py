@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer import baselines
 from dpinfer.accounting import account as certified
 from dpinfer.auditing.replay_paths import own_logistic
 from dpinfer.errors import BudgetExceededError, FallbackWarning, InsecureReleaseError, RecordError
+from dpinfer.lab import baselines
 from dpinfer.mechanism import NetworkVISettings, run_network_dp_sep, run_network_vi
 from dpinfer.tabular import Schema, SchemaDraft, Table, plan_unknown, release_shares, release_unknown
 from dpinfer.testing import InsecureRNG

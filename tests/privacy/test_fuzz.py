@@ -18,10 +18,10 @@ from tests.reference.fuzzing import Target, UndocumentedError
 import dpinfer as dpi
 from dpinfer.errors import LedgerFormatError, ReleaseFormatError, SchemaError, StudyFormatError
 from dpinfer.inference import _native as inference
+from dpinfer.lab import _native as study
+from dpinfer.lab.studies import CoverageResult
 from dpinfer.mechanism import _native as mechanism
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
-from dpinfer.studies import CoverageResult
-from dpinfer.studies import _native as study
 from dpinfer.tabular import Schema
 
 ROOT = Path(__file__).parents[2]

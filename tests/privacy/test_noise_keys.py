@@ -12,7 +12,7 @@ import pytest
 from tests.reference.plain_streams import plain_streams
 
 import dpinfer as dpi
-from dpinfer.baselines import run_dp_em
+from dpinfer.lab.baselines import run_dp_em
 from dpinfer.mechanism import NetworkVISettings, RunCheckpoint, run_network_dp_sep, run_network_vi
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.noise_keys import noise_key

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer import baselines
 from dpinfer.errors import RecordError
+from dpinfer.lab import baselines
 from dpinfer.mechanism import NetworkVISettings, run_network_dp_sep, run_network_vi
 from dpinfer.tabular import Schema, Table, release_shares
 from dpinfer.testing import InsecureRNG

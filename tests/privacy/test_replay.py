@@ -42,7 +42,7 @@ if importlib.util.find_spec("formulaic") is None:
     NOT_REPLAYED["dpinfer.formulas.run.regression"] = "formulas need the extra dpinfer[formula]"
 READ_WITHOUT_PRIVACY = {
     "dpinfer.mechanism.statistic.total_of": "returns the exact sum to what adds noise; replayed with run_statistic",
-    "dpinfer.baselines.contributions.contributions": "returns what the records add",
+    "dpinfer.lab.baselines.contributions.contributions": "returns what the records add",
     "dpinfer.mechanism.sep.run_sep": "not private, and says so",
     "dpinfer.mechanism.network_sep.run_network_sep": "not private, and says so",
     "dpinfer.tabular.table.read_table": "returns the records; the replay of the command line reads through it",

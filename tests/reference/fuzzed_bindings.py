@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from dpinfer.inference import _native as inference
+from dpinfer.lab import _native as laboratory
 from dpinfer.mechanism import _native as mechanism
-from dpinfer.studies import _native as study
 from tests.reference.fuzzing import NUMBERS, VALUES, Target
 
 KEY = bytes(range(32))
@@ -256,7 +256,7 @@ class Inference(Binding):
             inference.log_marginal_inflation(self.value(rng, 10.0), self.value(rng, 5.0))
         elif kind == 4:
             draws, sims, repeats = rng.choice((1, 2, 17)), rng.choice((1, 3)), rng.choice((0, 1, 4))
-            inference.tarp_counts(
+            laboratory.tarp_counts(
                 self.array(rng, draws, sims, k),
                 self.array(rng, sims, k),
                 self.array(rng, repeats, sims, k),
@@ -264,7 +264,7 @@ class Inference(Binding):
                 threads,
             )
         elif kind == 5:
-            inference.draw_moments(self.array(rng, steps, m, k), threads)
+            laboratory.draw_moments(self.array(rng, steps, m, k), threads)
         elif kind == 6:
             components, levels = (self.array(rng, steps) for _ in range(3)), (self.array(rng, k) for _ in range(2))
             found = inference.mixture_quantiles(self.edges(rng, steps), *components, *levels)
@@ -273,7 +273,7 @@ class Inference(Binding):
             form = rng.choice((0, 1, 2))
             hessian = self.array(rng, m, k) if form == 0 else self.array(rng, m, k, k)
             rate, noise = (np.abs(self.array(rng, k)) if rng.random() < 0.8 else self.array(rng, m, k) for _ in "ab")
-            inference.stationary_covariance(
+            laboratory.stationary_covariance(
                 hessian, rate, noise, self.value(rng, 0.1), self.value(rng, form), self.value(rng, True), threads
             )
 
@@ -325,7 +325,7 @@ class Study(Binding):
             "n_threads": self.threads(rng), "keep_trace": self.value(rng, rng.random() < 0.5),
         }  # fmt: skip
         if glm:
-            study.simulate_glm(
+            laboratory.simulate_glm(
                 likelihood=likelihood, features=self.array(rng, runs, rows, width),
                 response=self.array(rng, runs, rows), intercept=self.value(rng, intercept),
                 prior_scale=self.value(rng, 1.0), variance_shape=self.value(rng, 2.0),
@@ -339,7 +339,7 @@ class Study(Binding):
             if grouped
             else np.empty((0, 0), np.int64)
         )
-        study.simulate_conjugate(
+        laboratory.simulate_conjugate(
             family=self.value(rng, family), prior=self.array(rng, 2), n_trials=self.value(rng, 1.0),
             statistics=self.array(rng, 3, n) if grouped else self.array(rng, runs, rows, n), counts=counts, **common,
         )  # fmt: skip

@@ -15,14 +15,14 @@ from dpinfer.accounting import _ledger_file as ledger_file
 from dpinfer.accounting.ledger_state import read_state
 from dpinfer.errors import CheckpointError, LedgerError, RecordError, ReleaseFormatError, SchemaError, StudyFormatError
 from dpinfer.fitting.files import load_plan, write_plan
+from dpinfer.lab.studies import CoverageResult
+from dpinfer.lab.studies.checkpoint import Checkpoint
+from dpinfer.lab.studies.run_statistics import RunStatistics
 from dpinfer.mechanism import RunCheckpoint
 from dpinfer.mechanism import checkpoint as run_checkpoint
 from dpinfer.models import model_from_dict
 from dpinfer.release import Part, Release
 from dpinfer.release.parts import part_from_dict
-from dpinfer.studies import CoverageResult
-from dpinfer.studies.checkpoint import Checkpoint
-from dpinfer.studies.run_statistics import RunStatistics
 from dpinfer.tabular import Schema, read_table
 from dpinfer.testing import InsecureRNG
 from tests.reference.fuzzing import Target, json_text, mutated_bytes, mutated_document

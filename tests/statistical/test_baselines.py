@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 from tests.reference.baseline_oracles import chi2_rejects
 
-from dpinfer.baselines import (
+from dpinfer.lab.baselines import (
     BinomialFamily,
     CategoricalFamily,
     ExponentialFamily,
@@ -19,8 +19,8 @@ from dpinfer.baselines import (
     gibbs_posterior,
     gibbs_ss_noisy,
 )
-from dpinfer.inference.gibbs.laplace_mixture import draw_noise_variance, draw_prior_noise_variance
-from dpinfer.inference.gibbs.truncated_normal import truncated_normal
+from dpinfer.lab.baselines.gibbs.laplace_mixture import draw_noise_variance, draw_prior_noise_variance
+from dpinfer.lab.baselines.gibbs.truncated_normal import truncated_normal
 from dpinfer.mechanism.discrete_laplace import discrete_laplace
 
 pytestmark = pytest.mark.statistical

@@ -7,8 +7,8 @@ conservative), so the bound is on the p-value itself.
 import numpy as np
 import pytest
 
-from dpinfer.diagnostics import check_tarp, run_sbc, run_tarp, tarp_from_shares
-from dpinfer.diagnostics.uniformity import combine_dependent_pvalues
+from dpinfer.lab.coverage import check_tarp, run_sbc, run_tarp, tarp_from_shares
+from dpinfer.lab.coverage.uniformity import combine_dependent_pvalues
 
 pytestmark = pytest.mark.statistical
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpinfer.lab import _native
 from dpinfer.models import BetaBernoulli, DirichletCategorical
-from dpinfer.studies import _native
 from dpinfer.testing import InsecureRNG
 
 pytestmark = pytest.mark.statistical

@@ -24,12 +24,8 @@ from dpinfer.auditing.replay_records import (
     single_column,
     single_precision,
 )
-from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario, stated_by
+from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario
 from dpinfer.auditing.replay_statistics import statistics, unknowns
-from dpinfer.baselines import (
-    run_dp_em,
-    run_dpvim,
-)
 from dpinfer.mechanism import (
     NetworkSettings,
     NetworkVISettings,
@@ -60,12 +56,12 @@ from dpinfer.models import (
     from_gradient,
 )
 
-__all__ = ["library_scenarios"]
+__all__ = ["SECRET", "checkpointed", "library_scenarios", "mixture_points", "own_logistic", "public_plan"]
 
 FloatArray = npt.NDArray[np.float64]
 
 CHECKPOINT = "run.checkpoint"
-_SECRET = frozenset((CHECKPOINT,))
+SECRET = frozenset((CHECKPOINT,))
 # Second moments of two indicators and a constant.
 _INDICATORS = ((0.5, 0.25, 0.5), (0.25, 0.5, 0.5), (0.5, 0.5, 1.0))
 
@@ -128,7 +124,7 @@ def _dpvi(
         tuple(neighbours(records, other, far, adjacency, refused)),
         adjacency,
         ledger,
-        _SECRET,
+        SECRET,
     )
 
 
@@ -193,7 +189,7 @@ def _dp_sep(
     records, other, far, refused = data
     found = tuple(neighbours(records, other, far, adjacency, refused))
     entry = f"dpinfer.mechanism.{call.__name__}"
-    return Scenario(f"{call.__name__}: {name}", entry, run, records, found, adjacency, ledger, _SECRET)
+    return Scenario(f"{call.__name__}: {name}", entry, run, records, found, adjacency, ledger, SECRET)
 
 
 def _newton(
@@ -235,7 +231,7 @@ def _newton(
     records, other, far, refused = regression_records(model)
     found = tuple(neighbours(records, other, far, adjacency, refused))
     return Scenario(
-        f"run_newton: {name}", "dpinfer.mechanism.run_newton", run, records, found, adjacency, ledger, _SECRET
+        f"run_newton: {name}", "dpinfer.mechanism.run_newton", run, records, found, adjacency, ledger, SECRET
     )
 
 
@@ -349,7 +345,8 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _newton("own model without a sampler, replaced", bare, adjacency=Adjacency.REPLACE_ONE)
 
 
-def _points() -> tuple[Records, Records, Records, tuple[Records, ...]]:
+def mixture_points() -> tuple[Records, Records, Records, tuple[Records, ...]]:
+    """Return records of two features, neighbours near and far, and what is refused."""
     points = np.random.default_rng(32).normal(size=(N_RECORDS, 2))
     bad = tuple((np.array([[value, 0.0]]),) for value in (np.nan, -np.inf))
     return (points,), (np.full((1, 2), 0.5),), (np.full((1, 2), FAR),), bad
@@ -364,8 +361,8 @@ def _network_records() -> tuple[Records, Records, Records, tuple[Records, ...]]:
 
 def _site_scenarios() -> Iterator[Scenario]:
     mixture, probit = GaussianMixture(2, 2), ProbitRegression(2)
-    yield _dp_sep("mixture", mixture, _points())
-    yield _dp_sep("mixture, natural sites", mixture, _points(), sites="natural", max_site_norm=0.5)
+    yield _dp_sep("mixture", mixture, mixture_points())
+    yield _dp_sep("mixture, natural sites", mixture, mixture_points(), sites="natural", max_site_norm=0.5)
     yield _dp_sep("probit, ledger and checkpoint", probit, regression_records(probit), ledger=True, checkpoint=True)
     yield _dp_sep("logistic", LogisticRegression(2), regression_records(LogisticRegression(2)))
     for sampling in ("uniform", "permutation"):
@@ -383,36 +380,25 @@ def _site_scenarios() -> Iterator[Scenario]:
     )
 
 
-def _other_scenarios() -> Iterator[Scenario]:
-    plan = public_plan()
-    network, mixture, logistic = BayesianNeuralNetwork(2, 3), GaussianMixture(2, 2), LogisticRegression(2)
+def checkpointed(place: Place) -> dict[str, Any]:
+    """Return the arguments of a scenario with a plan, a ledger and a checkpoint."""
+    checkpoint = RunCheckpoint(place.folder / CHECKPOINT, interval=0.0)
+    charged = {"ledger": place.account, "checkpoint": checkpoint, "progress": place.progress}
+    return {"plan": public_plan(), "n_records": N_RECORDS, "n_threads": 1, **charged}
 
-    def common(place: Place) -> dict[str, Any]:
-        checkpoint = RunCheckpoint(place.folder / CHECKPOINT, interval=0.0)
-        charged = {"ledger": place.account, "checkpoint": checkpoint, "progress": place.progress}
-        return {"plan": plan, "n_records": N_RECORDS, "n_threads": 1, **charged}
 
-    def network_vi(records: Records, place: Place) -> Any:
+def _network_vi() -> Scenario:
+    network = BayesianNeuralNetwork(2, 3)
+
+    def run(records: Records, place: Place) -> Any:
         settings = NetworkVISettings(1e-2, 20.0, 1.0, 0.1)
         watched = [place.watched(part) for part in records]
-        return run_network_vi(network, *watched, settings=settings, max_grad_norm=0.5, **common(place))
+        return run_network_vi(network, *watched, settings=settings, max_grad_norm=0.5, **checkpointed(place))
 
-    def dp_em(records: Records, place: Place) -> Any:
-        return run_dp_em(mixture, place.watched(records[0]), max_site_norm=0.5, **common(place))
-
-    def dpvim(records: Records, place: Place) -> Any:
-        watched = [place.watched(part) for part in records]
-        return run_dpvim(logistic, *watched, max_grad_norm=0.8, burn_in=0, **common(place))
-
-    for entry, run, data, stated in (
-        ("dpinfer.mechanism.run_network_vi", network_vi, _network_records(), stated_by),
-        ("dpinfer.baselines.run_dp_em", dp_em, _points(), stated_by),
-        ("dpinfer.baselines.run_dpvim", dpvim, regression_records(logistic), lambda result, folder: result[0].event),
-    ):
-        records, other, far, refused = data
-        found = tuple(neighbours(records, other, far, Adjacency.ADD_REMOVE, refused))
-        name = entry.rsplit(".", 1)[1]
-        yield Scenario(name, entry, run, records, found, ledger=True, skipped=_SECRET, stated=stated)
+    records, other, far, refused = _network_records()
+    found = tuple(neighbours(records, other, far, Adjacency.ADD_REMOVE, refused))
+    entry = "dpinfer.mechanism.run_network_vi"
+    return Scenario("run_network_vi", entry, run, records, found, ledger=True, skipped=SECRET)
 
 
 def library_scenarios() -> tuple[Scenario, ...]:
@@ -421,7 +407,7 @@ def library_scenarios() -> tuple[Scenario, ...]:
         *_dpvi_scenarios(),
         *_newton_scenarios(),
         *_site_scenarios(),
-        *_other_scenarios(),
+        _network_vi(),
         *statistics(Adjacency.ADD_REMOVE),
         *statistics(Adjacency.REPLACE_ONE),
         *statistics(Adjacency.ZERO_OUT),

@@ -16,40 +16,17 @@ from dpinfer.auditing.replay_records import (
     in_blocks,
     in_shards,
     neighbours,
-    regression_records,
     single_column,
 )
 from dpinfer.auditing.replay_scenario import Place, Scenario
-from dpinfer.baselines import BinomialFamily, release_regression_statistics, release_statistics
 from dpinfer.mechanism import release_bounds, release_categories, release_count, run_statistic
-from dpinfer.models import BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential, LinearRegression
+from dpinfer.models import BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
 
 __all__ = ["statistics", "unknowns"]
 
 
 def statistics(adjacency: Adjacency) -> Iterator[Scenario]:
     """Yield a scenario for each release of a statistic."""
-
-    def binomial(records: Records, place: Place) -> Any:
-        return release_statistics(
-            BinomialFamily(5),
-            place.watched(records[0]),
-            epsilon=0.8,
-            n_records=N_RECORDS,
-            adjacency=adjacency,
-            ledger=place.account,
-        )
-
-    def regression(records: Records, place: Place) -> Any:
-        return release_regression_statistics(
-            *(place.watched(part) for part in records),
-            epsilon=0.8,
-            n_records=N_RECORDS,
-            feature_bound=1.5,
-            response_bound=2.0,
-            adjacency=adjacency,
-            ledger=place.account,
-        )
 
     def one_shot(model: ConjugateModel) -> Callable[[Records, Place], Any]:
         def run(records: Records, place: Place) -> Any:
@@ -76,24 +53,6 @@ def statistics(adjacency: Adjacency) -> Iterator[Scenario]:
             one_shot(model),
             records,
             tuple(neighbours(records, other, far, adjacency, refused)),
-            adjacency,
-            ledger=True,
-        )
-
-    linear = regression_records(LinearRegression(2))
-    for run, data in (
-        (binomial, single_column(np.arange(12.0) % 6.0, 5.0, 0.0, (9.0, 2.5))),
-        (regression, linear),
-    ):
-        records, other, far, refused = data
-        name = "release_statistics" if run is binomial else "release_regression_statistics"
-        found = tuple(neighbours(records, other, far, adjacency, refused))
-        yield Scenario(
-            f"{name}, {adjacency.value}",
-            f"dpinfer.baselines.{name}",
-            run,
-            records,
-            found,
             adjacency,
             ledger=True,
         )

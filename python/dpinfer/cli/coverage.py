@@ -4,14 +4,15 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpinfer import plots
 from dpinfer.cli.arguments import integer, interval
 from dpinfer.cli.errors import EXIT_DONE, public_arguments
 from dpinfer.cli.output import OutputFolder, files_text, output_folder
 from dpinfer.cli.pictures import draw_picture
-from dpinfer.studies import STUDY_NAMES, CoverageResult, coverage_study
+
+if TYPE_CHECKING:
+    from dpinfer.lab.studies import CoverageResult
 
 __all__ = ["add_parser", "run"]
 
@@ -20,6 +21,8 @@ _PICTURE_BYTES = 2**22
 
 def add_parser(verbs: Any) -> None:
     """Add the verb's arguments to the command's parser."""
+    from dpinfer.lab.studies import STUDY_NAMES
+
     parser = verbs.add_parser(
         "coverage",
         help="a coverage study over simulated runs",
@@ -45,6 +48,8 @@ def add_parser(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compute, print and, with ``--out``, write."""
+    from dpinfer.lab.studies import coverage_study
+
     with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder:
         with public_arguments():
             result = coverage_study(
@@ -64,8 +69,10 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _write(result: CoverageResult, folder: OutputFolder) -> list[Path]:
+def _write(result: "CoverageResult", folder: OutputFolder) -> list[Path]:
     """Write the findings, everything they were computed from, and the pictures."""
+    from dpinfer.lab import plots
+
     files = [
         folder.write("coverage.json", json.dumps(result.to_dict(), allow_nan=False, indent=1) + "\n"),
         folder.write("coverage.npz", result.to_bytes()),

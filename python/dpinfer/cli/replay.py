@@ -196,6 +196,9 @@ def all_scenarios() -> tuple[Scenario, ...]:
 
     Those with a formula are there where formulaic is installed.
     """
+    # Beside `dpinfer coverage` the only place outside of the laboratory that imports it.
+    from dpinfer.lab.baselines.replay import baseline_scenarios
+
     commands = []
     formulas = importlib.util.find_spec("formulaic") is not None
     for index, (name, options) in enumerate(COMMAND_OPTIONS.items()):
@@ -205,4 +208,4 @@ def all_scenarios() -> tuple[Scenario, ...]:
         found = files(every=everything or index == 0, place=3 if everything else _N_LINES)
         public = ("--schema", DRAFT) if "--unknown" in options else PUBLIC_FACTS
         commands.append(command_scenario(name, options, tuple(found), public=public))
-    return (*library_scenarios(), *call_scenarios(formulas=formulas), *commands)
+    return (*library_scenarios(), *baseline_scenarios(), *call_scenarios(formulas=formulas), *commands)

@@ -10,40 +10,21 @@ from typing import TYPE_CHECKING, Any
 _NAMES = {
     "CalibrationCurve": "calibration",
     "ExpectedCalibrationError": "calibration",
-    "SbcResult": "ranks",
-    "TarpAccumulator": "tarp",
-    "TarpResult": "tarp",
-    "TarpVerdict": "tarp",
     "TraceCheck": "trace_checks",
     "calibration_curve": "calibration",
-    "check_tarp": "tarp",
     "check_trace": "trace_checks",
     "expected_calibration_error": "calibration",
-    "run_sbc": "ranks",
-    "run_tarp": "tarp",
-    "sbc_from_cdf": "ranks",
-    "tarp_from_shares": "tarp",
 }
 
 __all__ = [
     "CalibrationCurve",
     "ExpectedCalibrationError",
-    "SbcResult",
-    "TarpAccumulator",
-    "TarpResult",
-    "TarpVerdict",
     "TraceCheck",
     "audit",
     "audit_one_run",
     "calibration_curve",
-    "check_tarp",
     "check_trace",
-    "coverage_study",
     "expected_calibration_error",
-    "run_sbc",
-    "run_tarp",
-    "sbc_from_cdf",
-    "tarp_from_shares",
 ]
 
 if TYPE_CHECKING:
@@ -53,15 +34,6 @@ if TYPE_CHECKING:
         calibration_curve,
         expected_calibration_error,
     )
-    from dpinfer.diagnostics.ranks import SbcResult, run_sbc, sbc_from_cdf
-    from dpinfer.diagnostics.tarp import (
-        TarpAccumulator,
-        TarpResult,
-        TarpVerdict,
-        check_tarp,
-        run_tarp,
-        tarp_from_shares,
-    )
     from dpinfer.diagnostics.trace_checks import TraceCheck, check_trace
 
 
@@ -69,7 +41,7 @@ def __getattr__(name: str) -> Any:
     """Import public names on first use (PEP 562)."""
     if name in _NAMES:
         return getattr(importlib.import_module(f"dpinfer.diagnostics.{_NAMES[name]}"), name)
-    if name in ("audit", "audit_one_run", "coverage_study"):
+    if name in ("audit", "audit_one_run"):
         # These run the mechanism, which this package must not import: the top-level package knows where it is.
         return getattr(importlib.import_module("dpinfer"), name)
     raise AttributeError(f"module 'dpinfer.diagnostics' has no attribute {name!r}")

@@ -27,24 +27,6 @@ def mixture_quantiles(
     levels: FloatArray,
     standard: FloatArray,
 ) -> FloatArray: ...
-def tarp_counts(
-    samples: FloatArray | npt.NDArray[np.float32],
-    thetas: FloatArray,
-    references: FloatArray,
-    inverse_scales: FloatArray,
-    n_threads: int,
-) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]: ...
-def draw_moments(samples: FloatArray | npt.NDArray[np.float32], n_threads: int) -> tuple[FloatArray, FloatArray]: ...
-def check_matrices(matrices: FloatArray, n_threads: int) -> tuple[bool, bool]: ...
-def stationary_covariance(
-    hessian: FloatArray,
-    learning_rate: FloatArray,
-    noise_stddev: FloatArray,
-    sample_rate: float,
-    form: int,
-    discrete: bool,
-    n_threads: int,
-) -> tuple[FloatArray, npt.NDArray[np.uint8]]: ...
 
 class MomentsChains:
     def __init__(

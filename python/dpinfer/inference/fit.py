@@ -13,7 +13,6 @@ from dpinfer._blas import one_blas_thread
 from dpinfer._validate import settings_of
 from dpinfer.errors import FallbackWarning, NumericalError
 from dpinfer.inference.analysis import Analysis
-from dpinfer.inference.gibbs.posterior import conjugate_gibbs_posterior, regression_gibbs_posterior
 from dpinfer.inference.information.posteriors import (
     COUPLING_LEVEL,
     GRAM_BURN_IN,
@@ -69,9 +68,8 @@ def noise_aware_posterior(
         "averaged" (a network's not "exact"), `burn_in`, `model`, `n_samples` and `seed`, and every other argument at
         its default (see :func:`dpinfer.inference.sites.posterior.site_posterior`); or that of a private Newton run,
         which takes `prior` "weak" or "model" (of the noise variance), `model`, `n_samples`, `n_warmup`, `seed`,
-        `check_convergence` and `fallback` (see :func:`dpinfer.inference.newton.posterior.newton_posterior`); or noisy
-        sufficient statistics: those of :func:`dpinfer.run_statistic` have an exact posterior, those of
-        :mod:`dpinfer.baselines` the published Gibbs sampler's, which takes `n_samples`, `n_warmup` and `seed`.
+        `check_convergence` and `fallback` (see :func:`dpinfer.inference.newton.posterior.newton_posterior`); or the
+        noisy sufficient statistics of :func:`dpinfer.run_statistic`, whose posterior is exact.
     request : PosteriorRequest, optional
         All settings in one object, whose check can be made before the mechanism runs; the arguments below change it.
     method : {"exact", "laplace", "emcee", "nuts", "simulated", "naive", "averaged"}
@@ -219,7 +217,7 @@ def _named_for_what_it_is(release: Release, posterior: Posterior) -> Posterior:
 _OTHER_RELEASES: dict[type, Callable[[Any, PosteriorRequest], Posterior]] = {
     SiteRelease: site_posterior,
     NetworkRelease: network_trace_posterior,
-    StatisticRelease: lambda release, request: _STATISTICS[release.method](release, request),
+    StatisticRelease: one_shot_posterior,
     NewtonRelease: newton_posterior,
     GlmNewtonRelease: glm_newton_posterior,
     PopulationRelease: population_posterior,
@@ -230,13 +228,6 @@ _OTHER_RELEASES: dict[type, Callable[[Any, PosteriorRequest], Posterior]] = {
 _OWN_NEWTON: dict[str, Callable[[OwnNewtonRelease, PosteriorRequest], Posterior]] = {
     "exact": own_newton_posterior,
     "simulated": simulated_newton_posterior,
-}
-
-
-_STATISTICS: dict[str, Callable[[StatisticRelease, PosteriorRequest], Posterior]] = {
-    "one_shot": one_shot_posterior,
-    "bernstein_sheldon": conjugate_gibbs_posterior,
-    "gibbs_ss_noisy": regression_gibbs_posterior,
 }
 
 

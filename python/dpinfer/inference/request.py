@@ -294,8 +294,10 @@ check_convergence, fallback, n_threads
                 "regression: elsewhere give model=, the release's model with another prior"
             )
         if isinstance(release, StatisticRelease) and release.method != "one_shot":
-            self._check_gibbs(release)
-            return
+            raise ValueError(
+                "release must be that of run_statistic: noisy statistics of a published baseline have their posterior "
+                "from dpinfer.lab.baselines.gibbs_sampler_posterior"
+            )
         facts = self._check_other(release)
         if facts is None:
             return
@@ -396,19 +398,6 @@ check_convergence, fallback, n_threads
                 raise ValueError(f"{name} must be left at its default for a one-shot release, whose posterior is exact")
         if not isinstance(model, ConjugateModel):
             raise ValueError(f"model must be a conjugate model, got {type(model).__name__}")
-
-    def _check_gibbs(self, release: StatisticRelease) -> None:
-        if release.method not in ("bernstein_sheldon", "gibbs_ss_noisy"):
-            raise ValueError(f"release must be of a mechanism of this library, got method {release.method!r}")
-        default = PosteriorRequest()
-        for name in ("method", "hessian", "prior", "burn_in", "model"):
-            if getattr(self, name) != getattr(default, name):
-                raise ValueError(f"{name} must be left at its default for a noisy statistic, whose sampler is its own")
-        if release.settings.get("moment_share") == 0.0:
-            raise ValueError(
-                "release must hold third and fourth moments: without them call baselines.gibbs_ss_noisy_posterior with "
-                "public feature_moments"
-            )
 
     def _check_newton(self, model: Model | None, kind: type[AnyRelease]) -> None:
         simulated = self.method == "simulated" and issubclass(kind, OwnNewtonRelease)

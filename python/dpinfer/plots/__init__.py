@@ -11,38 +11,28 @@ _NAMES = {
     "audit": "audit_bounds",
     "calibration": "calibration_curves",
     "calibration_error": "calibration_curves",
-    "coverage": "coverage_curves",
     "gradient_fit": "traces",
     "posterior": "intervals",
-    "rank_histogram": "rank_histograms",
-    "ranks": "coverage_curves",
     "trace": "traces",
     "trade_off": "trade_off_curve",
     "widening": "widening_curves",
-    "z_scores": "rank_histograms",
 }
 
 __all__ = [
     "audit",
     "calibration",
     "calibration_error",
-    "coverage",
     "gradient_fit",
     "posterior",
-    "rank_histogram",
-    "ranks",
     "trace",
     "trade_off",
     "widening",
-    "z_scores",
 ]
 
 if TYPE_CHECKING:
     from dpinfer.plots.audit_bounds import audit
     from dpinfer.plots.calibration_curves import calibration, calibration_error
-    from dpinfer.plots.coverage_curves import coverage, ranks
     from dpinfer.plots.intervals import posterior
-    from dpinfer.plots.rank_histograms import rank_histogram, z_scores
     from dpinfer.plots.traces import gradient_fit, trace
     from dpinfer.plots.trade_off_curve import trade_off
     from dpinfer.plots.widening_curves import widening

@@ -7,9 +7,9 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.accounting.cautions import caution_of_delta
-from dpinfer.baselines import BinomialFamily, release_regression_statistics, release_statistics
 from dpinfer.cli.main import main
 from dpinfer.errors import RecordError, WeakGuaranteeWarning
+from dpinfer.lab.baselines import BinomialFamily, release_regression_statistics, release_statistics
 from dpinfer.mechanism import run_network_dp_sep
 
 LARGE = {"target_epsilon": 1.0, "target_delta": 0.02, "sample_rate": 0.5, "n_steps": 3}

@@ -9,7 +9,7 @@ from tests.reference.analytic_study import AnalyticStudy
 
 import dpinfer as dpi
 from dpinfer.cli.main import main
-from dpinfer.studies import CoverageResult
+from dpinfer.lab.studies import CoverageResult
 
 
 def call(argv):
@@ -23,9 +23,9 @@ def call(argv):
 def studies(monkeypatch):
     """The analytic study in the place of the real ones."""
     found = {"study": AnalyticStudy(name="beta-bernoulli")}
-    module = types.ModuleType("dpinfer.studies.recipes")
+    module = types.ModuleType("dpinfer.lab.studies.recipes")
     module.find = lambda name: found["study"]
-    monkeypatch.setitem(sys.modules, "dpinfer.studies.recipes", module)
+    monkeypatch.setitem(sys.modules, "dpinfer.lab.studies.recipes", module)
     return found
 
 

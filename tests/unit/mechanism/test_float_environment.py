@@ -25,7 +25,7 @@ from dpinfer.accounting import (
     zcdp_rho,
 )  # fmt: skip
 from dpinfer.accounting.renyi_filter import RenyiFilter
-from dpinfer.inference._native import tarp_counts
+from dpinfer.lab._native import tarp_counts
 from dpinfer.mechanism import _native
 from dpinfer.testing import InsecureRNG
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
+from dpinfer.lab.studies.study import find_study
 from dpinfer.planning import PlanSettings, plan_inference, planner, widening_grid
 from dpinfer.planning.drift import LogisticPilot, QuadraticLoss
 from dpinfer.planning.settings import PlanOptions
 from dpinfer.planning.simulated import PlainRun, simulate_trace
-from dpinfer.studies.study import find_study
 from dpinfer.testing import InsecureRNG
 
 DEFAULT = {"sample_rate": 0.1, "n_steps": 2500, "target_delta": 1e-5}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpinfer import stationary
+from dpinfer.lab import stationary
 from dpinfer.planning.recursion import inflated_noise, window_moments
 
 

@@ -1,0 +1,49 @@
+"""The other methods that noise-aware variational inference is compared with, one file each.
+
+DPVI as first published is ``dpinfer.noise_aware_posterior(release, method="naive")``; the mean of its iterates is
+``method="averaged"``.
+"""
+
+from dpinfer.lab.baselines.bernstein_sheldon import release_statistics
+from dpinfer.lab.baselines.dp_em import EMArguments, EMRelease, run_dp_em
+from dpinfer.lab.baselines.dpvim import DPVIMArguments, run_dpvim
+from dpinfer.lab.baselines.gibbs.conjugate import bernstein_sheldon_posterior, gibbs_posterior
+from dpinfer.lab.baselines.gibbs.families import (
+    BinomialFamily,
+    CategoricalFamily,
+    ConjugateFamily,
+    ExponentialFamily,
+    conjugate_family,
+)
+from dpinfer.lab.baselines.gibbs.posterior import gibbs_sampler_posterior
+from dpinfer.lab.baselines.gibbs.regression import (
+    RegressionPrior,
+    gaussian_moments,
+    gibbs_ss_noisy,
+    gibbs_ss_noisy_posterior,
+)
+from dpinfer.lab.baselines.regression_statistics import release_regression_statistics
+from dpinfer.release.statistic import StatisticRelease
+
+__all__ = [
+    "BinomialFamily",
+    "CategoricalFamily",
+    "ConjugateFamily",
+    "DPVIMArguments",
+    "EMArguments",
+    "EMRelease",
+    "ExponentialFamily",
+    "RegressionPrior",
+    "StatisticRelease",
+    "bernstein_sheldon_posterior",
+    "conjugate_family",
+    "gaussian_moments",
+    "gibbs_posterior",
+    "gibbs_sampler_posterior",
+    "gibbs_ss_noisy",
+    "gibbs_ss_noisy_posterior",
+    "release_regression_statistics",
+    "release_statistics",
+    "run_dp_em",
+    "run_dpvim",
+]

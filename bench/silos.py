@@ -1,23 +1,27 @@
 """Silos: the bits of one machine over random splits, the server's view, noise, epsilon at 60 digits, a fit over TCP.
 
-    python bench/silos.py [splits view noise epsilon tcp width flower] [--splits 1000] [--runs 200]
+    python bench/silos.py [splits view noise epsilon tags tcp width flower] [--splits 1000] [--runs 200]
 
 Every part checks its answer before it prints.  `splits`: sessions of 2 to 50 sites, up to a third lost in the middle of
 passes, against one machine with the same noise shares.  `view`: p-values of uniformity of all that the server can make
 of vectors, and of mutants.  `noise`: measured over planned, and over central.  `epsilon`: certified against exact
-convolutions of rounded Gaussians.  `tcp`: ten sites with 57 weights over TLS on loopback, each a process, and bytes of
-a site.  `width`: widths and coverage beside one machine.  `flower` (not run by default; needs flwr): what its
-secure aggregation does with a vector of scores.
+convolutions of rounded Gaussians.  `tags`: what those cost that sites compare.  `tcp`: ten sites with 57 weights over
+TLS on loopback, each a process, and bytes of a site.  `width`: widths and coverage beside one machine.  `flower` (not
+run by default; needs flwr): what its secure aggregation makes of a vector of scores.
 """
 
 import argparse
 import contextlib
+import copy
+import hmac
+import logging
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -26,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 from tests.reference import silo_mutants
 from tests.reference.certificates import make_circle
-from tests.reference.silo_runs import LARGEST_SEED, bits, key_of, on_one_machine, over_sites, split
+from tests.reference.silo_runs import LARGEST_SEED, LossyLine, bits, key_of, on_one_machine, over_sites, split
 from tests.reference.silo_views import (
     certified_epsilon,
     exact_delta,
@@ -38,6 +42,7 @@ from tests.reference.silo_views import (
 
 import dpinfer as dpi
 from dpinfer.mechanism.silos import LocalLine, Silos, Site, TcpLine, tls_context
+from dpinfer.mechanism.silos.masks import tag
 from dpinfer.testing import InsecureRNG
 
 SITES, WEIGHTS, ROWS = 10, 57, 40_000
@@ -244,26 +249,105 @@ def width(args):
     print(f"  width over that of one machine: {ratio:.3f}; noise alone would be {np.sqrt(10 / 6):.3f}")
 
 
-def flower(args):
-    from flwr.common.secure_aggregation.quantization import dequantize, quantize
+def by_secagg_plus(vectors):
+    """Return a sum of vectors by Flower's own workflow and mod of SecAgg+; the nodes are in this process."""
+    from flwr.app import ConfigRecord, Context, RecordDict
+    from flwr.client import NumPyClient
+    from flwr.client.mod import secaggplus_mod
+    from flwr.clientapp import ClientApp
+    from flwr.common import FitIns, ndarrays_to_parameters, parameters_to_ndarrays
+    from flwr.compat.common import recorddict_compat
+    from flwr.server import LegacyContext
+    from flwr.server.strategy import FedAvg
+    from flwr.server.workflow import SecAggPlusWorkflow
+    from flwr.supercore.task_identity import TaskIdentity
 
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+
+    def context(node):
+        return Context(run_id=1, node_id=node, node_config={}, state=RecordDict(), run_config={}, series_id=1)
+
+    class Client(NumPyClient):
+        def __init__(self, vector):
+            self.vector = vector
+
+        def fit(self, parameters, config):
+            # The largest weight: one that is less is multiplied into the numbers before they are rounded.
+            return [self.vector], 1000, {}
+
+    nodes = {place + 10: context(place + 10) for place in range(len(vectors))}
+    app = ClientApp(lambda context: Client(vectors[context.node_id - 10]).to_client(), mods=[secaggplus_mod])
+
+    class Grid:
+        def send_and_receive(self, messages, *, timeout):
+            return [app(copy.deepcopy(message), nodes[message.metadata.dst_node_id]) for message in messages]
+
+    class Strategy(FedAvg):
+        def configure_fit(self, server_round, parameters, client_manager):
+            return [(SimpleNamespace(node_id=node), FitIns(parameters, {})) for node in nodes]
+
+    server = LegacyContext(
+        context(1), strategy=Strategy(), client_manager=SimpleNamespace(num_available=lambda: len(nodes))
+    )
+    start = recorddict_compat.parameters_to_arrayrecord(ndarrays_to_parameters([np.zeros_like(vectors[0])]), True)
+    server.state["parameters"], server.state["config"] = start, ConfigRecord({"current_round": 1})
+    SecAggPlusWorkflow(num_shares=1.0, reconstruction_threshold=0.6)(Grid(), server)
+    found = recorddict_compat.arrayrecord_to_parameters(server.state["parameters"], True)
+    return parameters_to_ndarrays(found)[0] * len(vectors)
+
+
+def flower(args):
+    import flwr
+    from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
+
+    logging.getLogger("flwr").setLevel(logging.ERROR)
     X, y = records(ROWS, WEIGHTS, 3)
     parts = np.array_split(np.arange(ROWS), SITES)
     scores = [X[part].T @ (y[part] - 0.5) for part in parts]
     exact = np.sum(scores, axis=0)
-    # The defaults of its SecAgg+ workflow.
-    clip, levels = 8.0, 1 << 22
-    largest = max(np.abs(score).max() for score in scores)
-    print(f"flower: sums of scores of up to {np.abs(exact).max():.4g} by its quantisation, clipped at {clip:g}")
-    for name, factor in (("as they are", 1.0), ("scaled to fit", clip / largest)):
-        summed = np.sum([quantize([score * factor], clip, levels)[0] for score in scores], axis=0)
-        back = dequantize([summed / SITES], clip, levels)[0] * SITES / factor
-        print(f"  {name}: off by at most {np.abs(back - exact).max():.3g}")
+    clip, largest = 8.0, max(np.abs(score).max() for score in scores)
+    clipped = np.sum([np.clip(score, -clip, clip) for score in scores], axis=0)
+    print(f"flower: sums of scores of up to {np.abs(exact).max():.4g} by SecAgg+ of flwr {flwr.__version__}")
+    found = by_secagg_plus(scores)
+    # It does what it says: it adds up what it has clipped.
+    assert np.abs(found - clipped).max() < 1e-3
+    print(f"  as they are, clipped at {clip:g}: off by at most {np.abs(found - exact).max():.4g}")
+    factor = clip / largest
+    off = [np.abs(by_secagg_plus([score * factor for score in scores]) / factor - exact).max() for _ in range(10)]
+    print(f"  scaled to fit, which takes the largest for public: off by {min(off):.2g} to {max(off):.2g} in 10 runs")
     lattice = 2.0 ** (np.floor(np.log2(np.sqrt(WEIGHTS))) - 30)
+    # Two seeds of 32 bytes whose eight words have the same exclusive or.
+    one, other = (pseudo_rand_gen(seed, 2**32, [(100,)])[0] for seed in (bytes(32), (b"mask" + bytes(12)) * 2))
+    assert np.array_equal(one, other)
+    print("  its masks depend on 32 bits of their seed: seeds whose words have the same exclusive or give one mask")
     print(f"  on the lattice one record's number is rounded by at most {lattice / 2:.1g}, and sums are exact")
 
 
-PARTS = {"splits": splits, "view": view, "noise": noise, "epsilon": epsilon, "tcp": tcp, "width": width}
+def tags(args):
+    """Print what the tags cost that sites compare before they open a sum."""
+    key, about = b"k" * 32, b"a" * 32
+    for n_sites in (10, 50):
+        arrays = np.array_split(np.zeros(10 * n_sites), n_sites)
+        line = LossyLine([Site(each, random_source=InsecureRNG(place)) for place, each in enumerate(arrays)])
+        dpi.run_statistic(dpi.models.BetaBernoulli(1, 1), Silos(line), epsilon=1.0, n_records=10 * n_sites)
+        sizes = {
+            kind: [len(message.fields["tags"]) for _, *both in line.seen for message in both if message.kind == kind]
+            for kind in ("vector", "opening")
+        }
+        assert sizes == dict.fromkeys(("vector", "opening"), [32 * n_sites] * n_sites)
+        rounds = 1000
+        start = time.process_time()
+        for _ in range(rounds):
+            made = b"".join(tag(key, place, about) for place in range(n_sites))
+            assert hmac.compare_digest(made, b"".join(tag(key, place, about) for place in range(n_sites)))
+        each = (time.process_time() - start) / rounds
+        print(
+            f"tags: {n_sites} sites: {sizes['vector'][0]} bytes from a site and {sizes['opening'][0]} to it in a pass; "
+            f"{1e3 * each:.2f} ms to make and check them"
+        )
+
+
+PARTS = {"splits": splits, "view": view, "noise": noise, "epsilon": epsilon, "tags": tags, "tcp": tcp, "width": width}
 
 
 def main():

@@ -192,7 +192,7 @@ def test_flowers_deployment_gives_the_bits_of_one_machine_with_the_same_noise_sh
     with federation(tmp_path, 2, environment):
         command = ["flwr", "run", str(tmp_path / "app"), "here", "--stream"]
         command += ["--run-config", f'release="{tmp_path / "release"}"']
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=225)
     said = done.stdout + done.stderr + (tmp_path / "federation.log").read_text(encoding="utf-8")
     assert (tmp_path / "release").exists(), said[-5000:]
     release = dpi.release.load_release(tmp_path / "release")

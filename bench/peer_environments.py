@@ -1,7 +1,7 @@
 """Build the peers' environments: one for each group of packages that can live together, with versions pinned.
 
     python bench/peer_environments.py DIR [NAME ...]
-    python -m bench --peers DIR dpvi_step tarp_shares       # benchmarks find them there, or in DPINFER_PEERS
+    python -m bench --peers DIR league other_traces         # benchmarks find them there, or in DPINFER_PEERS
 
 Every environment has the Python that builds it, and sees the packages of that one, this library among them, after its
 own: so a benchmark runs there beside its peers, in one process.  Answer first: an environment counts as built when all
@@ -34,7 +34,7 @@ ENVIRONMENTS = {
     "frameworks": Environment(
         ("jax==0.10.2", "numpyro==0.22.0", "jax-privacy==2.0.0", "torch==2.13.0", "opacus==1.6.0"),
         ("jax", "numpyro", "jax_privacy", "torch", "opacus"),
-        ("adapters", "any_model", "dpvi_step", "exact_posterior", "information", "other_traces", "peers", "sep_speed"),
+        ("any_model", "other_traces", "peers"),
     ),
     # peers.py calls d3p and diffprivlib in processes of their own.  d3p uses what later releases of JAX have removed,
     "d3p": Environment(("d3p==0.2.0", "jax[cpu]==0.4.30", "numpyro==0.15.3"), ("d3p", "d3p.svi", "numpyro")),
@@ -43,10 +43,8 @@ ENVIRONMENTS = {
     "accounting": Environment(
         ("prv-accountant==0.2.0", "autodp==0.2.3.1", "dp-accounting==0.6.0", "scipy==1.17.1"),
         ("prv_accountant", "autodp", "dp_accounting", "scipy"),
-        ("accounting", "stationary"),
+        ("accounting",),
     ),
-    # tarp does not name what it imports.
-    "tarp": Environment(("tarp==0.1.1", "tqdm==4.67.1", "deprecation==2.1.0"), ("tarp",), ("tarp_shares",)),
     "clusters": Environment(
         ("distributed==2026.8.0", "pyspark==4.3.0", "pyarrow==26.0.1", "duckdb==2.0.0"),
         ("distributed", "pyspark", "pyarrow", "duckdb"),

@@ -13,7 +13,7 @@ the library sums them in whitened coordinates, from dense columns and from those
 the same batch, everybody's sums agree.  Then processor time on one core, interleaved; ratios to the library's pass,
 within a repeat, as median with quartiles.  Last, what a unit of information costs at equal epsilon: the accountant says
 how much noise a sum over all of a run's steps has, and a private Newton run spends a part of its budget on geometry, on
-the way and on the slope.  Whether intervals then hold, and how wide they are: bench/information.py.
+the way and on the slope.
 
 Fits: from arrays to a result at epsilon = 1, processor time: a first fit in a fresh process, which compiles what is
 compiled, and a second one; medians over processes. Log loss on Adult's test set; for methods with intervals, how many
@@ -45,7 +45,7 @@ DATA = Path(os.environ.get("DPINFER_DATA", ROOT.parent / "shared" / "data"))
 sys.path.insert(0, str(ROOT))
 EPSILON, DELTA, RATE, NORM, Z = 1.0, 1e-5, 0.1, 3.0, 1.6448536269514722
 KEY, NO_TABLE = bytes(range(32)), {"centre": np.empty(0), "slope": np.empty(0), "first_node": 0.0, "spacing": 1.0}
-# The root mean square norm of a record of Adult, and the largest, under the schema's constants (bench/adult.py).
+# The root mean square norm of a record of Adult, and the largest, under the schema's constants.
 ROOT_MEAN_SQUARE, LARGEST = math.sqrt(12.0), 22.66
 WHOLE, CODES = "private Newton, a whole run", "by codes"
 STEPS = {"Opacus": 500, "published": 10_000}
@@ -335,7 +335,7 @@ def fit_newton(X, y, seed):
 
 
 def fit_trace(X, y, seed):
-    """Return what the published setting gives (bench/adult.py: paper), by the library's own mechanism."""
+    """Return what the published setting gives, by the library's own mechanism."""
     import dpinfer as dpi
 
     plan = dpi.plan_privacy(target_epsilon=EPSILON, target_delta=DELTA, sample_rate=RATE, n_steps=STEPS["published"])

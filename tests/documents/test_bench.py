@@ -53,20 +53,20 @@ def test_what_ran_is_tabulated_and_a_wrong_answer_fails(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a script stands for the environment's Python")
 def test_a_benchmark_runs_in_the_environment_of_its_peers(tmp_path: Path) -> None:
-    folder, python = tmp_path / "bench", tmp_path / "peers" / "tarp" / "bin" / "python"
+    folder, python = tmp_path / "bench", tmp_path / "peers" / "clusters" / "bin" / "python"
     for path in (folder, python.parent):
         path.mkdir(parents=True)
     for name in ("__main__.py", "peer_environments.py"):
         (folder / name).write_text((ROOT / "bench" / name).read_text(encoding="utf-8"), encoding="utf-8")
-    (folder / "tarp_shares.py").write_text('"""It."""\nif __name__ == "__main__":\n    print("here")\n')
+    (folder / "shards.py").write_text('"""It."""\nif __name__ == "__main__":\n    print("here")\n')
     python.write_text("#!/bin/sh\necho there, with $DPINFER_PEERS\n")
     python.chmod(0o755)
-    run = functools.partial(bench, "tarp_shares", "--peers", "peers", "--json", "out.json", cwd=tmp_path)
+    run = functools.partial(bench, "shards", "--peers", "peers", "--json", "out.json", cwd=tmp_path)
     assert "\nhere\n" in run().stdout
-    (tmp_path / "peers" / "tarp" / "built").touch()
+    (tmp_path / "peers" / "clusters" / "built").touch()
     assert f"\nthere, with {tmp_path / 'peers'}\n" in run().stdout
     (result,) = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["results"]
-    assert result["peers"][0].startswith("tarp==")
+    assert result["peers"][0].startswith("distributed==")
 
 
 def test_the_page_of_results_is_that_of_their_file(tmp_path: Path) -> None:

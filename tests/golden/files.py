@@ -41,7 +41,10 @@ def releases():
     newton = {"target_epsilon": 1.0, "target_delta": 1e-5, "n_records": 60}
     population = dpi.plan_newton(logistic, target="population", **newton)
     code = dpi.models.from_gradient(_gradient, 2, n_features=2, sampler=_sampler, response="binary")
-    sites = [Site(X[part], y[part], random_source=InsecureRNG(part.start)) for part in (slice(0, 20), slice(20, 40), slice(40, 60))]
+    sites = [
+        Site(X[part], y[part], random_source=InsecureRNG(part.start))
+        for part in (slice(0, 20), slice(20, 40), slice(40, 60))
+    ]
     silos = Silos(LocalLine(sites), may_vanish=0)
     return {
         "population": dpi.run_newton(logistic, X, y, plan=population, **common),

@@ -107,7 +107,7 @@ class NetworkSettings:
         """Return the settings for a public number of records and a privacy target.
 
         With more signal, N epsilon, less of it is clipped away, and q may move further before noise accumulates.
-        The forms were chosen on simulated data (bench/sep_network_rule.py); results on three of the benchmark's sets
+        The forms were chosen on simulated data; results on three of the benchmark's sets
         prompted revisions of them: docs/dp-sep-network.md.
 
         **Privacy.** Reads no records.

@@ -237,7 +237,7 @@ print("\\n".join(outcomes), flush=True)
 
 
 def test_processes_with_threads_and_readers_lose_no_charge(ledger):
-    """A round of bench/ledger_stress.py."""
+    """A round of processes with threads that charge and threads that read."""
     budget = dpi.account(SelfComposed(EVENT, 5), delta=DELTA).epsilon * (1 + 1e-9)
     account = ledger.add_dataset("census", budget=(budget, DELTA))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

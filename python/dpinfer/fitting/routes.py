@@ -376,6 +376,8 @@ class DPVIRoute(Route):
             )
         except TypeError as error:
             raise DoesNotApplyError("no default settings for this model: call run_dpvi") from error
+        except ValueError as error:
+            raise DoesNotApplyError(f"no default settings: {error}") from error
         if target.adjacency is not plan.adjacency:
             plan = plan_privacy(
                 target_epsilon=target.epsilon,

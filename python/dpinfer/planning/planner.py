@@ -223,7 +223,10 @@ def _check_informed(model: Model) -> None:
 def _max_grad_norm(model: Model, settings: PlanSettings, features: FloatArray | None) -> float:
     if settings.max_grad_norm is not None:
         return settings.max_grad_norm
-    return check_interval("max_grad_norm", _clipping_norm(model, settings.recipe, features), 1e-30, 1e30)
+    norm = _clipping_norm(model, settings.recipe, features)
+    if not 1e-30 < norm < 1e30:
+        raise ValueError("max_grad_norm must be given for a prior whose draws have gradients of no usual size")
+    return norm
 
 
 def _slow(model: Model, settings: PlanSettings) -> bool:

@@ -213,6 +213,13 @@ def test_a_target_is_asked_for_by_name():
         dpi.plan_fit(model, target="population", method="dpvi", **PUBLIC)
 
 
+def test_a_prior_that_allows_any_count_leaves_the_other_methods():
+    """No clipping norm follows from draws whose counts reach e**40; the private Newton method does not need one."""
+    plan = dpi.plan_fit(dpi.models.PoissonRegression(10, fit_intercept=True, prior_scale=10.0), **PUBLIC)
+    assert plan.method == "newton"
+    assert "max_grad_norm must be given" in plan.choice["dpvi"].reason
+
+
 def test_the_table_names_every_candidate():
     rows = choose([*candidates(("newton", 1.5, 13, 1.0)), Candidate(method="sep", applies=False, reason="no")], "auto")
     table = str(Choice(rows, ("nothing",)))

@@ -329,6 +329,8 @@ class LinearScores:
         self._nodes = math.log(self._release.response_spread) + _WIDE
         for fine in (True, False):
             missed, variance = self._scale_misfit(self._nodes)
+            # Where the law is narrower than the distance of two nodes, the nearest stands for what lies between them.
+            variance = variance + np.square(np.gradient(missed, axis=0))
             density = self._prior.log_density(self._nodes)
             density = density - 0.5 * np.sum(np.log(variance) + np.square(missed) / variance, axis=1)
             shares = np.exp(density - density.max())

@@ -92,6 +92,7 @@ class Place:
     fault: Callable[[str], None]
     account: LedgerAccount | None = None
     _charged: Mechanisms = field(default_factory=Counter)
+    _drawn: "_Drawn" = field(default_factory=lambda: _Drawn())
 
     def progress(self, done: int, total: int) -> None:
         """Note a report of progress."""
@@ -106,7 +107,9 @@ class Place:
         """Say that a sum gets noise: with a ledger, it must have been charged."""
         if self.account is None:
             return
-        drawn = mechanisms_of(sums)
+        for own in sums[self._drawn.n_sums :]:
+            self._drawn.add(own)
+        drawn = self._drawn.mechanisms
         # A ledger is read once more only where what was seen of it does not suffice.
         if missing(drawn, self._charged) and missing(drawn, self.charged()):
             self.fault("order: noise is drawn that has not been charged")
@@ -182,22 +185,41 @@ class Scenario:
     stated: Callable[[Any, Path], Any] = stated_by
 
 
+class _Drawn:
+    """What the sums so far were drawn with."""
+
+    def __init__(self) -> None:
+        self.n_sums = 0
+        self._found: Mechanisms = Counter()
+        self._permuted: Counter[tuple[Any, ...]] = Counter()
+
+    def add(self, own: NoisedSum) -> None:
+        """Count one sum more."""
+        self.n_sums += 1
+        if own.mechanism[0] in ("laplace", "exponential", "threshold"):
+            self._found[PURE] += own.mechanism[1]
+            if own.mechanism[0] == "threshold":
+                self._found[FAILURE] += own.mechanism[2]
+        elif own.mechanism[2] == "permutation":
+            self._permuted[("gaussian", own.mechanism[1], "all", 1.0), own.n_rows] += 1
+        else:
+            self._found[own.mechanism] += 1
+
+    @property
+    def mechanisms(self) -> Mechanisms:
+        """How often each Gaussian mechanism, and the epsilon and delta of all others together."""
+        found = self._found.copy()
+        for (mechanism, n_rows), count in self._permuted.items():
+            found[mechanism] += -(-count // n_rows)
+        return found
+
+
 def mechanisms_of(sums: Sequence[NoisedSum]) -> Mechanisms:
     """Return what was drawn: how often each Gaussian mechanism, and the epsilon and delta of all others together."""
-    found: Mechanisms = Counter()
-    permuted: Counter[tuple[Any, ...]] = Counter()
+    drawn = _Drawn()
     for own in sums:
-        if own.mechanism[0] in ("laplace", "exponential", "threshold"):
-            found[PURE] += own.mechanism[1]
-            if own.mechanism[0] == "threshold":
-                found[FAILURE] += own.mechanism[2]
-        elif own.mechanism[2] == "permutation":
-            permuted[("gaussian", own.mechanism[1], "all", 1.0), own.n_rows] += 1
-        else:
-            found[own.mechanism] += 1
-    for (mechanism, n_rows), count in permuted.items():
-        found[mechanism] += -(-count // n_rows)
-    return found
+        drawn.add(own)
+    return drawn.mechanisms
 
 
 def mechanisms_of_event(event: Any, count: int = 1, sampling: tuple[Any, ...] = ("all", 1.0)) -> Mechanisms:

@@ -139,16 +139,22 @@ class OwnRegression(OwnModel):
 
 def poisson_quantile(uniform: FloatArray, rate: FloatArray) -> FloatArray:
     """Return Poisson draws by inversion, elementwise: the least count with at least this probability below or at it."""
+    count, large = np.zeros_like(rate), rate > _SMALL_RATE
     density = np.exp(-np.minimum(rate, _SMALL_RATE))
-    total, count = density.copy(), np.zeros_like(rate)
+    # Only what has not reached its count goes on.
+    places = np.flatnonzero((density < uniform) & ~large)
+    level, size, density = uniform[places], rate[places], density[places]
+    total = density
     for step in range(1, _MOST_STEPS):
-        below = total < uniform
-        if not below.any():
+        if not places.size:
             break
-        count = np.where(below, float(step), count)
-        density = density * (np.minimum(rate, _SMALL_RATE) / step)
+        count[places] = float(step)
+        density = density * (size / step)
         total = total + density
-    large = rate > _SMALL_RATE
+        below = total < level
+        if not below.all():
+            places, level, size = places[below], level[below], size[below]
+            density, total = density[below], total[below]
     if np.any(large):
         count[large] = np.ceil(special.pdtrik(uniform[large], rate[large]))
     return count

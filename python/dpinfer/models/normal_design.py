@@ -14,6 +14,10 @@ FloatArray = npt.NDArray[np.float64]
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(25)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+# Of two independent standard normals: every pair of nodes.
+_FIRST, _SECOND = np.repeat(_NODES, _NODES.size), np.tile(_NODES, _NODES.size)
+_PAIR_WEIGHTS = np.repeat(_WEIGHTS, _WEIGHTS.size) * np.tile(_WEIGHTS, _WEIGHTS.size)
+_PAIR_BASIS = np.stack((np.ones_like(_FIRST), _FIRST, _SECOND))
 _SMALLEST = 1e-9
 # Clips in units of the spread of a response; of zeros and ones none has to be below one half.
 _CLIPS = {"binary": np.array([0.5, 0.6, 0.7, 0.8, 1.0]), "count": 0.4 * 1.25 ** np.arange(14)}
@@ -80,21 +84,21 @@ class ExpectedResidual:
         self._values = grid.expected(grid.clipped(clip))
         self._slopes = np.gradient(self._values, grid.spacing, axis=0)
 
-    def __call__(self, own: FloatArray, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return it and its derivative in the response's own predictor, elementwise."""
+    def __call__(self, own: FloatArray, eta: FloatArray, *, slope: bool = True) -> tuple[FloatArray, FloatArray]:
+        """Return it and its derivative in the response's own predictor, elementwise; an empty one if not `slope`."""
         last = self._grid.nodes.size - 1
         first, spacing = self._grid.first_node, self._grid.spacing
         places = [np.clip(np.nan_to_num((values - first) / spacing), 0.0, last) for values in (own, eta)]
-        lower = [np.minimum(place.astype(np.intp), last - 1) for place in places]
-        share = [place - node for place, node in zip(places, lower, strict=True)]
+        i, j = (np.minimum(place.astype(np.intp), last - 1) for place in places)
+        above, right = places[0] - i, places[1] - j
+        below, left, corner = 1.0 - above, 1.0 - right, i * (last + 1) + j
 
         def between(table: FloatArray) -> FloatArray:
-            i, j = lower
-            low = (1.0 - share[1]) * table[i, j] + share[1] * table[i, j + 1]
-            high = (1.0 - share[1]) * table[i + 1, j] + share[1] * table[i + 1, j + 1]
-            return np.asarray((1.0 - share[0]) * low + share[0] * high)
+            low = left * table.take(corner) + right * table.take(corner + 1)
+            high = left * table.take(corner + last + 1) + right * table.take(corner + last + 2)
+            return np.asarray(below * low + above * high)
 
-        return between(self._values), between(self._slopes)
+        return between(self._values), between(self._slopes) if slope else np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -136,9 +140,11 @@ class NormalDesign:
         return np.asarray(self.covariance - np.outer(along, along) + seen)
 
     def expected_score(
-        self, residual: ExpectedResidual, optimum: FloatArray, position: FloatArray
+        self, residual: ExpectedResidual, optimum: FloatArray, position: FloatArray, *, jacobian: bool = True
     ) -> tuple[FloatArray, FloatArray]:
         """Return E[psi z] at `position` where the truth is `optimum`, (d,), and its derivative in the truth, (d, d).
+
+        The derivative is empty if not `jacobian`.
 
         z = mean + along e1 + beside e2 + what neither predictor depends on, with e1, e2 independent standard normals:
         e1 is the part of z in the predictor at `position`, e2 what the true one has beyond it.
@@ -149,13 +155,12 @@ class NormalDesign:
         shared = float(along @ optimum)
         rest = math.sqrt(max(own.scale**2 - shared**2, 0.0))
         beside = (straight - shared * along) / rest if rest > _SMALLEST else np.zeros_like(along)
-        e1, e2 = np.repeat(_NODES, _NODES.size), np.tile(_NODES, _NODES.size)
-        weight = np.repeat(_WEIGHTS, _WEIGHTS.size) * np.tile(_WEIGHTS, _WEIGHTS.size)
-        value, slope = residual(own.loc + shared * e1 + rest * e2, first.loc + first.scale * e1)
-        basis = np.stack((np.ones_like(e1), e1, e2))
+        etas = own.loc + shared * _FIRST + rest * _SECOND, first.loc + first.scale * _FIRST
+        value, slope = residual(*etas, slope=jacobian)
         parts = np.stack((self.mean, along, beside), axis=1)
-        score = parts @ (basis @ (weight * value))
-        mean_slope = float(weight @ slope)
+        score = parts @ (_PAIR_BASIS @ (_PAIR_WEIGHTS * value))
+        if not jacobian:
+            return score, slope
         unseen = self.covariance - np.outer(along, along) - np.outer(beside, beside)
-        jacobian = mean_slope * unseen + parts @ ((basis * (weight * slope)) @ basis.T) @ parts.T
-        return score, jacobian
+        seen = (_PAIR_BASIS * (_PAIR_WEIGHTS * slope)) @ _PAIR_BASIS.T
+        return score, float(_PAIR_WEIGHTS @ slope) * unseen + parts @ seen @ parts.T

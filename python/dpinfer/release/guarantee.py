@@ -283,7 +283,7 @@ class AnyRelease(Guaranteed):
         object.__setattr__(self, "names", names)
 
     def _taken_as_public(self) -> str:
-        """Return clauses: what a record is, known moments that no part accounts for, the package of a foreign method."""
+        """Return clauses: what a record is, moments that no part accounts for, the package of a foreign method."""
         units = " (a record being a unit with all its rows)" if "unit" in self.settings else ""
         known = self.model_spec.get("feature_moments_known") is True and not self.other_parts
         return (

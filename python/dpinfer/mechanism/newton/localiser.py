@@ -84,29 +84,37 @@ class Localiser:
         share = _MODEL_ERROR**2 * float(expected @ expected) / expected.size
         return score.stddev**2 + self.sampling + share
 
-    def _objective(self, position: FloatArray, noises: list[float]) -> float:
+    def _objective(self, position: FloatArray, errors: list[FloatArray], noises: list[float]) -> float:
         away = position - self.prior_mean
         value = 0.5 * float(away @ self.prior_precision @ away)
-        for score, noise in zip(self._scores, noises, strict=True):
-            expected, _ = self.design.expected_score(score.expected, position, score.position)
-            value += 0.5 * float(np.sum(np.square(score.value - expected))) / noise
+        for error, noise in zip(errors, noises, strict=True):
+            value += 0.5 * float(np.sum(np.square(error))) / noise
         return value
+
+    def _errors(self, position: FloatArray) -> list[FloatArray]:
+        """Return what each score has beyond what is expected of it where the zero is at `position`."""
+        return [
+            score.value - self.design.expected_score(score.expected, position, score.position, jacobian=False)[0]
+            for score in self._scores
+        ]
 
     def _find_mode(self) -> None:
         """Gauss-Newton steps with halving; errors are those at the start of each."""
         for _ in range(_SWEEPS):
-            precision, noises = self.prior_precision.copy(), []
+            precision = self.prior_precision.copy()
             gradient = self.prior_precision @ (self.prior_mean - self.position)
+            errors, noises = [], []
             for score in self._scores:
                 expected, jacobian = self.design.expected_score(score.expected, self.position, score.position)
                 noise = self._noise(expected, score)
                 precision += jacobian.T @ jacobian / noise
                 gradient += jacobian.T @ (score.value - expected) / noise
+                errors.append(score.value - expected)
                 noises.append(noise)
             step = steady_solve(precision, gradient)
-            before = self._objective(self.position, noises)
+            before = self._objective(self.position, errors, noises)
             for _ in range(_HALVINGS):
-                if self._objective(self.position + step, noises) <= before:
+                if self._objective(self.position + step, self._errors(self.position + step), noises) <= before:
                     break
                 step = 0.5 * step
             self.position = self.position + step

@@ -563,7 +563,11 @@ def test_steps_reach_a_truth_that_the_score_does_not_tell_the_distance_of(monkey
 
 
 def test_a_slope_from_another_point_is_a_shift():
-    """The score of the scale has another slope there; where both are one point, the twin, hardly anything bends."""
+    """The score of the scale has another slope there; where both are one point, the twin, hardly anything bends.
+
+    Logarithms over 40 seeds: -2.1 +- 0.52 and -8.1 +- 0.85, nearly those of gamma variables of shapes 4.2 and 1.7,
+    which are on the other side of 0.01 with probability 2e-4 and 1e-16.
+    """
     model, rng = normal_scale(), np.random.default_rng(9)
     bounds = simulate_bounds(model, np.zeros(2), np.ones(2), noise=20.0, n_records=3000, rng=rng, n_rows=500)
     posterior = NormalPosterior.of(np.eye(2), 4e-4 * np.eye(2), np.eye(2))
@@ -571,7 +575,7 @@ def test_a_slope_from_another_point_is_a_shift():
         simulate_shift(model, np.zeros(2), np.array([0.0, off]), np.eye(2), bounds, posterior, np.random.default_rng(3))
         for off in (0.6, 0.0)
     )
-    assert far > 10.0 * same + 0.1
+    assert far > 0.01 > same
 
 
 def test_a_squared_mean_is_told_from_noise_or_zero():

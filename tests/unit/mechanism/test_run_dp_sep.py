@@ -57,6 +57,10 @@ def test_the_trace_follows_from_the_released_sums(points, sites, isotropic):
 @pytest.mark.parametrize("sites", ["centred", "natural"])
 @pytest.mark.parametrize("kind", ["poisson", "uniform", "permutation"])
 def test_without_noise_to_speak_of_it_is_sep(points, sites, kind):
+    """The steps' own sampling stays, in smallest posterior sd: 0.03 (poisson), and 1.3 where a step has one record.
+
+    Over 24 data sets no mean's sd was above 0.027 and 1.26, no width's above 0.02: a false alarm has probability 1e-6.
+    """
     exact = dpi.run_sep(MODEL, points, start=TRUTH)
     if kind == "poisson":
         chosen, damping = dpi.PrivacyPlan.from_noise_multiplier(1e-2, 1.0, 40, 1e-5), 0.5
@@ -66,8 +70,7 @@ def test_without_noise_to_speak_of_it_is_sep(points, sites, kind):
     release = run(points, chosen, sites=sites, damping=damping, max_site_norm=200.0, isotropic=False, block_weight=1.0)
     posterior = dpi.noise_aware_posterior(release, method="averaged")
     stddev = np.sqrt(np.diagonal(exact.cov, axis1=1, axis2=2)).ravel()
-    # One record a step samples its way around the fixed point.
-    within = 0.05 if kind == "poisson" else 2.0
+    within = 0.15 if kind == "poisson" else 6.5
     np.testing.assert_allclose(posterior.mean, exact.loc.ravel(), atol=within * stddev.min())
     np.testing.assert_allclose(posterior.stddev, stddev, rtol=0.15)
 

@@ -89,7 +89,7 @@ def test_the_iterates_follow_the_released_gradients(plan, records, gradient, los
 @pytest.mark.parametrize("gradient", ["reparameterised", "aligned"])
 @pytest.mark.parametrize("likelihood", ["logistic", "gaussian"])
 def test_released_gradients_are_the_clipped_sums_plus_prior(plan, rng, loss, gradient, likelihood):
-    """With the key known, the noise is taken away and the first gradient equals a NumPy computation."""
+    """With the key known, the noise is taken away: the first gradient equals a NumPy computation by the same rule."""
     X = rng.normal(size=(150, 2))
     y = (rng.random(150) < 0.5).astype(float) if likelihood == "logistic" else rng.normal(size=150)
     kind = dpi.models.LogisticRegression if likelihood == "logistic" else dpi.models.LinearRegression
@@ -118,11 +118,11 @@ def test_released_gradients_are_the_clipped_sums_plus_prior(plan, rng, loss, gra
         if aligned:
             gradient_i = oracle.draws_gradient(likelihood, X[row], y[row], loc, raw, z[None])[:n]
         else:
-            gradient_i = oracle.quadrature_gradient(likelihood, X[row], y[row], loc, raw)
+            gradient_i = oracle.quadrature_gradient(likelihood, X[row], y[row], loc, raw, n_nodes=10)
         total += oracle.clip(beta[:width] * (gradient_i + offset), norm)
     want = total / beta[:width] + (plan.sample_rate * prior if loss == "split" else 0.0)
     noise = _noise_of_step(width, norm, plan.noise_multiplier) / beta[:width]
-    tolerance = len(rows) * norm * 2.0**-19 + 2e-5 * len(rows)
+    tolerance = len(rows) * norm * 2.0**-19 + 2e-6 * len(rows)
     np.testing.assert_allclose((release.noisy_gradients[0] - noise) * beta[:width], want * beta[:width], atol=tolerance)
 
 

@@ -29,7 +29,7 @@ SHARES = {
     "PlainDocuments": 14,
     "StepSession": 5, "AffineSession": 4, "RandomNumbers": 4, "Inference": 4, "Study": 1,
     "SiteSession": 4, "NetworkSession": 3, "NetworkPasses": 3, "PartialSum": 2, "FitPlanFile": 3,
-    "NewtonSettings": 0.25,
+    "NewtonSettings": 0.25, "SiloSettings": 0.1,
 }  # fmt: skip
 BUSY_SECONDS, SILENCE_SECONDS = 60.0, 600.0
 MEMORY_BYTES = 4 * 2**30

@@ -25,7 +25,7 @@ from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, un
 from dpinfer.tabular import Schema
 
 ROOT = Path(__file__).parents[2]
-INPUTS = {"Study": 40, "StudyFile": 60, "StudyRuns": 60, "StudyManifest": 60, "NewtonSettings": 40}
+INPUTS = {"Study": 40, "StudyFile": 60, "StudyRuns": 60, "StudyManifest": 60, "NewtonSettings": 40, "SiloSettings": 12}
 
 
 @pytest.mark.parametrize("kind", [*LOADERS, *BINDINGS, *SESSIONS, *RUNS], ids=lambda kind: kind.__name__)

@@ -1,4 +1,4 @@
-"""Private Newton runs with hostile settings as a fuzzing target: once a run has its key, it must return a release."""
+"""Private Newton runs with hostile settings as fuzzing targets: once a run is paid for, it must return a release."""
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -7,10 +7,12 @@ import numpy as np
 
 import dpinfer as dpi
 from dpinfer.errors import DpinferError
-from dpinfer.mechanism import ShardedRows, Units, rows_of_arrays
+from dpinfer.mechanism import ShardedRows, Silos, Units, rows_of_arrays
 from dpinfer.mechanism.newton.plan import has_population_target
+from dpinfer.mechanism.silos import Site
 from dpinfer.testing import InsecureRNG
 from tests.reference.fuzzing import Target, UndocumentedError
+from tests.reference.silo_runs import LossyLine
 
 SCALES = (1e-300, 1e-100, 1e-30, 1e-15, 1e-12, 1e-9, 1e-6, 1e-3, 1.0, 1.0, 1.0, 1e3, 1e6, 1e9, 1e12, 1e15, 1e30, 1e100)
 KINDS = ("LinearRegression", "LogisticRegression", "ProbitRegression", "PoissonRegression")
@@ -107,6 +109,17 @@ class NewtonSettings(Target):
         parts = [(X[begin::n_shards], y[begin::n_shards]) for begin in range(min(n_shards, len(X)))]
         return (ShardedRows(self.executor, [rows_of_arrays(*part, block_rows=size) for part in parts]),)
 
+    def source(self, rng, model, X, y):
+        """Return the records, what else a run takes with them, and whether it is paid for."""
+        witness = Witness(rng.randrange(2**31))
+        options = {"random_source": witness, "n_threads": 1}
+        rows = (X, y)
+        if rng.random() < 0.1:
+            options["unit"] = Units(np.sort(np.arange(len(X)) // 3), max_rows=rng.choice((1, 3, 1e6)))
+        elif rng.random() < 0.3:
+            rows = self.streamed(rng, X, y)
+        return rows, options, lambda: witness.paid
+
     def feed(self, rng):
         model, sizes = self.model(rng)
         X, y = self.records(rng, model, sizes)
@@ -114,12 +127,7 @@ class NewtonSettings(Target):
         options = {}
         if isinstance(model, dpi.models.LinearRegression):
             options["response_scale"] = self.scale(rng)
-        rows = (X, y)
-        if rng.random() < 0.1:
-            options["unit"] = Units(np.sort(np.arange(len(X)) // 3), max_rows=rng.choice((1, 3, 1e6)))
-        elif rng.random() < 0.3:
-            rows = self.streamed(rng, X, y)
-        witness = Witness(rng.randrange(2**31))
+        rows, more, paid = self.source(rng, model, X, y)
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             # What else warns of public arithmetic that went astray is a finding too.
@@ -133,11 +141,9 @@ class NewtonSettings(Target):
                 target=rng.choice(("model", "model", "population")) if has_population_target(model) else "model",
             )
             try:
-                release = dpi.run_newton(
-                    model, *rows, plan=plan, n_records=n_records, random_source=witness, n_threads=1, **options
-                )
+                release = dpi.run_newton(model, *rows, plan=plan, n_records=n_records, **options, **more)
             except Exception as error:
-                if witness.paid:
+                if paid():
                     raise UndocumentedError(f"paid for and lost: {type(error).__name__}: {error}") from error
                 raise
         for name, values in vars(release).items():
@@ -145,4 +151,19 @@ class NewtonSettings(Target):
                 raise UndocumentedError(f"{name} is not finite")
 
 
-RUNS = (NewtonSettings,)
+class SiloSettings(NewtonSettings):
+    """The same over sites in this process, of which one may be lost; a site is charged before its first pass."""
+
+    def source(self, rng, model, X, y):
+        n_sites, may_vanish = rng.choice((3, 4)), rng.choice((0, 1))
+        own = model if isinstance(model, dpi.models.OwnModel) else None
+        sites = [
+            Site(X[part], y[part], model=own, random_source=InsecureRNG(rng.randrange(2**31)), n_threads=1)
+            for part in np.array_split(np.arange(len(X)), n_sites)
+        ]
+        lost = {rng.randrange(n_sites): (rng.choice(("pass", "opening")), rng.randrange(8))} if may_vanish else {}
+        silos = Silos(LossyLine(sites, lost), may_vanish=may_vanish, may_collude=1)
+        return (silos,), {}, lambda: any(site._state is not None and site._state.charged for site in sites)
+
+
+RUNS = (NewtonSettings, SiloSettings)

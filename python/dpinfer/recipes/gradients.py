@@ -44,6 +44,9 @@ RECIPES: dict[str, tuple[str, str]] = {
     "steady": ("split", "quadrature"),
 }
 _FISHER_RECIPES = ("tied", "steady")
+# By how much an unstable recursion may multiply the distance to the prior's mean in a run.  Chosen: a few steps that are
+# too long do no harm.
+_MOST_GROWTH = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,6 +334,10 @@ def choose_gradient_run(model: Model, plan: PrivacyPlan, n_records: int, asked: 
         n_params=model.n_params,
         heuristic_rate=1.0 / (plan.noise_multiplier * norm * math.sqrt(plan.n_steps)),
     )
+    if fisher is None and settings.loss == "split" and not policy.varying_rate:
+        nowhere, n = np.empty(0), model.n_params
+        rate = policy.learning_rate(0, nowhere, policy.grad_scale(0, nowhere))[:n]
+        _check_stable(model, plan.sample_rate * rate, plan.n_steps)
     if isinstance(model, (GeneralizedLinearModel, GradientModel)) and model.gradient_sum == "numpy":
         check_row_gradients(model)
     return GradientRun(
@@ -344,6 +351,25 @@ def choose_gradient_run(model: Model, plan: PrivacyPlan, n_records: int, asked: 
         start=fisher.start() if asked.start is None and fisher is not None else _start(model, asked.start),
         own_functions=fisher is None and (callable(grad_scale) or callable(learning_rate)),
     )
+
+
+def _check_stable(model: Model, rate: FloatArray, n_steps: int) -> None:
+    """Refuse steps that a normal prior makes grow without end; `rate`, (n,), multiplies its gradient.
+
+    The records' part of a step is clipped and the prior's is not: along the prior of precision p alone a step
+    multiplies the distance by 1 - rate p.  A prior whose gradient is not linear far out is not judged.
+    """
+    mean, stddev = model.prior_moments()
+    at = [model.log_prior_gradient(mean + far * stddev) for far in (0.0, 1e3, 2e3)]
+    precision, again = (at[0] - at[1]) / (1e3 * stddev), (at[1] - at[2]) / (1e3 * stddev)
+    largest = float(np.max(rate * precision))
+    if not np.allclose(precision, again, rtol=1e-6, atol=0.0) or largest <= 2.0:
+        return
+    if (n_steps - 1) * math.log(largest - 1.0) > math.log(_MOST_GROWTH):
+        raise ValueError(
+            f"learning_rate must be at most {2.0 / largest:.3g} times what it is: sample_rate * learning_rate * the "
+            "prior's precision must be at most 2, or parameters grow without end, whatever the records are"
+        )
 
 
 def _full_rank_run(model: Model, plan: PrivacyPlan, n_records: int, asked: GradientArguments) -> GradientRun:

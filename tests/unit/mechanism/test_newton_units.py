@@ -120,3 +120,15 @@ def test_a_run_whose_arithmetic_fails_returns_a_release_and_says_so(monkeypatch,
         release = run(kind, (1.0, 1.0))
     assert release.settings["steadied"] > 0
     assert np.all(np.isfinite(release.positions))
+
+
+@pytest.mark.parametrize("response_scale", [1e-20, 1.0, 1e20])
+def test_a_flat_prior_and_a_record_end_in_a_release(response_scale):
+    """Without a limit the expected residuals grew to the prior's size, and a clip was refused: 20 of 20 seeds."""
+    model = dpi.models.LinearRegression(2, prior_scale=1e30, fit_intercept=True)
+    plan = dpi.plan_newton(model, target_epsilon=0.1, target_delta=1e-6, n_records=1)
+    release = dpi.run_newton(
+        model, np.ones((30, 2)), np.ones(30), plan=plan, n_records=1, response_scale=response_scale,
+        random_source=InsecureRNG(0),
+    )  # fmt: skip
+    assert np.all(np.isfinite(release.clips))

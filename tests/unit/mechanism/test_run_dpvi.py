@@ -456,3 +456,16 @@ def test_a_schedule_that_fails_at_once_spends_nothing(wrong):
             max_grad_norm=1.0,
             grad_scale=lambda step, params: wrong,
         )
+
+
+@pytest.mark.parametrize("gradient", ["reparameterised", "aligned"])
+def test_steps_that_the_prior_makes_grow_without_end_are_refused(plan, records, gradient):
+    """Its part of a step is not clipped: a step beyond 2 over rate and precision multiplies the distance."""
+    limit, source = 2.0 / plan.sample_rate, InsecureRNG(1)
+    long = dpi.PrivacyPlan.from_noise_multiplier(2.0, plan.sample_rate, 200, 1e-5)
+    options = {"gradient": gradient, "recipe": "plain", "random_source": source}
+    with pytest.raises(ValueError, match=r"learning_rate must be at most 0.8 times what it is: sample_rate"):
+        run(long, records, learning_rate=1.25 * limit, **options)
+    assert source._taken == 0
+    for near in ({"learning_rate": 0.9 * limit}, {"learning_rate": 1.25 * limit, "loss": "per_example"}):
+        assert np.max(np.abs(run(long, records, **options, **near).final_params)) < 1e5

@@ -49,6 +49,12 @@ class ScoreStep:
     unit: float
 
 
+# Residuals are expected to be at most so many response scales long, and so long (at least ten scales): under a prior of
+# standard deviation 1e30 a run that learns nothing would ask for a clip that sums do not take (1e30).  Chosen far from
+# both.
+_MOST_SCALES, _LONGEST = 1e12, 1e18
+
+
 @dataclass
 class Tracker:
     """Posterior mean and precision of the whitened weights, and the noise variance, after each released score.
@@ -120,7 +126,8 @@ class Tracker:
             self.noise_variance = self._scale_posterior(excess)
             self._relinearise(excess, float(np.trace(covariance)))
         covariance = steady_inverse(self.precision)
-        self.spread = float(np.sqrt(self.noise_variance + np.sum(covariance * self.moments)))
+        spread = float(np.sqrt(self.noise_variance + np.sum(covariance * self.moments)))
+        self.spread = min(spread, max(10.0 * self.response_scale, min(_MOST_SCALES * self.response_scale, _LONGEST)))
 
     def _excess(self, covariance: FloatArray) -> FloatArray:
         """Return the expected squared error of the predictor at each step, (steps,)."""

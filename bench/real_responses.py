@@ -8,6 +8,10 @@ drawn from SEED, which was committed before any constant looked at it; constants
 
     python bench/real_responses.py run --results FOLDER [--half seen|unseen|both] [--runs 24] [--processes 2]   resumes
     python bench/real_responses.py report --results FOLDER [--list]
+    python bench/real_responses.py targets --results FOLDER [--half seen|unseen|both] [--runs 6]    resumes
+
+`targets` sets both targets side by side wherever the population's is predicted more than 10% wider than the model's:
+coverage of the population's coefficients, and interval scores (Gneiting and Raftery 2007) over those without privacy.
 
 Real tables need DPINFER_DATA, a folder with the UCI sets; without it their cells are left out, and said so.
 """
@@ -41,6 +45,7 @@ TABLES = (
 KINDS = ("normal", "skew", "t3", "hetero", "bent", "leverage", "t2", "counts")
 NORMAL = special.ndtri(0.95)
 LOW, HIGH, ANSWERABLE = 0.85, 0.95, 0.86
+ALIKE = 1.1  # predicted widths of the two targets: below that there is nothing to choose
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -195,8 +200,20 @@ def fitted(family: str, design: FloatArray, y: FloatArray) -> tuple[FloatArray, 
     return found, np.sqrt(np.maximum(np.diag(bread @ meat @ bread), 1e-300))
 
 
-def run_cell(cell: Cell, runs: int) -> dict[str, Any] | None:
-    """Make the runs of a cell and return what they say, as plain numbers; None where its table is not at hand."""
+@dataclass(frozen=True)
+class Problem:
+    """A cell's population with its declared sizes, the population's coefficients, and the model."""
+
+    cell: Cell
+    X: FloatArray
+    y: FloatArray
+    truth: FloatArray
+    model: Any
+    options: dict[str, float]  # of a run: the declared size of the responses
+
+
+def problem_of(cell: Cell) -> Problem | None:
+    """Return a cell's problem; None where its table is not at hand."""
     population = real_population(cell) if cell.source in TABLES else simulated_population(cell)
     if population is None:
         return None
@@ -210,56 +227,118 @@ def run_cell(cell: Cell, runs: int) -> dict[str, Any] | None:
         cell.family
     ]
     model = getattr(dpi.models, name)(X.shape[1], fit_intercept=True, prior_scale=10.0)
-    plan = dpi.plan_newton(
-        model, target_epsilon=cell.epsilon, target_delta=DELTA, n_records=cell.n_records, target="population"
-    )
     options = {"response_scale": scale * cell.response_error} if cell.family == "gaussian" else {}
-    found = [one_run(cell, model, plan, X, y, truth, options, index) for index in range(runs)]
-    return {"cell": asdict(cell), "d": truth.size, "runs": found}
+    return Problem(cell, X, y, truth, model, options)
 
 
-def one_run(
-    cell: Cell,
-    model: Any,
-    plan: Any,
-    X: FloatArray,
-    y: FloatArray,
-    truth: FloatArray,
-    options: dict[str, float],
-    index: int,
-) -> dict[str, Any]:
+def run_cell(cell: Cell, runs: int) -> dict[str, Any] | None:
+    """Make the runs of a cell and return what they say, as plain numbers; None where its table is not at hand."""
+    problem = problem_of(cell)
+    if problem is None:
+        return None
+    found = [one_run(problem, "population", index) for index in range(runs)]
+    return {"cell": asdict(cell), "d": problem.truth.size, "runs": found}
+
+
+def run_targets(cell: Cell, runs: int) -> dict[str, Any] | None:
+    """Make the runs of both targets where the population's is predicted to be wider; None without the table."""
+    problem = problem_of(cell)
+    if problem is None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plan = dpi.plan_fit(
+            problem.model, epsilon=cell.epsilon, delta=DELTA, n_records=cell.n_records, **problem.options
+        )
+    widths = {item.target: item.predicted_width for item in plan.choice.candidates if item.method == "newton"}
+    ratio = widths["population"] / widths["model"]
+    found = {
+        target: [one_run(problem, target, index) for index in range(runs)] if not ratio <= ALIKE else []
+        for target in ("model", "population")
+    }
+    return {"cell": asdict(cell), "ratio": ratio, **found}
+
+
+def one_run(problem: Problem, target: str, index: int) -> dict[str, Any]:
     """Make one run; return coverage, widths and warnings."""
+    cell, model, truth = problem.cell, problem.model, problem.truth
+    plan = dpi.plan_newton(
+        model, target_epsilon=cell.epsilon, target_delta=DELTA, n_records=cell.n_records, target=target
+    )
     rng = np.random.default_rng([SEED, cell.index, 3, index])
-    rows = rng.integers(len(y), size=cell.n_records)
-    features, response = X[rows], y[rows]
+    rows = rng.integers(len(problem.y), size=cell.n_records)
+    features, response = problem.X[rows], problem.y[rows]
     estimate, stddev = fitted(cell.family, np.column_stack((features, np.ones(len(rows)))), response)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         release = dpi.run_newton(
             model, features, response, plan=plan, n_records=cell.n_records, n_threads=1,
-            random_source=InsecureRNG(1000 * cell.index + index), **options,
+            random_source=InsecureRNG(1000 * cell.index + index), **problem.options,
         )  # fmt: skip
         posterior = dpi.noise_aware_posterior(release)
     low, high = posterior.interval(0.9)[:, : truth.size]
     inside = (low <= truth) & (truth <= high)
     width = 0.5 * (high - low) / (NORMAL * stddev)
+    without = estimate - NORMAL * stddev, estimate + NORMAL * stddev
     return {
         "covered": float(inside.mean()),
         "without": float(np.mean(np.abs(estimate - truth) <= NORMAL * stddev)),
         "width": float(np.median(width)),
+        "score": float(np.median(interval_score(low, high, truth) / interval_score(*without, truth))),
         "off": float(np.median(np.abs(0.5 * (low + high) - estimate) / stddev)),
         "warnings": posterior.diagnostics.warnings,
         "unresolved": int(posterior.diagnostics.n_unresolved),
     }
 
 
-def job(argument: tuple[Cell, int, str]) -> None:
+def interval_score(low: FloatArray, high: FloatArray, truth: FloatArray) -> FloatArray:
+    """Return the score of 90% intervals: width, and twenty times the distance of a truth that is missed."""
+    return high - low + 20.0 * (np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0))
+
+
+def job(argument: tuple[str, Cell, int, str]) -> None:
     """Run a cell and write its numbers."""
-    cell, runs, folder = argument
-    result = run_cell(cell, runs)
+    what, cell, runs, folder = argument
+    result = (run_cell if what == "run" else run_targets)(cell, runs)
     if result is not None:
-        path = Path(folder) / f"real-{cell.index}.json"
-        path.write_text(json.dumps(result), encoding="utf-8")
+        place(what, cell, Path(folder)).write_text(json.dumps(result), encoding="utf-8")
+
+
+def place(what: str, cell: Cell, folder: Path) -> Path:
+    """Return the file of a cell's numbers."""
+    return folder / f"{'real' if what == 'run' else 'targets'}-{cell.index}.json"
+
+
+def report_targets(folder: Path) -> None:
+    """Print both targets side by side, by how much wider the population's is predicted to be."""
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("targets-*.json")]
+    print(
+        "half    predicted ratio  cells  target      covered          width  score  better  below 0.8 and not flagged"
+    )
+    for half, first in (("seen", 0), ("unseen", 1)):
+        own = [item for item in results if item["cell"]["index"] % 2 == first and item["model"]]
+        for least, most in ((ALIKE, 1.25), (1.25, 1.6), (1.6, math.inf)):
+            cells = [item for item in own if least < item["ratio"] <= most]
+            for target, other in (("model", "population"), ("population", "model")):
+                if cells:
+                    _report_target(f"{half:7s} {least:5.2f} to {most:5.2f}", cells, target, other)
+
+
+def _report_target(words: str, cells: list[dict[str, Any]], target: str, other: str) -> None:
+    def means(name: str, of: str = target) -> FloatArray:
+        return np.array([np.median([run[name] for run in item[of]]) for item in cells])
+
+    covered = np.array([np.mean([run["covered"] for run in item[target]]) for item in cells])
+    flagged = np.array(
+        [np.mean([bool(run["warnings"]) or run["unresolved"] > 0 for run in item[target]]) for item in cells]
+    )
+    error = covered.std(ddof=1) / math.sqrt(covered.size) if covered.size > 1 else math.nan
+    silent = int(np.count_nonzero((covered < 0.8) & (flagged < 0.5)))
+    width, score, better = np.median(means("width")), means("score"), np.mean(means("score") < means("score", other))
+    print(
+        f"{words}  {len(cells):5d}  {target:10s}  {covered.mean():.3f} +- {error:.3f}  {width:5.2f}  "
+        f"{np.median(score):5.2f}  {better:6.2f}  {silent}"
+    )
 
 
 def report(folder: Path, listed: bool) -> None:
@@ -339,7 +418,7 @@ def _report_half(items: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Run the cells, or report on them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("what", choices=("run", "report", "targets"))
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
     parser.add_argument("--runs", type=int, default=24)
@@ -352,9 +431,9 @@ def main() -> None:
     arguments.results.mkdir(parents=True, exist_ok=True)
     parity = {"seen": (0,), "unseen": (1,), "both": (0, 1)}[arguments.half]
     jobs = [
-        (cell, arguments.runs, str(arguments.results))
+        (arguments.what, cell, arguments.runs, str(arguments.results))
         for cell in draw_design()
-        if cell.index % 2 in parity and not (arguments.results / f"real-{cell.index}.json").exists()
+        if cell.index % 2 in parity and not place(arguments.what, cell, arguments.results).exists()
     ]
     if data_folder() is None:
         print("DPINFER_DATA is not set: cells of real tables are left out")
@@ -362,7 +441,10 @@ def main() -> None:
         for done, _ in enumerate(pool.imap_unordered(job, jobs), 1):
             print(f"{done} of {len(jobs)} cells", end="\r", flush=True)
     print()
-    report(arguments.results, arguments.list)
+    if arguments.what == "targets":
+        report_targets(arguments.results)
+    else:
+        report(arguments.results, arguments.list)
 
 
 if __name__ == "__main__":

@@ -272,7 +272,7 @@ def plan_fit(
         What the coefficients of a regression by "newton" are of.  "population": what least squares, or maximum
         likelihood, would give on the whole population, with robust intervals (HC-type), whether or not the model is
         true; for linear, logistic and Poisson regression.  "model": the model's own, where it is true, with less noise
-        in small samples.  "auto": the population's wherever it is predicted to cost at most 10% of width.
+        in small samples.  "auto": the population's wherever it is predicted to cost at most 25% of width.
 
     Returns
     -------

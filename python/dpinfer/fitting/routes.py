@@ -21,6 +21,7 @@ from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.statistic import has_statistic
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnModel
+from dpinfer.models.size_shares import HIDDEN_SIZES
 from dpinfer.planning import (
     plan_inference,
     predict_newton,
@@ -219,6 +220,8 @@ class NewtonRoute(Route):
             return math.nan, "no width is predicted"
         try:
             predict = predict_population if plan.target == "population" else predict_newton
+            if plan.target == "population" and plan.noise_of("sizes", target.n_records) > HIDDEN_SIZES:
+                return math.nan, "the noise would hide how large scores are"
             widths = predict(target.model, plan, target.n_records, predictor_spread=_spread(target))
         except ValueError as error:
             return math.nan, str(error)

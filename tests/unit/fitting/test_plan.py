@@ -187,7 +187,7 @@ def twins(model, population):
 
 
 @pytest.mark.parametrize(
-    ("model", "population", "chosen"), [(1.2, 1.0, "population"), (1.2, 1.3, "population"), (1.2, 1.4, "model")]
+    ("model", "population", "chosen"), [(1.2, 1.0, "population"), (1.2, 1.45, "population"), (1.2, 1.55, "model")]
 )
 @pytest.mark.parametrize("asked", ["auto", "newton"])
 def test_the_populations_coefficients_are_taken_where_they_cost_little(model, population, chosen, asked):
@@ -197,6 +197,16 @@ def test_the_populations_coefficients_are_taken_where_they_cost_little(model, po
     assert Choice(found)["newton"].target == chosen
     assert Choice(found)["newton, model"].target == "model"
     assert "true" in " ".join(item.reason for item in found)
+
+
+def test_few_records_have_the_models_coefficients_by_default():
+    """Noise would hide how large scores are: at N = 100 the population's intervals covered 0.70 of 40 slopes."""
+    model = dpi.models.LinearRegression(1, fit_intercept=True)
+    few = dpi.plan_fit(model, epsilon=4.9, delta=1e-6, n_records=100, adjacency="replace_one")
+    assert few.mechanism.target == "model"
+    assert "hide how large scores are" in few.choice["newton, population"].reason
+    assert FitPlan.from_dict(few.to_dict()) == few
+    assert dpi.plan_fit(model, epsilon=4.9, delta=1e-6, n_records=2000).mechanism.target == "population"
 
 
 def test_a_target_is_asked_for_by_name():

@@ -19,7 +19,7 @@ from dpinfer.inference.request import PosteriorRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.models.bijectors import sigmoid, softplus_inverse
 from dpinfer.models.likely_records import Curves, LikelyRecords
-from dpinfer.models.size_shares import SizeShares
+from dpinfer.models.size_shares import HIDDEN_SIZES, SizeShares
 from dpinfer.models.steady import steady_solve
 from dpinfer.release import PopulationRelease
 
@@ -226,6 +226,11 @@ class _Population:
             )
         if self.bias > _BIASED * sampling:
             found["clip"] = "scores have a longer tail than the budget can follow: intervals allow for what was cut off"
+        if self.release.sizes_stddev > HIDDEN_SIZES:
+            found["sizes"] = (
+                "the privacy noise hides how large scores are, and intervals may be too narrow: use target='model', or "
+                "give more epsilon"
+            )
         if self.fit_pvalue < _FIT_LEVEL:
             found["fit"] = (
                 f"the steps have not reached least squares (p = {self.fit_pvalue:.2g}): intervals may be too narrow: "

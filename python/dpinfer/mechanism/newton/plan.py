@@ -43,7 +43,6 @@ _OWN = {"localise": (0.32 / 9.0,) * 9, "slope": (0.08,), "measure": (0.15,) * 4}
 _LOCALISE, _MEASURE_WITH_SCALE = (0.01, 0.01, 0.01, 0.012, 0.014, 0.016, 0.02), (0.2, 0.3, 0.5)
 # For the population's coefficients; the measurements have the rest.
 _POPULATION = {
-    "scale": (0.01,),
     "geometry": (0.02, 0.03, 0.04),
     "localise": (0.015, 0.015, 0.015, 0.015),
     "lengths": (0.015,),
@@ -135,6 +134,10 @@ class NewtonPlan:
     def indices(self, phase: str) -> tuple[int, ...]:
         """Return the numbers of the passes of a phase."""
         return tuple(index for index, name in enumerate(self.phases) if name == phase)
+
+    def noise_of(self, phase: str, n_records: int) -> float:
+        """Return the noise in the mean of what records contribute to a phase's first pass, in units of its bound."""
+        return self.noise_multipliers[self.indices(phase)[0]] / n_records
 
     def certify(self) -> PrivacyBound:
         """Account the plan's event again.
@@ -246,7 +249,7 @@ def default_passes(
         return dict(_OWN)
     ratio = noise_multiplier * model.n_coef / n_records
     if target == "population":
-        passes = _for_population(model)
+        passes = _for_population(model, noise_multiplier / n_records)
     elif model.residual_link is None:
         passes = _with_scale(noise_multiplier, n_records, ratio)
     else:
@@ -258,8 +261,8 @@ def default_passes(
     return {phase: (share,) if phase == "means" else passes[phase] for phase in phases_of(model, target)}
 
 
-def _for_population(model: GeneralizedLinearModel) -> dict[str, tuple[float, ...]]:
-    shares = dict(_POPULATION)
+def _for_population(model: GeneralizedLinearModel, noise: float) -> dict[str, tuple[float, ...]]:
+    shares = _POPULATION | {"scale": (_scale_share(noise),)}
     if model.residual_link is not None:
         shares |= {"localise": _SLOPED["localise"], "scale": (_COUNTED_SCALE,)}
     phases = [phase for phase in phases_of(model, "population") if phase != "means"]
@@ -289,10 +292,15 @@ def _without_scale(model: GeneralizedLinearModel, ratio: float) -> dict[str, tup
 
 def _with_scale(noise_multiplier: float, n_records: int, ratio: float) -> dict[str, tuple[float, ...]]:
     geometry = next(shares for least, shares in _GEOMETRY if ratio >= least)
-    scale = min(max((noise_multiplier / (_SCALE_NOISE * n_records)) ** 2, _SCALE_LEAST), _SCALE_MOST)
+    scale = _scale_share(noise_multiplier / n_records)
     rest = 1.0 - scale - math.fsum(geometry) - math.fsum(_LOCALISE)
     measure = tuple(rest * share for share in _MEASURE_WITH_SCALE)
     return {"scale": (scale,), "geometry": geometry, "localise": _LOCALISE, "measure": measure}
+
+
+def _scale_share(noise: float) -> float:
+    """Return the share of the pass that counts responses by octave, so that noise leaves their spread visible."""
+    return min(max((noise / _SCALE_NOISE) ** 2, _SCALE_LEAST), _SCALE_MOST)
 
 
 def check_model(model: object) -> None:

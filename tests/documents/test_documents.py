@@ -1,6 +1,8 @@
 """Documents are true to the repository: lines that can be read, links and sections that exist, snippets that run."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,10 @@ SOURCES = sorted(
     for path in (ROOT / name).rglob("*")
     if path.suffix in SUFFIXES and path != Path(__file__).resolve()
 )
+PACKAGES = sorted(path.name for path in (ROOT / "python" / "dpinfer").iterdir() if (path / "__init__.py").exists())
+CODE = ("python", "cpp", "tests", "bench", "docs", "examples", *PACKAGES)
+# What they tell is of the past.
+HISTORY = ("CHANGELOG.md",)
 LONGEST_LINE = 160
 # In code: docs/derivations/name.md, "Section" (the section is optional, and may be on the next line of a comment).
 NAMED_DOCUMENT = re.compile(r"\b(docs/[\w/-]+\.md)(?:[,:]?\s*(?:#|//)?\s*\"([^\"\n]+)\")?")
@@ -64,6 +70,28 @@ def unknown_names(text: str) -> list[str]:
     return unknown
 
 
+def dead_paths(text: str) -> list[str]:
+    """Return what inline code names of the repository's files, or of the package's, and is not there."""
+    dead = []
+    for code in re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)):
+        for path in re.findall(rf"(?<![\w/.:])((?:{'|'.join(CODE)})/[\w./{{}},*-]*)", code):
+            place = ROOT / "python" / "dpinfer" if path.split("/")[0] in PACKAGES else ROOT
+            names = re.match(r"(.*)\{(.*)\}(.*)", path)
+            found = [names[1] + part + names[3] for part in names[2].split(",")] if names else [path]
+            dead += [name for name in found if not list(place.glob(name.rstrip(".,").rstrip("/")))]
+    return dead
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name not in HISTORY], ids=lambda path: path.name)
+def test_a_document_names_files_that_are_there(path: Path) -> None:
+    assert dead_paths(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_picture_of_the_packages_is_that_of_their_imports() -> None:
+    command = [sys.executable, str(ROOT / "docs" / "images" / "architecture.py"), "--check"]
+    assert subprocess.run(command, check=False, timeout=120).returncode == 0
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_document_can_be_read_and_its_links_lead_somewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
@@ -84,6 +112,10 @@ def test_the_checks_see_faults(tmp_path: Path) -> None:
     assert broken_links(page, "[a](gone.md) [b](#a-title) [c](#another) [d](page.md#a-title)") == [
         "gone.md",
         "#another",
+    ]
+    assert dead_paths("see `bench/gone.py` and `cpp/lab/{tarp,gone}.cpp`") == ["bench/gone.py", "cpp/lab/gone.cpp"]
+    assert dead_paths("see `inference/gone.py`, `tests/boundary/test_imports.py::test` and a/bench/b.py") == [
+        "inference/gone.py"
     ]
     assert unknown_names("see " + "docs/gone.md") == ["docs/gone.md"]
     assert unknown_names("docs/derivations/ledger" + '.md, "No such section"') != []

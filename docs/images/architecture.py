@@ -5,11 +5,12 @@
 A box has the package's name and size, and below it what it imports.
 
 Layers are those of import-linter's contract in pyproject.toml, packages and imports those of the source; lazy imports
-inside of functions count, those for type checkers alone do not.  `--check` fails where the file is another one.
+inside of functions count, those for type checkers alone do not.  `--check` fails where the file is another one, but for sizes.
 """
 
 import argparse
 import ast
+import re
 import sys
 import textwrap
 import tomllib
@@ -133,7 +134,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="fail where the file is not what would be drawn")
     if parser.parse_args().check:
-        return int(PICTURE.read_text(encoding="utf-8") != picture())
+        kept, drawn = (re.sub(r"\d+ 000 lines", "", text) for text in (PICTURE.read_text(encoding="utf-8"), picture()))
+        return int(kept != drawn)
     PICTURE.write_text(picture(), encoding="utf-8")
     return 0
 

@@ -84,7 +84,7 @@ def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = F
     group = parser.add_argument_group("posterior (post-processing; costs no privacy)")
     group.add_argument(
         "--method",
-        choices=(*(ROUTES if routes else ()), "exact", "laplace", "emcee", "nuts", "naive", "averaged"),
+        choices=(*(ROUTES if routes else ()), "exact", "laplace", "naive", "averaged"),
         default="auto" if routes else "exact",
         help="how the noise-aware posterior is computed (default: %(default)s)"
         + (

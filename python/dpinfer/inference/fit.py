@@ -72,12 +72,12 @@ def noise_aware_posterior(
         noisy sufficient statistics of :func:`dpinfer.run_statistic`, whose posterior is exact.
     request : PosteriorRequest, optional
         All settings in one object, whose check can be made before the mechanism runs; the arguments below change it.
-    method : {"exact", "laplace", "emcee", "nuts", "simulated", "naive", "averaged"}
-        "exact" integrates the trace model by quadrature, to about nine digits; "laplace", "emcee" and "nuts" (extra
-        ``dpinfer[nuts]``) approximate the same posterior and are there to compare with.  "naive" is q at the last
-        iterate and "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.  "simulated", for
-        a model of your own with a sampler, which `model` must be, and aligned gradients or a private Newton run: a
-        posterior of any shape, that compares the mean score with what the model simulates at each truth.
+    method : {"exact", "laplace", "simulated", "naive", "averaged"}
+        "exact" integrates the trace model by quadrature, to about nine digits; "laplace" approximates the same
+        posterior (samplers of it, to compare with: :func:`dpinfer.lab.comparison.sampled_posterior`).  "naive" is q at
+        the last iterate and "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.
+        "simulated", for a model of your own with a sampler, which `model` must be, and aligned gradients or a private
+        Newton run: a posterior of any shape, that compares the mean score with what the model simulates at each truth.
     hessian : {"auto", "diagonal", "full", "tied"}
         "auto" (default), for the "exact" posterior: "tied" for a Fisher-scaled run (recipe "tied"), "full" for a
         logistic, probit or Poisson regression of at most 200 weights whose release names its model, else "diagonal".
@@ -108,12 +108,11 @@ def noise_aware_posterior(
         Another prior of the weights than the run was planned with, in the same (scaled) units: for a private Newton run
         of a linear, logistic, probit or Poisson regression.  Other releases take `model`.
     n_samples, n_warmup : int, optional
-        Kept and dropped steps of "emcee" (1500, 300), "nuts" (4000, 1000) and ``hessian="full"`` under the model's
-        prior (200, 100, more if they do not converge); `n_samples` is also the number of draws of ``hessian="full"``
-        under flat priors (1000).  A private Newton run of a regression has as many draws as its quantiles need,
-        whatever is asked for.
+        Kept and dropped steps of ``hessian="full"`` under the model's prior (200, 100, more if they do not converge);
+        `n_samples` is also the number of draws of ``hessian="full"`` under flat priors (1000).  A private Newton run of
+        a regression has as many draws as its quantiles need, whatever is asked for.
     seed : int
-        Of "emcee", "nuts" and ``hessian="full"``.
+        Of ``hessian="full"``.
     progress : bool, optional
         Show the sampler's progress bar, on a terminal and in a notebook; by default from two seconds on.
     check_convergence : bool
@@ -136,8 +135,6 @@ def noise_aware_posterior(
     ------
     TypeError, ValueError
         If an argument is wrong or does not fit the others.
-    BackendUnavailableError
-        If NumPyro is needed and not installed.
     NumericalError
         If a coordinate does not move, a sampler did not converge, or no Hessian draw is positive definite: with
         ``fallback=False``, or where the release does not name its model.
@@ -148,7 +145,7 @@ def noise_aware_posterior(
     1 / beta.  For aligned gradients the positions are the sampled theta_t and the posterior is
     ``theta ~ N(theta*, Hessian^-1)`` with (Hessian, theta*) unknown.
 
-    Fallbacks: a sampler or "laplace" falls back to "exact", "full" to "tied" for a Fisher-scaled run, and both to
+    Fallbacks: "laplace" falls back to "exact", "full" to "tied" for a Fisher-scaled run, and both to
     "diagonal" with the "weak" prior.  A parameter of which even that tells less than its prior under the model (it did
     not move, the run left the finite numbers) keeps that prior, and for a Fisher-scaled run all do;
     ``diagnostics.prior_only`` says which.

@@ -1,13 +1,11 @@
 """What is asked of a posterior, and the check that it can be had: from public facts alone, before anything is spent."""
 
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import TypedDict
 
 import numpy as np
 
 from dpinfer._validate import check_choice, check_integer, check_interval
-from dpinfer.errors import BackendUnavailableError
 from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.inference.trace.priors import PRIORS, TracePrior
 from dpinfer.models import (
@@ -34,12 +32,11 @@ from dpinfer.release import (
 
 __all__ = ["HESSIANS", "METHODS", "PlannedRelease", "PosteriorOptions", "PosteriorRequest", "ReleaseFacts"]
 
-METHODS = ("exact", "laplace", "emcee", "nuts", "simulated", "naive", "averaged")
+METHODS = ("exact", "laplace", "simulated", "naive", "averaged")
 SITE_METHODS = ("exact", "naive", "averaged")
 PLUG_INS = ("naive", "averaged")
 HESSIANS = ("auto", "diagonal", "full", "tied")
 
-_SAMPLERS = ("emcee", "nuts")
 _LARGEST_MODEL = 200
 
 
@@ -284,8 +281,6 @@ check_convergence, fallback, n_threads
         ------
         TypeError, ValueError
             If the settings do not fit each other or the release; the message names the argument.
-        BackendUnavailableError
-            If the method needs a package that is not installed.
         """
         kind = release.kind if isinstance(release, PlannedRelease) else type(release)
         if self.prior_scale is not None and not issubclass(kind, (NewtonRelease, GlmNewtonRelease, PopulationRelease)):
@@ -301,10 +296,6 @@ check_convergence, fallback, n_threads
         facts = self._check_other(release)
         if facts is None:
             return
-        if self.method == "nuts" and find_spec("numpyro") is None:
-            raise BackendUnavailableError(
-                "method='nuts' needs NumPyro: install the extra with pip install 'dpinfer[nuts]', or use method='exact'"
-            )
         asked = self.resolve(facts)
         asked._check_combination(facts)
         if not self.left_to_trace(facts):
@@ -472,7 +463,7 @@ check_convergence, fallback, n_threads
     def _check_sampling(self) -> None:
         if self.method == "simulated":
             return
-        samples = self.method in _SAMPLERS or (self.hessian == "full" and self.prior == "model")
+        samples = self.hessian == "full" and self.prior == "model"
         if self.n_samples is not None and not samples and self.hessian != "full":
             raise ValueError(
                 f"n_samples must not be given with method={self.method!r} and hessian={self.hessian!r}: "

@@ -1,7 +1,8 @@
 """The laboratory: what judges the methods, and what they are compared with.  A fit needs none of it.
 
 Coverage studies (:mod:`~dpinfer.lab.studies`) and their tests (:mod:`~dpinfer.lab.coverage`,
-:mod:`~dpinfer.lab.plots`), the methods of other papers (:mod:`~dpinfer.lab.baselines`), and the stationary theory of
+:mod:`~dpinfer.lab.plots`), the methods of other papers (:mod:`~dpinfer.lab.baselines`), samplers of a
+posterior that is integrated otherwise (:mod:`~dpinfer.lab.comparison`), and the stationary theory of
 noisy gradient descent (:mod:`~dpinfer.lab.stationary`).  No other package imports this one; the command line does, for
 ``dpinfer coverage`` and for the replay of the baselines.
 
@@ -11,10 +12,10 @@ noisy gradient descent (:mod:`~dpinfer.lab.stationary`).  No other package impor
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["baselines", "coverage", "plots", "stationary", "studies"]
+__all__ = ["baselines", "comparison", "coverage", "plots", "stationary", "studies"]
 
 if TYPE_CHECKING:
-    from dpinfer.lab import baselines, coverage, plots, stationary, studies
+    from dpinfer.lab import baselines, comparison, coverage, plots, stationary, studies
 
 
 def __getattr__(name: str) -> Any:

@@ -135,8 +135,6 @@ def choices():
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize(("option", "value"), choices())
 def test_every_offered_value_runs(place, capsys, option, value):
-    if value == "nuts":
-        pytest.importorskip("numpyro", reason="needs the extra dpinfer[nuts]")
     rest = ["--hessian", "diagonal"] if (option, value) == ("--prior", "empirical") else []
     if option == "--accountant":
         rest = ["--method", "averaged", "--steps", "20"]

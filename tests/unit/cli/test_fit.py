@@ -271,7 +271,7 @@ def test_bad_arguments_are_refused(place, capsys, option, value):
     ("more", "words"),
     [
         (["--method", "laplace", "--hessian", "full"], "hessian"),
-        (["--method", "emcee", "--hessian", "tied"], "hessian"),
+        (["--method", "averaged", "--hessian", "tied"], "hessian"),
         (["--hessian", "full", "--prior", "empirical"], "prior"),
         (["--recipe", "tied", "--hessian", "tied", "--prior", "empirical"], "prior"),
         (["--burn-in", "59"], "burn_in"),
@@ -285,12 +285,6 @@ def test_bad_arguments_are_refused(place, capsys, option, value):
 )
 def test_combinations_that_would_fail_later_are_refused_before_anything_is_spent(place, capsys, more, words):
     assert words in refused(place, capsys, arguments(place, *more))
-
-
-@pytest.mark.usefixtures("unspent")
-def test_a_missing_package_is_found_out_before_anything_is_spent(place, capsys, monkeypatch):
-    monkeypatch.setattr("dpinfer.inference.request.find_spec", lambda name: None)
-    assert "dpinfer[nuts]" in refused(place, capsys, arguments(place, "--method", "nuts"))
 
 
 @pytest.mark.usefixtures("unspent")

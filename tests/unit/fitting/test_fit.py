@@ -9,7 +9,7 @@ import pytest
 from tests.reference.own_models import CURVED, EXAMPLES
 
 import dpinfer as dpi
-from dpinfer.errors import BackendUnavailableError, FallbackWarning, NumericalError, RecordError, ReleaseFormatError
+from dpinfer.errors import FallbackWarning, NumericalError, RecordError, ReleaseFormatError
 from dpinfer.fitting.report import ReportContent, promise, render
 from dpinfer.inference.newton import mixture
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
@@ -119,14 +119,6 @@ def test_linear_regression_needs_a_public_scale_before_anything_is_spent(records
 def test_what_can_be_refused_is_refused_before_spending(model, options, error, text, account):
     with pytest.raises(error, match=text):
         dpi.fit(model, untouchable(), untouchable(), ledger=account, **(PUBLIC | options))
-    assert account.runs() == ()
-
-
-def test_a_missing_package_is_told_before_spending(account, monkeypatch):
-    monkeypatch.setattr("dpinfer.inference.request.find_spec", lambda name: None)
-    asked = dpi.PosteriorRequest(method="nuts")
-    with pytest.raises(BackendUnavailableError, match="nuts"):
-        dpi.fit(MODEL, untouchable(), untouchable(), method="dpvi", posterior=asked, ledger=account, **PUBLIC)
     assert account.runs() == ()
 
 

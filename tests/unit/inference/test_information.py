@@ -8,13 +8,13 @@ from tests.reference import inference_oracles as oracle
 import dpinfer as dpi
 from dpinfer.errors import NumericalError
 from dpinfer.inference import noise_aware_posterior
+from dpinfer.inference.information.hamiltonian import hamiltonian_draws, split_rhat
 from dpinfer.inference.information.under_model import (
     InformationTrace,
     _Density,
     information_posterior,
     weights_given_information,
 )
-from dpinfer.inference.samplers.hamiltonian import hamiltonian_draws, split_rhat
 from dpinfer.testing import InsecureRNG
 
 RATE = 0.1

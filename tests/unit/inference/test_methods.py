@@ -8,10 +8,11 @@ import pytest
 from scipy import stats
 from tests.reference import inference_oracles as oracle
 
-from dpinfer.errors import BackendUnavailableError, FallbackWarning, NumericalError
+from dpinfer.errors import BackendUnavailableError, NumericalError
 from dpinfer.inference import TracePrior, noise_aware_posterior
 from dpinfer.inference.trace.collapsed import CollapsedProblems
 from dpinfer.inference.trace.priors import coordinate_priors
+from dpinfer.lab.comparison import sampled_posterior
 from dpinfer.models.bijectors import softplus
 from dpinfer.release import Release, release_from_arrays
 
@@ -36,7 +37,7 @@ def release():
 @pytest.mark.parametrize("extra_noise", [False, True])
 def test_emcee_agrees_with_quadrature_within_its_error(release, extra_noise):
     exact = noise_aware_posterior(release, burn_in=0, extra_noise=extra_noise)
-    sampled = noise_aware_posterior(release, burn_in=0, extra_noise=extra_noise, method="emcee", seed=1)
+    sampled = sampled_posterior(release, burn_in=0, extra_noise=extra_noise, seed=1)
     effective = 1500 * 16 / sampled.diagnostics.autocorrelation
     for name in ("optimum", "hessian"):
         error = getattr(exact, f"{name}_stddev") / np.sqrt(effective)
@@ -48,14 +49,17 @@ def test_emcee_agrees_with_quadrature_within_its_error(release, extra_noise):
 
 
 def test_emcee_is_reproducible_and_refuses_a_short_chain(release):
-    first = noise_aware_posterior(release, method="emcee", n_samples=60, n_warmup=10, check_convergence=False, seed=4)
-    again = noise_aware_posterior(release, method="emcee", n_samples=60, n_warmup=10, check_convergence=False, seed=4)
+    first = sampled_posterior(release, n_samples=60, n_warmup=10, check_convergence=False, seed=4)
+    again = sampled_posterior(release, n_samples=60, n_warmup=10, check_convergence=False, seed=4)
     assert first.optimum_mean.tobytes() == again.optimum_mean.tobytes()
     with pytest.raises(NumericalError, match="raise n_samples"):
-        noise_aware_posterior(release, method="emcee", n_samples=60, n_warmup=10, fallback=False)
-    with pytest.warns(FallbackWarning, match="method='emcee'.*method='exact'"):
-        posterior = noise_aware_posterior(release, method="emcee", n_samples=60, n_warmup=10)
-    assert posterior.stddev.tobytes() == noise_aware_posterior(release).stddev.tobytes()
+        sampled_posterior(release, n_samples=60, n_warmup=10)
+    with pytest.raises(ValueError, match="samplers are for the diagonal Hessian"):
+        sampled_posterior(release, hessian="full")
+    with pytest.raises(ValueError, match="sampler must be one of"):
+        sampled_posterior(release, "gibbs")
+    with pytest.raises(ValueError, match="n_samples must be at least 1"):
+        sampled_posterior(release, n_samples=0)
 
 
 def test_plain_emcee_on_the_python_density_agrees(release):
@@ -139,13 +143,13 @@ def test_nuts_without_numpyro_names_the_extra(release, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", fake)
     with pytest.raises(BackendUnavailableError, match=r"dpinfer\[nuts\]"):
-        noise_aware_posterior(release, method="nuts")
+        sampled_posterior(release, "nuts")
 
 
 def test_nuts_agrees_with_quadrature(release):
     pytest.importorskip("numpyro")
     exact = noise_aware_posterior(release, burn_in=0)
-    sampled = noise_aware_posterior(release, burn_in=0, method="nuts", n_samples=2000, n_warmup=500, seed=1)
+    sampled = sampled_posterior(release, "nuts", burn_in=0, n_samples=2000, n_warmup=500, seed=1)
     assert np.all(np.abs(sampled.optimum_mean - exact.optimum_mean) < 0.25 * exact.optimum_stddev)
     np.testing.assert_allclose(sampled.hessian_stddev, exact.hessian_stddev, rtol=0.2)
 

@@ -7,6 +7,7 @@ from tests.reference import inference_oracles as oracle
 
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.inference.posterior.monte_carlo import effective_draws
+from dpinfer.lab.comparison import sampled_posterior
 
 
 def autoregression(rng, size, coefficient):
@@ -47,7 +48,7 @@ def release():
     "options",
     [
         {"hessian": "full", "n_samples": 300},
-        {"method": "emcee", "n_samples": 40, "n_warmup": 20, "check_convergence": False},
+        {"sampler": "emcee", "n_samples": 40, "n_warmup": 20, "check_convergence": False},
     ],
 )
 def test_the_error_is_the_spread_over_seeds(release, options):
@@ -57,7 +58,8 @@ def test_the_error_is_the_spread_over_seeds(release, options):
     quantile now and then reaches the end of the distribution. Errors that took the walkers of an ensemble for
     successive draws were half as large as they should have been, and are rejected.
     """
-    runs = [noise_aware_posterior(release, burn_in=0, seed=seed, **options) for seed in range(64)]
+    draw = sampled_posterior if "sampler" in options else noise_aware_posterior
+    runs = [draw(release, burn_in=0, seed=seed, **options) for seed in range(64)]
     values = np.array([np.vstack([run.quantile([0.05, 0.95]), run.mean]) for run in runs])
     found = [run.monte_carlo_error() for run in runs]
     errors = np.array([np.vstack([error.quantile, error.mean]) for error in found])

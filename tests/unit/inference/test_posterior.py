@@ -373,7 +373,7 @@ def test_arviz_missing_names_the_extra(posterior, monkeypatch):
         ({"n_threads": 0}, ValueError, "n_threads"),
         ({"n_samples": 10}, ValueError, "n_samples must not be given"),
         ({"n_warmup": 10}, ValueError, "n_warmup must not be given"),
-        ({"method": "emcee", "n_samples": 0}, ValueError, "n_samples must be at least 1"),
+        ({"hessian": "full", "n_samples": 0}, ValueError, "n_samples must be at least 1"),
         ({"method": "laplace", "hessian": "full"}, ValueError, "method must be 'exact' with hessian='full'"),
         ({"method": "naive", "hessian": "tied"}, ValueError, "method must be 'exact' with hessian='tied'"),
         ({"hessian": "full", "prior": "empirical"}, ValueError, "prior must be 'model' or 'weak' with hessian='full'"),

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from scipy import linalg, optimize
 
 from dpinfer.errors import NumericalError
+from dpinfer.inference.information.hamiltonian import HamiltonianDraws, hamiltonian_draws, split_rhat
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.inference.samplers.hamiltonian import HamiltonianDraws, hamiltonian_draws, split_rhat
 
 __all__ = [
     "InformationDraws",

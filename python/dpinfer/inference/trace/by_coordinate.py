@@ -1,7 +1,7 @@
 """Posteriors with independent coordinates: the plug-in ones, and one regression per coordinate."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.recipes.full_rank import unpack_guide
 from dpinfer.release import Release
 
-__all__ = ["Coordinates", "coordinate_posterior", "plug_in_posterior"]
+__all__ = ["Coordinates", "Solved", "Solver", "coordinate_posterior", "plug_in_posterior"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -131,7 +131,7 @@ class Coordinates:
 
 
 def coordinate_posterior(
-    analysis: Analysis, start: BurnIn, coordinates: Coordinates, *, rescue: bool = False
+    analysis: Analysis, start: BurnIn, coordinates: Coordinates, *, rescue: bool = False, solve: "Solver | None" = None
 ) -> Posterior:
     """Return the posterior of independent coordinates: a diagonal Hessian.
 
@@ -145,6 +145,8 @@ def coordinate_posterior(
     coordinates : Coordinates
     rescue : bool
         Give parameters whose coordinates the trace model fails their prior under the model, instead of raising.
+    solve : callable, optional
+        Takes the analysis, the first step, the problems and the coordinates; by quadrature, or Laplace's approximation.
 
     Returns
     -------
@@ -160,7 +162,7 @@ def coordinate_posterior(
         solved = _rescued(analysis, coordinates)
     else:
         coordinates.statistics.check_moving(coordinates.names)
-        solved = _solve(analysis, start.start, coordinates.problems(analysis), coordinates)
+        solved = (solve or _solve)(analysis, start.start, coordinates.problems(analysis), coordinates)
     nodes, statistics = solved.nodes, coordinates.statistics
     optimum_mean, optimum_variance = nodes.moments(nodes.mean, nodes.variance)
     if solved.hessian is None:
@@ -207,47 +209,28 @@ def _with_curvature(theta: IndependentTheta, release: Release, nodes: Nodes) -> 
 
 
 @dataclass(frozen=True)
-class _Solved:
-    """What a method gives: nodes, the Hessian's moments where they are not those of the nodes, and diagnostics."""
+class Solved:
+    """What a solver gives: nodes, the Hessian's moments where they are not those of the nodes, and diagnostics."""
 
     nodes: Nodes
     hessian: tuple[FloatArray, FloatArray] | None = None
     diagnostics: PosteriorDiagnostics = field(default_factory=PosteriorDiagnostics)
 
 
-def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordinates: Coordinates) -> _Solved:
-    """Run the method that was asked for."""
-    request, names = analysis.request, coordinates.names
-    if request.method in ("emcee", "nuts"):
-        given = {"n_samples": request.n_samples, "n_warmup": request.n_warmup}
-        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        options |= {
-            "seed": request.seed,
-            "progress": bool(request.progress),
-            "check_convergence": bool(request.check_convergence),
-        }
-        if request.method == "emcee":
-            from dpinfer.inference.samplers.ensemble import DEFAULT_SAMPLES, DEFAULT_WALKERS, emcee_nodes
+Solver = Callable[[Analysis, int, CollapsedProblems, Coordinates], Solved]
 
-            nodes, times = emcee_nodes(problems, names, **options)
-            effective = (request.n_samples or DEFAULT_SAMPLES) * DEFAULT_WALKERS / times
-            added = PosteriorDiagnostics(autocorrelation=times, effective_draws=effective)
-            return _Solved(nodes, diagnostics=added)
-        from dpinfer.inference.samplers.nuts import nuts_nodes
 
-        nodes, rhat = nuts_nodes(
-            problems, *analysis.steps(first), names, sample_rate=analysis.release.sample_rate, **options
-        )
-        return _Solved(nodes, diagnostics=PosteriorDiagnostics(rhat=rhat))
-    nodes = collapsed_nodes(problems, names, n_threads=request.threads)
-    if request.method == "laplace":
-        approximation = laplace_posterior(problems, nodes, names)
-        return _Solved(approximation.nodes(coupled=coordinates.coupled), approximation.hessian_moments())
-    return _Solved(nodes)
+def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordinates: Coordinates) -> Solved:
+    """Integrate, or approximate, what all steps from `first` on say."""
+    nodes = collapsed_nodes(problems, coordinates.names, n_threads=analysis.request.threads)
+    if analysis.request.method == "laplace":
+        approximation = laplace_posterior(problems, nodes, coordinates.names)
+        return Solved(approximation.nodes(coupled=coordinates.coupled), approximation.hessian_moments())
+    return Solved(nodes)
 
 
 @np.errstate(all="ignore")
-def _rescued(analysis: Analysis, coordinates: Coordinates) -> _Solved:
+def _rescued(analysis: Analysis, coordinates: Coordinates) -> Solved:
     """Integrate what can be integrated; a parameter whose coordinates fail has its prior under the model."""
     problems = coordinates.problems(analysis)
     posed = coordinates.statistics.moving & np.all(np.isfinite(problems.table), axis=1)
@@ -266,7 +249,7 @@ def _rescued(analysis: Analysis, coordinates: Coordinates) -> _Solved:
     n = release.n_params
     if model is None:
         if np.all(proper):
-            return _Solved(nodes)
+            return Solved(nodes)
         coordinates.statistics.check_moving(coordinates.names)
         name = coordinates.names[int(np.argmin(proper))]
         raise NumericalError(f"the trace says nothing about {name!r}, and without a model it has no prior")
@@ -281,10 +264,10 @@ def _rescued(analysis: Analysis, coordinates: Coordinates) -> _Solved:
         centre[n:], spread[n:] = np.where(lost, _NO_SCALE, centre[n:]), np.where(lost, 0.0, spread[n:])
         failed = np.concatenate((lost, lost | failed[n:]))
     if not np.any(failed):
-        return _Solved(nodes)
+        return Solved(nodes)
     nodes = nodes.replaced(failed, hessian=np.inf, inflation=1.0, mean=centre[failed], variance=spread[failed] ** 2)
     hessian, hessian_variance = nodes.moments(nodes.hessian)
-    return _Solved(
+    return Solved(
         nodes,
         (np.where(failed, np.nan, hessian), np.where(failed, np.nan, np.sqrt(hessian_variance))),
         PosteriorDiagnostics(prior_only=failed[:n]),

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import BackendUnavailableError, NumericalError
-from dpinfer.inference.samplers.ensemble import nodes_from_draws
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes
+from dpinfer.lab.comparison.ensemble import nodes_from_draws
 from dpinfer.models.bijectors import softplus, softplus_inverse
 
 __all__ = ["nuts_nodes"]
@@ -82,7 +82,7 @@ def nuts_nodes(
         from numpyro.infer import MCMC, NUTS
     except ImportError as error:
         raise BackendUnavailableError(
-            "method='nuts' needs NumPyro: install the extra with pip install 'dpinfer[nuts]', or use method='exact'"
+            "sampler 'nuts' needs NumPyro: install the extra with pip install 'dpinfer[nuts]'"
         ) from error
     k = problems.spread.shape[0]
     columns = problems.columns

@@ -1,1 +1,0 @@
-"""Samplers: Hamiltonian Monte Carlo, ensembles, NUTS."""

@@ -5,7 +5,8 @@
 A box has the package's name and size, and below it what it imports.
 
 Layers are those of import-linter's contract in pyproject.toml, packages and imports those of the source; lazy imports
-inside of functions count, those for type checkers alone do not.  `--check` fails where the file is another one, but for sizes.
+inside of functions count, those for type checkers alone do not.  `--check` fails where the file is another one, but for
+sizes.
 """
 
 import argparse

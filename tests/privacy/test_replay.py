@@ -4,6 +4,7 @@ Deterministic: keys and clocks are frozen.  A correct mechanism's noise would fa
 the keys were fresh.  The power twins are the mutants of ``tests/reference/replay_mutants.py``.
 """
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -21,7 +22,7 @@ from tests.reference.own_newton_mutants import OWN_NEWTON_MUTANTS
 from tests.reference.replay_mutants import scenario_of
 
 import dpinfer
-from dpinfer.auditing import replay_audit
+from dpinfer.auditing import replay, replay_audit
 from dpinfer.cli.main import build_parser, main
 from dpinfer.cli.replay import BUDGET, COMMAND_OPTIONS, PUBLIC_FACTS, all_scenarios, command_scenario, files
 from dpinfer.mechanism import _native
@@ -76,11 +77,14 @@ def test_only_the_noised_sums_differ(scenario):
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_every_mutant_around_the_sums_is_found_by_its_check(name):
-    mutant = MUTANTS[name]
-    with mutant.installed():
-        result = replay_audit([scenario_of(mutant)])
-    kinds = {finding.partition(":")[0] for check in result.failures for finding in check.findings}
-    assert mutant.finding in kinds, repr(result)
+    """By one neighbour, where the replay ends; all others are replayed only of what is not found."""
+    mutant, found = MUTANTS[name], []
+    with mutant.installed(), contextlib.closing(replay._replay(scenario_of(mutant))) as checks:
+        for check in checks:
+            found += check.findings
+            if any(finding.startswith(f"{mutant.finding}:") for finding in check.findings):
+                return
+    pytest.fail(f"no {mutant.finding} among {found}")
 
 
 def public_objects():

@@ -5,6 +5,7 @@ names the scenario that shows it, and the kind of finding that must say so.
 """
 
 import contextlib
+import functools
 import importlib.util
 import warnings
 from collections import Counter
@@ -288,5 +289,8 @@ def scenario_of(mutant):
     """The scenario that shows a mutant."""
     if mutant.scenario in COMMAND_OPTIONS:
         return command_scenario(mutant.scenario, COMMAND_OPTIONS[mutant.scenario], tuple(files(every=False)))
-    scenarios = (*library_scenarios(), *(call_scenarios(formulas=True) if mutant.scenario == TABLE else ()))
+    scenarios = (*_library(), *(call_scenarios(formulas=True) if mutant.scenario == TABLE else ()))
     return next(scenario for scenario in scenarios if scenario.name == mutant.scenario)
+
+
+_library = functools.cache(library_scenarios)

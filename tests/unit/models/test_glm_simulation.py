@@ -76,13 +76,12 @@ def test_linear_posterior_against_integration(rng):
     X, y = rng.normal(size=(12, 1)), rng.normal(size=12) + 0.5
     posterior = model.exact_posterior(X, y)
 
-    def density(w, variance):
-        value = stats.norm.logpdf(w, scale=1.5 * np.sqrt(variance)) + stats.invgamma.logpdf(variance, 3.0, scale=0.7)
-        return np.exp(value + stats.norm.logpdf(y, X[:, 0] * w, np.sqrt(variance)).sum())
-
     w = np.linspace(posterior.mean[0] - 4, posterior.mean[0] + 4, 801)
     variance = np.exp(np.linspace(-4, 4, 601))
-    values = np.array([[density(a, b) for a in w[::8]] for b in variance[::4]])
+    a, b = w[None, ::8], variance[::4, None]
+    log_density = stats.norm.logpdf(a, scale=1.5 * np.sqrt(b)) + stats.invgamma.logpdf(b, 3.0, scale=0.7)
+    log_density += stats.norm.logpdf(y[:, None, None], X[:, :, None] * a, np.sqrt(b)).sum(axis=0)
+    values = np.exp(log_density)
 
     def moment(of):
         inner = integrate.simpson(values * of(w[None, ::8], variance[::4, None]), x=w[::8], axis=1)

@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from types import ModuleType
 from typing import Any
@@ -61,11 +61,14 @@ class TapeRecorder:
         with contextlib.ExitStack() as stack:
             for module in _native_modules():
                 stack.enter_context(wrapped_module(module, self))
-            stack.enter_context(replace_everywhere(counts.noisy_counts, self._noisy_counts))
-            stack.enter_context(replace_everywhere(discrete_laplace.laplace_mechanism, self._laplace_mechanism))
-            stack.enter_context(replace_everywhere(selection.select_least, self._select_least))
-            stack.enter_context(replace_everywhere(thresholds.thresholded_counts, self._thresholded_counts))
-            stack.enter_context(replace_everywhere(parts.integers_of_part, self._integers_of_part))
+            pairs = (
+                (counts.noisy_counts, self._noisy_counts),
+                (discrete_laplace.laplace_mechanism, self._laplace_mechanism),
+                (selection.select_least, self._select_least),
+                (thresholds.thresholded_counts, self._thresholded_counts),
+                (parts.integers_of_part, self._integers_of_part),
+            )
+            stack.enter_context(_replace_all(pairs))
             yield self.tape
 
     def note(self, text: str) -> None:
@@ -202,32 +205,44 @@ class TapeRecorder:
         return getattr(wrapped, "__replaced__", wrapped)
 
 
-@contextlib.contextmanager
-def replace_everywhere(function: Callable[..., Any], substitute: Callable[..., Any]) -> Iterator[None]:
+def replace_everywhere(
+    function: Callable[..., Any], substitute: Callable[..., Any]
+) -> contextlib.AbstractContextManager[None]:
     """Put a substitute in the place of a function of this package, under whatever name a module has it.
 
     The substitute finds what it replaces in its attribute ``__replaced__``.
     """
+    return _replace_all([(function, substitute)])
 
+
+@contextlib.contextmanager
+def _replace_all(pairs: Iterable[tuple[Callable[..., Any], Callable[..., Any]]]) -> Iterator[None]:
+    calls = [(function, _call_of(function, substitute)) for function, substitute in pairs]
+    _swap(calls)
+    try:
+        yield
+    finally:
+        # A module that was imported meanwhile has the substitutes.
+        _swap([(call, function) for function, call in calls])
+
+
+def _call_of(function: Callable[..., Any], substitute: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
         return substitute(*arguments, **named)
 
     call.__replaced__ = function  # type: ignore[attr-defined]
     call.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    _swap(function, call)
-    try:
-        yield
-    finally:
-        # A module that was imported meanwhile has the substitute.
-        _swap(call, function)
+    return call
 
 
-def _swap(there: Any, instead: Any) -> None:
+def _swap(pairs: Sequence[tuple[Any, Any]]) -> None:
+    """Put the second of each pair wherever a module has the first."""
+    instead = {id(there): other for there, other in pairs}
     for name, module in list(sys.modules.items()):
         if name == "dpinfer" or name.startswith("dpinfer."):
-            for attribute, value in list(vars(module).items()):
-                if value is there:
-                    setattr(module, attribute, instead)
+            found = [(key, id(value)) for key, value in vars(module).items() if id(value) in instead]
+            for attribute, place in found:
+                setattr(module, attribute, instead[place])
 
 
 def _native_modules() -> list[ModuleType]:

@@ -186,7 +186,7 @@ def test_flowers_deployment_gives_the_bits_of_one_machine_with_the_same_noise_sh
         "FLWR_HOME": str(tmp_path),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
         "NO_PROXY": "127.0.0.1",
     }
     with federation(tmp_path, 2, environment):

@@ -106,25 +106,30 @@ def test_one_weight_against_brute_force(rng):
 
 
 def test_scores_are_standard_and_are_not_where_the_information_is_taken_as_known():
-    """Squared z-scores of weights, rotated to be independent, against chi-square at false-positive rate 1e-6."""
+    """Squared z-scores of weights, rotated to be independent, against chi-square at false-positive rate 1e-6.
+
+    Where the information is taken as known, thirty runs' have a sum of 155 with standard deviation 55 over seeds: that
+    of 300 is four standard deviations beyond the bound.
+    """
     rng = np.random.default_rng(11)
-    runs, n, noise = 30, 2, 4.0
+    runs, n, noise = 300, 2, 4.0
     expected = np.array([[60.0, 55.0], [55.0, 60.0]])
     unknown, known = [], []
     for run in range(runs):
         information = wishart(rng, expected, n + 2.0)
         weights, positions, gradients = simulated_trace(rng, information, steps=400, noise=noise)
         positions, gradients = positions[100:], gradients[100:]
-        posterior = solve(positions, gradients, noise, expected, seed=run, n_draws=80, n_warmup=60)
-        root = np.linalg.cholesky(posterior.theta.covariance)
-        unknown.append(np.linalg.solve(root, weights - posterior.theta.marginals.mean))
+        if run < 25:
+            posterior = solve(positions, gradients, noise, expected, seed=run, n_draws=80, n_warmup=60)
+            root = np.linalg.cholesky(posterior.theta.covariance)
+            unknown.append(np.linalg.solve(root, weights - posterior.theta.marginals.mean))
         trace = InformationTrace.build(positions, gradients, np.full(n, noise), sample_rate=RATE, prior_variance=1.0)
         mean_noise = _Density(trace, expected, 1.0).mean_noise
         mean, precision = weights_given_information(trace, mean_noise, expected, 1.0)
         known.append(np.linalg.cholesky(precision).T @ (weights - mean))
-    low, high = stats.chi2.ppf([0.5e-6, 1.0 - 0.5e-6], runs * n)
+    low, high = stats.chi2.ppf([0.5e-6, 1.0 - 0.5e-6], len(unknown) * n)
     assert low < np.sum(np.square(unknown)) < high
-    assert np.sum(np.square(known)) > high
+    assert np.sum(np.square(known)) > stats.chi2.ppf(1.0 - 1e-6, len(known) * n)
 
 
 def test_known_moments_give_the_prior_twice_the_rank_in_degrees_of_freedom(rng):

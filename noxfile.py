@@ -121,7 +121,7 @@ def mutants(session: nox.Session) -> None:
     session.run("cmake", "--preset", "mutants")
     session.run("cmake", "--build", "--preset", "mutants")
     session.run("pytest", "tests/privacy/test_audit_mutants.py")
-    session.run("python", "bench/audit.py", *session.posargs)
+    session.run("python", "bench/privacy/audit.py", *session.posargs)
 
 
 @nox.session

@@ -4,7 +4,7 @@
     python -m bench streams regression_rows          # run these, one after the other
     python -m bench streams --arguments "--gigabytes 0.1" --json results.json
     python -m bench --json bench/results.json --page docs/results.md     # the page of what the file holds
-    python -m bench --peers DIR peers --arguments passes  # in the environment of its peers (bench/peer_environments.py)
+    python -m bench --peers DIR peers --arguments passes  # where bench/peers/peer_environments.py put its peers
 
 Every benchmark checks its answer before it times anything; one whose answer is wrong fails, and so does this command.
 A file of `--json` keeps the results that it holds of other benchmarks, and of other arguments.
@@ -34,13 +34,18 @@ beside others, ratios and processor time say more than the clock.
 """
 
 
+def files():
+    """Return each script by its name, whatever folder it is in."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*/*.py"), key=lambda path: path.stem)}
+
+
 def benchmarks():
     """Return the first line of each benchmark's description, by name; a file that cannot be run is none."""
     found = {}
-    for path in sorted(set(FOLDER.glob("*.py")) - {Path(__file__)}):
+    for name, path in files().items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in tree.body):
-            found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
+            found[name] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return found
 
 
@@ -66,7 +71,7 @@ def interpreter(name, peers):
     """
     if not peers:
         return sys.executable, []
-    from bench import peer_environments
+    from bench.peers import peer_environments
 
     environment, python = peer_environments.of_benchmark(peers, name)
     if python is None:
@@ -82,7 +87,7 @@ def run(name, arguments, peers=None):
     python, found = interpreter(name, peers)
     start, before = time.perf_counter(), load()
     process = subprocess.Popen(
-        [python, str(FOLDER / f"{name}.py"), *arguments], env=environment, stdout=subprocess.PIPE, text=True
+        [python, str(files()[name]), *arguments], env=environment, stdout=subprocess.PIPE, text=True
     )
     lines = []
     for line in process.stdout:
@@ -116,7 +121,8 @@ def page(results, descriptions):
         table(results),
     ]
     for result in results:
-        command = shlex.join(("python", f"bench/{result['name']}.py", *result["arguments"]))
+        place = files()[result["name"]].relative_to(FOLDER.parent).as_posix()
+        command = shlex.join(("python", place, *result["arguments"]))
         machine = f"{result['processor']}, {result['cores']} cores, {result['system']}, Python {result['python']}"
         if result.get("peers"):
             machine += f"; {', '.join(result['peers'])}"
@@ -151,7 +157,7 @@ def main():
     parser.add_argument("--page", help="a Markdown file for all that the file of --json holds")
     parser.add_argument(
         "--peers", metavar="DIR", default=os.environ.get("DPINFER_PEERS"),
-        help="environments of peers, built by bench/peer_environments.py",
+        help="environments of peers, built by bench/peers/peer_environments.py",
     )  # fmt: skip
     arguments = parser.parse_args()
     known = benchmarks()

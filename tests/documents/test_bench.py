@@ -21,13 +21,14 @@ def bench(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]
 def test_the_list_is_that_of_the_table() -> None:
     listed = {line.split()[0] for line in bench().stdout.splitlines()}
     table = (ROOT / "bench" / "README.md").read_text(encoding="utf-8")
-    assert listed == set(re.findall(r"^\| `(\w+)\.py`", table, re.MULTILINE))
+    assert listed == set(re.findall(r"^\| `\w+/(\w+)\.py`", table, re.MULTILINE))
 
 
 def test_what_ran_is_tabulated_and_a_wrong_answer_fails(tmp_path: Path) -> None:
-    folder = tmp_path / "bench"
-    folder.mkdir()
-    (folder / "__main__.py").write_text((ROOT / "bench" / "__main__.py").read_text(encoding="utf-8"), encoding="utf-8")
+    folder = tmp_path / "bench" / "coverage"
+    folder.mkdir(parents=True)
+    main = (ROOT / "bench" / "__main__.py").read_text(encoding="utf-8")
+    (folder.parent / "__main__.py").write_text(main, encoding="utf-8")
     main = 'if __name__ == "__main__":\n    '
     (folder / "right.py").write_text(f'"""A right one."""\nimport sys\n{main}print("ratio 2.0", sys.argv[1:])\n')
     (folder / "wrong.py").write_text(f'"""A wrong one."""\n{main}assert 1 == 2\n')
@@ -43,7 +44,7 @@ def test_what_ran_is_tabulated_and_a_wrong_answer_fails(tmp_path: Path) -> None:
     kept = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["results"]
     assert [item["arguments"] for item in kept] == [[], ["--runs", "3"]]
     written = (tmp_path / "page.md").read_text(encoding="utf-8")
-    assert "## right\n\nA right one.\n\n`python bench/right.py --runs 3`" in written
+    assert "## right\n\nA right one.\n\n`python bench/coverage/right.py --runs 3`" in written
     assert "```text\nratio 2.0 ['--runs', '3']\n```" in written
     failed = bench("right", "wrong", cwd=tmp_path)
     assert failed.returncode == 1
@@ -53,11 +54,11 @@ def test_what_ran_is_tabulated_and_a_wrong_answer_fails(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a script stands for the environment's Python")
 def test_a_benchmark_runs_in_the_environment_of_its_peers(tmp_path: Path) -> None:
-    folder, python = tmp_path / "bench", tmp_path / "peers" / "clusters" / "bin" / "python"
+    folder, python = tmp_path / "bench" / "peers", tmp_path / "peers" / "clusters" / "bin" / "python"
     for path in (folder, python.parent):
         path.mkdir(parents=True)
-    for name in ("__main__.py", "peer_environments.py"):
-        (folder / name).write_text((ROOT / "bench" / name).read_text(encoding="utf-8"), encoding="utf-8")
+    for name in ("__main__.py", "peers/peer_environments.py"):
+        (folder.parent / name).write_text((ROOT / "bench" / name).read_text(encoding="utf-8"), encoding="utf-8")
     (folder / "shards.py").write_text('"""It."""\nif __name__ == "__main__":\n    print("here")\n')
     python.write_text("#!/bin/sh\necho there, with $DPINFER_PEERS\n")
     python.chmod(0o755)
@@ -80,7 +81,7 @@ def test_the_page_of_results_is_that_of_their_file(tmp_path: Path) -> None:
 
 
 def test_every_target_of_the_fuzzer_has_a_share() -> None:
-    spec = importlib.util.spec_from_file_location("fuzz", ROOT / "bench" / "fuzz.py")
+    spec = importlib.util.spec_from_file_location("fuzz", ROOT / "bench" / "privacy" / "fuzz.py")
     fuzz = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fuzz)
     assert set(fuzz.SHARES) == set(fuzz.targets())

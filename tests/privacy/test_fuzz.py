@@ -1,4 +1,4 @@
-"""A short, seeded run of the fuzzers of ``bench/fuzz.py``, and inputs that once were findings."""
+"""A short, seeded run of the fuzzers of ``bench/privacy/fuzz.py``, and inputs that once were findings."""
 
 import io
 import pickle

@@ -1,6 +1,7 @@
 """Fuzzing: inputs made by mutation, and targets that must return or raise an error they document.
 
-Everything is a function of a seed.  `bench/fuzz.py` runs millions of inputs, `tests/privacy/test_fuzz.py` some hundred.
+Everything is a function of a seed.  `bench/privacy/fuzz.py` runs millions of inputs,
+`tests/privacy/test_fuzz.py` some hundred.
 """
 
 import copy

@@ -15,7 +15,7 @@ _ROBUST = "the population's coefficients cost at most 25% of width"
 
 # Widths are predicted to about 15%: within a tenth, the fewest passes over the records decide.
 _ALIKE = 1.1
-# Up to which width the population's target is taken: `bench/real_responses.py targets`, even cells.
+# Up to which width the population's target is taken: `bench/coverage/real_responses.py targets`, even cells.
 _COST_OF_ROBUSTNESS = 1.25
 
 

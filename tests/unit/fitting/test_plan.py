@@ -103,7 +103,7 @@ def test_widths_go_to_one_with_the_budget_and_the_records():
 
 
 def test_predicted_width_of_a_linear_regression_is_that_of_a_run():
-    """One run of 11 weights at epsilon 1: bench/fit_widths.py has the table, with its Monte Carlo errors."""
+    """One run of 11 weights at epsilon 1: bench/coverage/fit_widths.py has the table, with its Monte Carlo errors."""
     rng = np.random.default_rng(8)
     model = dpi.models.LinearRegression(10, fit_intercept=True)
     design = np.hstack((rng.normal(size=(5000, 10)), np.ones((5000, 1))))

@@ -1,7 +1,7 @@
 """Whether a private Newton run fits its model, from the release and its posterior's draws: what is said, and when.
 
-Thresholds were chosen on the seen half of the design of bench/newton_warnings.py, so that a release that fits is
-doubted in fewer than 2% of the cases; docs/private-newton.md has the rates on both halves.
+Thresholds were chosen on the seen half of the design of bench/coverage/newton_warnings.py, so that a release that
+fits is doubted in fewer than 2% of the cases; docs/private-newton.md has the rates on both halves.
 """
 
 import math

@@ -1,6 +1,7 @@
 """Whether a private Newton run of a user's own model fits what was declared, from its release: what is said, and when.
 
-Thresholds were chosen on the seen half of the design of bench/newton_warnings.py; docs/any-model.md has the rates.
+Thresholds were chosen on the seen half of the design of bench/coverage/newton_warnings.py; docs/any-model.md has
+the rates.
 """
 
 import math

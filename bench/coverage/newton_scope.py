@@ -1,0 +1,327 @@
+"""Coverage, width and warnings of the private Newton posterior over a random design of cells, half of it unseen.
+
+The design (scope_cells.py) is drawn from a seed that was committed before any constant looked at it: linear
+regression with unknown noise variance, logistic, probit and Poisson regression; normal, mixed (numbers and indicators)
+and real columns with simulated responses; 1 to 60 features, 1000 to 50 000 records, epsilon from 0.1 to 8, priors,
+correlations, intercepts, rare outcomes; truths from the prior or fixed, one of them in its tail; declared scales wrong
+by 10 and 30%, the number of records by 10%.  Constants and thresholds look at the even cells alone.
+
+    python bench/coverage/newton_scope.py run --results FOLDER [--half seen|unseen|both] [--cells 320] [--intervals 48]
+    python bench/coverage/newton_scope.py report --results FOLDER [--list]     run goes on where it was stopped
+
+Posteriors are those of the public interface.  Real columns need DPINFER_DATA, a folder with the UCI sets; without it
+their cells are left out, and said so.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+import dpinfer as dpi
+from dpinfer.testing import InsecureRNG
+from newton_runs import LEVELS, NORMAL_WIDTH
+from scope_cells import SEED, Cell, Population, draw_design
+
+CELLS = 320
+INTERVALS, LEAST_RUNS, MOST_RUNS = 48, 12, 3  # intervals of a cell; over these, its fewest and most runs
+LOW, HIGH, NOMINAL = 0.85, 0.95, 0.90
+WRONG = 0.70  # a coverage whose detection is reported
+
+FloatArray = npt.NDArray[np.float64]
+Release = dpi.NewtonRelease | dpi.GlmNewtonRelease
+
+
+@dataclass(frozen=True)
+class Run:
+    """One simulated private run: its release, the truth, and the weights' covariance without privacy."""
+
+    release: Release
+    truth: FloatArray
+    covariance: FloatArray
+
+
+def simulate(population: Population, index: int) -> Run:
+    """Simulate one private run."""
+    cell, model = population.cell, population.model
+    rng = np.random.default_rng([SEED, cell.index, index])
+    features = population.features(rng)
+    design = np.hstack((features, np.ones((len(features), 1)))) if model.fit_intercept else features
+    truth = population.truth(design, rng)
+    response = population.responses(design, truth, rng)
+    n_records = round(len(features) * cell.records_error)
+    plan = dpi.plan_newton(model, target_epsilon=cell.epsilon, target_delta=cell.delta, n_records=n_records)
+    scale = float(np.sqrt(np.mean(response**2))) * cell.response_error if cell.model == "linear" else None
+    release = dpi.run_newton(
+        model, features, response, plan=plan, n_records=n_records, response_scale=scale,
+        random_source=InsecureRNG(100_000 * cell.index + index),
+    )  # fmt: skip
+    return Run(release, truth, np.linalg.inv(population.information(design, truth)))
+
+
+def run_cell(population: Population, intervals: int) -> list[dict[str, Any]]:
+    """Make the runs of a cell and return what their posteriors say, as plain numbers."""
+    model = population.model
+    size = int(np.clip(np.ceil(intervals / model.n_coef), max(intervals // LEAST_RUNS, 2), intervals // MOST_RUNS))
+    told = []
+    for index in range(size):
+        run = simulate(population, index)
+        begun = time.process_time()
+        posterior = dpi.noise_aware_posterior(run.release, model=model, check_convergence=False)
+        told.append(in_numbers(population, run, posterior) | {"seconds": time.process_time() - begun})
+    return told
+
+
+def in_numbers(population: Population, run: Run, posterior: dpi.Posterior) -> dict[str, Any]:
+    """Return how one posterior does, and what it says of itself."""
+    d, truth, found = run.truth.size, run.truth, posterior.diagnostics
+    ends, stddev = posterior.quantile(LEVELS), posterior.stddev[:d]
+    (low, high), variance = ends[:, :d], ends[:, d:].ravel()
+    actual = population.cell.noise_variance
+    return {
+        "covered": ((low < truth) & (truth < high)).tolist(),
+        "width": ((high - low) / (NORMAL_WIDTH * np.sqrt(np.diag(run.covariance)))).tolist(),
+        "z": ((posterior.mean[:d] - truth) / stddev).tolist(),
+        "variance_covered": [bool(variance[0] < actual < variance[1])] if variance.size else [],
+        "warnings": sorted(name for name in found.warnings.split(", ") if name),
+        "n_unresolved": found.n_unresolved,
+        "checks": {"fit_pvalue": found.fit_pvalue, "prior_pvalue": found.prior_pvalue},
+        "resolution": resolution(run.release).tolist(),
+        "mcse": float(np.max(found.mcse)),
+    }
+
+
+def covered_without_privacy(population: Population, index: int) -> float:
+    """Return how often intervals of the normal posterior without privacy cover a run's fixed truth, over responses.
+
+    With precision P and the prior's P0 its mean is off by -P^-1 P0 truth, and varies by P^-1 (P - P0) P^-1.
+    """
+    rng = np.random.default_rng([SEED, population.cell.index, index])
+    features = population.features(rng)
+    design = np.hstack((features, np.ones((len(features), 1)))) if population.model.fit_intercept else features
+    truth = population.truth(design, rng)
+    precision = population.information(design, truth)
+    variance = population.cell.noise_variance if population.cell.model == "linear" else 1.0
+    prior = 1.0 / (variance * population.model.prior_scale**2)
+    covariance = np.linalg.inv(precision)
+    bias = -prior * covariance @ truth
+    stddev = np.sqrt(np.maximum(np.diag(covariance - prior * covariance @ covariance), 1e-300))
+    half = 0.5 * NORMAL_WIDTH * np.sqrt(np.diag(covariance))
+    return float(np.mean(stats.norm.cdf((half - bias) / stddev) - stats.norm.cdf((-half - bias) / stddev)))
+
+
+def resolution(release: Release) -> FloatArray:
+    """Return the eigenvalues of the last released matrix over the norm that its noise has, ascending."""
+    linear = isinstance(release, dpi.NewtonRelease)
+    matrix = release.moments[-1] if linear else release.slope
+    stddev = float(release.moment_stddev[-1]) if linear else release.slope_stddev
+    return np.linalg.eigvalsh(matrix) / (stddev * np.sqrt(2.0 * release.n_coef))
+
+
+def run_cells(cells: Sequence[Cell], folder: Path, intervals: int) -> None:
+    """Make the runs of all cells that the folder lacks, and print a line for each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for cell in cells:
+        path = folder / f"cell-{cell.index:03d}.json"
+        if path.exists():
+            continue
+        population = Population.of(cell)
+        if population is None:
+            print(f"{cell}: left out, DPINFER_DATA is not set", flush=True)
+            continue
+        begun = time.process_time()
+        found = run_cell(population, intervals)
+        path.write_text(json.dumps({"cell": cell.index, "runs": found}), encoding="utf-8")
+        print(f"{Result(cell, found)} {time.process_time() - begun:.1f} s", flush=True)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell and its runs."""
+
+    cell: Cell
+    runs: list[dict[str, Any]]
+
+    @property
+    def by_run(self) -> FloatArray:
+        """Share of the weights that each run's intervals cover."""
+        return np.array([np.mean(run["covered"]) for run in self.runs])
+
+    @property
+    def coverage(self) -> float:
+        return float(self.by_run.mean())
+
+    @property
+    def error(self) -> float:
+        """Monte Carlo error: that between runs, and at least that of independent intervals."""
+        size = sum(len(run["covered"]) for run in self.runs)
+        between = float(self.by_run.std(ddof=1)) / np.sqrt(len(self.runs))
+        return max(between, float(np.sqrt(NOMINAL * (1.0 - NOMINAL) / size)))
+
+    @property
+    def state(self) -> str:
+        """Whether the coverage is "within" [0.85, 0.95], "low" or "high", beyond two Monte Carlo errors."""
+        if self.coverage + 2.0 * self.error < LOW:
+            return "low"
+        return "high" if self.coverage - 2.0 * self.error > HIGH else "within"
+
+    @property
+    def width(self) -> float:
+        return float(np.median(np.concatenate([run["width"] for run in self.runs])))
+
+    def flagged(self, said: Callable[[dict[str, Any]], bool]) -> float:
+        """Return the share of the runs of which something is said."""
+        return float(np.mean([said(run) for run in self.runs]))
+
+    def __str__(self) -> str:
+        z = np.concatenate([run["z"] for run in self.runs])
+        warned = sorted({name for run in self.runs for name in run["warnings"]})
+        return (
+            f"{self.cell}: {self.state} {self.coverage:.3f} +- {self.error:.3f} width {self.width:6.2f} rms z "
+            f"{np.sqrt(np.mean(z**2)):.2f} warned {self.flagged(warns):.2f} ({', '.join(warned)}) open "
+            f"{self.flagged(leaves_open):.2f} MCSE {np.median([run['mcse'] for run in self.runs]):.2f}"
+        )
+
+
+def warns(run: dict[str, Any]) -> bool:
+    """Return whether a run's posterior warns."""
+    return bool(run["warnings"])
+
+
+def leaves_open(run: dict[str, Any]) -> bool:
+    """Return whether a run's posterior says that the noise hides directions."""
+    return run["n_unresolved"] > 0
+
+
+def says_something(run: dict[str, Any]) -> bool:
+    """Return whether the verdict is another one than that no check fails."""
+    return warns(run) or leaves_open(run)
+
+
+def pooled(results: Sequence[Result]) -> str:
+    """Return coverage over cells with its Monte Carlo error; cells are the independent units."""
+    values = np.array([result.coverage for result in results])
+    return f"{values.mean():.3f} ± {values.std(ddof=1) / np.sqrt(values.size):.3f}" if values.size > 1 else "–"
+
+
+def share(values: Sequence[float]) -> str:
+    """Return a mean with its Monte Carlo error; no event counts as one."""
+    if not values:
+        return "–"
+    error = float(np.std(values)) / np.sqrt(len(values))
+    return f"{np.mean(values):.3f} ± {max(error, 1.0 / (4.0 * len(values))):.3f}"
+
+
+def row(name: str, results: Sequence[Result]) -> str:
+    """Return a row of the table of a group of cells."""
+    states = [result.state for result in results]
+    width = np.median([result.width for result in results]) if results else float("nan")
+    silent = [result for result in results if result.state == "low" and result.flagged(says_something) < 0.8]
+    counts = " | ".join(str(states.count(state)) for state in ("within", "low", "high"))
+    return f"| {name} | {len(results)} | {pooled(results)} | {counts} | {len(silent)} | {width:.2f} |"
+
+
+def report(results: list[Result], listed: bool) -> None:
+    """Print the tables of what is there."""
+    for half in (True, False):
+        own = [result for result in results if result.cell.seen == half]
+        if not own:
+            continue
+        print(f"\n{'Seen' if half else 'Unseen'} half\n")
+        print("| cells | number | covered | within | below | above | below, not flagged | width |")
+        print("|---|---|---|---|---|---|---|---|")
+        print(row("all", own))
+        groups: list[tuple[str, Callable[[Cell], bool]]] = [
+            ("linear", lambda cell: cell.model == "linear"),
+            ("logistic", lambda cell: cell.model == "logistic"),
+            ("probit", lambda cell: cell.model == "probit"),
+            ("Poisson", lambda cell: cell.model == "Poisson"),
+            ("normal features", lambda cell: cell.columns == "normal"),
+            ("numbers and indicators", lambda cell: cell.columns == "mixed"),
+            ("UCI columns", lambda cell: cell.columns not in ("normal", "mixed", "adult")),
+            ("Adult's columns", lambda cell: cell.columns == "adult"),
+            ("ε < 0.3", lambda cell: cell.epsilon < 0.3),
+            ("0.3 ≤ ε < 1", lambda cell: 0.3 <= cell.epsilon < 1.0),
+            ("1 ≤ ε < 3", lambda cell: 1.0 <= cell.epsilon < 3.0),
+            ("ε ≥ 3", lambda cell: cell.epsilon >= 3.0),
+            ("truths from the prior", lambda cell: not cell.tail),
+            ("a truth in the prior's tail", lambda cell: cell.tail),
+            ("declared scale wrong", lambda cell: cell.scale_error != 1.0),
+            ("number of records wrong", lambda cell: cell.records_error != 1.0),
+        ]
+        for name, chosen in groups:
+            print(row(name, [result for result in own if chosen(result.cell)]))
+        _report_flags(own)
+        if listed:
+            for result in own:
+                if result.state != "within":
+                    population = Population.of(result.cell) if result.cell.tail else None
+                    plain = 1.0 if population is None else covered_without_privacy(population, 0)
+                    said = "" if population is None else f", without privacy {plain:.2f}"
+                    print(f"{result}{said}")
+
+
+def _report_flags(own: list[Result]) -> None:
+    """Print how often something is said where intervals hold and where they do not, and what the study can see."""
+    print()
+    for state in ("within", "low", "high"):
+        these = [result for result in own if result.state == state]
+        told = [f"{name} {share([result.flagged(said) for result in these])}" for name, said in (
+            ("warned", warns), ("hidden directions", leaves_open), ("any of it", says_something)
+        )]  # fmt: skip
+        print(f"{state} ({len(these)} cells): {', '.join(told)}")
+    within = [result for result in own if result.state == "within"]
+    right = [result for result in within if result.cell.scale_error == 1.0]
+    for name in ("scale", "features", "tails", "fit", "prior"):
+        rates = [share([result.flagged(lambda run, name=name: name in run["warnings"]) for result in these])
+                 for these in (within, right)]  # fmt: skip
+        print(f"  {name}: {rates[0]} where intervals hold, {rates[1]} of them where the declared scale is right")
+    quiet = [result for result in own if result.flagged(says_something) < 0.5]
+    print(f"where the verdict is mostly that no check fails: {len(quiet)} cells, covered {pooled(quiet)}")
+    variance = [float(np.mean([run["variance_covered"] for run in r.runs])) for r in own if r.cell.model == "linear"]
+    print(f"noise variance covered {share(variance)}")
+    seconds, errors = (np.array([run[name] for result in own for run in result.runs]) for name in ("seconds", "mcse"))
+    for name, values in (("CPU seconds of a posterior", seconds), ("Monte Carlo error", errors)):
+        print(f"{name}: median {np.median(values):.3f}, 95% {np.quantile(values, 0.95):.3f}, most {values.max():.3f}")
+    print(f"Monte Carlo error above 5% in {np.mean(errors > 0.05):.3f}")
+    power = []
+    for result in own:
+        size = sum(len(run["covered"]) for run in result.runs)
+        least = LOW - 2.0 * np.sqrt(NOMINAL * (1.0 - NOMINAL) / size)
+        power.append(float(stats.binom.cdf(np.ceil(size * least) - 1, size, WRONG)))
+    print(f"a cell whose independent intervals cover {WRONG:g} is found in {np.mean(power):.2f} of the cells")
+
+
+def main() -> None:
+    """Run the design, or tabulate what is there."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("--results", type=Path, default=Path("bench/results/newton_scope"))
+    parser.add_argument("--cells", type=int, default=CELLS)
+    parser.add_argument("--intervals", type=int, default=INTERVALS, help="of a cell's runs together")
+    parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
+    parser.add_argument("--list", action="store_true", help="also every cell that is not within")
+    arguments = parser.parse_args()
+    cells = [
+        cell for cell in draw_design(arguments.cells) if arguments.half in ("both", "seen" if cell.seen else "unseen")
+    ]
+    if arguments.what == "run":
+        run_cells(cells, arguments.results, arguments.intervals)
+        return
+    results = []
+    for cell in cells:
+        path = arguments.results / f"cell-{cell.index:03d}.json"
+        if path.exists():
+            results.append(Result(cell, json.loads(path.read_text(encoding="utf-8"))["runs"]))
+    report(results, arguments.list)
+
+
+if __name__ == "__main__":
+    main()

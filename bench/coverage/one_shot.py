@@ -1,0 +1,88 @@
+"""Coverage and width of the one-shot statistic: conjugate models, rare events, sparse categories, truths in a tail.
+
+    python bench/coverage/one_shot.py --runs 1000
+
+Every run draws a truth (from the prior, or fixed), records, a release and its posterior.  Widths are relative to the
+posterior without privacy; errors are over the runs.  `excess` is the RMSE of the joint TARP curve above its floor.
+"""
+
+import argparse
+import os
+
+import numpy as np
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import dpinfer as dpi
+from dpinfer.models import BetaBernoulli, ConjugateModel, DirichletCategorical, GammaExponential
+from dpinfer.testing import InsecureRNG
+
+N = 5000
+DRAWS = 200
+CELLS: list[tuple[str, ConjugateModel, tuple[float, ...] | None]] = [
+    ("Beta(10, 10)", BetaBernoulli(), None),
+    ("Dirichlet(5, 5, 5)", DirichletCategorical(), None),
+    ("Gamma(8, 2)", GammaExponential(), None),
+    ("Beta(1, 200)", BetaBernoulli(1.0, 200.0), None),
+    ("Dirichlet(0.3 x 20)", DirichletCategorical((0.3,) * 20), None),
+    ("Beta(10, 10), truth 0.05", BetaBernoulli(), (0.05,)),
+]
+
+
+def run(model, truth, epsilon, rng, seed):
+    """Return the truth, what is covered, the relative widths, and draws, on the unconstrained space."""
+    params = np.atleast_1d(model.sample_prior(1, rng)[0] if truth is None else np.array(truth))
+    records = model.simulate(params, N, rng)
+    release = dpi.run_statistic(model, records, epsilon=epsilon, n_records=N, random_source=InsecureRNG(seed))
+    posterior = dpi.noise_aware_posterior(release)
+    levels = np.array([0.05, 0.95])
+    low, high = posterior.quantile(levels, space="unconstrained")
+    exact = model.posterior(records)
+    base = np.diff(exact.quantile(levels, "unconstrained"), axis=0)[0]
+    with np.errstate(divide="ignore"):
+        theta = model.prior.unconstrain(params)
+    known = np.isfinite(theta) & (np.abs(theta) < 600.0)
+    without = exact.quantile(levels, "unconstrained")
+    return {
+        "theta": theta,
+        "covered": ((low < theta) & (theta < high))[known].mean(),
+        "without": ((without[0] < theta) & (theta < without[1]))[known].mean(),
+        "width": np.median((high - low) / base),
+        "draws": posterior.sample(DRAWS, seed=rng, space="unconstrained"),
+    }
+
+
+def cell(name, model, truth, epsilon, runs, seed):
+    rng = np.random.default_rng(seed)
+    found = [run(model, truth, epsilon, rng, seed * 1_000_003 + index) for index in range(runs)]
+    covered, without = (np.array([item[key] for item in found]) for key in ("covered", "without"))
+    width = np.array([item["width"] for item in found])
+    text = ""
+    thetas = np.array([item["theta"] for item in found])
+    if truth is None and np.all(np.isfinite(thetas)):
+        samples = np.stack([item["draws"] for item in found], axis=1)
+        tarp = dpi.lab.coverage.run_tarp(samples, thetas, references="centred", n_repeats=20, seed=seed)
+        text = f"  excess {tarp.rmse - tarp.rmse_floor:+.4f}  KS p {tarp.ks_pvalue:.2g}"
+    error = covered.std(ddof=1) / np.sqrt(runs)
+    print(
+        f"{name:26s} epsilon {epsilon:<4g} covered {covered.mean():.3f} +- {error:.3f}"
+        f" (without privacy {without.mean():.3f})  width {np.median(width):.3f}{text}",
+        flush=True,
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[0.1, 1.0])
+    parser.add_argument("--cells", nargs="+", default=None, help="beginnings of names")
+    parser.add_argument("--seed", type=int, default=2611)
+    args = parser.parse_args()
+    for name, model, truth in CELLS:
+        if args.cells is None or any(name.startswith(start) for start in args.cells):
+            for epsilon in args.epsilons:
+                cell(name, model, truth, epsilon, args.runs, args.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,451 @@
+"""Coverage and width for the population's coefficients over a random design of tables with their own responses.
+
+Populations are the numeric columns of UCI tables, each as the response to others, Adult's income, and simulated
+populations whose errors are skewed, heavy-tailed or of unequal spread, whose mean is bent, or whose features are long,
+and normal ones.  A run is a sample of N records with replacement; the truth is least squares, or maximum likelihood, of
+the whole population.  The robust interval without privacy (HC0) of the same sample stands beside it.  The design is
+drawn from SEED, which was committed before any constant looked at it; constants may look at the even cells alone.
+
+    python bench/coverage/real_responses.py run --results FOLDER [--half seen|unseen|both] [--runs 24] [--processes 2]
+    python bench/coverage/real_responses.py report --results FOLDER [--list]
+    python bench/coverage/real_responses.py targets --results FOLDER [--half seen|unseen|both] [--runs 6]    resumes
+
+`targets` sets both targets side by side wherever the population's is predicted more than 10% wider than the model's:
+coverage of the population's coefficients, and interval scores (Gneiting and Raftery 2007) over those without privacy.
+
+Real tables need DPINFER_DATA, a folder with the UCI sets; without it their cells are left out, and said so.
+"""
+
+import argparse
+import gzip
+import json
+import math
+import multiprocessing
+import warnings
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, special
+
+import dpinfer as dpi
+from dpinfer.testing import InsecureRNG
+from scope_cells import data_folder
+
+SEED = 20_261_123
+CELLS = 240
+DELTA = 1e-6
+TABLES = (
+    "power-plant", "kin8nm", "protein-tertiary-structure", "wine-quality-red", "concrete", "energy", "yacht",
+    "naval-propulsion-plant", "adult",
+)  # fmt: skip
+KINDS = ("normal", "skew", "t3", "hetero", "bent", "leverage", "t2", "counts")
+NORMAL = special.ndtri(0.95)
+LOW, HIGH, ANSWERABLE = 0.85, 0.95, 0.86
+ALIKE = 1.1  # predicted widths of the two targets: below that there is nothing to choose
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One population, size and budget; declared sizes are wrong by the factors."""
+
+    index: int
+    family: str  # gaussian, binomial or poisson
+    source: str
+    response: int  # of a real table: which column, as a share of those that serve
+    n_features: int
+    n_records: int
+    epsilon: float
+    feature_error: float
+    response_error: float
+
+
+def draw_design(size: int = CELLS) -> list[Cell]:
+    """Draw the cells."""
+    cells = []
+    for index in range(size):
+        rng = np.random.default_rng([SEED, index])
+        real = rng.random() < 0.6
+        family = "binomial" if rng.random() < 0.25 else "gaussian"
+        source = str(rng.choice(TABLES if real else KINDS[:-1]))
+        if not real and family == "gaussian" and rng.random() < 0.15:
+            family, source = "poisson", "counts"
+        cells.append(
+            Cell(
+                index=index,
+                family=family,
+                source=source,
+                response=int(rng.integers(1000)),
+                n_features=int(rng.integers(2, 16)),
+                n_records=round(float(np.exp(rng.uniform(math.log(1500), math.log(60_000))))),
+                epsilon=round(float(np.exp(rng.uniform(math.log(0.3), math.log(6.0)))), 2),
+                feature_error=float(np.exp2(rng.uniform(-0.5, 1.0))),
+                response_error=float(np.exp2(rng.uniform(-1.0, 2.0))),
+            )
+        )
+    return cells
+
+
+@cache
+def table(name: str) -> FloatArray | None:
+    """Return the numeric columns of a table, without copies and constants, or None where it is not at hand."""
+    folder = data_folder()
+    if folder is None:
+        return None
+    if name == "adult":
+        with gzip.open(folder / "adult.data.csv.gz", "rt") as file:
+            rows = [line.rstrip("\n").split(",") for line in file][1:]
+        numbers = np.array([[float(row[k]) for k in (0, 4, 12, 2)] for row in rows])
+        marks = np.array(
+            [[row[9] == "Male", row[5].startswith("Married-civ"), row[14].startswith(">")] for row in rows]
+        )
+        return np.column_stack((numbers, marks.astype(float)))
+    with gzip.open(folder / f"{name}.csv.gz", "rt") as file:
+        values = np.loadtxt(file, delimiter=",", skiprows=1)
+    return values[:, values.std(axis=0) > 1e-9 * np.abs(values).max(axis=0)]
+
+
+def independent(X: FloatArray) -> FloatArray:
+    """Return the columns that the ones before them do not determine: least squares is defined with them alone."""
+    kept: list[int] = []
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    for column in range(X.shape[1]):
+        if kept:
+            rest = (
+                scaled[:, column] - scaled[:, kept] @ np.linalg.lstsq(scaled[:, kept], scaled[:, column], rcond=None)[0]
+            )
+            if rest.std() < 0.03:
+                continue
+        kept.append(column)
+    return X[:, kept]
+
+
+def real_population(cell: Cell) -> tuple[FloatArray, FloatArray] | None:
+    """Return features and response of a real table."""
+    values = table(cell.source)
+    if values is None:
+        return None
+    rng = np.random.default_rng([SEED, cell.index, 1])
+    distinct = [column for column in range(values.shape[1]) if np.unique(values[:, column]).size >= 10]
+    chosen = values.shape[1] - 1 if cell.source == "adult" and cell.family == "binomial" else None
+    if chosen is None:
+        # The table's own response in half of the cells.
+        own = values.shape[1] - 1
+        chosen = own if own in distinct and cell.response < 500 else distinct[cell.response % len(distinct)]
+    others = [column for column in range(values.shape[1]) if column != chosen]
+    if cell.source == "adult" and cell.family != "binomial":
+        others = [column for column in others if column != values.shape[1] - 1]
+    picked = rng.permutation(others)[: cell.n_features]
+    X, y = independent(values[:, np.sort(picked)]), values[:, chosen]
+    if cell.family == "binomial" and cell.source != "adult":
+        y = (y > np.quantile(y, 0.3 + 0.4 * rng.random())).astype(float)
+    return X, y
+
+
+def simulated_population(cell: Cell, size: int = 200_000) -> tuple[FloatArray, FloatArray]:
+    """Return features and response of a simulated population."""
+    rng = np.random.default_rng([SEED, cell.index, 2])
+    p = max(cell.n_features, 3)
+    rho = 0.8 * rng.random()
+    root = np.linalg.cholesky(rho ** np.abs(np.subtract.outer(np.arange(p), np.arange(p))))
+    X = rng.normal(size=(size, p)) @ root.T
+    if cell.source == "leverage":
+        X = np.sign(X) * np.abs(X) ** 1.6
+    signal = X @ rng.normal(size=p) / math.sqrt(p)
+    error = {
+        "normal": lambda: rng.normal(size=size),
+        "skew": lambda: 1.4 * rng.gamma(0.5, 1.0, size) - 0.7,
+        "t3": lambda: rng.standard_t(3.0, size) / 1.7,
+        "t2": lambda: rng.standard_t(2.2, size) / 2.0,
+        "hetero": lambda: rng.normal(size=size) * np.exp(0.5 * X[:, 0]),
+        "bent": lambda: rng.normal(size=size) + 0.7 * X[:, 0] ** 2 - 0.7 + 0.5 * X[:, 1] * X[:, 2],
+        "leverage": lambda: rng.normal(size=size) * np.exp(np.minimum(0.3 * X[:, 1], 3.0)) + 0.1 * X[:, 0] ** 2,
+        "counts": lambda: rng.gamma(2.0, 0.5, size),
+    }[cell.source]()
+    if cell.family == "poisson":
+        return X, rng.poisson(np.exp(np.clip(0.5 * signal + 0.1 * X[:, 0] ** 2, -5.0, 4.0)) * error).astype(float)
+    y = signal + error
+    return X, (y > np.quantile(y, 0.3 + 0.4 * rng.random())).astype(float) if cell.family == "binomial" else y
+
+
+def fitted(family: str, design: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return maximum likelihood and its robust standard errors (HC0)."""
+    if family == "gaussian":
+        found, slope = np.linalg.lstsq(design, y, rcond=None)[0], np.ones(len(y))
+        mean = design @ found
+    else:
+        link = special.expit if family == "binomial" else lambda eta: np.exp(np.minimum(eta, 30.0))
+        start = np.zeros(design.shape[1])
+
+        def score(beta: FloatArray) -> FloatArray:
+            return np.asarray(design.T @ (y - link(design @ beta)) / len(y))
+
+        def slopes(beta: FloatArray) -> FloatArray:
+            mean = link(design @ beta)
+            return np.asarray(
+                -(design * (mean * (1.0 - mean) if family == "binomial" else mean)[:, None]).T @ design / len(y)
+            )
+
+        found = optimize.root(score, start, jac=slopes, method="hybr").x
+        mean = link(design @ found)
+        slope = mean * (1.0 - mean) if family == "binomial" else mean
+    # A sample may hold one value of a rare column: HC0 covers nothing there.
+    bread = np.linalg.pinv((design * slope[:, None]).T @ design)
+    meat = (design * np.square(y - mean)[:, None]).T @ design
+    return found, np.sqrt(np.maximum(np.diag(bread @ meat @ bread), 1e-300))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A cell's population with its declared sizes, the population's coefficients, and the model."""
+
+    cell: Cell
+    X: FloatArray
+    y: FloatArray
+    truth: FloatArray
+    model: Any
+    options: dict[str, float]  # of a run: the declared size of the responses
+
+
+def problem_of(cell: Cell) -> Problem | None:
+    """Return a cell's problem; None where its table is not at hand."""
+    population = real_population(cell) if cell.source in TABLES else simulated_population(cell)
+    if population is None:
+        return None
+    X, y = population
+    # A public scale of each column about a public centre, wrong by a factor.
+    X = (X - X.mean(axis=0)) / (X.std(axis=0) * cell.feature_error)
+    scale = 1.0 if cell.family != "gaussian" else float(y.std())
+    y = y - y.mean() if cell.family == "gaussian" else y
+    truth, _ = fitted(cell.family, np.column_stack((X, np.ones(len(y)))), y)
+    name = {"gaussian": "LinearRegression", "binomial": "LogisticRegression", "poisson": "PoissonRegression"}[
+        cell.family
+    ]
+    model = getattr(dpi.models, name)(X.shape[1], fit_intercept=True, prior_scale=10.0)
+    options = {"response_scale": scale * cell.response_error} if cell.family == "gaussian" else {}
+    return Problem(cell, X, y, truth, model, options)
+
+
+def run_cell(cell: Cell, runs: int) -> dict[str, Any] | None:
+    """Make the runs of a cell and return what they say, as plain numbers; None where its table is not at hand."""
+    problem = problem_of(cell)
+    if problem is None:
+        return None
+    found = [one_run(problem, "population", index) for index in range(runs)]
+    return {"cell": asdict(cell), "d": problem.truth.size, "runs": found}
+
+
+def run_targets(cell: Cell, runs: int) -> dict[str, Any] | None:
+    """Make the runs of both targets where the population's is predicted to be wider; None without the table."""
+    problem = problem_of(cell)
+    if problem is None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plan = dpi.plan_fit(
+            problem.model, epsilon=cell.epsilon, delta=DELTA, n_records=cell.n_records, **problem.options
+        )
+    widths = {item.target: item.predicted_width for item in plan.choice.candidates if item.method == "newton"}
+    ratio = widths["population"] / widths["model"]
+    found = {
+        target: [one_run(problem, target, index) for index in range(runs)] if not ratio <= ALIKE else []
+        for target in ("model", "population")
+    }
+    return {"cell": asdict(cell), "ratio": ratio, **found}
+
+
+def one_run(problem: Problem, target: str, index: int) -> dict[str, Any]:
+    """Make one run; return coverage, widths and warnings."""
+    cell, model, truth = problem.cell, problem.model, problem.truth
+    plan = dpi.plan_newton(
+        model, target_epsilon=cell.epsilon, target_delta=DELTA, n_records=cell.n_records, target=target
+    )
+    rng = np.random.default_rng([SEED, cell.index, 3, index])
+    rows = rng.integers(len(problem.y), size=cell.n_records)
+    features, response = problem.X[rows], problem.y[rows]
+    estimate, stddev = fitted(cell.family, np.column_stack((features, np.ones(len(rows)))), response)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        release = dpi.run_newton(
+            model, features, response, plan=plan, n_records=cell.n_records, n_threads=1,
+            random_source=InsecureRNG(1000 * cell.index + index), **problem.options,
+        )  # fmt: skip
+        posterior = dpi.noise_aware_posterior(release)
+    low, high = posterior.interval(0.9)[:, : truth.size]
+    inside = (low <= truth) & (truth <= high)
+    width = 0.5 * (high - low) / (NORMAL * stddev)
+    without = estimate - NORMAL * stddev, estimate + NORMAL * stddev
+    return {
+        "covered": float(inside.mean()),
+        "without": float(np.mean(np.abs(estimate - truth) <= NORMAL * stddev)),
+        "width": float(np.median(width)),
+        "score": float(np.median(interval_score(low, high, truth) / interval_score(*without, truth))),
+        "off": float(np.median(np.abs(0.5 * (low + high) - estimate) / stddev)),
+        "warnings": posterior.diagnostics.warnings,
+        "unresolved": int(posterior.diagnostics.n_unresolved),
+    }
+
+
+def interval_score(low: FloatArray, high: FloatArray, truth: FloatArray) -> FloatArray:
+    """Return the score of 90% intervals: width, and twenty times the distance of a truth that is missed."""
+    return high - low + 20.0 * (np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0))
+
+
+def job(argument: tuple[str, Cell, int, str]) -> None:
+    """Run a cell and write its numbers."""
+    what, cell, runs, folder = argument
+    result = (run_cell if what == "run" else run_targets)(cell, runs)
+    if result is not None:
+        place(what, cell, Path(folder)).write_text(json.dumps(result), encoding="utf-8")
+
+
+def place(what: str, cell: Cell, folder: Path) -> Path:
+    """Return the file of a cell's numbers."""
+    return folder / f"{'real' if what == 'run' else 'targets'}-{cell.index}.json"
+
+
+def report_targets(folder: Path) -> None:
+    """Print both targets side by side, by how much wider the population's is predicted to be."""
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("targets-*.json")]
+    print(
+        "half    predicted ratio  cells  target      covered          width  score  better  below 0.8 and not flagged"
+    )
+    for half, first in (("seen", 0), ("unseen", 1)):
+        own = [item for item in results if item["cell"]["index"] % 2 == first and item["model"]]
+        for least, most in ((ALIKE, 1.25), (1.25, 1.6), (1.6, math.inf)):
+            cells = [item for item in own if least < item["ratio"] <= most]
+            for target, other in (("model", "population"), ("population", "model")):
+                if cells:
+                    _report_target(f"{half:7s} {least:5.2f} to {most:5.2f}", cells, target, other)
+
+
+def _report_target(words: str, cells: list[dict[str, Any]], target: str, other: str) -> None:
+    def means(name: str, of: str = target) -> FloatArray:
+        return np.array([np.median([run[name] for run in item[of]]) for item in cells])
+
+    covered = np.array([np.mean([run["covered"] for run in item[target]]) for item in cells])
+    flagged = np.array(
+        [np.mean([bool(run["warnings"]) or run["unresolved"] > 0 for run in item[target]]) for item in cells]
+    )
+    error = covered.std(ddof=1) / math.sqrt(covered.size) if covered.size > 1 else math.nan
+    silent = int(np.count_nonzero((covered < 0.8) & (flagged < 0.5)))
+    width, score, better = np.median(means("width")), means("score"), np.mean(means("score") < means("score", other))
+    print(
+        f"{words}  {len(cells):5d}  {target:10s}  {covered.mean():.3f} +- {error:.3f}  {width:5.2f}  "
+        f"{np.median(score):5.2f}  {better:6.2f}  {silent}"
+    )
+
+
+def report(folder: Path, listed: bool) -> None:
+    """Print what the cells say, by half."""
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("real-*.json")]
+    results.sort(key=lambda item: item["cell"]["index"])
+    print(f"{len(results)} of {CELLS} cells, seed {SEED}; 90% intervals, errors of the mean over runs")
+    for half, first in (("seen", 0), ("unseen", 1)):
+        own = [item for item in results if item["cell"]["index"] % 2 == first]
+        if own:
+            print(f"\n{half}: {len(own)} cells")
+            _report_half(own)
+    if listed:
+        for item in results:
+            cell, means = item["cell"], _means(item)
+            print(
+                f"{cell['index']:3d} {cell['family']:8s} {cell['source'][:14]:14s} d={item['d']:2d} "
+                f"N={cell['n_records']:5d} "
+                f"eps={cell['epsilon']:4.2f}: {means['covered']:.3f} +- {means['error']:.3f}; {means['width']:.2f}; "
+                f"HC0 {means['without']:.3f}; flagged {means['flagged']:.2f} {'' if _within(means) else 'OUTSIDE'}"
+            )
+
+
+def _means(item: dict[str, Any]) -> dict[str, float]:
+    covered = np.array([run["covered"] for run in item["runs"]])
+    flagged = [bool(run["warnings"]) or run["unresolved"] > 0 for run in item["runs"]]
+    return {
+        "covered": float(covered.mean()),
+        "error": float(covered.std(ddof=1) / math.sqrt(covered.size)),
+        "without": float(np.mean([run["without"] for run in item["runs"]])),
+        "width": float(np.median([run["width"] for run in item["runs"]])),
+        "off": float(np.median([run["off"] for run in item["runs"]])),
+        "flagged": float(np.mean(flagged)),
+    }
+
+
+def _within(means: dict[str, float]) -> bool:
+    reach = 2.0 * max(means["error"], 0.005)
+    return LOW - reach <= means["covered"] <= HIGH + reach
+
+
+def _report_half(items: list[dict[str, Any]]) -> None:
+    means = [_means(item) for item in items]
+    answerable = [found for found in means if found["without"] >= ANSWERABLE]
+    within = [found for found in answerable if _within(found)]
+    outside = [found for found in answerable if not _within(found)]
+    low = [found for found in outside if found["covered"] < LOW]
+    high = [found for found in outside if found["covered"] >= LOW]
+
+    def flagged(cells: list[dict[str, float]]) -> float:
+        return float(np.mean([found["flagged"] for found in cells])) if cells else math.nan
+
+    pooled = np.array([found["covered"] for found in answerable])
+    print(
+        f"  HC0 covers at least {ANSWERABLE} in {len(answerable)}; of these covered {pooled.mean():.3f} +- "
+        f"{pooled.std(ddof=1) / math.sqrt(pooled.size):.3f}; within {LOW} to {HIGH}, but for two Monte Carlo errors: "
+        f"{len(within)} ({len(within) / len(answerable):.1%}); too low {len(low)}, flagged in {flagged(low):.2f} of "
+        f"their runs; too high {len(high)}, flagged {flagged(high):.2f}; cells within flagged {flagged(within):.2f}"
+    )
+    for low_epsilon, high_epsilon in ((0.3, 0.75), (0.75, 1.5), (1.5, 3.0), (3.0, 6.1)):
+        rows = [
+            found
+            for found, item in zip(means, items, strict=True)
+            if low_epsilon <= item["cell"]["epsilon"] < high_epsilon
+            and item["cell"]["n_records"] >= 5000
+            and found["without"] >= ANSWERABLE
+        ]
+        if rows:
+            print(
+                f"  eps {low_epsilon} to {high_epsilon}, N >= 5000: {len(rows)} cells, covered "
+                f"{np.mean([row['covered'] for row in rows]):.3f}, median width "
+                f"{np.median([row['width'] for row in rows]):.2f}, off by "
+                f"{np.median([row['off'] for row in rows]):.2f} standard errors"
+            )
+
+
+def main() -> None:
+    """Run the cells, or report on them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "report", "targets"))
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
+    parser.add_argument("--runs", type=int, default=24)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--list", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.what == "report":
+        report(arguments.results, arguments.list)
+        return
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    parity = {"seen": (0,), "unseen": (1,), "both": (0, 1)}[arguments.half]
+    jobs = [
+        (arguments.what, cell, arguments.runs, str(arguments.results))
+        for cell in draw_design()
+        if cell.index % 2 in parity and not place(arguments.what, cell, arguments.results).exists()
+    ]
+    if data_folder() is None:
+        print("DPINFER_DATA is not set: cells of real tables are left out")
+    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
+        for done, _ in enumerate(pool.imap_unordered(job, jobs), 1):
+            print(f"{done} of {len(jobs)} cells", end="\r", flush=True)
+    print()
+    if arguments.what == "targets":
+        report_targets(arguments.results)
+    else:
+        report(arguments.results, arguments.list)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""Coverage and width with survey weights and clusters, beside the design-based intervals without privacy.
+
+Populations are those of real_responses.py: tables with their own responses and simulated ones.  Weights are
+Adult's own (the census's fnlwgt), or follow a feature and chance, and are cut off at five times their mean, as agencies
+do.  Clusters are neighbours by a response's residual and chance, of 2 to 10 rows; a run samples whole clusters, and
+what is protected is a cluster.  The truth is the weighted fit of the whole population.  The design is drawn from SEED;
+no constant of the library was chosen on it.
+
+    python bench/coverage/survey.py run --results FOLDER [--runs 20]     resumes
+    python bench/coverage/survey.py report --results FOLDER [--list]
+    python bench/coverage/survey.py check                      the reference beside R's package `survey`, where R is
+
+Real tables need DPINFER_DATA, a folder with the UCI sets; without it their cells are left out.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import tempfile
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+import dpinfer as dpi
+from dpinfer.mechanism import Units
+from dpinfer.models import SurveyWeights
+from dpinfer.testing import InsecureRNG
+from real_responses import ANSWERABLE, NORMAL, TABLES, Cell, real_population, simulated_population, table
+
+SEED = 20_261_124
+CELLS = 90
+LARGEST = 5.0  # weight, in units of the mean
+LOW, HIGH = 0.87, 0.93
+SOURCES = ("power-plant", "kin8nm", "wine-quality-red", "adult", "adult", "adult", "normal", "skew", "t3", "bent")
+KINDS = {"gaussian": "LinearRegression", "binomial": "LogisticRegression"}
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A population, and how it is sampled."""
+
+    cell: Cell
+    weighted: bool
+    rows: int  # of a cluster; 1 for none
+
+
+def draw_design() -> list[Survey]:
+    """Draw the cells: a third weighted, a third in clusters, a third both."""
+    surveys = []
+    for index in range(CELLS):
+        rng = np.random.default_rng([SEED, index])
+        cell = Cell(
+            index=index,
+            family="binomial" if rng.random() < 0.3 else "gaussian",
+            source=str(rng.choice(SOURCES)),
+            response=int(rng.integers(1000)),
+            n_features=int(rng.integers(2, 9)),
+            n_records=round(float(np.exp(rng.uniform(math.log(4000), math.log(50_000))))),
+            epsilon=round(float(np.exp(rng.uniform(math.log(0.7), math.log(4.0)))), 2),
+            feature_error=1.0,
+            response_error=1.0,
+        )
+        surveys.append(Survey(cell, weighted=index % 3 != 1, rows=int(rng.integers(2, 11)) if index % 3 else 1))
+    return surveys
+
+
+def estimated(
+    family: str, X: FloatArray, y: FloatArray, weights: FloatArray, cluster: npt.NDArray[np.intp]
+) -> tuple[FloatArray, FloatArray]:
+    """Return the weighted estimate and its standard errors: the sandwich of sums by cluster (Binder 1983)."""
+    design, found = np.column_stack((X, np.ones(len(X)))), np.zeros(X.shape[1] + 1)
+    for _ in range(1 if family == "gaussian" else 25):
+        eta = design @ found
+        mean = eta if family == "gaussian" else special.expit(eta)
+        slope = np.ones(len(y)) if family == "gaussian" else mean * (1.0 - mean)
+        bread = np.linalg.pinv((design * (weights * slope)[:, None]).T @ design)
+        found = found + bread @ (design.T @ (weights * (y - mean)))
+    mean = design @ found if family == "gaussian" else special.expit(design @ found)
+    sums = np.zeros((cluster.max() + 1, design.shape[1]))
+    np.add.at(sums, cluster, design * (weights * (y - mean))[:, None])
+    return found, np.sqrt(np.diag(bread @ sums.T @ sums @ bread))
+
+
+def population(survey: Survey) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+    """Return features, responses and weights of mean 1, in clusters of `rows` one after the other."""
+    cell = survey.cell
+    rng = np.random.default_rng([SEED, cell.index, 1])
+    found = real_population(cell) if cell.source in TABLES else simulated_population(cell, 100_000)
+    if found is None:
+        return None
+    X, y = found
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    y = (y - y.mean()) / y.std() if cell.family == "gaussian" else y
+    weights = np.exp(0.4 * np.clip(X[:, 0], -2.0, 2.0) + 0.4 * rng.normal(size=len(y)))
+    if cell.source == "adult":
+        numbers = table("adult")
+        assert numbers is not None
+        weights = numbers[:, 3].copy()
+    weights = np.minimum(weights / weights.mean(), LARGEST) if survey.weighted else np.ones(len(y))
+    residual = (
+        y
+        - np.column_stack((X, np.ones(len(y))))
+        @ np.linalg.lstsq(np.column_stack((X, np.ones(len(y)))), y, rcond=None)[0]
+    )
+    rank = residual.argsort().argsort() / len(y)
+    order = np.argsort(0.3 * rank + rng.uniform(size=len(y))) if survey.rows > 1 else np.arange(len(y))
+    order = order[: len(y) // survey.rows * survey.rows]
+    return X[order], y[order], weights[order] / weights.mean()
+
+
+def run_survey(survey: Survey, runs: int) -> dict[str, Any] | None:
+    """Make the runs of a cell."""
+    people = population(survey)
+    if people is None:
+        return None
+    X, y, weights = people
+    cell, m = survey.cell, survey.rows
+    truth, _ = estimated(cell.family, X, y, weights, np.arange(len(y)))
+    given = SurveyWeights(largest=LARGEST * 1.2, mean=1.0, sd=float(weights.std())) if survey.weighted else None
+    model = getattr(dpi.models, KINDS[cell.family])(
+        X.shape[1], fit_intercept=True, prior_scale=10.0, survey_weights=given
+    )
+    n_units = max(cell.n_records // m, 500)
+    plan = dpi.plan_newton(
+        model, target_epsilon=cell.epsilon, target_delta=1e-6, n_records=n_units, target="population"
+    )
+    options: dict[str, Any] = {"response_scale": 1.0} if cell.family == "gaussian" else {}
+    found = []
+    for index in range(runs):
+        rng = np.random.default_rng([SEED, cell.index, 2, index])
+        chosen = rng.integers(len(y) // m, size=n_units)
+        rows = (chosen[:, None] * m + np.arange(m)).ravel()
+        cluster = np.repeat(np.arange(n_units), m)
+        estimate, stddev = estimated(cell.family, X[rows], y[rows], weights[rows], cluster)
+        response = np.column_stack((y[rows], weights[rows])) if survey.weighted else y[rows]
+        unit = {"unit": Units(cluster, max_rows=float(m))} if m > 1 else {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            release = dpi.run_newton(
+                model, X[rows], response, plan=plan, n_records=n_units, n_threads=1,
+                random_source=InsecureRNG(1000 * cell.index + index), **options, **unit,
+            )  # fmt: skip
+            posterior = dpi.noise_aware_posterior(release)
+        low, high = posterior.interval(0.9)[:, : truth.size]
+        found.append(
+            {
+                "covered": float(np.mean((low <= truth) & (truth <= high))),
+                "without": float(np.mean(np.abs(estimate - truth) <= NORMAL * stddev)),
+                "width": float(np.median(0.5 * (high - low) / (NORMAL * stddev))),
+                "flagged": bool(posterior.diagnostics.warnings) or posterior.diagnostics.n_unresolved > 0,
+            }
+        )
+    return {"index": cell.index, "epsilon": cell.epsilon, "source": cell.source, "family": cell.family,
+            "n": n_units * m, "d": truth.size, "weighted": survey.weighted, "rows": m, "runs": found}  # fmt: skip
+
+
+def report(folder: Path, listed: bool) -> None:
+    """Print what the cells say, by kind of sample."""
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("survey-*.json"))]
+    print(f"{len(results)} of {CELLS} cells, seed {SEED}; 90% intervals; width over the design-based one, no privacy")
+    for name, chosen in (
+        ("weighted", lambda item: item["weighted"] and item["rows"] == 1),
+        ("clusters", lambda item: not item["weighted"]),
+        ("weighted, clusters", lambda item: item["weighted"] and item["rows"] > 1),
+        ("all", lambda item: True),
+    ):
+        items = [item for item in results if chosen(item)]
+        rows = [{key: np.array([run[key] for run in item["runs"]]) for key in item["runs"][0]} for item in items]
+        kept = [row for row in rows if row["without"].mean() >= ANSWERABLE]
+        if not kept:
+            continue
+        covered = np.array([row["covered"].mean() for row in kept])
+        error = np.array([row["covered"].std(ddof=1) / math.sqrt(row["covered"].size) for row in kept])
+        within = (covered >= LOW - 2.0 * error) & (covered <= HIGH + 2.0 * error)
+        low = covered < LOW - 2.0 * error
+        flagged = np.array([row["flagged"].mean() for row in kept])
+        print(
+            f"{name}: {len(items)} cells, design-based covers at least {ANSWERABLE} in {len(kept)}; there "
+            f"{covered.mean():.3f} +- {covered.std(ddof=1) / math.sqrt(covered.size):.3f}, within {LOW} to {HIGH} but "
+            f"for two errors {within.sum()} ({within.mean():.1%}), too low {low.sum()} (flagged in "
+            f"{flagged[low].mean() if low.any() else math.nan:.2f}); median width "
+            f"{np.median([np.median(row['width']) for row in kept]):.2f}"
+        )
+    if listed:
+        for item in results:
+            row = {key: np.mean([run[key] for run in item["runs"]]) for key in item["runs"][0]}
+            print(
+                f"{item['index']:3d} {item['family']:8s} {item['source'][:16]:16s} {'w' if item['weighted'] else '-'} "
+                f"m={item['rows']:2d} d={item['d']} N={item['n']:5d} eps={item['epsilon']:.2f}: {row['covered']:.3f}; "
+                f"{row['width']:.2f}; without {row['without']:.3f}; flagged {row['flagged']:.2f}"
+            )
+
+
+def check() -> None:
+    """Print how far the reference is from R's package `survey`, in its standard errors."""
+    survey = next(item for item in draw_design() if item.weighted and item.rows > 1 and item.cell.source == "normal")
+    for family in KINDS:
+        people = population(replace(survey, cell=replace(survey.cell, family=family)))
+        assert people is not None
+        X, y, weights = (part[:3000] for part in people)
+        cluster = np.arange(len(y)) // survey.rows
+        found, stddev = estimated(family, X, y, weights, cluster)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "sample.csv"
+            names = [f"x{k}" for k in range(X.shape[1])]
+            np.savetxt(
+                path, np.column_stack((X, y, weights, cluster)), delimiter=",", comments="",
+                header=",".join([*names, "y", "w", "g"]),
+            )  # fmt: skip
+            kind = "gaussian()" if family == "gaussian" else "quasibinomial()"
+            text = (
+                "suppressMessages(library(survey)); d <- read.csv(commandArgs(TRUE)[1]);"
+                "s <- svydesign(ids=~g, weights=~w, data=d);"
+                f"f <- svyglm(y ~ {' + '.join(names)}, s, family={kind}); cat(coef(f), SE(f))"
+            )
+            said = subprocess.run(["Rscript", "-e", text, str(path)], capture_output=True, text=True, check=True).stdout
+        theirs = np.array(said.split(), dtype=float).reshape(2, -1)
+        theirs = np.column_stack((theirs[:, 1:], theirs[:, :1]))
+        print(
+            f"{family}: largest difference of a coefficient {np.max(np.abs(found - theirs[0]) / theirs[1]):.1e} "
+            f"standard errors, of a standard error {np.max(np.abs(stddev / theirs[1] - 1.0)):.2%}"
+        )
+
+
+def main() -> None:
+    """Run the cells, or report on them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "report", "check"))
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--list", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.what == "check":
+        check()
+        return
+    if arguments.what == "run":
+        arguments.results.mkdir(parents=True, exist_ok=True)
+        for survey in draw_design():
+            path = arguments.results / f"survey-{survey.cell.index:03d}.json"
+            result = None if path.exists() else run_survey(survey, arguments.runs)
+            if result is not None:
+                path.write_text(json.dumps(result), encoding="utf-8")
+                print(f"cell {survey.cell.index} of {CELLS}", end="\r", flush=True)
+        print()
+    report(arguments.results, arguments.list)
+
+
+if __name__ == "__main__":
+    main()

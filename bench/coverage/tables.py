@@ -1,0 +1,175 @@
+"""Tables of the UCI repository from file to coefficients in units, and how often they hold those without privacy.
+
+    python bench/coverage/tables.py [--runs 12] [--only wine ...] [--epsilons 1 3] [--processes 1] [--report DIR]
+
+Schemas are those of examples/. An interval of 90% counts what the records leave open, too; the estimate from these
+very records lies closer to the centre than the truth does, so that shares above 90% are expected where records leave
+more open than the noise. The estimates without privacy are least squares, or the mode with the same prior (logistic),
+of the same rows, with robust standard errors (HC0). "off" is the distance of the coefficient that is farthest from its
+estimate, in these errors: its median over runs. Errors are standard errors over runs, coefficients of one run taken
+together. The power twin are intervals that do not count the noise: the fitted centre with the width without privacy.
+"MCSE" is the largest Monte Carlo error of an interval's end, in posterior standard deviations: its median over runs,
+and the largest of all. "false scale" is the share of runs whose summary doubts the response's bounds, which are right.
+
+DPINFER_DATA names the folder of the tables.  Run k has seed k, however many processes share the runs out.
+"""
+
+import argparse
+import concurrent.futures
+import multiprocessing
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import dpinfer as dpi
+from dpinfer.formulas import Design
+from dpinfer.formulas.records import UnreadRecords
+from dpinfer.models.bijectors import sigmoid
+from dpinfer.testing import InsecureRNG
+
+FloatArray = npt.NDArray[np.float64]
+
+DELTA = 1e-5
+HALF_WIDTH = 1.6448536269514722
+EXAMPLES = Path(__file__).parents[2] / "examples"
+# File, formula, family, public number of records.
+TABLES: dict[str, tuple[str, str, str, int]] = {
+    "wine": ("wine-quality-red", "y ~ .", "gaussian", 1599),
+    "concrete": ("concrete", "y ~ . - x8 + log(x8)", "gaussian", 1030),
+    "power": ("power-plant", "y ~ .", "gaussian", 9568),
+    "kin8nm": ("kin8nm", "y ~ .", "gaussian", 8192),
+    "yacht": ("yacht", "y ~ x1 + x2 + x3 + x4 + x5 + poly(x6, 3)", "gaussian", 308),
+    "adult": (
+        "adult.data",
+        "income ~ age + sex + C(education, base='HS-grad') + C(`marital-status`, base='Never-married') "
+        "+ `hours-per-week`",
+        "binomial",
+        32561,
+    ),
+}
+
+
+def without_privacy(found: Design, path: Path) -> tuple[FloatArray, FloatArray]:
+    """Return estimates and standard errors in the user's units, from the rows that the mechanism gets."""
+    records = UnreadRecords(path, found)
+    X, y = np.asarray(records.X), np.asarray(records.y)
+    rows = np.column_stack([X, np.ones(len(X))])
+    if found.family == "gaussian":
+        weights = np.linalg.lstsq(rows, y, rcond=None)[0]
+        residual, precision = y - rows @ weights, rows.T @ rows
+    else:
+        prior = np.eye(rows.shape[1]) / found.prior_scale**2
+        weights = np.zeros(rows.shape[1])
+        for _ in range(30):
+            probability = sigmoid(rows @ weights)
+            precision = (rows * (probability * (1.0 - probability))[:, None]).T @ rows + prior
+            weights = weights + np.linalg.solve(precision, rows.T @ (y - probability) - prior @ weights)
+        residual = y - sigmoid(rows @ weights)
+    bread = np.linalg.inv(precision)
+    covariance = bread @ (rows * np.square(residual)[:, None]).T @ rows @ bread
+    matrix, shift = found.user_units()
+    return matrix @ weights + shift, np.sqrt(np.diag(matrix @ covariance @ matrix.T))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One fit beside the estimate without privacy."""
+
+    summary: str
+    exact: str
+    method: str
+    coverage: float
+    without_noise: float
+    off: FloatArray
+    widths: FloatArray
+    monte_carlo: float
+    doubts_scale: bool
+    seconds: float
+
+
+def run(name: str, epsilon: float, seed: int, folder: Path, report: Path | None) -> Run:
+    """Fit a table, and compare its coefficients with those without privacy."""
+    file, formula, family, size = TABLES[name]
+    schema = dpi.tabular.Schema.load(EXAMPLES / f"{name}.toml")
+    path = folder / f"{file}.csv.gz"
+    settings: dict[str, Any] = {
+        "family": family,
+        "schema": schema,
+        "epsilon": epsilon,
+        "delta": DELTA,
+        "n_records": size,
+    }
+    start = time.perf_counter()
+    fit = dpi.regression(formula, path, random_source=InsecureRNG(seed), **settings)
+    table = fit.coefficients()
+    seconds = time.perf_counter() - start
+    exact, error = without_privacy(fit.design, path)
+    count = len(exact)
+    low, high, mean = table.low[:count], table.high[:count], table.mean[:count]
+    if seed == 0 and report is not None:
+        fit.report(report / f"{name}-{epsilon:g}.html")
+    diagnostics = fit.posterior.diagnostics
+    return Run(
+        summary=str(fit.summary()),
+        exact=", ".join(f"{label} {value:.4g}" for label, value in zip(table.names, exact, strict=False)),
+        method=fit.plan.method,
+        coverage=float(np.mean((low <= exact) & (exact <= high))),
+        without_noise=float(np.mean(np.abs(mean - exact) <= HALF_WIDTH * error)),
+        off=np.abs(mean - exact) / error,
+        widths=(high - low) / (2.0 * HALF_WIDTH * error),
+        monte_carlo=float("nan" if diagnostics.mcse is None else np.max(diagnostics.mcse)),
+        doubts_scale="scale" in diagnostics.warnings.split(", "),
+        seconds=seconds,
+    )
+
+
+def show(name: str, epsilon: float, runs: list[Run]) -> None:
+    """Print the coefficients of the first run, and one line of the table."""
+    print(f"\n{runs[0].summary}\n\nwithout privacy: {runs[0].exact}")
+    held, naive = (
+        f"{np.mean(each):.3f} +- {np.std(each, ddof=1) / np.sqrt(len(runs)):.3f}"
+        for each in ([one.coverage for one in runs], [one.without_noise for one in runs])
+    )
+    errors = [one.monte_carlo for one in runs]
+    doubts = np.mean([one.doubts_scale for one in runs])
+    print(
+        f"| {name} | {TABLES[name][3]} | {runs[0].widths.size} | {epsilon:g} | {runs[0].method} | {len(runs)} | "
+        f"{held} | {naive} | {np.median([one.off.max() for one in runs]):.2f} | "
+        f"{np.median([one.widths for one in runs]):.2f} | "
+        f"{np.median(errors):.3f}, {np.max(errors):.3f} | {doubts:.2f} | "
+        f"{np.median([one.seconds for one in runs]):.1f} |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=12)
+    parser.add_argument("--only", nargs="*", choices=list(TABLES), default=list(TABLES))
+    parser.add_argument("--epsilons", type=float, nargs="*", default=[1.0, 3.0])
+    parser.add_argument("--report", type=Path, help="a folder for a report of the first run of each")
+    parser.add_argument("--processes", type=int, default=1)
+    arguments = parser.parse_args()
+    folder = Path(os.environ["DPINFER_DATA"])
+    print(
+        "| table | N | coefficients | eps | method | runs | coverage | without the noise | off | width | MCSE | "
+        "false scale | seconds |"
+    )
+    print("|---" * 13 + "|")
+    cells = [(name, epsilon) for name in arguments.only for epsilon in arguments.epsilons]
+    tasks = [(*cell, seed, folder, arguments.report) for cell in cells for seed in range(arguments.runs)]
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(arguments.processes, mp_context=context) as pool:
+        waiting = [pool.submit(run, *task) for task in tasks]
+        for place, cell in enumerate(cells):
+            first = place * arguments.runs
+            show(*cell, [each.result() for each in waiting[first : first + arguments.runs]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Seconds that the posterior of a private Newton run takes on one core, its answer checked first.
+
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python bench/speed/newton_posterior_speed.py [--repeats 3] [--largest 300]
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python bench/speed/newton_posterior_speed.py --adult   needs DPINFER_DATA
+
+Normal AR(1) 0.5 features, or Adult's columns and labels; epsilon = 1, the default request.  CPU seconds, median and
+range over seeds.  Checked: every 5% and 95% quantile against those of another seed, whose difference must be within 5
+Monte Carlo errors, and the stated error against the 5% that is promised.
+"""
+
+import argparse
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import special
+
+import dpinfer as dpi
+from dpinfer.testing import InsecureRNG
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "coverage"))
+from newton_runs import LEVELS, autoregressive
+
+SEED = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """A regression of `d` weights."""
+
+    logistic: bool
+    d: int
+    n_records: int
+
+
+CASES = (
+    Case(False, 11, 5_000),
+    Case(False, 57, 30_000),
+    Case(True, 20, 20_000),
+    Case(True, 57, 30_000),
+    Case(True, 100, 50_000),
+    Case(True, 300, 200_000),
+)
+
+
+def release_of(case: Case) -> dpi.NewtonRelease | dpi.GlmNewtonRelease:
+    """Return one release of the case."""
+    rng = np.random.default_rng(SEED)
+    features = autoregressive(case.n_records, case.d, 0.5)(rng)
+    predictor = features @ (rng.normal(size=case.d) / np.sqrt(case.d))
+    if case.logistic:
+        response, model = (rng.random(case.n_records) < special.expit(predictor)) + 0.0, dpi.models.LogisticRegression
+    else:
+        response, model = predictor + rng.normal(size=case.n_records), dpi.models.LinearRegression
+    chosen = model(case.d)
+    plan = dpi.plan_newton(chosen, target_epsilon=1.0, target_delta=1e-6, n_records=case.n_records)
+    return dpi.run_newton(
+        chosen, features, response, plan=plan, n_records=case.n_records,
+        response_scale=None if case.logistic else 1.0, random_source=InsecureRNG(SEED),
+    )  # fmt: skip
+
+
+def adult_release() -> dpi.GlmNewtonRelease:
+    """Return a release of Adult's table, with the schema's declared moments; say how long the run took."""
+    folder = os.environ.get("DPINFER_DATA")
+    if not folder:
+        raise SystemExit("DPINFER_DATA must name the folder with adult.data.csv.gz")
+    schema = dpi.tabular.Schema.load(Path(__file__).parents[2] / "examples" / "adult.toml")
+    table = dpi.tabular.read_table(Path(folder) / "adult.data.csv.gz", schema)
+    features = np.ascontiguousarray(table.X)
+    model = dpi.models.LogisticRegression(features.shape[1], fit_intercept=True, feature_moments=schema.feature_moments)
+    plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-5, n_records=len(features))
+    begun = time.process_time()
+    release = dpi.run_newton(
+        model, features, table.y, plan=plan, n_records=len(features), random_source=InsecureRNG(SEED)
+    )
+    print(f"Adult: the run takes {time.process_time() - begun:.2f} s")
+    return release
+
+
+def time_posterior(name: str, release: dpi.NewtonRelease | dpi.GlmNewtonRelease, repeats: int) -> None:
+    """Print a line for one release."""
+    seconds, ends, errors = [], [], []
+    for seed in range(repeats + 1):
+        begun = time.process_time()
+        posterior = dpi.noise_aware_posterior(release, seed=seed)
+        seconds.append(time.process_time() - begun)
+        ends.append(posterior.quantile(LEVELS))
+        errors.append(posterior.diagnostics.mcse * posterior.stddev)
+    apart = np.abs(ends[0] - ends[1]) / np.hypot(errors[0], errors[1])
+    stated = float(np.max(errors[0] / posterior.stddev))
+    if np.max(apart) > 5.0:
+        raise SystemExit(f"two seeds differ by {np.max(apart):.1f} Monte Carlo errors")
+    timed = seconds[1:]  # the first call loads SciPy's libraries
+    print(
+        f"{name}  {np.median(timed):6.2f} s ({min(timed):.2f} to {max(timed):.2f})  Monte Carlo error {stated:.1%}  "
+        f"two seeds at most {np.max(apart):.1f} errors apart",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Print a line for each case."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--smallest", type=int, default=1)
+    parser.add_argument("--largest", type=int, default=300)
+    parser.add_argument("--adult", action="store_true")
+    arguments = parser.parse_args()
+    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+        raise SystemExit("set OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1: CPU seconds of one core are reported")
+    if arguments.adult:
+        time_posterior("Adult", adult_release(), arguments.repeats)
+        return
+    for case in CASES:
+        if arguments.smallest <= case.d <= arguments.largest:
+            kind = "logistic" if case.logistic else "linear  "
+            name = f"{kind}  {case.d:3d} weights  N {case.n_records:6d}"
+            time_posterior(name, release_of(case), arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()

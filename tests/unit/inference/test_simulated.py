@@ -119,6 +119,10 @@ def test_what_is_expected_at_the_truth_is_near_what_was_observed(trace):
 
 
 def test_a_trace_has_a_posterior_that_is_not_normal(trace, monkeypatch):
+    """4000 draws of a normal have skewness 0 +- 0.04.  Over 40 data sets the larger one has a logarithm of -0.5 +- 0.4.
+
+    So three errors of a normal's tell them apart but for 1% of the normals and 3e-5 of these posteriors.
+    """
     model, truth, release = trace
     monkeypatch.setattr(aligned, "_ROWS", 3000)
     posterior = dpi.noise_aware_posterior(release, method="simulated", model=model, n_samples=200)
@@ -128,7 +132,7 @@ def test_a_trace_has_a_posterior_that_is_not_normal(trace, monkeypatch):
     draws = posterior.sample(4000, seed=1, space="unconstrained")
     np.testing.assert_allclose(np.cov(draws.T), posterior.distribution.covariance, rtol=0.2)
     skewness = np.mean((draws - draws.mean(axis=0)) ** 3, axis=0) / draws.std(axis=0) ** 3
-    assert np.max(np.abs(skewness)) > 0.3
+    assert np.max(np.abs(skewness)) > 0.12
     assert "simulates" in posterior.diagnostics.verdict
 
 

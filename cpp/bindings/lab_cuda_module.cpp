@@ -7,8 +7,8 @@
 
 #include "bindings/simulated_run_arguments.hpp"
 #include "common/parallel.hpp"
-#include "mechanism/cuda/device_rows.hpp"
 #include "lab/study/lockstep.hpp"
+#include "mechanism/cuda/device_rows.hpp"
 
 namespace dpinfer::bindings {
 

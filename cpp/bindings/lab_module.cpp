@@ -7,7 +7,8 @@ void bind_stationary(pybind11::module_& module);
 void bind_tarp(pybind11::module_& module);
 
 PYBIND11_MODULE(_native, module) {
-  module.doc() = "Batches of simulated runs of the mechanism, stationary covariances, and the counts of coverage tests.";
+  module.doc() =
+      "Batches of simulated runs of the mechanism, stationary covariances, and the counts of coverage tests.";
   bind_draw_moments(module);
   bind_simulated_runs(module);
   bind_stationary(module);

@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <span>
 
-#include "lab/inverse_kernels.hpp"
 #include "inference/lapack.hpp"
+#include "lab/inverse_kernels.hpp"
 #include "lab/lyapunov_kernels.hpp"
 
 namespace dpinfer::lab {

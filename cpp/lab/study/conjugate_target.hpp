@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "mechanism/rows/affine_session.hpp"
 #include "lab/study/target.hpp"
+#include "mechanism/rows/affine_session.hpp"
 
 namespace dpinfer::study {
 

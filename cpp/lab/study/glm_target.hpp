@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "mechanism/rows/step_session.hpp"
 #include "lab/study/dispersion.hpp"
 #include "lab/study/target.hpp"
+#include "mechanism/rows/step_session.hpp"
 
 namespace dpinfer::study {
 

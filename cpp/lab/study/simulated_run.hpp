@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "mechanism/chacha20.hpp"
 #include "lab/study/block_sums.hpp"
 #include "lab/study/target.hpp"
+#include "mechanism/chacha20.hpp"
 
 namespace dpinfer::study {
 

@@ -6,9 +6,9 @@
 #include <memory>
 #include <span>
 
+#include "lab/study/cuda/step_numbers.hpp"
 #include "mechanism/chacha20.hpp"
 #include "mechanism/poisson_sample.hpp"
-#include "lab/study/cuda/step_numbers.hpp"
 
 namespace dpinfer::study {
 

@@ -5,9 +5,9 @@
 #include <iterator>
 #include <vector>
 
-#include "mechanism/cuda/emulated_phases.hpp"
 #include "lab/study/cuda/device_runs.hpp"
 #include "lab/study/cuda/run_block.hpp"
+#include "mechanism/cuda/emulated_phases.hpp"
 
 namespace dpinfer::study {
 

@@ -9,13 +9,13 @@
 #include <bit>
 #include <cstdint>
 
+#include "lab/study/cuda/device_runs.hpp"
+#include "lab/study/cuda/step_numbers.hpp"
 #include "mechanism/chacha20.hpp"
 #include "mechanism/poisson_sample.hpp"
 #include "mechanism/simd/chacha20_lanes-inl.hpp"
 #include "mechanism/simd/clipping-inl.hpp"
 #include "mechanism/simd/slopes-inl.hpp"
-#include "lab/study/cuda/device_runs.hpp"
-#include "lab/study/cuda/step_numbers.hpp"
 
 #if defined(__CUDACC__)
 #define DPINFER_UNROLL _Pragma("unroll")

@@ -48,9 +48,13 @@ class Bundle:
         self.document["signature"] = None
         return self
 
-    def report(self):
+    def arguments(self):
         text = canonical(self.document) if self.text is None else self.text
-        return verify(text, self.release, self.ledger, self.public_key)
+        ledger = None if self.ledger is None else self.ledger.read_bytes()
+        return text, self.release, ledger, self.public_key
+
+    def report(self):
+        return verify(*self.arguments())
 
 
 def gradient_trace(rng, event, *, delta=1e-6, adjacency="add_remove", **changes):

@@ -1,0 +1,41 @@
+"""The page that checks certificates, run by Node."""
+
+import base64
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "_static" / "verify_release.html"
+# Evaluates the page's script, and answers with the verdict of each case and the epsilon of each composition.
+RUN = """
+const fs = require("fs"), [page, cases] = process.argv.slice(1);
+const script = /<script>([^]*)<\\/script>/.exec(fs.readFileSync(page, "utf8"))[1];
+const own = new Function(script + "; return { verify, epsilonFromAbove, parse };")();
+const [verdicts, compositions] = JSON.parse(fs.readFileSync(cases, "utf8"));
+const bytes = text => (text === null ? null : new Uint8Array(Buffer.from(text, "base64")));
+(async () => {
+  const told = [], epsilons = [];
+  for (const [text, release, ledger, key] of verdicts)
+    told.push(await own.verify(bytes(text), bytes(release), bytes(ledger), key));
+  for (const [events, relation, delta] of compositions)
+    epsilons.push(own.epsilonFromAbove(own.parse(JSON.stringify(events)), relation, delta));
+  console.log(JSON.stringify([told, epsilons]));
+})();
+"""
+
+
+def encoded(content):
+    """Return bytes as text."""
+    return None if content is None else base64.b64encode(content).decode()
+
+
+def told_by_the_page(cases, compositions):
+    """Return the page's verdicts of arguments of `verify`, and its epsilon of events under a relation at a delta."""
+    listed = [[*map(encoded, case[:3]), case[3]] for case in cases]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cases.json"
+        path.write_text(json.dumps([listed, compositions]), encoding="utf-8")
+        done = subprocess.run(["node", "-e", RUN, PAGE, path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -1,0 +1,106 @@
+"""The page that checks certificates: its verdicts are the program's, under Node and in a browser."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.reference.release_certificates import (
+    KEY,
+    TAMPERINGS,
+    charged_bundle,
+    honest_release,
+    random_composition,
+    tampered,
+)
+from tests.reference.verify_page import PAGE, encoded, told_by_the_page
+
+from dpinfer.release.files import release_bytes
+from dpinfer.verify_release import canonical, epsilon_from_above, verify
+
+VECTORS = Path(__file__).parents[2] / "golden" / "certificates"
+PUBLIC = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
+
+
+def vectors():
+    """Return the arguments of `verify` for each test vector of the specification."""
+    release, ledger = (VECTORS / "honest.release").read_bytes(), (VECTORS / "honest.ledger").read_bytes()
+    for path in sorted(VECTORS.glob("*.json")):
+        if path.stem != "events":
+            yield path.read_bytes(), release, ledger, PUBLIC if path.stem == "somebody-else" else None
+
+
+def others(folder):
+    """Return the same for certificates of the library's own, one tampering in six, and what is malformed."""
+    bundle = charged_bundle(folder)
+    for name in list(TAMPERINGS)[::6]:
+        yield tampered(bundle, name).arguments()
+    rng = np.random.default_rng(3)
+    for number in range(5):
+        release = honest_release(rng, number)
+        yield release.certificate(key=KEY).encode(), release_bytes(release), None, PUBLIC
+    text, ledger = canonical(bundle.document), bundle.ledger.read_bytes()
+    yield b"{", None, None, None
+    yield text, b"PK", ledger[:600], None
+    yield text, bundle.release[:-30] + bytes(30), bytes(5000), "00"
+
+
+def test_its_verdicts_and_digits_are_the_programs(tmp_path):
+    if shutil.which("node") is None:
+        pytest.skip("Node is not installed")
+    cases = [*vectors(), *others(tmp_path)]
+    chosen = [random_composition(np.random.default_rng([9, number]), number) for number in range(6)]
+    compositions = [([event.to_dict() for event in item.events], item.relation, item.delta) for item in chosen]
+    listed = json.loads((VECTORS / "events.json").read_bytes())
+    compositions += [(vector["events"], vector["adjacency"], vector["delta"]) for vector in listed]
+    verdicts, epsilons = told_by_the_page(cases, compositions)
+    assert verdicts == [verify(*case)._asdict() for case in cases]
+    own = [epsilon_from_above(*composition) for composition in compositions]
+    assert [f"{item:.13g}" for item in epsilons] == [f"{item:.13g}" for item in own]
+
+
+def test_nothing_of_it_comes_from_elsewhere_or_goes_there():
+    text = PAGE.read_text(encoding="utf-8")
+    assert "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'" in text
+    assert (
+        re.findall(r"https?://|\bsrc=|\bhref=|@import|url\(|\bfetch\(|XMLHttpRequest|WebSocket|sendBeacon", text) == []
+    )
+
+
+def test_a_person_sees_the_verdict_in_a_browser(tmp_path):
+    """Chromium opens the page from a file, and three files are chosen in it."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip("Chromium is not installed")
+    names = ("honest.json", "honest.release", "honest.ledger")
+    content = json.dumps({name: encoded((VECTORS / name).read_bytes()) for name in names})
+    chooses = f"""<script>
+    const chosen = new DataTransfer();
+    for (const [name, text] of Object.entries({content}))
+      chosen.items.add(new File([Uint8Array.from(atob(text), c => c.charCodeAt(0))], name));
+    document.querySelector("input[type=file]").files = chosen.files;
+    document.querySelector("input[type=file]").dispatchEvent(new Event("change"));
+    // The browser's clock runs ahead of the threads that read files and hash: each of its steps gets some work.
+    let work = 0;
+    const wait = setInterval(() => {{
+      if (document.querySelector("#verdict")) clearInterval(wait);
+      for (let k = 0; k < 1e7; k++) work = Math.imul(work + k, 3);
+    }}, 100);
+    </script></body>"""
+    copy = tmp_path / "page.html"
+    copy.write_text(PAGE.read_text(encoding="utf-8").replace("</body>", chooses), encoding="utf-8")
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path}",
+        "--virtual-time-budget=100000",
+    ]
+    done = subprocess.run([browser, *options, "--dump-dom", copy.as_uri()], capture_output=True, text=True, timeout=200)
+    shown = re.sub(r"<[^>]*>", "\n", re.search(r"<main.*</main>", done.stdout, re.DOTALL)[0])
+    for lines in verify(*((VECTORS / name).read_bytes() for name in names))[:3]:
+        assert [line for line in lines if line not in shown.replace("&amp;", "&")] == []
+    assert "No guarantee is promised" in shown

@@ -14,7 +14,7 @@ __all__ = ["NewtonScore"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_ROWS, _DRAWS = 2000, 8
+_ROWS, _DRAWS = 1000, 8
 _SMALL = 1e-300
 
 
@@ -25,8 +25,6 @@ class _Measured:
     Parameters
     ----------
     at : (n,) array
-    rows, words : arrays
-        One for each draw of a response.
     weight : (B, 1) array
     centre : (n, B) array
     known : (n,) array
@@ -34,8 +32,6 @@ class _Measured:
     """
 
     at: FloatArray
-    rows: FloatArray
-    words: npt.NDArray[np.uint64]
     weight: FloatArray
     centre: FloatArray
     known: FloatArray
@@ -44,8 +40,8 @@ class _Measured:
 class NewtonScore:
     """Centred clipped scores averaged over the measurements of a run, by their precision.
 
-    Made-up rows and random words are the same for every truth; those of weights and centres are apart from those of the
-    responses, as in the run.
+    Made-up rows and random words are the same for every truth, and for every point of measurement: a record has one
+    response in all passes.  Those of weights and centres are apart from those of the responses, as in the run.
 
     Parameters
     ----------
@@ -65,8 +61,11 @@ class NewtonScore:
         self._share = release.centre_share
         self._clip = float(release.score_bounds[-1]) / (1.0 + self._share)
         self._weight_bound = release.slope_bound / release.matrix_factor
-        size = _ROWS // len(self._gain)
-        self._points = [self._point(point, size, rng) for point in release.positions]
+        features = model.made_up_features(_ROWS, rng)
+        # One for each draw of a response.
+        self._rows = np.repeat(features, _DRAWS, axis=0)
+        self._responses = self._words(len(self._rows), rng)
+        self._points = [self._point(point, features, rng) for point in release.positions]
         self._slope = self._slope_at(release.slope_position, rng)
 
     def _drawn(self, rows: FloatArray, words: npt.NDArray[np.uint64], truth: FloatArray, at: FloatArray) -> FloatArray:
@@ -88,17 +87,14 @@ class NewtonScore:
         weight = np.minimum(1.0, self._weight_bound / (size + _SMALL))[:, None]
         return weight, second, _cut(second * weight, self._clip)
 
-    def _point(self, at: FloatArray, size: int, rng: np.random.Generator) -> "_Measured":
-        features = self._model.made_up_features(size, rng)
+    def _point(self, at: FloatArray, features: FloatArray, rng: np.random.Generator) -> "_Measured":
         weight, plain, clipped = self._weighted(features, at, rng)
         excess = np.mean(plain * weight - clipped, axis=2)
         centre = _cut(excess, self._share * self._clip)
-        rows = np.repeat(features, _DRAWS, axis=0)
-        words = self._words(len(rows), rng)
-        here = _cut(self._drawn(rows, words, at, at) * weight, self._clip)
+        here = _cut(self._drawn(self._rows, self._responses, at, at) * weight, self._clip)
         # The weighted score has mean zero here: of the clipped one and the centre together the cut alone is left.
         known = np.mean(centre - excess, axis=1) - np.mean(here, axis=(1, 2))
-        return _Measured(at, rows, words, weight, centre, known)
+        return _Measured(at, weight, centre, known)
 
     def _slope_at(self, at: FloatArray, rng: np.random.Generator) -> FloatArray:
         _, plain, clipped = self._weighted(self._model.made_up_features(_ROWS, rng), at, rng)
@@ -108,12 +104,12 @@ class NewtonScore:
     def expected(self, truth: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean and covariance of a record's centred clipped score, averaged over the measurements."""
         n = self._release.n_params
-        mean, covariance = np.zeros(n), np.zeros((n, n))
+        mean, scores = np.zeros(n), np.zeros((n, len(self._rows) // _DRAWS, _DRAWS))
         for gain, one in zip(self._gain, self._points, strict=True):
-            clipped = _cut(self._drawn(one.rows, one.words, truth, one.at) * one.weight, self._clip)
+            clipped = _cut(self._drawn(self._rows, self._responses, truth, one.at) * one.weight, self._clip)
             mean += gain * (clipped.mean(axis=(1, 2)) + one.known)
-            covariance += gain * np.cov((clipped + one.centre[:, :, None]).reshape(n, -1)).reshape(n, n)
-        return mean, covariance
+            scores += gain * (clipped + one.centre[:, :, None])
+        return mean, np.cov(scores.reshape(n, -1)).reshape(n, n)
 
     def ratios(self, truth: FloatArray, size: int, rng: np.random.Generator) -> FloatArray:
         """Draw the ratio of the slope that was released and the simulated one at its point."""

@@ -4,12 +4,13 @@
                            [--route NAME ...] [--kept FILE]
 
 Rare counts with structural zeros: the share of those and the rate are hardly told apart, and the posterior bends.
-Parameters are drawn from the prior.  "newton" is ``run_newton``, whose normal posterior is widened by the curvature
-that is simulated.  "dpvi" is a trace of aligned gradients along a q with a diagonal covariance, from which a normal
-posterior is inferred with one unknown for each parameter ("diagonal") or all correlations ("full").  Preconditioner,
-clip (98% quantile of the preconditioned norm) and rates of DPVI come from made-up records at 32 draws of the prior.
-"full rank" is the trace along a q with a full covariance (guide="full_rank", which makes its own settings in that way),
-with the normal posterior of its linear regression, or the "simulated" one, which may have any shape.
+Parameters are drawn from the prior. "newton" is ``run_newton``, whose normal posterior is widened by the curvature
+that is simulated; "newton, simulated" has the shape that simulated scores give it. "dpvi" is a trace of aligned
+gradients along a q with a diagonal covariance, from which a normal posterior is inferred with one unknown for each
+parameter ("diagonal") or all correlations ("full"). Preconditioner, clip (98% quantile of the preconditioned norm)
+and rates of DPVI come from made-up records at 32 draws of the prior. "full rank" is the trace along a q with a full
+covariance (guide="full_rank", which makes its own settings in that way), with the normal posterior of its linear
+regression, or the "simulated" one, which may have any shape.
 A signal to stop prints what there is.  Intervals are 90%; widths are relative to the normal approximation without
 privacy, medians; below and above: the shares of truths beyond the 5% and the 95% end; flagged: the shares of posteriors
 whose summary says that they are not near normal.  --kept, --first: as in ``bench/coverage/any_model.py``.
@@ -37,7 +38,7 @@ from any_model import LEVELS, NORMAL_HALF_WIDTH, Kept, mode, responses, stopped,
 
 FloatArray = npt.NDArray[np.float64]
 
-ROUTES = ("newton", "dpvi, diagonal", "dpvi, full", "full rank", "full rank, simulated")
+ROUTES = ("newton", "newton, simulated", "dpvi, diagonal", "dpvi, full", "full rank", "full rank, simulated")
 DELTA = 1e-5
 N_POINTS, N_MADE_UP, CLIP_LEVEL = 32, 500, 0.98
 
@@ -73,12 +74,14 @@ def posteriors(
     public: dict[str, Any] = {"target_epsilon": epsilon, "target_delta": DELTA}
     run: dict[str, Any] = {"n_records": len(y), "n_threads": 1}
     found = {}
-    if "newton" in routes:
+    asked = {"model": model, "seed": seed}
+    if {"newton", "newton, simulated"} & set(routes):
         plan = dpi.plan_newton(model, n_records=len(y), **public)
         release = dpi.run_newton(model, X, y, plan=plan, random_source=InsecureRNG(seed), **run)
         found["newton"] = dpi.noise_aware_posterior(release, seed=seed)
+        if "newton, simulated" in routes:
+            found["newton, simulated"] = dpi.noise_aware_posterior(release, method="simulated", **asked)
     steps_plan = dpi.plan_privacy(sample_rate=1.0, n_steps=steps, **public)
-    asked = {"model": model, "seed": seed}
     with warnings.catch_warnings():
         # Where a full Hessian fails, the posterior falls back to a diagonal one, and says so.
         warnings.simplefilter("ignore")

@@ -18,7 +18,8 @@ _MIDDLES = np.append(SIZE_EDGES, 2.0 * SIZE_EDGES[-1] / math.sqrt(2.0)) * 2.0**-
 _BOUNDS = np.exp2(0.25 * np.arange(29))
 # Standard deviations of its noise from where on a share counts: beside one that does, and by itself.
 _SURE, _SURE_ALONE = 2.0, 4.0
-# Noise of a share from which on sizes are hidden: the largest share of usual scores, a fifth, counts no more by itself.
+# Noise of a share from which on sizes are hidden: a share of 0.2, which the fullest interval of normal scores has at
+# least, does not count by itself.
 HIDDEN_SIZES = 0.2 / _SURE_ALONE
 _HIDDEN = np.array([0.4, 0.2])  # of the records that noise may hide beyond those that count, in the next intervals
 _ONE_WAY = 0.5  # of what a clip cuts off: records that are cut off point in opposite directions as well

@@ -20,7 +20,7 @@ _MODEL_ERROR = 0.2
 
 @dataclass(frozen=True)
 class _Score:
-    """A released score: where, what, its noise, and what is expected of it."""
+    """A released score: its position, value, noise, and expectation under the model."""
 
     position: FloatArray
     value: FloatArray
@@ -92,7 +92,7 @@ class Localiser:
         return value
 
     def _errors(self, position: FloatArray) -> list[FloatArray]:
-        """Return what each score has beyond what is expected of it where the zero is at `position`."""
+        """Return each score less its expectation if the zero of the scores is at `position`."""
         return [
             score.value - self.design.expected_score(score.expected, position, score.position, jacobian=False)[0]
             for score in self._scores

@@ -34,7 +34,7 @@ import numpy.typing as npt
 from scipy import special
 
 import dpinfer as dpi
-from dpinfer.release import AnyRelease
+from dpinfer.release import Release
 from dpinfer.tabular import Schema, SchemaDraft, UnknownRelease, plan_unknown, read_table, release_unknown
 from dpinfer.testing import InsecureRNG
 from newton_runs import LEVELS, NORMAL_WIDTH
@@ -84,7 +84,7 @@ class Run:
     monte_carlo: float
 
 
-def compared(release: AnyRelease, there: IntArray, truth: FloatArray, mode: FloatArray, spread: FloatArray) -> Run:
+def compared(release: Release, there: IntArray, truth: FloatArray, mode: FloatArray, spread: FloatArray) -> Run:
     """Return how the intervals of the weights `there` do; mode and spread are those without privacy, (len(there),)."""
     posterior = dpi.noise_aware_posterior(release, fallback=True)
     low, high = posterior.quantile(LEVELS)[:, there]

@@ -68,12 +68,13 @@ def _is_call(member):
 
 
 def public():
-    """Return every public name of the stable packages, described."""
+    """Return every public name of the stable packages, described; deprecated names with the rest."""
     modules = {name: importlib.import_module(name) for name in PACKAGES}
-    return {
-        name: {entry: described(getattr(module, entry)) for entry in sorted(module.__all__)}
+    found = {
+        name: {entry: getattr(module, entry) for entry in module.__all__} | getattr(module, "_DEPRECATED", {})
         for name, module in modules.items()
     }
+    return {name: {key: described(values[key]) for key in sorted(values)} for name, values in found.items()}
 
 
 def broken(promised, found):

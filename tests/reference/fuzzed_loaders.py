@@ -21,7 +21,7 @@ from dpinfer.lab.studies.run_statistics import RunStatistics
 from dpinfer.mechanism import RunCheckpoint
 from dpinfer.mechanism import checkpoint as run_checkpoint
 from dpinfer.models import model_from_dict
-from dpinfer.release import Part, Release
+from dpinfer.release import GradientTrace, Part
 from dpinfer.release.parts import part_from_dict
 from dpinfer.tabular import Schema, read_table
 from dpinfer.testing import InsecureRNG
@@ -55,7 +55,7 @@ TABLE = "age,job,old,id,rich\n" + "".join(
 )
 
 
-def a_release() -> Release:
+def a_release() -> GradientTrace:
     trace = np.arange(12.0).reshape(6, 2)
     return dpi.release_from_arrays(
         trace, trace + 1.0, noise_stddev=[1.0, 2.0], sample_rate=0.5, event=GaussianEvent(2.0), delta=1e-5

@@ -24,7 +24,7 @@ from dpinfer.accounting import (
     charge_run,
     run_event,
 )
-from dpinfer.release import Part, Release, StatisticRelease
+from dpinfer.release import GradientTrace, Part, StatisticRelease
 from dpinfer.verify_release import canonical, sha256, verify
 
 KEY = bytes(range(32))
@@ -76,7 +76,7 @@ def gradient_trace(rng, event, *, delta=1e-6, adjacency="add_remove", **changes)
         "delta": delta,
         "adjacency": adjacency,
     }
-    return Release(**(fields | changes))
+    return GradientTrace(**(fields | changes))
 
 
 def charged_bundle(folder: Path) -> Bundle:

@@ -11,7 +11,7 @@ from dpinfer import plots
 from dpinfer.diagnostics import CalibrationCurve
 from dpinfer.fitting.report import NARROW, Picture
 from dpinfer.inference import Posterior
-from dpinfer.release import AnyRelease, Release
+from dpinfer.release import GradientTrace, Release
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ _DOTS_PER_INCH = 130
 
 
 def draw_all(
-    release: AnyRelease,
+    release: Release,
     posterior: Posterior,
     *,
     calibration: CalibrationCurve | None = None,
@@ -51,7 +51,7 @@ def draw_all(
         ``gradients-noisy``; ``calibration`` and ``calibration-error``.
     """
     plans: dict[str, _Plan] = {}
-    if isinstance(release, Release):
+    if isinstance(release, GradientTrace):
         plans |= _of_the_trace(release, posterior)
     if calibration is not None:
         plans["calibration"] = (
@@ -92,7 +92,7 @@ def _with_stacked_legend(draw: "Callable[[Axes], Axes]") -> "Callable[[Axes], Ax
     return narrow
 
 
-def _of_the_trace(release: Release, posterior: Posterior) -> "dict[str, _Plan]":
+def _of_the_trace(release: GradientTrace, posterior: Posterior) -> "dict[str, _Plan]":
     """Return how to draw the steps of a gradient trace, and its gradients where the posterior has fitted lines."""
     chosen = _contrasting(posterior)
     names = [posterior.names[index] for index in dict.fromkeys((*chosen.values(), *range(len(posterior.names))))][:6]
@@ -112,7 +112,7 @@ def _of_the_trace(release: Release, posterior: Posterior) -> "dict[str, _Plan]":
     return plans
 
 
-def _gradient_drawer(release: Release, posterior: Posterior, index: int) -> "Callable[[Axes], Axes]":
+def _gradient_drawer(release: GradientTrace, posterior: Posterior, index: int) -> "Callable[[Axes], Axes]":
     return lambda ax: plots.gradient_fit(release, posterior, parameter=index, ax=ax)
 
 

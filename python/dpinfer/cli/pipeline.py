@@ -27,7 +27,7 @@ from dpinfer.fitting.report import NARROW, ReportContent, render
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import RunCheckpoint, run_dpvi
 from dpinfer.models import LogisticRegression
-from dpinfer.release import Release, SumsOfPasses
+from dpinfer.release import GradientTrace, SumsOfPasses
 from dpinfer.release.parts import Part, check_parts
 from dpinfer.tabular import Schema, UnreadTable
 
@@ -127,7 +127,7 @@ def check_request(schema: Schema, request: FitRequest, asked: PosteriorRequest) 
     )
 
 
-def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: OutputFolder) -> Release:
+def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: OutputFolder) -> GradientTrace:
     """Run the private mechanism and save its release: the one step that costs privacy.
 
     **Privacy.** Reads the records, through one private mechanism and when the ledger is charged; add/remove or the
@@ -200,7 +200,7 @@ def _earlier_parts(schema: Schema, request: FitRequest) -> tuple[Part, ...]:
     return before
 
 
-def _save(release: Release, path: Path, *, again: bool) -> None:
+def _save(release: GradientTrace, path: Path, *, again: bool) -> None:
     """Save what has been paid for: where it belongs, or else anywhere."""
     try:
         try:
@@ -225,7 +225,7 @@ def _saved(path: Path) -> str:
     return f"the release is saved and paid for: go on with 'dpinfer posterior {place} --out DIR'"
 
 
-def _save_elsewhere(release: Release, name: str) -> Path | None:
+def _save_elsewhere(release: GradientTrace, name: str) -> Path | None:
     for place in (Path.cwd, Path.home, lambda: Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError, RuntimeError):
             path = Path(tempfile.mkdtemp(prefix="dpinfer-", dir=place())) / name
@@ -239,7 +239,7 @@ def _save_elsewhere(release: Release, name: str) -> Path | None:
 
 
 def analyse(
-    release: Release | SumsOfPasses,
+    release: GradientTrace | SumsOfPasses,
     request: PosteriorRequest,
     *,
     folder: OutputFolder | None,

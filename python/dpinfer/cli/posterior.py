@@ -17,7 +17,7 @@ from dpinfer.errors import ReleaseFormatError
 from dpinfer.fitting.files import RELEASE_FILE
 from dpinfer.formulas.design_files import DESIGN_FILE
 from dpinfer.inference import noise_aware_posterior
-from dpinfer.release import AnyRelease, Release, SumsOfPasses, load_release
+from dpinfer.release import GradientTrace, Release, SumsOfPasses, load_release
 from dpinfer.tabular import Schema, UnreadTable
 
 __all__ = ["add_parser", "run"]
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     release = load_release(args.release)
     if (args.release.parent / DESIGN_FILE).exists() and args.release.name == RELEASE_FILE:
         return _regression(args, release)
-    if not isinstance(release, (Release, SumsOfPasses)):
+    if not isinstance(release, (GradientTrace, SumsOfPasses)):
         raise ReleaseFormatError(
             "RELEASE must be a gradient trace or that of a private Newton run: for others use noise_aware_posterior"
         )
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _regression(args: argparse.Namespace, release: AnyRelease) -> int:
+def _regression(args: argparse.Namespace, release: Release) -> int:
     """Answer in the units of the table: the design of the regression lies beside its release."""
     from dpinfer.cli.formula import write_regression
     from dpinfer.formulas import load_regression
@@ -98,7 +98,7 @@ def _regression(args: argparse.Namespace, release: AnyRelease) -> int:
     return EXIT_DONE
 
 
-def _test(args: argparse.Namespace, release: Release | SumsOfPasses) -> UnreadTable | None:
+def _test(args: argparse.Namespace, release: GradientTrace | SumsOfPasses) -> UnreadTable | None:
     if (args.test is None) != (args.schema is None):
         raise UsageError("give --test and --schema together")
     if args.test is None:

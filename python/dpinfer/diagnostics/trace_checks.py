@@ -9,7 +9,7 @@ from dpinfer.inference.trace.checks import FALSE_POSITIVE_RATE, TraceCheck, chec
 from dpinfer.inference.trace.effective_size import effective_sample_size
 from dpinfer.models import model_from_dict
 from dpinfer.recipes import GradientSettings
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 __all__ = ["TraceCheck", "check_trace"]
 
@@ -17,7 +17,7 @@ _FEWEST_STEPS = 4
 
 
 def check_trace(
-    release: Release,
+    release: GradientTrace,
     *,
     burn_in: str | float | int = "auto",
     false_positive_rate: float = FALSE_POSITIVE_RATE,
@@ -29,7 +29,7 @@ def check_trace(
 
     Parameters
     ----------
-    release : Release
+    release : GradientTrace
     burn_in : "auto", float in [0, 1), or int
         First step used, as in :func:`dpinfer.noise_aware_posterior`.
     false_positive_rate : float in (0, 1)
@@ -67,8 +67,8 @@ def check_trace(
     >>> check_trace(release, burn_in=0).sound
     True
     """
-    if not isinstance(release, Release):
-        raise TypeError(f"release must be a Release, got {type(release).__name__}")
+    if not isinstance(release, GradientTrace):
+        raise TypeError(f"release must be a GradientTrace, got {type(release).__name__}")
     rate = check_interval("false_positive_rate", false_positive_rate, 0.0, 1.0)
     threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1)
     positions, gradients, noise = release.positions, release.noisy_gradients, release.noise_stddev

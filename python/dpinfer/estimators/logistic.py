@@ -35,7 +35,7 @@ from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.inference.request import METHODS
 from dpinfer.mechanism import NewtonPlan, RandomSource, run_dpvi
 from dpinfer.models import LogisticRegression
-from dpinfer.release import Release, SumsOfPasses
+from dpinfer.release import GradientTrace, SumsOfPasses
 
 __all__ = ["BayesianLogisticRegression"]
 
@@ -117,7 +117,7 @@ class BayesianLogisticRegression(PrivateEstimator):
 
     Attributes
     ----------
-    release_ : Release or SumsOfPasses
+    release_ : GradientTrace or SumsOfPasses
         What the private run published.
     posterior_ : Posterior
         The noise-aware posterior of the weights.
@@ -160,7 +160,7 @@ class BayesianLogisticRegression(PrivateEstimator):
     feature_names_in_: npt.NDArray[np.object_]
     posterior_: Posterior
     privacy_: PrivacyPlan | NewtonPlan
-    release_: Release | SumsOfPasses
+    release_: GradientTrace | SumsOfPasses
     _spending: Spending
 
     def __init__(
@@ -463,5 +463,5 @@ class _Run:
     """A private run with public settings: it is given records, and makes a release."""
 
     plan: PrivacyPlan | NewtonPlan
-    mechanism: Callable[..., Release | SumsOfPasses]
+    mechanism: Callable[..., GradientTrace | SumsOfPasses]
     bounds: FloatArray | None

@@ -20,7 +20,7 @@ from dpinfer.estimators.unknown import UnknownParameters
 from dpinfer.fitting.unknown import ReleasedArguments
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import RandomSource
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 __all__ = ["PrivateEstimator"]
 
@@ -218,7 +218,7 @@ class PrivateEstimator(Estimator):
         vars(self).update(state)
         if values is not None:
             # Up to version 0.1 there was one kind of release, and it was not named.
-            kind, fields_of_release = values if isinstance(values, tuple) else (Release, values)
+            kind, fields_of_release = values if isinstance(values, tuple) else (GradientTrace, values)
             self.release_ = kind(**fields_of_release)
         if fitted:
             self.posterior_ = noise_aware_posterior(self.release_, self._posterior_request())

@@ -2,7 +2,7 @@
 
 from dpinfer._plugins import find_plugin
 from dpinfer.fitting.routes import METHODS, ROUTES, Route
-from dpinfer.release import AnyRelease
+from dpinfer.release import Release
 
 __all__ = ["find_route", "marked"]
 
@@ -35,7 +35,7 @@ def find_route(method: str) -> tuple[Route, str]:
     return kind(), package
 
 
-def marked(release: AnyRelease, event: object, method: str, package: str) -> AnyRelease:
+def marked(release: Release, event: object, method: str, package: str) -> Release:
     """Return the release of a method that another package brings, which says so.
 
     **Privacy.** What was charged is the plan's event.  A release that is accounted for as anything else has no
@@ -43,12 +43,12 @@ def marked(release: AnyRelease, event: object, method: str, package: str) -> Any
 
     Parameters
     ----------
-    release : AnyRelease
+    release : Release
     event : Event
         Of the plan.
     method, package : str
     """
-    if not isinstance(release, AnyRelease):
+    if not isinstance(release, Release):
         raise TypeError(f"method {method!r} of {package} must return a release, got {type(release).__name__}")
     said = release.replace(settings={**release.settings, "method_of": {"name": method, "package": package}})
     if release.event != event:

@@ -32,7 +32,7 @@ from dpinfer.mechanism.newton.run import check_run
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.models import Model
-from dpinfer.release import AnyRelease
+from dpinfer.release import Release
 from dpinfer.release.parts import Part, check_leaks, check_parts
 
 __all__ = ["FitOptions", "fit"]
@@ -286,7 +286,7 @@ def _check_composition(plan: FitPlan, parts: tuple[Part, ...]) -> None:
         account(event, delta=plan.delta or plan.target.delta, adjacency=plan.adjacency)
 
 
-def _saved(release: AnyRelease, folder: Path) -> bool:
+def _saved(release: Release, folder: Path) -> bool:
     try:
         release.save(folder / RELEASE_FILE)
     except OSError as error:
@@ -295,7 +295,7 @@ def _saved(release: AnyRelease, folder: Path) -> bool:
     return True
 
 
-def _with_posterior(plan: FitPlan, release: AnyRelease, request: PosteriorRequest, folder: Path | None) -> Fit:
+def _with_posterior(plan: FitPlan, release: Release, request: PosteriorRequest, folder: Path | None) -> Fit:
     """Compute the posterior; the release is paid for, and is returned in any case."""
     found: Posterior | None = None
     failure = ""

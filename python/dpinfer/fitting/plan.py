@@ -22,7 +22,7 @@ from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.models import GeneralizedLinearModel, Model, model_from_dict
-from dpinfer.release import AnyRelease
+from dpinfer.release import Release
 
 __all__ = ["FitPlan", "plan_fit"]
 
@@ -136,7 +136,7 @@ class FitPlan:
         progress: bool | ProgressCallback | None = None,
         n_threads: int | None = None,
         unit: Units | None = None,
-    ) -> AnyRelease:
+    ) -> Release:
         """Make the private run alone, and return its release.
 
         **Privacy.** Hands the records to one mechanism, which is (epsilon, delta)-differentially private with the

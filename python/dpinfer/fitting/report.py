@@ -22,7 +22,7 @@ from dpinfer.inference import Posterior
 from dpinfer.inference.posterior.causes import DOMINATED, causes
 from dpinfer.inference.posterior.diagnostics import in_words
 from dpinfer.models import Model, OwnModel
-from dpinfer.release import AnyRelease, Release
+from dpinfer.release import GradientTrace, Release
 
 __all__ = ["NARROW", "Picture", "ReportContent", "cards", "found_width", "page", "promise", "render"]
 
@@ -140,7 +140,7 @@ class ReportContent:
         From a text in the model's units to one in the reader's.
     """
 
-    release: AnyRelease
+    release: Release
     posterior: Posterior | None
     title: str = ""
     failure: str = ""
@@ -296,7 +296,7 @@ def _run(content: ReportContent) -> str:
             ("Passes over the records", f"{plan.n_passes:g}"),
         ]
     rows += [("Neighbouring data sets", NEIGHBOURS[release.adjacency]), ("Accountant", release.accountant)]
-    if isinstance(release, Release):
+    if isinstance(release, GradientTrace):
         rows += [
             ("Steps", _value(release.n_steps)),
             ("Sample rate", _value(release.sample_rate)),

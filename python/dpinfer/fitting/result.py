@@ -12,7 +12,7 @@ from dpinfer.fitting.plan import FitPlan
 from dpinfer.fitting.report import ReportContent, found_width, render
 from dpinfer.inference import Posterior, load_posterior
 from dpinfer.models import Model
-from dpinfer.release import AnyRelease, load_release
+from dpinfer.release import Release, load_release
 from dpinfer.release.files import write_atomically
 
 __all__ = ["Fit", "FitSummary", "load_fit"]
@@ -59,7 +59,7 @@ class Fit:
     """
 
     plan: FitPlan
-    release: AnyRelease
+    release: Release
     maybe_posterior: Posterior | None
     failure: str = ""
 

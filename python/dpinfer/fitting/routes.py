@@ -33,11 +33,11 @@ from dpinfer.planning import (
 )
 from dpinfer.recipes import default_recipe
 from dpinfer.release import (
-    AnyRelease,
     GlmNewtonRelease,
     NewtonRelease,
     OwnNewtonRelease,
     PopulationRelease,
+    Release,
     SiteRelease,
     StatisticRelease,
 )
@@ -187,7 +187,7 @@ class Route(ABC):
         X: npt.ArrayLike,
         y: npt.ArrayLike | None,
         run: RunSettings,
-    ) -> AnyRelease:
+    ) -> Release:
         """Make the private run."""
 
 
@@ -274,7 +274,7 @@ class NewtonRoute(Route):
         if isinstance(target.model, GeneralizedLinearModel):
             check_interval("model.prior_scale", target.model.prior_scale, 1e-30, 1e30)
         if request is not None:
-            kind: type[AnyRelease] = NewtonRelease if linear else GlmNewtonRelease
+            kind: type[Release] = NewtonRelease if linear else GlmNewtonRelease
             if population or isinstance(target.model, OwnModel):
                 kind = PopulationRelease if population else OwnNewtonRelease
             request.check(PlannedRelease(kind=kind, model=target.model))
@@ -287,7 +287,7 @@ class NewtonRoute(Route):
         X: npt.ArrayLike,
         y: npt.ArrayLike | None,
         run: RunSettings,
-    ) -> AnyRelease:
+    ) -> Release:
         """Run it."""
         model: Any = target.model
         mechanism: Any = plan
@@ -346,7 +346,7 @@ class StatisticRoute(Route):
         X: npt.ArrayLike,
         y: npt.ArrayLike | None,
         run: RunSettings,
-    ) -> AnyRelease:
+    ) -> Release:
         """Run it."""
         if y is not None:
             raise TypeError(f"y must be None for a {type(target.model).__name__}, whose records are the values in X")
@@ -442,7 +442,7 @@ class DPVIRoute(Route):
         X: npt.ArrayLike,
         y: npt.ArrayLike | None,
         run: RunSettings,
-    ) -> AnyRelease:
+    ) -> Release:
         """Run it."""
         mechanism: Any = plan
         return run_dpvi(
@@ -499,7 +499,7 @@ class SepRoute(Route):
         X: npt.ArrayLike,
         y: npt.ArrayLike | None,
         run: RunSettings,
-    ) -> AnyRelease:
+    ) -> Release:
         """Run it."""
         model: Any = target.model
         mechanism: Any = plan

@@ -25,7 +25,7 @@ from dpinfer.formulas.report import columns_section, estimates, labelled
 from dpinfer.inference import Posterior, SyntheticSets
 from dpinfer.inference.posterior.predictive import draw_records
 from dpinfer.models import OwnModel
-from dpinfer.release import AnyRelease
+from dpinfer.release import Release
 from dpinfer.release.files import write_atomically
 
 __all__ = ["RegressionFit", "RegressionSummary", "load_regression"]
@@ -93,7 +93,7 @@ class RegressionFit:
     fit: Fit
 
     @property
-    def release(self) -> AnyRelease:
+    def release(self) -> Release:
         """What the private run published."""
         return self.fit.release
 

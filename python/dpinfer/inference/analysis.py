@@ -10,7 +10,7 @@ from dpinfer._progress import ProgressCallback, resolve_progress
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PosteriorRequest, ReleaseFacts
 from dpinfer.models import Model
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 __all__ = ["Analysis"]
 
@@ -23,13 +23,13 @@ class Analysis:
 
     Parameters
     ----------
-    release : Release
+    release : GradientTrace
     facts : ReleaseFacts
         Of that release.
     request : PosteriorRequest
     """
 
-    release: Release
+    release: GradientTrace
     facts: ReleaseFacts
     request: PosteriorRequest
 

@@ -36,8 +36,8 @@ from dpinfer.inference.trace.burn_in import MIN_STEPS, choose_burn_in
 from dpinfer.inference.trace.by_coordinate import Coordinates, coordinate_posterior, plug_in_posterior
 from dpinfer.models import LinearRegression
 from dpinfer.release import (
-    AnyRelease,
     GlmNewtonRelease,
+    GradientTrace,
     NetworkRelease,
     NewtonRelease,
     OwnNewtonRelease,
@@ -53,7 +53,7 @@ _FAILURES = (ArithmeticError, np.linalg.LinAlgError)
 
 
 def noise_aware_posterior(
-    release: AnyRelease,
+    release: Release,
     request: PosteriorRequest | None = None,
     **options: Unpack[PosteriorOptions],
 ) -> Posterior:
@@ -170,7 +170,7 @@ def noise_aware_posterior(
     request.check(release)
     with one_blas_thread():
         request = _with_prior(release, request)
-        if not isinstance(release, Release):
+        if not isinstance(release, GradientTrace):
             try:
                 return _OTHER_RELEASES[type(release)](release, request)
             except np.linalg.LinAlgError:
@@ -182,7 +182,7 @@ def noise_aware_posterior(
         return _named_for_what_it_is(release, _of_trace(analysis))
 
 
-def _with_prior(release: AnyRelease, request: PosteriorRequest) -> PosteriorRequest:
+def _with_prior(release: Release, request: PosteriorRequest) -> PosteriorRequest:
     """Return the request with the prior that it asks for in the release's model."""
     if request.prior_scale is None:
         return request
@@ -199,7 +199,7 @@ def _of_trace(analysis: Analysis) -> Posterior:
     return _first_that_works(analysis)
 
 
-def _named_for_what_it_is(release: Release, posterior: Posterior) -> Posterior:
+def _named_for_what_it_is(release: GradientTrace, posterior: Posterior) -> Posterior:
     """Mark the posterior of a bare trace: of the optimum alone, or with a curvature up to what clipping shifts."""
     bare = release.family == "point" and release.settings.get("source") == "external"
     counted = "curvature" in release.settings and posterior.hessian == "diagonal" and posterior.method not in PLUG_INS

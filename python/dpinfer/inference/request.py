@@ -19,8 +19,8 @@ from dpinfer.models import (
 )
 from dpinfer.recipes import GradientSettings
 from dpinfer.release import (
-    AnyRelease,
     GlmNewtonRelease,
+    GradientTrace,
     NetworkRelease,
     NewtonRelease,
     OwnNewtonRelease,
@@ -71,12 +71,12 @@ class ReleaseFacts:
     noise: str = "constant"
 
     @classmethod
-    def of(cls, release: Release, model: Model | None = None) -> "ReleaseFacts":
+    def of(cls, release: GradientTrace, model: Model | None = None) -> "ReleaseFacts":
         """Return the facts of a release.
 
         Parameters
         ----------
-        release : Release
+        release : GradientTrace
         model : Model, optional
             In place of the one that ``release.model_spec`` describes.
 
@@ -165,7 +165,7 @@ class PlannedRelease:
     n_steps : int
     """
 
-    kind: type[AnyRelease]
+    kind: type[Release]
     model: Model
     n_steps: int = 1
 
@@ -268,7 +268,7 @@ check_convergence, fallback, n_threads
         """The number of threads as kernels take it: 0 for all."""
         return self.n_threads or 0
 
-    def check(self, release: ReleaseFacts | PlannedRelease | AnyRelease) -> None:
+    def check(self, release: ReleaseFacts | PlannedRelease | Release) -> None:
         """Refuse what will fail for this release, or for the one that a planned run will make.
 
         **Privacy.** Reads public facts alone: call it before anything is spent.
@@ -339,19 +339,19 @@ check_convergence, fallback, n_threads
             prior = "model" if hessian == "full" and facts.has_model_hessian else "weak"
         return replace(self, hessian=hessian, prior=prior)
 
-    def _check_other(self, release: ReleaseFacts | PlannedRelease | AnyRelease) -> ReleaseFacts | None:
+    def _check_other(self, release: ReleaseFacts | PlannedRelease | Release) -> ReleaseFacts | None:
         """Check what is asked of another release than a gradient trace; return the facts of a gradient trace."""
         if isinstance(release, ReleaseFacts):
             return release
-        if isinstance(release, Release):
+        if isinstance(release, GradientTrace):
             return ReleaseFacts.of(release, self.model)
         model: Model | None
         if isinstance(release, PlannedRelease):
             kind, model = release.kind, release.model if self.model is None else self.model
-        elif isinstance(release, AnyRelease):
+        elif isinstance(release, Release):
             kind, model = type(release), model_of(release, self.model)
         else:
-            raise TypeError(f"release must be a Release or that of another mechanism, got {type(release).__name__}")
+            raise TypeError(f"release must be a Release, got {type(release).__name__}")
         if issubclass(kind, (SiteRelease, NetworkRelease)):
             n_steps: int = getattr(release, "n_steps", 1)
             self._check_sites(n_steps, model, network=issubclass(kind, NetworkRelease))
@@ -390,7 +390,7 @@ check_convergence, fallback, n_threads
         if not isinstance(model, ConjugateModel):
             raise ValueError(f"model must be a conjugate model, got {type(model).__name__}")
 
-    def _check_newton(self, model: Model | None, kind: type[AnyRelease]) -> None:
+    def _check_newton(self, model: Model | None, kind: type[Release]) -> None:
         simulated = self.method == "simulated" and issubclass(kind, OwnNewtonRelease)
         if simulated and not (isinstance(model, OwnModel) and model.has_sampler):
             raise ValueError("method='simulated' needs model=, the model of the run with its sampler")
@@ -478,7 +478,7 @@ def has_model_hessian(model: Model | None) -> bool:
     return isinstance(model, GeneralizedLinearModel) and not model.has_dispersion and model.n_params <= _LARGEST_MODEL
 
 
-def model_of(release: AnyRelease, model: Model | None) -> Model | None:
+def model_of(release: Release, model: Model | None) -> Model | None:
     """Return the model that was given, or else the release's own, checked."""
     if model is None and release.model_spec:
         model = model_from_dict(dict(release.model_spec))

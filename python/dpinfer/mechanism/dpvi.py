@@ -23,7 +23,7 @@ from dpinfer.models import Model
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.recipes import GradientArguments, GradientOptions, GradientRun, choose_gradient_run
 from dpinfer.recipes.full_rank import moved_guide, unpack_guide
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 __all__ = ["run_dpvi"]
 
@@ -48,7 +48,7 @@ def run_dpvi(
     ledger: LedgerAccount | None = None,
     checkpoint: CheckpointArgument = None,
     **options: Unpack[GradientOptions],
-) -> Release:
+) -> GradientTrace:
     """Run differentially private variational inference and release its noisy gradient trace.
 
     One step samples each record with probability kappa, clips the preconditioned gradient of each sampled record's
@@ -97,7 +97,7 @@ def run_dpvi(
 
     Returns
     -------
-    Release
+    GradientTrace
 
     Raises
     ------
@@ -151,7 +151,7 @@ def run_dpvi(
     )
     run = _Gradients(chosen)
     said = run_steps(run, plan, control, lambda: load_source(model, X, y, plan.adjacency))
-    return Release(
+    return GradientTrace(
         **run.trace(),
         sample_rate=plan.sample_rate,
         names=model.names,

@@ -253,7 +253,7 @@ class NetworkWeights(Guaranteed):
     secure : bool
         False when a seeded generator drew the noise: then `epsilon` raises.
     other_parts, leaks : tuple
-        As of every release: :class:`dpinfer.Release`.
+        As of every release: :class:`dpinfer.GradientTrace`.
     """
 
     model: BayesianNeuralNetwork

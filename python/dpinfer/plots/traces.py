@@ -7,7 +7,7 @@ import numpy as np
 
 from dpinfer._sinks import picture_label
 from dpinfer._validate import check_integer
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ _FIT_BINS = 20
 
 
 def trace(
-    release: Release,
+    release: GradientTrace,
     posterior: "Posterior | None" = None,
     *,
     parameters: Sequence[str] | None = None,
@@ -34,7 +34,7 @@ def trace(
 
     Parameters
     ----------
-    release : Release
+    release : GradientTrace
     posterior : Posterior, optional
         Adds the burn-in and the mean of each optimum.
     parameters : sequence of str, optional
@@ -53,8 +53,8 @@ def trace(
     TypeError, ValueError
         If a name is unknown or more than 12 are asked for.
     """
-    if not isinstance(release, Release):
-        raise TypeError(f"release must be a Release, got {type(release).__name__}")
+    if not isinstance(release, GradientTrace):
+        raise TypeError(f"release must be a GradientTrace, got {type(release).__name__}")
     chosen = list(release.names[:6]) if parameters is None else list(parameters)
     if len(chosen) > _MAXIMUM_LINES:
         raise ValueError(f"parameters must hold at most {_MAXIMUM_LINES} names, got {len(chosen)}")
@@ -88,7 +88,7 @@ def trace(
 
 
 def gradient_fit(
-    release: Release,
+    release: GradientTrace,
     posterior: "Posterior",
     *,
     parameter: str | int = 0,
@@ -101,7 +101,7 @@ def gradient_fit(
 
     Parameters
     ----------
-    release : Release
+    release : GradientTrace
     posterior : Posterior
         Of this release, by a method that fits the trace (not "naive" or "averaged").
     parameter : str or int
@@ -125,8 +125,8 @@ def gradient_fit(
     subtracts the known noise tau.  Larger dots are averages over twenty equal-count bins of positions, whose noise is
     small enough to judge the line by.
     """
-    if not isinstance(release, Release):
-        raise TypeError(f"release must be a Release, got {type(release).__name__}")
+    if not isinstance(release, GradientTrace):
+        raise TypeError(f"release must be a GradientTrace, got {type(release).__name__}")
     check_integer("max_points", max_points, 1)
     column = coordinate(release, parameter)
     name = release.gradient_names[column]
@@ -175,14 +175,14 @@ def gradient_fit(
     return ax
 
 
-def coordinate(release: Release, parameter: str | int) -> int:
+def coordinate(release: GradientTrace, parameter: str | int) -> int:
     """Return the column of a gradient coordinate given by its name, its parameter's name or its index.
 
     **Privacy.** Public names only.
 
     Parameters
     ----------
-    release : Release
+    release : GradientTrace
     parameter : str or int
 
     Returns

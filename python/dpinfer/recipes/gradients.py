@@ -21,7 +21,7 @@ from dpinfer.recipes.scaling import (
     largest_natural_rate,
     steady_rate,
 )
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 __all__ = [
     "RECIPES",
@@ -100,7 +100,7 @@ class GradientSettings:
         }
 
     @classmethod
-    def of_release(cls, release: Release) -> "GradientSettings":
+    def of_release(cls, release: GradientTrace) -> "GradientSettings":
         """Return the settings that a release says it was made by."""
         return cls.from_dict(release.settings, release.gradient)
 

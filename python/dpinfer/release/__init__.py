@@ -1,13 +1,17 @@
 """What crosses the privacy boundary: what a private mechanism has published.
 
-**Privacy.** A :class:`Release` (a gradient trace), :class:`SiteRelease` (the trace of DP-SEP), :class:`NetworkRelease`
-(that of a network), :class:`NewtonRelease` (the sums of a private Newton run) or :class:`StatisticRelease` (one noisy
-sum) holds noisy quantities and public settings only; everything computed from it is post-processing and costs nothing.
+**Privacy.** Every :class:`Release` holds noisy quantities and public settings only: a :class:`GradientTrace`, a
+:class:`SiteRelease` (the trace of DP-SEP), a :class:`NetworkRelease` (that of a network), a :class:`NewtonRelease` (the
+sums of a private Newton run) or a :class:`StatisticRelease` (one noisy sum).  Everything computed from it is
+post-processing and costs nothing.
 """
+
+import warnings
+from typing import Any
 
 from dpinfer.release.external import release_from_arrays
 from dpinfer.release.files import load_release, save_release
-from dpinfer.release.guarantee import AnyRelease
+from dpinfer.release.guarantee import Release
 from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.newton_glm import GlmNewtonRelease
 from dpinfer.release.newton_own import OwnNewtonRelease
@@ -16,15 +20,15 @@ from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
 from dpinfer.release.parts import Part
 from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.statistic import StatisticRelease
-from dpinfer.release.trace import Release
+from dpinfer.release.trace import GradientTrace
 from dpinfer.release.unknowns import BoundsRelease, CategoriesRelease, CountRelease
 
 __all__ = [
-    "AnyRelease",
     "BoundsRelease",
     "CategoriesRelease",
     "CountRelease",
     "GlmNewtonRelease",
+    "GradientTrace",
     "NetworkRelease",
     "NewtonRelease",
     "OwnNewtonRelease",
@@ -38,3 +42,13 @@ __all__ = [
     "release_from_arrays",
     "save_release",
 ]
+
+_DEPRECATED = {"AnyRelease": Release}
+
+
+def __getattr__(name: str) -> Any:
+    """Give the base of releases under the name that it had in version 0.1."""
+    if name in _DEPRECATED:
+        warnings.warn(f"{name} is Release now; this name goes in 0.3", DeprecationWarning, stacklevel=2)
+        return _DEPRECATED[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ from dpinfer.accounting._ledger_file import EntryFile
 from dpinfer.errors import BackendUnavailableError, LedgerError
 from dpinfer.release.archive import parse_json, unpack_archive
 from dpinfer.release.files import release_bytes
-from dpinfer.release.guarantee import AnyRelease
+from dpinfer.release.guarantee import Release
 from dpinfer.verify_release import SIGNED, canonical, sha256
 
 __all__ = ["certificate"]
@@ -21,7 +21,7 @@ _ELSEWHERE = {"accountant", "adjacency", "certified_epsilon", "delta", "event", 
 _NOT_BOUNDS = _ELSEWHERE | {"model_spec", "names", "positions_are_params", "settings"}
 
 
-def certificate(release: AnyRelease, *, ledger: str | os.PathLike[str] | None = None, key: bytes | None = None) -> str:
+def certificate(release: Release, *, ledger: str | os.PathLike[str] | None = None, key: bytes | None = None) -> str:
     """Return the certificate of a release: one JSON text that ``verify_release.py`` checks with nothing of dpinfer.
 
     **Privacy.** Post-processing of a Release: holds its public settings and hashes of its noisy arrays.

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.release.trace import Release
+from dpinfer.release.trace import GradientTrace
 
 __all__ = ["release_from_arrays"]
 
@@ -25,8 +25,8 @@ def release_from_arrays(
     delta: float | None = None,
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     curvature: npt.ArrayLike | None = None,
-) -> Release:
-    """Make a :class:`Release` from the noisy gradient trace of any DP-SGD implementation.
+) -> GradientTrace:
+    """Make a :class:`GradientTrace` from the noisy gradient trace of any DP-SGD implementation.
 
     **Privacy.** Post-processing, if the arrays are: gradients must already carry their noise.  No guarantee is claimed
     unless `event` is given, and it is then computed here, not believed.
@@ -59,7 +59,7 @@ def release_from_arrays(
 
     Returns
     -------
-    Release
+    GradientTrace
 
     Raises
     ------
@@ -102,7 +102,7 @@ def release_from_arrays(
     claimed = event is not None and not isinstance(event, NonPrivateEvent)
     if claimed and delta is None:
         raise ValueError("delta must be given with event")
-    return Release(
+    return GradientTrace(
         params=trace,
         positions=trace,
         noisy_gradients=check_float_array("noisy_gradients", noisy_gradients, (steps, width)),

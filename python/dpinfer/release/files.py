@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 from dpinfer.accounting import Adjacency, event_from_dict
 from dpinfer.errors import ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
-from dpinfer.release.guarantee import AnyRelease
+from dpinfer.release.guarantee import Release
 from dpinfer.release.network_trace import NetworkRelease
 from dpinfer.release.newton_glm import GlmNewtonRelease
 from dpinfer.release.newton_own import OwnNewtonRelease
@@ -20,11 +20,11 @@ from dpinfer.release.newton_trace import MEANS, NewtonRelease
 from dpinfer.release.parts import part_from_dict
 from dpinfer.release.site_trace import SiteRelease
 from dpinfer.release.statistic import StatisticRelease
-from dpinfer.release.trace import Release
+from dpinfer.release.trace import GradientTrace
 
 __all__ = ["load_release", "release_bytes", "save_release", "write_atomically"]
 
-Kind = TypeVar("Kind", bound=AnyRelease)
+Kind = TypeVar("Kind", bound=Release)
 
 FORMAT_NAME = "dpinfer-release"
 SITE_FORMAT_NAME = "dpinfer-site-release"
@@ -231,7 +231,7 @@ _UNCOUNTED_SHARES = (
     "an older version wrote it and did not count the shares of categories that may have been released with it"
 )
 _KINDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
-    FORMAT_NAME: (Release, _ARRAYS, _SCALARS),
+    FORMAT_NAME: (GradientTrace, _ARRAYS, _SCALARS),
     SITE_FORMAT_NAME: (SiteRelease, _SITE_ARRAYS, _SITE_SCALARS),
     NETWORK_FORMAT_NAME: (NetworkRelease, _NETWORK_ARRAYS, _NETWORK_SCALARS),
     STATISTIC_FORMAT_NAME: (StatisticRelease, _STATISTIC_ARRAYS, _STATISTIC_SCALARS),
@@ -292,7 +292,7 @@ def _flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def save_release(release: AnyRelease, path: str | os.PathLike[str]) -> None:
+def save_release(release: Release, path: str | os.PathLike[str]) -> None:
     """Save a release to one file.
 
     **Privacy.** Writes what the release holds: noisy gradients or sums and public settings.
@@ -311,7 +311,7 @@ def save_release(release: AnyRelease, path: str | os.PathLike[str]) -> None:
     write_atomically(path, release_bytes(release))
 
 
-def release_bytes(release: AnyRelease) -> bytes:
+def release_bytes(release: Release) -> bytes:
     """Return what :func:`save_release` writes.
 
     **Privacy.** Holds what the release holds.
@@ -329,7 +329,7 @@ def release_bytes(release: AnyRelease) -> bytes:
     header["other_parts"] = [part.to_dict() for part in release.other_parts]
     header["leaks"] = list(release.leaks)
     header["certified_epsilon"] = None if math.isinf(release.certified_epsilon) else release.certified_epsilon
-    if isinstance(release, Release):
+    if isinstance(release, GradientTrace):
         header["positions_are_params"] = release.positions is release.params
         array_names = tuple(name for name in _ARRAYS if name != "positions" or not header["positions_are_params"])
     arrays = {name: getattr(release, name) for name in array_names if getattr(release, name) is not None}
@@ -349,14 +349,14 @@ def _upgrade(header: dict[str, Any]) -> None:
 
 
 @overload
-def load_release(path: str | os.PathLike[str]) -> AnyRelease: ...
+def load_release(path: str | os.PathLike[str]) -> Release: ...
 
 
 @overload
 def load_release(path: str | os.PathLike[str], kind: type[Kind]) -> Kind: ...
 
 
-def load_release(path: str | os.PathLike[str], kind: type[AnyRelease] = AnyRelease) -> AnyRelease:
+def load_release(path: str | os.PathLike[str], kind: type[Release] = Release) -> Release:
     """Load a release that its ``save`` wrote.
 
     **Privacy.** Post-processing of a Release.
@@ -365,11 +365,11 @@ def load_release(path: str | os.PathLike[str], kind: type[AnyRelease] = AnyRelea
     ----------
     path : path-like
     kind : type
-        The class that the release must have, :class:`dpinfer.Release` say; any by default.
+        The class that the release must have, :class:`dpinfer.GradientTrace` say; any by default.
 
     Returns
     -------
-    AnyRelease
+    Release
         Of that kind.
 
     Raises
@@ -382,15 +382,15 @@ def load_release(path: str | os.PathLike[str], kind: type[AnyRelease] = AnyRelea
         If it is not a release or of another kind, is damaged, has a newer format version, or states an epsilon that
         does not follow from the events of its parts.
     """
-    if not isinstance(kind, type) or not issubclass(kind, AnyRelease):
-        raise TypeError(f"kind must be a class of releases, such as dpinfer.Release, got {kind!r}")
+    if not isinstance(kind, type) or not issubclass(kind, Release):
+        raise TypeError(f"kind must be a class of releases, such as dpinfer.GradientTrace, got {kind!r}")
     release = _loaded(path)
     if not isinstance(release, kind):
         raise ReleaseFormatError(f"path must name a {kind.__name__}, got a {type(release).__name__}")
     return release
 
 
-def _loaded(path: str | os.PathLike[str]) -> AnyRelease:
+def _loaded(path: str | os.PathLike[str]) -> Release:
     """Return the release that a file holds, checked; raise as :func:`load_release` does."""
     content = Path(path).read_bytes()
     try:
@@ -423,7 +423,7 @@ def _loaded(path: str | os.PathLike[str]) -> AnyRelease:
         }
         if kind == FORMAT_NAME and header.pop("positions_are_params"):
             arrays["positions"] = arrays["params"]
-        release: AnyRelease = _KINDS[kind][0](**arrays, **common, **header)
+        release: Release = _KINDS[kind][0](**arrays, **common, **header)
         return release
     except ReleaseFormatError:
         raise

@@ -2,10 +2,11 @@
 
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from dpinfer.release.parts import Part, check_leaks, check_parts, compose
 
 __all__ = [
     "DERIVED",
-    "AnyRelease",
     "Guaranteed",
+    "Release",
     "check_sums_event",
     "guarantee_in_words",
     "stated_epsilon",
@@ -242,8 +243,11 @@ class Guaranteed:
         return _rebuild, (type(self), self._values())
 
 
-class AnyRelease(Guaranteed):
-    """What a mechanism has published, of whatever kind; a frozen dataclass that can be saved and pickled.
+class Release(Guaranteed):
+    """The base of every release: what a mechanism has published, as a frozen dataclass that can be saved and pickled.
+
+    Calling it makes a :class:`dpinfer.GradientTrace`, with a :class:`DeprecationWarning`: in version 0.1 the trace had
+    this name.
 
     **Privacy.** Post-processing: reads only what the release holds.
     """
@@ -252,6 +256,15 @@ class AnyRelease(Guaranteed):
     n_records: int | None
     model_spec: Mapping[str, Any]
     settings: Mapping[str, Any]
+
+    def __new__(cls, *args: Any, **fields: Any) -> Self:
+        """Make a trace where the base is called, as code written for version 0.1 does."""
+        if cls is not Release:
+            return super().__new__(cls)
+        from dpinfer.release.trace import GradientTrace
+
+        warnings.warn("Release(...) is GradientTrace(...) now; this goes in 0.3", DeprecationWarning, stacklevel=2)
+        return super().__new__(cast(type[Self], GradientTrace))
 
     def _check_guarantee(self) -> None:
         """Check the fields that every release has, and freeze its mappings."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.release.guarantee import DERIVED, AnyRelease, check_sums_event
+from dpinfer.release.guarantee import DERIVED, Release, check_sums_event
 from dpinfer.release.parts import Part
 
 __all__ = ["NetworkRelease"]
@@ -18,7 +18,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NetworkRelease(AnyRelease):
+class NetworkRelease(Release):
     """Everything that a run of DP-SEP for a network has published.
 
     q is N(loc, diag(1 / precision)) over the n weights.  Step t released ``noisy_sums[t]``: over the step's sample the

@@ -77,7 +77,7 @@ class PopulationRelease(SumsOfPasses):
     names : tuple of str
     n_records : int
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
-        As in :class:`dpinfer.Release`.
+        As in :class:`dpinfer.GradientTrace`.
 
     Raises
     ------

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, NonPrivateEvent
-from dpinfer.release.guarantee import DERIVED, AnyRelease
+from dpinfer.release.guarantee import DERIVED, Release
 from dpinfer.release.parts import Part
 
 __all__ = ["MEANS", "NewtonRelease", "SumsOfPasses", "no_means", "spread_of_counts"]
@@ -29,7 +29,7 @@ def no_means() -> FloatArray:
     return np.empty(0)
 
 
-class SumsOfPasses(AnyRelease):
+class SumsOfPasses(Release):
     """What the releases of private Newton runs share: an event of one Gaussian sum for each pass, which it must fit.
 
     **Privacy.** Post-processing: reads only what the release holds.
@@ -118,7 +118,7 @@ class NewtonRelease(SumsOfPasses):
         and the weights of B = means_bounds[0]; empty where no moments are declared, or they are known.
     means_stddev, means_bounds : (1,) float64, or (0,)
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
-        As in :class:`dpinfer.Release`; `event` is the composition of a Gaussian sum for each pass, in order.
+        As in :class:`dpinfer.GradientTrace`; `event` is the composition of a Gaussian sum for each pass, in order.
 
     Raises
     ------

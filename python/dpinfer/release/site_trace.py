@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
-from dpinfer.release.guarantee import DERIVED, AnyRelease, check_sums_event
+from dpinfer.release.guarantee import DERIVED, Release, check_sums_event
 from dpinfer.release.parts import Part
 
 __all__ = ["SiteRelease", "smat", "svec"]
@@ -54,7 +54,7 @@ def smat(vectors: FloatArray, d: int) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SiteRelease(AnyRelease):
+class SiteRelease(Release):
     """Everything a run of DP-SEP has published: the noisy sums of sites and the public facts needed to use them.
 
     q is a product of J Gaussian blocks of dimension d, q(theta_j) = N(loc_j, precision_j**-1).  Step t released

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer
 from dpinfer.accounting import Adjacency, Event
-from dpinfer.release.guarantee import DERIVED, AnyRelease
+from dpinfer.release.guarantee import DERIVED, Release
 from dpinfer.release.parts import Part
 
 __all__ = ["StatisticRelease"]
@@ -18,7 +18,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StatisticRelease(AnyRelease):
+class StatisticRelease(Release):
     """Noisy sufficient statistics and all that is needed to infer from them.
 
     **Privacy.** Safe to publish: the statistics carry the noise that `event` accounts for and everything else is

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
 from dpinfer.accounting import Adjacency, Event, NonPrivateEvent, SelfComposed, run_event
-from dpinfer.release.guarantee import DERIVED, AnyRelease
+from dpinfer.release.guarantee import DERIVED, Release
 from dpinfer.release.parts import Part
 
-__all__ = ["Release"]
+__all__ = ["GradientTrace"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -28,7 +28,7 @@ def _freeze(array: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Release(AnyRelease):
+class GradientTrace(Release):
     """Everything a private run has published: the noisy gradient trace and the public facts needed to use it.
 
     The trace model is ``noisy_gradients[t] ~ N(sample_rate * A @ (positions[t] - optimum), noise_stddev[t]**2)``
@@ -198,5 +198,5 @@ class Release(AnyRelease):
 
     def __repr__(self) -> str:
         model = self.model_spec.get("kind", "unknown model")
-        head = f"Release({model}: {self.n_steps} steps, {self.n_params} parameters, {self.gradient} gradients)"
+        head = f"GradientTrace({model}: {self.n_steps} steps, {self.n_params} parameters, {self.gradient} gradients)"
         return f"{head}\n  {self.guarantee}"

@@ -57,14 +57,14 @@ def test_disk_that_fills_up_during_the_run(place, capsys, monkeypatch):
 
 
 def test_a_release_that_cannot_be_saved_where_it_belongs_is_kept_elsewhere(place, capsys, monkeypatch):
-    real = dpi.Release.save
+    real = dpi.GradientTrace.save
 
     def full(self, path):
         if Path(path).parent == place / "out":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(self, path)
 
-    monkeypatch.setattr(dpi.Release, "save", full)
+    monkeypatch.setattr(dpi.GradientTrace, "save", full)
     (place / "here").mkdir()
     monkeypatch.chdir(place / "here")
     err = refused(place, capsys, arguments(place), code=1)
@@ -76,7 +76,7 @@ def test_a_release_that_cannot_be_saved_where_it_belongs_is_kept_elsewhere(place
 
 def test_an_interrupt_does_not_keep_a_release_from_being_saved(place, capsys, monkeypatch):
     calls = []
-    real = dpi.Release.save
+    real = dpi.GradientTrace.save
 
     def interrupted_once(self, path):
         calls.append(path)
@@ -84,7 +84,7 @@ def test_an_interrupt_does_not_keep_a_release_from_being_saved(place, capsys, mo
             raise KeyboardInterrupt
         real(self, path)
 
-    monkeypatch.setattr(dpi.Release, "save", interrupted_once)
+    monkeypatch.setattr(dpi.GradientTrace, "save", interrupted_once)
     assert call(arguments(place)) == 130
     assert dpi.load_release(place / "out" / "fit.release").n_steps == 60
     assert "go on with 'dpinfer posterior" in capsys.readouterr().err

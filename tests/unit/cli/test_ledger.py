@@ -268,7 +268,7 @@ def test_a_release_that_cannot_be_saved_is_not_lost(place, capsys, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(dpi.Release, "save", full)
+        patch.setattr(dpi.GradientTrace, "save", full)
         assert fit(place, "out", "--checkpoint", secret) == 1
     assert "the same command will give its result again" in capsys.readouterr().err
     assert fit(place, "out", "--checkpoint", secret) == 0

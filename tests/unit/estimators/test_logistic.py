@@ -418,7 +418,7 @@ def test_the_newton_route_is_a_fit_like_any_other(records, method):
     cloned = model.__sklearn_clone__().set_params(method="dpvi", n_steps=60, sample_rate=0.5, hessian="diagonal")
     with pytest.warns(RepeatedSpendingWarning):
         cloned.fit(X, y)
-    assert isinstance(cloned.release_, dpi.Release)
+    assert isinstance(cloned.release_, dpi.GradientTrace)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_the_release_is_that_of_the_plan_alone(fitted, records):
     ("model", "method", "kind", "y"),
     [
         (dpi.models.BetaBernoulli(), "statistic", dpi.StatisticRelease, False),
-        (dpi.models.BetaBernoulli(), "dpvi", dpi.Release, False),
+        (dpi.models.BetaBernoulli(), "dpvi", dpi.GradientTrace, False),
         (MODEL, "newton", dpi.PopulationRelease, True),
         (dpi.models.LogisticRegression(2), "sep", dpi.SiteRelease, True),
     ],

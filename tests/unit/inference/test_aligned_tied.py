@@ -12,7 +12,7 @@ from dpinfer.inference import noise_aware_posterior
 from dpinfer.inference.scales.fisher import FisherRun, TiedTrace
 from dpinfer.inference.scales.tied import fisher_tied_nodes
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
-from dpinfer.release import Release, load_release
+from dpinfer.release import GradientTrace, load_release
 from dpinfer.testing import InsecureRNG
 
 RATE, N_RECORDS, N_STEPS, NORM = 0.1, 500, 400, 50.0
@@ -78,7 +78,7 @@ def drawn_trace(excursion, noise_multiplier, seed=3):
     prior = -((MODEL.shape - 1.0) / rate - MODEL.rate) * slope - sigmoid(-theta)
     beta = MODEL.information(theta) ** -0.5
     noise = noise_multiplier * NORM / beta
-    release = Release(
+    release = GradientTrace(
         params=np.tile([loc, float(softplus_inverse(scale))], (N_STEPS, 1)),
         positions=theta,
         noisy_gradients=RATE * (slope * (total - N_RECORDS / rate) + prior) + noise * rng.standard_normal((N_STEPS, 1)),

@@ -8,7 +8,7 @@ from tests.reference import inference_oracles as oracle
 from dpinfer.errors import NumericalError
 from dpinfer.inference import TracePrior, noise_aware_posterior
 from dpinfer.models.bijectors import softplus
-from dpinfer.release import Release, release_from_arrays
+from dpinfer.release import GradientTrace, release_from_arrays
 
 RATE = 0.1
 
@@ -171,7 +171,7 @@ def test_aligned_release_mixes_over_hessian_and_optimum(rng):
     tau = 2.0
     g = RATE * a * (theta - optimum) + tau * rng.standard_normal((steps, 1))
     params = np.column_stack([np.full(steps, 0.7), np.full(steps, -1.5)])
-    release = Release(
+    release = GradientTrace(
         params=params,
         positions=theta,
         noisy_gradients=g,

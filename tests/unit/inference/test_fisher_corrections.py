@@ -9,7 +9,7 @@ import dpinfer as dpi
 from dpinfer.inference import noise_aware_posterior
 from dpinfer.inference.scales.tied import fisher_tied_nodes
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 RATE = 0.1
 MANY = 100_000
@@ -59,7 +59,7 @@ def clipped_trace():
             RATE * ds * (MANY * here * s - 1.0 / s) - RATE * MANY * bias[1] / beta[:, 1],
         )
     )
-    release = Release(
+    release = GradientTrace(
         params=np.column_stack((loc, raw)),
         positions=np.column_stack((loc, raw)),
         noisy_gradients=clean + noise * rng.standard_normal((steps, 2)),

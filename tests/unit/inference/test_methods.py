@@ -14,7 +14,7 @@ from dpinfer.inference.trace.collapsed import CollapsedProblems
 from dpinfer.inference.trace.priors import coordinate_priors
 from dpinfer.lab.comparison import sampled_posterior
 from dpinfer.models.bijectors import softplus
-from dpinfer.release import Release, release_from_arrays
+from dpinfer.release import GradientTrace, release_from_arrays
 
 RATE = 0.1
 
@@ -186,7 +186,7 @@ def test_naive_of_a_point_release_is_a_point(rng):
 
 def test_naive_of_an_aligned_release_uses_both_parameters(rng):
     params = rng.normal(size=(30, 2))
-    release = Release(
+    release = GradientTrace(
         params=params,
         positions=rng.normal(size=(30, 1)),
         noisy_gradients=rng.normal(size=(30, 1)),

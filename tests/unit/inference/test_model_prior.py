@@ -9,7 +9,7 @@ from dpinfer.inference import noise_aware_posterior
 from dpinfer.inference.trace.priors import optimum_under_model
 from dpinfer.models import LinearRegression, LogisticRegression
 from dpinfer.models.bijectors import softplus, softplus_inverse
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 RATE, N_RECORDS = 0.1, 10_000
 
@@ -27,7 +27,7 @@ def release_with_noise(noise, *, rate=1e-4, model=True, n_records=N_RECORDS, see
         optimum=np.array([0.4, -0.3, -3.0, -3.0]),
         noise_stddev=stddev,
     )
-    return Release(
+    return GradientTrace(
         params=x, positions=x, noisy_gradients=g, noise_stddev=stddev, final_params=x[-1], sample_rate=RATE,
         names=("a", "b"), n_records=n_records,
         model_spec=LogisticRegression(2, feature_names=("a", "b")).to_dict() if model else {},
@@ -78,7 +78,7 @@ def test_a_prior_that_contradicts_its_trace_is_no_error(method):
     """The paper's prior takes the absolute value of the slope: against a clearly negative one it has to give way."""
     rng = np.random.default_rng(5)
     x = rng.normal(size=(2000, 2))
-    release = Release(
+    release = GradientTrace(
         params=x, positions=x, noisy_gradients=-30.0 * x + rng.normal(size=x.shape), noise_stddev=np.ones(2),
         final_params=x[-1], sample_rate=RATE, names=("a",),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from dpinfer.accounting import Composed, GaussianEvent, Guarantee, NonPrivateEve
 from dpinfer.accounting.prv import prv_epsilon
 from dpinfer.errors import InsecureReleaseError, ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.inference import noise_aware_posterior
-from dpinfer.release import NetworkRelease, Part, Release, SiteRelease, load_release
+from dpinfer.release import GradientTrace, NetworkRelease, Part, SiteRelease, load_release
 
 DELTA = 1e-5
 RUN = run_event(4.0, 0.1, 30)
@@ -38,7 +38,7 @@ def gradient_trace(**changes):
         "event": RUN,
         "delta": DELTA,
     }
-    return Release(**(fields | changes))
+    return GradientTrace(**(fields | changes))
 
 
 def site_trace():

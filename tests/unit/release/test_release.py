@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 import dpinfer as dpi
 from dpinfer.accounting import GaussianEvent, NonPrivateEvent, PoissonSampled, SelfComposed
 from dpinfer.errors import InsecureReleaseError, ReleaseFormatError
-from dpinfer.release import Release, load_release, release_from_arrays, save_release
+from dpinfer.release import GradientTrace, load_release, release_from_arrays, save_release
 from dpinfer.release import files as release_files
 
 EVENT = SelfComposed(PoissonSampled(0.1, GaussianEvent(4.0)), 30)
@@ -29,7 +30,7 @@ EVENT = SelfComposed(PoissonSampled(0.1, GaussianEvent(4.0)), 30)
 @pytest.fixture
 def release(rng):
     params = rng.normal(size=(30, 4))
-    return Release(
+    return GradientTrace(
         params=params,
         positions=params,
         noisy_gradients=rng.normal(size=(30, 4)),
@@ -49,8 +50,23 @@ def release(rng):
     )
 
 
+def test_the_base_is_called_release():
+    assert issubclass(GradientTrace, dpi.Release)
+    assert issubclass(dpi.NewtonRelease, dpi.Release)
+    with pytest.warns(DeprecationWarning, match="AnyRelease is Release"):
+        assert dpi.release.AnyRelease is dpi.Release
+
+
+def test_the_trace_is_made_by_its_old_name_with_a_warning(release):
+    values = {item.name: getattr(release, item.name) for item in fields(GradientTrace)}
+    with pytest.warns(DeprecationWarning, match="GradientTrace"):
+        old = dpi.Release(**values)
+    assert type(old) is GradientTrace
+    assert old.epsilon == release.epsilon
+
+
 def equal(a, b):
-    for name in Release.__dataclass_fields__:
+    for name in GradientTrace.__dataclass_fields__:
         left, right = getattr(a, name), getattr(b, name)
         if isinstance(left, np.ndarray):
             np.testing.assert_array_equal(left, right)
@@ -213,7 +229,7 @@ def test_damaged_files_never_crash(tmp_path_factory, position, byte):
     content[int(position * len(content))] = byte
     path.write_bytes(bytes(content))
     with contextlib.suppress(ReleaseFormatError):
-        assert isinstance(load_release(path), Release)
+        assert isinstance(load_release(path), GradientTrace)
 
 
 def test_a_full_disk_leaves_the_old_file(release, tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from dpinfer.inference.scales.fisher import FisherRun
 from dpinfer.inference.scales.noise_variance import VarianceSlope
 from dpinfer.models import LinearRegression, dispersion_clipping
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 __all__ = ["GramPosterior", "GramTrace", "VarianceTrace", "gram_posterior"]
 
@@ -85,13 +85,13 @@ class GramTrace:
 
     @classmethod
     def from_release(
-        cls, release: Release, model: LinearRegression, run: FisherRun | None, start: int, variance_start: int
+        cls, release: GradientTrace, model: LinearRegression, run: FisherRun | None, start: int, variance_start: int
     ) -> "GramTrace":
         """Take the statistics of a release.
 
         Parameters
         ----------
-        release : Release
+        release : GradientTrace
             Reparameterised gradients, a mean-field q, and noise that is the same for all weights up to a factor of the
             step.
         model : LinearRegression

@@ -17,7 +17,7 @@ from dpinfer.inference.trace.burn_in import BurnIn
 from dpinfer.inference.trace.checks import check_statistics
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.recipes import GradientSettings
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 __all__ = [
     "COUPLING_LEVEL",
@@ -40,19 +40,19 @@ _FLAT_DRAWS = 1000
 _MODEL_DRAWS, _MODEL_WARMUP = 200, 100
 
 
-def _fisher_run(release: Release, model: LinearRegression) -> FisherRun | None:
+def _fisher_run(release: GradientTrace, model: LinearRegression) -> FisherRun | None:
     """Return the settings of a Fisher-scaled release, None for another."""
     return FisherRun.from_release(release, model) if GradientSettings.of_release(release).fisher else None
 
 
-def features_coupled(release: Release, model: LinearRegression) -> float:
+def features_coupled(release: GradientTrace, model: LinearRegression) -> float:
     """Return the p-value of "the weights' Hessian is as diagonal as declared"; 0 where the declared one is not.
 
     **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------
-    release : Release
+    release : GradientTrace
         Whose facts say that it has a full Hessian under its model.
     model : LinearRegression
 

@@ -10,7 +10,7 @@ from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.models.bijectors import softplus
-from dpinfer.release import AnyRelease, GlmNewtonRelease, NewtonRelease, PopulationRelease
+from dpinfer.release import GlmNewtonRelease, NewtonRelease, PopulationRelease, Release
 from dpinfer.release.newton_trace import spread_of_counts
 
 __all__ = ["Likelihoods", "large_effect", "likelihoods_of"]
@@ -51,7 +51,7 @@ class Likelihoods:
     data: FloatArray
 
 
-def likelihoods_of(release: AnyRelease, posterior: Posterior) -> Likelihoods:
+def likelihoods_of(release: Release, posterior: Posterior) -> Likelihoods:
     """Return the likelihoods of the weights that a posterior rests on.
 
     **Privacy.** Post-processing of a Release: it costs nothing.
@@ -92,7 +92,7 @@ def likelihoods_of(release: AnyRelease, posterior: Posterior) -> Likelihoods:
     return Likelihoods(precision, information, prior, evidence, weighted, place, _positive(data))
 
 
-def _prior_precision(release: AnyRelease, model: GeneralizedLinearModel, location: FloatArray) -> FloatArray:
+def _prior_precision(release: Release, model: GeneralizedLinearModel, location: FloatArray) -> FloatArray:
     """Return the prior precision that the posterior's draws were made with, (S, d)."""
     if isinstance(release, PopulationRelease):
         return np.full((len(location), release.n_coef), 1.0 / residual_prior_variance(release, model))
@@ -113,7 +113,7 @@ def _positive(matrix: FloatArray) -> FloatArray:
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
 
-def large_effect(release: AnyRelease, model: GeneralizedLinearModel) -> float:
+def large_effect(release: Release, model: GeneralizedLinearModel) -> float:
     """Return the scale of an effect before anything is known: the responses' spread, or 2.5 on the scale of a link.
 
     Both are the defaults of brms (Buerkner 2017).

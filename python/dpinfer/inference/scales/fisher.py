@@ -10,7 +10,7 @@ from dpinfer.inference.trace.statistics import TraceStatistics, segment_statisti
 from dpinfer.models import ExpectedGradients, LinearRegression, Model, expected_gradients
 from dpinfer.models.bijectors import sigmoid, softplus
 from dpinfer.recipes import GradientSettings
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 __all__ = ["VARIANCE_TOLERANCE", "WHOLE_TRACE", "FisherRun", "TiedTrace"]
 
@@ -51,12 +51,12 @@ class TiedTrace:
     whole_side: SideSums | None
 
     @classmethod
-    def from_release(cls, release: Release, model: Model, burn_in: int, *, n_threads: int = 0) -> "TiedTrace":
+    def from_release(cls, release: GradientTrace, model: Model, burn_in: int, *, n_threads: int = 0) -> "TiedTrace":
         """Take the statistics of a Fisher-scaled release: all steps from `burn_in` on, and from 6% of them on.
 
         Parameters
         ----------
-        release : Release
+        release : GradientTrace
             With ``settings["scaling"] == "fisher"``: its grad_scale holds I**(-1/2) for loc.
         model : Model
             That of the release.
@@ -139,7 +139,7 @@ class FisherRun:
     tolerance: float
 
     @classmethod
-    def from_release(cls, release: Release, model: Model) -> "FisherRun":
+    def from_release(cls, release: GradientTrace, model: Model) -> "FisherRun":
         """Return the settings of a Fisher-scaled release.
 
         Raises

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from dpinfer.inference.simulated.ratios import ratio_draws
 from dpinfer.models import OwnModel
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 __all__ = ["AlignedScore"]
 
@@ -26,14 +26,14 @@ class AlignedScore:
     ----------
     model : OwnModel
         With a sampler.
-    release : Release
+    release : GradientTrace
         Aligned, split, with a constant preconditioner.
     first : int
         First step used.
     rng : Generator
     """
 
-    def __init__(self, model: OwnModel, release: Release, first: int, rng: np.random.Generator) -> None:
+    def __init__(self, model: OwnModel, release: GradientTrace, first: int, rng: np.random.Generator) -> None:
         if release.grad_scale is None or release.max_grad_norm is None or release.n_records is None:
             raise ValueError("release must hold grad_scale, max_grad_norm and n_records")
         self._model, self._norm, self._beta = model, release.max_grad_norm, release.grad_scale

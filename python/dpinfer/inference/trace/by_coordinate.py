@@ -19,7 +19,7 @@ from dpinfer.inference.trace.laplace import laplace_posterior
 from dpinfer.inference.trace.priors import coordinate_priors, optimum_under_model
 from dpinfer.inference.trace.statistics import TraceStatistics
 from dpinfer.recipes.full_rank import unpack_guide
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 __all__ = ["Coordinates", "Solved", "Solver", "coordinate_posterior", "plug_in_posterior"]
 
@@ -103,7 +103,7 @@ class Coordinates:
     coupled: bool
 
     @classmethod
-    def of(cls, release: Release, start: BurnIn) -> "Coordinates":
+    def of(cls, release: GradientTrace, start: BurnIn) -> "Coordinates":
         """Return all coordinates of a trace, from a step on."""
         statistics = start.statistics
         aligned = release.gradient == "aligned"
@@ -200,7 +200,7 @@ def coordinate_posterior(
     )
 
 
-def _with_curvature(theta: IndependentTheta, release: Release, nodes: Nodes) -> IndependentTheta:
+def _with_curvature(theta: IndependentTheta, release: GradientTrace, nodes: Nodes) -> IndependentTheta:
     """Return theta around its optimum with the variance of a stated curvature, where a bare trace has one."""
     curvature = release.settings.get("curvature")
     if curvature is None:

@@ -30,7 +30,7 @@ class TracePrior:
     Parameters
     ----------
     optimum_loc : float or (k,) array
-        Prior mean of the optimum, in the units of the gradient's coordinates (`Release.gradient_names`).
+        Prior mean of the optimum, in the units of the gradient's coordinates (`GradientTrace.gradient_names`).
     optimum_scale : float or (k,) array
         Prior standard deviation of the optimum, positive.
     raw_hessian_loc : float or (k,) array

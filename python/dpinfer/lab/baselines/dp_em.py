@@ -55,7 +55,7 @@ class EMRelease(Guaranteed):
     certified_epsilon : float, optional
         Of all parts together; derived where it is not given, and refused where it does not follow.
     other_parts, leaks : tuple
-        As of every release: :class:`dpinfer.Release`.
+        As of every release: :class:`dpinfer.GradientTrace`.
     """
 
     loc: FloatArray

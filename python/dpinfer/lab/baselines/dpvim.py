@@ -17,7 +17,7 @@ from dpinfer.mechanism import RandomSource, run_dpvi
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.recipes import GradScale, LearningRate
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 __all__ = ["DPVIMArguments", "DPVIMOptions", "run_dpvim"]
 
@@ -81,7 +81,7 @@ def run_dpvim(
     ledger: LedgerAccount | None = None,
     checkpoint: CheckpointArgument = None,
     **options: Unpack[DPVIMOptions],
-) -> tuple[Release, Posterior]:
+) -> tuple[GradientTrace, Posterior]:
     """Run DPVI with aligned gradients and return its release and q around the average of the converged iterates.
 
     **Privacy.** Reads the records, through :func:`dpinfer.run_dpvi` only: adjacency, L2 sensitivity (C, on the n
@@ -105,7 +105,7 @@ def run_dpvim(
 
     Returns
     -------
-    release : Release
+    release : GradientTrace
     posterior : Posterior
         Its ``method`` is "averaged".
 

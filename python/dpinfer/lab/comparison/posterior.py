@@ -14,21 +14,21 @@ from dpinfer.inference.trace.by_coordinate import Coordinates, Solved, coordinat
 from dpinfer.inference.trace.collapsed import CollapsedProblems
 from dpinfer.lab.comparison.ensemble import DEFAULT_SAMPLES, DEFAULT_WALKERS, emcee_nodes
 from dpinfer.lab.comparison.nuts import nuts_nodes
-from dpinfer.release import Release
+from dpinfer.release import GradientTrace
 
 __all__ = ["sampled_posterior"]
 
 SAMPLERS = ("emcee", "nuts")
 
 
-def sampled_posterior(release: Release, sampler: str = "emcee", **options: Unpack[PosteriorOptions]) -> Posterior:
+def sampled_posterior(release: GradientTrace, sampler: str = "emcee", **options: Unpack[PosteriorOptions]) -> Posterior:
     """Return the posterior with a diagonal Hessian of a gradient trace, drawn by a sampler.
 
     **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------
-    release : Release
+    release : GradientTrace
     sampler : {"emcee", "nuts"}
         Ensembles of emcee for each coordinate, or NUTS of NumPyro (extra ``dpinfer[nuts]``) for all of them.
     burn_in, prior, extra_noise, model, seed, progress, check_convergence, n_threads
@@ -57,8 +57,8 @@ def sampled_posterior(release: Release, sampler: str = "emcee", **options: Unpac
     >>> bool(abs(posterior.optimum_mean[0] - 2.0) < 5 * posterior.optimum_stddev[0])
     True
     """
-    if not isinstance(release, Release):
-        raise TypeError(f"release must be a Release, got {type(release).__name__}")
+    if not isinstance(release, GradientTrace):
+        raise TypeError(f"release must be a GradientTrace, got {type(release).__name__}")
     check_choice("sampler", sampler, SAMPLERS)
     chain: dict[str, Any] = {"n_samples": options.pop("n_samples", None), "n_warmup": options.pop("n_warmup", None)}
     chain = {name: check_integer(name, value, 1) for name, value in chain.items() if value is not None}

@@ -13,8 +13,11 @@ from dpinfer.inference import PosteriorRequest, request
 from dpinfer.lab import baselines
 from dpinfer.lab.baselines import dp_em, dpvim
 from dpinfer.lab.studies import baseline_runs
-from dpinfer.mechanism import network_dpsep, network_vi, sep, site_settings
-from dpinfer.planning import PlanSettings, settings
+from dpinfer.mechanism.sites import network_dpsep, sep
+from dpinfer.mechanism.sites import settings as site_settings
+from dpinfer.mechanism.trace import network_vi
+from dpinfer.planning import PlanSettings
+from dpinfer.planning.trace import settings
 from dpinfer.recipes import gradients
 from dpinfer.testing import InsecureRNG
 

@@ -44,17 +44,17 @@ if importlib.util.find_spec("formulaic") is None:
 READ_WITHOUT_PRIVACY = {
     "dpinfer.mechanism.statistic.total_of": "returns the exact sum to what adds noise; replayed with run_statistic",
     "dpinfer.lab.baselines.contributions.contributions": "returns what the records add",
-    "dpinfer.mechanism.sep.run_sep": "not private, and says so",
-    "dpinfer.mechanism.network_sep.run_network_sep": "not private, and says so",
+    "dpinfer.mechanism.sites.sep.run_sep": "not private, and says so",
+    "dpinfer.mechanism.sites.network_sep.run_network_sep": "not private, and says so",
     "dpinfer.tabular.table.read_table": "returns the records; the replay of the command line reads through it",
     "dpinfer.tabular.checking.check_table": "not private, for the curator alone, and says so",
     "dpinfer.cli.pipeline.spend": "the replay of the command line runs it",
     "dpinfer.fitting.unknown.release_arguments": "the replay of dpinfer.fit runs it",
     "dpinfer.fitting.unknown.release_numbers": "the replays of dpinfer.fit and of the estimators run it",
     "dpinfer.mechanism.checkpoint.tag_of_records": "its tag stays in a secret file",
-    "dpinfer.mechanism.network_records.check_network_records": "returns the records",
+    "dpinfer.mechanism.sites.network_records.check_network_records": "returns the records",
     "dpinfer.mechanism.newton.pass_records.open_records": "returns the records",
-    "dpinfer.mechanism.sums.sparse.sparse_features": "returns the records",
+    "dpinfer.mechanism.sources.sparse.sparse_features": "returns the records",
 }
 VERBS_WITHOUT_RECORDS = {"account", "audit", "coverage", "demo", "ledger", "plan", "posterior", "silos"}
 VERBS_OF_SITES = {"site"}  # what a site sends is looked at in tests/unit/silos
@@ -139,7 +139,7 @@ def test_whatever_says_that_it_reads_records_is_replayed():
         and not name.startswith(("dpinfer.mechanism.records", "dpinfer.mechanism.sums.sites"))
     }
     assert readers - READ_WITHOUT_PRIVACY.keys() <= replayed()
-    assert readers >= {"dpinfer.mechanism.dpvi.run_dpvi", *READ_WITHOUT_PRIVACY}
+    assert readers >= {"dpinfer.mechanism.trace.dpvi.run_dpvi", *READ_WITHOUT_PRIVACY}
 
 
 def test_every_verb_and_every_option_of_the_command_is_replayed_or_reads_nothing():

@@ -160,7 +160,7 @@ def natural_parameters(release):
 
 
 def state(session, release, step):
-    from dpinfer.mechanism.site_state import SiteIterate, SitePrior, floored
+    from dpinfer.mechanism.sites.state import SiteIterate, SitePrior, floored
     from dpinfer.mechanism.sums.sites import set_cavity
 
     precision = dpi.release.site_trace.smat(release.precision[step], 2)

@@ -1,7 +1,7 @@
 """Models whose traces are scaled by their Fisher information, and what the posterior is told of such a run."""
 
 import dpinfer as dpi
-from dpinfer.inference.scales.fisher import FisherRun, TiedTrace
+from dpinfer.inference.trace.scales.fisher import FisherRun, TiedTrace
 
 MODELS = {
     "exponential": dpi.models.GammaExponential(),

@@ -19,9 +19,13 @@ from dpinfer.accounting import charge_run
 from dpinfer.auditing.replay_paths import library_scenarios
 from dpinfer.cli.replay import COMMAND_OPTIONS, command_scenario, files
 from dpinfer.cli.replay_calls import call_scenarios
-from dpinfer.mechanism import _native, dpvi, run_newton, thresholds, unknown_draws, unknowns
+from dpinfer.mechanism import _native, run_newton
 from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.mechanism.replay.native import NativeSession
+from dpinfer.mechanism.trace import dpvi
+from dpinfer.mechanism.unknowns import draws as unknown_draws
+from dpinfer.mechanism.unknowns import releases as unknowns
+from dpinfer.mechanism.unknowns import thresholds
 from dpinfer.release.guarantee import Guaranteed
 from dpinfer.tabular import ContinuousColumn, read_table, release_shares
 from tests.reference.newton_mutants import NEWTON_MUTANTS, in_place_of

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.mechanism.site_state import SiteIterate
+from dpinfer.mechanism.sites.state import SiteIterate
 from dpinfer.mechanism.sums import GradientSession, SessionSettings, open_gradients
 from dpinfer.mechanism.sums.network import open_network_session
 from dpinfer.mechanism.sums.sites import SiteRecords, open_session, set_cavity, site_prior

@@ -3,10 +3,10 @@
 import numpy as np
 
 from dpinfer._validate import check_integer, check_interval
-from dpinfer.inference.scales.fisher import TiedTrace
 from dpinfer.inference.trace.burn_in import choose_burn_in
 from dpinfer.inference.trace.checks import FALSE_POSITIVE_RATE, TraceCheck, check_statistics
 from dpinfer.inference.trace.effective_size import effective_sample_size
+from dpinfer.inference.trace.scales.fisher import TiedTrace
 from dpinfer.models import model_from_dict
 from dpinfer.recipes import GradientSettings
 from dpinfer.release import GradientTrace

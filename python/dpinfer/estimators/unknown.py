@@ -16,7 +16,7 @@ from dpinfer.estimators.records import as_features, as_numbers, check_enough
 from dpinfer.estimators.spending import Charge
 from dpinfer.fitting.unknown import ReleasedArguments, check_unknown_names, release_numbers, split_arguments
 from dpinfer.mechanism import RandomSource
-from dpinfer.mechanism.unknown_plan import UnknownPlan
+from dpinfer.mechanism.unknowns.plan import UnknownPlan
 from dpinfer.release import BoundsRelease
 from dpinfer.release.parts import Part
 

@@ -14,9 +14,9 @@ from dpinfer._validate import check_choice
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import RandomSource, RowSource, ShardedRows, Silos, release_bounds, release_count
-from dpinfer.mechanism.unknown_draws import QuantileSearch
-from dpinfer.mechanism.unknown_plan import UnknownPlan, split_budget
-from dpinfer.mechanism.unknowns import resolved_probability
+from dpinfer.mechanism.unknowns.draws import QuantileSearch
+from dpinfer.mechanism.unknowns.plan import UnknownPlan, split_budget
+from dpinfer.mechanism.unknowns.releases import resolved_probability
 from dpinfer.release import BoundsRelease
 from dpinfer.release.parts import Part
 

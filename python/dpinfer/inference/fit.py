@@ -12,8 +12,19 @@ import numpy as np
 from dpinfer._blas import one_blas_thread
 from dpinfer._validate import settings_of
 from dpinfer.errors import FallbackWarning, NumericalError
-from dpinfer.inference.analysis import Analysis
-from dpinfer.inference.information.posteriors import (
+from dpinfer.inference.newton.own_model import own_newton_posterior
+from dpinfer.inference.newton.population import population_posterior
+from dpinfer.inference.newton.posterior import glm_newton_posterior, newton_posterior
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts, model_of
+from dpinfer.inference.simulated.posterior import simulated_newton_posterior, simulated_posterior
+from dpinfer.inference.sites.network import network_trace_posterior
+from dpinfer.inference.sites.posterior import site_posterior
+from dpinfer.inference.statistic.conjugate import one_shot_posterior
+from dpinfer.inference.trace.analysis import Analysis
+from dpinfer.inference.trace.burn_in import MIN_STEPS, choose_burn_in
+from dpinfer.inference.trace.by_coordinate import Coordinates, coordinate_posterior, plug_in_posterior
+from dpinfer.inference.trace.information.posteriors import (
     COUPLING_LEVEL,
     GRAM_BURN_IN,
     MODEL_BURN_IN,
@@ -22,18 +33,7 @@ from dpinfer.inference.information.posteriors import (
     gram_full_posterior,
     model_full_posterior,
 )
-from dpinfer.inference.newton.own_model import own_newton_posterior
-from dpinfer.inference.newton.population import population_posterior
-from dpinfer.inference.newton.posterior import glm_newton_posterior, newton_posterior
-from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts, model_of
-from dpinfer.inference.scales.posteriors import fisher_burn_in, fisher_tied_posterior, tied_coordinates
-from dpinfer.inference.simulated.posterior import simulated_newton_posterior, simulated_posterior
-from dpinfer.inference.sites.network import network_trace_posterior
-from dpinfer.inference.sites.posterior import site_posterior
-from dpinfer.inference.statistic.conjugate import one_shot_posterior
-from dpinfer.inference.trace.burn_in import MIN_STEPS, choose_burn_in
-from dpinfer.inference.trace.by_coordinate import Coordinates, coordinate_posterior, plug_in_posterior
+from dpinfer.inference.trace.scales.posteriors import fisher_burn_in, fisher_tied_posterior, tied_coordinates
 from dpinfer.models import LinearRegression
 from dpinfer.release import (
     GlmNewtonRelease,
@@ -90,8 +90,8 @@ def noise_aware_posterior(
     burn_in : "auto", float in [0, 1), or int
         First step used: found by a trend test (false-positive rate 0.01), a share of the steps, or a number of steps.
         For the tied posterior of a Fisher-scaled run "auto" is
-        :func:`dpinfer.inference.scales.posteriors.fisher_burn_in`, for a full Hessian under its model 0.15 (linear
-        regression 0.1, and half of the steps for its noise variance).
+        :func:`dpinfer.inference.trace.scales.posteriors.fisher_burn_in`, for a full Hessian under its model 0.15
+        (linear regression 0.1, and half of the steps for its noise variance).
         For "averaged", "auto" uses the last half at most.
     prior : {"auto", "weak", "model", "empirical"} or TracePrior
         See :func:`dpinfer.inference.trace.priors.coordinate_priors`.  With ``hessian="full"``: "model" is the model's

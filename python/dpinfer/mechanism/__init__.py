@@ -11,20 +11,17 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 from dpinfer.mechanism.checkpoint import RunCheckpoint
-from dpinfer.mechanism.cuda import CudaRows
-from dpinfer.mechanism.dpsep import run_dp_sep
-from dpinfer.mechanism.dpvi import run_dpvi
-from dpinfer.mechanism.network_dpsep import NetworkSettings, network_plan_arguments, run_network_dp_sep
-from dpinfer.mechanism.network_sep import run_network_sep
-from dpinfer.mechanism.network_vi import NetworkVISettings, run_network_vi
 from dpinfer.mechanism.newton import NewtonPlan, plan_newton, run_newton
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
-from dpinfer.mechanism.sep import SEPArguments, SEPResult, run_sep
 from dpinfer.mechanism.silos.rows import Silos
-from dpinfer.mechanism.site_settings import SiteArguments
-from dpinfer.mechanism.spark import rows_of_spark
-from dpinfer.mechanism.statistic import default_clip, run_statistic
-from dpinfer.mechanism.streams import (
+from dpinfer.mechanism.sites.dpsep import run_dp_sep
+from dpinfer.mechanism.sites.network_dpsep import NetworkSettings, network_plan_arguments, run_network_dp_sep
+from dpinfer.mechanism.sites.network_sep import run_network_sep
+from dpinfer.mechanism.sites.sep import SEPArguments, SEPResult, run_sep
+from dpinfer.mechanism.sites.settings import SiteArguments
+from dpinfer.mechanism.sources.cuda import CudaRows
+from dpinfer.mechanism.sources.spark import rows_of_spark
+from dpinfer.mechanism.sources.streams import (
     rows_of_arrays,
     rows_of_arrow,
     rows_of_csv,
@@ -32,9 +29,12 @@ from dpinfer.mechanism.streams import (
     rows_of_npy,
     rows_of_parquet,
 )
+from dpinfer.mechanism.statistic import default_clip, run_statistic
 from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows, open_source, rows_of_dask
+from dpinfer.mechanism.trace.dpvi import run_dpvi
+from dpinfer.mechanism.trace.network_vi import NetworkVISettings, run_network_vi
 from dpinfer.mechanism.units import Units
-from dpinfer.mechanism.unknowns import release_bounds, release_categories, release_count
+from dpinfer.mechanism.unknowns.releases import release_bounds, release_categories, release_count
 from dpinfer.recipes import FisherScaling, GradientArguments, largest_natural_rate, steady_rate
 
 __all__ = [

@@ -9,13 +9,13 @@ from dpinfer._records import as_record_array
 from dpinfer._values import is_listed
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
-from dpinfer.mechanism.cuda import CudaRows
 from dpinfer.mechanism.layout import check_columns, check_layout, check_response, check_values, has_weights
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.silos.rows import Silos
-from dpinfer.mechanism.sums.shards import ShardedRows
-from dpinfer.mechanism.sums.sources import Records, RowSource
-from dpinfer.mechanism.sums.sparse import CodedRows, SparseFeatures, is_sparse, sparse_features
+from dpinfer.mechanism.sources.cuda import CudaRows
+from dpinfer.mechanism.sources.row_source import Records, RowSource
+from dpinfer.mechanism.sources.shards import ShardedRows
+from dpinfer.mechanism.sources.sparse import CodedRows, SparseFeatures, is_sparse, sparse_features
 from dpinfer.models import ConjugateModel
 
 __all__ = [

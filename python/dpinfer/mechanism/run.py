@@ -23,7 +23,7 @@ from dpinfer.mechanism.noise_keys import noise_key
 from dpinfer.mechanism.private_run import CheckpointArgument, PrivacyTerms, PrivateRun, private_run
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.run_state import restore, snapshot
-from dpinfer.mechanism.sums.sources import RowSource
+from dpinfer.mechanism.sources.row_source import RowSource
 
 __all__ = ["Algorithm", "RunControl", "check_plan", "check_source", "guarantee_fields", "run_once", "run_steps"]
 

@@ -3,14 +3,14 @@
 **Privacy.** Nothing here reads a record; pilot data sets and guesses must be public.
 """
 
-from dpinfer.planning.fisher import Prediction, predict_tied
-from dpinfer.planning.newton_width import predict_newton, widest_newton
-from dpinfer.planning.own_width import predict_own_newton
-from dpinfer.planning.planner import plan_inference, recommended_run, widening_grid
-from dpinfer.planning.population_width import predict_population
-from dpinfer.planning.result import InferencePlan, PlanGrid
-from dpinfer.planning.settings import PlanSettings
-from dpinfer.planning.statistic_width import predict_statistic
+from dpinfer.planning.newton.model import predict_newton, widest_newton
+from dpinfer.planning.newton.own import predict_own_newton
+from dpinfer.planning.newton.population import predict_population
+from dpinfer.planning.statistic import predict_statistic
+from dpinfer.planning.trace.fisher import Prediction, predict_tied
+from dpinfer.planning.trace.planner import plan_inference, recommended_run, widening_grid
+from dpinfer.planning.trace.result import InferencePlan, PlanGrid
+from dpinfer.planning.trace.settings import PlanSettings
 
 __all__ = [
     "InferencePlan",

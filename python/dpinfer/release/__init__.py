@@ -12,13 +12,13 @@ from typing import Any
 from dpinfer.release.external import release_from_arrays
 from dpinfer.release.files import load_release, save_release
 from dpinfer.release.guarantee import Release
-from dpinfer.release.network_trace import NetworkRelease
-from dpinfer.release.newton_glm import GlmNewtonRelease
-from dpinfer.release.newton_own import OwnNewtonRelease
-from dpinfer.release.newton_population import PopulationRelease
-from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
+from dpinfer.release.newton.glm import GlmNewtonRelease
+from dpinfer.release.newton.linear import NewtonRelease, SumsOfPasses
+from dpinfer.release.newton.own import OwnNewtonRelease
+from dpinfer.release.newton.population import PopulationRelease
 from dpinfer.release.parts import Part
-from dpinfer.release.site_trace import SiteRelease
+from dpinfer.release.sites.network import NetworkRelease
+from dpinfer.release.sites.trace import SiteRelease
 from dpinfer.release.statistic import StatisticRelease
 from dpinfer.release.trace import GradientTrace
 from dpinfer.release.unknowns import BoundsRelease, CategoriesRelease, CountRelease

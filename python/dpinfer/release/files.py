@@ -12,13 +12,13 @@ from dpinfer.accounting import Adjacency, event_from_dict
 from dpinfer.errors import ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.guarantee import Release
-from dpinfer.release.network_trace import NetworkRelease
-from dpinfer.release.newton_glm import GlmNewtonRelease
-from dpinfer.release.newton_own import OwnNewtonRelease
-from dpinfer.release.newton_population import PopulationRelease
-from dpinfer.release.newton_trace import MEANS, NewtonRelease
+from dpinfer.release.newton.glm import GlmNewtonRelease
+from dpinfer.release.newton.linear import MEANS, NewtonRelease
+from dpinfer.release.newton.own import OwnNewtonRelease
+from dpinfer.release.newton.population import PopulationRelease
 from dpinfer.release.parts import part_from_dict
-from dpinfer.release.site_trace import SiteRelease
+from dpinfer.release.sites.network import NetworkRelease
+from dpinfer.release.sites.trace import SiteRelease
 from dpinfer.release.statistic import StatisticRelease
 from dpinfer.release.trace import GradientTrace
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from dpinfer._values import text_of
 from dpinfer.errors import SchemaError
-from dpinfer.mechanism.unknown_draws import QuantileSearch
-from dpinfer.mechanism.unknowns import check_limits
+from dpinfer.mechanism.unknowns.draws import QuantileSearch
+from dpinfer.mechanism.unknowns.releases import check_limits
 from dpinfer.release import BoundsRelease, CategoriesRelease, Part
 from dpinfer.tabular.schema import Schema, load_document, parse_document
 

@@ -32,7 +32,7 @@ from dpinfer.mechanism.layout import check_numbers
 from dpinfer.mechanism.null_records import without_null_records
 from dpinfer.mechanism.private_run import ReleaseTerms
 from dpinfer.mechanism.run import RunControl, run_once
-from dpinfer.mechanism.sums.sparse import is_sparse
+from dpinfer.mechanism.sources.sparse import is_sparse
 from dpinfer.release import Part
 from dpinfer.release.guarantee import DERIVED, Guaranteed
 from dpinfer.release.parts import check_parts

@@ -23,10 +23,10 @@ from dpinfer.accounting import (
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.private_run import ReleaseTerms
-from dpinfer.mechanism.ranks import HeldColumn
 from dpinfer.mechanism.run import RunControl, run_once
-from dpinfer.mechanism.unknown_draws import draw_bounds, draw_categories, draw_count
-from dpinfer.mechanism.unknowns import bounds_event, categories_event, labels_of, resolved_probability
+from dpinfer.mechanism.unknowns.draws import draw_bounds, draw_categories, draw_count
+from dpinfer.mechanism.unknowns.ranks import HeldColumn
+from dpinfer.mechanism.unknowns.releases import bounds_event, categories_event, labels_of, resolved_probability
 from dpinfer.release import BoundsRelease, CategoriesRelease, CountRelease, Part
 from dpinfer.release.guarantee import DERIVED, Guaranteed
 from dpinfer.tabular.decoding import decode, refuses_lines, texts_of

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dpinfer._validate import check_choice
 from dpinfer.accounting import Adjacency, Event, GaussianEvent, as_adjacency
 from dpinfer.accounting.accountant import AccountantName
-from dpinfer.mechanism.unknown_plan import UNKNOWN, UnknownParts, UnknownPlan, split_budget
+from dpinfer.mechanism.unknowns.plan import UNKNOWN, UnknownParts, UnknownPlan, split_budget
 from dpinfer.tabular.draft import SchemaDraft
 
 __all__ = ["UNKNOWN", "UnknownParts", "UnknownPlan", "check_unknown", "plan_unknown"]

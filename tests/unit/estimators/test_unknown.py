@@ -10,7 +10,7 @@ from dpinfer.accounting import Adjacency, Composed
 from dpinfer.accounting import account as certified
 from dpinfer.errors import FallbackWarning, RecordError, RepeatedSpendingWarning
 from dpinfer.estimators.unknown import UnknownParameters
-from dpinfer.mechanism.unknowns import resolved_probability
+from dpinfer.mechanism.unknowns.releases import resolved_probability
 from dpinfer.testing import InsecureRNG
 
 N = 8000

@@ -9,8 +9,8 @@ from tests.reference import fisher_oracles as oracle
 
 import dpinfer as dpi
 from dpinfer.inference import noise_aware_posterior
-from dpinfer.inference.scales.fisher import FisherRun, TiedTrace
-from dpinfer.inference.scales.tied import fisher_tied_nodes
+from dpinfer.inference.trace.scales.fisher import FisherRun, TiedTrace
+from dpinfer.inference.trace.scales.tied import fisher_tied_nodes
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 from dpinfer.release import GradientTrace, load_release
 from dpinfer.testing import InsecureRNG

@@ -10,10 +10,10 @@ from tests.reference.fisher_runs import MODELS, fisher_run, traced
 
 import dpinfer as dpi
 from dpinfer.inference import noise_aware_posterior
-from dpinfer.inference.scales.fisher import TiedTrace
-from dpinfer.inference.scales.tied import fisher_tied_nodes
 from dpinfer.inference.trace.collapsed import CollapsedProblems, SideRegression, collapsed_nodes
 from dpinfer.inference.trace.priors import CoordinatePriors
+from dpinfer.inference.trace.scales.fisher import TiedTrace
+from dpinfer.inference.trace.scales.tied import fisher_tied_nodes
 from dpinfer.models.bijectors import sigmoid, softplus, softplus_inverse
 from dpinfer.release import load_release
 from dpinfer.testing import InsecureRNG

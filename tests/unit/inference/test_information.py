@@ -8,8 +8,8 @@ from tests.reference import inference_oracles as oracle
 import dpinfer as dpi
 from dpinfer.errors import NumericalError
 from dpinfer.inference import noise_aware_posterior
-from dpinfer.inference.information.hamiltonian import hamiltonian_draws, split_rhat
-from dpinfer.inference.information.under_model import (
+from dpinfer.inference.trace.information.hamiltonian import hamiltonian_draws, split_rhat
+from dpinfer.inference.trace.information.under_model import (
     InformationTrace,
     _Density,
     information_posterior,
@@ -278,7 +278,7 @@ def test_hamiltonian_draws_have_the_law_of_the_density():
 def test_a_chain_that_drifts_has_a_large_rhat_and_is_refused(monkeypatch, rng):
     drifting = np.linspace(0.0, 5.0, 200)[:, None] + rng.normal(size=(200, 1))
     assert split_rhat(drifting)[0] > 1.5
-    monkeypatch.setattr("dpinfer.inference.information.under_model._LARGEST_RHAT", 0.5)
+    monkeypatch.setattr("dpinfer.inference.trace.information.under_model._LARGEST_RHAT", 0.5)
     _, positions, gradients = simulated_trace(rng, np.array([[40.0]]), steps=100, noise=4.0)
     with pytest.raises(NumericalError, match="did not converge"):
         solve(positions, gradients, 4.0, np.array([[40.0]]), n_draws=20, n_warmup=20)

@@ -7,7 +7,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.inference.sites.posterior import site_burn_in
-from dpinfer.release.site_trace import svec
+from dpinfer.release.sites.trace import svec
 
 D, STEPS = 2, 60
 A = np.array([[40.0, 10.0], [10.0, 30.0]])

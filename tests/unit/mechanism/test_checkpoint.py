@@ -13,8 +13,9 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.errors import BudgetExceededError, CheckpointError, LedgerError, PrivacyLeakWarning, RecordError
-from dpinfer.mechanism import FisherScaling, OSRandomSource, RunCheckpoint, dpvi, private_run
+from dpinfer.mechanism import FisherScaling, OSRandomSource, RunCheckpoint, private_run
 from dpinfer.mechanism import checkpoint as module
+from dpinfer.mechanism.trace import dpvi
 from dpinfer.testing import InsecureRNG
 
 

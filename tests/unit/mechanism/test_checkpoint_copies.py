@@ -9,8 +9,9 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.errors import CheckpointError, LedgerError, PrivacyLeakWarning, RecordError
-from dpinfer.mechanism import OSRandomSource, RunCheckpoint, dpvi
+from dpinfer.mechanism import OSRandomSource, RunCheckpoint
 from dpinfer.mechanism import checkpoint as module
+from dpinfer.mechanism.trace import dpvi
 
 
 @pytest.fixture(scope="module", autouse=True)

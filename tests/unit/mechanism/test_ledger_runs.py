@@ -13,8 +13,8 @@ from dpinfer.errors import (
     RecordError,
     RepeatedSpendingWarning,
 )
-from dpinfer.mechanism import dpvi
 from dpinfer.mechanism.random_source import OSRandomSource
+from dpinfer.mechanism.trace import dpvi
 
 SECRET = 8675309.25
 

@@ -18,8 +18,8 @@ from dpinfer.mechanism import (
     run_network_sep,
     run_network_vi,
 )
-from dpinfer.mechanism.network_vi import NetworkVISettings
 from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.trace.network_vi import NetworkVISettings
 from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.testing import InsecureRNG
 

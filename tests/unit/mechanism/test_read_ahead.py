@@ -12,8 +12,8 @@ import pytest
 
 from dpinfer import mechanism
 from dpinfer.errors import RecordError
-from dpinfer.mechanism.array_blocks import ArrayBlocks, MappedBlocks
-from dpinfer.mechanism.read_ahead import ReadAhead
+from dpinfer.mechanism.sources.array_blocks import ArrayBlocks, MappedBlocks
+from dpinfer.mechanism.sources.read_ahead import ReadAhead
 
 NEEDS_ADVICE = pytest.mark.skipif(not hasattr(mmap, "MADV_WILLNEED"), reason="no advice on memory maps on this system")
 

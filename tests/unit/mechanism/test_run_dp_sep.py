@@ -5,9 +5,9 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.errors import InsecureReleaseError, RecordError
-from dpinfer.mechanism.site_settings import typical_site_norm
-from dpinfer.mechanism.site_state import floored
-from dpinfer.release.site_trace import smat, svec
+from dpinfer.mechanism.sites.settings import typical_site_norm
+from dpinfer.mechanism.sites.state import floored
+from dpinfer.release.sites.trace import smat, svec
 from dpinfer.testing import InsecureRNG
 
 MODEL = dpi.models.GaussianMixture(2, 2, covariance=0.25, prior_scale=2.0)

@@ -14,7 +14,8 @@ from tests.reference.site_runs import run_sites
 
 import dpinfer as dpi
 from dpinfer.errors import CheckpointError, RecordError
-from dpinfer.mechanism import NetworkSettings, OSRandomSource, RunCheckpoint, dpsep, network_dpsep, run_network_dp_sep
+from dpinfer.mechanism import NetworkSettings, OSRandomSource, RunCheckpoint, run_network_dp_sep
+from dpinfer.mechanism.sites import dpsep, network_dpsep
 from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.testing import InsecureRNG
 

@@ -15,7 +15,7 @@ import pytest
 import dpinfer as dpi
 from dpinfer import mechanism
 from dpinfer.errors import BackendUnavailableError, RecordError
-from dpinfer.mechanism.spark import _decoded, _encoded
+from dpinfer.mechanism.sources.spark import _decoded, _encoded
 from dpinfer.testing import InsecureRNG
 
 N, NAMES = 600, ("a", "b")

@@ -12,7 +12,8 @@ import dpinfer as dpi
 from dpinfer import mechanism
 from dpinfer.accounting import Adjacency
 from dpinfer.errors import BackendUnavailableError, RecordError
-from dpinfer.mechanism import RowSource, RunCheckpoint, streams
+from dpinfer.mechanism import RowSource, RunCheckpoint
+from dpinfer.mechanism.sources import streams
 from dpinfer.testing import InsecureRNG
 
 

@@ -12,14 +12,16 @@ import dpinfer as dpi
 from dpinfer._values import as_values
 from dpinfer.accounting import Adjacency, ApproximateEvent, PureEvent, SelfComposed
 from dpinfer.errors import RecordError
-from dpinfer.mechanism import RowSource, selection, unknowns
-from dpinfer.mechanism.cuda import CudaRows
-from dpinfer.mechanism.ranks import HeldColumn
+from dpinfer.mechanism import RowSource
 from dpinfer.mechanism.replay import replace_everywhere
-from dpinfer.mechanism.selection import select_least
-from dpinfer.mechanism.thresholds import least_threshold, thresholded_counts
-from dpinfer.mechanism.unknown_draws import QuantileSearch
-from dpinfer.mechanism.unknowns import labels_of
+from dpinfer.mechanism.sources.cuda import CudaRows
+from dpinfer.mechanism.unknowns import releases as unknowns
+from dpinfer.mechanism.unknowns import selection
+from dpinfer.mechanism.unknowns.draws import QuantileSearch
+from dpinfer.mechanism.unknowns.ranks import HeldColumn
+from dpinfer.mechanism.unknowns.releases import labels_of
+from dpinfer.mechanism.unknowns.selection import select_least
+from dpinfer.mechanism.unknowns.thresholds import least_threshold, thresholded_counts
 from dpinfer.release import CountRelease
 from dpinfer.testing import InsecureRNG
 

@@ -9,10 +9,11 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.lab.studies.study import find_study
-from dpinfer.planning import PlanSettings, plan_inference, planner, widening_grid
-from dpinfer.planning.drift import LogisticPilot, QuadraticLoss
-from dpinfer.planning.settings import PlanOptions
-from dpinfer.planning.simulated import PlainRun, simulate_trace
+from dpinfer.planning import PlanSettings, plan_inference, widening_grid
+from dpinfer.planning.trace import planner
+from dpinfer.planning.trace.drift import LogisticPilot, QuadraticLoss
+from dpinfer.planning.trace.settings import PlanOptions
+from dpinfer.planning.trace.simulated import PlainRun, simulate_trace
 from dpinfer.testing import InsecureRNG
 
 DEFAULT = {"sample_rate": 0.1, "n_steps": 2500, "target_delta": 1e-5}
@@ -108,7 +109,7 @@ def test_plain_plans_are_simulated_and_reproducible():
 @pytest.fixture
 def seen(monkeypatch):
     """Every prediction behind a plan that chooses between two learning rates."""
-    from dpinfer.planning import planner
+    from dpinfer.planning.trace import planner
 
     found = []
     simulate = planner.predict_simulated
@@ -145,7 +146,7 @@ def _interrupt(done, total):
 
 
 def test_the_narrowest_setting_that_covers_is_recommended(seen, monkeypatch):
-    from dpinfer.planning import planner
+    from dpinfer.planning.trace import planner
 
     options = {**DEFAULT, "n_steps": 400, "n_records": 2000, "target_epsilon": 1.0, "n_simulations": 2}
     options["hessian"] = "diagonal"

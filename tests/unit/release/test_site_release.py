@@ -12,7 +12,7 @@ import dpinfer as dpi
 from dpinfer.accounting import NonPrivateEvent
 from dpinfer.errors import InsecureReleaseError, ReleaseFormatError
 from dpinfer.release import Release
-from dpinfer.release.site_trace import smat, svec
+from dpinfer.release.sites.trace import smat, svec
 from dpinfer.testing import InsecureRNG
 
 MODEL = dpi.models.GaussianMixture(2, 2, covariance=[[0.3, 0.1], [0.1, 0.2]], weights=(0.4, 0.6), prior_loc=(0.0, 1.0))

@@ -13,7 +13,7 @@ from scipy import special
 
 from dpinfer.inference.newton.conflict import prior_conflict
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, PopulationRelease
-from dpinfer.release.newton_trace import spread_of_counts
+from dpinfer.release.newton.linear import spread_of_counts
 
 __all__ = ["Checks", "check_draws", "count_unresolved", "declared_sizes"]
 

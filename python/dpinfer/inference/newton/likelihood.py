@@ -11,7 +11,7 @@ from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.models.bijectors import softplus
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, PopulationRelease, Release
-from dpinfer.release.newton_trace import spread_of_counts
+from dpinfer.release.newton.linear import spread_of_counts
 
 __all__ = ["Likelihoods", "large_effect", "likelihoods_of"]
 

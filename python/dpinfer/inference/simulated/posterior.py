@@ -6,16 +6,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
-from dpinfer.inference.analysis import Analysis
 from dpinfer.inference.newton.own_checks import check_own
+from dpinfer.inference.newton.simulated_scores import NewtonScore
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import PosteriorRequest, model_of
-from dpinfer.inference.simulated.aligned import AlignedScore
 from dpinfer.inference.simulated.emulator import MeanScore, Prior, simulated_draws
-from dpinfer.inference.simulated.newton import NewtonScore
+from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.burn_in import parse_burn_in
+from dpinfer.inference.trace.simulated_scores import AlignedScore
 from dpinfer.models import OwnModel
 from dpinfer.release import OwnNewtonRelease
 

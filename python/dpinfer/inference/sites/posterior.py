@@ -12,7 +12,7 @@ from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import PosteriorRequest, model_of
 from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.release import NetworkRelease, SiteRelease
-from dpinfer.release.site_trace import smat
+from dpinfer.release.sites.trace import smat
 
 __all__ = ["posterior_of_sites", "site_burn_in", "site_posterior"]
 

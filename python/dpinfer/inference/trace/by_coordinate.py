@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import NumericalError
-from dpinfer.inference.analysis import Analysis
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, IndependentTheta, VarianceParts
+from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.burn_in import BurnIn, choose_burn_in
 from dpinfer.inference.trace.checks import check_statistics
 from dpinfer.inference.trace.collapsed import CollapsedProblems, Nodes, SideRegression, collapsed_nodes, solved_nodes

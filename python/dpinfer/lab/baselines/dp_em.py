@@ -17,10 +17,10 @@ from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.records import check_arguments
 from dpinfer.mechanism.run import Algorithm, RunControl, check_plan, guarantee_fields, run_steps
 from dpinfer.mechanism.run_state import hash_numbers
-from dpinfer.mechanism.site_settings import start_loc
-from dpinfer.mechanism.site_state import Cavity
+from dpinfer.mechanism.sites.settings import start_loc
+from dpinfer.mechanism.sites.state import Cavity
+from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.sums import sites as site_sums
-from dpinfer.mechanism.sums.sources import Records
 from dpinfer.models import GaussianMixture
 from dpinfer.release.guarantee import DERIVED, Guaranteed
 from dpinfer.release.parts import Part

@@ -5,10 +5,10 @@ from typing import Any, Unpack
 
 from dpinfer._blas import one_blas_thread
 from dpinfer._validate import check_choice, check_integer, settings_of
-from dpinfer.inference.analysis import Analysis
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.request import PosteriorOptions, PosteriorRequest, ReleaseFacts
+from dpinfer.inference.trace.analysis import Analysis
 from dpinfer.inference.trace.burn_in import choose_burn_in
 from dpinfer.inference.trace.by_coordinate import Coordinates, Solved, coordinate_posterior
 from dpinfer.inference.trace.collapsed import CollapsedProblems

@@ -8,11 +8,11 @@ import numpy.typing as npt
 from dpinfer.errors import NumericalError
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.theta import IndependentTheta, ThetaDistribution
-from dpinfer.inference.scales.fisher import FisherRun
-from dpinfer.inference.scales.tied import fisher_tied_nodes
 from dpinfer.inference.trace.collapsed import CollapsedProblems, collapsed_nodes
 from dpinfer.inference.trace.laplace import laplace_posterior
 from dpinfer.inference.trace.priors import coordinate_priors
+from dpinfer.inference.trace.scales.fisher import FisherRun
+from dpinfer.inference.trace.scales.tied import fisher_tied_nodes
 from dpinfer.lab.studies.random_streams import run_generator
 from dpinfer.lab.studies.simulation import RunData, RunReleases
 from dpinfer.lab.studies.study import ChunkResult

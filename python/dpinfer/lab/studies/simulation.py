@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.errors import BackendUnavailableError
-from dpinfer.inference.scales.fisher import WHOLE_TRACE, TiedTrace
-from dpinfer.inference.scales.side import SideSums
+from dpinfer.inference.trace.scales.fisher import WHOLE_TRACE, TiedTrace
+from dpinfer.inference.trace.scales.side import SideSums
 from dpinfer.inference.trace.statistics import TraceStatistics, merge_segments
 from dpinfer.lab import _native
 from dpinfer.lab.studies.random_streams import run_generator
@@ -186,8 +186,8 @@ class RunReleases:
     blocks : (k, blocks, 6, width) float64
         Statistics of each block of steps: see :class:`dpinfer.inference.trace.statistics.TraceStatistics`.
     side : (k, blocks, 7, n) float64
-        Sums of the raw-scale regression (see :class:`dpinfer.inference.scales.side.SideSums`; 0 for aligned gradients),
-        and of positions and their squares with the weights of the last parameter.
+        Sums of the raw-scale regression (see :class:`dpinfer.inference.trace.scales.side.SideSums`; 0 for aligned
+        gradients), and of positions and their squares with the weights of the last parameter.
     path : (k, blocks, 2 n) float64
         Mean of the iterates in each block.
     reference : (k, width) float64

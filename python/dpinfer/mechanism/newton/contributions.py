@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism import _native
-from dpinfer.mechanism.sums.sparse import SparseFeatures
+from dpinfer.mechanism.sources.sparse import SparseFeatures
 from dpinfer.models.clipped_residuals import ClippedResidual
 
 __all__ = [

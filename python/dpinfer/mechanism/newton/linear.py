@@ -13,7 +13,7 @@ from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.newton.tracker import SCALE_UNIT, ScoreStep, Tracker, best_clip
 from dpinfer.models import LinearRegression
 from dpinfer.models.huber import chi_mean, mallows_mean
-from dpinfer.release.newton_trace import spread_of_counts
+from dpinfer.release.newton.linear import spread_of_counts
 
 __all__ = ["OCTAVES", "SCALE_WEIGHT", "LinearNewton"]
 

@@ -19,7 +19,7 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Query
 from dpinfer.models import OwnModel
 from dpinfer.models.adapters import FRAMEWORK_BLOCK
-from dpinfer.release.newton_own import OwnNewtonRelease
+from dpinfer.release.newton.own import OwnNewtonRelease
 
 __all__ = [
     "MATRIX_BOUND",

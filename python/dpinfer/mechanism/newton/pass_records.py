@@ -17,13 +17,13 @@ from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.checkpoint import tag_of_records
-from dpinfer.mechanism.cuda import CudaRows
 from dpinfer.mechanism.newton.contributions import Query, Rows
 from dpinfer.mechanism.newton.joint import UnitScores
 from dpinfer.mechanism.records import check_records, check_rows
+from dpinfer.mechanism.sources.cuda import CudaRows
+from dpinfer.mechanism.sources.sparse import SparseFeatures
 from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
 from dpinfer.mechanism.sums.parts import integers_of_part
-from dpinfer.mechanism.sums.sparse import SparseFeatures
 from dpinfer.mechanism.units import Units, check_identities
 
 __all__ = ["MemoryRecords", "PassRecords", "ShardedRecords", "StreamedRecords", "UnitRecords", "open_records"]

@@ -27,7 +27,7 @@ from dpinfer.models.huber import chi_mean
 from dpinfer.models.likely_records import Curves, LikelyRecords
 from dpinfer.models.size_shares import SIZE_EDGES, SizeShares
 from dpinfer.models.steady import steady_solve
-from dpinfer.release.newton_trace import spread_of_counts
+from dpinfer.release.newton.linear import spread_of_counts
 
 __all__ = ["PopulationNewton"]
 

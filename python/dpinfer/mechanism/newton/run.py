@@ -15,7 +15,6 @@ from dpinfer._version import __version__
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.errors import FallbackWarning
-from dpinfer.mechanism.cuda import CudaRows
 from dpinfer.mechanism.newton.glm import GlmNewton
 from dpinfer.mechanism.newton.linear import LinearNewton
 from dpinfer.mechanism.newton.own_clipped_model import ClippedNewton
@@ -30,15 +29,16 @@ from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.mechanism.records import check_arguments, check_records
 from dpinfer.mechanism.run import RunControl
 from dpinfer.mechanism.silos.rows import SiloRecords, Silos, check_control_of_silos
+from dpinfer.mechanism.sources.cuda import CudaRows
+from dpinfer.mechanism.sources.sparse import is_sparse
 from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows
-from dpinfer.mechanism.sums.sparse import is_sparse
 from dpinfer.mechanism.units import Units, check_identity_layout
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models.steady import watched
-from dpinfer.release.newton_glm import GlmNewtonRelease
-from dpinfer.release.newton_own import OwnNewtonRelease
-from dpinfer.release.newton_population import PopulationRelease
-from dpinfer.release.newton_trace import NewtonRelease, SumsOfPasses
+from dpinfer.release.newton.glm import GlmNewtonRelease
+from dpinfer.release.newton.linear import NewtonRelease, SumsOfPasses
+from dpinfer.release.newton.own import OwnNewtonRelease
+from dpinfer.release.newton.population import PopulationRelease
 
 __all__ = ["check_run", "run_newton"]
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from dpinfer.mechanism import _native, counts, discrete_laplace, selection, thresholds
+from dpinfer.mechanism import _native, counts, discrete_laplace
 from dpinfer.mechanism.replay.native import wrapped_module
 from dpinfer.mechanism.replay.tape import NoisedSum, Tape, show, upward
 from dpinfer.mechanism.sums import parts
+from dpinfer.mechanism.unknowns import selection, thresholds
 
 __all__ = ["TapeRecorder", "replace_everywhere"]
 

@@ -6,13 +6,13 @@ a backend.  A new kernel, source or backend registers here and edits nothing els
 **Privacy.** Sessions hold the records.  Only sums with noise leave the mechanism.
 """
 
+from dpinfer.mechanism.sources.named import open_source
+from dpinfer.mechanism.sources.row_source import Records, RowSource
+from dpinfer.mechanism.sources.shards import ShardedRows, rows_of_dask
+from dpinfer.mechanism.sources.sparse import CodedRows
 from dpinfer.mechanism.sums import numpy_sums
 from dpinfer.mechanism.sums.gradients import GradientSession, SessionSettings, open_gradients
-from dpinfer.mechanism.sums.named import open_source
 from dpinfer.mechanism.sums.registry import find_sum, sums
-from dpinfer.mechanism.sums.shards import ShardedRows, rows_of_dask
-from dpinfer.mechanism.sums.sources import Records, RowSource
-from dpinfer.mechanism.sums.sparse import CodedRows
 
 __all__ = [
     "CodedRows",

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism import _native
+from dpinfer.mechanism.sources.row_source import Records, RowSource
 from dpinfer.mechanism.sums.registry import find_sum, sums
-from dpinfer.mechanism.sums.sources import Records, RowSource
 from dpinfer.models import ConjugateModel, GeneralizedLinearModel, LinearRegression, Model
 from dpinfer.models.bijectors import sigmoid, softplus
 

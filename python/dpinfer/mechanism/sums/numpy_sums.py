@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism import _native
+from dpinfer.mechanism.sources.row_source import Records
 from dpinfer.mechanism.sums.gradients import SessionSettings
 from dpinfer.mechanism.sums.registry import sums
-from dpinfer.mechanism.sums.sources import Records
 from dpinfer.models import GeneralizedLinearModel, GradientModel, OwnModel
 from dpinfer.models.adapters import FRAMEWORK_BLOCK
 from dpinfer.models.bijectors import sigmoid, softplus

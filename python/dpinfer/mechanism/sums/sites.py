@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dpinfer.accounting import Adjacency
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.records import load_records
-from dpinfer.mechanism.site_state import Cavity, SitePrior
+from dpinfer.mechanism.sites.state import Cavity, SitePrior
 from dpinfer.mechanism.sums.numpy_sums import EvidenceSession
 from dpinfer.mechanism.sums.registry import find_sum, sums
 from dpinfer.models import BayesianNeuralNetwork, GaussianMixture, GeneralizedLinearModel, SiteModel

@@ -1,0 +1,297 @@
+"""From a release to a posterior with a full Hessian: under flat priors of its rows, or under the model's own prior."""
+
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
+from dpinfer.inference.posterior.posterior import Posterior
+from dpinfer.inference.trace.analysis import Analysis
+from dpinfer.inference.trace.burn_in import BurnIn
+from dpinfer.inference.trace.checks import check_statistics
+from dpinfer.inference.trace.information.coupling import coupling_pvalue
+from dpinfer.inference.trace.information.gram import GramTrace, gram_posterior
+from dpinfer.inference.trace.information.rows import full_hessian_posterior, row_regressions
+from dpinfer.inference.trace.information.under_model import InformationTrace, information_posterior
+from dpinfer.inference.trace.scales.fisher import FisherRun
+from dpinfer.models import GeneralizedLinearModel, LinearRegression
+from dpinfer.recipes import GradientSettings
+from dpinfer.release import GradientTrace
+
+__all__ = [
+    "COUPLING_LEVEL",
+    "GRAM_BURN_IN",
+    "MODEL_BURN_IN",
+    "coupling_findings",
+    "features_coupled",
+    "flat_full_posterior",
+    "gram_full_posterior",
+    "model_full_posterior",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+MODEL_BURN_IN = 0.15
+GRAM_BURN_IN, _VARIANCE_BURN_IN = 0.1, 0.5
+COUPLING_LEVEL = 0.01
+
+_FLAT_DRAWS = 1000
+_MODEL_DRAWS, _MODEL_WARMUP = 200, 100
+
+
+def _fisher_run(release: GradientTrace, model: LinearRegression) -> FisherRun | None:
+    """Return the settings of a Fisher-scaled release, None for another."""
+    return FisherRun.from_release(release, model) if GradientSettings.of_release(release).fisher else None
+
+
+def features_coupled(release: GradientTrace, model: LinearRegression) -> float:
+    """Return the p-value of "the weights' Hessian is as diagonal as declared"; 0 where the declared one is not.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    release : GradientTrace
+        Whose facts say that it has a full Hessian under its model.
+    model : LinearRegression
+
+    Notes
+    -----
+    From a tenth of the steps on: earlier ones are clipped more than the model expects at the optimum, later ones move
+    little.  See :func:`dpinfer.inference.trace.information.coupling.coupling_pvalue`.
+    """
+    declared = np.diag(model.design_moments)
+    if np.any(np.abs(model.design_moments - np.diag(declared)) > 1e-9 * np.sqrt(np.outer(declared, declared))):
+        return 0.0
+    first, half = int(GRAM_BURN_IN * release.n_steps), int(_VARIANCE_BURN_IN * release.n_steps)
+    trace = GramTrace.from_release(release, model, _fisher_run(release, model), first, half)
+    return coupling_pvalue(trace.at(trace.variance.residual), trace.clip_slope * trace.n_records * declared)
+
+
+def coupling_findings(analysis: Analysis) -> tuple[float | None, str]:
+    """Return the p-value of coupled features for a diagonal posterior, and what to add to its verdict.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    analysis : Analysis
+        Of a model other than linear regression: nothing is found.
+    """
+    if not isinstance(analysis.model, LinearRegression) or not analysis.facts.has_model_hessian:
+        return None, ""
+    pvalue = features_coupled(analysis.release, analysis.model)
+    finding = (
+        " Features are correlated, as declared or as the trace shows: intervals with a diagonal Hessian do not hold; "
+        "use hessian='full'."
+    )
+    return pvalue, finding if pvalue < COUPLING_LEVEL else ""
+
+
+def flat_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
+    """Regress every gradient coordinate on all positions, with flat priors, and draw from the result.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    analysis : Analysis
+    start : BurnIn
+        Which steps are used.
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    NumericalError
+        If the trace does not identify a full Hessian.
+    """
+    release, request = analysis.release, analysis.request
+    rows = row_regressions(*analysis.steps(start.start), n_threads=request.threads)
+    result = full_hessian_posterior(
+        rows,
+        sample_rate=release.sample_rate,
+        n_params=release.n_params,
+        family=release.family,
+        aligned=release.gradient == "aligned",
+        extra_noise=bool(request.extra_noise),
+        n_draws=_FLAT_DRAWS if request.n_samples is None else request.n_samples,
+        seed=request.seed,
+    )
+    score = np.diag(rows.coefficients) / (rows.stddev * np.sqrt(_inverse_gram_diagonal(rows.factor)))
+    return analysis.posterior(
+        burn_in=start.start,
+        optimum_names=release.gradient_names,
+        optimum_mean=result.optimum_mean,
+        optimum_stddev=result.optimum_stddev,
+        hessian_mean=result.hessian_mean,
+        hessian_stddev=result.hessian_stddev,
+        distribution=result.theta,
+        diagnostics=PosteriorDiagnostics(
+            noise_ratio=result.noise_ratio,
+            slope_score=score,
+            n_steps_used=release.n_steps - start.start,
+            effective_weight=rows.stddev**2 / rows.intercept_variance,
+            burn_in_holds=start.holds,
+            verdict=check_statistics(start.statistics, start.linearity_pvalue, release.gradient_names).verdict,
+            share_dropped=result.share_dropped,
+        ),
+    )
+
+
+def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
+    """Integrate over the information matrix of a generalised linear model, given the trace and the model's priors.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    analysis : Analysis
+        Whose facts say that it has a full Hessian under its model.
+    start : BurnIn
+        Which steps are used.
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    NumericalError
+        If the draws did not converge and `check_convergence`.
+
+    Notes
+    -----
+    See :func:`dpinfer.inference.trace.information.under_model.information_posterior`.  The information is expected to
+    be N times that of one record under the public moments of the features, its curvature that at the prior's weights.
+    """
+    release = analysis.release
+    model = cast(GeneralizedLinearModel, analysis.model)
+    n, steps = release.n_params, slice(start.start, None)
+    positions, gradients = release.positions[steps, :n], release.noisy_gradients[steps, :n]
+    variance = model.prior_scale**2
+    trace = InformationTrace.build(
+        positions,
+        gradients,
+        release.noise_stddev[:n],
+        sample_rate=release.sample_rate,
+        prior_variance=variance,
+    )
+    result = information_posterior(
+        trace,
+        float(release.n_records or 0) * model.expected_information(),
+        prior_variance=variance,
+        moments_known=model.feature_moments_known,
+        **_sampling(analysis),
+    )
+    names = release.gradient_names[:n]
+    fitted = release.sample_rate * (positions - trace.position_mean) @ result.hessian_mean
+    residual = gradients - gradients.mean(axis=0) - fitted
+    diagonal = np.diag(result.hessian_mean)
+    checked = start.statistics.take(slice(0, n))
+    return analysis.posterior(
+        burn_in=start.start,
+        optimum_names=names,
+        optimum_mean=result.optimum_mean,
+        optimum_stddev=result.optimum_stddev,
+        hessian_mean=result.hessian_mean,
+        hessian_stddev=result.hessian_stddev,
+        distribution=result.theta,
+        diagnostics=PosteriorDiagnostics(
+            noise_ratio=residual.std(axis=0) / release.noise_stddev[:n],
+            slope_score=diagonal / np.diag(result.hessian_stddev),
+            n_steps_used=positions.shape[0],
+            effective_weight=np.full(n, trace.weight),
+            burn_in_holds=start.holds,
+            verdict=check_statistics(checked, start.linearity_pvalue[:n], names).verdict,
+            acceptance=result.acceptance,
+            rhat=np.array([result.rhat]),
+        ),
+    )
+
+
+def gram_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
+    """Integrate over the Gram matrix of the features of a linear regression, given the trace and the model's priors.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    analysis : Analysis
+        Whose facts say that it has a full Hessian under its model.
+    start : BurnIn
+        Which steps are used for the weights; the noise variance, at first inflated by the weights' distance, takes none
+        of the first half.
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    NumericalError
+        If the draws did not converge and `check_convergence`.
+
+    Notes
+    -----
+    See :func:`dpinfer.inference.trace.information.gram.gram_posterior`.
+    """
+    release = analysis.release
+    model = cast(LinearRegression, analysis.model)
+    n = release.n_params
+    run = _fisher_run(release, model)
+    variance_start = max(start.start, int(_VARIANCE_BURN_IN * release.n_steps))
+    trace = GramTrace.from_release(release, model, run, start.start, variance_start)
+    result = gram_posterior(
+        trace,
+        model,
+        **_sampling(analysis),
+    )
+    names = release.gradient_names[:n]
+    checked = start.statistics.take(slice(0, n))
+    clipped = None
+    if run is not None:
+        clipped = float(np.asarray(run.expected(result.optimum_mean[None, :]).clipped_share)[0])
+    return analysis.posterior(
+        burn_in=start.start,
+        optimum_names=names,
+        optimum_mean=result.optimum_mean,
+        optimum_stddev=result.optimum_stddev,
+        hessian_mean=result.hessian_mean,
+        hessian_stddev=result.hessian_stddev,
+        distribution=result.theta,
+        diagnostics=PosteriorDiagnostics(
+            noise_ratio=checked.noise_ratio,
+            slope_score=np.diag(result.hessian_mean) / np.maximum(np.diag(result.hessian_stddev), 1e-300),
+            n_steps_used=release.n_steps - start.start,
+            effective_weight=checked.weight,
+            burn_in_holds=start.holds,
+            verdict=check_statistics(checked, start.linearity_pvalue[:n], names).verdict,
+            acceptance=result.acceptance,
+            rhat=np.array([result.rhat]),
+            effective_draws=np.array([result.effective_draws]),
+            expected_clipped_share=clipped,
+        ),
+    )
+
+
+def _sampling(analysis: Analysis) -> dict[str, Any]:
+    """Return the settings of the draws of the information matrix."""
+    request = analysis.request
+    return {
+        "n_draws": _MODEL_DRAWS if request.n_samples is None else request.n_samples,
+        "n_warmup": _MODEL_WARMUP if request.n_warmup is None else request.n_warmup,
+        "seed": request.seed,
+        "check_convergence": bool(request.check_convergence),
+        "report": analysis.report,
+    }
+
+
+def _inverse_gram_diagonal(factor: FloatArray) -> FloatArray:
+    """Return the diagonal of the inverse of each row's Gram matrix, (k,)."""
+    inverse = np.linalg.inv(factor)
+    diagonal = np.sum(inverse**2, axis=1)
+    return diagonal[0] if factor.shape[0] == 1 else np.diag(diagonal)

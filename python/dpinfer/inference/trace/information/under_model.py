@@ -1,0 +1,433 @@
+"""Full Hessian of a regression under its model: a Wishart prior of the information, the parameters integrated out."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import linalg, optimize
+
+from dpinfer.errors import NumericalError
+from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
+from dpinfer.inference.trace.information.hamiltonian import HamiltonianDraws, hamiltonian_draws, split_rhat
+
+__all__ = [
+    "InformationDraws",
+    "InformationPosterior",
+    "InformationTrace",
+    "information_draws",
+    "information_mode",
+    "information_posterior",
+    "weights_given_information",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+_MORE_DEGREES = 2.0
+# Where the moments of single features are known: degrees of freedom over the rank.
+_KNOWN_DEGREES = 2.0
+_NULL = 1e-10
+_MODE_STAGES, _MODE_ITERATIONS = 2, 60
+_LONGEST = 10
+_LARGEST_RHAT = 1.2
+_MOST_CHAINS = 3
+
+
+@dataclass(frozen=True)
+class InformationTrace:
+    """Sufficient statistics of ``g_t = kappa A (x_t - mle) + noise``, the prior's gradient taken out; n coordinates.
+
+    Parameters
+    ----------
+    weight : float
+        Sum of the steps' weights; T where the noise is the same at every step.
+    sample_rate : float
+        kappa.
+    position_mean : (n,) array
+    gradient_mean : (n,) array
+        Of the likelihood's part of the gradients.
+    gram : (n, n) array
+        Weighted sum of the outer products of the centred positions.
+    cross : (n, n) array
+        Weighted sum of (centred gradient) (centred position)'.
+    noise_variance : (n,) array
+        tau**2, at a step of weight 1.
+    score_variance : float
+        Variance of the records' score given the weights, over the information: 1 in a model without a noise variance.
+    """
+
+    weight: float
+    sample_rate: float
+    position_mean: FloatArray
+    gradient_mean: FloatArray
+    gram: FloatArray
+    cross: FloatArray
+    noise_variance: FloatArray
+    score_variance: float = 1.0
+
+    @classmethod
+    def build(
+        cls,
+        positions: FloatArray,
+        gradients: FloatArray,
+        noise_stddev: FloatArray,
+        *,
+        sample_rate: float,
+        prior_variance: float,
+        step_weight: FloatArray | None = None,
+    ) -> "InformationTrace":
+        """Reduce T steps of a model with weights N(0, prior_variance).
+
+        Parameters
+        ----------
+        positions, gradients : (T, n) arrays
+        noise_stddev : (n,) array
+            At a step of weight 1.
+        sample_rate, prior_variance : float
+        step_weight : (T,) array, optional
+            The noise of a step is noise_stddev over its root; 1 by default.
+        """
+        weight = np.ones(positions.shape[0]) if step_weight is None else step_weight
+        total = float(weight.sum())
+        likelihood = gradients - sample_rate / prior_variance * positions
+        position_mean, gradient_mean = weight @ positions / total, weight @ likelihood / total
+        centred = positions - position_mean
+        weighted = centred * weight[:, None]
+        return cls(
+            weight=total,
+            sample_rate=sample_rate,
+            position_mean=position_mean,
+            gradient_mean=gradient_mean,
+            gram=weighted.T @ centred,
+            cross=(likelihood - gradient_mean).T @ weighted,
+            noise_variance=noise_stddev**2,
+        )
+
+
+@dataclass(frozen=True)
+class InformationPosterior:
+    """Result of :func:`information_posterior`.
+
+    Parameters
+    ----------
+    theta : DrawnTheta
+        One normal distribution of the weights for each draw of the information.
+    optimum_mean, optimum_stddev : (n,) arrays
+    hessian_mean, hessian_stddev : (n, n) arrays
+        Of information plus prior precision.
+    acceptance : float
+    rhat : float
+        Largest split R-hat of the conditional means and the log density.
+    """
+
+    theta: DrawnTheta
+    optimum_mean: FloatArray
+    optimum_stddev: FloatArray
+    hessian_mean: FloatArray
+    hessian_stddev: FloatArray
+    acceptance: float
+    rhat: float
+
+
+class _Density:
+    """Log density of the information ``A = F B B' F'``, B lower triangular with a positive diagonal.
+
+    The coordinates are the entries of B, logarithms on the diagonal, in units of their standard deviations about the
+    identity: what F is chosen for.
+    """
+
+    def __init__(
+        self, trace: InformationTrace, expected: FloatArray, prior_variance: float, *, moments_known: bool = False
+    ) -> None:
+        values, vectors = np.linalg.eigh(expected)
+        kept = values > _NULL * values[-1]
+        self._span = vectors[:, kept] * np.sqrt(values[kept])
+        self._unspan = (vectors[:, kept] / np.sqrt(values[kept])).T
+        self._trace = trace
+        self._prior_variance = prior_variance
+        self.rank = self._span.shape[1]
+        self._degrees = max(self.rank + _MORE_DEGREES, _KNOWN_DEGREES * self.rank if moments_known else 0.0)
+        self._lower = np.tril_indices(self.rank)
+        self._diagonal = np.flatnonzero(self._lower[0] == self._lower[1])
+        self._log_power = self._degrees - np.arange(self.rank)
+        self.centre(expected)
+
+    def centre(self, information: FloatArray) -> None:
+        """Choose F and the scales so that B near the identity is near `information`."""
+        trace = self._trace
+        inside = self._span @ (self._unspan @ information @ self._unspan.T) @ self._span.T
+        values, vectors = np.linalg.eigh(0.5 * (inside + inside.T))
+        values = np.maximum(values[-self.rank :], 1e-8 * values[-1])
+        vectors = vectors[:, -self.rank :]
+        self._basis = vectors * np.sqrt(values)
+        ratio = self._unspan @ self._basis
+        self._penalty = self._degrees * (ratio.T @ ratio)
+        # Poisson sampling adds the records' own spread, close to the information, to the privacy noise.
+        rate = trace.sample_rate
+        noise = np.diag(trace.noise_variance) + rate * (1.0 - rate) * trace.score_variance * inside
+        self._weight = np.linalg.inv(noise)
+        self.mean_noise = noise / (rate**2 * trace.weight)
+        cross = self._weight @ trace.cross
+        self._linear = 0.5 * rate * (cross + cross.T)
+        excursions = np.einsum("ik,ij,jk->k", vectors, trace.gram, vectors)
+        precision = rate**2 * np.einsum("ik,ij,jk->k", vectors, self._weight, vectors)
+        pairs = np.outer(values, values) * (precision[:, None] * excursions + precision * excursions[:, None])
+        pairs += np.diag(self._penalty)[:, None]
+        pairs[np.diag_indices(self.rank)] *= 2.0
+        self._scale = 1.0 / np.sqrt(pairs[self._lower])
+
+    def _factor(self, coordinates: FloatArray) -> FloatArray:
+        """Return B."""
+        factor = np.zeros((self.rank, self.rank))
+        entries = coordinates * self._scale
+        entries[self._diagonal] = np.exp(np.clip(entries[self._diagonal], -30.0, 30.0))
+        factor[self._lower] = entries
+        return factor
+
+    def information(self, coordinates: FloatArray) -> FloatArray:
+        """Return A, (n, n)."""
+        root = self._basis @ self._factor(coordinates)
+        return np.asarray(root @ root.T)
+
+    def start(self) -> FloatArray:
+        """Return the coordinates of B = I."""
+        return np.zeros(self._scale.size)
+
+    def __call__(self, coordinates: FloatArray) -> tuple[float, FloatArray]:
+        """Return log density and gradient; -inf where a diverging trajectory overflows."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            value, gradient = self._evaluate(coordinates)
+        return (value, gradient) if math.isfinite(value) else (-math.inf, np.zeros_like(coordinates))
+
+    def _evaluate(self, coordinates: FloatArray) -> tuple[float, FloatArray]:
+        trace, variance = self._trace, self._prior_variance
+        factor = self._factor(coordinates)
+        root = self._basis @ factor
+        a = root @ root.T
+        # Slopes: -1/2 kappa^2 tr(W A S A) + kappa tr(W R A).
+        spread = a @ trace.gram
+        weighted = self._weight @ spread
+        square = trace.sample_rate**2
+        value = -0.5 * square * np.sum(weighted * a) + np.sum(self._linear * a)
+        slope = self._linear - 0.5 * square * (weighted + weighted.T)
+        # Mean gradient, weights and records integrated out: v ~ N(A x, s^2 A^2 + A + noise), A times their variance.
+        half = a @ a
+        total = variance * half + trace.score_variance * a + self.mean_noise
+        chol, failed = linalg.lapack.dpotrf(total, lower=1)
+        if failed:
+            return -math.inf, coordinates
+        inverse, _ = linalg.lapack.dpotri(chol, lower=1)
+        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        residual = trace.gradient_mean / trace.sample_rate - a @ trace.position_mean
+        solved = inverse @ residual
+        value -= float(np.sum(np.log(np.diag(chol)))) + 0.5 * residual @ solved
+        middle = 0.5 * (np.outer(solved, solved) - inverse)
+        product = middle @ a
+        shift = np.outer(solved, trace.position_mean)
+        slope = slope + variance * (product + product.T) + trace.score_variance * middle + 0.5 * (shift + shift.T)
+        # Wishart prior of W = (R B)(R B)', with the Jacobian of B.
+        pull = self._penalty @ factor
+        entries = coordinates * self._scale
+        value += self._log_power @ entries[self._diagonal] - 0.5 * float(np.sum(pull * factor))
+        gradient = (2.0 * self._basis.T @ (slope @ root) - pull)[self._lower]
+        gradient[self._diagonal] = gradient[self._diagonal] * np.diag(factor) + self._log_power
+        return float(value), np.asarray(gradient * self._scale)
+
+
+def weights_given_information(
+    trace: InformationTrace, mean_noise: FloatArray, information: FloatArray, prior_variance: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return mean (n,) and precision (n, n) of the weights given the information and the trace.
+
+    Parameters
+    ----------
+    trace : InformationTrace
+    mean_noise : (n, n) array
+        Covariance of the noise in the mean gradient over kappa.
+    information : (n, n) array
+    prior_variance : float
+    """
+    known = np.linalg.solve(trace.score_variance * information + mean_noise, information)
+    precision = information @ known + np.eye(information.shape[0]) / prior_variance
+    precision = 0.5 * (precision + precision.T)
+    observed = information @ trace.position_mean - trace.gradient_mean / trace.sample_rate
+    return np.asarray(np.linalg.solve(precision, known.T @ observed)), np.asarray(precision)
+
+
+@dataclass(frozen=True)
+class InformationDraws:
+    """Result of :func:`information_draws`, S draws.
+
+    Parameters
+    ----------
+    information : (S, n, n) array
+    location : (S, n) array
+        Mean of the weights given each.
+    mean_noise : (n, n) array
+        Covariance of the noise in the mean gradient over kappa.
+    acceptance : float
+    rhat : float
+        Largest split R-hat of the conditional means and the log density.
+    """
+
+    information: FloatArray
+    location: FloatArray
+    mean_noise: FloatArray
+    acceptance: float
+    rhat: float
+
+
+def information_mode(
+    trace: InformationTrace, expected: FloatArray, *, prior_variance: float, moments_known: bool = False
+) -> FloatArray:
+    """Return the mode of the information's posterior, (n, n); arguments as in :func:`information_draws`.
+
+    **Privacy.** Post-processing of a Release.
+    """
+    density = _Density(trace, expected, prior_variance, moments_known=moments_known)
+    _climb(density, 1)
+    return density.information(density.start())
+
+
+def _climb(density: _Density, stages: int) -> None:
+    """Centre the density at its mode, in rounds of L-BFGS."""
+    for _ in range(stages):
+        mode = optimize.minimize(
+            lambda x: tuple(-part for part in density(x)),
+            density.start(),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": _MODE_ITERATIONS},
+        )
+        density.centre(density.information(mode.x))
+
+
+def information_draws(
+    trace: InformationTrace,
+    expected: FloatArray,
+    *,
+    prior_variance: float,
+    moments_known: bool = False,
+    n_draws: int,
+    n_warmup: int,
+    seed: int,
+    check_convergence: bool,
+    report: Callable[[int, int], object],
+) -> InformationDraws:
+    """Draw the information matrix from its posterior.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    trace : InformationTrace
+        Of n weights with independent N(0, prior_variance) priors.
+    expected : (n, n) array
+        Prior mean of the information of all records, from public knowledge; its null space is believed.
+    prior_variance : float
+    moments_known : bool
+        Whether the diagonal of `expected` is known up to one factor, and only the rest a guess.
+    n_draws, n_warmup : int
+        Kept and dropped Hamiltonian steps.
+    seed : int
+    check_convergence : bool
+        Go on with twice the steps, and then with four times, while R-hat is above 1.2; False takes the first draws.
+    report : callable
+        Gets (done, total).
+
+    Returns
+    -------
+    InformationDraws
+
+    Raises
+    ------
+    NumericalError
+        If the chain did not converge in the end.
+
+    Notes
+    -----
+    docs/derivations/noise-aware-posterior.md, "Full Hessian under the model".  Given the information A everything is
+    normal: weights N(0, s^2), records' score h given the weights N(A w, A), mean gradient given h; so only A is
+    sampled.  Its prior is Wishart with two more degrees of freedom than its rank (weak: single eigenvalues vary over
+    orders of magnitude), or with twice its rank where the moments of single features are known.
+    """
+    density = _Density(trace, expected, prior_variance, moments_known=moments_known)
+    _climb(density, _MODE_STAGES)
+    rng, start = np.random.default_rng(seed), density.start()
+    for attempt in range(_MOST_CHAINS):
+        chain = hamiltonian_draws(
+            density,
+            start,
+            n_warmup=n_warmup << attempt,
+            n_draws=n_draws << attempt,
+            longest=_LONGEST,
+            rng=rng,
+            report=report,
+        )
+        result = _with_weights(density, trace, chain, prior_variance)
+        if result.rhat <= _LARGEST_RHAT or not check_convergence:
+            return result
+        start = chain.positions[-1]
+    raise NumericalError(
+        f"the draws of the information matrix did not converge (R-hat {result.rhat:.2f}, at most {_LARGEST_RHAT}): "
+        "raise n_warmup and n_samples, or opt out with check_convergence=False"
+    )
+
+
+def _with_weights(
+    density: _Density, trace: InformationTrace, chain: HamiltonianDraws, prior_variance: float
+) -> InformationDraws:
+    hessians = np.stack([density.information(item) for item in chain.positions])
+    location = np.stack([weights_given_information(trace, density.mean_noise, a, prior_variance)[0] for a in hessians])
+    rhat = float(np.max(split_rhat(np.column_stack([location, chain.log_density]))))
+    return InformationDraws(hessians, location, density.mean_noise, chain.acceptance, rhat)
+
+
+def information_posterior(
+    trace: InformationTrace, expected: FloatArray, *, prior_variance: float, **sampling: Any
+) -> InformationPosterior:
+    """Draw the information matrix from its posterior, and the weights' normal distribution given each draw.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    trace, expected, prior_variance
+        As in :func:`information_draws`.
+    **sampling
+        The other arguments of :func:`information_draws`.
+
+    Returns
+    -------
+    InformationPosterior
+
+    Raises
+    ------
+    NumericalError
+        If the chain did not converge in the end.
+    """
+    draws = information_draws(trace, expected, prior_variance=prior_variance, **sampling)
+    hessians, location = draws.information, draws.location
+    n = hessians.shape[1]
+    data, given, factor = np.empty_like(location), np.empty_like(location), np.empty_like(hessians)
+    for index, a in enumerate(hessians):
+        _, precision = weights_given_information(trace, draws.mean_noise, a, prior_variance)
+        factor[index] = np.linalg.cholesky(precision)
+        given[index] = np.diag(np.linalg.inv(precision))
+        a[np.diag_indices(n)] += 1.0 / prior_variance
+        data[index] = np.diag(np.linalg.inv(a))
+    # Rounding aside the noise can only widen.
+    privacy = np.maximum(np.mean(given - data, axis=0), 0.0)
+    between = np.var(location, axis=0)
+    parts = VarianceParts(np.mean(given, axis=0) - privacy, privacy, between)
+    return InformationPosterior(
+        DrawnTheta(location, None, factor, parts),
+        location.mean(axis=0),
+        np.sqrt(privacy + between),
+        hessians.mean(axis=0),
+        hessians.std(axis=0),
+        draws.acceptance,
+        draws.rhat,
+    )

@@ -1,0 +1,205 @@
+"""Fisher-scaled runs: their public settings, and what the tied posterior needs of their traces."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.inference.trace.scales.side import SideSums, pooled_slope_score, raw_scale_sums
+from dpinfer.inference.trace.statistics import TraceStatistics, segment_statistics
+from dpinfer.models import ExpectedGradients, LinearRegression, Model, expected_gradients
+from dpinfer.models.bijectors import sigmoid, softplus
+from dpinfer.recipes import GradientSettings
+from dpinfer.release import GradientTrace
+
+__all__ = ["VARIANCE_TOLERANCE", "WHOLE_TRACE", "FisherRun", "TiedTrace"]
+
+FloatArray = npt.NDArray[np.float64]
+
+VARIANCE_TOLERANCE = 0.02  # of the slope in the noise variance, which is the public number of records
+WHOLE_TRACE = 0.06  # the share of the first steps that even the judgement of excursions leaves out
+
+_RATIOS = np.array([0.4, 0.7, 1.0])
+
+
+@dataclass(frozen=True)
+class TiedTrace:
+    """What the tied posterior needs of one or many Fisher-scaled traces; k = runs * n, run by run.
+
+    Parameters
+    ----------
+    statistics : TraceStatistics
+        Of the location gradients divided by the information at the iterate, k coordinates: loc, but for a noise
+        variance its value, in which the quotient is exactly linear.
+    side : SideSums or None
+        Of the raw-scale gradients; None for aligned gradients, which have none.
+    scale_square : (k,) array
+        Mean of s_t**2 over the steps; 0 for aligned gradients, whose positions already are draws from q.
+    last_position, last_spread : (k,) arrays
+        Mean and spread of the positions with the weights of the run's last coordinate: where its steps find the others.
+    whole_statistics, whole_side : TraceStatistics, SideSums or None
+        The same with (nearly) all steps: where the iterate's excursions are judged, for the iterate remembers what the
+        steps before the burn-in taught it.
+    """
+
+    statistics: TraceStatistics
+    side: SideSums | None
+    scale_square: FloatArray
+    last_position: FloatArray
+    last_spread: FloatArray
+    whole_statistics: TraceStatistics
+    whole_side: SideSums | None
+
+    @classmethod
+    def from_release(cls, release: GradientTrace, model: Model, burn_in: int, *, n_threads: int = 0) -> "TiedTrace":
+        """Take the statistics of a Fisher-scaled release: all steps from `burn_in` on, and from 6% of them on.
+
+        Parameters
+        ----------
+        release : GradientTrace
+            With ``settings["scaling"] == "fisher"``: its grad_scale holds I**(-1/2) for loc.
+        model : Model
+            That of the release.
+        burn_in : int
+        n_threads : int
+        """
+        n, steps = release.n_params, release.n_steps
+        aligned = release.gradient == "aligned"
+        shape = release.noisy_gradients.shape
+        scale = np.broadcast_to(np.asarray(release.grad_scale), shape)
+        noise = np.broadcast_to(release.noise_stddev, shape)
+        information = scale[:, :n] ** -2.0
+        gradients = np.ascontiguousarray(release.noisy_gradients[:, :n] / information)
+        stddev = np.ascontiguousarray(noise[:, :n] / information)
+        positions = np.array(release.positions[:, :n], order="C")
+        raw = release.positions[:, n:]
+        if isinstance(model, LinearRegression):
+            rho = release.positions[:, n - 1]
+            chain = sigmoid(rho)
+            positions[:, -1] = softplus(rho) if aligned else model.harmonic_variance(rho, softplus(raw[:, -1]))
+            gradients[:, -1] *= chain
+            stddev[:, -1] *= chain
+
+        def part(first: int) -> tuple[TraceStatistics, SideSums | None]:
+            boundaries = np.array([first, steps], dtype=np.int64)
+            segments, reference = segment_statistics(positions, gradients, stddev, boundaries, n_threads=n_threads)
+            statistics = TraceStatistics(steps - first, reference, *segments[0])
+            if aligned:
+                return statistics, None
+            return statistics, raw_scale_sums(
+                raw[first:],
+                release.noisy_gradients[first:, n:],
+                noise[first:, n:],
+                release.sample_rate,
+                information[first:],
+            )
+
+        statistics, side = part(burn_in)
+        whole_statistics, whole_side = part(min(burn_in, int(WHOLE_TRACE * steps)))
+        weight = stddev[burn_in:, -1] ** -2.0
+        weight /= weight.sum()
+        last_position = weight @ positions[burn_in:]
+        return cls(
+            statistics=statistics,
+            side=side,
+            scale_square=np.zeros(n) if aligned else np.mean(softplus(raw[burn_in:]) ** 2, axis=0),
+            last_position=last_position,
+            last_spread=np.sqrt(weight @ np.square(positions[burn_in:] - last_position)),
+            whole_statistics=whole_statistics,
+            whole_side=whole_side,
+        )
+
+    def slope_score(self, sample_rate: float) -> FloatArray:
+        """Return how well the Hessian is identified, in standard errors, (k,)."""
+        if self.side is None:
+            return self.statistics.slope_score
+        return pooled_slope_score(self.side.regression(), self.statistics, sample_rate)
+
+
+@dataclass(frozen=True)
+class FisherRun:
+    """The public settings of Fisher-scaled runs that their posterior needs.
+
+    Parameters
+    ----------
+    model : Model
+    n_records : int
+    sample_rate, noise_multiplier, max_grad_norm, raw_ratio : float
+    tolerance : float
+        Prior standard deviation of log(eta / N), where eta is the Hessian over the model's expected information: how
+        far the public second moments of the features may be off.
+    """
+
+    model: Model
+    n_records: int
+    sample_rate: float
+    noise_multiplier: float
+    max_grad_norm: float
+    raw_ratio: float
+    tolerance: float
+
+    @classmethod
+    def from_release(cls, release: GradientTrace, model: Model) -> "FisherRun":
+        """Return the settings of a Fisher-scaled release.
+
+        Raises
+        ------
+        ValueError
+            If the release lacks one.
+        """
+        if release.n_records is None or release.grad_scale is None or release.max_grad_norm is None:
+            raise ValueError(
+                "release must hold its model, n_records, grad_scale and max_grad_norm: it is Fisher-scaled"
+            )
+        settings = GradientSettings.of_release(release)
+        if settings.raw_ratio is None or settings.tolerance is None:
+            raise ValueError("release must hold raw_ratio and tolerance in its settings: it is Fisher-scaled")
+        return cls(
+            model=model,
+            n_records=release.n_records,
+            sample_rate=release.sample_rate,
+            noise_multiplier=float(release.noise_multiplier or 0.0),
+            max_grad_norm=release.max_grad_norm,
+            raw_ratio=settings.raw_ratio,
+            tolerance=settings.tolerance,
+        )
+
+    def expected(self, positions: FloatArray, ratio: FloatArray | None = None) -> ExpectedGradients:
+        """Return the expected gradients at positions (runs, n), with a leading axis: runs, or 1 where they agree.
+
+        Parameters
+        ----------
+        positions : (runs, n) array
+        ratio : (runs,) array, optional
+            For a model with a noise variance: that of the residuals over that of the iterates.
+        """
+
+        def at(row: FloatArray, share: float = 1.0) -> ExpectedGradients:
+            return expected_gradients(
+                self.model,
+                row,
+                max_grad_norm=self.max_grad_norm,
+                raw_ratio=self.raw_ratio,
+                dispersion_ratio=share,
+            )
+
+        if not getattr(self.model, "pivotal", False):
+            return _stacked([at(row) for row in positions])
+        centre = self.model.prior_moments()[0]
+        if ratio is None:
+            return _stacked([at(centre)])
+        table = [at(centre, share) for share in _RATIOS]
+
+        from scipy import interpolate  # slow to import, so only where it is needed
+
+        def between(name: str) -> FloatArray:
+            values = np.array([getattr(item, name) for item in table])
+            return np.asarray(interpolate.make_interp_spline(_RATIOS, values, k=1)(np.clip(ratio, *_RATIOS[[0, -1]])))
+
+        return ExpectedGradients(*(between(item.name) for item in fields(ExpectedGradients)))
+
+
+def _stacked(rows: list[ExpectedGradients]) -> ExpectedGradients:
+    return ExpectedGradients(
+        *(np.array([getattr(row, item.name) for row in rows]) for item in fields(ExpectedGradients))
+    )

@@ -1,0 +1,1 @@
+"""Sums of sites: (DP-)SEP for mixtures, regressions and networks."""

@@ -1,0 +1,1 @@
+"""Where rows come from: files, queries, shards, sparse matrices, a GPU."""

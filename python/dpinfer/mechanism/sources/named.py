@@ -1,0 +1,41 @@
+"""Sources of records that other packages bring."""
+
+from typing import Any
+
+from dpinfer._plugins import find_plugin
+from dpinfer.mechanism.sources.row_source import RowSource
+
+__all__ = ["open_source"]
+
+_GROUP = "dpinfer.sources"
+
+
+def open_source(name: str, *arguments: Any, **options: Any) -> RowSource:
+    """Return a source of records that an installed package brings under a name, for any run that takes a RowSource.
+
+    **Privacy.** Calls the package's own code, which opens the records: it must not read them before a run asks for
+    blocks, and a block must depend on its own records alone, as of any :class:`RowSource`.  dpinfer cannot check that.
+
+    Parameters
+    ----------
+    name : str
+        Among the entry points of ``dpinfer.sources`` (docs/stability.md).
+    *arguments, **options
+        Handed to what the package brings.
+
+    Raises
+    ------
+    TypeError
+        If it gives no RowSource.
+    ValueError
+        If no package brings the name, or two do.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a string, got {type(name).__name__}")
+    found = find_plugin(_GROUP, name)
+    if found is None:
+        raise ValueError(f"name must be an entry point of {_GROUP} of an installed package, got {name!r}")
+    source = found[0](*arguments, **options)
+    if not isinstance(source, RowSource):
+        raise TypeError(f"{found[1]} must give a RowSource for {name!r}, got {type(source).__name__}")
+    return source

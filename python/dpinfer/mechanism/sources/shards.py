@@ -1,0 +1,179 @@
+"""Rows in several places: public numbers go to whoever reads a shard, and an exact integer sum comes back.
+
+**Privacy.** A shard's sum has no noise: it is as private as the records, and whoever runs the mechanism sees it.  Noise
+is drawn once, by the mechanism, when every shard has given its part (docs/federated.md).
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+from dpinfer._validate import check_integer, check_interval
+from dpinfer.errors import BackendUnavailableError, DpinferError, RecordError
+from dpinfer.mechanism.sources.row_source import MAX_ROWS, RowSource
+
+__all__ = ["ShardedRows", "rows_of_dask"]
+
+T = TypeVar("T")
+
+
+class ShardedRows:
+    """Shards of the records, each read by a worker: what `X` may be in place of an array.
+
+    A pass gives every worker the public numbers of a sum, and takes back the integers of the worker's share.  A share
+    that is lost with its worker is computed again, which costs time and no privacy: it is a function of the shard and
+    of public numbers, and each shard's is added once.
+
+    **Privacy.** Holds no records.  Sums without noise travel from the workers to the caller: see docs/federated.md.
+
+    Parameters
+    ----------
+    executor : concurrent.futures.Executor
+        Such as a ``ProcessPoolExecutor``; for Dask see :func:`rows_of_dask`.
+    sources : sequence of RowSource
+        One for each shard; a record that is in two of them counts twice.  They are sent to the workers: pickled, unless
+        the workers are threads.
+    retries : int
+        How often a shard is tried again when its worker is lost.
+    timeout : float, optional
+        Seconds after which a shard counts as lost; without it, a cluster that has no workers left is waited for.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
+    """
+
+    def __init__(
+        self, executor: Executor, sources: Sequence[RowSource], *, retries: int = 3, timeout: float | None = None
+    ) -> None:
+        if not isinstance(executor, Executor):
+            raise TypeError(f"executor must be a concurrent.futures.Executor, got {type(executor).__name__}")
+        self.sources = tuple(sources)
+        if not self.sources or not all(isinstance(source, RowSource) for source in self.sources):
+            raise TypeError("sources must be a sequence of at least one RowSource")
+        if any(source.units for source in self.sources):
+            raise TypeError("sources must be without units: that no unit is in two shards cannot be checked")
+        files = [file for source in self.sources for file in source.files]
+        if len({id(source) for source in self.sources}) < len(self.sources) or len(set(files)) < len(files):
+            raise ValueError("sources must differ: two of these read the same records, which would count twice")
+        widths = {source.n_features for source in self.sources} - {None}
+        if len(widths) > 1:
+            raise ValueError("sources must have the same number of columns")
+        self.n_features = next(iter(widths), None)
+        self._executor, self._tries = executor, 1 + check_integer("retries", retries, 0)
+        self._timeout = None if timeout is None else check_interval("timeout", timeout, 0.0)
+
+    def responses(self) -> "ShardedRows":
+        """Return the responses alone, as shards of one column.
+
+        **Privacy.** Reads no records.
+        """
+        return _ResponseShards(self)
+
+    def each(self, function: Callable[..., T], *public: Any) -> list[T]:
+        """Return ``function(source, *public)`` of every shard, when all of them are there.
+
+        **Privacy.** The function reads the records.
+
+        Raises
+        ------
+        DpinferError
+            What the function raised of this package's errors, which quote nothing.
+        RuntimeError
+            If a shard was lost more often than `retries`.
+        """
+        found: dict[int, T] = {}
+        reason = ""
+        for _ in range(self._tries):
+            missing = [index for index in range(len(self.sources)) if index not in found]
+            try:
+                waiting = {index: self._executor.submit(function, self.sources[index], *public) for index in missing}
+            except DpinferError:
+                raise
+            except Exception as error:
+                reason = type(error).__name__
+                continue
+            for index, future in waiting.items():
+                try:
+                    found[index] = future.result(self._timeout)
+                except DpinferError:
+                    raise
+                except Exception as error:
+                    # Its text is a worker's, and may quote a record.
+                    reason = type(error).__name__
+            if len(found) == len(self.sources):
+                return [found[index] for index in range(len(self.sources))]
+        raise lost_shards(f"{len(self.sources) - len(found)} of {len(self.sources)} shards", reason)
+
+    def counted(self, counts: Sequence[int | None]) -> int:
+        """Return the number of rows of all shards, of which those that give no block count None.
+
+        Raises
+        ------
+        RecordError
+            If no shard gives a block, or there are too many rows for an exact sum.
+        """
+        found = [count for count in counts if count is not None]
+        if not found:
+            raise RecordError("X must have at least one row, got none")
+        if sum(found) > MAX_ROWS:
+            raise RecordError(f"X must have at most {MAX_ROWS} rows")
+        return sum(found)
+
+
+class _ResponseShards(ShardedRows):
+    """The responses of other shards, whatever reads these."""
+
+    def __init__(self, rows: ShardedRows) -> None:
+        self._rows, self.n_features = rows, 1
+
+    def each(self, function: Callable[..., T], *public: Any) -> list[T]:
+        """Return what the function gives for the responses of every shard."""
+        return self._rows.each(_for_responses, function, *public)
+
+
+def _for_responses(source: RowSource, function: Callable[..., T], *public: Any) -> T:
+    return function(source.responses(), *public)
+
+
+def lost_shards(which: str, reason: str) -> RuntimeError:
+    """Return the error of a pass whose shards are not all there."""
+    return RuntimeError(
+        f"{which} could not be read ({reason}; the text is withheld: it could quote a record); nothing was released of "
+        "this pass, and with a checkpoint the same call goes on from the one before"
+    )
+
+
+def rows_of_dask(
+    client: Any, sources: Sequence[RowSource], *, retries: int = 3, timeout: float | None = None
+) -> ShardedRows:
+    """Return shards that the workers of a Dask cluster read.
+
+    Dask itself gives the shard of a worker that died to another; `retries` is for a shard that Dask has given up.
+
+    **Privacy.** As :class:`ShardedRows`.  The cluster's network must be trusted, or encrypted (Dask's ``Security``).
+
+    Parameters
+    ----------
+    client : dask.distributed.Client
+    sources : sequence of RowSource
+        One for each shard, such as :func:`dpinfer.mechanism.rows_of_parquet` of a file that the workers can read.
+    retries, timeout
+        As in :class:`ShardedRows`.
+
+    Raises
+    ------
+    BackendUnavailableError
+        Without Dask: ``pip install 'dpinfer[dask]'``.
+    TypeError, ValueError
+        If an argument is wrong.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise BackendUnavailableError("these rows need Dask: pip install 'dpinfer[dask]'") from error
+    if not isinstance(client, Client):
+        raise TypeError(f"client must be a dask.distributed.Client, got {type(client).__name__}")
+    # Not pure: Dask would take a sum from its cache, whatever has become of the records.
+    return ShardedRows(client.get_executor(pure=False), sources, retries=retries, timeout=timeout)

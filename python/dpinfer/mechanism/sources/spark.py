@@ -1,0 +1,135 @@
+"""Rows of a Spark data frame: its partitions are shards, and a pass goes over them through ``mapInArrow``.
+
+**Privacy.** As with any shards: public numbers go to the workers, exact integers come back, and noise is drawn once, by
+the mechanism, when every partition has given its part (docs/federated.md).
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dpinfer._validate import check_integer
+from dpinfer.errors import BackendUnavailableError, DpinferError, RecordError
+from dpinfer.mechanism.sources.shards import ShardedRows, lost_shards
+from dpinfer.mechanism.sources.streams import rows_of_arrow
+
+__all__ = ["rows_of_spark"]
+
+T = TypeVar("T")
+
+_SCHEMA = "shard int, refused boolean, answer string"
+
+
+def rows_of_spark(frame: Any, features: Sequence[str], response: str | None = None, *, retries: int = 3) -> ShardedRows:
+    """Return the rows of a Spark data frame, which its workers read where they are.
+
+    A pass is one job: each partition is summed by a task, through ``mapInArrow``.  Spark computes the partition of a
+    lost task again and takes one answer of each; `retries` is for a job that Spark has given up.  Every pass runs the
+    frame's own plan anew: a frame that is dear to compute is to be cached, or written first.
+
+    **Privacy.** As :class:`dpinfer.mechanism.ShardedRows`.  The cluster's network must be trusted, or encrypted
+    (``spark.network.crypto.enabled``).
+
+    Parameters
+    ----------
+    frame : pyspark.sql.DataFrame
+        With columns of numbers.  The workers need this package too.
+    features : sequence of str
+        Names of the columns of X, in the model's order.
+    response : str, optional
+        Name of the column of y.
+    retries : int
+        How often a pass is tried again when its job has failed.
+
+    Raises
+    ------
+    BackendUnavailableError
+        Without Spark: ``pip install 'dpinfer[spark]'``.
+    TypeError, ValueError
+        If an argument is wrong, or the frame lacks a column.
+    """
+    try:
+        from pyspark.sql import DataFrame
+    except ImportError as error:
+        raise BackendUnavailableError("these rows need Spark: pip install 'dpinfer[spark]'") from error
+    if not isinstance(frame, DataFrame):
+        raise TypeError(f"frame must be a pyspark.sql.DataFrame, got {type(frame).__name__}")
+    # Checks the names' type; what it would read is another thing.
+    rows_of_arrow(tuple, features, response)
+    names = tuple(dict.fromkeys((*features, *(() if response is None else (response,)))))
+    absent = [name for name in names if name not in frame.columns]
+    if absent:
+        raise ValueError(f"features and response must name columns, and {', '.join(absent)} is none")
+    return _SparkRows(frame.select(*(f"`{name}`" for name in names)), tuple(features), response, retries)
+
+
+class _SparkRows(ShardedRows):
+    """Partitions of a frame, in place of an executor's shards."""
+
+    def __init__(self, frame: Any, features: tuple[str, ...], response: str | None, retries: int) -> None:
+        self.n_features = len(features)
+        self._frame, self._columns = frame, (features, response)
+        self._tries = 1 + check_integer("retries", retries, 0)
+
+    def each(self, function: Callable[..., T], *public: Any) -> list[T]:
+        """Return the function's answers in the order of the partitions, when the job that asks all of them is over."""
+        task = _Task(function, public, *self._columns)
+        reason = ""
+        for _ in range(self._tries):
+            try:
+                answers = self._frame.mapInArrow(task, _SCHEMA).collect()
+            except Exception as error:
+                # Its text is a worker's, and may quote a record.
+                reason = type(error).__name__
+                continue
+            for answer in answers:
+                if answer["refused"]:
+                    raise RecordError(answer["answer"])
+            return [_decoded(answer["answer"]) for answer in sorted(answers, key=lambda answer: answer["shard"])]
+        raise lost_shards("the partitions", reason)
+
+
+class _Task:
+    """What a partition's task does: it travels to the worker."""
+
+    def __init__(
+        self, function: Callable[..., Any], public: tuple[Any, ...], features: tuple[str, ...], response: str | None
+    ) -> None:
+        self._function, self._public, self._columns = function, public, (features, response)
+
+    def __call__(self, batches: Iterator[Any]) -> Iterable[Any]:
+        import pyarrow
+        from pyspark import TaskContext
+
+        source = rows_of_arrow(lambda: batches, *self._columns)
+        try:
+            refused, answer = False, json.dumps(_encoded(self._function(source, *self._public)))
+        except DpinferError as error:
+            refused, answer = True, str(error)
+        context = TaskContext.get()
+        shard = 0 if context is None else context.partitionId()
+        columns = [pyarrow.array([shard], pyarrow.int32()), pyarrow.array([refused]), pyarrow.array([answer])]
+        yield pyarrow.RecordBatch.from_arrays(columns, names=["shard", "refused", "answer"])
+
+
+def _encoded(answer: Any) -> Any:
+    """Return an answer as plain data: what comes from a worker is not unpickled."""
+    if isinstance(answer, np.ndarray):
+        return {"int64": answer.tolist()}
+    if isinstance(answer, bytes):
+        return {"bytes": answer.hex()}
+    if isinstance(answer, tuple):
+        return {"tuple": [_encoded(item) for item in answer]}
+    return answer
+
+
+def _decoded(text: str) -> Any:
+    def plain(item: dict[str, Any]) -> Any:
+        ((kind, value),) = item.items()
+        if kind == "int64":
+            return np.array(value, dtype=np.int64)
+        return bytes.fromhex(value) if kind == "bytes" else tuple(value)
+
+    return json.loads(text, object_hook=plain)

@@ -1,0 +1,1 @@
+"""What nobody knows in public: how many records, which bounds, which labels."""

@@ -1,0 +1,155 @@
+"""The draws behind what nobody knows in public: of a count, of quantiles, of labels.
+
+**Privacy.** Reads the records.  Proofs: docs/derivations/unknowns.md.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.accounting import Adjacency
+from dpinfer.mechanism.discrete_laplace import laplace_mechanism
+from dpinfer.mechanism.unknowns.ranks import RankedColumn
+from dpinfer.mechanism.unknowns.selection import select_least
+from dpinfer.mechanism.unknowns.thresholds import thresholded_counts
+
+__all__ = ["QuantileSearch", "draw_bounds", "draw_categories", "draw_count", "exact_probability"]
+
+FloatArray = npt.NDArray[np.float64]
+
+# The streams of one key: the count's, then two for each selection of bounds.
+_COUNT_STREAM, _FIRST_SELECTION = 0, 1
+# Half octaves from a millionth to a trillion, of either sign.
+_MAGNITUDES = 2.0 ** (0.5 * np.arange(-40, 81))
+_COARSE_EDGES = np.concatenate((-_MAGNITUDES[::-1], [0.0], _MAGNITUDES))
+_FINE_EDGES = 1025
+
+
+class QuantileSearch:
+    """How two quantiles of a column are found: cells between public edges, or two lists of them, the second finer.
+
+    **Privacy.** Reads no records until :meth:`find`.
+
+    Parameters
+    ----------
+    limits : (low, high) or None
+        Public limits: edges are spaced evenly between them.  None: half octaves of either sign, and then edges spaced
+        evenly over what was found there.
+    """
+
+    def __init__(self, limits: tuple[float, float] | None) -> None:
+        self.limits = limits
+
+    @property
+    def n_selections(self) -> int:
+        """How often a cell is drawn."""
+        return 4 if self.limits is None else 2
+
+    def find(
+        self, column: RankedColumn, probability: Fraction, *, epsilon: float, replace: bool, key: bytes, stream: int
+    ) -> tuple[float, float]:
+        """Return where the cells of the quantiles of `probability` and 1 - `probability` begin and end.
+
+        **Privacy.** Reads the records: `n_selections` draws of the exponential mechanism, of `epsilon` each, the later
+        ones among cells that follow from the earlier.
+
+        Parameters
+        ----------
+        column : RankedColumn
+        probability : Fraction
+        epsilon : float
+        replace : bool
+        key : bytes
+        stream : int
+            The first of as many streams as there are selections.
+        """
+
+        def draw(edges: FloatArray, first: int) -> list[float]:
+            ranks = column.below(edges)
+            # What lies beyond an end counts as lying in the cell at that end.
+            ranks[0], ranks[-1] = 0, column.size
+            cells = [
+                _cell(ranks.tolist(), share, epsilon=epsilon, replace=replace, key=key, stream=number)
+                for share, number in ((probability, first), (1 - probability, first + 1))
+            ]
+            return [float(edges[min(cells)]), float(edges[max(cells) + 1])]
+
+        ends: Sequence[float]
+        if self.limits is None:
+            ends, stream = draw(_COARSE_EDGES, stream), stream + 2
+        else:
+            ends = self.limits
+        low, high = draw(np.linspace(ends[0], ends[1], _FINE_EDGES), stream)
+        return low, high
+
+
+def _cell(
+    ranks: Sequence[int], probability: Fraction, *, epsilon: float, replace: bool, key: bytes, stream: int
+) -> int:
+    """Draw the cell, between two edges of these ranks, that a quantile lies in: its cost is the rank that it misses."""
+    top, bottom = probability.numerator, probability.denominator
+    wanted = top * ranks[-1]
+    costs = [max(0, bottom * left - wanted, wanted - bottom * right) for left, right in itertools.pairwise(ranks)]
+    sensitivity = bottom if replace else max(top, bottom - top)
+    return select_least(costs, sensitivity=sensitivity, epsilon=epsilon, key=key, stream=stream)
+
+
+def draw_count(n_records: int, *, epsilon: float, key: bytes) -> int:
+    """Return a number of records with discrete Laplace noise of scale 1 / epsilon.
+
+    **Privacy.** `n_records` is that of the records; the result is epsilon-differentially private where one record is
+    present in one data set only, or blanked.
+    """
+    (noisy,) = laplace_mechanism([n_records], l1_sensitivity=1, epsilon=epsilon, key=key, stream=_COUNT_STREAM)
+    return noisy
+
+
+def draw_bounds(
+    columns: Sequence[RankedColumn],
+    searches: Sequence[QuantileSearch],
+    probability: float,
+    *,
+    epsilon: float,
+    relation: Adjacency,
+    key: bytes,
+) -> FloatArray:
+    """Return the quantiles of each column, (k, 2); `epsilon` is that of one selection.
+
+    **Privacy.** Reads the records: see :func:`release_bounds`.
+    """
+    share, stream = exact_probability(probability), _FIRST_SELECTION
+    found = np.empty((len(columns), 2))
+    for place, (column, search) in enumerate(zip(columns, searches, strict=True)):
+        replace = relation is Adjacency.REPLACE_ONE
+        found[place] = search.find(column, share, epsilon=epsilon, replace=replace, key=key, stream=stream)
+        stream += search.n_selections
+    return found
+
+
+def draw_categories(
+    columns: Mapping[str, Mapping[str, int]],
+    *,
+    epsilon: float,
+    threshold: int,
+    relation: Adjacency,
+    key: bytes,
+    max_labels: int | None,
+) -> dict[str, dict[str, int]]:
+    """Return the labels of each column that pass the threshold; `epsilon` is that of one column.
+
+    **Privacy.** Reads the records' counts: see :func:`release_categories`.
+    """
+    replace = relation is Adjacency.REPLACE_ONE
+    found = {}
+    for name, counts in columns.items():
+        passed = thresholded_counts(counts, epsilon=epsilon, threshold=threshold, replace=replace, key=key, column=name)
+        found[name] = dict(list(passed.items())[:max_labels])
+    return found
+
+
+def exact_probability(probability: float) -> Fraction:
+    """Return a probability as the fraction that a person means by it."""
+    return Fraction(probability).limit_denominator(10**6)

@@ -1,0 +1,215 @@
+"""One budget for what is unknown in public about the records, and for the fit that follows."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpinfer._validate import check_interval
+from dpinfer.accounting import (
+    Adjacency,
+    Composed,
+    Event,
+    GaussianEvent,
+    Guarantee,
+    PureEvent,
+    calibrate_noise_multiplier,
+)
+from dpinfer.accounting.accountant import AccountantName, certify, check_stated_epsilon
+from dpinfer.accounting.gaussian import pure_mu
+from dpinfer.mechanism.unknowns.releases import bounds_event, categories_event
+from dpinfer.mechanism.unknowns.thresholds import least_threshold
+
+__all__ = ["UNKNOWN", "UnknownParts", "UnknownPlan", "split_budget"]
+
+UNKNOWN = ("n_records", "bounds", "categories")
+# Squares of the signal-to-noise ratio within the parts' share of the budget, of those that are asked for.
+_WEIGHTS = {"n_records": 1.0, "bounds": 5.0, "categories": 4.0}
+_FAILURE_SHARE = 0.1
+# The calibrations of the plan and, later, of the fit are each exact to less than this.
+_CALIBRATED = 1.0 - 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownParts:
+    """What each release of something unknown may spend.
+
+    **Privacy.** Holds no records.
+
+    Parameters
+    ----------
+    unknown : tuple of {"n_records", "bounds", "categories"}
+    count_epsilon : float
+        Of the number of records; 0 where it is known.
+    selection_epsilon : float
+        Of each of `n_selections` draws for bounds.
+    n_selections : int
+    column_epsilon, column_delta : float
+        Of each of `n_labelled` columns of categories.
+    n_labelled : int
+    adjacency : Adjacency
+    """
+
+    unknown: tuple[str, ...]
+    count_epsilon: float
+    selection_epsilon: float
+    n_selections: int
+    column_epsilon: float
+    column_delta: float
+    n_labelled: int
+    adjacency: Adjacency
+
+    @property
+    def event(self) -> Event:
+        """The privacy event of all of them."""
+        events: list[Event] = []
+        if "n_records" in self.unknown:
+            events.append(PureEvent(self.count_epsilon, self.adjacency.value))
+        if "bounds" in self.unknown:
+            events.append(bounds_event(self.selection_epsilon, self.n_selections, self.adjacency))
+        if "categories" in self.unknown:
+            events.append(categories_event(self.column_epsilon, self.column_delta, self.n_labelled, self.adjacency))
+        return events[0] if len(events) == 1 else Composed(tuple(events))
+
+    @property
+    def threshold(self) -> int:
+        """The noisy count that a label needs."""
+        replace = self.adjacency is Adjacency.REPLACE_ONE
+        return least_threshold(self.column_epsilon, self.column_delta, replace=replace)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownPlan:
+    """The release of what is unknown in public, and the noise of a fit after it: together they meet one target.
+
+    **Privacy.** Holds no records.  ``epsilon`` is that of all, composed; ``fit_epsilon`` is what is left for the fit.
+
+    Parameters
+    ----------
+    parts : UnknownParts
+    noise_multiplier : float
+        Of the fit, as `fit_event` has it.
+    fit_event : Event
+    fit_epsilon : float
+        Of the fit alone at `delta`: the target of its own plan, :func:`dpinfer.plan_newton` say.
+    epsilon, delta : float
+        Certified for all together.
+    accountant : {"pld", "prv", "rdp"}
+
+    Raises
+    ------
+    UnfoundedEpsilonError
+        If `epsilon` is less than what the accountant certifies.
+    """
+
+    parts: UnknownParts
+    noise_multiplier: float
+    fit_event: Event
+    fit_epsilon: float
+    epsilon: float
+    delta: float
+    accountant: str
+
+    def __post_init__(self) -> None:
+        terms: dict[str, Any] = {"delta": self.delta, "adjacency": self.adjacency, "accountant": self.accountant}
+        check_stated_epsilon("epsilon", self.epsilon, self.event, **terms)
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The relation that all is stated under."""
+        return self.parts.adjacency
+
+    @property
+    def event(self) -> Composed:
+        """The privacy event of all."""
+        return Composed((self.parts.event, self.fit_event))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What all together promise: a sentence that also answers in other terms."""
+        return Guarantee(
+            self.event,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            adjacency=self.adjacency,
+            accountant=self.accountant,
+            released="what was unknown in public and all that the fit releases",
+        )
+
+
+def split_budget(
+    asked: Sequence[str],
+    *,
+    n_selections: int,
+    n_labelled: int,
+    target_epsilon: float,
+    target_delta: float,
+    budget_share: float,
+    make_event: Callable[[float], Event] = GaussianEvent,
+    adjacency: Adjacency,
+    accountant: AccountantName = "pld",
+) -> UnknownPlan:
+    """Split one privacy target among what is released beforehand and the fit.
+
+    **Privacy.** Reads no records.  The accountant certified the composition of all.
+
+    Parameters
+    ----------
+    asked : sequence of {"n_records", "bounds", "categories"}
+    n_selections, n_labelled : int
+        Draws for bounds, and columns of labels.
+    target_epsilon, target_delta, budget_share, make_event, adjacency, accountant
+        As in :func:`dpinfer.plan_unknown`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong (BudgetExceededError: no noise meets the target).
+    """
+    relation = adjacency
+    target = check_interval("target_epsilon", target_epsilon, 0.0)
+    delta = check_interval("target_delta", target_delta, 0.0, 1.0)
+    share = check_interval("budget_share", budget_share, 0.0, 1.0)
+    terms: dict[str, Any] = {"adjacency": relation, "accountant": accountant}
+    whole = calibrate_noise_multiplier(GaussianEvent, target_epsilon=target, target_delta=delta, **terms)
+    mu = relation.sensitivity_factor / whole
+    total = math.fsum(_WEIGHTS[name] for name in asked)
+
+    def part(name: str, count: int) -> float:
+        return _pure_of(mu * math.sqrt(share * _WEIGHTS[name] / total / count)) if name in asked else 0.0
+
+    parts = UnknownParts(
+        unknown=tuple(asked),
+        count_epsilon=part("n_records", 1),
+        selection_epsilon=part("bounds", n_selections),
+        n_selections=n_selections,
+        column_epsilon=part("categories", n_labelled),
+        column_delta=_FAILURE_SHARE * delta / n_labelled if n_labelled else 0.0,
+        n_labelled=n_labelled,
+        adjacency=relation,
+    )
+    noise = calibrate_noise_multiplier(
+        lambda value: Composed((parts.event, make_event(value))),
+        target_epsilon=target * _CALIBRATED,
+        target_delta=delta,
+        **terms,
+    )
+    run = make_event(noise)
+    return UnknownPlan(
+        parts=parts,
+        noise_multiplier=noise,
+        fit_event=run,
+        fit_epsilon=certify(run, delta=delta, **terms).epsilon,
+        epsilon=target,
+        delta=delta,
+        accountant=accountant,
+    )
+
+
+def _pure_of(mu: float) -> float:
+    """Return the epsilon of the pure guarantee that a Gaussian of `mu` dominates, to a relative 1e-9 from below."""
+    low, high = 0.0, 2.0 * mu + 0.5 * mu * mu
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if pure_mu(middle) <= mu else (low, middle)
+    return low

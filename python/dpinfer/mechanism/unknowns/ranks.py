@@ -1,0 +1,180 @@
+"""Columns of numbers of which only ranks are asked: how many values lie below public edges.
+
+**Privacy.** Reads the records; what it returns has no noise, and is for a mechanism alone.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._records import as_record_array, known_shape
+from dpinfer._values import is_listed, text_of
+from dpinfer.accounting import Adjacency
+from dpinfer.errors import RecordError
+from dpinfer.mechanism.layout import check_numbers
+from dpinfer.mechanism.null_records import without_null_records
+from dpinfer.mechanism.sources.cuda import CudaRows
+from dpinfer.mechanism.sources.row_source import RowSource
+from dpinfer.mechanism.sources.shards import ShardedRows
+from dpinfer.mechanism.sources.sparse import is_sparse, sparse_length
+
+__all__ = ["HeldColumn", "RankedColumn", "check_ranked", "columns_of", "count_rows"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Rows = RowSource | ShardedRows
+
+
+class RankedColumn(ABC):
+    """A column of numbers; NaN is a missing value and is left out.
+
+    Parameters
+    ----------
+    size : int
+        Values that are not missing.
+    """
+
+    size: int
+
+    @abstractmethod
+    def below(self, edges: FloatArray) -> IntArray:
+        """Return how many values are less than each of the edges, which increase."""
+
+
+class HeldColumn(RankedColumn):
+    """A column in memory.
+
+    Parameters
+    ----------
+    values : (N,) float64
+    """
+
+    def __init__(self, values: FloatArray) -> None:
+        self._ordered = np.sort(values[~np.isnan(values)])
+        self.size = int(self._ordered.size)
+
+    def below(self, edges: FloatArray) -> IntArray:
+        """Return how many values are less than each of the edges, which increase."""
+        return np.asarray(np.searchsorted(self._ordered, edges, side="left"), dtype=np.int64)
+
+
+class ReadColumn(RankedColumn):
+    """A column of a stream, read anew for each question: no more than a block is held.
+
+    Parameters
+    ----------
+    rows : RowSource or ShardedRows
+    place : int
+        Of the column.
+    n_columns : int
+        That every block must have.
+    """
+
+    def __init__(self, rows: Rows, place: int, n_columns: int) -> None:
+        self._rows, self._place, self._n_columns = rows, place, n_columns
+        self.size = int(self._ranks(np.empty(0))[-1])
+
+    def below(self, edges: FloatArray) -> IntArray:
+        """Return how many values are less than each of the edges, which increase.
+
+        Raises
+        ------
+        RecordError
+            If there are not as many values as before.
+        """
+        ranks = self._ranks(edges)
+        if ranks[-1] != self.size:
+            raise RecordError("X must give the same rows in every pass, and gave another number")
+        return ranks[:-1]
+
+    def _ranks(self, edges: FloatArray) -> IntArray:
+        if isinstance(self._rows, RowSource):
+            return _ranks_of(self._rows, edges, self._place, self._n_columns)
+        return np.asarray(sum(self._rows.each(_ranks_of, edges, self._place, self._n_columns)), dtype=np.int64)
+
+
+def _ranks_of(rows: RowSource, edges: FloatArray, place: int, n_columns: int) -> IntArray:
+    """Return the ranks of the edges in a column of a source, and how many values it has."""
+    found = np.zeros(len(edges) + 1, dtype=np.int64)
+    for (block,) in rows.each(_features_alone):
+        column = HeldColumn(_checked(as_record_array("X", block), n_columns)[:, place].astype(np.float64))
+        found += np.append(column.below(edges), column.size)
+    return found
+
+
+def _features_alone(features: Any, *_: Any) -> tuple[Any]:
+    return (features,)
+
+
+def count_rows(records: npt.ArrayLike | Rows, adjacency: Adjacency) -> int:
+    """Return how many records there are; under "zero_out" rows of NaN alone are not counted.
+
+    Raises
+    ------
+    RecordError
+        If there are no rows.
+    """
+    if isinstance(records, RowSource):
+        return sum(_length(block, adjacency) for (block,) in records.each(_features_alone))
+    if isinstance(records, ShardedRows):
+        return sum(records.each(count_rows, adjacency))
+    return _length(records, adjacency)
+
+
+def _length(block: Any, adjacency: Adjacency) -> int:
+    if is_sparse(block):
+        return sparse_length(block)
+    rows = (
+        block if is_listed(block) else as_record_array("records", block.array if isinstance(block, CudaRows) else block)
+    )
+    if isinstance(rows, np.ndarray) and rows.ndim == 0:
+        raise RecordError("records must have a row for each record, got a single value")
+    if adjacency is not Adjacency.ZERO_OUT:
+        return len(rows)
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiub":
+        return len(without_null_records(adjacency, rows, None)[0]) if rows.dtype.kind == "f" else len(rows)
+    # Each value by itself: one text would make texts of all numbers, NaN among them.
+    return sum(any(text_of(value) is not None for value in (row if is_listed(row) else np.ravel(row))) for row in rows)
+
+
+def _checked(array: npt.NDArray[Any], n_columns: int) -> npt.NDArray[Any]:
+    """Return numbers as (N, n_columns)."""
+    check_ranked(array, n_columns)
+    return array[:, None] if array.ndim == 1 else array
+
+
+def check_ranked(X: Any, n_columns: int) -> None:
+    """Refuse what is no array of numbers with so many columns; one column may have no second dimension.
+
+    **Privacy.** Reads no record.
+
+    Raises
+    ------
+    TypeError
+        If its type is not one of numbers.
+    RecordError
+        If its shape is another.
+    """
+    if is_sparse(X):
+        raise TypeError("X must be an array, not sparse")
+    check_numbers("X", X)
+    shape = known_shape(X)
+    if shape is not None and (len(shape) not in (1, 2) or (*shape, 1)[1] != n_columns):
+        found = f"{shape[1]} columns" if len(shape) == 2 else f"{len(shape)} dimensions"
+        raise RecordError(f"X must have {n_columns} columns, one for each of names, got {found}")
+
+
+def columns_of(X: npt.ArrayLike | Rows, n_columns: int) -> list[RankedColumn]:
+    """Return the columns of an array or a stream.
+
+    Raises
+    ------
+    TypeError, RecordError
+        If they are no numbers, or other columns.
+    """
+    if isinstance(X, (RowSource, ShardedRows)):
+        return [ReadColumn(X, place, n_columns) for place in range(n_columns)]
+    array = _checked(as_record_array("X", X), n_columns)
+    return [HeldColumn(column) for column in array.astype(np.float64).T]

@@ -1,0 +1,1 @@
+"""Widths of private Newton runs, before they are made."""

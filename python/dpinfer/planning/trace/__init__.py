@@ -1,0 +1,1 @@
+"""Settings and widths of gradient traces, before they are made."""

@@ -1,0 +1,185 @@
+"""The release of a private Newton run of a regression without a scale: noisy second moments, curvature and scores."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_float_array, check_interval
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
+from dpinfer.release.guarantee import DERIVED
+from dpinfer.release.newton.linear import SumsOfPasses, no_means
+from dpinfer.release.parts import Part
+
+__all__ = ["GlmNewtonRelease"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_POSITIVE = ("moment_stddev", "moment_bounds", "localise_score_stddev", "score_stddev")
+_POSITIVE_NUMBERS = (
+    "slope_stddev",
+    "score_radius",
+    "localise_clip",
+    "localise_residual_bound",
+    "clip",
+    "residual_bound",
+    "slope_bound",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GlmNewtonRelease(SumsOfPasses):
+    """Everything a private Newton run of a logistic, probit or Poisson regression has published.
+
+    Sums are divided by the public number of records.  With z, w, B and u as in :class:`NewtonRelease`, r = y - E[y | x]
+    at u and psi = clip(r, -c, c) - E[clip(r, -c, c) | x], score t is the mean of w psi z at u_t plus noise of standard
+    deviation score_stddev[t] in every coordinate, and the slope is the mean of w s z z' at `slope_position`, with s, an
+    expected -d psi / d eta, cut off at `slope_bound`, and noise of standard deviation `slope_stddev` on the diagonal
+    and 1 / sqrt(2) of it beside the diagonal.
+
+    **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for, and everything else is public or
+    computed from earlier noisy sums.  No record, exact statistic, seed or generator state is in it.
+
+    Parameters
+    ----------
+    counts : (m,) float64
+        Noisy shares of the records with a response between successive `edges`; empty for responses of 0 and 1.
+    counts_stddev : float
+    edges : (m - 1,) float64
+    transforms, moments : (K, d, d) float64
+    moment_stddev, moment_bounds : (K,) float64
+    localise_positions, localise_scores : (L, d) float64
+        Of the steps toward the zero of the score.
+    localise_score_stddev : (L,) float64
+    localise_clip, localise_residual_bound : float
+        c of these steps, and the largest abs(psi).
+    score_transform : (d, d) float64
+        Takes the place of transforms[-1] in the slope and the measurements.
+    score_radius : float
+        Takes the place of moment_bounds[-1] there.
+    slope : (d, d) float64
+    slope_stddev : float
+    slope_position : (d,) float64
+    positions, scores : (T, d) float64
+        Of the measurements near the zero.
+    score_stddev : (T,) float64
+    clip, residual_bound, slope_bound : float
+        c of the measurements, the largest abs(psi), and the largest s.
+    names : tuple of str
+    n_records : int
+    means, means_stddev, means_bounds
+        As in :class:`NewtonRelease`.
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`NewtonRelease`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
+    """
+
+    counts: FloatArray
+    counts_stddev: float
+    edges: FloatArray
+    transforms: FloatArray
+    moments: FloatArray
+    moment_stddev: FloatArray
+    moment_bounds: FloatArray
+    localise_positions: FloatArray
+    localise_scores: FloatArray
+    localise_score_stddev: FloatArray
+    localise_clip: float
+    localise_residual_bound: float
+    score_transform: FloatArray
+    score_radius: float
+    slope: FloatArray
+    slope_stddev: float
+    slope_position: FloatArray
+    positions: FloatArray
+    scores: FloatArray
+    score_stddev: FloatArray
+    clip: float
+    residual_bound: float
+    slope_bound: float
+    names: tuple[str, ...]
+    n_records: int
+    means: FloatArray = field(default_factory=no_means)
+    means_stddev: FloatArray = field(default_factory=no_means)
+    means_bounds: FloatArray = field(default_factory=no_means)
+    event: Event = field(default_factory=NonPrivateEvent)
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    delta: float = 0.0
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
+    secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
+    model_spec: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rounds, d, _ = check_float_array("transforms", self.transforms, (None, None, None)).shape
+        steps = check_float_array("positions", self.positions, (None, d)).shape[0]
+        found = check_float_array("localise_positions", self.localise_positions, (None, d)).shape[0]
+        if rounds < 1 or steps < 1 or found < 1:
+            raise ValueError("a release must hold at least one matrix and one score of each kind")
+        shares = check_float_array("counts", self.counts, (None,)).size
+        shapes: dict[str, tuple[int, ...]] = {
+            "counts": (shares,),
+            "edges": (max(shares - 1, 0),),
+            "transforms": (rounds, d, d),
+            "moments": (rounds, d, d),
+            "moment_stddev": (rounds,),
+            "moment_bounds": (rounds,),
+            "localise_positions": (found, d),
+            "localise_scores": (found, d),
+            "localise_score_stddev": (found,),
+            "score_transform": (d, d),
+            "slope": (d, d),
+            "slope_position": (d,),
+            "positions": (steps, d),
+            "scores": (steps, d),
+            "score_stddev": (steps,),
+        }
+        self._check_arrays(shapes, _POSITIVE)
+        self._check_means(self.means, d)
+        for name in _POSITIVE_NUMBERS:
+            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
+        least = check_interval("counts_stddev", self.counts_stddev, 0.0, low_open=shares > 0)
+        object.__setattr__(self, "counts_stddev", least)
+        self._check_names(d)
+        self._check_event()
+        self._check_guarantee()
+
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """Return each pass's noise and the largest norm that a record's contribution may have there, in order."""
+        bound = float(self.moment_bounds[-1])
+        counted = [self.counts_stddev] if self.counts.size else []
+        stddev = (
+            counted,
+            self.means_stddev,
+            self.moment_stddev,
+            self.localise_score_stddev,
+            self.score_stddev,
+            [self.slope_stddev],
+        )
+        norms = (
+            np.ones(len(counted)),
+            self.means_bounds,
+            np.square(self.moment_bounds),
+            np.full(self.localise_score_stddev.size, self.localise_residual_bound * bound),
+            np.full(self.score_stddev.size, self.residual_bound * self.score_radius),
+            [self.slope_bound * self.score_radius**2],
+        )
+        return np.concatenate(stddev) * self.n_records, np.concatenate(norms)
+
+    @property
+    def n_coef(self) -> int:
+        """Number of weights d."""
+        return int(self.positions.shape[1])
+
+    def __repr__(self) -> str:
+        model = self.model_spec.get("kind", "unknown model")
+        return f"GlmNewtonRelease({model}: {self.n_passes} passes, {self.n_coef} weights)\n  {self.guarantee}"

@@ -1,0 +1,270 @@
+"""The release of a private Newton run of a user's own model: noisy centred scores, slopes, and their known noise."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._validate import check_float_array, check_interval
+from dpinfer.accounting import Adjacency, Event, NonPrivateEvent
+from dpinfer.release.guarantee import DERIVED
+from dpinfer.release.newton.linear import SumsOfPasses
+from dpinfer.release.parts import Part
+
+__all__ = ["OwnNewtonRelease"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_POSITIVE = (
+    "tally_stddev",
+    "localise_stddev",
+    "localise_bounds",
+    "matrix_stddev",
+    "matrix_bounds",
+    "score_stddev",
+    "score_bounds",
+    "prior_scale",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OwnNewtonRelease(SumsOfPasses):
+    """Everything a private Newton run of a user's own model has published.
+
+    Sums are divided by the public number of records.  With T = transform and s = T grad log p(y | x, theta), score t is
+    the mean of the centred clipped score h(s) at positions[t] plus noise of standard deviation score_stddev[t] in every
+    coordinate, and no record's h has a norm above score_bounds[t]; the slope is the mean of E[clip(s) s' | x] at
+    `slope_position`, with noise of standard deviation `slope_stddev` on the diagonal and 1 / sqrt(2) of it beside the
+    diagonal.  Localising passes release both in one sum: docs/derivations/any-model.md.
+
+    **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for, and everything else is public or
+    computed from earlier noisy sums.  No record, exact statistic, seed or generator state is in it.
+
+    Parameters
+    ----------
+    localise_positions, localise_scores : (L, n) float64
+    localise_transforms, matrices : (L, n, n) float64
+    localise_stddev, localise_bounds, matrix_stddev, matrix_bounds : (L,) float64
+    score_share : float in (0, 1)
+        Part of a localising pass's budget that is the score's.
+    transform : (n, n) float64
+        Of the slope and of the measurements.
+    slope : (n, n) float64
+    slope_stddev, slope_bound : float
+    slope_spread : float
+        By how much its entries are expected to differ from a multiple of the identity's: the error of the whitening.
+    slope_position : (n,) float64
+    positions, scores : (T, n) float64
+    score_stddev, score_bounds : (T,) float64
+    variance_ratio : float
+        Variance of the clipped score over its slope, simulated under the model; without a sampler its bound, 1.
+    squared_shift : float
+        Mean square by which curvature shifts the centre of the posterior, in its variances, simulated under the model:
+        0 if the posterior is near normal, or without a sampler.
+    centre_share : float
+        Largest norm of a measured score's centre, in units of the clip: 0 without a sampler.
+    prior_mean, prior_scale : (n,) float64
+        Of the normal priors of the unconstrained parameters.
+    count_shares : (3,) float64
+        The parts of the budgets of the localising passes, the slope's and the measurements that are the counted norms',
+        or the tallies' of a model with a sampler; zeros where nothing is counted.
+    norm_edges : (K,) float64
+        In units of each pass's bound of the scores.
+    norm_shares : (P, K + 1) float64
+        Noisy shares of the records whose transformed score has a norm below, between and above the edges, pass by pass.
+    norm_stddev : (P,) float64
+    tallies : (T, 2) float64
+        Of each measurement of a model with a sampler, noisy: how much more the squared norms of the records' clipped
+        scores are than those of the model's draws, in units of the squared clip; and how many records there are.
+    tally_stddev : (T,) float64
+    expected_slopes : (L + 1,) float64
+        Mean eigenvalue of each matrix, and of the slope, for records like the made-up ones.
+    square, square_variance : float
+        What the model's draws have in place of the first tally: the mean, and a record's variance around it.
+    square_slope : (n,) float64
+        By how much the first tally changes with the parameters that the responses are drawn with.
+    names : tuple of str
+    n_records : int
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`NewtonRelease`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
+    """
+
+    # Not near normal from here on: a fifth of a standard deviation, at which 90% intervals would cover 0.893.
+    large_shift: ClassVar[float] = 0.2**2
+    # A matrix is bounded by this times the squared score that a record's weight allows.
+    matrix_factor: ClassVar[float] = 1.5
+
+    localise_positions: FloatArray
+    localise_transforms: FloatArray
+    localise_scores: FloatArray
+    localise_stddev: FloatArray
+    localise_bounds: FloatArray
+    matrices: FloatArray
+    matrix_stddev: FloatArray
+    matrix_bounds: FloatArray
+    score_share: float
+    transform: FloatArray
+    slope: FloatArray
+    slope_stddev: float
+    slope_bound: float
+    slope_spread: float
+    slope_position: FloatArray
+    positions: FloatArray
+    scores: FloatArray
+    score_stddev: FloatArray
+    score_bounds: FloatArray
+    variance_ratio: float
+    squared_shift: float = 0.0
+    centre_share: float = 0.0
+    prior_mean: FloatArray
+    prior_scale: FloatArray
+    count_shares: FloatArray = field(default_factory=lambda: np.zeros(3))
+    norm_edges: FloatArray = field(default_factory=lambda: np.zeros(0))
+    norm_shares: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
+    norm_stddev: FloatArray = field(default_factory=lambda: np.zeros(0))
+    tallies: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
+    tally_stddev: FloatArray = field(default_factory=lambda: np.zeros(0))
+    expected_slopes: FloatArray = field(default_factory=lambda: np.zeros(0))
+    square: float = 0.0
+    square_slope: FloatArray = field(default_factory=lambda: np.zeros(0))
+    square_variance: float = 0.0
+    names: tuple[str, ...]
+    n_records: int
+    event: Event = field(default_factory=NonPrivateEvent)
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    delta: float = 0.0
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
+    secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
+    model_spec: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        found, n = check_float_array("localise_positions", self.localise_positions, (None, None)).shape
+        steps = check_float_array("positions", self.positions, (None, n)).shape[0]
+        if steps < 1 or found < 1 or n < 1:
+            raise ValueError("a release must hold at least one localising pass and one measurement")
+        shapes: dict[str, tuple[int, ...]] = {
+            "localise_positions": (found, n),
+            "localise_transforms": (found, n, n),
+            "localise_scores": (found, n),
+            "localise_stddev": (found,),
+            "localise_bounds": (found,),
+            "matrices": (found, n, n),
+            "matrix_stddev": (found,),
+            "matrix_bounds": (found,),
+            "transform": (n, n),
+            "slope": (n, n),
+            "slope_position": (n,),
+            "positions": (steps, n),
+            "scores": (steps, n),
+            "score_stddev": (steps,),
+            "score_bounds": (steps,),
+            "prior_mean": (n,),
+            "prior_scale": (n,),
+            **self._count_shapes(found + 1 + steps),
+            **self._tally_shapes(found + 1, steps, n),
+        }
+        self._check_arrays(shapes, _POSITIVE)
+        if np.any(self.count_shares < 0.0) or np.any(self.count_shares >= 1.0):
+            raise ValueError("count_shares must be in [0, 1)")
+        if not (np.all(self.norm_edges > 0.0) and np.all(np.diff(self.norm_edges) > 0.0)):
+            raise ValueError("norm_edges must be positive and increase")
+        for name in ("slope_stddev", "slope_bound", "slope_spread", "variance_ratio"):
+            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
+        for name in ("squared_shift", "centre_share", "square", "square_variance"):
+            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0, low_open=False))
+        object.__setattr__(self, "score_share", check_interval("score_share", self.score_share, 0.0, 1.0))
+        self._check_names(n)
+        self._check_event()
+        self._check_guarantee()
+
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """Return each pass's noise and the largest norm that a record's contribution may have there, in order.
+
+        A pass is one sum of (score / bound, matrix / bound, count), times the roots of their shares, of norm 1.
+        """
+        counted, measured = self.count_shares, 1.0 - self.count_shares
+        parts = [
+            self.localise_stddev * np.sqrt(measured[0] * self.score_share) / self.localise_bounds,
+            self.matrix_stddev * np.sqrt(measured[0] * (1.0 - self.score_share)) / self.matrix_bounds,
+        ]
+        others = np.concatenate(
+            (
+                [self.slope_stddev * np.sqrt(measured[1]) / self.slope_bound],
+                self.score_stddev * np.sqrt(measured[2]) / self.score_bounds,
+            )
+        )
+        noise = np.concatenate((np.minimum(*parts), others)) * self.n_records
+        if self.clipped:
+            share = np.repeat(counted, (len(self.matrices), 1, len(self.scores)))
+            noise = np.minimum(noise, self.norm_stddev * np.sqrt(share) * self.n_records)
+        elif self.tallied:
+            # Two numbers of norm at most sqrt(2) together.
+            tallied = self.tally_stddev * np.sqrt(0.5 * counted[2]) * self.n_records
+            noise[-tallied.size :] = np.minimum(noise[-tallied.size :], tallied)
+        return noise, np.ones(noise.size)
+
+    def _tally_shapes(self, matrices: int, steps: int, n: int) -> dict[str, tuple[int, ...]]:
+        tallied = steps if self.tallied else 0
+        return {
+            "tallies": (tallied, 2),
+            "tally_stddev": (tallied,),
+            "expected_slopes": (matrices if self.tallied else 0,),
+            "square_slope": (n if self.tallied else 0,),
+        }
+
+    def _count_shapes(self, passes: int) -> dict[str, tuple[int, ...]]:
+        edges = check_float_array("norm_edges", self.norm_edges, (None,)).shape[0]
+        counted = passes if edges else 0
+        return {
+            "count_shares": (3,),
+            "norm_edges": (edges,),
+            "norm_shares": (counted, edges + 1),
+            "norm_stddev": (counted,),
+        }
+
+    @property
+    def clipped(self) -> bool:
+        """Whether the model had no sampler: scores are clipped, and no draws centre them."""
+        return bool(self.norm_edges.size)
+
+    @property
+    def tallied(self) -> bool:
+        """Whether the measurements have said how much scores vary, and how many records there are."""
+        return not self.clipped and bool(np.size(self.tally_stddev))
+
+    @property
+    def largest_trace(self) -> float:
+        """Trace of the first matrix if every record had the largest score that its weight allows."""
+        return float(self.matrix_bounds[0]) / self.matrix_factor
+
+    def clipped_share(self) -> tuple[float, float]:
+        """Return the share of the scores that the measurements have clipped, and its noise's standard deviation.
+
+        Raises
+        ------
+        ValueError
+            If nothing was counted.
+        """
+        if not self.clipped:
+            raise ValueError("nothing was counted: the model has a sampler")
+        steps = len(self.scores)
+        above = self.norm_edges.searchsorted(1.0, side="left") + 1
+        shares = self.norm_shares[-steps:, above:].sum(axis=1)
+        weight = 1.0 / self.norm_stddev[-steps:] ** 2
+        bins = self.norm_shares.shape[1] - above
+        return float(weight @ shares / weight.sum()), float(np.sqrt(bins / weight.sum()))
+
+    def __repr__(self) -> str:
+        model = self.model_spec.get("name", "unknown model")
+        return f"OwnNewtonRelease({model}: {self.n_passes} passes, {self.n_params} parameters)\n  {self.guarantee}"

@@ -1,0 +1,1 @@
+"""What a run of DP-SEP has published."""

@@ -115,7 +115,7 @@ def check_own(release: OwnNewtonRelease, mean: FloatArray, covariance: FloatArra
 
     Notes
     -----
-    docs/derivations/any-model.md, "What a release says of its model".
+    docs/derivations/any-model.md, "Checks of the model".
     """
     count, count_stddev = _counted(release)
     saturation, saturation_stddev = _saturation(release, count)

@@ -1,6 +1,6 @@
 """dpinfer: Bayesian inference under differential privacy, with posteriors that count the privacy noise.
 
-A table: :func:`regression` (a formula and a public schema).
+Tables: :func:`regression` (a formula and a public schema).
 
 One call: :func:`fit` (a plan from public numbers, one private run, its posterior).
 

@@ -21,7 +21,7 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
 @cache
 def _controller() -> ThreadpoolController:
-    # What is found are the libraries loaded by now: NumPy's, and SciPy's with this import.
+    # The controller finds the libraries loaded so far: NumPy's, and SciPy's with this import.
     import scipy.linalg  # noqa: F401
 
     return ThreadpoolController()

@@ -27,7 +27,7 @@ def is_standard() -> bool:
 
 @contextlib.contextmanager
 def standard_arithmetic() -> Iterator[None]:
-    """Set this thread's arithmetic to the standard while the block or the decorated function runs; then put it back.
+    """Set this thread's arithmetic to the standard within the block or the decorated function, then restore it.
 
     Any library in the process may have set another: a directed rounding mode, or flush-to-zero by code linked with
     ``-ffast-math``.  Bounds that count roundings to nearest would silently be wrong.
@@ -35,7 +35,7 @@ def standard_arithmetic() -> Iterator[None]:
     Raises
     ------
     FloatingPointError
-        If the arithmetic is another one and cannot be set on this system.
+        If the mode differs and cannot be set on this system.
     """
     if is_standard():
         yield
@@ -59,7 +59,7 @@ def standard_arithmetic() -> Iterator[None]:
 
 
 def _library() -> ctypes.CDLL | None:
-    """Return the C library where its default environment has an address that is known to this code."""
+    """Return the C library if this code knows the address of its default environment."""
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
         return None
     for name in ("libm.so.6", None):

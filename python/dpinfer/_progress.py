@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal and in a notebook, or whatever the caller passes."""
+"""Progress of long work: a bar on a terminal and in a notebook, or the caller's callback."""
 
 import shutil
 import sys
@@ -12,7 +12,7 @@ __all__ = ["ProgressCallback", "resolve_progress"]
 
 ProgressCallback = Callable[[int, int], None]
 
-# Work of less time shows no bar, unless it is asked for.
+# Shorter work shows no bar by default: chosen as a wait that users notice.
 _QUIET_SECONDS = 2.0
 
 
@@ -20,13 +20,13 @@ class _Bar:
     """Draws with tqdm, from the first report on: on stderr, or as a widget in a notebook that has them."""
 
     def __init__(self, label: str, delay: float) -> None:
-        # What it draws with is loaded here, before a run is charged.
+        # tqdm is loaded here, before a run is charged.
         self._start = _starter(label, delay)
         self._bar: Any = None
 
     def __call__(self, done: int, total: int) -> None:
         if self._bar is None:
-            # A run that goes on from a checkpoint begins in the middle: time is counted from there.
+            # A run resumed from a checkpoint begins in the middle: the bar counts time from there.
             self._bar = self._start(total=total, initial=done)
         self._bar.update(done - self._bar.n)
         if done >= total:
@@ -34,7 +34,7 @@ class _Bar:
 
 
 def resolve_progress(progress: bool | ProgressCallback | None, label: str) -> ProgressCallback:
-    """Return a callback ``(done, total)``: silent, a bar that somebody sees, or the caller's own.
+    """Return a callback ``(done, total)``: silent, a visible bar, or the caller's own.
 
     Parameters
     ----------
@@ -63,14 +63,14 @@ def _in_notebook() -> bool:
 
 
 def _starter(label: str, delay: float) -> Callable[..., Any]:
-    """Return what starts a bar of tqdm, without the thread and the lock between processes that it makes beside them."""
+    """Return a function that starts a tqdm bar without tqdm's thread and its lock between processes."""
     options: dict[str, Any] = {"desc": label, "delay": delay}
     if _in_notebook() and find_spec("ipywidgets") is not None:
         from tqdm.notebook import tqdm
     else:
         from tqdm import tqdm
 
-        # On a terminal that does not know its size tqdm would draw nothing.
+        # On a terminal of unknown size tqdm would draw nothing.
         options["ncols"], options["nrows"] = shutil.get_terminal_size()
     kind: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
     kind.set_lock(threading.RLock())

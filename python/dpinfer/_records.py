@@ -1,4 +1,4 @@
-"""Records on their way to a mechanism: when they are looked at, and what is said when they cannot be."""
+"""Records on their way to a mechanism: delayed reading, and errors that quote no record."""
 
 import os
 import warnings
@@ -14,7 +14,7 @@ __all__ = ["DeferredArray", "as_record_array", "check_container", "known_shape",
 
 
 class DeferredArray:
-    """Records that are read when NumPy makes an array of them, which private functions do when they are charged.
+    """Records that are read when NumPy converts them to an array, which private functions do after the charge.
 
     **Privacy.** Reads no record until then.
 
@@ -33,9 +33,9 @@ class DeferredArray:
 
 
 def known_shape(value: Any) -> tuple[int, ...] | None:
-    """Return the shape that an array or a data frame says it has, None where only an array made of it would tell.
+    """Return the declared shape of an array or a data frame, or None if only a conversion would show it.
 
-    **Privacy.** Reads no record.  The number of rows is in it, which is private under add/remove adjacency.
+    **Privacy.** Reads no record. The shape holds the number of rows, which is private under add/remove adjacency.
     """
     try:
         shape = value.shape
@@ -47,49 +47,49 @@ def known_shape(value: Any) -> tuple[int, ...] | None:
 
 
 def warn_of_clamped(argument: str, columns: Sequence[str]) -> None:
-    """Say that points to predict at lie beyond the public bounds of the fit, which are the caller's own points.
+    """Warn that the caller's points for a prediction lie outside of the public bounds of the fit.
 
     Parameters
     ----------
     argument : str
     columns : sequence of str
-        Where some lie beyond; nothing is said where there is none.
+        Columns with such points; no warning if there are none.
     """
     if columns:
         warnings.warn(
             f"{argument} has points beyond the public bounds in {', '.join(map(repr, columns))}: they are clamped, as "
-            "in the fit, and what is predicted there is what is predicted at the bounds",
+            "in the fit, so that predictions there equal those at the bounds",
             UserWarning,
             stacklevel=4,
         )
 
 
 def check_container(name: str, value: Any) -> None:
-    """Refuse what holds no records, whatever it holds: None, a path, a number, a mapping, a set.
+    """Refuse objects that cannot hold records: None, a path, a number, a mapping, a set.
 
     **Privacy.** Reads no record.
 
     Raises
     ------
     TypeError
-        If NumPy could not make an array with a dimension of it.
+        If NumPy could not convert it to an array with at least one dimension.
     """
     listed = isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
     made = any(hasattr(type(value), way) for way in ("__array__", "__array_interface__", "__array_struct__"))
     if not (listed or made or known_shape(value)) or known_shape(value) == ():
-        raise TypeError(f"{name} must be an array, or what NumPy can make one of, got {type(value).__name__}")
+        raise TypeError(f"{name} must be an array, or convertible to one by NumPy, got {type(value).__name__}")
 
 
 def as_record_array(name: str, value: Any) -> npt.NDArray[Any]:
-    """Return what is to hold records as an array, whatever it is; for what is in it see the mechanism's own checks.
+    """Convert records to an array; the mechanism checks its content.
 
-    **Privacy.** Reads records.  NumPy's error for ragged lists tells how many rows there are, and a foreign
-    ``__array__`` raises what it likes: neither text passes, nor does the error travel along.
+    **Privacy.** Reads records. NumPy's error for ragged lists contains the number of rows, and a foreign
+    ``__array__`` may raise any error: neither text nor the error itself is passed on.
 
     Raises
     ------
     RecordError
-        If it cannot be made an array.
+        If it cannot be converted to an array.
     OSError
         If the system refused to read it.
     """
@@ -104,6 +104,6 @@ def as_record_array(name: str, value: Any) -> npt.NDArray[Any]:
     if number is not None:
         raise OSError(number, os.strerror(number))
     raise RecordError(
-        f"{name} must be an array or what NumPy can make one of, with rows of equal length, and is not (the reason is "
-        "withheld: it could quote a record)"
+        f"{name} must be an array, or convertible to one by NumPy, with rows of equal length (the reason of the "
+        "failure is withheld: it could quote a record)"
     )

@@ -1,7 +1,8 @@
-"""Names that users choose, on their way out: one function for each place where a text can do more than be read.
+"""Escaping of names that users choose: one function for each kind of output that can interpret text.
 
-Names of columns, categories, targets and data sets come from files of others.  In a terminal they could move the cursor
-or reorder the line, in a picture start a formula, in a spreadsheet run one, in a page be markup.
+Names of columns, categories, targets and data sets come from files of others.  They could move the cursor of a terminal
+or reorder a line, start a
+formula in a picture, run one in a spreadsheet, or be markup in a page.
 """
 
 import html
@@ -23,14 +24,14 @@ __all__ = [
 ]
 
 _LONGEST_LABEL = 60
-# What spreadsheets take for a formula, also in the full width of East Asian keyboards.
+# First characters of spreadsheet formulas, also in the full width of East Asian keyboards.
 _FORMULA = "=+-@|＝＋－＠"
 # Names of dimensions and coordinates of the containers that ArviZ makes.
 _TAKEN = ("chain", "draw", "sample")
 
 
 def printable(text: object) -> str:
-    """Return `text` on one line, with characters that a reader cannot see written as escapes.
+    """Return `text` on one line, with invisible characters written as escapes.
 
     Those are controls (an escape sequence begins with one), marks that change the direction of writing, line and
     paragraph separators, and halves of surrogate pairs.
@@ -61,25 +62,25 @@ def shortened(text: str, length: int = _LONGEST_LABEL) -> str:
 
 
 def picture_label(text: object) -> str:
-    """Return a label that matplotlib shows as it is: no formula between dollars, no hidden legend entry."""
+    """Return a label that matplotlib shows literally: no formula between dollars, no hidden legend entry."""
     label = shortened(printable(text)).replace("$", r"\$")
     return f" {label}" if label.startswith("_") else label
 
 
 def csv_cell(text: object) -> str:
-    """Return a cell of text that no spreadsheet takes for a formula: one that looks like it begins with a quote."""
+    """Return a cell of text that no spreadsheet computes: a text that looks like a formula gets a leading quote."""
     cell = printable(text)
     return f"'{cell}" if cell.lstrip().startswith(tuple(_FORMULA)) else cell
 
 
 def html_text(text: object) -> str:
-    """Return text that is no markup, for the content of an element or a quoted attribute."""
+    """Return text without markup, for the content of an element or a quoted attribute."""
     return html.escape(terminal_text(str(text)), quote=True)
 
 
 def toml_string(text: str) -> str:
-    """Return a TOML basic string that reads back as `text` and shows what is in it."""
-    # JSON strings are TOML basic strings but for what TOML, or an editor, does not show.
+    """Return a TOML basic string that reads back as `text` and shows every character."""
+    # JSON strings are TOML basic strings except for characters that TOML, or an editor, does not show.
     return "".join(
         character if character.isprintable() else _toml_escape(character)
         for character in json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Argument checks shared by every layer: each raises with the argument's name, what is required and what came."""
+"""Argument checks shared by every layer: each error has the argument's name, the requirement and the given value."""
 
 import math
 import numbers
@@ -43,7 +43,7 @@ def check_interval(
     low_open: bool = True,
     high_open: bool = True,
 ) -> float:
-    """Return `value` as a float inside the interval from `low` to `high`, whose ends are open unless said."""
+    """Return `value` as a float inside the interval from `low` to `high`, whose ends are open by default."""
     result = check_real(name, value)
     above = result > low if low_open else result >= low
     below = result < high if high_open else result <= high
@@ -116,7 +116,7 @@ def settings_of(
 ) -> Settings:
     """Return the settings of a call: those given, or the defaults, with single ones replaced by keyword arguments.
 
-    The settings are the function's argument of that name, whatever it calls them: its messages name it.
+    `argument` is the name of the settings in the function's signature, for messages.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Values of records, each read alone: what a value is depends on no other record.
+"""Values of records, each read on its own: the meaning of a value depends on no other record.
 
-Libraries choose one type for all values of a column, and hand over 1, 1.0, True, "1" or "1.0" for one and the same
-value, depending on what else is in the column: a single record would change the labels of all others.  So each value
-gets one spelling, whatever type it comes in.
+Libraries choose one type for all values of a column, and return 1, 1.0, True, "1" or "1.0" for the same value,
+depending on the other values of the column: a single record would change the labels of all others. So each value
+gets one spelling for all types.
 
 **Privacy.** Looks at values of records, one by one; keeps nothing.
 """
@@ -30,12 +30,11 @@ _HOLDERS = (list, tuple, dict, set, frozenset)
 
 
 def text_of(value: Any) -> str | None:
-    """Return a value as a label, in its one spelling; None where it is missing, or has no text.
+    """Return a value as a label in its one spelling, or None if it is missing or has no text.
 
-    A number has the shortest digits that give it back in double precision, and no point where it is whole; true and
-    false are 1 and 0; dates and times are those of ISO 8601.  So is a text that reads as one of these.  Other text has
-    no spaces around it.  None, NaN, NaT, "nan" and a text without
-    a character are missing.
+    A number has the shortest digits that restore it in double precision, and no decimal point if it is whole; true and
+    false are 1 and 0; dates and times follow ISO 8601. The same holds for a text of such a value. Other text loses
+    surrounding spaces. None, NaN, NaT, "nan" and an empty text are missing.
 
     Parameters
     ----------
@@ -55,7 +54,7 @@ def text_of(value: Any) -> str | None:
 
 
 def number_of(value: Any) -> float:
-    """Return a value as a number, the one that :func:`text_of` spells; NaN where it is none.
+    """Return a value as the number that :func:`text_of` spells, or NaN.
 
     Parameters
     ----------
@@ -71,7 +70,7 @@ def number_of(value: Any) -> float:
 
 
 def as_values(name: str, values: Any) -> npt.NDArray[np.float64] | list[str | None]:
-    """Return a column of records, whatever holds it: numbers where its own type is one of them, else each value's text.
+    """Return a column of records as an array of numbers if its type is numeric, else of each value's text.
 
     **Privacy.** Reads the records, each by itself: no type is inferred from the values of a list.
 
@@ -84,7 +83,7 @@ def as_values(name: str, values: Any) -> npt.NDArray[np.float64] | list[str | No
     Raises
     ------
     RecordError
-        If it cannot be made an array, or has not one dimension.
+        If it cannot be converted to an array with one dimension.
     OSError
         If the system refused to read it.
     """
@@ -99,7 +98,7 @@ def as_values(name: str, values: Any) -> npt.NDArray[np.float64] | list[str | No
 
 
 def is_listed(values: Any) -> bool:
-    """Return whether these are values without a type for all of them, as a list is; reads no record."""
+    """Return whether these values lack a common type, as a list does; reads no record."""
     return isinstance(values, Sequence) and not isinstance(values, (str, bytes)) and not hasattr(values, "__array__")
 
 
@@ -110,7 +109,7 @@ def _plain(value: Any) -> float | str | None:
             return _of_text(value.strip())
         if isinstance(value, (np.datetime64, np.timedelta64)):
             value = value.astype(f"{value.dtype.kind}8[us]").item()
-        # What is not equal to itself is missing; arrays, and what else cannot say, raise.
+        # A value that is not equal to itself is missing; arrays raise, as do other values without a truth value.
         if value is None or isinstance(value, _HOLDERS) or bool(value != value):
             return None
         if isinstance(value, Complex) and value.imag == 0:
@@ -121,7 +120,7 @@ def _plain(value: Any) -> float | str | None:
             return _of_text(value.decode("utf-8").strip())
         return _of_text((value.isoformat() if isinstance(value, (date, time)) else str(value)).strip())
     except Exception:
-        # To raise would tell that there is such a value.
+        # An error would reveal that there is such a value.
         return None
 
 
@@ -147,7 +146,7 @@ def _of_text(text: str) -> float | str | None:
 
 
 def _moment(text: str) -> str:
-    """Return a date, a time or both in one form: a day that has just begun is its date."""
+    """Return a date, a time or both in one form: midnight is written as its date."""
     try:
         if text[2] == ":":
             return time.fromisoformat(text).isoformat()

@@ -1,8 +1,8 @@
 """Exceptions that dpinfer raises on purpose.
 
-Bad *arguments* raise the built-in :class:`TypeError` or :class:`ValueError` with the name of the argument, what is
-required and what came.  The types below exist where a caller may want to react to the situation rather than fix a
-call.  No message ever contains a record, a value of a record, or a row number.
+Bad *arguments* raise the built-in :class:`TypeError` or :class:`ValueError` with the name of the argument, the
+requirement and the given value. The types below are for situations to which a caller may react.  No message ever
+contains a record, a value of a record, or a row number.
 """
 
 __all__ = [
@@ -38,23 +38,23 @@ class UnsupportedEventError(DpinferError, ValueError):
 
 
 class UnfoundedEpsilonError(DpinferError, ValueError):
-    """A stated epsilon does not follow from what was done with the records."""
+    """A stated epsilon does not follow from the events of the mechanism."""
 
 
 class BudgetExceededError(DpinferError, ValueError):
-    """The privacy budget asked for cannot be met, or would be exceeded."""
+    """The requested privacy budget cannot be met, or would be exceeded."""
 
 
 class NumericalError(DpinferError, ArithmeticError):
-    """A numerical procedure of the post-processing did not converge to the accuracy it promises."""
+    """A numerical procedure of the post-processing did not converge to its stated accuracy."""
 
 
 class BackendUnavailableError(DpinferError, ImportError):
-    """An optional dependency or a hardware backend was asked for and is not there."""
+    """A requested optional dependency or hardware backend is not available."""
 
 
 class InsecureReleaseError(DpinferError, ValueError):
-    """A privacy guarantee was asked of a result drawn with a seeded, insecure generator."""
+    """A result drawn with a seeded, insecure generator has no privacy guarantee."""
 
 
 class ReleaseFormatError(DpinferError, ValueError):
@@ -66,7 +66,7 @@ class PosteriorFormatError(DpinferError, ValueError):
 
 
 class LedgerError(DpinferError, RuntimeError):
-    """A privacy ledger cannot be read or written now; what was not written was not spent, and not run."""
+    """A privacy ledger cannot be read or written now; without a written charge no mechanism runs."""
 
 
 class LedgerFormatError(LedgerError, ValueError):
@@ -74,7 +74,7 @@ class LedgerFormatError(LedgerError, ValueError):
 
 
 class CheckpointError(DpinferError, ValueError):
-    """A private run cannot go on from a file: it is of another run, is damaged, or is not a checkpoint at all."""
+    """A private run cannot resume from a file: the file belongs to another run, is damaged, or is not a checkpoint."""
 
 
 class RecordError(DpinferError, ValueError):
@@ -86,7 +86,7 @@ class SchemaError(DpinferError, ValueError):
 
 
 class SiloError(DpinferError, RuntimeError):
-    """Sites and coordinator cannot go on: too few sites answered, or one said what the protocol does not allow."""
+    """Sites and coordinator cannot continue: too few sites answered, or a message violates the protocol."""
 
 
 class StudyFormatError(DpinferError, ValueError):
@@ -98,12 +98,12 @@ class PrivacyLeakWarning(UserWarning):
 
 
 class RepeatedSpendingWarning(UserWarning):
-    """A privacy budget is spent once more, where it looks like part of one computation."""
+    """A privacy budget is spent again, apparently as part of one computation."""
 
 
 class WeakGuaranteeWarning(UserWarning):
-    """What was asked for is allowed, and protects hardly anybody or is hardly what was meant."""
+    """The requested guarantee is allowed, but weak or probably not intended."""
 
 
 class FallbackWarning(UserWarning):
-    """A posterior, or the arithmetic between passes, could not be done as asked: how it was done is named."""
+    """A posterior, or the arithmetic between passes, used a fallback, which the warning names."""

@@ -3,8 +3,8 @@
     python verify_release.py certificate.json [--release FILE] [--ledger FILE] [--public-key HEX]
 
 It recomputes hashes, signature and epsilon, by an accountant of its own that rounds up: integers and decimals with
-bounded errors, no floating point.  Exit status: 0 if all holds, 3 if it does and no guarantee is promised, 1 if
-something contradicts, 2 if the arguments are wrong.  Format and proofs: docs/certificates.md.
+bounded errors, no floating point. Exit status: 0 if all claims hold, 3 if they hold and no guarantee is promised, 1 for
+a contradiction, 2 for wrong arguments.  Format and proofs: docs/certificates.md.
 """
 
 import argparse
@@ -117,7 +117,7 @@ class Normal:
 
 
 def bisect(high: Decimal, good: Callable[[Decimal], bool], share: str) -> Decimal:
-    """Return about the least number at which `good` holds, and where it does; it holds at `high`."""
+    """Return the least number with `good`, approximately; the result satisfies `good`, as does `high`."""
     if good(low := Decimal(0)):
         return low
     while high - low > high * Decimal(share):
@@ -162,7 +162,7 @@ class Step(NamedTuple):
 
 
 def leaves(event: Any, count: int, depth: int = 0) -> Iterator[tuple[str, dict[str, Any], int]]:
-    """Yield the name, the fields and the number of runs of each event that `count` runs of an event are made of."""
+    """Yield name, fields and number of runs of each elementary event in `count` runs of an event."""
     name = event.get("type") if isinstance(event, dict) else None
     need(isinstance(name, str) and name in FIELDS and depth <= 32, "an event is of no known type")
     value = fields(str(name), event)
@@ -214,7 +214,7 @@ def product(one: Law, two: Law, unit: int, cut: int) -> Law:
 
 
 def power(law: Law, count: int, unit: int, cut: Fraction) -> Law:
-    """Return the law of `count` losses, by squaring; `cut` is what each of them may lose."""
+    """Return the law of `count` losses, by squaring; `cut` units of each may be moved up."""
     result, size, done = law, 1, 0
     while count:
         if count & 1:
@@ -319,7 +319,7 @@ def composed_epsilon(sampled: Counter[Step], squared_mu: Fraction, delta: Fracti
         raise UnableError("the composition is beyond what this accountant evaluates")
     unit = 13 + len(str(total)) + len(str(int(1 / delta)))
     tail, cut = up(delta / (10**6 * total)).next_minus(wide(9)), delta * 10**unit / (10**5 * total)
-    # About how far the loss reaches: any choice of the widths gives a bound.
+    # The approximate range of the loss: any choice of the widths gives a bound.
     spread = sum(n * float(step.rate) ** 2 * math.expm1(min(float(step.mu) ** 2, 2.0)) for step, n in counts.items())
     reach = 14 * math.sqrt(spread) + max(float(step.mu) ** 2 / 2 + 5 * float(step.mu) for step in counts)
     finest = Fraction(1, 2 ** max(0, math.ceil(math.log2(500 * 2**8 / reach))))
@@ -339,7 +339,7 @@ def composed_epsilon(sampled: Counter[Step], squared_mu: Fraction, delta: Fracti
         before, level, finer = math.inf, min(8, level + 1), 1
         while True:
             found, size = one_order(order, 1 << level)
-            # The error falls with the square of the width: two grids tell what is left, and how fine the next is.
+            # The error falls with the square of the width: two grids give the remaining error, and the next width.
             known = worst < found < before < math.inf
             left = (before - float(found)) / (4**finer - 1) / float(found) if known else 1.0
             if found <= worst or left < 0.002 or not level or size > (30_000 if total > 100 else 8000):
@@ -351,9 +351,9 @@ def composed_epsilon(sampled: Counter[Step], squared_mu: Fraction, delta: Fracti
 
 
 def epsilon_from_above(events: list[Any], relation: str, delta: float) -> float:
-    """Return an upper bound on epsilon of events in composition, infinity where no guarantee is claimed.
+    """Return an upper bound on epsilon of composed events, infinity if no guarantee is claimed.
 
-    Raises ContradictionError for events of which nothing is known, UnableError where this accountant's range ends.
+    Raises ContradictionError for unknown events, UnableError outside of this accountant's range.
     """
     with localcontext(wide(4000)):  # what is written with operators has fewer digits than this: it is exact
         sampled, parts, private, exact = Counter[Step](), Counter[Fraction](), True, Fraction(delta)
@@ -420,7 +420,7 @@ def signed(public_key: bytes, message: bytes, signature: bytes) -> bool:
 
 
 class Report(NamedTuple):
-    """What holds, what contradicts, and what cannot be known; `promised` is whether a guarantee is claimed at all."""
+    """Claims that hold, contradictions, claims that cannot be checked, and whether a guarantee is claimed."""
 
     holds: list[str]
     contradicts: list[str]
@@ -431,7 +431,7 @@ class Report(NamedTuple):
 def verify(
     certificate: bytes, release: bytes | None = None, ledger: bytes | None = None, public_key: str | None = None
 ) -> Report:
-    """Check a certificate, and against it whatever else is at hand; nothing is raised, all is in the report."""
+    """Check a certificate, and the given files against it; the report holds all results, and nothing is raised."""
     report = Report([], [], ["that this program ran as it is, on those data, with noise that nobody can predict"], True)
 
     def check(what: str, test: Callable[..., str | None], *arguments: Any) -> None:
@@ -468,7 +468,7 @@ def verify(
 
 
 def canonical(value: Any) -> bytes:
-    """Return the one text of a value: sorted names, no spaces, the shortest digits of a number, ASCII."""
+    """Return the canonical text of a value: sorted names, no spaces, the shortest digits of a number, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -531,7 +531,7 @@ def check_epsilon(guarantee: dict[str, Any], parts: list[dict[str, Any]]) -> str
 
 
 def check_release(content: bytes, statement: dict[str, Any]) -> None:
-    """Check the release's file: every member's hash, and what its header says."""
+    """Check the release's file: every member's hash, and its header."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         listed = [(item.filename, archive.read(item)) for item in archive.infolist()]
     found, guarantee, named = dict(listed), statement["guarantee"], statement["release"]
@@ -563,7 +563,7 @@ def check_entry(statement: dict[str, Any]) -> None:
 
 
 def check_ledger(ledger: bytes, own: dict[str, Any]) -> str:
-    """Check a ledger's whole chain, that it holds the entry, and what its runs compose to."""
+    """Check a ledger's whole chain, its entry of the run, and the composition of its runs."""
     entries: list[tuple[str, dict[str, Any], str]] = [("", {}, "")]
     connection = sqlite3.connect(":memory:")
     connection.deserialize(ledger)
@@ -588,7 +588,7 @@ def check_ledger(ledger: bytes, own: dict[str, Any]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print what holds, what contradicts and what cannot be known."""
+    """Print claims that hold, contradictions, and claims that cannot be checked."""
     parser = argparse.ArgumentParser(description="Check a certificate of dpinfer with the standard library alone.")
     parser.add_argument("certificate", type=Path)
     parser.add_argument("--release", type=Path, help="the file that release.save() wrote")

@@ -21,7 +21,7 @@ class _Process:
     """The threads of this process that have a connection to a ledger.
 
     SQLite keeps the locks of a process in a table of its own, and a fork copies the table without the locks: the child
-    would read and write as if it held them.  So a fork waits until no connection is open.
+    would read and write as if it had them.  So a fork waits until no connection is open.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class _Process:
     def before_fork(self) -> None:
         self.condition.acquire()
         self.forks += 1
-        # For this thread's own connection there is nothing to wait for: the child is told.
+        # For this thread's own connection there is nothing to wait for: the child is marked.
         thread = threading.get_ident()
         self.condition.wait_for(lambda: not self.open.keys() - {thread}, timeout=_FORK_SECONDS)
 
@@ -45,7 +45,7 @@ class _Process:
 
     def after_fork_in_child(self) -> None:
         cut = self.cut or bool(self.open)
-        self.__init__()  # type: ignore[misc]  # the parent's other threads, and what they held, are not here
+        self.__init__()  # type: ignore[misc]  # the parent's other threads and their locks are not here
         self.cut = cut
 
 
@@ -81,7 +81,7 @@ def using(path: Path) -> Iterator[None]:
     finally:
         with _process.condition:
             _process.open[thread] -= 1
-            _process.open += Counter()  # drops what is 0
+            _process.open += Counter()  # drops zeros
             _process.condition.notify_all()
 
 
@@ -104,7 +104,7 @@ def writing(path: Path, limit: float) -> Iterator[None]:
 
 
 def same_file(path: Path) -> tuple[int, int]:
-    """Return what tells this file from every other, whatever its name."""
+    """Return an identifier of this file that does not depend on its name."""
     status = path.stat()
     return status.st_dev, status.st_ino
 
@@ -112,7 +112,7 @@ def same_file(path: Path) -> tuple[int, int]:
 def patiently(path: Path, attempt: Callable[[float], bool], limit: float) -> None:
     """Call `attempt` until it returns true; give up when the file has not changed for `limit` seconds.
 
-    However many wait, one of them is admitted after the other: only a file that is held without progress is given up.
+    Waiting callers are admitted one after the other: only a file that is locked without progress is given up.
 
     Raises
     ------

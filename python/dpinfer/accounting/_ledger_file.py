@@ -79,7 +79,7 @@ def _digest(previous: str, number: int, kind: str, content: str) -> str:
 
 
 class EntryFile:
-    """The file; every operation opens it anew, so that the object can be copied, pickled and used after a fork.
+    """The file; every operation opens it again, so that the object can be copied, pickled and used after a fork.
 
     **Privacy.** Holds what callers append: descriptions of mechanisms, never records.
 
@@ -142,7 +142,7 @@ class EntryFile:
     def appending(self) -> Iterator[tuple[list[LedgerEntry], Callable[[str, Mapping[str, Any]], LedgerEntry]]]:
         """Lock the file, and give its entries and a function that appends one.
 
-        What was appended is on the disk when the block ends, and not at all when it raises.  Other threads and
+        Appended entries are on the disk when the block ends; if it raises, none are.  Other threads and
         processes wait.
         """
         _check_file(self.path)
@@ -161,7 +161,7 @@ class EntryFile:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what SQLite must not open: no regular file, or one with two names.
+    """Refuse files that SQLite must not open: other than regular files, or files with two names.
 
     SQLite finds the journal of a writer that died by the name of the file: under another name it would be missed.
     """
@@ -178,7 +178,7 @@ def _check_file(path: Path) -> None:
 
 
 def _check_place(path: Path, opened: tuple[int, int]) -> None:
-    """Refuse to go on if what was written to is no longer the file of this name."""
+    """Refuse to continue if the written file no longer has this name."""
     with contextlib.suppress(OSError):
         if same_file(path) == opened:
             return
@@ -190,7 +190,7 @@ def _connection(path: Path) -> Iterator[sqlite3.Connection]:
     _check_file(path)
     with using(path):
         with _explained(path):
-            # "rw" makes no file, opens a read-only one for reading, and lets a reader undo what a killed writer left.
+        # "rw" makes no file, opens a read-only one for reading, and lets a reader undo a killed writer's journal.
             uri = f"{path.resolve().as_uri()}?mode=rw"
             connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_LOCK_SECONDS)
         try:

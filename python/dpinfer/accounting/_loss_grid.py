@@ -2,7 +2,7 @@
 
 Legend: ``shift`` is mu, ``rate`` is q, ``width`` is the grid's step h, u the unit roundoff.  Losses live on the points
 k h.  The direction REMOVE has numerator P = (1 - q) N(0, 1) + q N(mu, 1) and denominator Q = N(0, 1); ADD exchanges
-them.  docs/derivations/accounting.md holds the proof that what is returned dominates the true law, rounding included.
+them.  docs/derivations/accounting.md proves that the returned law dominates the true one, rounding included.
 """
 
 import enum
@@ -39,8 +39,9 @@ class Direction(enum.Enum):
 class GridLaw:
     """Masses of a dominating loss law on the points ``(start + i) * width``, and the mass at infinity.
 
-    ``margin`` is what has to be added to the loss to cover the rounding of the bins' edges; ``consistent`` says whether
-    the masses passed the checks on their sum and on E exp(-loss).
+    ``margin`` is an addition to the loss that covers the rounding of the bins' edges; ``consistent``: whether the
+    masses
+    passed the checks on their sum and on E exp(-loss).
     """
 
     start: int
@@ -156,7 +157,7 @@ def _split(bins: _Bins, width: float, *, remove: bool) -> tuple[FloatArray, floa
     sign = 1.0 if remove else -1.0
     mixed_error = (1.0 - rate) * bins.near_error + rate * bins.far_error + 8.0 * UNIT * bins.mixed
     # Two ways to round mixed - e^edge near: the first is sharp where the rate and the loss are small, the second where
-    # the loss is near its least.  Both bound the same number, so the lesser bound stands.
+    # the loss is near its least.  Both bound the same number, so the smaller bound holds.
     slack = rate * (bins.far_error + 8.0 * UNIT * bins.far)
     slack += (rate + np.abs(gap)) * (bins.near_error + 8.0 * UNIT * bins.near)
     first = sign * (rate * bins.far - (rate + gap) * bins.near) + slack

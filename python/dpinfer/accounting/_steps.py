@@ -58,8 +58,8 @@ class Step:
         Plain Gaussian, Poisson-sampled Gaussian, a Gaussian on a subset drawn without replacement, a pure guarantee,
         or a failure that gives the record away.
     shift : float
-        L2 sensitivity divided by the noise's standard deviation, positive; epsilon, where the kind is PURE; the
-        probability, where it is FAILURE.
+        L2 sensitivity divided by the noise's standard deviation, positive; epsilon, for the kind PURE; the probability,
+        for FAILURE.
     rate : float
         Probability with which one record takes part, in (0, 1]; below 1 exactly when the kind is POISSON or SUBSET.
     """
@@ -102,7 +102,7 @@ def reduce_event(event: Event, adjacency: Adjacency) -> dict[Step, int] | None:
 def split_pure(steps: Mapping[Step, int]) -> tuple[dict[Step, int], float]:
     """Return the steps without pure guarantees, and the sum of those, which adds to the epsilon of the rest.
 
-    Whatever the order of the steps, the loss of the pure ones is at most their sum e, so that the hockey-stick
+    For any order of the steps, the loss of the pure ones is at most their sum e, so that the hockey-stick
     divergence of all at epsilon + e is at most that of the rest at epsilon.
     """
     return _split(steps, StepKind.PURE)
@@ -112,7 +112,7 @@ def split_failure(steps: Mapping[Step, int]) -> tuple[dict[Step, int], float]:
     """Return the steps without failures, and the sum of their probabilities, which adds to the delta of the rest.
 
     An (epsilon, delta) guarantee is dominated by a pure one beside a failure of probability delta (Kairouz, Oh and
-    Viswanath 2015), and without any failure, of which the chance is at most the sum, the rest is all there is.
+    Viswanath 2015), and the probability of any failure is at most the sum.
     """
     return _split(steps, StepKind.FAILURE)
 

@@ -22,7 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 # gives about 7 for radix 2; the transforms used here also have factors 3 and 5).
 _FFT_CONSTANT = 16.0
 _MAX_EXPONENT = 650.0
-# Beyond this a value stands for "more than any mass", with room left to add up and to multiply.
+# Larger values mean "more than any mass", with room for sums and products: 1e60 squared is below 1e308.
 _MAX_LOG_MASS = 250.0
 # At most ten atoms can be larger than this.
 _ATOM = 0.1
@@ -97,7 +97,7 @@ def compose(laws: Sequence[tuple[GridLaw, int]], layout: Layout) -> ComposedLaw:
     index = start + np.arange(size)
     values = np.roll(tilted, -(start % size))
 
-    # Undo the tilt.  An exponent above the cap stands at a loss where the bound exceeds 1 anyway.
+    # Undo the tilt.  Exponents above the cap belong to losses at which the bound exceeds 1 anyway.
     exponents = total_moment - theta * width * index
     slack = 8.0 * UNIT * (1.0 + abs(total_moment) + theta * width * float(np.max(np.abs(index[[0, -1]]))))
     masses = values * np.exp(np.minimum(exponents, _MAX_LOG_MASS)) * (1.0 + slack)
@@ -169,8 +169,8 @@ def _tilted_power(
 def _transform(values: FloatArray) -> tuple[npt.NDArray[np.complex128], float]:
     """Return the real-input transform of non-negative values and a bound on the error of each of its entries.
 
-    Large atoms are transformed by their formula: where most of the mass stands on a few points, as when rarely a step
-    sees the record, they would otherwise set the size of the error.
+    Large atoms are transformed by their formula: where a few points have most of
+    the mass, as when a step rarely samples the record, they would otherwise dominate the error.
     """
     size = values.size
     atoms = np.flatnonzero(values > _ATOM)
@@ -200,7 +200,7 @@ def _mass_above(laws: Sequence[tuple[GridLaw, int]], theta: float, width: float,
 
 
 def _deltas(masses: FloatArray, width: float, infinite: float) -> FloatArray:
-    """Return the bound on delta at each point: mass above, less e^epsilon times what it weighs under the other law."""
+    """Return the bound on delta at each point: mass above, less e^epsilon times its mass under the other law."""
     offsets = np.arange(masses.size) * width
     inverse = np.where(offsets < _MAX_EXPONENT, np.exp(-offsets), 0.0)
     above = np.cumsum(masses[::-1])[::-1]

@@ -57,7 +57,7 @@ def account(
     Parameters
     ----------
     event : Event
-        What is done with the records.
+        The mechanism's use of the records.
     delta : float
         In (0, 1).
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
@@ -105,9 +105,9 @@ def account(
 
 @standard_arithmetic()
 def certify(event: Event, *, delta: float, adjacency: Adjacency | str, accountant: str) -> PrivacyBound:
-    """Do what :func:`account` does, recording a fallback in the result without a warning.
+    """Like :func:`account`, recording a fallback in the result without a warning.
 
-    Answers are kept: a release certifies again what its plan has certified.
+    Answers are cached: a release certifies the event of its plan again.
     """
     event = check_event("event", event)
     delta = check_interval("delta", delta, 0.0, 1.0)
@@ -121,15 +121,15 @@ def certify_at(event: Event, *, delta: float, adjacency: Adjacency | str, accoun
         return certify(event, delta=delta, adjacency=adjacency, accountant=accountant).epsilon
     steps = reduce_event(event, as_adjacency(adjacency))
     rest, pure = ({}, math.inf) if steps is None else split_pure(steps)
-    # What is left may be a failure, which delta has to cover.
+    # The rest may be a failure, which delta has to cover.
     return math.inf if rest else pure
 
 
-# What two machines' arithmetic may differ by.
+# Relative difference between two machines' arithmetic: 1e4 units of double precision.
 _SAME = 1e-9
-# How far a stated epsilon may lie above what the accountant certifies: what a later accountant may gain.
+# Relative excess of a stated epsilon over the certified one that is accepted: a margin for tighter accountants.
 STATED_TOLERANCE = 0.01
-# How far "prv", whose own error is about one per cent, may lie above "pld" without being asked again: it takes seconds.
+# Relative excess of "prv" (own error about 1%) over "pld" that is accepted without running "prv", which takes seconds.
 _PRV_BAND = 1.2
 
 
@@ -143,7 +143,7 @@ def check_stated_epsilon(
     accountant: str,
     tolerance: float = math.inf,
 ) -> float:
-    """Return a stated epsilon that follows from the event, never less than what is certified here.
+    """Return a stated epsilon that follows from the event, at least the epsilon certified here.
 
     **Privacy.** Reads no records.
 
@@ -154,10 +154,10 @@ def check_stated_epsilon(
     epsilon : float
         In [0, inf].
     event, delta, adjacency
-        What it is stated of; a `delta` of 0 certifies nothing.
+        Event, delta and relation of the statement; a `delta` of 0 certifies nothing.
     accountant : {"pld", "prv", "rdp"}
     tolerance : float
-        Relative excess that is allowed; less than what is certified never is.
+        Accepted relative excess; an epsilon below the certified one is never accepted.
 
     Raises
     ------
@@ -266,7 +266,7 @@ def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adja
     Parameters
     ----------
     event : Event
-        What is done with the records.
+        The mechanism's use of the records.
     epsilon : float
         In [0, inf).
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
@@ -275,7 +275,7 @@ def delta_for(event: Event, *, epsilon: float, adjacency: Adjacency | str = Adja
     Returns
     -------
     float
-        delta in (0, 1]; 1 says nothing.
+        delta in (0, 1]; 1 is no guarantee.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What it means for two data sets to be neighbours, and the one conversion between the relations."""
+"""Relations that define neighbouring data sets, and the one conversion between them."""
 
 import enum
 import math
@@ -97,7 +97,7 @@ def add_remove_to_replace_one(epsilon: float, delta: float) -> tuple[float, floa
     Returns
     -------
     tuple of float
-        The replace-one epsilon and delta; delta is at most 1, and 1 says nothing.
+        The replace-one epsilon and delta; delta is at most 1, and 1 is no guarantee.
 
     Raises
     ------

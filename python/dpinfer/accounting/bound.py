@@ -1,4 +1,4 @@
-"""What an accountant returns."""
+"""The result of an accountant."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ __all__ = ["AccountantFallbackWarning", "PrivacyBound"]
 
 
 class AccountantFallbackWarning(UserWarning):
-    """The accountant asked for failed on this event, and the default one answered in its place."""
+    """The requested accountant failed on this event, and the default one replaced it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,21 +20,21 @@ class PrivacyBound:
     Parameters
     ----------
     epsilon : float
-        Certified upper bound, in [0, inf]; infinity where nothing could be certified.
+        Certified upper bound, in [0, inf]; infinity without a certified bound.
     delta : float
         The delta it holds for, in (0, 1).
     adjacency : Adjacency
         The relation it holds under.
     accountant : str
-        The accountant asked for: ``"pld"``, ``"prv"`` or ``"rdp"``.
+        The requested accountant: ``"pld"``, ``"prv"`` or ``"rdp"``.
     estimate : float
         The accountant's central value, at most `epsilon`.  Not a guarantee.
     lower : float or None
         A lower bound on epsilon where the accountant has one (``"prv"``), in [0, estimate].
     fallback : str or None
-        The accountant that answered when the one asked for failed, else None.
+        The accountant that replaced the requested one after a failure, else None.
     note : str
-        What the reader should know about this bound; empty when there is nothing.
+        A remark about this bound; may be empty.
     """
 
     epsilon: float

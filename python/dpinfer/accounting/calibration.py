@@ -96,7 +96,7 @@ def calibrate(
     accountant: str,
     relative_tolerance: float = 1e-4,
 ) -> tuple[float, PrivacyBound]:
-    """Do what :func:`calibrate_noise_multiplier` does, and return the bound that certifies the result with it."""
+    """Like :func:`calibrate_noise_multiplier`, and also return the bound that certifies the result."""
     if not callable(make_event):
         raise TypeError(f"make_event must be callable, got {type(make_event).__name__}")
     target = check_interval("target_epsilon", target_epsilon, 0.0)

@@ -1,6 +1,6 @@
-"""What is allowed and hardly meant: a delta as large as one record's share.
+"""Warnings about settings that are allowed but rarely intended: a delta as large as one record's share.
 
-**Privacy.** Reads no records.  What is said is a function of public numbers.
+**Privacy.** Reads no records. The warnings are functions of public numbers.
 """
 
 import warnings

@@ -18,12 +18,12 @@ from dpinfer.errors import BackendUnavailableError, CheckpointError, InsecureRel
 __all__ = ["REFUSED_AND_CHARGED", "Charge", "charge_run"]
 
 REFUSED_AND_CHARGED = (
-    "The records had been looked at, and the run stays charged, although nothing was drawn: that it was refused tells "
+    "The records had been read, and the charge of the run stands, although nothing was drawn: the refusal reveals "
     "something about them. refund_refused=True of PrivacyLedger.dataset (dpinfer fit --refund-refused) takes such "
     "charges back, which no guarantee covers."
 )
 
-# What stops a run for reasons outside its records: the user, the disk, another process, the installation.
+# Errors that stop a run for reasons outside its records: the user, the disk, another process, the installation.
 _NOT_ABOUT_RECORDS = (
     KeyboardInterrupt,
     SystemExit,
@@ -40,7 +40,7 @@ class Charge:
     """A run's place in the ledger, while it runs.
 
     **Privacy.** `token` is a secret that cancels the charge; :meth:`begin` forgets it, before the first draw.
-    `refused` says that the run is stopped by what read its records: then it stays charged, whatever the error is.
+    `refused`: the reader of the records has stopped the run; then the charge stands for any error.
     """
 
     account: LedgerAccount | None
@@ -50,13 +50,14 @@ class Charge:
     refused: bool = False
 
     def begin(self, binding: str | None = None) -> None:
-        """Say that noise is going to be drawn from here on: the charge can no longer be cancelled by anyone.
+        """Declare that noise will be drawn from here on: nobody can cancel the charge any more.
 
         Parameters
         ----------
         binding : str, optional
-            With a checkpoint: 64 hexadecimal digits that stand for the key and the records it is bound to.  The ledger
-            takes one for each run, so that of several copies of a checkpoint one can begin.
+            With a checkpoint: 64 hexadecimal digits that identify the key and its records. The ledger accepts one for
+            each
+            run, so that only one of several copies of a checkpoint can begin.
 
         Raises
         ------
@@ -95,7 +96,7 @@ class Charge:
             error.add_note("The ledger could not be written to, and still counts this run, which drew nothing.")
 
     def _finish(self) -> None:
-        # It says how the run ended, and changes no number: the release must not be lost for it.
+        # This entry records the end of the run and changes no number: its failure must not lose the release.
         if self.account is None:
             return
         with contextlib.suppress(LedgerError, OSError), self._found() as (found, append):
@@ -115,12 +116,13 @@ def charge_run(
     token: bytes | None = None,
     run: str | None = None,
 ) -> Iterator[Charge]:
-    """Charge a run to a ledger before its records are touched: what every private mechanism runs inside of.
+    """Charge a run to a ledger before its records are read: the context of every private mechanism.
 
     **Privacy.** Reads no records.  The charge is on the disk when the block is entered.  If the block raises before
-    :meth:`Charge.begin`, nothing was drawn.  A cancellation is appended if it was interrupted, or the system refused
-    something else than to read the records (`Charge.refused`); whatever else it raises may depend on the records, and
-    stays charged unless the account has `refund_refused`.  After :meth:`Charge.begin` nothing can undo the charge, and
+    :meth:`Charge.begin`, nothing was drawn.  A cancellation is appended after an interrupt, or if the system
+    refused something other than reading the records (`Charge.refused`); any other error may depend on the records, and
+    the charge stands unless the account has `refund_refused`.  After :meth:`Charge.begin` nothing can undo the charge,
+    and
     a process that dies at any point leaves it counted.
 
     Parameters
@@ -163,7 +165,7 @@ def charge_run(
     else:
         charge = _charge(ledger, event, as_adjacency(adjacency), mechanism, secure, delta, token, run)
     try:
-        # What the mechanism computes around its compiled calls is proved for rounding to nearest.
+        # The proofs of the mechanism's arithmetic around its compiled calls assume rounding to nearest.
         with standard_arithmetic():
             yield charge
     except BaseException as error:
@@ -222,7 +224,7 @@ def _charge(
             if known.status == "cancelled" or known.event != event or relation is not state.adjacency:
                 raise LedgerError("the ledger must hold the run that is resumed: it is cancelled, or has other terms")
             entry, digest = known.entry, known.digest
-            # What the charge said when it was made: other runs may have followed.
+            # The totals at the time of the charge: other runs may have followed.
             after = state.composed([], state.budget[1] if state.budget else delta, until=entry)
     settings = {
         "dataset": ledger.dataset,

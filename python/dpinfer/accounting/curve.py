@@ -1,4 +1,4 @@
-"""Privacy curves: everything that (epsilon, delta) pairs say about an event, and the same in other terms.
+"""Privacy curves: all (epsilon, delta) pairs of an event, and their conversion to other terms.
 
 Legend: delta(epsilon) is the privacy curve, f the trade-off curve (least false negative rate at a false positive rate),
 G_mu the trade-off curve of N(0, 1) against N(mu, 1).  Proofs: docs/derivations/accounting.md, section 6.
@@ -26,7 +26,7 @@ __all__ = ["PrivacyCurve", "gaussian_dp_mu", "privacy_curve", "zcdp_rho"]
 
 FloatArray = npt.NDArray[np.float64]
 
-# The curve is known down to about this delta; below it the last value stands.
+# The curve is known down to about this delta; below it the last value is used.
 _LEAST_DELTA = 1e-12
 _N_POINTS = 513
 # More than the rounding of the formulas below, all of which are sums of a few terms of size at most 1.
@@ -46,7 +46,7 @@ class PrivacyCurve:
     epsilons : (k,) float64
         Ascending, from 0.
     deltas : (k,) float64
-        In [0, 1], non-increasing; 1 says nothing.
+        In [0, 1], non-increasing; 1 is no guarantee.
     adjacency : Adjacency
     """
 
@@ -78,7 +78,7 @@ class PrivacyCurve:
         Notes
         -----
         delta is convex in e**epsilon, so that the chord between two certified points lies above it; beyond the last
-        point delta is at most what it is there.
+        point delta is at most its value there.
         """
         at = check_float_array("epsilon", epsilon)
         if not np.all(at >= 0.0):
@@ -92,10 +92,11 @@ class PrivacyCurve:
 
     @standard_arithmetic()
     def true_positive_rate(self, false_positive_rate: npt.ArrayLike) -> FloatArray:
-        """Return the most that any test can reach which tells one data set from a neighbour, of the same shape.
+        """Return the largest power of any test between one data set and a neighbour, of the same shape.
 
-        A membership attack is such a test: whoever sees the release, knows all other records and the mechanism, and
-        says "the record is in" wrongly with probability `false_positive_rate`, says so rightly with at most this.
+        A membership attack is such a test: an attacker who sees the release, knows all other records and the mechanism,
+        and claims "the record is in" wrongly with probability `false_positive_rate`, claims it rightly with at most
+        the returned probability.
 
         Parameters
         ----------
@@ -140,7 +141,7 @@ class PrivacyCurve:
     def mu(self, slack: float) -> float:
         """Return the least mu found with delta(epsilon) <= delta of G_mu + `slack` at every epsilon >= 0.
 
-        What that means is said in :func:`gaussian_dp_mu`.
+        :func:`gaussian_dp_mu` explains the bound.
 
         Parameters
         ----------
@@ -195,7 +196,7 @@ def _covers(mu: float, slack: float, epsilons: FloatArray, deltas: FloatArray) -
 
 @standard_arithmetic()
 def privacy_curve(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> PrivacyCurve:
-    """Return the certified privacy curve of an event, from which every test of membership is bounded.
+    """Return the certified privacy curve of an event, which bounds every test of membership.
 
     **Privacy.** Reads no records.  Every point is a guarantee of the described mechanism under `adjacency`, in both
     orders of the neighbouring data sets, certified by the ``"pld"`` accountant.
@@ -221,8 +222,8 @@ def privacy_curve(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_RE
 
     Notes
     -----
-    Dong, Roth and Su (2022), Proposition 2.12: the pairs (epsilon, delta(epsilon)) for all epsilon >= 0 say the same as
-    the trade-off curve.
+    Dong, Roth and Su (2022), Proposition 2.12: the pairs (epsilon, delta(epsilon)) for all epsilon >= 0 are
+    equivalent to the trade-off curve.
 
     Examples
     --------
@@ -257,7 +258,7 @@ def _curve(event: Event, adjacency: Adjacency) -> PrivacyCurve:
 
 
 def _reach(steps: Mapping[Step, int]) -> float:
-    """Return an epsilon at which delta is at most the least of a curve, the least one where there is one Gaussian."""
+    """Return an epsilon at which delta is at most the least of a curve; for one Gaussian, the least such epsilon."""
     mu = min(_plain_mu(steps), 1e4)
     return (gaussian_epsilon if _only_gaussian(steps) is not None else _concentrated_epsilon)(mu, _LEAST_DELTA)
 
@@ -344,7 +345,7 @@ def gaussian_dp_mu(event: Event, *, slack: float, adjacency: Adjacency | str = A
     Returns
     -------
     float
-        mu in [0, inf]; infinity where nothing could be certified.
+        mu in [0, inf]; infinity without a certified bound.
 
     Raises
     ------
@@ -398,7 +399,7 @@ def zcdp_rho(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE)
     """Return an upper bound on rho with which an event is zero-concentrated differentially private.
 
     **Privacy.** Reads no records.  The guarantee: the Rényi divergence of every order alpha > 1 between neighbours is
-    at most rho alpha, for exactly Gaussian noise (what the noise's finite precision adds is in
+    at most rho alpha, for exactly Gaussian noise (for the noise's finite precision see
     docs/derivations/noise.md).
 
     Parameters
@@ -422,8 +423,8 @@ def zcdp_rho(event: Event, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE)
     Notes
     -----
     Bun and Steinke (2016).  The bound counts every step as if every record took part.  For Poisson sampling it is
-    tight nevertheless: large orders see only the q**T chance that the record is in every step.  Where records are
-    sampled, mu and epsilon say more.
+    tight nevertheless: large orders depend only on the probability q**T that the record is in every step. For
+    sampled records, mu and epsilon are more informative.
 
     Examples
     --------

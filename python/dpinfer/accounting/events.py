@@ -1,8 +1,8 @@
-"""Privacy events: plain, immutable descriptions of what a mechanism did with the records.
+"""Privacy events: plain, immutable descriptions of a mechanism's use of the records.
 
-An event says which noise was added and how records were sampled, in units where the bound on one record's contribution
-(``max_grad_norm``) is 1.  It says nothing about data, and no guarantee follows from it until an accountant is asked
-under an adjacency relation.  The meaning of a field never changes once released: a new meaning gets a new event.
+An event holds the noise and the sampling of records, in units in which the bound on one record's contribution
+(``max_grad_norm``) is 1. It holds nothing about data; a guarantee follows from it by an accountant under an adjacency
+relation.  The meaning of a field never changes once released: a new meaning gets a new event.
 """
 
 from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ class NonPrivateEvent:
 
 @dataclass(frozen=True)
 class PureEvent:
-    """A release that is epsilon-differentially private with delta = 0, whatever its noise: Laplace noise on sums.
+    """A release that is epsilon-differentially private with delta = 0, by any noise: Laplace noise on sums, say.
 
     **Privacy.** Describes a mechanism; reads no records.  Pure guarantees under two relations are not multiples of each
     other, so the event names its own, and accountants refuse it under another.
@@ -127,7 +127,7 @@ class PureEvent:
 
 @dataclass(frozen=True)
 class ApproximateEvent:
-    """A release that is (epsilon, delta)-differentially private, whatever its noise: names that pass a threshold.
+    """A release that is (epsilon, delta)-differentially private, by any noise: names above a threshold, say.
 
     **Privacy.** Describes a mechanism; reads no records.  As of pure guarantees, those under two relations are not
     multiples of each other: the event names its own, and accountants refuse it under another.
@@ -181,7 +181,7 @@ class PoissonSampled:
     sample_rate : float
         Probability with which one record takes part, in (0, 1].
     event : Event
-        What is run on the sample.
+        The event on the sample.
 
     Raises
     ------
@@ -224,7 +224,7 @@ class SampledWithoutReplacement:
     n_sampled : int
         Number of records drawn, in [1, n_records].
     event : Event
-        What is run on the sample.
+        The event on the sample.
 
     Raises
     ------
@@ -268,7 +268,7 @@ class SelfComposed:
     Parameters
     ----------
     event : Event
-        What is repeated.
+        The repeated event.
     count : int
         How often, at least 1.
 
@@ -371,7 +371,7 @@ def check_event(name: str, value: Any) -> Event:
 
 
 def event_from_dict(data: Mapping[str, Any]) -> Event:
-    """Rebuild an event from what ``to_dict`` returned; refuse anything else.
+    """Rebuild an event from the result of ``to_dict``; refuse anything else.
 
     **Privacy.** Reads no records.
 

@@ -37,7 +37,7 @@ def gaussian_delta(shift: float, epsilon: float) -> float:
     >>> round(gaussian_delta(1.0, 1.0), 6)
     0.126937
     """
-    # Imported here, as in pure_mu: it takes longer than most accounts, and few of them need it.
+    # Imported here, as in pure_mu: the import takes longer than most accounts, and few need it.
     from scipy.special import log_ndtr
 
     ratio = epsilon / shift
@@ -124,5 +124,5 @@ def pure_mu(epsilon: float) -> float:
     from scipy.special import ndtri
 
     corner = float(ndtri(1.0 / (1.0 + math.exp(min(epsilon, 700.0)))))
-    # What rounding moves the corner by is a few units at one half, whatever epsilon.
+    # Rounding moves the corner by a few units at one half, for any epsilon.
     return -2.0 * corner * (1.0 + 1e-12) + 1e-15

@@ -49,7 +49,7 @@ def guarantee_in_words(
     released: str = "the whole trace",
     leaks: Sequence[str] = (),
 ) -> str:
-    """Return the guarantee as one or two sentences, and nothing that `leaks` or an insecure generator belies.
+    """Return the guarantee as one or two sentences, which state `leaks` and an insecure generator.
 
     **Privacy.** Reads no records.
 
@@ -60,9 +60,9 @@ def guarantee_in_words(
     secure : bool
         Whether the noise came from a secure generator.
     released : str
-        What the guarantee is about.
+        The object of the guarantee.
     leaks : sequence of str
-        What is in the result and was taken from the records without noise.
+        Contents of the result that were taken from the records without noise.
     """
     known = f" NOT PRIVATE either way: {'; '.join(leaks)}." if leaks else ""
     if not secure:
@@ -85,20 +85,20 @@ class Guarantee(str):
     """A privacy guarantee: a sentence that also answers in other terms.
 
     As a string it is the guarantee in words; epsilon at any delta, mu of Gaussian differential privacy, rho of zCDP,
-    the trade-off curve and what a membership attack can reach are computed when they are asked for.
+    the trade-off curve and the bound on membership attacks are computed on request.
 
-    **Privacy.** Computed from an event, which holds no records; safe to publish.  Every number is an upper bound on
-    what is lost (the trade-off curve a lower bound on an attacker's errors); where nothing is promised, because of
-    `leaks`, a seeded generator or an event without a guarantee, they say so: epsilon, mu and rho are infinite, the
-    trade-off is 0 and an attack may reach 1.
+    **Privacy.** Computed from an event, which holds no records; safe to publish.  Every number is an upper bound on the
+    privacy loss (the trade-off curve a lower bound on an attacker's errors); without a guarantee, because of `leaks`, a
+    seeded generator or an event without one, epsilon, mu and rho are infinite, the trade-off is 0 and an attack may
+    reach 1.
 
     Parameters
     ----------
     event : Event
         Everything that was done with the records, composed.
     epsilon : float
-        Certified for `event` at `delta` under `adjacency`.  The attribute of this name is infinite where nothing is
-        promised; `certified_epsilon` is what was given.
+        Certified for `event` at `delta` under `adjacency`.  The attribute of this name is infinite without a
+        guarantee; `certified_epsilon` is the given value.
     delta : float
         In [0, 1).
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
@@ -107,9 +107,9 @@ class Guarantee(str):
     secure : bool
         Whether the noise came from a secure generator.
     leaks : sequence of str
-        What is in the result and was taken from the records without noise.
+        Contents of the result that were taken from the records without noise.
     released : str
-        What the guarantee is about.
+        The object of the guarantee.
 
     Examples
     --------
@@ -145,7 +145,7 @@ class Guarantee(str):
         leaks: Sequence[str] = (),
         released: str = "the whole trace",
     ) -> Self:
-        """Write the sentence, and keep what the other terms are computed from."""
+        """Write the sentence, and keep the inputs of the other terms."""
         relation = as_adjacency(adjacency)
         words = guarantee_in_words(epsilon, delta, relation, secure=secure, released=released, leaks=leaks)
         self = super().__new__(cls, words)
@@ -175,7 +175,7 @@ class Guarantee(str):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Guarantee":
-        """Rebuild a guarantee from what :meth:`to_dict` returned, if its epsilon follows from its event.
+        """Rebuild a guarantee from the result of :meth:`to_dict`, if its epsilon follows from its event.
 
         **Privacy.** Reads no records.
 
@@ -188,7 +188,7 @@ class Guarantee(str):
         TypeError, ValueError
             If a field is missing, unknown, of a wrong type or outside its interval.
         UnfoundedEpsilonError
-            If the epsilon is not what the accountant certifies.
+            If the epsilon differs from the certified one.
         """
         from dpinfer.accounting.accountant import ACCOUNTANTS, STATED_TOLERANCE, check_stated_epsilon
 
@@ -281,7 +281,7 @@ class Guarantee(str):
         return best if self.holds else np.ones_like(best)
 
     def terms(self) -> list[tuple[str, str]]:
-        """Return what it is in other terms, as pairs of a name and a text; empty where nothing is promised."""
+        """Return the guarantee in other terms, as pairs of a name and a text; empty without a guarantee."""
         if not self.holds or math.isinf(self.epsilon):
             return []
         rows = [("epsilon", f"{rounded_up(self.epsilon)} at delta {rounded_up(self.delta, 3)}")]
@@ -294,7 +294,7 @@ class Guarantee(str):
         return rows
 
     def in_other_terms(self) -> str:
-        """Return :meth:`terms` as one sentence; empty where nothing is promised."""
+        """Return :meth:`terms` as one sentence; empty without a guarantee."""
         rows = self.terms()[1:]
         return f"In other terms: {'; '.join(f'{name}: {text}' for name, text in rows)}." if rows else ""
 

@@ -1,4 +1,4 @@
-"""The privacy ledger: what has been spent on which data set, written before the data are touched."""
+"""The privacy ledger: spending for each data set, written before the data are read."""
 
 import os
 import secrets
@@ -31,11 +31,11 @@ __all__ = ["LedgerAccount", "PrivacyLedger", "check_account", "find_dataset", "t
 
 
 class PrivacyLedger:
-    """A file that counts what has been spent on each of some data sets.
+    """A file that counts the privacy spent on each of its data sets.
 
     **Privacy.** Holds descriptions of mechanisms and names that the user chose: no record, and nothing computed from
-    one.  Entries are only ever appended, chained by hashes, and on the disk before the run they charge touches its
-    data.  Opening the file replays and checks all of it.
+    one.  Entries are only ever appended, chained by hashes, and on the disk before the charged run reads its
+    data. Opening the file replays and checks all of it.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ class PrivacyLedger:
 
     Notes
     -----
-    docs/derivations/ledger.md says what is proved, and what a hash chain cannot show: that an older copy of the whole
-    file was put back.  A release carries the entry and digest that charged it (``settings["ledger"]``), so that
-    :meth:`holds` can tell.
+    docs/derivations/ledger.md has the proofs, and the limits of a hash chain: it cannot show that an older copy of the
+    whole file was restored.  A release carries the entry and digest that charged it (``settings["ledger"]``), so that
+    :meth:`holds` can check it.
 
     Examples
     --------
@@ -128,17 +128,18 @@ class PrivacyLedger:
         adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
         composition: str = "pld",
     ) -> "LedgerAccount":
-        """Enter a data set, once, with the rules that hold for all runs on it.
+        """Add a data set, once, with the rules for all of its runs.
 
-        **Privacy.** Reads no records.  What counts as one data set is the user's decision: two names for overlapping
-        data would each be given their own budget.
+        **Privacy.** Reads no records.  The user decides on the definition of one data set: two names for overlapping
+        data would
+        each get their own budget.
 
         Parameters
         ----------
         name : str
             1 to 200 printable characters; public.
         budget : (epsilon, delta), optional
-            What all runs together may spend: epsilon in (0, inf), delta in (0, 1).  None: count only.
+            Limit for all runs together: epsilon in (0, inf), delta in (0, 1). None: count only.
         adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
             The relation under which the runs are composed; runs under another one are refused.
         composition : {"pld", "filter"}
@@ -181,7 +182,7 @@ class PrivacyLedger:
     def dataset(self, name: str, *, refund_refused: bool = False) -> "LedgerAccount":
         """Return the account of a data set.
 
-        **Privacy.** Reads no records.  `refund_refused` lets what the ledger counts depend on the records: see
+        **Privacy.** Reads no records.  `refund_refused` lets the ledger's counts depend on the records: see
         :class:`LedgerAccount`.
 
         Parameters
@@ -204,7 +205,7 @@ class PrivacyLedger:
 
 @dataclass(frozen=True)
 class LedgerAccount:
-    """One data set's account: what ``ledger=`` of a private run takes.
+    """One data set's account, for ``ledger=`` of a private run.
 
     **Privacy.** A path and a name.  Every method opens the file anew; copies and forks are safe, and any number of
     processes may charge the same account.
@@ -215,9 +216,9 @@ class LedgerAccount:
         The ledger's file.
     dataset : str
     refund_refused : bool
-        A run whose records are refused has drawn nothing, but that they are refused tells something about them, which
-        no noise covers: its charge stays.  True takes it back, with a warning: then the guarantee holds only for data
-        sets that are not refused, and what the ledger counts tells whether they are.
+        A run whose records are refused has drawn nothing, but the refusal reveals something about them that no noise
+        covers: its charge stands. True takes it back, with a warning: then the guarantee holds only for data sets that
+        are not refused, and the ledger's counts reveal refusals.
 
     Raises
     ------
@@ -243,15 +244,15 @@ class LedgerAccount:
             raise TypeError(f"refund_refused must be a bool, got {type(self.refund_refused).__name__}")
         if self.refund_refused:
             warnings.warn(
-                "refund_refused takes back the charge of runs whose records are refused: that they were refused tells "
-                "something about the records, and no guarantee covers it",
+                "refund_refused takes back the charge of runs whose records are refused: the refusal reveals "
+                "something about the records that no guarantee covers",
                 PrivacyLeakWarning,
                 stacklevel=3,
             )
 
     @property
     def budget(self) -> tuple[float, float] | None:
-        """What all runs together may spend, (epsilon, delta), or None."""
+        """The limit for all runs together, (epsilon, delta), or None."""
         return self._state().budget
 
     @property
@@ -287,7 +288,7 @@ class LedgerAccount:
         return state.composed([], _delta(state, delta))
 
     def preview(self, event: Event, delta: float | None = None) -> PrivacyBound:
-        """Return what :meth:`spent` would be after one more event; nothing is written.
+        """Return :meth:`spent` as it would be after one more event; writes nothing.
 
         **Privacy.** Reads no records.
         """
@@ -295,9 +296,9 @@ class LedgerAccount:
         return state.composed([check_event("event", event)], _delta(state, delta))
 
     def remaining(self) -> float | None:
-        """Return the budget's epsilon less what has been spent, at least 0; None without a budget.
+        """Return the budget's epsilon less the spent one, at least 0; None without a budget.
 
-        Runs compose to less than the sum of their epsilons, so that more than this may fit: ask :meth:`preview`.
+        Runs compose to less than the sum of their epsilons, so that more than this may fit: see :meth:`preview`.
         """
         state = self._state()
         if state.budget is None:
@@ -305,7 +306,7 @@ class LedgerAccount:
         return max(0.0, state.budget[0] - state.composed([], state.budget[1]).epsilon)
 
     def check(self, event: Event, *, adjacency: Adjacency | str) -> None:
-        """Raise what charging this event would raise now; nothing is written.
+        """Raise the error that a charge of this event would raise now; writes nothing.
 
         **Privacy.** Reads no records, so a caller can be refused before it opens them.
         """
@@ -321,7 +322,7 @@ class LedgerAccount:
         return find_dataset(read_state(EntryFile(self.path).read()), self.dataset)
 
     def admit(self, state: DatasetState, event: Event, relation: Adjacency, delta: float) -> PrivacyBound:
-        """Return the bound after `event`, at the budget's delta or else at `delta`; refuse what must not be charged.
+        """Return the bound after `event`, at the budget's delta or else at `delta`; refuse an event beyond the budget.
 
         **Privacy.** Reads no records.
         """

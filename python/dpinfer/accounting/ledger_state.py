@@ -1,4 +1,4 @@
-"""What the entries of a privacy ledger add up to."""
+"""The state of a privacy ledger, computed from its entries."""
 
 import hashlib
 import re
@@ -49,7 +49,7 @@ class LedgerRun:
     run : str
         Its identity, 64 hexadecimal digits.
     event : Event
-        What it was charged for.
+        The charged event.
     mechanism : str
     started : str
         When it was charged, UTC, as the machine's clock had it.
@@ -76,7 +76,7 @@ class LedgerRun:
 
 @dataclass(frozen=True)
 class DatasetState:
-    """What the entries say of one data set.
+    """The entries of one data set.
 
     **Privacy.** Holds no record.
     """
@@ -125,7 +125,7 @@ def check_budget(budget: Any) -> tuple[float, float] | None:
 
 
 def read_state(entries: Sequence[LedgerEntry]) -> dict[str, DatasetState]:
-    """Return what the entries add up to; refuse what no version of this code writes."""
+    """Return the state after all entries; refuse entries that no version of this code writes."""
     state: dict[str, DatasetState] = {}
     places: dict[str, str] = {}
     try:

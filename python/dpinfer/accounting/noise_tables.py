@@ -1,6 +1,6 @@
-"""A law of integer noise as a table of whole numbers: what it costs follows from the table alone, exactly.
+"""A law of integer noise as a table of whole numbers: its privacy loss follows exactly from the table.
 
-Another package may write the table.  It draws nothing and states no guarantee: proof in
+Another package may supply the table. It draws nothing and states no guarantee: proof in
 docs/derivations/one-shot-statistic.md, "A law of another package".
 """
 
@@ -16,7 +16,7 @@ from dpinfer._validate import check_integer, check_interval
 __all__ = ["NoiseTable", "noise_table"]
 
 _GROUP = "dpinfer.noise_laws"
-# What a release holds, and what its accounting takes: some 300 kB of text, and ten seconds.
+# Limits of a table: about 300 kB of text in a release, and ten seconds of accounting.
 _LONGEST, _LARGEST, _WORK = 2**14, 2**64, 10**7
 
 
@@ -97,9 +97,9 @@ class NoiseTable:
 
 
 def noise_table(law: "str | NoiseTable", *, epsilon: float, sensitivity: int) -> NoiseTable:
-    """Return the table of a law, which an installed package brings under that name; see docs/stability.md.
+    """Return the table of a law that an installed package registers under this name; see docs/stability.md.
 
-    **Privacy.** Reads no records: the package is told public numbers, and asked for a table of whole numbers.
+    **Privacy.** Reads no records: the package gets public numbers, and returns a table of whole numbers.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def noise_table(law: "str | NoiseTable", *, epsilon: float, sensitivity: int) ->
     Raises
     ------
     TypeError, ValueError
-        If no package brings it, or it gives anything else than a table.
+        If no package registers it, or its result is not a table.
     """
     if isinstance(law, NoiseTable):
         return law

@@ -1,4 +1,4 @@
-"""A privacy plan: what a private run will do and what it will cost, fixed before any record is read."""
+"""A privacy plan: settings and cost of a private run, fixed before any record is read."""
 
 import math
 import warnings
@@ -26,8 +26,8 @@ class PrivacyPlan:
 
     **Privacy.** Holds no records.  The guarantee is that ``n_steps`` Gaussian sums over samples of the records, with
     noise of standard deviation ``noise_multiplier * max_grad_norm``, are (``epsilon``, ``delta``)-differentially
-    private under ``adjacency``.  What is composed follows the sampling: ``n_steps`` Poisson-sampled or uniformly
-    sampled Gaussians, or, for permutations, one plain Gaussian per epoch, as one step of each touches a record and the
+    private under ``adjacency``.  The composed event follows the sampling: ``n_steps`` Poisson-sampled or uniformly
+    sampled Gaussians, or, for permutations, one plain Gaussian per epoch, as one step of each reads a record and the
     order amplifies nothing.  Build plans with :func:`plan_privacy` or :meth:`from_noise_multiplier`, which certify
     ``epsilon``; the constructor refuses an ``epsilon`` below what its accountant certifies.
 
@@ -46,11 +46,11 @@ class PrivacyPlan:
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
         The relation between neighbouring data sets.
     accountant : {"pld", "prv", "rdp"}
-        The accountant asked for.
+        The requested accountant.
     target_epsilon : float or None
         The target the noise was calibrated to; None when the noise was given.
     fallback : str or None
-        The accountant that answered when the one asked for failed.
+        The accountant that replaced the requested one after a failure.
     sampling : {"poisson", "uniform", "permutation"}
         Which records take part in a step: each with probability ``sample_rate``; one, drawn uniformly and afresh; or
         the next one in an order drawn afresh for every epoch of ``n_records`` steps.
@@ -62,7 +62,7 @@ class PrivacyPlan:
     ------
     TypeError, ValueError
         If a field is not of its type or outside its interval, if ``epsilon`` exceeds ``target_epsilon``, or if it is
-        less than what the accountant certifies.
+        below the certified one.
 
     Examples
     --------
@@ -124,7 +124,7 @@ class PrivacyPlan:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the run will promise: a sentence that also answers in other terms."""
+        """The run's guarantee: a sentence with conversions to other terms."""
         return Guarantee(
             self.event,
             epsilon=self.epsilon,
@@ -183,7 +183,7 @@ class PrivacyPlan:
         Returns
         -------
         PrivacyPlan
-            The plan; its epsilon is infinite where nothing could be certified.
+            The plan; its epsilon is infinite without a certified bound.
 
         Raises
         ------
@@ -235,9 +235,9 @@ class PrivacyPlan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "PrivacyPlan":
-        """Rebuild a plan from what :meth:`to_dict` returned; refuse missing and unknown fields.
+        """Rebuild a plan from the result of :meth:`to_dict`; refuse missing and unknown fields.
 
-        **Privacy.** Reads no records.  A stored epsilon below what the accountant certifies is refused.
+        **Privacy.** Reads no records.  A stored epsilon below the certified one is refused.
 
         Parameters
         ----------

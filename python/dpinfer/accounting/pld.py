@@ -164,7 +164,7 @@ def pld_delta(steps: Mapping[Step, int], epsilon: float, directions: tuple[Direc
             law = _compose(steps, direction, layout, tail)
             found = 1.0 if law is None else law.delta(epsilon)
             best = min(best, found if math.isfinite(found) else 1.0)
-            # The cut tails cost at most a small share of what was assumed; below that they dominate the answer.
+            # The cut tails cost at most a small share of the assumed delta; below that they dominate the answer.
             if best >= 0.1 * assumed or assumed <= _LEAST_TAIL:
                 break
             assumed = best

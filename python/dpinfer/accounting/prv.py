@@ -62,8 +62,8 @@ def prv_epsilon(steps: Mapping[Step, int], delta: float) -> PRVInterval:
 
     Notes
     -----
-    Gopi, Lee and Wutschitz (2021), Theorem 5.5.  The error in epsilon is set to one per cent of the answer, or to what
-    half a million mesh points allow.
+    Gopi, Lee and Wutschitz (2021), Theorem 5.5.  The error in epsilon is set to one per cent of the answer, or to the
+    least error with half a million mesh points.
     """
     if any(step.kind is StepKind.SUBSET for step in steps):
         raise UnsupportedEventError(

@@ -15,7 +15,8 @@ FloatArray = npt.NDArray[np.float64]
 
 _LARGEST_ORDER = 10_000
 _UNIT = 2.0**-53
-# What a logarithm, an exponential or a logarithm of the gamma function is granted, in units of the last place.
+# Error bound of logarithm, exponential and log-gamma, in units of the last place: several times their documented
+# errors.
 _SLACK = 16.0
 # Beyond this exponent 1 + exp(x) rounds to exp(x), and exp(x) nearly leaves the range of the arithmetic.
 _LARGEST_EXPONENT = 700.0
@@ -84,7 +85,7 @@ def renyi_divergence(step: Step, order: int) -> float:
 
 
 def converted(parts: list[tuple[int, float]], order: float, delta: float) -> float:
-    """Return an upper bound on epsilon at `delta` of counted divergences of one order; infinity where there is none.
+    """Return an upper bound on epsilon at `delta` of counted divergences of one order; infinity without one.
 
     **Privacy.** Reads no records.
     """
@@ -98,7 +99,7 @@ def converted(parts: list[tuple[int, float]], order: float, delta: float) -> flo
 
 
 def conversion(order: float, delta: float) -> float:
-    """Return an upper bound on what is added to a divergence of `order` to give epsilon at `delta`.
+    """Return an upper bound on epsilon at `delta` less the divergence of `order`.
 
     **Privacy.** Reads no records.
 

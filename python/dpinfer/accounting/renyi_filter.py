@@ -1,4 +1,4 @@
-"""A budget that holds whatever later events depend on: a privacy filter by Rényi divergences of one fixed order."""
+"""A budget for adaptively chosen events: a privacy filter by Rényi divergences of one fixed order."""
 
 import math
 from dataclasses import dataclass
@@ -22,10 +22,11 @@ _RESERVED_SHARE = 2.0**-20
 
 @dataclass(frozen=True)
 class RenyiFilter:
-    """Admits events as long as their Rényi divergences, of an order that the budget fixes, add up to little enough.
+    """Admits events while the sum of their Rényi divergences, of an order fixed by the budget, stays within a bound.
 
-    **Privacy.** Reads no records.  Whoever chooses each event in view of everything released before, and stops when the
-    filter refuses, has been given an (epsilon, delta)-differentially private view (docs/derivations/ledger.md).
+    **Privacy.** Reads no records.  If an analyst chooses each event after seeing all earlier releases, and stops when
+    the filter
+    refuses, all releases together are (epsilon, delta)-differentially private (docs/derivations/ledger.md).
 
     Parameters
     ----------
@@ -55,9 +56,9 @@ class RenyiFilter:
 
     @standard_arithmetic()
     def bound(self, event: Event, adjacency: Adjacency) -> PrivacyBound:
-        """Return the epsilon that an event (all that was admitted) has used, at the budget's delta.
+        """Return the epsilon spent by an event (the composition of all admitted ones), at the budget's delta.
 
-        Infinite where nothing is certified; what is at most the budget's epsilon may be admitted.
+        Infinite without a certified bound; an event may be admitted if it is at most the budget's epsilon.
         """
         steps = reduce_event(event, adjacency)
         epsilon = math.inf

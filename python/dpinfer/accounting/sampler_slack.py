@@ -1,7 +1,8 @@
-"""What is set aside of delta because noise is drawn with finitely many random bits.
+"""The part of delta for noise with finitely many random bits.
 
-Accountants treat the noise as exactly Gaussian.  What the library draws is, outside an event of a bounded probability,
-the exact rounding of an exact Gaussian; docs/derivations/noise.md has the bound and its use here.
+Accountants treat the noise as exactly Gaussian.  The library's draws are, outside an event of a bounded probability,
+the exact
+rounding of an exact Gaussian; docs/derivations/noise.md has the bound and its use here.
 """
 
 import math
@@ -18,7 +19,7 @@ from dpinfer.accounting.events import (
 
 __all__ = ["LARGEST_EPSILON", "RESERVED_SHARES", "reserve_suffices", "total_variation_slack"]
 
-# The probability that one coordinate of one step, with noise multiplier s, is not what exact noise would give is at
+# The probability that one coordinate of one step, with noise multiplier s, differs from exact noise is at
 # most s 2**-131 + 2**-138; a step has at most 2**20 coordinates.
 _PER_NOISE_MULTIPLIER = 2.0**-111
 _PER_STEP = 2.0**-118
@@ -26,7 +27,7 @@ _PER_STEP = 2.0**-118
 # Shares of delta to set aside, tried in turn: the first moves epsilon by less than its tenth digit.
 RESERVED_SHARES = (2.0**-30, 2.0**-20, 2.0**-10, 2.0**-5, 2.0**-3, 0.5)
 
-# Beyond this an (epsilon, delta) guarantee says nothing, and the slack, which grows as e**epsilon, is not counted.
+# Beyond this an (epsilon, delta) guarantee is void, and the slack, which grows as e**epsilon, is not counted.
 LARGEST_EPSILON = 40.0
 
 

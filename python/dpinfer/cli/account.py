@@ -1,4 +1,4 @@
-"""``dpinfer account``: the guarantee of a given noise."""
+"""``dpinfer account``: the guarantee for a given noise."""
 
 import argparse
 import sys
@@ -17,8 +17,8 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "account",
         help="the privacy guarantee of a given noise",
-        description="Certify the epsilon of T steps of the Poisson-subsampled Gaussian mechanism, and say the same in "
-        "other terms: Gaussian DP, zCDP, and the most that a membership attack can reach. No data is read.",
+        description="Certify the epsilon of T steps of the Poisson-subsampled Gaussian mechanism, and convert it to "
+        "Gaussian DP, zCDP and bounds on membership attacks. Reads no data.",
     )
     parser.add_argument("--noise-multiplier", type=interval(0, float("inf")), required=True, metavar="S")
     parser.add_argument("--sample-rate", type=interval(0, 1, high_open=False), required=True, metavar="Q")
@@ -29,7 +29,7 @@ def add_parser(verbs: Any) -> None:
         "--adjacency",
         choices=("add_remove", "zero_out", "replace_one"),
         default="add_remove",
-        help="what neighbouring data sets are (default: %(default)s)",
+        help="definition of neighbouring data sets (default: %(default)s)",
     )
     parser.set_defaults(run=run)
 

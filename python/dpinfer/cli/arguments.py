@@ -75,18 +75,18 @@ def share_or_steps(text: str) -> str | float | int:
     raise argparse.ArgumentTypeError(f"must be 'auto', a number of steps, or a share in [0, 1), got {text!r}")
 
 
-# Values of `fit --method` that name the mechanism; all others are posteriors of a gradient trace.
+# Values of `fit --method` that name a mechanism; all others are posteriors of a gradient trace.
 ROUTES = ("auto", "newton", "dpvi")
 
 
 def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = False) -> None:
-    """Add the options of :func:`dpinfer.noise_aware_posterior`; `routes`: and the mechanisms among the methods."""
+    """Add the options of :func:`dpinfer.noise_aware_posterior`; with `routes`, methods include the mechanisms."""
     group = parser.add_argument_group("posterior (post-processing; costs no privacy)")
     group.add_argument(
         "--method",
         choices=(*(ROUTES if routes else ()), "exact", "laplace", "naive", "averaged"),
         default="auto" if routes else "exact",
-        help="how the noise-aware posterior is computed (default: %(default)s)"
+        help="method of the noise-aware posterior (default: %(default)s)"
         + (
             "; 'auto' chooses the mechanism by predicted width, 'newton' makes a few full passes over the records, "
             "'dpvi' is the published gradient trace with its exact posterior, and the others are posteriors of it"
@@ -98,14 +98,15 @@ def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = F
         "--hessian",
         choices=("auto", "diagonal", "full", "tied"),
         default="auto",
-        help="form of the loss's curvature; 'auto' lets parameters be correlated where the method can "
+        help="form of the loss's Hessian; 'auto' allows correlated parameters if the method supports them "
         "(default: %(default)s)",
     )
     group.add_argument(
         "--prior",
         choices=("auto", "weak", "model", "empirical"),
         default="auto",
-        help="prior of the trace model; 'model' bounds what the trace does not identify by the model's own prior "
+        help="prior of the trace model; 'model' bounds directions that the trace does not identify by the model's own "
+        "prior "
         "(default: %(default)s)",
     )
     group.add_argument(
@@ -113,13 +114,13 @@ def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = F
         type=share_or_steps,
         default="auto",
         metavar="B",
-        help="'auto', a share in [0, 1) or a number of steps to leave out (default: %(default)s)",
+        help="steps to leave out: 'auto', a share in [0, 1) or a number (default: %(default)s)",
     )
     group.add_argument(
         "--n-samples",
         type=integer(20),
         metavar="S",
-        help="steps of each chain where a gradient trace's posterior is sampled; a private Newton run's has none",
+        help="steps of each chain for a sampled posterior of a gradient trace; unused for private Newton runs",
     )
     group.add_argument(
         "--level", type=interval(0, 1), default=0.9, help="credibility of the intervals (default: %(default)s)"
@@ -127,7 +128,7 @@ def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = F
 
 
 def posterior_request(args: argparse.Namespace) -> "PosteriorRequest":
-    """Return what the options of :func:`add_posterior_arguments` ask for."""
+    """Return the posterior request from the options of :func:`add_posterior_arguments`."""
     from dpinfer.inference import PosteriorRequest  # a second to import, and not every verb needs it
 
     return PosteriorRequest(

@@ -23,9 +23,10 @@ def add_parser(verbs: Any) -> None:
     """Add the verb's arguments to the command's parser."""
     parser = verbs.add_parser(
         "audit",
-        help="test the private mechanism against its claim",
-        description="Run the code of private fits on made-up records and test clipping, sampling and noise against the "
-        "claim. No data is read. Exits with 1 when a check fails.",
+        help="test the private mechanism against its claimed guarantee",
+        description="Run the code of private fits on simulated records and test clipping, sampling and noise against "
+        "the "
+        "claimed guarantee. Reads no data. Exits with 1 when a check fails.",
     )
     parser.add_argument(
         "--runs", type=integer(1000), default=20_000, metavar="N", help="trials per data set (default: %(default)s)"
@@ -36,8 +37,8 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--replay",
         action="store_true",
-        help="instead: run every private call on neighbouring made-up records with its noise frozen, and compare all "
-        "that leaves",
+        help="instead: run every private call on neighbouring simulated records with the same noise, and compare all "
+        "outputs",
     )
     parser.add_argument("--checks", action="store_true", help="list every check, not only those that failed")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the checks and their picture")
@@ -63,7 +64,7 @@ def _audit(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    # It runs the command itself.
+    # The replay runs the command line itself.
     from dpinfer.cli.replay import all_scenarios
 
     with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder:
@@ -76,7 +77,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _tell(result: AuditResult | ReplayResult, lines: Sequence[tuple[bool, str]], files: Sequence[Path]) -> int:
-    """Print a result, the checks asked for, and where it was written."""
+    """Print a result, the requested checks, and the names of written files."""
     sys.stdout.write(f"{result}\n")
     for passed, text in lines:
         sys.stdout.write(f"  {'ok    ' if passed else 'FAILED'} {text}\n")

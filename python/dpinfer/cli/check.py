@@ -1,4 +1,4 @@
-"""``dpinfer check``: what a schema does to a file, for the curator's eyes only."""
+"""``dpinfer check``: the effect of a schema on a file, for the curator's eyes only."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ from dpinfer.tabular.decoding import SEE_CHECK
 __all__ = ["add_parser", "run"]
 
 _FROM_PUBLIC_KNOWLEDGE = (
-    "Change a bound, a category or a spelling only where the new one is public knowledge: one that is taken from the "
+    "Change a bound, a category or a spelling only if the new one is public knowledge: a value taken from the "
     "records is itself a release, which no guarantee covers."
 )
 _SHOWN = 10
@@ -28,10 +28,12 @@ def add_parser(verbs: Any) -> None:
     """Add the verb's arguments to the command's parser."""
     parser = verbs.add_parser(
         "check",
-        help="what a schema does to a file: for the curator's eyes only",
-        description="Count what 'dpinfer fit' would leave out, clamp, collect and refuse of a file, without noise: for "
-        "the curator's eyes only, not to be published. Nothing is spent and nothing is written. Exits with 0 when "
-        "every record reaches the fit as it stands in the file, with 1 when something is lost or refused.",
+        help="effect of a schema on a file, for the curator's eyes only",
+        description="Count, without noise, the values of a file that 'dpinfer fit' would drop, clamp, map to 'other' "
+        "or "
+        "refuse: for the curator's eyes only, not to be published. Spends nothing and writes nothing. Exits "
+        "with 0 "
+        "if every record reaches the fit unchanged, with 1 if values are lost or refused.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the private records, with a header line")
     parser.add_argument(
@@ -44,7 +46,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--show-values",
         action="store_true",
-        help="show values of records: undeclared labels, and texts where the schema declares a number",
+        help="show values of records: undeclared labels, and texts in numeric columns",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.set_defaults(run=run)
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(result: TableCheck, schema: Schema, *, show_values: bool) -> Iterator[str]:
-    """Yield the report line by line; the first says what it is."""
+    """Yield the report line by line; the first is its heading."""
     yield NOTICE
     yield ""
     if not result.header.fits:
@@ -81,19 +83,20 @@ def _lines(result: TableCheck, schema: Schema, *, show_values: bool) -> Iterator
 
 
 def _header(header: HeaderCheck, schema: Schema, *, show_values: bool) -> Iterator[str]:
-    yield f"header: {header.n_fields} {'name' if header.n_fields == 1 else 'names'}, divided by {schema.delimiter!r}"
+    yield f"header: {header.n_fields} {'name' if header.n_fields == 1 else 'names'}, separated by {schema.delimiter!r}"
     if header.fault is not None:
-        yield f"  the first line holds none: {header.fault.value}"
+        yield f"  the first line is no header: {header.fault.value}"
     if header.is_header and "" in header.undeclared:
         yield "  a column without a name: an index that a data frame wrote?"
     if header.delimiter is not None:
-        yield f"  divided by {header.delimiter!r} it fits the schema better: is that the delimiter?"
+        yield f"  separated by {header.delimiter!r} it fits the schema better: is this the delimiter?"
     if header.absent:
         yield f"  declared, and not in the file: {_names(header.absent)}"
     if header.undeclared and (header.is_header or show_values):
         yield f"  in the file, and not declared: {_names(header.undeclared)}"
     elif header.undeclared:
-        yield f"  {len(header.undeclared)} not declared: is it a header, or the first record? (--show-values shows it)"
+        yield f"  {len(header.undeclared)} not declared: is this a header, or the first record? (--show-values shows "
+        "it)"
     for name, close in header.alike:
         yield f"  {name!r} is declared: the file has {close!r}"
     yield ""
@@ -121,12 +124,12 @@ def _row(item: ColumnCheck) -> tuple[str, ...]:
 
 
 def _findings(item: ColumnCheck, *, show_values: bool) -> Iterator[str]:
-    """Yield what happens to the values of a column that do not reach the fit as they stand in the file."""
+    """Yield the values of a column that a fit would change, and their treatment."""
     column = item.column
-    found = [f"{item.missing} where there is no value: {_POLICIES[item.policy]}"] if item.missing else []
+    found = [f"{item.missing} missing values: {_POLICIES[item.policy]}"] if item.missing else []
     for kind, count in item.not_numbers.most_common():
         shown = _values(item, kind.name.lower()) if show_values else ""
-        found.append(f"{count} with {kind.value}, no number as it stands: {_POLICIES[item.policy]}{shown}")
+        found.append(f"{count} with {kind.value}, which is not a number: {_POLICIES[item.policy]}{shown}")
     if isinstance(column, ContinuousColumn):
         low, high = column.bounds
         found += [f"{item.below} below {low:g}: clamped to it"] if item.below else []
@@ -146,7 +149,7 @@ def _findings(item: ColumnCheck, *, show_values: bool) -> Iterator[str]:
         yield ""
 
 
-_REFUSED = "refuse the file, unless the record is dropped anyway"
+_REFUSED = "the file is refused, unless the record is dropped anyway"
 _POLICIES = {
     "drop": "the record is dropped",
     "refuse": "the file is refused",
@@ -175,8 +178,8 @@ def _totals(result: TableCheck) -> Iterator[str]:
 
 def _verdict(result: TableCheck) -> str:
     if result.clean:
-        return "Nothing is lost: every record reaches the fit as it stands in the file."
+        return "Nothing is lost: every record reaches the fit unchanged."
     if not result.refusals:
-        return "The file can be fitted, and what is listed above is lost."
+        return "The file can be fitted, without the values listed above."
     when = "" if result.header.fits else ", before a charge"
     return f"'dpinfer fit' refuses the file{when}:"

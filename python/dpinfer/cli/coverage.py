@@ -26,21 +26,21 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "coverage",
         help="a coverage study over simulated runs",
-        description="Simulate many private runs and test whether their posteriors are calibrated. No data is read.",
+        description="Simulate many private runs and test whether their posteriors are calibrated. Reads no data.",
     )
     parser.add_argument("study", choices=STUDY_NAMES, metavar="STUDY", help=f"one of {', '.join(STUDY_NAMES)}")
     parser.add_argument(
         "--runs", type=integer(2), default=500, metavar="K", help="number of runs (default: %(default)s)"
     )
-    parser.add_argument("--method", default="exact", metavar="M", help="how posteriors are computed (default: exact)")
+    parser.add_argument("--method", default="exact", metavar="M", help="method of the posteriors (default: exact)")
     parser.add_argument(
         "--epsilon", type=interval(0, float("inf")), default=0.1, metavar="E", help="default: %(default)s"
     )
     parser.add_argument("--recipe", metavar="R", help="settings of the mechanism (default: the study's own)")
-    parser.add_argument("--seed", type=integer(0), default=0, help="of the whole study (default: %(default)s)")
+    parser.add_argument("--seed", type=integer(0), default=0, help="seed of the whole study (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the result, its table and the pictures")
     parser.add_argument(
-        "--resume", type=Path, metavar="DIR", help="folder that keeps finished runs, to go on from if it holds some"
+        "--resume", type=Path, metavar="DIR", help="folder of finished runs; a study with such runs resumes from it"
     )
     parser.add_argument("--threads", type=integer(1), metavar="N", help="number of threads (default: all)")
     parser.set_defaults(run=run)
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(result: "CoverageResult", folder: OutputFolder) -> list[Path]:
-    """Write the findings, everything they were computed from, and the pictures."""
+    """Write the findings, their data and the pictures."""
     from dpinfer.lab import plots
 
     files = [

@@ -38,7 +38,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the simulated files, then do with them what ``fit`` does."""
+    """Write the simulated files, then fit them as ``fit`` does."""
     write = sys.stdout.write
     path = Path(tempfile.mkdtemp(prefix="dpinfer-demo-")) if args.out is None else args.out
     schema = Schema.from_toml(SCHEMA_TOML)
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         schema_path = folder.write("census.toml", SCHEMA_TOML, lasting=False)
         test_path = folder.write("census-test.csv", simulate(_N_TEST, _TEST_SEED), lasting=False)
         write(f"1. simulated {N_RECORDS} people -> {records}\n")
-        write(f"   what is publicly known about the columns -> {schema_path}\n")
+        write(f"   the public schema of its columns -> {schema_path}\n")
         plan = plan_regression(_FORMULA, schema=schema, **budget)
         write(f"2. planned, before a record is read:\n{plan.choice}\n")
         folder.release_path.unlink(missing_ok=True)
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def true_coefficients(schema: Schema) -> dict[str, float]:
-    """Return what the simulation was made with, in the units of the table and under a regression's names."""
+    """Return the true coefficients of the simulation, in the units of the table and with a regression's names."""
     truth = dict(TRUE_PARAMETERS)
     for column in schema.columns:
         if isinstance(column, ContinuousColumn):

@@ -1,4 +1,4 @@
-"""Exit codes, and the errors that the command itself raises."""
+"""Exit codes and errors of the command."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ EXIT_INTERRUPTED = 130
 
 
 class UsageError(DpinferError):
-    """The command line asks for something that cannot be done."""
+    """The arguments of the command line are wrong or contradict each other."""
 
 
 class CommandError(DpinferError):
@@ -47,5 +47,5 @@ def public_arguments() -> Iterator[None]:
 
 
 def reason(error: OSError) -> str:
-    """Return why the operating system refused, without Python's decoration."""
+    """Return the operating system's reason, without Python's decoration."""
     return error.strerror or type(error).__name__

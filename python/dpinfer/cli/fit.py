@@ -42,12 +42,12 @@ from dpinfer.tabular import (
 
 __all__ = ["COUNT_FROM_DATA", "COUNT_LEAK", "add_parser", "run"]
 
-# Settings of the published trace, and their defaults; the other routes refuse them.
+# Settings of the published gradient trace with their defaults; other mechanisms refuse them.
 _OF_A_TRACE = {"sample_rate": 0.1, "steps": 10_000, "recipe": "plain", "accountant": "pld"}
 COUNT_LEAK = "the number of records was read from the private records"
 COUNT_FROM_DATA = (
-    "The number of records was read from the data and appears in what is published, which the privacy guarantee does "
-    "not cover under add/remove adjacency.  Give a public number with --n-records."
+    "The number of records was read from the data and appears in the published results; the privacy guarantee does "
+    "not cover it under add/remove adjacency.  Give a public number with --n-records."
 )
 
 
@@ -57,8 +57,8 @@ def add_parser(verbs: Any) -> None:
         "fit",
         help="fit a Bayesian regression privately",
         description="Bayesian regression of a CSV (also .csv.gz) or Parquet file, with differential privacy: logistic "
-        "of all columns of the schema, or what --formula and --family say, by the mechanism that a plan "
-        "chooses.",
+        "on all columns of the schema, or by --formula and --family. A plan from public numbers chooses the "
+        "mechanism.",
     )
     parser.add_argument(
         "file", type=Path, metavar="FILE", help="the private records, with a header line (see 'dpinfer check')"
@@ -73,26 +73,26 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
     parser.add_argument("--overwrite", action="store_true", help="replace a release that DIR already holds")
     parser.add_argument(
-        "--n-records", type=integer(2), metavar="N", help="a public number of records; without it, a warning"
+        "--n-records", type=integer(2), metavar="N", help="public number of records; without it, a warning"
     )
     parser.add_argument(
         "--bounds-from-data",
         action="store_true",
-        help="without a schema: take bounds and categories from the private records, which leaks them",
+        help="without a schema: read bounds and categories from the private records, which leaks them",
     )
     parser.add_argument(
         "--unknown",
         type=_names,
         metavar="WHAT",
-        help="release for a part of the budget what nobody knows in public, out of n_records,bounds,categories: bounds "
-        "of the continuous and categories of the categorical columns that the schema declares without",
+        help="release these first, for a part of the budget: n_records, bounds, categories (comma-separated); bounds "
+        "and categories of the columns that the schema declares without them",
     )
     parser.add_argument("--test", type=Path, metavar="FILE", help="records to check the calibration on, without noise")
     parser.add_argument(
         "--prior-scale",
         type=interval(*SCALES),
         metavar="S",
-        help="prior sd of a weight; default: 2.5 (10 for gaussian) for a change of one sd, with --method dpvi 1",
+        help="prior sd of a weight, per sd of its column; default: 2.5, 10 for gaussian, 1 with --method dpvi",
     )
     _add_trace_arguments(parser)
     group = parser.add_argument_group("private run")
@@ -105,36 +105,38 @@ def add_parser(verbs: Any) -> None:
     group.add_argument(
         "--refund-refused",
         action="store_true",
-        help="take the charge back if the records are refused; that they were tells something about them, and no "
-        "guarantee covers it",
+        help="take the charge back if the records are refused; the refusal reveals something about them that no "
+        "guarantee covers",
     )
     parser.add_argument(
         "--checkpoint",
         type=Path,
         metavar="PATH",
-        help="save the private run here, go on from it after a crash, and remove it when the release is saved; SECRET: "
-        "whoever reads it can take the noise out of the release",
+        help="file to save the private run and to resume it after a crash; removed when the release is saved; SECRET: "
+        "a reader of the file can remove the noise from the release",
     )
     add_posterior_arguments(parser, routes=True)
     parser.set_defaults(run=run)
 
 
 def _add_trace_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("published gradient trace (--method dpvi, or a posterior of such a trace)")
+    group = parser.add_argument_group(
+        "options of the published gradient trace (--method dpvi, or a posterior of such a trace)"
+    )
     group.add_argument("--sample-rate", type=interval(0, 1, high_open=False), help="default: 0.1")
     group.add_argument("--steps", type=integer(1), help="default: 10000")
     group.add_argument(
         "--shares-budget",
         type=interval(0, 1),
         metavar="F",
-        help="spend this share of the budget (0.05, say) on counting the categories: a narrower posterior, and "
-        "predictions that are better calibrated",
+        help="spend this share of the budget (0.05, say) on counts of the categories, for narrower and better "
+        "calibrated results",
     )
     group.add_argument(
         "--max-grad-norm",
         type=interval(*SCALES),
         metavar="C",
-        help="clipping norm; by default a typical norm of a record, guessed from the schema alone",
+        help="clipping norm; by default a typical norm of a record, computed from the schema alone",
     )
     group.add_argument("--recipe", choices=RECIPES, help="default: plain")
     group.add_argument("--accountant", choices=("pld", "prv", "rdp"), help="default: pld")
@@ -142,7 +144,7 @@ def _add_trace_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_formula_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--formula", metavar="F", help="'y ~ age + C(job)': what to fit, with coefficients in the table's units"
+        "--formula", metavar="F", help="formula, such as 'y ~ age + C(job)'; coefficients are in the table's units"
     )
     parser.add_argument(
         "--family",
@@ -152,15 +154,15 @@ def _add_formula_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check everything that is public, then charge, then read the records, then save, then analyse."""
+    """Check all public arguments, charge, read the records, save the release, and analyse it."""
     check_options(args)
-    # A missing file shows before the accountant starts to work.
+    # A missing file is reported before the accountant starts.
     for path in (args.file, args.test, args.schema):
         if path is not None:
             with path.open("rb"):
                 pass
     if is_regression(args):
-        # Its parts are imported where they are needed.
+        # Parts of the formula route are imported on use.
         from dpinfer.cli.formula import run_regression
 
         return run_regression(args)
@@ -206,12 +208,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def is_regression(args: argparse.Namespace) -> bool:
-    """Return whether the fit is a regression by the mechanism that a plan chooses, and not the published trace."""
+    """Return whether a plan chooses the mechanism (False: the published trace)."""
     return args.formula is not None or args.method in ("auto", "newton")
 
 
 def drafted_schema(args: argparse.Namespace, notes: list[str]) -> Schema:
-    """Return a schema drafted from the private records, which leaks them; what it warns of is added to the notes."""
+    """Return a schema drafted from the private records, which leaks them; add its warnings to the notes."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PrivacyLeakWarning)
         schema = schema_from_data(args.file, target=args.target)
@@ -227,8 +229,8 @@ def check_options(args: argparse.Namespace) -> None:
         check_formula_options(args)
     if args.schema is None and not args.bounds_from_data:
         raise UsageError(
-            "a schema with public bounds is needed: give --schema, or --bounds-from-data to take them from the private "
-            "records, which leaks them"
+            "give --schema, a schema with public bounds, or --bounds-from-data to read them from the private records, "
+            "which leaks them"
         )
     if args.schema is not None and args.bounds_from_data:
         raise UsageError("give either --schema or --bounds-from-data, not both")
@@ -240,9 +242,7 @@ def check_options(args: argparse.Namespace) -> None:
                 option = "--" + name.replace("_", "-")
                 raise UsageError(f"{option} belongs to --method dpvi without --formula, the published gradient trace")
     if args.shares_budget is not None and args.checkpoint is not None:
-        raise UsageError(
-            "give either --shares-budget or --checkpoint, not both: a run taken up again would count twice"
-        )
+        raise UsageError("give either --shares-budget or --checkpoint, not both: a resumed run would count twice")
     if args.unknown is not None:
         _check_unknown_options(args)
     if (args.ledger is None) != (args.dataset is None):
@@ -252,8 +252,8 @@ def check_options(args: argparse.Namespace) -> None:
     counted = args.n_records is not None or "n_records" in (args.unknown or ())
     if args.ledger is not None and (args.schema is None or not counted):
         raise UsageError(
-            "--ledger needs --schema and --n-records: what is read from the records instead is read before the charge, "
-            "and no ledger counts it"
+            "--ledger needs --schema and --n-records: otherwise they are read from the records before the charge, "
+            "which no ledger counts"
         )
 
 
@@ -263,19 +263,17 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _check_unknown_options(args: argparse.Namespace) -> None:
     if args.schema is None:
-        raise UsageError("--unknown needs --schema, without the bounds and categories that are to be released")
+        raise UsageError("--unknown needs --schema, without the bounds and categories to be released")
     if args.shares_budget is not None or args.checkpoint is not None:
-        raise UsageError(
-            "give --unknown without --shares-budget and --checkpoint: a run taken up again would release twice"
-        )
+        raise UsageError("give --unknown without --shares-budget and --checkpoint: a resumed run would release twice")
     if ("n_records" in args.unknown) == (args.n_records is not None):
-        raise UsageError("give --n-records, or n_records among --unknown, and not both")
+        raise UsageError("give either --n-records or --unknown n_records, not both")
 
 
 def plan_of(
     args: argparse.Namespace, draft: SchemaDraft | None = None
 ) -> tuple[PrivacyPlan, SharesPlan | None, UnknownPlan | None]:
-    """Return the run's plan, and that of the counts or of what is unknown with it; no data is read."""
+    """Return the run's plan, with that of the counts or of unknown quantities; no data is read."""
     target: dict[str, Any] = {
         "target_epsilon": args.epsilon,
         "target_delta": args.delta,
@@ -325,18 +323,18 @@ def fill_gaps(
 
 
 def _save_schema(folder: OutputFolder, text: str) -> None:
-    """Save what has been paid for, whatever becomes of the run."""
+    """Save the paid schema before the run."""
     try:
         folder.write("schema.toml", text)
     except CommandError as error:
-        # The release of the run holds what was released before it.
+        # The release of the run holds the earlier releases.
         sys.stderr.write(f"dpinfer: warning: {printable(error)}\n")
 
 
 def account_of(args: argparse.Namespace, plan: PrivacyPlan | FitPlan, event: Event) -> LedgerAccount | None:
     """Return the ledger's account that the arguments name, if its budget still covers the plan; no data is read."""
     account = named_account(args)
-    # An interrupted run is charged already; the mechanism checks that it is.
+    # An interrupted run is charged already, which the mechanism checks.
     if account is not None and (args.checkpoint is None or not args.checkpoint.exists()):
         with public_arguments():
             account.check(event, adjacency=plan.adjacency)
@@ -352,7 +350,7 @@ def named_account(args: argparse.Namespace) -> LedgerAccount | None:
 
 
 def check_target(schema: Schema, target: str | None) -> None:
-    """Raise unless the schema's target is the one asked for."""
+    """Raise unless the schema's target is that of --target."""
     if schema.target is None:
         raise SchemaError("the schema must declare one column of kind 'target'")
     if target is not None and target != schema.target.name:

@@ -60,7 +60,7 @@ def check_formula_options(args: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is fitted, from public knowledge (or with leaks that are told).
+    """The design of a fit, from public knowledge (or with stated leaks).
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class _Asked:
 
 
 def run_regression(args: argparse.Namespace) -> int:
-    """Check what is public, charge, read the records, save the release, then analyse it."""
+    """Check public arguments, charge, read the records, save the release, and analyse it."""
     asked = _asked(args)
     request = replace(posterior_request(args), progress=True)
     plan: FitPlan | None = None
@@ -154,7 +154,7 @@ def _fitted(
 
 
 def _asked(args: argparse.Namespace) -> _Asked:
-    """Return what is fitted: what the formula says, or a logistic regression on all columns of the schema."""
+    """Return the design: of the formula, or of a logistic regression on all columns of the schema."""
     notes: list[str] = []
     schema: Schema | SchemaDraft
     if args.unknown is not None:
@@ -182,7 +182,7 @@ def _completed(
     account: LedgerAccount | None,
     request: PosteriorRequest,
 ) -> Design:
-    """Return a design that stands for the one to come, after refusing what would fail of it; no data is read."""
+    """Return a stand-in for the later design, and refuse designs that could fail; no data is read."""
     fit = {
         "epsilon": args.epsilon,
         "delta": args.delta,
@@ -207,7 +207,7 @@ def write_regression(
     name: str = "fit.release",
     **content: Any,
 ) -> str:
-    """Write the table, the schema and the report, and return what was found, for the terminal.
+    """Write the table, the schema and the report, and return the results for the terminal.
 
     **Privacy.** Post-processing of a Release; `test`, if given, is read and its calibration shown without noise.
 

@@ -1,4 +1,4 @@
-"""``dpinfer ledger``: what has been spent on which data set."""
+"""``dpinfer ledger``: the privacy spent on each data set."""
 
 import argparse
 import sys
@@ -22,31 +22,33 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "ledger",
         help="what has been spent on which data set",
-        description="Show a privacy ledger, enter a data set in it, or check that it counts a release.  No records are "
-        "read.",
+        description="Show a privacy ledger, add a data set to it, or check that it counts a release.  Reads no "
+        "records.",
     )
-    parser.add_argument("ledger", type=Path, metavar="FILE", help="the ledger; --add makes it if it does not exist")
+    parser.add_argument("ledger", type=Path, metavar="FILE", help="the ledger; --add creates it if it does not exist")
     action = parser.add_mutually_exclusive_group()
-    action.add_argument("--add", metavar="NAME", help="enter a data set, with a budget if --epsilon is given")
-    action.add_argument("--check", type=Path, metavar="RELEASE", help="is this release's charge in the ledger?")
+    action.add_argument("--add", metavar="NAME", help="add a data set, with a budget if --epsilon is given")
+    action.add_argument(
+        "--check", type=Path, metavar="RELEASE", help="check that the ledger holds the charge of this release"
+    )
     parser.add_argument("--epsilon", type=interval(0, float("inf")), metavar="E", help="with --add: the budget")
     parser.add_argument(
         "--delta",
         type=interval(0, 1),
         default=_DELTA,
         metavar="D",
-        help="of the budget, or for data sets without one (default: %(default)s)",
+        help="delta of the budget, or of the report for data sets without one (default: %(default)s)",
     )
     parser.add_argument(
         "--adjacency",
         choices=("add_remove", "zero_out", "replace_one"),
         default="add_remove",
-        help="with --add: what neighbouring data sets are (default: %(default)s)",
+        help="with --add: definition of neighbouring data sets (default: %(default)s)",
     )
     parser.add_argument(
         "--filter",
         action="store_true",
-        help="with --add and --epsilon: a budget that also holds when runs are chosen in view of earlier releases",
+        help="with --add and --epsilon: a budget that also holds if runs are chosen after seeing earlier releases",
     )
     parser.set_defaults(run=run)
 
@@ -69,19 +71,19 @@ def run(args: argparse.Namespace) -> int:
         return _check(ledger, args.check)
     names = ledger.datasets
     blocks = [_block(ledger.dataset(name), args.delta) for name in names]
-    sys.stdout.write("\n\n".join(blocks) + "\n" if blocks else "no data set yet: enter one with --add NAME\n")
+    sys.stdout.write("\n\n".join(blocks) + "\n" if blocks else "no data set yet: add one with --add NAME\n")
     return EXIT_DONE
 
 
 def _check(ledger: PrivacyLedger, path: Path) -> int:
     told = load_release(path).settings.get("ledger")
     if not isinstance(told, Mapping) or not isinstance(told.get("entry"), int):
-        sys.stdout.write("the release was not charged to a ledger\n")
+        sys.stdout.write("the release was not charged to any ledger\n")
         return EXIT_FAILED
     if ledger.holds(told["entry"], str(told.get("digest"))):
         sys.stdout.write(f"the ledger counts the release, as entry {told['entry']}\n")
         return EXIT_DONE
-    sys.stdout.write("the ledger does not count the release: it is another ledger, or an older copy was put back\n")
+    sys.stdout.write("the ledger does not count the release: it is another ledger, or an older copy was restored\n")
     return EXIT_FAILED
 
 

@@ -24,7 +24,7 @@ from dpinfer.errors import BudgetExceededError, DpinferError, LedgerError, Ledge
 
 __all__ = ["VERBS", "build_parser", "main"]
 
-# Each a module of this package.
+# Each verb is a module of this package.
 VERBS = ("demo", "check", "fit", "posterior", "plan", "account", "coverage", "audit", "ledger", "site", "silos")
 
 
@@ -36,12 +36,12 @@ def build_parser(verbs: Sequence[str] = VERBS) -> OneLineParser:
     Parameters
     ----------
     verbs : sequence of str
-        Which verbs it knows, all by default; only their modules, and what these need, are imported.
+        Verbs of the parser, all by default; only their modules and dependencies are imported.
     """
     parser = OneLineParser(
         prog="dpinfer",
         description="Bayesian inference under differential privacy, with posteriors that count the privacy noise.",
-        epilog="exit codes: 0 done, 1 could not finish or a check failed, 2 bad arguments or data, 3 budget refused, "
+        epilog="exit codes: 0 done, 1 failed or a check failed, 2 wrong arguments or data, 3 budget refused, "
         "130 interrupted",
     )
     parser.add_argument("--version", action="version", version=f"dpinfer {dpinfer.__version__}")
@@ -57,21 +57,21 @@ def build_parser(verbs: Sequence[str] = VERBS) -> OneLineParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
-    **Privacy.** An error is told in one line that names arguments and columns, never a value of a record.  The text of
-    an error that this package does not raise itself is withheld, because it could quote one.
+    **Privacy.** An error is one line that names arguments and columns, never a value of a record. The text of a
+    foreign error is withheld, because it could quote one.
 
     Parameters
     ----------
     argv : sequence of str, optional
-        Arguments; those of the process by default.
+        Arguments, by default those of the process.
 
     Returns
     -------
     int
-        0 done, 1 could not finish or a check failed, 2 bad arguments or data, 3 budget refused, 130 interrupted.
+        0 done, 1 failed or a check failed, 2 wrong arguments or data, 3 budget refused, 130 interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
-        # A name that the terminal's encoding lacks must not end a command that has spent.
+        # A name outside of the terminal's encoding must not end a command after the charge.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if argv is None else argv)
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
-        # The reader of standard output went away; what is left to flush at exit goes nowhere, quietly.
+        # The reader of standard output is gone; discard the rest at exit without an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except Exception as error:
@@ -110,7 +110,7 @@ def _show_warning(
 
 
 def _describe(error: Exception) -> tuple[str, int]:
-    # What was added to it on the way, such as that the run stays charged.
+    # Notes added on the way, such as that the run stays charged.
     text = " ".join([str(error), *getattr(error, "__notes__", [])])
     if isinstance(error, BudgetExceededError):
         return f"budget refused: {text}", EXIT_BUDGET
@@ -122,7 +122,7 @@ def _describe(error: Exception) -> tuple[str, int]:
     if isinstance(error, OSError) and error.filename is not None:
         return f"error: cannot open {os.fspath(error.filename)!r}: {reason(error)}", EXIT_USAGE
     if isinstance(error, OSError) and error.errno is not None:
-        # What the system says of a number, and not what the error does.
+        # The system's text for the error number, not the error's own text.
         return f"error: the system refused to read or write: {os.strerror(error.errno)}", EXIT_FAILED
     return f"error: unexpected {type(error).__name__} (its text is withheld: it could quote a record)", EXIT_FAILED
 

@@ -22,20 +22,20 @@ _LOCK_NAME = ".dpinfer.lock"
 class OutputFolder:
     """A folder to write results into, for one command at a time.
 
-    A context manager: on the way out it lets others in, and removes folders that it made and that stayed empty.
+    A context manager: on exit it unlocks the folder, and removes folders that it created and that stayed empty.
 
-    **Privacy.** Writes what it is given; callers give it releases and post-processing only.
+    **Privacy.** Callers pass releases and post-processing only.
 
     Parameters
     ----------
     path : path-like
         Created, with its parents, if it does not exist.
     need_bytes : int
-        How much is going to be written; the folder must take that much now.
+        Size of the results; the folder must have room for them now.
     overwrite : bool
         Whether a file that holds a release may be replaced.
     release_name : str
-        The file that `overwrite` is about.
+        The release's file, which `overwrite` allows to replace.
 
     Raises
     ------
@@ -64,13 +64,14 @@ class OutputFolder:
                 raise NotADirectoryError(20, "it is not a folder", str(self.path))
             if not self._lock.enter_context(exclusive(self.path / _LOCK_NAME)):
                 raise UsageError(
-                    f"the output folder {str(self.path)!r} is in use by another dpinfer command, whose results must "
-                    "not be mixed with these: wait for it, or choose another folder"
+                    f"the output folder {str(self.path)!r} is in use by another dpinfer command: wait for it, or "
+                    "choose another folder"
                 )
             if not overwrite and self.release_path.exists():
                 raise UsageError(
-                    f"{str(self.release_path)!r} exists and its privacy cost has been paid; "
-                    "choose another folder, or say --overwrite to lose it"
+                    f"{str(self.release_path)!r} exists, and its privacy cost has been paid: "
+                    "choose another "
+                    "folder, or replace it with --overwrite"
                 )
             _try_to_write(self.path, need_bytes + _RESERVE_BYTES)
         except BaseException as error:
@@ -110,7 +111,7 @@ class OutputFolder:
         return path
 
     def close(self) -> None:
-        """Let other commands in, and remove the folders that this object made, as far as they are empty."""
+        """Unlock the folder, and remove empty folders that this object created."""
         self._lock.close()
         for folder in reversed(self._made):
             with contextlib.suppress(OSError):
@@ -120,18 +121,18 @@ class OutputFolder:
 def output_folder(
     path: Path | None, *, need_bytes: int
 ) -> contextlib.AbstractContextManager[OutputFolder] | contextlib.AbstractContextManager[None]:
-    """Return the folder that ``--out`` names, to be entered; nothing where it is not given."""
+    """Return the folder of ``--out`` as a context manager, or an empty one without ``--out``."""
     return contextlib.nullcontext() if path is None else OutputFolder(path, need_bytes=need_bytes)
 
 
 def files_text(paths: Iterable[Path]) -> str:
-    """Return lines that name the files, for the terminal; nothing where there are none."""
+    """Return lines that name the files, for the terminal; empty without files."""
     lines = [f"  {printable(path)}\n" for path in paths]
     return "\nfiles:\n" + "".join(lines) if lines else ""
 
 
 def _try_to_write(folder: Path, size: int) -> None:
-    """Take and give back `size` bytes, so that a full disk, a quota or a file-size limit shows up now."""
+    """Write and remove `size` bytes, so that a full disk, a quota or a file-size limit fails now."""
     with tempfile.NamedTemporaryFile(prefix=".dpinfer-", suffix=".part", dir=folder) as stream:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(stream.fileno(), 0, size)

@@ -1,4 +1,4 @@
-"""``dpinfer plan``: how wide the posterior will be, and with which settings, before any data is read."""
+"""``dpinfer plan``: predicted width of the posterior and settings, before any data is read."""
 
 import argparse
 import json
@@ -43,31 +43,33 @@ def add_parser(verbs: Any) -> None:
     """Add the verb's arguments to the command's parser."""
     parser = verbs.add_parser(
         "plan",
-        help="how wide the posterior will be, before any data is read",
-        description="Predict the width of the noise-aware posterior and recommend settings. No data is read.",
+        help="predicted width of the posterior, before any data is read",
+        description="Predict the width of the noise-aware posterior and recommend settings. Reads no data.",
     )
     parser.add_argument("--n-records", type=integer(1), required=True, metavar="N", help="public number of records")
     parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E")
     parser.add_argument("--delta", type=interval(0, 1), default=1e-5, metavar="D", help="default: %(default)s")
     parser.add_argument("--model", choices=_MODELS, default="logistic", help="default: %(default)s")
-    parser.add_argument("--n-features", type=integer(1), metavar="P", help=f"of a regression (default: {_FEATURES})")
+    parser.add_argument(
+        "--n-features", type=integer(1), metavar="P", help=f"number of features of a regression (default: {_FEATURES})"
+    )
     parser.add_argument(
         "--schema",
         type=Path,
         metavar="SCHEMA.toml",
-        help="features of a logistic regression, as in `dpinfer fit`, instead of --n-features",
+        help="schema with the features of a logistic regression, as in `dpinfer fit`, instead of --n-features",
     )
     parser.add_argument(
         "--prior-scale",
         type=interval(0, float("inf")),
         metavar="S",
-        help="of a regression's weights (default: the model's)",
+        help="prior sd of a regression's weights (default: the model's)",
     )
     parser.add_argument(
         "--curvature",
         type=interval(0, float("inf")),
         metavar="A",
-        help="information of one record about each parameter (default: what the model expects)",
+        help="information of one record about each parameter (default: expected under the model)",
     )
     parser.add_argument(
         "--pilot",
@@ -80,7 +82,7 @@ def add_parser(verbs: Any) -> None:
         "--hessian",
         choices=("auto", "diagonal"),
         default="auto",
-        help="of the posterior; diagonal: without sampling (default: %(default)s, what a fit gives)",
+        help="Hessian of the posterior; diagonal: without sampling (default: %(default)s, as in a fit)",
     )
     parser.add_argument("--sample-rate", type=interval(0, 1, high_open=False), metavar="Q", help="default: recommended")
     parser.add_argument("--steps", type=integer(1), metavar="T", help="default: recommended")
@@ -90,7 +92,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--simulations", type=integer(1), default=4, metavar="R", help="simulated runs (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=integer(0), default=0, help="of the simulated runs (default: %(default)s)")
+    parser.add_argument("--seed", type=integer(0), default=0, help="seed of the simulated runs (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder for the plan, a table and a picture over epsilon and N"
@@ -135,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
 def _model(args: argparse.Namespace) -> Model:
     if args.schema is not None:
         if args.model != "logistic" or args.n_features is not None:
-            raise UsageError("--schema is for logistic regression, and takes the place of --n-features")
+            raise UsageError("--schema is for logistic regression, and replaces --n-features")
         schema = Schema.load(args.schema)
         names, scale = schema.feature_names, 1.0 if args.prior_scale is None else args.prior_scale
         return LogisticRegression(
@@ -157,7 +159,7 @@ def _model(args: argparse.Namespace) -> Model:
 def _pilot(path: Path | None) -> np.ndarray[Any, np.dtype[np.float64]] | None:
     if path is None:
         return None
-    # NumPy's own error of a missing file does not say which.
+    # NumPy's own error does not name the missing file.
     with path.open("rb"):
         pass
     try:

@@ -27,7 +27,7 @@ _N_LINES = 12
 
 _HEADER = "id,age,job,region,member,rich"
 
-# One line more, each: those that are read, those that are dropped, and those that are refused.
+# Additional lines of three kinds: read, dropped and refused.
 _LINES = {
     "a record more": "99,44,cook,south,yes,no",
     "a record out of bounds more": "99,-1e300,cook,north,no,yes",
@@ -56,9 +56,9 @@ def _lines() -> list[str]:
 
 
 def files(*, every: bool, place: int = _N_LINES) -> Iterator[Neighbour]:
-    """Yield neighbouring files, with another line at `place`: `every` kind, or one that is read and one refused.
+    """Yield neighbouring files with another line at `place`: of `every` kind, or one read and one refused.
 
-    Unless all records are sampled the place must be the end, where the others stay where they are.
+    Unless all records are sampled the place must be the end, so that the others keep their places.
     """
     lines = _lines()
     for name, line in list(_LINES.items())[: None if every else 2]:
@@ -70,7 +70,7 @@ def files(*, every: bool, place: int = _N_LINES) -> Iterator[Neighbour]:
             yield Neighbour(f"{reason} ({index + 1})", [*lines[:place], line, *lines[place:]], refused=reason)
 
 
-# What the scenarios of `dpinfer fit` are given beside its files, its budget and its public number of records.
+# Further arguments of the scenarios of `dpinfer fit`.
 COMMAND_OPTIONS: dict[str, Sequence[str]] = {
     "no ledger": ("--method", "laplace"),
     "ledger, checkpoint": (
@@ -107,18 +107,18 @@ COMMAND_OPTIONS: dict[str, Sequence[str]] = {
 }
 
 
-# What every scenario of the command gives.
+# Arguments of every scenario of the command.
 BUDGET = ("--epsilon", "4", "--delta", "1e-5", "--threads", "1")
-# What every scenario of a gradient trace gives, unless it says otherwise.
+# Default arguments of scenarios of a gradient trace.
 _TRACE = ("--sample-rate", "0.6", "--steps", "40")
-# What is public about the records, of which the command reads from the records what it is not told.
+# Public facts about the records; the command reads omitted ones from the records.
 PUBLIC_FACTS = ("--schema", SCHEMA, "--n-records", str(_N_LINES))
 
 
 def command_scenario(
     name: str, options: Sequence[str], found: Sequence[Neighbour], *, public: Sequence[str] = PUBLIC_FACTS
 ) -> Scenario:
-    """Return a scenario of ``dpinfer fit``; what pictures are drawn from is compared in place of the pictures."""
+    """Return a scenario of ``dpinfer fit``; the data of pictures are compared in place of the pictures."""
 
     def run(lines: list[str], place: Place) -> int:
         # The command line's modules import this one's callers.
@@ -155,7 +155,7 @@ def command_scenario(
 
 
 class _Reading:
-    """Tells when the file of records is read."""
+    """Notes when the file of records is read."""
 
     def __init__(self, place: Place) -> None:
         self._place, self._read = place, reading.read_chunks
@@ -167,7 +167,7 @@ class _Reading:
 
 
 class _Bounded:
-    """Checks that a table is inside the bounds that its schema promises, whatever the records."""
+    """Checks that a table is inside the bounds of its schema, for any records."""
 
     def __init__(self, place: Place) -> None:
         self._place, self._read = place, tabular.read_table
@@ -181,7 +181,7 @@ class _Bounded:
 
 
 class _Undrawn:
-    """Notes what pictures would be drawn from: drawing takes a second, and reads nothing else."""
+    """Notes the data of pictures: drawing takes a second, and reads nothing else."""
 
     def __init__(self, place: Place) -> None:
         self._place = place

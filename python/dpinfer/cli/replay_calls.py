@@ -54,7 +54,7 @@ kind = "target"
 positive = "yes"
 negative = "no"
 """
-# What is left of it where bounds and categories are unknown.
+# The schema with unknown bounds and categories.
 DRAFT_TOML = SCHEMA_TOML.replace("bounds = [0, 100]\n", "").replace(
     'categories = ["clerk", "cook", "else"]\nreference = "clerk"\n', ""
 )
@@ -188,11 +188,11 @@ def _fits() -> Iterator[Scenario]:
         def run(parts: Any, place: Place, model: Any = model, method: str = method) -> Any:
             watched = [place.watched(part) for part in parts]
             request = PosteriorRequest(method="naive") if method == "dpvi" else PosteriorRequest()
-            # The replay knows the law of counts' noise where it is wider than a count.
+            # The replay knows the noise of counts if it is wider than one count.
             epsilon = 0.8 if method == "statistic" else 4.0
             public: dict[str, Any] = {"epsilon": epsilon, "delta": 1e-5, "n_records": N_RECORDS, "method": method}
             with warnings.catch_warnings():
-                # So few records tell little: a posterior may fail, and its release is compared.
+                # With so few records a posterior may fail; the releases are compared.
                 warnings.simplefilter("ignore", FallbackWarning)
                 return fit(
                     model,
@@ -256,7 +256,7 @@ def _counted_fit() -> Scenario:
 def _table(*, unknown: bool = False, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Scenario:
     """Return a scenario of :func:`dpinfer.regression`; number of records, bounds and labels may be unknown.
 
-    Where a record is replaced with one that lacks a value, the number of rows that are left is not that of the others.
+    If a record is replaced by one without a value, fewer rows remain.
     """
     replaced = adjacency is Adjacency.REPLACE_ONE
     age, job = np.linspace(20.0, 80.0, N_RECORDS), np.array(["clerk", "cook"])[np.arange(N_RECORDS) % 2]

@@ -1,4 +1,4 @@
-"""``dpinfer silos``: a regression over sites that keep their records; this end has none."""
+"""``dpinfer silos``: a regression over sites that keep their records; the coordinator has none."""
 
 import argparse
 import sys
@@ -47,7 +47,7 @@ def add_parser(verbs: Any) -> None:
         "--checkpoint",
         type=Path,
         metavar="PATH",
-        help="save the session here, go on from it after a crash while the sites still run, and remove it when the "
+        help="file to save the session and to resume it after a crash while the sites still run; removed when the "
         "release is saved; it has no secret of a site",
     )
     add_line_arguments(parser)

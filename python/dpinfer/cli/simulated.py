@@ -14,8 +14,8 @@ __all__ = ["N_RECORDS", "SCHEMA_TOML", "TRUE_PARAMETERS", "simulate"]
 N_RECORDS = 8000
 
 SCHEMA_TOML = """\
-# What is publicly known about each column.  It was written before the records were looked at: bounds come from the
-# questionnaire, `mean` and `sd` from an earlier census.  Every column of the file must be declared.
+# The public schema, written without looking at the records: bounds come from the questionnaire, `mean` and `sd` from an
+# earlier census.  Every column of the file must be declared.
 
 [table]
 missing = "drop"                    # a record without a value is left out
@@ -114,7 +114,7 @@ def simulate(n_records: int = N_RECORDS, seed: int = _SEED) -> str:
         if isinstance(column, ContinuousColumn):
             offset, scale = column.offset_and_scale
             eta += truth[column.name] * (np.clip(numbers[column.name], *column.bounds) - offset) / scale
-    # The references, "private" and "north", have weight 0; "islands" is what the schema calls "overseas".
+    # The references, "private" and "north", have weight 0; "islands" is the schema's "overseas".
     eta += np.array([truth.get(f"employer={value}", 0.0) for value in employer])
     eta += np.select([region == "south", region == "islands"], [truth["region=south"], truth["region=overseas"]], 0.0)
     eta += truth["married=yes"] * (married == "yes")

@@ -24,24 +24,25 @@ def address(text: str) -> tuple[str, int]:
 
 
 def add_line_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what both ends of a line need: certificates, and a log."""
+    """Add the options of both ends of a line: certificates and a log."""
     group = parser.add_argument_group("line")
     for option, words in (
         ("--certificate", "own certificate, PEM"),
         ("--key", "its key, PEM"),
-        ("--authority", "the certificate of whoever signed everybody's, PEM"),
+        ("--authority", "certificate of the authority that signed all others, PEM"),
     ):
         group.add_argument(option, type=Path, required=True, metavar="FILE", help=words)
-    group.add_argument("--log", type=Path, metavar="PATH", help="kinds, sizes and hashes of all messages")
+    group.add_argument("--log", type=Path, metavar="PATH", help="file for kinds, sizes and hashes of all messages")
 
 
 def add_parser(verbs: Any) -> None:
     """Add the verb's arguments to the command's parser."""
     parser = verbs.add_parser(
         "site",
-        help="take part in fits over silos with records that stay here",
-        description="Answer a coordinator ('dpinfer silos') with masked sums over a file that stays here.  What is "
-        "asked is shown, and answered when the curator says yes and the ledger has the budget.",
+        help="take part in fits over silos with local records",
+        description="Answer a coordinator ('dpinfer silos') with masked sums over a local file.  Shows each request, "
+        "and "
+        "answers if the curator consents and the ledger has the budget.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     serve = actions.add_parser("serve", help="listen for a coordinator", description=parser.description)
@@ -50,7 +51,7 @@ def add_parser(verbs: Any) -> None:
     serve.add_argument("--ledger", type=Path, required=True, metavar="LEDGER", help="charged before records are read")
     serve.add_argument("--dataset", required=True, metavar="NAME", help="the ledger's name for these records")
     serve.add_argument("--listen", type=address, required=True, metavar="HOST:PORT")
-    serve.add_argument("--yes", action="store_true", help="take part in all that the ledger's budget admits")
+    serve.add_argument("--yes", action="store_true", help="consent to every request within the ledger's budget")
     serve.add_argument("--sessions", type=integer(1), metavar="K", help="stop after so many coordinators")
     serve.add_argument("--threads", type=integer(1, 4096), metavar="K", help="by default all cores")
     add_line_arguments(serve)
@@ -58,7 +59,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Listen, show what is asked, and answer."""
+    """Listen, show requests, and answer."""
     from dpinfer.mechanism.silos import Site, listening, serve, tls_context
 
     with public_arguments():
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _agreed(account: LedgerAccount) -> bool:
-    """Ask the curator; no answer is a no."""
+    """Ask the curator; no answer means no."""
     sys.stdout.write(f"take part, and charge {account.dataset!r}? [y/N] ")
     sys.stdout.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

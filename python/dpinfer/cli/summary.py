@@ -38,20 +38,20 @@ def verdict_text(posterior: Posterior) -> str:
 
 
 def guarantee_text(guarantee: Guarantee) -> str:
-    """Return the guarantee, and the same in other terms where something is promised, as lines."""
+    """Return the guarantee as lines, in several terms if there is one."""
     terms = guarantee.in_other_terms()
     return f"{guarantee}\n{textwrap.fill(terms, 100)}\n" if terms else f"{guarantee}\n"
 
 
 def as_comment(text: str) -> str:
-    """Return one line of comment, as CSV readers and TOML know it, of a text of any lines."""
+    """Return a text as one line of comment for CSV and TOML."""
     return f"# {printable(' '.join(text.split()))}\n"
 
 
 def to_csv(rows: Sequence[EstimateRow], *, guarantee: str) -> str:
     """Return the rows as a CSV file with a header, and a first line of comment that states the guarantee.
 
-    A name that a spreadsheet would compute begins with a quote.
+    A name that a spreadsheet would compute gets a leading quote.
     """
     text = io.StringIO()
     text.write(as_comment(guarantee))

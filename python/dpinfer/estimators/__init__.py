@@ -1,7 +1,7 @@
 """Estimators with scikit-learn's conventions: a private run and its noise-aware posterior in one ``fit``.
 
-**Privacy.** ``fit`` hands records to one private mechanism only; what an estimator keeps is the release and
-what follows from it.  scikit-learn itself is not needed.
+**Privacy.** ``fit`` passes records to one private mechanism only; an estimator keeps the release and its
+post-processing. scikit-learn itself is not needed.
 """
 
 from dpinfer.estimators.classifiers import BayesianMultinomialRegression, BayesianProbitRegression

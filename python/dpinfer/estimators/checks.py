@@ -1,6 +1,6 @@
-"""The check of a whole private fit of a logistic regression: what it does not refuse runs, as far as is publicly known.
+"""The check of a whole private fit of a logistic regression, from public facts: accepted fits run.
 
-**Privacy.** Reads no records: it comes before anything is spent.
+**Privacy.** Reads no records; it runs before anything is spent.
 """
 
 import math
@@ -29,7 +29,7 @@ def check_fit(
     max_grad_norm: float,
     learning_rate: Any = "heuristic",
 ) -> None:
-    """Refuse public settings with which a fit would be paid for and give no release, or no posterior of it.
+    """Refuse public settings of a fit that would be charged and give no release, or no posterior.
 
     **Privacy.** Reads no records.
 
@@ -48,8 +48,8 @@ def check_fit(
     Raises
     ------
     TypeError, ValueError
-        If an argument is outside its range, the steps would diverge, or the posterior asked for is not one that such a
-        release has.
+        If an argument is outside its range, the steps would diverge, or such a release does not have the requested
+        posterior.
     BackendUnavailableError
         If the posterior needs a package that is not installed.
 

@@ -21,7 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class _Classifier(PlannedRegression):
-    """What the estimators of labels share: classes, their probabilities, and the share that is predicted right."""
+    """Base of the classifiers: classes, their probabilities, and the accuracy."""
 
     _facts = ("n_records", "classes")
     _estimator_type = "classifier"
@@ -65,7 +65,7 @@ class _Classifier(PlannedRegression):
     def _read_classes(self, X: Any, y: Any) -> None:
         self._records = PendingRecords(X, y, self.classes, binary=self._binary)
         if self.classes is None:
-            # Read now, and told: nothing is charged yet.
+            # Read now, with a warning: nothing is charged yet.
             _ = self._records.classes
 
     def _records_of(self, X: Any, y: Any, scaling: Scaling) -> tuple[Any, Any]:
@@ -134,7 +134,7 @@ class _Classifier(PlannedRegression):
 class BayesianProbitRegression(_Classifier):
     """Bayesian probit regression, fitted with differential privacy.
 
-    **Privacy.** As :class:`BayesianLinearRegression`; `classes` are read from the records where they are not given,
+    **Privacy.** As :class:`BayesianLinearRegression`; `classes` are read from the records if not given,
     with a warning.
 
     Parameters
@@ -164,7 +164,7 @@ class BayesianProbitRegression(_Classifier):
 class BayesianMultinomialRegression(_Classifier):
     """Bayesian multinomial logistic (softmax) regression of two or more classes, fitted with differential privacy.
 
-    **Privacy.** As :class:`BayesianLinearRegression`; `classes` are read from the records where they are not given,
+    **Privacy.** As :class:`BayesianLinearRegression`; `classes` are read from the records if not given,
     with a warning.
 
     Parameters

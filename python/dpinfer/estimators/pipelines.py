@@ -9,7 +9,7 @@ __all__ = ["steps_that_learned"]
 def steps_that_learned(estimator: Any) -> tuple[str, ...]:
     """Return the steps that were fitted to all records by the pipelines that are fitting `estimator` now.
 
-    A pipeline does not tell its last step what came before, so that it is looked for among the callers.
+    A pipeline does not inform its last step about earlier ones, so that this function searches the callers.
 
     **Privacy.** Reads no records.
 
@@ -37,7 +37,7 @@ def steps_that_learned(estimator: Any) -> tuple[str, ...]:
 
 
 def _looks_at_single_rows(step: Any) -> bool:
-    """Whether what a step makes of a row depends on that row alone."""
+    """Whether a step's output for a row depends on that row alone."""
     from sklearn.compose import ColumnTransformer
     from sklearn.frozen import FrozenEstimator
     from sklearn.pipeline import FeatureUnion, Pipeline

@@ -1,4 +1,4 @@
-"""What the private estimators share: what they have spent, what they keep, and what they refuse."""
+"""Base of the private estimators: spending, state and checks."""
 
 import copy
 import warnings
@@ -46,7 +46,7 @@ Prepared = TypeVar("Prepared", bound=_Planned)
 class PrivateEstimator(Estimator):
     """Base of the estimators: one private run in ``fit``, and post-processing of its release.
 
-    **Privacy.** Reads no records itself; what it keeps is a release and what follows from it.
+    **Privacy.** Reads no records itself; it keeps a release and its post-processing.
 
     Subclasses have the parameters `epsilon`, `delta`, `n_records`, `unknown`, `adjacency`, `n_threads`, `progress`,
     `random_source` and `ledger`.
@@ -61,7 +61,7 @@ class PrivateEstimator(Estimator):
     feature_names_in_ : (n_features,) object array
         Only when X had string column names.
     unknown_ : ReleasedArguments
-        Only with `unknown`: what was released in place of public parameters.
+        Only with `unknown`: the released values of parameters.
     """
 
     n_features_in_: int
@@ -83,11 +83,11 @@ class PrivateEstimator(Estimator):
     _spending: Spending
     # Steps of the pipeline that is fitting it.
     _learned: tuple[str, ...] = ()
-    # What is read from the records, with a warning, where it is not given.
+    # Parameters that are read from the records, with a warning, if not given.
     _facts: ClassVar[tuple[str, ...]] = ("n_records",)
 
     def _run_settings(self) -> dict[str, Any]:
-        """Return what every run is told alike."""
+        """Return the settings common to all runs."""
         return {
             "n_threads": self.n_threads,
             "progress": self.progress,
@@ -104,7 +104,7 @@ class PrivateEstimator(Estimator):
         bounds: FloatArray | None,
         released: ReleasedArguments,
     ) -> None:
-        """Keep what has been paid for, before the posterior: it must survive a failure of the post-processing."""
+        """Keep the release before the posterior: it must survive a failure of the post-processing."""
         self._forget_fit()
         self.release_ = release.with_parts(*released.parts).with_leaks(*self._leaks(plan.adjacency))
         self._family().add(plan)
@@ -123,7 +123,7 @@ class PrivateEstimator(Estimator):
         n_features: int,
         make: Callable[[dict[str, Any], float], Prepared],
     ) -> tuple[Prepared, Any, UnknownParameters | None]:
-        """Return the checked run (one like it where parameters are unknown), what it spends, and what is unknown.
+        """Return the checked run (a stand-in if parameters are unknown), its charges, and the unknown parameters.
 
         **Privacy.** Reads no records.
         """
@@ -137,17 +137,17 @@ class PrivateEstimator(Estimator):
         return tried, unknown.charge(), unknown
 
     def _release_unknown(self, unknown: UnknownParameters, X: Any, y: Any, source: RandomSource) -> ReleasedArguments:
-        """Release what is unknown, and count it as spent."""
+        """Release unknown parameters, and count them as spent."""
         found = unknown.release(X, y, n_records=self.n_records, ledger=self.ledger, random_source=source)
         self._family().add(unknown.charge(found.parts))
         return found
 
     def _infer(self, request: PosteriorRequest) -> Posterior:
-        """Return the posterior of the release; an error of it carries the release."""
+        """Return the posterior of the release; errors carry the release."""
         try:
             return noise_aware_posterior(self.release_, request)
         except BaseException as error:
-            # The estimator may be a clone that nobody keeps.
+            # The estimator may be a temporary clone.
             error.release = self.release_  # type: ignore[attr-defined]
             error.add_note(
                 "The private run is done and paid for: its release is release_ of the estimator and 'release' of this "
@@ -156,7 +156,7 @@ class PrivateEstimator(Estimator):
             raise
 
     def _posterior_request(self) -> PosteriorRequest:
-        """Return what is asked of the posterior."""
+        """Return the settings of the posterior."""
         return PosteriorRequest(progress=self.progress)
 
     def spent(self) -> PrivacyBound:
@@ -189,7 +189,7 @@ class PrivateEstimator(Estimator):
         return self._spending
 
     def _forget_fit(self) -> None:
-        """Drop what an earlier fit set: half of it would be of another release."""
+        """Drop the results of an earlier fit, which belong to another release."""
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)
 
@@ -200,7 +200,7 @@ class PrivateEstimator(Estimator):
         return relation
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle keeps: the release as plain data; the posterior is computed from it again."""
+        """Return the state of a pickle: the release as plain data; the posterior is computed from it again."""
         state = vars(self).copy()
         state["posterior_"] = "posterior_" in state
         release = state.pop("release_", None)
@@ -246,14 +246,14 @@ class PrivateEstimator(Estimator):
             raise ValueError("The feature names should match those that were passed during fit, in the same order.")
 
     def _leaks(self, adjacency: Adjacency) -> list[str]:
-        """Return what the release says for ever of what was read from the records without noise."""
+        """Return the permanent marks of the release for values read from the records without noise."""
         read = self._read_facts()
         # Neighbours of the other relations have as many records.
         leaks = [_LEAKS[name] for name in read if name != "n_records" or adjacency is Adjacency.ADD_REMOVE]
         return leaks + [f"step {name!r} of the pipeline learned from the private records" for name in self._learned]
 
     def _read_facts(self) -> list[str]:
-        """Return what is read from the records without noise."""
+        """Return the facts that are read from the records without noise."""
         return [name for name in self._facts if getattr(self, name) is None and name not in (self.unknown or ())]
 
     def _refuse_reading_before_a_charge(self, n_features: int | None) -> None:
@@ -275,7 +275,7 @@ class PrivateEstimator(Estimator):
         if self._learned:
             warnings.warn(
                 f"{' and '.join(map(repr, self._learned))} of the pipeline learned from all private records, without "
-                "noise, and what it learned is in the result: the guarantee is lost; give constants from public "
+                "noise, and the result depends on it: the guarantee is lost; give constants from public "
                 "knowledge in a FunctionTransformer, or a transformer fitted to public data in a FrozenEstimator",
                 PrivacyLeakWarning,
                 stacklevel=3,
@@ -284,7 +284,7 @@ class PrivateEstimator(Estimator):
         if read:
             warnings.warn(
                 f"{' and '.join(read)} {'was' if len(read) == 1 else 'were'} read from the private records and will be "
-                f"part of what is published; give a public value with {' and '.join(f'{name}=' for name in read)}",
+                f"published; give a public value with {' and '.join(f'{name}=' for name in read)}",
                 PrivacyLeakWarning,
                 stacklevel=3,
             )

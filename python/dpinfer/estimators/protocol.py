@@ -70,7 +70,7 @@ class Estimator:
 
 
 def not_fitted_error(estimator: object) -> Exception:
-    """Return scikit-learn's ``NotFittedError`` where it is installed, else a :class:`ValueError` with the same text."""
+    """Return scikit-learn's ``NotFittedError`` if installed, else a :class:`ValueError` with the same text."""
     message = f"This {type(estimator).__name__} instance is not fitted yet; call 'fit' first."
     try:
         from sklearn.exceptions import NotFittedError

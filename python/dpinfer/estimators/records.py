@@ -1,4 +1,4 @@
-"""From what a user passes to ``fit`` and ``predict`` to arrays, with messages that show no value."""
+"""Conversion of the arguments of ``fit`` and ``predict`` to arrays, with messages that show no value."""
 
 import contextlib
 import warnings
@@ -46,7 +46,7 @@ def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
 
 
 def _public_attribute(X: Any, name: str) -> Any:
-    """Return what a table says of itself; None where it says nothing, or fails to."""
+    """Return a public attribute of a table, or None."""
     with contextlib.suppress(Exception):
         return getattr(X, name, None)
     return None
@@ -81,7 +81,7 @@ def as_features(X: Any) -> FloatArray:
 
 
 class _NotNumbersError(RecordError, TypeError):
-    """What scikit-learn expects to be a TypeError."""
+    """An error that scikit-learn expects to be a TypeError."""
 
 
 def _refuse_sparse(X: Any) -> None:
@@ -90,7 +90,7 @@ def _refuse_sparse(X: Any) -> None:
 
 
 def _converted(array: npt.NDArray[Any]) -> FloatArray:
-    """Convert strings and objects to numbers; the error of whatever is in there would quote the value."""
+    """Convert strings and objects to numbers, without errors that would quote a value."""
     try:
         return array.astype(np.float64)
     except Exception as error:
@@ -101,7 +101,7 @@ def _converted(array: npt.NDArray[Any]) -> FloatArray:
 
 
 def public_columns(X: Any) -> int | None:
-    """Return the number of columns that X says it has; None where that takes a look at a record.
+    """Return the declared number of columns of X, or None if only the records would show it.
 
     **Privacy.** A table's shape but for its length is public; no record is read.
 
@@ -120,7 +120,7 @@ def public_columns(X: Any) -> int | None:
 
 
 class PendingRecords:
-    """X and y of a fit, looked at when a private run is charged for it and makes arrays of them.
+    """X and y of a fit, which a private run reads after its charge.
 
     **Privacy.** Making one reads no record; every attribute but `X` and `y` does.
 
@@ -161,7 +161,7 @@ class PendingRecords:
 
     @property
     def classes(self) -> npt.NDArray[Any]:
-        """(negative, positive), or all classes: public only where they were given."""
+        """(negative, positive), or all classes: public only if given."""
         return self._encoded[1] if self._given is None else as_classes(self._given, binary=self._binary)
 
     def _clipped(self) -> FloatArray:
@@ -171,12 +171,12 @@ class PendingRecords:
 
 
 def places_of(labels: Any, known: npt.NDArray[Any], n_records: int) -> FloatArray:
-    """Return the labels of records, each by itself, as places among public classes.
+    """Return the labels of records, each on its own, as indices of public classes.
 
     Raises
     ------
     RecordError
-        If there are not as many as records, or a label is in none.
+        If their number is not that of the records, or a label is in no class.
     """
     if len(labels) != n_records:
         raise RecordError("y must have as many entries as X has rows")
@@ -189,7 +189,7 @@ def places_of(labels: Any, known: npt.NDArray[Any], n_records: int) -> FloatArra
 
 
 def _one_column(y: Any) -> Any:
-    """Return what holds labels without a second dimension of size 1, as far as it says that it has one."""
+    """Return labels without a second dimension of size 1, if the container declares one."""
     if y is None:
         raise RecordError(_NO_LABELS)
     shape = known_shape(y)
@@ -254,14 +254,14 @@ def _warn_of_column_vector() -> None:
 
 
 def encoded_targets(labels: npt.NDArray[Any], *, binary: bool = True) -> tuple[FloatArray, npt.NDArray[Any]]:
-    """Return the labels as places among the classes that they are, and these: (negative, positive) where they are two.
+    """Return the labels as indices of their classes, and the classes: (negative, positive) if there are two.
 
-    **Privacy.** The classes are read from the records, which a warning and the release say.
+    **Privacy.** The classes are read from the records, as a warning and the release state.
 
     Raises
     ------
     RecordError
-        If there are not two classes, or at least two where they need not be `binary`.
+        If there are not two classes, or at least two unless `binary`.
     """
     if labels.dtype.kind == "f" and not np.all(labels == np.round(labels)):
         raise RecordError("Unknown label type: y must hold class labels, not a continuous response")
@@ -274,7 +274,7 @@ def encoded_targets(labels: npt.NDArray[Any], *, binary: bool = True) -> tuple[F
 
 
 def as_classes(classes: Any, *, binary: bool = True) -> npt.NDArray[Any]:
-    """Return public labels as an array: the pair (negative, positive), or at least two where they need not be `binary`.
+    """Return public labels as an array: the pair (negative, positive), or at least two unless `binary`.
 
     Raises
     ------

@@ -58,13 +58,14 @@ class PlannedRegression(PrivateEstimator):
 
     @abstractmethod
     def _records_of(self, X: Any, y: Any, scaling: Scaling) -> tuple[Any, Any]:
-        """Return features and responses that are read when a mechanism makes arrays of them."""
+        """Return features and responses that a mechanism reads later."""
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Run the private mechanism on the records and compute the posterior from what it released.
+        """Run the private mechanism on the records and compute the posterior from its release.
 
-        **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call spends the budget again, and
-        so does each fit of a clone.  Arguments are checked, then the ledger is charged, then the records are looked at.
+        **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call, and each fit of a clone,
+        spends the budget
+        again. Arguments are checked, then the ledger is charged, then the records are read.
 
         Parameters
         ----------
@@ -88,7 +89,7 @@ class PlannedRegression(PrivateEstimator):
         Warns
         -----
         PrivacyLeakWarning
-            If what should be public is not given, and is read from the records.
+            If a public argument is not given, and is read from the records.
         RepeatedSpendingWarning
             Once, when an estimator and its clones spend for the second time.
         """
@@ -100,7 +101,7 @@ class PlannedRegression(PrivateEstimator):
             table = as_features(X)
             check_enough(len(table))
             n_features = table.shape[1]
-        # Where it is not given the table was read.
+        # If not given, it was read from the table.
         if self.n_records is None and table is not None:
             given["n_records"] = len(table)
         features: Any = X if table is None else table
@@ -132,7 +133,7 @@ class PlannedRegression(PrivateEstimator):
         values: dict[str, Any],
         epsilon: float,
     ) -> "_Run":
-        """Return the plan of a fit with these values of the parameters, after refusing what would fail."""
+        """Return the plan of a fit with these values of the parameters, after refusing fits that would fail."""
         asked = self.unknown or ()
         widths = {
             own: RELEASED_WIDTH if name in asked else UNIFORM_WIDTH
@@ -163,14 +164,14 @@ class PlannedRegression(PrivateEstimator):
         )
 
     def _public_parameters(self) -> dict[str, Any]:
-        """Return the parameters that may be unknown; None where they are not given."""
+        """Return the parameters that may be unknown; None if not given."""
         return {"n_records": self.n_records, "data_bounds": self.data_bounds}
 
     def _read_classes(self, X: Any, y: Any) -> None:
-        """Read labels that are not given, and told."""
+        """Read labels that are not given, with a warning."""
 
     def _set_classes(self) -> None:
-        """Keep what else follows from public knowledge."""
+        """Keep further results of public knowledge."""
 
     def _bounds_of(self, data_bounds: Any, n_features: int) -> FloatArray:
         bounds = as_bounds(data_bounds, n_features)
@@ -212,7 +213,7 @@ class PlannedRegression(PrivateEstimator):
 
 
 class _Regressor(PlannedRegression):
-    """What the estimators of numbers share: predictions with their spread, and the coefficient of determination."""
+    """Base of the regressors: predictions with standard deviations, and the coefficient of determination."""
 
     _estimator_type = "regressor"
 
@@ -293,9 +294,9 @@ class BayesianLinearRegression(_Regressor):
     data_bounds : (low, high) or (n_features, 2) array
         Public bounds of the columns, needed: X is clipped to them and scaled by them.
     target_bounds : (low, high)
-        Public bounds of y, needed: y is clipped to them, and they say its size to the mechanism.
+        Public bounds of y, required: y is clipped to them, and the mechanism takes its scale from them.
     unknown : sequence of {"n_records", "data_bounds", "target_bounds"}, optional
-        Parameters that nobody knows in public.  They are left out, and released first, with noise, for a tenth of the
+        Parameters that are not public. They are left out, and released first, with noise, for a tenth of the
         budget (in squares); the fit gets the rest, by "newton".  `epsilon` and `delta` are of all together, and the
         release's guarantee states them; a ledger has an entry for each.  X needs a shape: docs/unknown.md.
     method : {"auto", "newton", "dpvi"}
@@ -467,7 +468,7 @@ class BayesianPoissonRegression(_Regressor):
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """A private run with public settings, and the units of what it is given."""
+    """A private run with public settings, and the scaling of its records."""
 
     fit_plan: FitPlan
     scaling: Scaling

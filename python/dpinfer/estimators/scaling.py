@@ -16,7 +16,7 @@ UNIFORM_WIDTH = math.sqrt(12.0)
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Columns are clipped to bounds, and scaled so that they are of about unit size.
+    """Clipping of columns to bounds, and scaling to about unit size.
 
     **Privacy.** Public, or released, numbers alone.
 

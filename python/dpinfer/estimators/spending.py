@@ -1,4 +1,4 @@
-"""What an estimator and its clones have spent: cross-validation and grid search fit many."""
+"""Spending of an estimator and its clones, since cross-validation and grid search fit many."""
 
 import warnings
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ __all__ = ["Charge", "Spending"]
 
 @dataclass(frozen=True)
 class Charge:
-    """A part of a fit that has no plan of its own: what was unknown in public.
+    """A part of a fit without a plan of its own: released unknown parameters.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ AnyPlan: TypeAlias = PrivacyPlan | NewtonPlan | Charge
 class Spending:
     """The plans of all fits of an estimator and its clones, in this process.
 
-    **Privacy.** Public plans.  Copies share it; a pickle carries what was spent so far, and no more comes back from
-    another process.
+    **Privacy.** Public plans.  Copies share it; a pickle carries the spending so far, and later spending of another
+    process does not return.
     """
 
     def __init__(self, plans: Sequence[AnyPlan] = (), *, elsewhere: bool = False) -> None:
@@ -64,7 +64,7 @@ class Spending:
         self._plans.append(plan)
 
     def warn_of(self, plan: AnyPlan, ledger: LedgerAccount | None) -> None:
-        """Say, once, that the fit that is about to run is not the only one.
+        """Warn, once, that the next fit is not the only one.
 
         Warns
         -----
@@ -76,8 +76,8 @@ class Spending:
             return
         self._told = True
         text = (
-            "this fit spends the budget by itself, and so does every fit of an estimator's clones, as cross-validation "
-            "and grid search make them: "
+            "this fit spends its own budget, as does every fit of the estimator's clones in cross-validation and grid "
+            "search: "
         )
         together = Spending([*alike, plan]).total()
         if self._elsewhere:

@@ -1,4 +1,4 @@
-"""Parameters of an estimator that nobody knows in public: released by ``fit`` first, for a part of its budget."""
+"""Parameters of an estimator that are not public: ``fit`` releases them first, for a part of its budget."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ FloatArray = npt.NDArray[np.float64]
 _REACH = 4.0
 RELEASED_WIDTH = 2.0 * _REACH
 _NO_CLASSES = (
-    "unknown must not hold 'classes': which label counts as positive decides what the coefficients say, and has to be "
+    "unknown must not hold 'classes': the positive label determines the sign of the coefficients, and has to be "
     "public; give classes=(negative, positive)"
 )
 
@@ -54,7 +54,7 @@ def check_unknown_parameters(unknown: Any, method: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class UnknownParameters:
-    """What is unknown of one fit, and the split of its budget.
+    """The unknown parameters of one fit, and the split of its budget.
 
     **Privacy.** Reads no records until :meth:`release`.
 
@@ -86,7 +86,7 @@ class UnknownParameters:
         ----------
         names : tuple of str
         given : mapping
-            The estimator's parameters that may be unknown; None where they are not given.
+            The estimator's parameters that may be unknown; None if not given.
         n_features : int
         epsilon, delta, adjacency
             Of all together.
@@ -94,7 +94,7 @@ class UnknownParameters:
         Raises
         ------
         TypeError, ValueError
-            If something is asked for that is given, or cannot be released.
+            If a name is given as a parameter too, or cannot be released.
         """
         n_columns = {"n_records": 0, "data_bounds": n_features, "target_bounds": 1}
         allowed = {name: n_columns[name] for name in given}
@@ -102,7 +102,7 @@ class UnknownParameters:
         return cls(names, n_features, split)
 
     def charge(self, parts: Sequence[Part] | None = None) -> Charge:
-        """Return what all together spend, or what these parts do."""
+        """Return the charge of all parts together, or of the given ones."""
         event = self.split.event if parts is None else Composed(tuple(part.event for part in parts))
         return Charge(event, self.split.delta, self.split.adjacency)
 
@@ -114,12 +114,12 @@ class UnknownParameters:
         return {name: values[name] for name in self.names}
 
     def try_out(self, check: Callable[[dict[str, Any], float], T], ledger: LedgerAccount | None) -> T:
-        """Check the fit that is to follow, and that the ledger's budget covers all; return what the check found.
+        """Check the later fit, and that the ledger's budget covers all parts; return the result of the check.
 
         Parameters
         ----------
         check : callable
-            Gets stand-ins of the unknown parameters, and what is left of epsilon.
+            Gets stand-ins of the unknown parameters, and the rest of epsilon.
         ledger : LedgerAccount or None
 
         Raises
@@ -128,7 +128,7 @@ class UnknownParameters:
             If an argument is wrong (BudgetExceededError: the ledger's budget would be exceeded).
         """
         with warnings.catch_warnings():
-            # They are about numbers that stand for those to be released.
+            # They concern stand-ins of the numbers to be released.
             warnings.simplefilter("ignore", WeakGuaranteeWarning)
             found = check(self.stand_ins, self.split.fit_epsilon)
         if ledger is not None:
@@ -144,7 +144,7 @@ class UnknownParameters:
         ledger: LedgerAccount | None,
         random_source: RandomSource | None,
     ) -> ReleasedArguments:
-        """Release what is unknown.
+        """Release the unknown parameters.
 
         **Privacy.** Reads the records, through :func:`dpinfer.release_count` and :func:`dpinfer.release_bounds`.
 
@@ -153,7 +153,7 @@ class UnknownParameters:
         X, y
             As in ``fit``.
         n_records : int or None
-            The public number, where there is one.
+            The public number, if there is one.
         ledger, random_source
             As of the estimator.
         """

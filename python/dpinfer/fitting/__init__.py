@@ -1,4 +1,4 @@
-"""One call from records to a posterior: a plan from public numbers, one private run, and what follows from it.
+"""One call from records to a posterior: a plan from public numbers, one private run, and post-processing.
 
 **Privacy.** :func:`plan_fit` reads no records.  :func:`fit` and :meth:`FitPlan.run` hand them to one mechanism of
 :mod:`dpinfer.mechanism`; everything else is post-processing of its release.

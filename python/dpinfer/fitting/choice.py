@@ -21,7 +21,7 @@ _COST_OF_ROBUSTNESS = 1.25
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One mechanism, and what is expected of it.
+    """One mechanism, with its predicted width.
 
     **Privacy.** Public numbers alone.
 
@@ -38,12 +38,12 @@ class Candidate:
         Why it is taken, or why not.
     chosen : bool
     allowance : float
-        What the width is multiplied with in the comparison: above 1 where it rests on more than the others' do.
+        Factor of the width in the comparison: above 1 if the prediction makes more assumptions than others.
     widest : float
         The upper end where the prediction is a range, as correlations are not public; nan where it is none.
     target : {"", "model", "population"}
-        What the coefficients are of, where the method has both: the model's own, which assume that it is true, or the
-        population's, which least squares or maximum likelihood would give.
+        Target of the coefficients, if the method has both: the model's parameters, assuming that it is true, or the
+        population's least-squares or maximum-likelihood coefficients.
     """
 
     method: str
@@ -58,7 +58,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The method, and its target where it has both."""
+        """The method, with its target if it has both."""
         return f"{self.method}, {self.target}" if self.target else self.method
 
     @property
@@ -68,7 +68,7 @@ class Candidate:
 
     @property
     def width_text(self) -> str:
-        """The predicted width, or the range, for people; empty where nothing is predicted."""
+        """The predicted width, or the range, as text; empty without a prediction."""
         if not math.isfinite(self.predicted_width):
             return ""
         upper = f" to {self.widest:.3g}" if math.isfinite(self.widest) else ""
@@ -83,7 +83,7 @@ class Candidate:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Candidate":
-        """Rebuild what :meth:`to_dict` returned.
+        """Rebuild from the result of :meth:`to_dict`.
 
         Raises
         ------
@@ -111,9 +111,9 @@ class Choice:
     Parameters
     ----------
     candidates : tuple of Candidate
-        Of which one is chosen.
+        One of them is chosen.
     assumes : tuple of str
-        What the predicted widths rest on.
+        Assumptions of the predicted widths.
     """
 
     candidates: tuple[Candidate, ...]
@@ -130,7 +130,7 @@ class Choice:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Choice":
-        """Rebuild what :meth:`to_dict` returned.
+        """Rebuild from the result of :meth:`to_dict`.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class Choice:
         """
         candidates = tuple(Candidate.from_dict(item) for item in data["candidates"])
         if sum(item.chosen for item in candidates) != 1:
-            raise ValueError("candidates must be such that one of them is chosen")
+            raise ValueError("candidates must have exactly one that is chosen")
         return cls(candidates, tuple(str(text) for text in data["assumes"]))
 
     def __getitem__(self, method: str) -> Candidate:
@@ -164,7 +164,7 @@ class Choice:
 
 
 def choose(candidates: list[Candidate], asked: str) -> tuple[Candidate, ...]:
-    """Return the candidates with one of them chosen: the one asked for, or by predicted width.
+    """Return the candidates with one of them chosen: the requested one, or by predicted width.
 
     Where a method has both targets, the population's is taken if it is predicted at most 25% wider than the model's: it
     needs no true model.
@@ -172,7 +172,7 @@ def choose(candidates: list[Candidate], asked: str) -> tuple[Candidate, ...]:
     Parameters
     ----------
     candidates : list of Candidate
-        In the order in which they are preferred where no width is predicted.
+        In the order of preference without predicted widths.
     asked : str
         "auto", or a method that applies.
     """
@@ -206,7 +206,7 @@ def choose(candidates: list[Candidate], asked: str) -> tuple[Candidate, ...]:
         best = min(near, key=lambda item: item.n_passes)
         why = "narrowest" if len(near) == 1 else "fewest passes of those within 10% of the narrowest"
         if any(item.predicted_width * _ALIKE < best.predicted_width for item in predicted):
-            why += ", what the others assume allowed for"
+            why += ", after an allowance for the others' assumptions"
     return tuple(replace(item, chosen=item is best, reason=_reason(item, best, why, asked)) for item in candidates)
 
 
@@ -224,7 +224,7 @@ def _reason(item: Candidate, best: Candidate, why: str, asked: str) -> str:
     if item.predicted_width > _ALIKE * best.predicted_width:
         compared = "wider"
     elif item.allowance > 1.0:
-        compared = "not narrower by enough for what it assumes"
+        compared = "not narrower by enough, given its assumptions"
     else:
         compared = "no narrower, with more passes"
     return "; ".join(filter(None, (compared, item.reason)))

@@ -1,4 +1,4 @@
-"""Estimates of a report: a row for each parameter with its interval as a picture, and what the width is made of."""
+"""Estimates of a report: a row for each parameter with a picture of its interval, and the causes of its width."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,18 +18,18 @@ _CUT = 12.0
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateRow:
-    """One parameter: posterior mean, standard deviation, interval, and what the variance is made of.
+    """One parameter: posterior mean, standard deviation, interval, and causes of the variance.
 
     Parameters
     ----------
     name : str
     label : str
-        What the schema calls it; empty for the name.
+        The schema's label; empty for the name.
     mean, stddev, low, high : float
     records, privacy, prior : float
-        Shares of the variance in [0, 1] (:func:`dpinfer.inference.posterior.causes.causes`); NaN where it is not told.
+        Shares of the variance in [0, 1] (:func:`dpinfer.inference.posterior.causes.causes`); NaN if unknown.
     unit : float or None
-        What the interval is multiplied with in the picture, where rows are compared; None for none of it.
+        Factor of the interval in the picture that compares rows; None to leave the row out of it.
     remark : str
     reference : float or None
         A value to compare with, such as the truth of a simulation.
@@ -101,7 +101,7 @@ def estimates_table(rows: Sequence[EstimateRow], *, level: float, scale: str) ->
     rows : sequence of EstimateRow
     level : float
     scale : str
-        What the picture's intervals are of: "weights", say.
+        Name of the quantities of the picture's intervals, such as "weights".
     """
     with_reference = any(row.reference is not None for row in rows)
     heads = ["Mean", "Sd", f"{level:.0%} interval", "Records", "Privacy", "Prior"]
@@ -113,7 +113,7 @@ def estimates_table(rows: Sequence[EstimateRow], *, level: float, scale: str) ->
     if span is not None:
         drawn = (
             f'<p class="soft">Bars: {level:.0%} intervals of {html_text(scale)}, on one scale from {span[0]:.3g} to '
-            f"{span[1]:.3g}, with a line at 0; the dark part is what would be left without the privacy noise. A pale "
+            f"{span[1]:.3g}, with a line at 0; the dark part is the interval without the privacy noise. A pale "
             "bar is a row that the prior dominates.</p>"
         )
     return f'{drawn}<table class="estimates"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'

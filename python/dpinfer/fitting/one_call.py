@@ -1,4 +1,4 @@
-"""One call: plan, private run, posterior; what has been paid for is saved first, and never lost."""
+"""One call: plan, private run, posterior; the release is saved first, and never lost."""
 
 import os
 import warnings
@@ -78,14 +78,14 @@ def fit(
 
     **Privacy.** Hands the records to one mechanism of the library, which is (epsilon, delta)-differentially private
     under `adjacency`.  The mechanism, its settings and the predicted widths follow from public numbers alone; the
-    posterior is post-processing of the release.  What can be refused is refused before anything is spent; once the run
-    is paid for its release is kept, whatever becomes of the posterior.
+    posterior is post-processing of the release.  Wrong arguments are refused before anything is spent; after
+    the charge the release is kept, even if the posterior fails.
 
     Parameters
     ----------
     model : Model
     X : array-like, CudaRows, RowSource or ShardedRows
-        The records, as the model says: (N, n_features), or the values themselves for a conjugate model.  A stream
+        The records: (N, n_features), or the values themselves for a conjugate model.  A stream
         (docs/streams.md) has the responses in its blocks; y is None.
     y : (N,) array-like, optional
     epsilon, delta, n_records, method
@@ -99,36 +99,36 @@ def fit(
         A folder, which must not hold a fit: the plan is written there before the run, the release as soon as there is
         one, and then the posterior.
     posterior : PosteriorRequest, optional
-        What is asked of the posterior; checked against the planned run before anything is spent.
+        Settings of the posterior; checked against the planned run before anything is spent.
     adjacency, response_scale, predictor_spread, simulate, target
         As in :func:`dpinfer.plan_fit`.  `response_scale` is needed for a linear regression by "newton".
     unknown : sequence of {"n_records", "response_scale"}, optional
-        Arguments that nobody knows in public.  They are left out of the call, and released first, with noise, for a
-        tenth of the budget (in squares); the fit gets the rest, by "newton".  `epsilon` and `delta` are of all
-        together, and the release's guarantee states them; a ledger has an entry for each.  The plan of the fit has what
-        was released: docs/unknown.md.
+        Arguments that are not public. They are left out of the call, and released first, with noise, for a tenth of
+        the budget (in squares); the fit gets the rest, by "newton". `epsilon` and `delta` cover all releases together,
+        and the release's guarantee states them; a ledger has an entry for each. The plan of the fit contains the
+        released values: docs/unknown.md.
     leaks, parts : tuple, optional
-        What the release is to name for ever: as in its ``with_leaks`` and ``with_parts``.
+        Permanent marks of the release: as in its ``with_leaks`` and ``with_parts``.
     checkpoint : path-like or RunCheckpoint, optional
         Save the run after each pass, and go on from it after a crash, for one charge.  SECRET: it holds the noise's
         key.  With `path` a file is removed when the release is saved.
     progress : bool or callable, optional
-        True draws a bar for the run, and one for the posterior, on a terminal and in a notebook; so does the default,
-        from two seconds on.
+        True draws a bar for the run, and one for the posterior, on a terminal and in a notebook; the default does so
+        after two seconds.
     n_threads : int, optional
         All cores by default; the release does not depend on it.
     unit : Units, optional
-        Whose each row is: what is protected is then a unit with all of its rows, `n_records` counts units, the method
-        is "newton", and "auto" stands for the population's target, where the model has it: its intervals count that
-        rows of a unit depend on each other (cluster-robust).
+        The unit of each row. Privacy then protects a unit with all of its rows, `n_records` counts units, the method
+        is "newton", and "auto" means the population's target if the model has it: its intervals allow for dependence
+        of rows within a unit (cluster-robust).
     backend : {"cpu", "cuda"}
-        Where passes are made; the release does not depend on it.  "cuda" is for arrays and method "newton":
-        :class:`dpinfer.mechanism.CudaRows`, which says what it needs.
+        Processor of the passes; the release does not depend on it.  "cuda" is for arrays and method "newton":
+        see :class:`dpinfer.mechanism.CudaRows` for its requirements.
 
     Returns
     -------
     Fit
-        If the posterior fails after all, it holds the release, and ``fit.failure`` says why.
+        If the posterior fails, it holds the release, and ``fit.failure`` gives the reason.
 
     Raises
     ------
@@ -190,11 +190,11 @@ def fit(
 
 
 def _of_units(model: Model, method: str, unknown: Any, planned: dict[str, Any]) -> str:
-    """Return the method of a run over units, and put its target into what is planned."""
+    """Return the method of a run over units, and set the planned target."""
     if method not in ("auto", "newton"):
         raise ValueError(f"method must be 'auto' or 'newton' with unit, got {method!r}")
     if unknown is not None:
-        raise ValueError("unknown must be None with unit: what is unknown is released for rows")
+        raise ValueError("unknown must be None with unit: unknown arguments are released for rows")
     if planned.get("target", "auto") == "auto" and has_population_target(model):
         planned["target"] = "population"
     return "newton"
@@ -213,7 +213,7 @@ def _on_backend(backend: str, X: Any, method: str) -> tuple[Any, str]:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is asked of a run, its posterior and its files."""
+    """Settings of a run, its posterior and its files."""
 
     request: PosteriorRequest
     run: RunSettings
@@ -222,7 +222,7 @@ class _Asked:
 
 
 def _checked_plan(model: Model, arguments: dict[str, Any], asked: _Asked) -> FitPlan:
-    """Return the plan, after refusing what would fail; it is written where there is a folder."""
+    """Return the plan, after refusing runs that would fail; write it if there is a folder."""
     plan = plan_fit(model, **arguments)
     plan.check(asked.request, asked.run)
     _check_composition(plan, asked.parts)
@@ -234,7 +234,7 @@ def _checked_plan(model: Model, arguments: dict[str, Any], asked: _Asked) -> Fit
 def _released(
     model: Model, X: Any, y: Any, unknown: Any, arguments: dict[str, Any], asked: _Asked
 ) -> tuple[ReleasedArguments, dict[str, Any]]:
-    """Release what is unknown, after refusing what would fail afterwards; return the fit's arguments with it.
+    """Release unknown arguments, after refusing fits that would fail; return the fit's arguments with them.
 
     **Privacy.** Reads the records, through :func:`release_arguments`.
     """
@@ -252,7 +252,7 @@ def _released(
     before = Part("what was unknown in public", split.parts.event, relation)
     trial = replace(asked, parts=(*check_parts("parts", asked.parts, relation), before))
     with warnings.catch_warnings():
-        # They are about numbers that stand for those to be released.
+        # They concern stand-ins of the numbers to be released.
         warnings.simplefilter("ignore", WeakGuaranteeWarning)
         tried = _checked_plan(model, arguments | {name: _STAND_IN[name] for name in unknown}, trial)
     mechanism: Any = tried.mechanism

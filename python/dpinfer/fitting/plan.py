@@ -80,20 +80,20 @@ class FitPlan:
 
     @property
     def event(self) -> Event:
-        """What a ledger is charged with."""
+        """The event that a ledger is charged with."""
         return self.mechanism.event
 
     @property
     def predicted_width(self) -> float:
-        """Predicted 90% width of the median parameter over that without privacy; nan where it is not predicted.
+        """Predicted 90% width of the median parameter over that without privacy; nan without a prediction.
 
-        Where correlations of the features are not public it is the lower end of :attr:`predicted_range`.
+        If correlations of the features are not public, it is the lower end of :attr:`predicted_range`.
         """
         return self.choice.chosen.predicted_width
 
     @property
     def predicted_range(self) -> tuple[float, float]:
-        """Predicted widths from features as they are declared to what a design may hold that noise can hide."""
+        """Predicted widths for features as declared, and for a design with directions that the noise can hide."""
         chosen = self.choice.chosen
         widest = chosen.widest if math.isfinite(chosen.widest) else chosen.predicted_width
         return chosen.predicted_width, widest
@@ -104,7 +104,7 @@ class FitPlan:
         return self.choice.chosen.n_passes
 
     def check(self, posterior: PosteriorRequest | None = None, run: RunSettings | None = None) -> None:
-        """Refuse, from public facts alone, what a run or its posterior would fail of.
+        """Refuse, from public facts alone, a run that would fail, or whose posterior would.
 
         **Privacy.** Reads no records.
 
@@ -191,9 +191,9 @@ class FitPlan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, model: Model | None = None) -> "FitPlan":
-        """Rebuild a plan from what :meth:`to_dict` returned.
+        """Rebuild a plan from the result of :meth:`to_dict`.
 
-        **Privacy.** Reads no records.  The stored epsilon is taken as it is.
+        **Privacy.** Reads no records. The stored epsilon is taken unchanged.
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ class FitPlan:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the plan of the fit is malformed: {error}") from error
         if choice.chosen.method != method:
-            raise ValueError("the plan of the fit is malformed: another method is chosen than the one that it has")
+            raise ValueError("the plan of the fit is malformed: the chosen method differs from the method of its run")
         return cls(target=target, method=method, mechanism=mechanism, settings=settings, choice=choice)
 
     def __str__(self) -> str:
@@ -241,7 +241,7 @@ def plan_fit(
     simulate: bool = False,
     target: str = "auto",
 ) -> FitPlan:
-    """Choose the mechanism that is expected to give the narrowest posterior, before any record is read.
+    """Choose the mechanism with the narrowest predicted posterior, before any record is read.
 
     **Privacy.** Reads no records, and is deterministic.
 
@@ -256,23 +256,24 @@ def plan_fit(
         A *public* number of records.
     method : {"auto", "newton", "statistic", "dpvi", "sep"}
         "auto": by predicted width; among those within 10% of the narrowest, the fewest passes over the records.  The
-        gradient trace of a regression must be predicted narrower by a factor of 1.5: it is many times wider where
-        features are correlated, which its prediction does not know.
+        gradient trace of a regression must be predicted narrower by a factor of 1.5: it is many times wider for
+        correlated
+    features, which its prediction does not know.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
     response_scale : float, optional
         For a linear regression by "newton": a public order of magnitude of y, in its units, within a factor of 10 of
         its root mean square.  A plan does without it, a run does not.
     predictor_spread : float, optional
         Root mean square of a logistic regression's linear predictor that its predicted width assumes: by default 1, or
-        that of the prior where it is smaller, or where `simulate`.
+        that of the prior if it is smaller, or with `simulate`.
     simulate : bool
         Whether the width of a gradient trace without a closed form is predicted from simulated runs, which takes
         seconds to minutes; by default it is not predicted, and not chosen where another width is.
     target : {"auto", "model", "population"}
-        What the coefficients of a regression by "newton" are of.  "population": what least squares, or maximum
-        likelihood, would give on the whole population, with robust intervals (HC-type), whether or not the model is
-        true; for linear, logistic and Poisson regression.  "model": the model's own, where it is true, with less noise
-        in small samples.  "auto": the population's wherever it is predicted to cost at most 25% of width.
+        Target of a regression by "newton". "population": least squares, or maximum likelihood, on the whole
+        population, with robust intervals (HC-type), whether or not the model is true; for linear, logistic and
+        Poisson regression. "model": the model's parameters, assuming that it is true, with less noise in small
+        samples. "auto": the population's if its predicted intervals are at most 25% wider.
 
     Returns
     -------
@@ -282,7 +283,7 @@ def plan_fit(
     Raises
     ------
     TypeError, ValueError
-        If an argument is wrong, or the method asked for does not fit the model.
+        If an argument is wrong, or the requested method does not fit the model.
     BudgetExceededError
         If no noise meets the target.
 
@@ -319,7 +320,7 @@ def plan_fit(
         estimand=target,
     )
     with warnings.catch_warnings():
-        # Said once, below.
+        # Stated once, below.
         warnings.simplefilter("ignore", WeakGuaranteeWarning)
         plans, candidates = _candidates(public, routes)
     if target == "population" and ("newton", "population") not in plans:
@@ -375,7 +376,7 @@ def _candidates(public: Target, routes: Mapping[str, Route]) -> tuple[Plans, lis
 
 
 def _aims(method: str, estimand: str, *, both: bool) -> tuple[str, ...]:
-    """Return the targets that a method is planned for; an empty one where it has no choice."""
+    """Return the targets of a method's plans; an empty one if it has no choice."""
     if estimand == POPULATION:
         return (POPULATION,) if both and method == "newton" else ()
     if method != "newton" or not both:
@@ -416,7 +417,7 @@ def _positive(name: str, value: float | None) -> float | None:
 
 
 def _assumptions(target: Target) -> tuple[str, ...]:
-    """Return what the predicted widths rest on, as clauses."""
+    """Return the assumptions of the predicted widths, as clauses."""
     model = target.model
     if not isinstance(model, GeneralizedLinearModel):
         return ("parameters as the prior draws them",)

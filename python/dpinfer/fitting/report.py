@@ -26,9 +26,9 @@ from dpinfer.release import GradientTrace, Release
 
 __all__ = ["NARROW", "Picture", "ReportContent", "cards", "found_width", "page", "promise", "render"]
 
-# Media type, content, and what it shows.
+# Media type, content and caption.
 Picture: TypeAlias = tuple[str, bytes, str]
-# What the name of a picture ends with that is the one before it again, for a narrow screen.
+# Ending of the names of pictures that repeat another one for a narrow screen.
 NARROW = "-narrow"
 
 _METHODS = {
@@ -40,7 +40,7 @@ _METHODS = {
 _PROPER = {"Bernoulli", "Dirichlet", "Gaussian", "Poisson"}
 _OTHER_TERMS = (
     "Mu and rho state the same promise on the scales of Gaussian and zero-concentrated differential privacy, on which "
-    "several releases add up. A membership attack wants to know whether a person is in the data."
+    "several releases add up. A membership attack tries to find out whether a person is in the data."
 )
 
 
@@ -69,7 +69,7 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 
 def promise(guarantee: Guarantee, what: str = "this page") -> str:
-    """Return what the guarantee promises, in a sentence for readers of a page; HTML."""
+    """Return the guarantee in a sentence for readers of a page; HTML."""
     factor = rounded_up(math.exp(min(guarantee.epsilon, 50.0)), 3)
     slack = f", up to a probability of {guarantee.delta:g}" if guarantee.delta > 0.0 else ""
     return (
@@ -80,12 +80,12 @@ def promise(guarantee: Guarantee, what: str = "this page") -> str:
 
 
 def _guarantee_in_other_terms(guarantee: Guarantee) -> str:
-    """Return the guarantee in other terms, with what they mean; HTML."""
+    """Return the guarantee in other terms, with their meaning; HTML."""
     return f"<p>The same in other terms:</p>{table(guarantee.terms())}<p>{_OTHER_TERMS}</p>"
 
 
 def table(rows: Iterable[tuple[str, str]]) -> str:
-    """Return names and what they are; HTML."""
+    """Return names and values; HTML."""
     body = "".join(f"<tr>{_cells(name, value)}</tr>" for name, value in rows)
     return f'<table class="plain"><tbody>{body}</tbody></table>'
 
@@ -104,7 +104,7 @@ def cards(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportContent:
-    """Everything that a report shows.
+    """The content of a report.
 
     Parameters
     ----------
@@ -115,13 +115,13 @@ class ReportContent:
     failure : str
         Why there is no posterior.
     plan : FitPlan or None
-        None where the mechanism was asked for by name, or is not known.
+        None if the mechanism was chosen by name, or is not known.
     rows : sequence of EstimateRow or None
         By default those of the posterior, in the model's own space.
     told : str
-        What the rows are, in a sentence.
+        A sentence about the rows.
     scale : str
-        What the intervals of the picture are of.
+        Name of the quantities of the picture.
     level : float
         Credibility of the intervals.
     about : str
@@ -196,7 +196,7 @@ def render(content: ReportContent) -> str:
 
 
 def found_width(plan: FitPlan, posterior: Posterior) -> str:
-    """Return the predicted width, and what came, as the release tells it; empty where nothing was predicted.
+    """Return the predicted and the estimated width; empty without a prediction.
 
     **Privacy.** Post-processing of a Release.
 
@@ -211,12 +211,12 @@ def found_width(plan: FitPlan, posterior: Posterior) -> str:
     total = parts.data + parts.privacy + parts.approximation
     weights = np.array([name != "noise_variance" for name in posterior.names])
     known = weights & (prior <= DOMINATED) & (parts.data > 0.0)
-    came = "not told: the prior dominates every row"
+    came = "unknown: the prior dominates every row"
     if known.any():
         came = f"{np.median(np.sqrt(total[known] / parts.data[known])):.2f}"
         if posterior.diagnostics.n_unresolved:
-            came = f"at least {came}: along directions that the noise hides the release does not tell it"
-    return f"Width over that without privacy, median parameter: predicted {plan.choice.chosen.width_text}, came {came}."
+            came = f"at least {came}: unknown along directions that the noise hides"
+    return f"Width over that without privacy, median parameter: predicted {plan.choice.chosen.width_text}, estimated {came}."
 
 
 def _section(content: str) -> str:
@@ -262,7 +262,7 @@ def _guarantee(content: ReportContent) -> str:
 
 
 def _reach(guarantee: Guarantee) -> str:
-    """Return a picture of what a membership attack can reach, in lines that follow the colours of the page."""
+    """Return a picture of the power of membership attacks, in lines with the colours of the page."""
     rates = np.linspace(0.0, 1.0, 201)
     pairs = zip(rates, guarantee.true_positive_rate(rates), strict=True)
     curve = " ".join(f"{65 + 240 * wrong:.1f},{250 - 240 * right:.1f}" for wrong, right in pairs)
@@ -277,13 +277,14 @@ def _reach(guarantee: Guarantee) -> str:
         '<text x="185" y="284" text-anchor="middle">share of all others who are accused</text>'
         '<text x="14" y="130" text-anchor="middle" transform="rotate(-90 14 130)">share of those in the data who are '
         "found</text></svg>"
-        "<figcaption>What an attacker can reach who knows everything but whether a person is in the data: the share of "
-        "those in the data who are found, at most (line), and by guessing (dashes).</figcaption></figure>"
+        "<figcaption>Attacks by somebody who knows everything except whether a person is in the data: the largest "
+        "share of "
+        "people in the data who are found (line), and the share by guessing (dashes).</figcaption></figure>"
     )
 
 
 def _run(content: ReportContent) -> str:
-    """Return what the run was and what was released, from public numbers and the release."""
+    """Return the section about the run, from public numbers and the release."""
     release, plan = content.release, content.plan
     earlier = [part.name for part in release.other_parts]
     counted = "released with noise" if "number of records" in earlier else "public"
@@ -309,7 +310,7 @@ def _run(content: ReportContent) -> str:
     told = f"<p>{_text(came)}</p>" if came else ""
     settings = [(_words(name), _value(value)) for name, value in release.settings.items() if value is not None]
     return (
-        "<h2>The run</h2><p>What was released: noisy sums over the records, and these public settings. No record, "
+        "<h2>The run</h2><p>Released: noisy sums over the records, and these public settings. No record, "
         "exact sum, loss or random seed left the mechanism. Everything else on this page was computed "
         "from the release.</p>"
         f"{told}{table(rows)}<details><summary>All settings</summary>{table(settings)}</details>"
@@ -371,8 +372,8 @@ def _diagnostics(content: ReportContent, posterior: Posterior) -> str:
 
 def _estimates(content: ReportContent, rows: Sequence[EstimateRow]) -> str:
     return (
-        f"<h2>Estimates</h2><p>{_text(content.told)} Records, privacy and prior are shares of the variance: what the "
-        "records leave open, what the privacy noise adds, and what is the prior's alone.</p>"
+        f"<h2>Estimates</h2><p>{_text(content.told)} Records, privacy and prior are shares of the variance, due to "
+        "sampling error, to the privacy noise, and to the prior alone.</p>"
         + estimates_table(rows, level=content.level, scale=content.scale)
     )
 

@@ -1,4 +1,4 @@
-"""What a fit gives back: release, posterior, plan, and how to keep and show them."""
+"""The result of a fit: release, posterior and plan, with methods to save and show them."""
 
 import os
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ __all__ = ["Fit", "FitSummary", "load_fit"]
 
 @dataclass(frozen=True)
 class FitSummary:
-    """A fit in words and numbers; its text is what it prints.
+    """A fit in words and numbers; printing it shows its text.
 
     **Privacy.** Post-processing of a Release.
 
@@ -46,16 +46,16 @@ class FitSummary:
 class Fit:
     """A private fit: made by :func:`dpinfer.fit`, or read by :func:`load_fit`.
 
-    **Privacy.** Holds no records: a release, what follows from it, and public numbers.
+    **Privacy.** Holds no records: a release, its post-processing, and public numbers.
 
     Parameters
     ----------
     plan : FitPlan
     release : any release
     maybe_posterior : Posterior or None
-        None where it failed.
+        None after a failure.
     failure : str
-        Why there is no posterior; empty where there is one.
+        Reason of a missing posterior; empty if there is one.
     """
 
     plan: FitPlan
@@ -137,7 +137,7 @@ class Fit:
 
 
 def load_fit(folder: str | os.PathLike[str], *, model: Model | None = None) -> Fit:
-    """Read a fit that was saved.
+    """Read a saved fit.
 
     **Privacy.** Reads no records.
 
@@ -152,7 +152,7 @@ def load_fit(folder: str | os.PathLike[str], *, model: Model | None = None) -> F
     OSError
         If a file cannot be read.
     ReleaseFormatError, PosteriorFormatError
-        If a file is not what it should be.
+        If a file is malformed.
     """
     place = Path(folder)
     plan, failure = load_plan(place, model)

@@ -1,6 +1,6 @@
-"""The ways from records to a posterior: what each says of a model, plans, predicts, runs and checks beforehand.
+"""Routes from records to a posterior: each one checks a model, plans, predicts and runs.
 
-A route asks the mechanism whether it takes a model; none of them knows the library's models by name.
+A route asks the mechanism whether it supports a model; no route names the library's models.
 """
 
 import math
@@ -67,10 +67,10 @@ class Target:
     adjacency : Adjacency
     response_scale : float or None
     predictor_spread : float or None
-        None: 1, or that of the prior where it is smaller or runs are simulated.
+        None: 1, or that of the prior if it is smaller or runs are simulated.
     simulate : bool
     estimand : {"auto", "model", "population"}
-        What the coefficients of a regression are of.
+        Target of the coefficients of a regression.
     """
 
     model: Model
@@ -86,7 +86,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """What every private run is told alike."""
+    """Settings common to all private runs."""
 
     ledger: LedgerAccount | None = None
     checkpoint: CheckpointArgument = None
@@ -97,13 +97,13 @@ class RunSettings:
 
     @property
     def of_rows(self) -> dict[str, Any]:
-        """What runs are told that protect rows."""
+        """The settings of runs that protect rows."""
         return {name: value for name, value in vars(self).items() if name != "unit"}
 
 
 @dataclass(frozen=True)
 class StatisticPlan:
-    """What a one-shot statistic costs.
+    """Plan of a one-shot statistic.
 
     **Privacy.** Holds no records.
 
@@ -132,7 +132,7 @@ class StatisticPlan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "StatisticPlan":
-        """Rebuild what :meth:`to_dict` returned."""
+        """Rebuild from the result of :meth:`to_dict`."""
         return cls(check_interval("epsilon", data["epsilon"], 0.0), as_adjacency(data["adjacency"]))
 
 
@@ -156,14 +156,14 @@ class Route(ABC):
 
     @abstractmethod
     def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
-        """Return the predicted relative width, nan where there is none, and a remark."""
+        """Return the predicted relative width, nan without one, and a remark."""
 
     def widest(self, target: Target, plan: MechanismPlan) -> float:
-        """Return the relative width that the design may bring where its correlations are not public; nan: no range."""
+        """Return the largest relative width over designs with unknown correlations; nan: no range."""
         return math.nan
 
     def allowance(self, target: Target) -> float:
-        """Return what the predicted width is multiplied with in the comparison, for what it assumes."""
+        """Return the factor of the predicted width in the comparison, for its assumptions."""
         return 1.0
 
     @abstractmethod
@@ -176,7 +176,7 @@ class Route(ABC):
 
     @abstractmethod
     def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
-        """Refuse, from public facts alone, what would fail in the run, or in the posterior where one is requested."""
+        """Refuse, from public facts alone, a run that would fail, or whose requested posterior would."""
 
     @abstractmethod
     def run(
@@ -213,7 +213,7 @@ class NewtonRoute(Route):
         return plan, {}
 
     def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
-        """Return the closed form of the plan, or what a model of the user's own simulates."""
+        """Return the closed form of the plan, or the simulation from a model of the user's own."""
         if isinstance(target.model, OwnModel) and isinstance(plan, NewtonPlan):
             return self._predict_own(target.model, plan, target.n_records)
         if not isinstance(plan, NewtonPlan) or not isinstance(target.model, GeneralizedLinearModel):
@@ -392,7 +392,7 @@ class DPVIRoute(Route):
         return plan, {"max_grad_norm": norm}
 
     def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
-        """Return the planner's closed form, or its simulated runs where they are asked for."""
+        """Return the planner's closed form, or its simulated runs if requested."""
         if target.adjacency is not Adjacency.ADD_REMOVE:
             return math.nan, "predicted under add_remove adjacency only"
         closed = default_recipe(target.model) == "tied"

@@ -1,4 +1,4 @@
-"""Arguments of a fit that nobody knows in public: released first, with noise, for a part of the fit's budget."""
+"""Arguments of a fit that are not public: released first, with noise, for a part of the fit's budget."""
 
 import contextlib
 import math
@@ -40,7 +40,7 @@ _SHARE = 0.1
 
 @dataclass(frozen=True)
 class ReleasedArguments:
-    """What was released in place of public arguments.
+    """Released values in place of public arguments.
 
     **Privacy.** Safe to publish: everything carries the noise that `parts` account for.
 
@@ -66,16 +66,16 @@ def plan_unknown_arguments(
     ----------
     unknown : sequence of {"n_records", "response_scale"}
     given : dict
-        The arguments of these names; None where they are not given.
+        The arguments of these names; None if not given.
     epsilon, delta : float
     adjacency : Adjacency
     X : object
-        Refused where it is a source with units, or Silos.
+        Refused if it is a source with units, or Silos.
 
     Raises
     ------
     TypeError, ValueError
-        If something is asked for that is given, or cannot be released.
+        If a name is given as an argument too, or cannot be released.
     """
     asked = check_unknown_names(unknown)
     if {"bounds", "categories"} & set(asked):
@@ -94,7 +94,7 @@ def plan_unknown_arguments(
 def check_unknown_names(unknown: Any) -> tuple[str, ...]:
     """Return the names of unknown arguments, at least one."""
     if isinstance(unknown, str) or not isinstance(unknown, Sequence) or not unknown:
-        raise TypeError("unknown must be a sequence of names of arguments, ['n_records'] say")
+        raise TypeError("unknown must be a sequence of names of arguments, such as ['n_records']")
     return tuple(unknown)
 
 
@@ -116,7 +116,7 @@ def split_arguments(
     unknown : sequence of str
         Of the names in `n_columns`.
     given : mapping
-        The arguments of these names; None where they are not given.
+        The arguments of these names; None if not given.
     n_columns : mapping
         Of each argument that may be unknown, how many columns' quantiles it takes; "n_records" takes none.
     epsilon, delta : float
@@ -125,7 +125,7 @@ def split_arguments(
     Raises
     ------
     TypeError, ValueError
-        If something is asked for that is given, or cannot be released.
+        If a name is given as an argument too, or cannot be released.
     """
     asked = {check_choice("unknown", name, tuple(n_columns)) for name in unknown}
     for name in sorted(asked):
@@ -156,7 +156,7 @@ def release_arguments(
     ledger: LedgerAccount | None,
     random_source: RandomSource | None,
 ) -> ReleasedArguments:
-    """Release what the plan of :func:`dpinfer.fit` says is unknown.
+    """Release the unknown arguments of a plan of :func:`dpinfer.fit`.
 
     **Privacy.** Reads the records, through :func:`release_numbers`.
 
@@ -195,7 +195,7 @@ def release_numbers(
     ledger: LedgerAccount | None,
     random_source: RandomSource | None,
 ) -> ReleasedArguments:
-    """Release a number of records and quantiles of columns, as far as a plan has them.
+    """Release the number of records and quantiles of columns, according to a plan.
 
     **Privacy.** Reads the records, through :func:`dpinfer.release_count` and :func:`dpinfer.release_bounds`, each
     charged by itself.
@@ -212,7 +212,7 @@ def release_numbers(
     values_of : callable
         Gets the released bounds, and returns the arguments that follow from them.
     n_records : int or None
-        The public number, where there is one.
+        The public number, if there is one.
     ledger, random_source
         As in :func:`dpinfer.fit`.
     """
@@ -235,15 +235,15 @@ def release_numbers(
 
 @contextlib.contextmanager
 def keep_with(released: ReleasedArguments) -> Iterator[None]:
-    """Give every error in the block what was released before it, as its ``unknown``: it is paid for."""
+    """Attach earlier releases, which are paid for, to every error in the block, as its ``unknown``."""
     try:
         yield
     except BaseException as error:
         if released.parts:
             error.unknown = released  # type: ignore[attr-defined]
             error.add_note(
-                "What was unknown in public is released and paid for: it is 'unknown' of this error, values and parts; "
-                "give the values to the next fit as arguments, and state the parts: parts= of dpinfer.fit, or "
+                "The unknown arguments are released and paid for: they are 'unknown' of this error, values and parts; "
+                "pass the values to the next fit as arguments, and its parts: parts= of dpinfer.fit, or "
                 "with_parts of the release."
             )
         raise

@@ -95,7 +95,7 @@ def _columns(design: Design, points: Values) -> tuple[str, ...]:
 
 
 def _parameters(design: Design, theta: FloatArray) -> dict[str, FloatArray]:
-    """Return coefficients in the table's units, and what else the family has, from unconstrained draws (S, n)."""
+    """Return coefficients in the table's units, and other parameters of the family, from unconstrained draws (S, n)."""
     matrix, shift = design.user_units()
     weights = theta[:, : len(matrix)] @ matrix.T + shift
     size = len(design.columns)
@@ -114,6 +114,6 @@ def _parameters(design: Design, theta: FloatArray) -> dict[str, FloatArray]:
 
 
 def shown(design: Design, name: str, values: FloatArray) -> npt.NDArray[Any]:
-    """Return values of a column, or of what is computed from columns, as the table has them: labels for codes."""
+    """Return values of a column, or of a function of columns, as in the table: labels for codes."""
     labels = [label for column in design.schema.columns if column.name == name for label in category_labels(column)]
     return np.array(labels)[values.astype(np.intp)] if labels else values

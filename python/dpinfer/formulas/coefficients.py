@@ -1,4 +1,4 @@
-"""Coefficients in the user's units: estimates, intervals, and what of their variance is the privacy noise's."""
+"""Coefficients in the user's units: estimates, intervals, and the share of variance due to the privacy noise."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -41,21 +41,21 @@ class CoefficientTable:
     low, high : (m,) arrays
         Ends of the interval.
     privacy, prior : (m,) arrays
-        Shares of the variance that are due to the privacy noise, and to the prior alone; NaN where the posterior does
-        not tell it of several weights together.  The rest is what the records leave open.
+        Shares of the variance that are due to the privacy noise, and to the prior alone; NaN if the
+        posterior does not have it for several weights together. The rest is sampling error.
     mcse, ess : (m,) arrays
         Monte Carlo standard error of the mean, and how many independent draws of the chain are behind it: each is a
-        distribution by itself, so that mcse is less than sd / sqrt(ess).  0 and infinite where nothing is drawn.  Of
-        ratios, the error of the logarithm.
+        distribution by itself, so that mcse is less than sd / sqrt(ess).  0 and infinite without draws.
+        For ratios, the error of the logarithm.
     per_sd : (m,) array
-        Mean for a change of one (public) standard deviation of the column, in units of the response; NaN where there is
+        Mean for a change of one (public) standard deviation of the column, in units of the response; NaN if there is
         none.
     level : float
     exp : bool
         Whether these are odds or rate ratios.
     response : str
     remarks : mapping
-        From the name of a row to what is to be known of it.
+        From the name of a row to a remark about it.
     """
 
     names: tuple[str, ...]
@@ -100,7 +100,7 @@ class CoefficientTable:
         return [(*heads, "remark"), *body]
 
     def remark(self, name: str) -> str:
-        """Return what is to be known of a row: that the prior dominates it, say; empty where there is nothing."""
+        """Return a remark about a row, such as that the prior dominates it; empty without one."""
         told = [self.remarks[name]] if name in self.remarks else []
         if self.prior[self.names.index(name)] > DOMINATED:
             told.insert(0, PRIOR_DOMINATES)

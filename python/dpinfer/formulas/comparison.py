@@ -26,7 +26,7 @@ _UNRELIABLE = 0.5
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """How much a release speaks for some coefficients of a regression.
+    """Evidence of a release for some coefficients of a regression.
 
     **Privacy.** Post-processing of a Release.
 
@@ -38,7 +38,7 @@ class ModelComparison:
         Natural logarithm of the Bayes factor of the regression against the smaller one: Savage and Dickey's ratio of
         prior to posterior density at zero.
     stderr : float
-        Its Monte Carlo standard error; infinite where zero is so far out in the tail that the draws do not say how far.
+        Its Monte Carlo standard error; infinite if zero is too far in the tail for the draws.
     wald : float
         Squared distance of the coefficients from zero, in posterior standard deviations.
     p_value : float
@@ -62,7 +62,7 @@ class ModelComparison:
             f"with against without {columns}\n"
             f"log Bayes factor  {factor}\n"
             f"Wald              {self.wald:.4g} on {len(self.without)}, p = {self.p_value:.2g}\n"
-            "The Bayes factor depends on the prior's scale, and both are about what the release says, noise included."
+            "The Bayes factor depends on the prior's scale; both results are based on the noisy release."
         )
 
     __repr__ = __str__
@@ -120,7 +120,7 @@ class _LogMeanSigma:
 
 
 def _components(posterior: Posterior, places: list[int]) -> tuple[FloatArray, _LogMeanSigma]:
-    """Return the log density at zero of each component of the posterior, and what it says of the noise variance."""
+    """Return the log density at zero of each component of the posterior, with its noise variance."""
     found = posterior.distribution
     if isinstance(found, DrawnTheta) and found.q_factor is not None:
         location = found.location[:, places]
@@ -140,7 +140,7 @@ def _components(posterior: Posterior, places: list[int]) -> tuple[FloatArray, _L
 
 
 def _batch_error(log_values: FloatArray) -> float:
-    """Return the standard error of the logarithm of a mean, from batches; infinite where they are too unlike."""
+    """Return the standard error of the logarithm of a mean, from batches; infinite if they differ too much."""
     if len(log_values) < 2 * _BATCHES:
         return 0.0
     batches = np.array_split(log_values, _BATCHES)
@@ -151,7 +151,7 @@ def _batch_error(log_values: FloatArray) -> float:
 
 
 def chosen_weights(design: Design, without: Any) -> tuple[int, ...]:
-    """Return the places of the coefficients that terms or names stand for.
+    """Return the indices of the coefficients of terms or names.
 
     Raises
     ------
@@ -187,7 +187,7 @@ def _terms(without: Any) -> tuple[str, ...]:
     Raises
     ------
     TypeError
-        If they are none; another fit is told how the two are compared.
+        If they are not names; for another fit the message explains the comparison.
     """
     if isinstance(without, str):
         return (without,)

@@ -1,4 +1,4 @@
-"""A regression of a table of which not all is known in public: what is released first, for a part of the budget.
+"""A regression of a table with unknown public facts, which are released first, for a part of the budget.
 
 **Privacy.** :meth:`Completion.release` reads the records, through :func:`dpinfer.release_unknown`; the rest is public.
 """
@@ -25,7 +25,7 @@ from dpinfer.tabular import Schema, SchemaDraft, UnknownPlan, UnknownRelease, pl
 
 __all__ = ["Completion", "released_before", "response_scale_of"]
 
-# Stands for a number of records that is not yet released.
+# Stand-in for a number of records that is not yet released; any value of usual size would do.
 _STAND_IN = 10_000
 _NARROW = 1e-9
 
@@ -37,7 +37,7 @@ def response_scale_of(family: str) -> float | None:
 
 @dataclass(frozen=True)
 class Completion:
-    """A plan for what is unknown and for the fit, checked against everything that may be released.
+    """A plan for the unknown facts and for the fit, checked against everything that may be released.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Completion:
     file_draft : SchemaDraft
         The same, with the other columns to ignore, for files.
     stand_in : Design
-        Of a schema that holds what may be released.
+        Design for a schema with possible released values.
     plan : UnknownPlan
     max_labels : int
         How many labels of a column may be released, so that the formula does not give too many columns.
@@ -77,14 +77,14 @@ class Completion:
         prior_scale: float | None,
         fit: Mapping[str, Any],
     ) -> "Completion":
-        """Plan and check everything that is public.
+        """Plan and check all public arguments.
 
         **Privacy.** Reads no records.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is wrong, or the formula does not hold whatever is released.
+            If an argument is wrong, or the formula could fail for some released values.
         BudgetExceededError
             If the ledger's budget would be exceeded.
         """
@@ -110,12 +110,12 @@ class Completion:
         return made
 
     def _check(self) -> None:
-        """Refuse what would fail in the fit, or in its posterior, and a budget that does not cover both."""
+        """Refuse fits that would fail, or whose posterior would, and a budget that does not cover both parts."""
         request = PosteriorRequest() if self.fit.get("posterior") is None else self.fit["posterior"]
         if not isinstance(request, PosteriorRequest):
             raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")
         with warnings.catch_warnings():
-            # They are about a number that stands for the one to be released.
+            # They concern a stand-in of the number to be released.
             warnings.simplefilter("ignore", WeakGuaranteeWarning)
             trial = plan_fit(
                 self.stand_in.model,
@@ -132,7 +132,7 @@ class Completion:
             check_account(self.fit["ledger"]).check(self.plan.event, adjacency=self.plan.adjacency)
 
     def release(self, data: Any, folder: Path | None) -> tuple[UnknownRelease, Design]:
-        """Release what is unknown, and return it with the design that it makes.
+        """Release the unknown facts, and return them with the resulting design.
 
         **Privacy.** Reads the records, through :func:`dpinfer.release_unknown`.
 
@@ -140,7 +140,7 @@ class Completion:
         ----------
         data : data frame, mapping or path-like
         folder : Path or None
-            What was released is written there at once.
+            The released facts are written there at once.
         """
         UnreadRecords(data, self.stand_in)
         if folder is not None:
@@ -168,7 +168,7 @@ class Completion:
 
 
 def _asked(draft: SchemaDraft, unknown: Any, n_records: int | None) -> tuple[str, ...]:
-    """Return what is asked for and not there: gaps of columns that the formula does not use are left."""
+    """Return the unknown facts to release: gaps of columns outside of the formula remain."""
     if isinstance(unknown, str) or not isinstance(unknown, (list, tuple)):
         raise TypeError("unknown must be a list of 'n_records', 'bounds' and 'categories'")
     if ("n_records" in unknown) == (n_records is not None):
@@ -189,7 +189,7 @@ def _most_labels(formula: str, draft: SchemaDraft) -> int:
 
 
 def _robust_design(formula: str, draft: SchemaDraft, *, family: str, prior_scale: float | None) -> Design:
-    """Return a design with what may be released, after refusing a formula that could fail with other bounds."""
+    """Return a design with possible releases, after refusing a formula that could fail with other bounds."""
     try:
         made = design(formula, draft.stand_in(), family=family, prior_scale=prior_scale)
         narrow = draft.stand_in(reach=_NARROW)
@@ -209,13 +209,13 @@ def _robust_design(formula: str, draft: SchemaDraft, *, family: str, prior_scale
 
 @contextlib.contextmanager
 def released_before(release: UnknownRelease) -> Iterator[None]:
-    """Give every error in the block what was released before it, as its ``unknown``: it is paid for."""
+    """Attach earlier releases, which are paid for, to every error in the block, as its ``unknown``."""
     try:
         yield
     except BaseException as error:
         error.unknown = release  # type: ignore[attr-defined]
         error.add_note(
-            "What was unknown in public is released and paid for: it is 'unknown' of this error, with the completed "
-            "schema; fit with that and what is left of the budget."
+            "The unknown facts are released and paid for: they are 'unknown' of this error, with the completed "
+            "schema; fit with it and the rest of the budget."
         )
         raise

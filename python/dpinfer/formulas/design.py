@@ -88,7 +88,7 @@ class DesignColumn:
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """What a formula means for tables with a schema.  Made by :func:`design`.
+    """The design of a formula for tables with a schema. Made by :func:`design`.
 
     **Privacy.** Public; holds no records.
 
@@ -107,7 +107,7 @@ class Design:
     completed : bool
         As in :func:`design`.
     offsets : tuple of Part
-        What is added to the linear predictor, in the user's units.
+        Offsets of the linear predictor, in the user's units.
     intercept_mean : float
         Where a run that is written as code starts: the logarithm of the mean count that the schema declares.
     classes : tuple of str
@@ -115,7 +115,7 @@ class Design:
     class_codes : tuple of int
         Their codes in the table.
     weights : str
-        The column of survey weights; empty where there is none.
+        The column of survey weights; empty without one.
     """
 
     formula: Formula
@@ -137,7 +137,7 @@ class Design:
     weights: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What is made of the formula is code: it is made again, as from a file.
+        # The compiled formula is code: it is compiled again, as from a file.
         return _again, (self.formula.text, self.schema, self.family, self.prior_scale, self.completed, self.weights)
 
     @property
@@ -184,7 +184,7 @@ class Design:
     def encode(self, values: Values) -> FloatArray:
         """Return the rows of the design matrix in scaled units, (N, n_columns), each from one record.
 
-        An offset is a last column, centred, but for gaussian, whose responses are what is left without it.
+        An offset is a last column, centred, except for gaussian, whose responses are reduced by it.
 
         Parameters
         ----------
@@ -210,9 +210,9 @@ class Design:
 
     @cached_property
     def offset_centre(self) -> float:
-        """Public mean of the offset, which the model's intercept stands for: it is that of a usual exposure.
+        """Public mean of the offset: the model's intercept refers to a usual exposure.
 
-        0 where there is no intercept, and for gaussian, whose responses are centred themselves.
+        0 without an intercept, and for gaussian, whose responses are centred themselves.
         """
         if not self.offsets or self.family == "gaussian" or not self.formula.intercept:
             return 0.0
@@ -238,8 +238,8 @@ class Design:
     def user_units(self) -> tuple[FloatArray, FloatArray]:
         """Return the linear map from the model's weights to coefficients in the user's units: (matrix, shift).
 
-        Rows and columns are the design's columns, then the intercept where there is one; of a multinomial response so
-        for every class but the base.
+        Rows and columns are the design's columns, then the intercept if there is one; for a multinomial
+        response this is repeated for every class but the base.
         """
         matrix, shift = self._units_of_a_block()
         return np.asarray(np.kron(np.eye(self.n_blocks), matrix)), np.tile(shift, self.n_blocks)
@@ -287,7 +287,7 @@ def design(
     completed: bool = False,
     weights: str | None = None,
 ) -> Design:
-    """Work out what a formula means for tables with a schema.
+    """Return the design of a formula for tables with a schema.
 
     **Privacy.** Reads no records: levels, bounds, and the constants of transformations are the schema's.
 
@@ -301,8 +301,8 @@ def design(
         Prior standard deviation of a coefficient per standard deviation of its column: 2.5 by default; 10 for gaussian,
         in units of the noise's standard deviation.
     completed : bool
-        Whether what the schema says was released, with noise, after the formula was checked: then terms that turn out
-        to say nothing, or the same, are no errors; the prior is all that is known of them.
+        Whether parts of the schema were released, with noise, after the check of the formula: then constant or
+        collinear terms are no errors, and their posterior is the prior.
     weights : str, optional
         A column of survey weights: a continuous one with a lower bound of at least 0, which declares its mean.
 
@@ -313,7 +313,7 @@ def design(
     Raises
     ------
     TypeError, ValueError
-        If the formula needs something that is not public, or does not fit the schema; the message says what.
+        If the formula needs something that is not public, or does not fit the schema; the message names it.
     BackendUnavailableError
         If formulaic is not installed.
 
@@ -321,8 +321,8 @@ def design(
     -----
     A factor of categories is coded by contrasts with its base level where the term without it is in the formula, and by
     a column for each level otherwise, as R does.  Columns are scaled by a public guess of their mean and standard
-    deviation: that of the uniform distribution on the bounds, of equally likely categories, or of what the schema
-    declares, with columns of the table independent of each other.
+    deviation: that of the uniform distribution on the bounds, of equally likely categories, or the schema's
+    declarations, with columns of the table independent of each other.
     """
     if not isinstance(schema, Schema):
         raise TypeError(f"schema must be a Schema, got {type(schema).__name__}")
@@ -383,7 +383,7 @@ def design(
 
 
 def _survey_weights(schema: Schema, name: str) -> SurveyWeights:
-    """Return what the schema declares of a column of weights."""
+    """Return the schema's declaration of a column of weights."""
     column = next((item for item in schema.columns if item.name == name), None)
     if not isinstance(column, ContinuousColumn) or column.bounds[0] < 0.0 or column.mean is None:
         raise FormulaError(
@@ -407,7 +407,7 @@ def _classes(own: Column | None, response: Part) -> tuple[tuple[str, ...], tuple
 
 
 def _usual_count(own: Column | None) -> float:
-    """Return the logarithm of the mean that the schema declares of a count, 0 where it declares none."""
+    """Return the logarithm of the declared mean of a count, or 0."""
     declared = own.mean if isinstance(own, ContinuousColumn) else None
     return 0.0 if declared is None or not declared > 0.0 else float(np.log(declared))
 
@@ -502,13 +502,13 @@ def _scaled(
     z = np.column_stack([(matrix - offset) / scale, np.ones(len(matrix))])
     moments = z.T @ z / len(z)
     if completed:
-        # What says nothing has the size of what does.
+        # An empty column gets the size of the others.
         np.fill_diagonal(moments, np.where(np.diag(moments) > 0.0, np.diag(moments), 1.0))
     root = np.sqrt(np.diag(moments))
     inner = slice(None) if intercept else slice(None, -1)
     if not completed and np.linalg.eigvalsh((moments / root[:, None] / root)[inner, inner])[0] < _COLLINEAR:
         raise FormulaError(
-            "formula must not have terms that are linear combinations of others, whatever the records "
+            "formula must not have terms that are linear combinations of others for any records "
             "(with an interaction, add its main effects: a * b)"
         )
     scaled: list[Any] = [

@@ -55,7 +55,7 @@ def load_design(folder: Path) -> Design:
     OSError
         If the file cannot be read.
     ReleaseFormatError
-        If it is not what it should be.
+        If it is malformed.
     """
     path = folder / DESIGN_FILE
     if path.stat().st_size > _LARGEST:

@@ -3,7 +3,7 @@
 An expression is read as Python's syntax and compiled from a closed list of operations, each of which acts on one record
 at a time; nothing in it is ever executed.
 
-**Privacy.** Compiling reads no records; evaluating reads them, each by itself.
+**Privacy.** Compiling reads no records; evaluating reads them, each on its own.
 """
 
 import ast
@@ -44,7 +44,7 @@ _REFUSED = {
 
 
 class FormulaError(ValueError):
-    """What a formula asks for cannot be had from public knowledge; the text says why."""
+    """A formula needs more than public knowledge; the text gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Factor:
     base: int | None = None
 
     def coded(self, *, contrast: bool) -> tuple[Part, ...]:
-        """Return the parts: without the base level where contrasts are asked for."""
+        """Return the parts: for contrasts without the base level."""
         if self.base is None:
             return self.parts
         if not contrast:
@@ -126,7 +126,7 @@ def compile_factor(expression: str, schema: Schema) -> Factor:
     Raises
     ------
     ValueError
-        If it is not one that is known from the schema alone; the message says why.
+        If it does not follow from the schema alone; the message gives the reason.
     """
     columns = {column.name: column for column in schema.columns}
     if expression in columns:
@@ -151,7 +151,7 @@ def compile_factor(expression: str, schema: Schema) -> Factor:
 
 
 def _alias(name: str, columns: Mapping[str, Column]) -> str:
-    """Return the name that stands for a quoted column in Python's syntax."""
+    """Return the Python identifier of a quoted column."""
     return next(key for key, column in columns.items() if key.startswith("_quoted_") and column.name == name)
 
 
@@ -172,7 +172,7 @@ def compile_offset(expression: str, schema: Schema) -> Factor:
 
 
 def compile_response(expression: str, schema: Schema) -> tuple[Part, frozenset[str], Column | None]:
-    """Return the response, the columns that it reads, and its column where it is one.
+    """Return the response, the columns that it reads, and its column if it is a single one.
 
     **Privacy.** Reads no records.
 
@@ -218,7 +218,7 @@ def _depth(tree: ast.AST) -> int:
 
 
 def _function_name(call: ast.Call) -> str:
-    """Return the name of what is called, without ``np.``."""
+    """Return the name of the called function, without ``np.``."""
     function = call.func
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
         return (
@@ -404,7 +404,7 @@ def _spline(name: str, knots: FloatArray, degree: int, index: int) -> Callable[[
 
 
 def _compile(node: ast.expr, columns: Mapping[str, Column], whole: str) -> _Number:
-    """Return an expression of numbers, compiled; refuse what is not on the list."""
+    """Return a compiled expression of numbers; refuse operations that are not on the list."""
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
         value = float(node.value)
         return _Number(lambda values: value, intervals.checked((value, value)), value)
@@ -427,8 +427,8 @@ def _compile(node: ast.expr, columns: Mapping[str, Column], whole: str) -> _Numb
         raise FormulaError(f"formula must be defined within the public bounds: {whole!r} {error}") from error
     if isinstance(node, (ast.Compare, ast.BoolOp)):
         raise FormulaError(
-            f"formula must do without comparisons, got {whole!r}: make a column of two categories of it in the table "
-            "before the fit, record by record, and declare that as kind = 'binary'"
+            f"formula must not have comparisons, got {whole!r}: compute a column of two categories in the table "
+            "before the fit, record by record, and declare it as kind = 'binary'"
         )
     raise FormulaError(f"formula must have factors of columns, numbers, + - * / ** and functions, got {whole!r}")
 

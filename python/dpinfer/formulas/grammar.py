@@ -1,4 +1,4 @@
-"""From the text of a formula to its response and terms: formulaic reads the grammar, and nothing else of it is used.
+"""Parsing of a formula into response and terms: only the grammar of formulaic is used.
 
 **Privacy.** Reads no records.
 """
@@ -54,10 +54,10 @@ def parse(text: str, names: tuple[str, ...]) -> Formula:
     Parameters
     ----------
     text : str
-        As in R: ``y ~ age + C(job) + age:sex``; ``- 1`` leaves the intercept out, ``.`` stands for all other columns;
+        As in R: ``y ~ age + C(job) + age:sex``; ``- 1`` leaves the intercept out, ``.`` means all other columns;
         ``(1 | site)`` as in lme4, ``s(age)`` as in mgcv.
     names : tuple of str
-        The columns that ``.`` stands for, the response included.
+        The columns of ``.``, the response included.
 
     Raises
     ------
@@ -136,7 +136,7 @@ class Group:
         Of the column of categories.
     intercept : bool
     slope : str
-        The expression whose coefficient varies; empty where there is none.
+        The expression with a varying coefficient; empty without one.
     correlated : bool
         ``|`` and not ``||``.
     """
@@ -181,7 +181,7 @@ def _parentheses(text: str) -> list[tuple[int, int]]:
 
 
 def read_group(inside: str) -> Group:
-    """Read what stands in the parentheses of ``(1 + x | site)``.
+    """Parse the content of the parentheses of ``(1 + x | site)``.
 
     Raises
     ------

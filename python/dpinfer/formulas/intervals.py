@@ -1,4 +1,4 @@
-"""Interval arithmetic on public bounds: what a transformation can give, before any record is seen.
+"""Interval arithmetic on public bounds: the range of a transformation, before any record is read.
 
 **Privacy.** Public bounds alone.
 """

@@ -44,7 +44,7 @@ class Effects:
     column : str
         Of the groups, or of the curve.
     slope : str
-        What a slope is of.
+        The column of a slope.
     centre : float
         Of the slope's column: effects of groups are there.
     functions : (points, q) array
@@ -110,7 +110,7 @@ class Layout:
 
 
 def layout_of(design: Design, terms: Sequence[str]) -> Layout:
-    """Work out what terms mean for a design.
+    """Return the layout of terms for a design.
 
     **Privacy.** Reads no records.
 
@@ -123,7 +123,7 @@ def layout_of(design: Design, terms: Sequence[str]) -> Layout:
     Raises
     ------
     FormulaError
-        If the design has not the columns that a term needs, or its family no learned scales; the message says what.
+        If the design lacks columns of a term, or its family has no learned scales; the message names them.
     """
     if not isinstance(design.model, GeneralizedLinearModel):
         raise FormulaError(
@@ -222,7 +222,7 @@ def _groups(design: Design, group: Group) -> tuple[list[Effects], set[int]]:
                 functions[list(found.values()), place] -= 1.0
         return functions
 
-    # The base level's indicator is what the others leave of the constant.
+    # The base level's indicator is the constant less the others.
     plain = indicators(own, total - 1)
     unit, used = design.response_scale, set(own.values())
     intercept = Effects(group.text, "intercept", labels, (_weights(design, plain),), (unit,), group.name)

@@ -194,7 +194,7 @@ class MixedFit(RegressionFit):
     def scales(self, level: float = 0.9) -> CoefficientTable:
         """Return the standard deviations of the effects, correlations and the noise's, in the user's units.
 
-        A row is marked "not told from zero" where the release without the effects is as likely, but for chance at 5%.
+        A row is marked "not told from zero" if the release is as likely without the effects, by a test at 5%.
         The standard deviation of a slope is per unit of its column.
 
         **Privacy.** Post-processing of a Release.
@@ -241,9 +241,9 @@ class MixedFit(RegressionFit):
     def variance_shares(self, level: float = 0.9) -> CoefficientTable:
         """Return shares of the variance of a response given the fixed coefficients: of the effects, and of the noise.
 
-        The first is the intraclass correlation where there is one term of groups.  The noise of a binomial response is
+        The first is the intraclass correlation if there is one term of groups.  The noise of a binomial response is
         that on the scale of its link: pi**2 / 3 of a logit, 1 of a probit (Nakagawa and Schielzeth 2010).  Slopes count
-        at the public mean of their column, where they vanish; a curve by its bends.
+        at the public mean of their column, at which they vanish; a curve by its bends.
 
         **Privacy.** Post-processing of a Release.
 
@@ -355,7 +355,9 @@ class MixedFit(RegressionFit):
         ValueError
             Always.
         """
-        raise ValueError("compare() needs independent priors: fit.plain.compare(...); scales() says what is near zero")
+        raise ValueError(
+            "compare() needs independent priors: use fit.plain.compare(...); scales() marks effects near zero"
+        )
 
     def with_posterior(self, posterior: Posterior) -> RegressionFit:
         """Return the plain regression with another posterior; see :meth:`RegressionFit.with_posterior`."""

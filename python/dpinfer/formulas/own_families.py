@@ -1,8 +1,8 @@
 """Regressions that the compiled kernels do not have: with an offset in the link, or with a size to learn.
 
-Their private runs are those of a model that is written as code: docs/derivations/any-model.md.
+They run as models written as code: docs/derivations/any-model.md.
 
-**Privacy.** Public; holds no records.  Every function acts on each record by itself.
+**Privacy.** Public; holds no records. Every function acts on each record on its own.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class OwnRegression(OwnModel):
     family : {"binomial", "probit", "poisson", "negativebinomial"}
         The last has mean mu = exp(eta) and variance mu + mu**2 / size.
     weights : sequence of str
-        Names of the columns' weights, then ``intercept`` where there is one.
+        Names of the columns' weights, then ``intercept`` if there is one.
     fit_intercept, offset : bool
         Whether there is an intercept, and whether the last column of X is an offset.
     prior_scale : float
@@ -141,7 +141,7 @@ def poisson_quantile(uniform: FloatArray, rate: FloatArray) -> FloatArray:
     """Return Poisson draws by inversion, elementwise: the least count with at least this probability below or at it."""
     count, large = np.zeros_like(rate), rate > _SMALL_RATE
     density = np.exp(-np.minimum(rate, _SMALL_RATE))
-    # Only what has not reached its count goes on.
+    # Continue only for draws that have not reached their count.
     places = np.flatnonzero((density < uniform) & ~large)
     level, size, density = uniform[places], rate[places], density[places]
     total = density

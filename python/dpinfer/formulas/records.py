@@ -1,6 +1,6 @@
-"""Tables of records as users have them: data frames, relations, mappings and files, looked at when a run is charged.
+"""Tables of records: data frames, relations, mappings and files, which are read after a run is charged.
 
-**Privacy.** Names and types of columns are public.  Values are read when a private function makes arrays of them.
+**Privacy.** Names and types of columns are public.  Values are read when a private function converts them to arrays.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ _KINDS = "a data frame (pandas, Polars, Arrow, DuckDB), a mapping of columns, or
 
 
 class UnreadRecords:
-    """Records that nobody has looked at: `X` and `y` are read when they are made arrays.
+    """Unread records: `X` and `y` are read when they are converted to arrays.
 
-    **Privacy.** Making one looks at the names of the columns, which are public.
+    **Privacy.** The constructor reads the names of the columns, which are public.
 
     Parameters
     ----------
     data : data frame, mapping or path-like
     design : Design
     unit : str
-        The column that says whose each row is; empty where a row is a record.
+        The column that identifies the unit of a row; empty if a row is a record.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def _identities(column: RawColumn) -> npt.NDArray[np.object_]:
     found = np.empty(len(column), dtype=object)
     found[:] = [text_of(value) for value in (column.tolist() if isinstance(column, np.ndarray) else column)]
     if any(text in (None, "") for text in found):
-        raise RecordError("data must say of each row in the column of units whose it is, and a row lacks it")
+        raise RecordError("data must name the unit of each row in the column of units, and a row lacks it")
     return found
 
 
@@ -88,9 +88,9 @@ def _responses(design: Design, values: dict[str, FloatArray]) -> FloatArray:
 
 
 def unread_columns(data: Any, names: list[str]) -> Any:
-    """Return a table as :func:`dpinfer.release_unknown` takes it: a path, or columns that nobody has looked at.
+    """Return a table for :func:`dpinfer.release_unknown`: a path, or unread columns.
 
-    **Privacy.** Reads no records until a private function makes arrays of the columns.
+    **Privacy.** Reads no records until a private function converts the columns to arrays.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def _source(data: Any, design: Design, unit: str = "") -> Any:
 
 
 def _frame(argument: str, data: Any, names: list[str]) -> Any:
-    """Return what gives the raw columns of a data frame when it is called; the names are checked at once."""
+    """Return a function that returns the raw columns of a data frame; the names are checked at once."""
     if isinstance(data, Mapping):
         _check_names(argument, list(data), names)
         if type(data) is dict:
@@ -205,7 +205,7 @@ def _check_names(argument: str, present: list[Any], names: list[str]) -> None:
 
 
 def _check_shapes(argument: str, data: Mapping[str, Any], names: list[str]) -> None:
-    """Refuse columns that are not alike, as far as they say what they are; no record is looked at."""
+    """Refuse columns with different declared shapes; no record is read."""
     for name in names:
         check_container(f"{argument}[{name!r}]", data[name])
     shapes = {shape for shape in (known_shape(data[name]) for name in names) if shape is not None}
@@ -237,7 +237,7 @@ def _frame_chunks(frame: Any, names: list[str], nw: Any) -> Iterator[dict[str, R
 
 def _series(series: Any, nw: Any) -> RawColumn:
     if series.dtype.is_numeric():
-        # Not every library casts what has more digits than a float.
+        # Not every library casts numbers with more digits than a float.
         with contextlib.suppress(Exception):
             values = series.cast(nw.Float64).to_numpy()
             if values.dtype.kind == "f":

@@ -1,4 +1,4 @@
-"""What a regression's report adds: rows in the table's units under the schema's labels, and its columns in public."""
+"""Additions to a regression's report: rows in the table's units with the schema's labels, and its public columns."""
 
 import math
 import re
@@ -77,7 +77,7 @@ def estimates(
 
 
 def columns_section(design: Design) -> str:
-    """Return what the schema declares of the columns that the formula reads, as HTML without a section around it.
+    """Return the schema's declarations of the formula's columns, as HTML without a section around it.
 
     **Privacy.** Public; reads no records.  All text is escaped.
 
@@ -86,7 +86,7 @@ def columns_section(design: Design) -> str:
     design : Design
     """
     policies = {column.name: column.missing or design.schema.missing for column in design.table_columns()}
-    # Said once where it is the same for most columns, and at those where it is not.
+    # Stated once if it is the same for most columns, and for each exception.
     usual = max(policies.values(), key=list(policies.values()).count)
     rows = "".join(
         f"<tr><td>{html_text(shortened(column.described, 200))}</td><td>{_declared(column)}"
@@ -94,9 +94,9 @@ def columns_section(design: Design) -> str:
         for column in design.table_columns()
     )
     parts = ", ".join(part.name for part in design.schema.parts)
-    known = "What was public before a record was read."
+    known = "Public knowledge, fixed before a record was read."
     if parts:
-        known = f"What was public, or released with noise ({html_text(parts)}), before the fit."
+        known = f"Public knowledge, or released with noise ({html_text(parts)}), before the fit."
     return (
         f"<h2>Columns</h2><p>{known} A number outside its bounds is clamped to the nearer one. "
         f"{_WITHOUT_A_VALUE[usual]} How often either happened is private.</p>"
@@ -106,7 +106,7 @@ def columns_section(design: Design) -> str:
 
 
 def _scaling(design: Design) -> str:
-    """Return what is subtracted from the columns of the design, and what they are divided by."""
+    """Return the centres and scales of the columns of the design."""
     scaled = [(column.name, column.offset, column.scale) for column in design.columns]
     scaled.append((f"{design.response.label} (the response)", design.response_offset, design.response_scale))
     shown = [
@@ -117,8 +117,8 @@ def _scaling(design: Design) -> str:
     if not shown:
         return ""
     return (
-        "<h2>Scaling</h2><p>The mechanism sees columns less a constant, divided by a scale. Both follow from what is "
-        f"above. Other columns are as they are.</p>{cards(('column', 'less', 'divided by'), shown)}"
+        "<h2>Scaling</h2><p>The mechanism sees columns less a constant, divided by a scale. Both follow from the table "
+        f"above. Other columns are unchanged.</p>{cards(('column', 'less', 'divided by'), shown)}"
     )
 
 

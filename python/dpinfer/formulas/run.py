@@ -110,7 +110,7 @@ def regression(
     Parameters
     ----------
     formula : str
-        ``y ~ age + C(job) + age:sex``: see docs/tables.md for what it may hold.  With ``(1 | site)`` or ``s(age)`` the
+        ``y ~ age + C(job) + age:sex``: see docs/tables.md for the terms. With ``(1 | site)`` or ``s(age)`` the
         result is a :class:`MixedFit`: docs/levels.md.
     data : data frame, mapping of columns, path-like, or Silos
         pandas, Polars, Arrow or DuckDB (through narwhals), or a CSV or Parquet file, as in
@@ -130,30 +130,30 @@ def regression(
     prior_scale : float, optional
         See :func:`dpinfer.formulas.design`.
     unknown : sequence of {"n_records", "bounds", "categories"}, optional
-        What nobody knows in public.  It is left out of the call and of the draft, and released first, with noise, for
+        Facts that are not public. They are left out of the call and of the draft, and released first, with noise, for
         the columns of the formula and a tenth of the budget (in squares); the fit gets the rest, by "newton".
-        `epsilon` and `delta` are of all together, and the release's guarantee states them; a ledger has an entry for
-        each of the two.  ``fit.design.schema`` and ``fit.plan.n_records`` have what was released: docs/unknown.md.
+        `epsilon` and `delta` cover both releases, and the release's guarantee states them; a ledger has an entry for
+        each. ``fit.design.schema`` and ``fit.plan.n_records`` hold the released values: docs/unknown.md.
     prior : "horseshoe", optional
         For all coefficients but the intercept: most are near zero, a few may be large.
     weights : str, optional
         A column of survey weights, for the coefficients of the weighted population: continuous in the schema, with the
         largest weight as a bound, and the mean.  Its policy for missing values is that of the schema.
     unit : Units, optional
-        Its `ids` name the column that says whose each row is: what is protected is a unit with all of its rows, and
-        intervals count that its rows depend on each other.
+        Its `ids` name the column that identifies the unit of each row: privacy protects a unit with all of its rows,
+        and intervals allow for dependence of its rows.
     posterior, adjacency, predictor_spread, simulate, target, checkpoint, progress, n_threads
         As in :func:`dpinfer.fit`.
 
     Returns
     -------
     RegressionFit
-        If the posterior fails after all, it holds the release, and ``fit.failure`` says why.
+        If the posterior fails, it holds the release, and ``fit.failure`` gives the reason.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is wrong, or the formula needs what is not public; nothing was spent.
+        If an argument is wrong, or the formula needs more than public knowledge; nothing was spent.
     SchemaError
         If the table lacks a column; nothing was spent.
     OSError
@@ -168,8 +168,8 @@ def regression(
     Notes
     -----
     Coefficients of a column are those of the scaled column divided by its public scale; the intercept is that of the
-    unscaled columns.  A response of a gaussian family is scaled by the schema's bounds, which say its size to the
-    mechanism: bounds wider than 10 times the root mean square of the response about their middle are too wide.
+    unscaled columns.  A response of a gaussian family is scaled by the schema's bounds: bounds wider than 10 times the
+    root mean square of the response about their middle are too wide.
     """
     foreign = set(options) - set(RegressionOptions.__annotations__)
     if foreign:
@@ -195,7 +195,7 @@ def regression(
     }
     if unknown is None:
         if isinstance(schema, SchemaDraft):
-            raise TypeError("schema must be a Schema: a SchemaDraft needs unknown=, which says what is to be released")
+            raise TypeError("schema must be a Schema: a SchemaDraft needs unknown=, the facts to release")
         found = design(formula, schema, family=family, prior_scale=prior_scale, weights=weights)
         terms = _learned(found, prior, given, alone=weights is None and unit is None)
         if isinstance(data, Silos):
@@ -261,6 +261,6 @@ def _fitted(
     try:
         return plain.with_prior(*terms)
     except (ValueError, TypeError) as error:  # LinAlgError is a ValueError
-        # The release is paid for: released categories may leave a single group, say.
+        # The release is paid for, and released categories may leave a single group.
         warnings.warn(f"no learned scales: {error}; the result is the regression without them", stacklevel=3)
         return plain

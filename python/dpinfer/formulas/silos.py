@@ -14,9 +14,9 @@ __all__ = ["SiloTable", "asked_of_sites"]
 
 
 class SiloTable:
-    """A site's table: what `X` of a :class:`dpinfer.mechanism.silos.Site` may be, for `dpi.regression` over silos.
+    """A site's table, as `X` of a :class:`dpinfer.mechanism.silos.Site`, for `dpi.regression` over silos.
 
-    **Privacy.** Reads no records until the site has charged its ledger, but for the names of its columns.
+    **Privacy.** Reads only the names of its columns until the site has charged its ledger.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class SiloTable:
 
 
 def asked_of_sites(silos: Silos, found: Design, formula: str, prior_scale: float | None) -> Silos:
-    """Return the sites, asked for the rows of a design.
+    """Return the sites with a request for the rows of a design.
 
     **Privacy.** Reads no records.
 

@@ -18,7 +18,7 @@ _SEED = 20_261_122
 def predict_statistic(
     model: ConjugateModel, *, epsilon: float, n_records: int, adjacency: Adjacency = Adjacency.ADD_REMOVE
 ) -> FloatArray:
-    """Return by which factor the noise of a one-shot statistic widens intervals, at parameters from the prior, (m,).
+    """Return the factor by which a one-shot statistic's noise widens intervals, at parameters from the prior, (m,).
 
     **Privacy.** Reads no records.
 
@@ -38,8 +38,8 @@ def predict_statistic(
 
     Notes
     -----
-    The prior counts as pseudo-records; a number with noise of variance v tells of a mean as much as its sampling
-    variance would if v were added to it.
+    The prior counts as pseudo-records; noise of variance v acts like an increase of the sampling variance
+    of a mean by v.
     """
     truth = model.sample_prior(_PRIOR_DRAWS, np.random.default_rng(_SEED))
     if isinstance(model, GammaExponential):

@@ -1,4 +1,4 @@
-"""What a run's settings are: plain frozen data without records, chosen in one place.
+"""Settings of runs: plain frozen data without records, chosen in one place.
 
 The mechanism runs by them, a release carries them, inference reads them back, the planner predicts from them, and the
 studies hand them to the compiled engine.

@@ -1,6 +1,6 @@
 """The full-rank normal guide of DPVI: natural steps along one released gradient, and where to start, by simulation.
 
-**Privacy.** Functions of public settings, of made-up records and of what was released before.
+**Privacy.** Functions of public settings, of simulated records and of earlier releases.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _LEAST = 1e-12
 
 @dataclass(frozen=True)
 class GuideStart:
-    """What made-up records say before a run.
+    """Results of simulated records before a run.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ def largest_natural_rate(n_steps: int, n_params: int = 1, relative_noise: float 
 
 
 def steady_rate(n_params: int, relative_noise: float) -> float:
-    """Return the share of the distance to the optimum below which no step of the recipe "steady" shrinks.
+    """Return the least step of the recipe "steady", as a share of the distance to the optimum.
 
     **Privacy.** Public numbers only.
 
@@ -89,7 +89,7 @@ class FisherScaling:
     Parameters
     ----------
     model : Model
-        One that knows its information: the conjugate and the generalised linear models.
+        A model with an expected information: the conjugate and the generalised linear models.
     n_records : int
         The public number of records.
     sample_rate : float in (0, 1]
@@ -97,16 +97,17 @@ class FisherScaling:
     raw_ratio : float
         rho, how the raw_scale gradients are weighted against those of loc.
     largest_rate : float in (0, 1), optional
-        r; 50 / n_steps by default, at most 1/2.  :func:`dpinfer.run_dpvi` takes :func:`largest_natural_rate` where it
+        r; 50 / n_steps by default, at most 1/2.  :func:`dpinfer.run_dpvi` uses :func:`largest_natural_rate` if it
         builds the scaling itself.
     decay : float
         a, by how many times the distance to the optimum falls while the number of steps grows e-fold.
     tolerance : float
-        How far, as a standard deviation of the logarithm, the true information per record may be off what the model
-        expects; the posterior takes it as the prior of their ratio.
+        Standard deviation of the logarithm of the ratio of the true information per record to the expected one; the
+        posterior uses it as the prior of this ratio.
     excursion : float in (0, 1e6]
         c, for aligned gradients only: they are taken at theta_t ~ N(loc, (c s)**2), where s = (N I)**(-1/2) follows loc
-        and no gradient.  The draws tell the Hessian to a relative error of ``sigma C / (kappa c sqrt(N T))``; far from
+        and no gradient.  The draws determine the Hessian to a relative error of ``sigma C / (kappa c sqrt(N T))``; far
+        from
         loc the loss is less quadratic, and a record's gradient larger.
     smallest_rate : float in [0, 1)
         r0, below which no step shrinks; see :func:`steady_rate`.
@@ -136,7 +137,7 @@ class FisherScaling:
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, InformedModel):
-            raise TypeError(f"model must know its expected information, got {type(self.model).__name__}")
+            raise TypeError(f"model must have an expected information, got {type(self.model).__name__}")
         check_integer("n_records", self.n_records, 1)
         check_interval("sample_rate", self.sample_rate, 0.0, 1.0, high_open=False)
         check_integer("n_steps", self.n_steps, 1)
@@ -207,7 +208,7 @@ def _within_range(scale: FloatArray) -> FloatArray:
 
 
 class StepPolicy:
-    """Preconditioner and step size of every step, from whatever form the caller gave them in.
+    """Preconditioner and step size of every step, from any of the accepted forms.
 
     Parameters
     ----------
@@ -215,7 +216,7 @@ class StepPolicy:
     learning_rate : "heuristic", float, (2 n,) array or callable (step, params)
     n_params : int
     heuristic_rate : float
-        What "heuristic" multiplies beta by: lambda_heur = sqrt(2) lambda_c / (sigma C sqrt(T d)) (NA-DPVI, A55) with
+        Factor of beta for "heuristic": lambda_heur = sqrt(2) lambda_c / (sigma C sqrt(T d)) (NA-DPVI, A55) with
         lambda_c = sqrt(d / 2).
 
     Raises
@@ -269,7 +270,7 @@ class StepPolicy:
         check: Callable[[Any], FloatArray],
         last: FloatArray | None,
     ) -> FloatArray:
-        """Return what a function gives.  Once steps are paid for, nothing that it does may lose them."""
+        """Call a function of the user. After the charge its errors must not lose the steps."""
         try:
             return check(ask())
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What crosses the privacy boundary: what a private mechanism has published.
+"""Releases: the published results of private mechanisms.
 
 **Privacy.** Every :class:`Release` holds noisy quantities and public settings only: a :class:`GradientTrace`, a
 :class:`SiteRelease` (the trace of DP-SEP), a :class:`NetworkRelease` (that of a network), a :class:`NewtonRelease` (the

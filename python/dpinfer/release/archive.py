@@ -1,6 +1,6 @@
-"""Arrays and text in one zip that NumPy can read as ``.npz``, read by code that executes nothing and trusts no size.
+"""Arrays and text in one zip that NumPy can read as ``.npz``, read without executing anything or trusting any size.
 
-Reading accepts what writing makes and no more: stored members, and arrays of plain numbers.  So nothing is
+The reader accepts only the writer's format: stored members, and arrays of plain numbers. So nothing is
 decompressed, no array is larger than the file, and NumPy's more general reader of headers is not needed.
 """
 
@@ -31,7 +31,7 @@ _PREFIX = len(_MAGIC) + 2
 def pack_archive(members: Mapping[str, str | npt.NDArray[Any]]) -> bytes:
     """Return a zip of the members, arrays as ``.npy``; equal members give equal bytes.
 
-    **Privacy.** Writes what it is given.
+    **Privacy.** Callers pass releases and post-processing only.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def unpack_archive(content: bytes) -> dict[str, bytes]:
             if len({item.filename for item in listed}) != len(listed):
                 raise ValueError("two members have one name")
             for item in listed:
-                # Stored as they are: so all members together are no larger than the file.
+                # Members are stored uncompressed, so that together they are no larger than the file.
                 if item.compress_type != zipfile.ZIP_STORED or item.file_size != item.compress_size:
                     raise ValueError("a member is compressed")
             if sum(item.file_size for item in listed) > len(content):
@@ -97,7 +97,7 @@ def unpack_array(content: bytes) -> npt.NDArray[Any]:
     Raises
     ------
     ValueError
-        If it is anything else, or its length is not what its header says.
+        If it is anything else, or its length contradicts its header.
     """
     if content[: len(_MAGIC)] != _MAGIC or len(content) < _PREFIX:
         raise ValueError("it is not an array")

@@ -1,4 +1,4 @@
-"""Certificates: what a release claims, in a form that others can check without this library."""
+"""Certificates: a release's claims in a form that others can check without this library."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from dpinfer.verify_release import SIGNED, canonical, sha256
 
 __all__ = ["certificate"]
 
-# What a header states that a certificate keeps in other places, or that says nothing about privacy.
+# Header fields that a certificate keeps elsewhere, or that do not concern privacy.
 _ELSEWHERE = {"accountant", "adjacency", "certified_epsilon", "delta", "event", "leaks", "other_parts", "secure"}
 _NOT_BOUNDS = _ELSEWHERE | {"model_spec", "names", "positions_are_params", "settings"}
 

@@ -29,7 +29,7 @@ def release_from_arrays(
     """Make a :class:`GradientTrace` from the noisy gradient trace of any DP-SGD implementation.
 
     **Privacy.** Post-processing, if the arrays are: gradients must already carry their noise.  No guarantee is claimed
-    unless `event` is given, and it is then computed here, not believed.
+    unless `event` is given; it is then computed here.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def release_from_arrays(
     final_params : (d,) array, optional
         Parameters after the last step; the last row of `params` by default.
     event : Event, optional
-        What the other implementation did; None claims no guarantee, and `epsilon` is infinite.
+        The other implementation's event; None claims no guarantee, and `epsilon` is infinite.
     delta : float in (0, 1), optional
         Needed with `event`.
     adjacency : {"add_remove", "zero_out", "replace_one"}
@@ -91,7 +91,7 @@ def release_from_arrays(
     said: dict[str, list[float]] = {}
     if curvature is not None:
         if family != "point":
-            raise ValueError("curvature must be None for family 'mean_field', whose raw scales say it")
+            raise ValueError("curvature must be None for family 'mean_field', whose raw scales determine it")
         values = check_float_array("curvature", curvature, (width,))
         if not np.all(values > 0.0):
             raise ValueError("curvature must be positive")

@@ -1,4 +1,4 @@
-"""The private parts of a release: what its guarantee is derived from."""
+"""The private parts of a release, from which its guarantee is derived."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ _LONGEST_TEXT = 1000
 
 @dataclass(frozen=True)
 class Part:
-    """One private part of a release: a name, what was done with the records for it, and under which relation.
+    """One private part of a release: a name, an event and an adjacency relation.
 
     **Privacy.** A description of a mechanism; holds no records.
 
     Parameters
     ----------
     name : str
-        What was released, "category shares" say.
+        Name of the part, such as "category shares".
     event : Event
-        What was done; ``NonPrivateEvent()`` claims no guarantee, for this part and so for all.
+        The part's event; ``NonPrivateEvent()`` claims no guarantee, for this part and so for all.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
 
     Raises
@@ -53,7 +53,7 @@ class Part:
 
 
 def part_from_dict(data: Mapping[str, Any]) -> Part:
-    """Rebuild a part from what ``to_dict`` returned.
+    """Rebuild a part from the result of ``to_dict``.
 
     **Privacy.** Reads no records.
 
@@ -68,12 +68,12 @@ def part_from_dict(data: Mapping[str, Any]) -> Part:
 
 
 def compose(parts: Sequence[Part]) -> Event:
-    """Return the event of all parts together; that of the part itself where there is one."""
+    """Return the event of all parts together, or of the only part."""
     return parts[0].event if len(parts) == 1 else Composed(tuple(part.event for part in parts))
 
 
 def check_parts(name: str, parts: Any, adjacency: Adjacency | None = None) -> tuple[Part, ...]:
-    """Return `parts` as a tuple, all under `adjacency`, or under one relation where none is given.
+    """Return `parts` as a tuple, all under `adjacency`, or under one common relation by default.
 
     Raises
     ------

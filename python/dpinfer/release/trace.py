@@ -65,20 +65,20 @@ class GradientTrace(Release):
     learning_rate : (d,) or (T, d) float64 or None
     max_grad_norm, noise_multiplier : float or None
     event : Event
-        What was done, as plain data; ``NonPrivateEvent()`` claims no guarantee.
+        The event of the run; ``NonPrivateEvent()`` claims no guarantee.
     adjacency : Adjacency
     delta : float
         The delta at which `certified_epsilon` holds; 0 when no guarantee is claimed.
     certified_epsilon : float, optional
-        The accountant's upper bound for all parts together; infinity when no guarantee is claimed.  Derived where it is
-        not given, and refused where it does not follow.
+        The accountant's upper bound for all parts together; infinity when no guarantee is claimed.  Derived by
+        default, and refused if it does not follow from the events.
     accountant : {"pld", "prv", "rdp"}
     secure : bool
         False when a seeded generator drew the noise: then nothing private was protected and `epsilon` raises.
     other_parts : tuple of Part
         Private parts that were released before it and belong to it; counted in the guarantee.
     leaks : tuple of str
-        What in it was taken from the records without noise; they stay for ever.
+        Contents that were taken from the records without noise; permanent.
     model_spec : mapping
         The model as plain data (``model.to_dict()``); empty when unknown.
     settings : mapping
@@ -165,7 +165,7 @@ class GradientTrace(Release):
         self._check_event()
 
     def _check_event(self) -> None:
-        """Refuse an event of another noise or rate, or of fewer steps, than the trace's own numbers say."""
+        """Refuse an event whose noise, rate or number of steps contradicts the trace."""
         if self.noise_multiplier is None or isinstance(self.event, NonPrivateEvent):
             return
         count = self.event.count if isinstance(self.event, SelfComposed) else 0

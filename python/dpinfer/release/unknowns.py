@@ -1,4 +1,4 @@
-"""What is released of things that nobody knows in public: how many records, within which bounds, with which labels."""
+"""Releases of unknown facts: the number of records, bounds of columns, and labels."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _UnknownRelease(Guaranteed):
-    """What the three releases share.
+    """Base of the three releases.
 
     Parameters
     ----------
@@ -30,14 +30,14 @@ class _UnknownRelease(Guaranteed):
     adjacency : Adjacency
     delta : float
     certified_epsilon : float, optional
-        Derived from the events of all parts; where it is given it must follow from them.
+        Derived from the events of all parts; a given value must follow from them.
     accountant : str
     secure : bool
         False when a seeded generator drew the noise: then `epsilon` raises.
     other_parts : tuple of Part
     leaks : tuple of str
     settings : mapping
-        The mechanism, the version and the ledger's entry, where there is one.
+        The mechanism, the version and the ledger's entry, if there is one.
     """
 
     event: Event
@@ -62,7 +62,7 @@ class _UnknownRelease(Guaranteed):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CountRelease(_UnknownRelease):
-    """A noisy number of records, and what it says of the true one.
+    """A noisy number of records, and the distribution of the true one given it.
 
     Given the noisy count, and before it every number from 1 on alike likely, the number of records has the law of the
     noise around it, cut off below 1: `mean`, :meth:`quantile` and :meth:`sample` are of that law, exactly.
@@ -116,7 +116,7 @@ class CountRelease(_UnknownRelease):
 
     @property
     def noise_stddev(self) -> float:
-        """Standard deviation of the noise; that of the number of records where the noisy one is far above it."""
+        """Standard deviation of the noise; also of the number of records if the noisy one is far above it."""
         ratio = math.exp(-1.0 / self.laplace_scale)
         return math.sqrt(2.0 * ratio) / (1.0 - ratio)
 
@@ -134,7 +134,7 @@ class CountRelease(_UnknownRelease):
         scale = self.laplace_scale
         tail = math.exp(-below / scale)
         with np.errstate(divide="ignore", invalid="ignore"):
-            # P(distance below the peak >= k) of what is left of it; P(distance above >= k) = ratio**(k - 1).
+            # P(distance below the peak >= k) after truncation; P(distance above >= k) = ratio**(k - 1).
             down = (
                 -scale * np.log(tail + (1.0 - tail) * np.minimum(level / left, 1.0)) if left else np.zeros_like(level)
             )
@@ -180,7 +180,7 @@ class BoundsRelease(_UnknownRelease):
     probability : float
         In (0, 0.5).
     limits : (k, 2) float64
-        Public limits, infinite where there are none; bounds stay inside.
+        Public limits, infinite by default; bounds stay inside.
     event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, settings
         As every release has them.
     """

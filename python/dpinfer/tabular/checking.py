@@ -1,4 +1,4 @@
-"""What a schema does to a file, counted for the curator before anything is spent.
+"""The effect of a schema on a file, counted for the curator before anything is spent.
 
 **Privacy.** Not private: it reads records, and counts them without noise.
 """
@@ -77,7 +77,7 @@ class ValueCounts:
 
 @dataclass(kw_only=True)
 class ColumnCheck:
-    """What a schema does to one column; counts are of all records, before any is dropped.
+    """The effect of a schema on one column; counts include all records, before any is dropped.
 
     **Privacy.** Counts of records without noise: for the curator's eyes only.
 
@@ -85,7 +85,7 @@ class ColumnCheck:
     ----------
     column : Column
     policy : {"drop", "refuse", "other"}
-        What happens to a record without a value.
+        Treatment of a record without a value.
     read : int
         Values that are taken: numbers, also those outside the bounds, and declared labels.
     missing : int
@@ -97,7 +97,7 @@ class ColumnCheck:
     undeclared : int
         Labels in no declared category: they become the column's `other`, or refuse the table.
     refused : int
-        Those of them that stand in records that are kept and have no `other` to become.
+        Number of undeclared labels in complete records, in columns without an `other` category.
     looks_missing : int
         Undeclared labels that look like a missing value, such as NA.
     values : dict from str to ValueCounts
@@ -118,7 +118,7 @@ class ColumnCheck:
 
     @property
     def lost(self) -> bool:
-        """Whether a value does not reach the fit as it stands in the file."""
+        """Whether a value is changed or lost before the fit."""
         dropped = self.missing > 0 and self.policy != "other"
         return dropped or bool(self.not_numbers or self.below or self.above or self.undeclared)
 
@@ -138,7 +138,7 @@ class ColumnCheck:
             self._add_undeclared(item)
 
     def _add_not_numbers(self, item: DecodedColumn) -> None:
-        # Of a number in a Parquet file that is not there, nothing can be said.
+        # A missing number in a Parquet file has no text to describe.
         if isinstance(item.raw, np.ndarray):
             return
         for place in np.flatnonzero(item.absent).tolist():
@@ -212,7 +212,7 @@ class HeaderCheck:
     delimiter: str | None
 
     def to_dict(self, *, show_values: bool = False) -> dict[str, Any]:
-        """Return what was found as plain data; undeclared names only of a header, or if asked."""
+        """Return the results as plain data; undeclared names only of a header, or on request."""
         shown = show_values or self.is_header
         return {
             "fits": self.fits,
@@ -228,7 +228,7 @@ class HeaderCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class TableCheck:
-    """What a schema does to a file.
+    """The effect of a schema on a file.
 
     **Privacy.** Not private: exact counts of records, for the curator's eyes only.  Its repr shows none.
 
@@ -238,7 +238,7 @@ class TableCheck:
     lines : LineCounts
         The lines below the header; nothing was read where the header refuses the file.
     columns : tuple of ColumnCheck
-        Of each column that is looked at; none where the header refuses the file.
+        One entry for each column; empty if the header refuses the file.
     usable : int
         Records that reach the fit, if nothing refuses the table.
     refusals : tuple of str
@@ -258,7 +258,7 @@ class TableCheck:
 
     @property
     def clean(self) -> bool:
-        """Whether every record reaches the fit as it stands in the file."""
+        """Whether every record reaches the fit unchanged."""
         return not (self.refusals or self.lines.faults or self.dropped or any(item.lost for item in self.columns))
 
     def to_dict(self, *, show_values: bool = False) -> dict[str, Any]:
@@ -289,11 +289,11 @@ class TableCheck:
 
 
 def check_table(path: str | os.PathLike[str], schema: Schema) -> TableCheck:
-    """Count what a schema does to a file: what :func:`read_table` would leave out, clamp, collect and refuse.
+    """Count the effect of a schema on a file: values that :func:`read_table` would drop, clamp, map or refuse.
 
     **Privacy.** Reads records and returns exact counts of them, without noise: for the curator's eyes only, before a
-    private fit.  Spends nothing and writes nothing.  Bounds, categories and spellings that are changed because of what
-    it shows, and not from public knowledge, are themselves a release, which no guarantee covers.
+    private fit.  Spends nothing and writes nothing.  Bounds, categories and spellings that are changed because of these
+    counts, and not from public knowledge, are themselves a release, which no guarantee covers.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ def check_table(path: str | os.PathLike[str], schema: Schema) -> TableCheck:
 def _refusals(
     schema: Schema, lines: LineCounts, columns: Sequence[ColumnCheck], usable: int, empty: set[str]
 ) -> tuple[str, ...]:
-    """Return what the reader says of the file, in the order in which it would."""
+    """Return the reader's refusals of the file, in the reader's order."""
     said = [MALFORMED_REFUSED] if lines.faults and refuses_lines(schema) else []
     said += [
         lacking_value(item.column) for item in columns if item.policy == "refuse" and (item.missing or item.not_numbers)

@@ -39,19 +39,19 @@ _LONGEST_WORDS = 80
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """What every column declares.
+    """Declarations common to all columns.
 
     Parameters
     ----------
     name : str
         Name in the file's header.
     missing : {"drop", "refuse", "other"}, optional
-        What happens to a record without a value here; None takes the schema's policy.  "other" (categorical columns
-        only) keeps the record and maps the value to the declared `other` category.
+        Treatment of a record without a value in this column; None takes the schema's policy.  "other" (categorical
+        columns only) keeps the record and maps the value to the declared `other` category.
     missing_values : sequence of str
         Spellings that mean "no value" in this column, in addition to the schema's.
     label, unit : str
-        What the column holds, and in what, for the readers of reports: "temperature" in "°C".
+        Content and unit of the column, for the readers of reports: "temperature" in "°C".
     """
 
     kind: ClassVar[str]
@@ -114,7 +114,7 @@ class Column:
 
     @property
     def declared_shares(self) -> tuple[float, ...] | None:
-        """Public shares of the categories, None where they are not declared."""
+        """Public shares of the categories, None if not declared."""
         return None
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Column:
 
     @property
     def described(self) -> str:
-        """Name, label and unit: "x1: temperature, in °C"; the name alone where nothing else is declared."""
+        """Name, label and unit: "x1: temperature, in °C"; only the name if nothing else is declared."""
         told = f": {self.label}" if self.label else ""
         return f"{self.name}{told}, in {self.unit}" if self.unit else f"{self.name}{told}"
 
@@ -307,7 +307,7 @@ class CategoricalColumn(Column):
 
     @property
     def feature_means(self) -> tuple[float, ...]:
-        """The declared shares; all categories equally likely where there are none."""
+        """The declared shares; by default all categories are equally likely."""
         if self.shares is None:
             return (1.0 / len(self.categories),) * len(self.levels)
         pairs = zip(self.categories, self.shares, strict=True)
@@ -382,7 +382,7 @@ class BinaryColumn(Column):
 
     @property
     def feature_means(self) -> tuple[float, ...]:
-        """The declared share of 1; one half where there is none."""
+        """The declared share of 1; one half by default."""
         return (0.5,) if self.shares is None else self.shares[:1]
 
     @property

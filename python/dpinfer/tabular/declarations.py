@@ -52,7 +52,7 @@ def check_told_apart(key: str, items: Sequence[str]) -> None:
 
 
 def check_encodable(key: str, text: str) -> None:
-    """Refuse what no file can hold: a release that is paid for would find out later."""
+    """Refuse text that no file can hold, which would fail after the charge."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -67,7 +67,7 @@ def check_shares(key: str, value: Any, size: int) -> tuple[float, ...]:
     total = sum(shares)
     if min(shares) <= 0.0 or abs(total - 1.0) > _SHARES_OFF:
         raise SchemaError(f"{key} must be positive and sum to 1, got a smallest of {min(shares):g} and a sum {total:g}")
-    # What was written by to_dict comes back to the bit.
+    # Values written by to_dict are restored bit for bit.
     return shares if abs(total - 1.0) < 1e-12 else tuple(share / total for share in shares)
 
 

@@ -1,6 +1,6 @@
-"""From chunks of raw columns to numbers and categories by a public schema: what the reader and the check share.
+"""Decoding of raw columns to numbers and categories by a public schema, for the reader and the check.
 
-**Privacy.** Reads records, each by itself; returns them decoded.
+**Privacy.** Reads records, each on its own; returns them decoded.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,7 +32,7 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 MINIMUM_RECORDS = 2
-SEE_CHECK = "'dpinfer check' shows the curator what the schema does to the file"
+SEE_CHECK = "'dpinfer check' shows the curator the effect of the schema on the file"
 
 _MISSING = -1
 _UNKNOWN = -2
@@ -47,15 +47,15 @@ class DecodedColumn:
     column : Column
     policy : {"drop", "refuse", "other"}
     markers : frozenset of str
-        What means "no value", in the one spelling of :func:`dpinfer._values.text_of`.
+        Markers of missing values, in the spelling of :func:`dpinfer._values.text_of`.
     raw : sequence of str or None, or (n,) float64
     values : (n,) float64 or intp
-        Numbers (NaN where there is none), or indices of categories (negative where there is none); where the policy or
-        the column's `other` gives a category to what has none, it is that one.
+        Numbers (NaN if missing), or indices of categories (negative if missing); the policy or the column's `other`
+        may map a missing value to a category.
     absent : (n,) bool
-        Where there is no value, or no number.
+        Whether there is no value, or no number.
     unseen : (n,) bool
-        Where there is a label that the schema does not declare.
+        Whether there is a label that the schema does not declare.
     """
 
     column: Column
@@ -87,7 +87,7 @@ class DecodedChunk:
 
     @property
     def empty(self) -> set[str]:
-        """Names of the columns of which no record holds a value."""
+        """Names of the columns without a value in any record."""
         return {item.column.name for item in self.columns if bool(item.absent.all())}
 
 
@@ -122,7 +122,7 @@ def looked_at(schema: Schema) -> tuple[tuple[str, Column, str], ...]:
 
 
 def texts_of(raw: RawColumn) -> list[str | None]:
-    """Return a raw column as it would stand in a CSV file; None where there is nothing."""
+    """Return a raw column as texts of a CSV file; None for missing values."""
     return list(map(text_of, raw.tolist())) if isinstance(raw, np.ndarray) else list(raw)
 
 
@@ -142,13 +142,13 @@ def _decoded(column: Column, policy: str, raw: RawColumn, schema: Schema) -> Dec
         if policy == "other":
             values[absent] = other
     elif isinstance(column, IgnoredColumn):
-        # Whatever is there is a value.
+        # Any content is a value.
         unseen = np.zeros_like(unseen)
     return DecodedColumn(column, policy, markers, raw, values, absent, unseen)
 
 
 def _numbers(raw: RawColumn, markers: frozenset[str]) -> FloatArray:
-    """Return the column as floats; NaN where there is no number."""
+    """Return the column as floats; NaN for other content."""
     if isinstance(raw, np.ndarray):
         numbers = raw.astype(np.float64)
     else:
@@ -176,13 +176,13 @@ def refuses_lines(schema: Schema) -> bool:
 
 
 def lacking_value(column: Column) -> str:
-    """Return what refuses a table of which a record lacks a value where the policy is "refuse"."""
+    """Return the error for a missing value under the policy "refuse"."""
     what = "a value" if not isinstance(column, ContinuousColumn) else "a value, or holds one that is no number,"
     return f"column {column.name!r} lacks {what} in at least one record, which its policy refuses; {SEE_CHECK}"
 
 
 def undeclared_value(column: Column) -> str:
-    """Return what refuses a table of which a record that is kept holds a label that the schema does not declare."""
+    """Return the error for an undeclared label in a complete record."""
     message = f"column {column.name!r} holds a value that the schema does not declare (it is not shown)"
     if isinstance(column, CategoricalColumn):
         return f"{message}; declare it, or declare columns.{column.name}.other to collect such values; {SEE_CHECK}"
@@ -190,7 +190,7 @@ def undeclared_value(column: Column) -> str:
 
 
 def too_few_records(schema: Schema, lines: LineCounts, empty: Collection[str]) -> str:
-    """Return what refuses a table that is too short, and names the columns that are `empty` in every record."""
+    """Return the error for a table that is too short, with the columns that are `empty` in every record."""
     said = [f"the table must hold at least {MINIMUM_RECORDS} usable records"]
     if lines.faults and not lines.records:
         said.append("no line below the header is a record: has each as many fields as the header?")

@@ -1,4 +1,4 @@
-"""Drafts of schemas: what is known in public, with gaps where bounds and categories are not."""
+"""Drafts of schemas: public knowledge, with gaps for unknown bounds and categories."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -15,20 +15,20 @@ from dpinfer.tabular.schema import Schema, load_document, parse_document
 __all__ = ["SchemaDraft"]
 
 _OTHER, _RELEASED = "other", "a released label"
-# Beyond all bounds that are released where there are no limits.
+# Beyond all released bounds without limits.
 _FARTHEST = 2.0**65
 
 
 class SchemaDraft:
     """A schema in which continuous columns may lack their bounds, and categorical columns their categories.
 
-    **Privacy.** Public, and reads no record.  What fills the gaps is released: :func:`release_unknown`.
+    **Privacy.** Public, and reads no record. :func:`release_unknown` fills the gaps.
 
     Parameters
     ----------
     document : mapping
         As of :meth:`Schema.from_dict`.  A continuous column without `bounds` may have public `limits` instead, two
-        numbers outside of which nothing can lie.
+        numbers that enclose all possible values.
 
     Raises
     ------
@@ -59,7 +59,7 @@ class SchemaDraft:
                     raise SchemaError(f"columns.{name}.shares must not be given without categories")
                 labelled.append(name)
         self._labelled = tuple(labelled)
-        # Whatever else is wrong shows now, not after something was spent.
+        # Other errors show now, before anything is spent.
         self._taken: frozenset[str] = frozenset()
         self.placeholder = self._filled({name: {"bounds": [0.0, 1.0]} for name in self._searches}, {})
         self._taken = frozenset(self.placeholder.feature_names)
@@ -128,12 +128,12 @@ class SchemaDraft:
         return SchemaDraft(document)
 
     def stand_in(self, *, reach: float = 1.0, n_labels: int = 1) -> Schema:
-        """Return a schema that holds what may be released: what fails with it may fail afterwards.
+        """Return a schema with possible released values: a fit that fails with it may fail later.
 
         Parameters
         ----------
         reach : float in (0, 1]
-            Share of the public limits (of what can be found, where there are none) that bounds cover, from the left.
+            Share of the public limits (of the searched range without limits) that bounds cover, from the left.
         n_labels : int
             Of each column without categories, beside its `other`.
         """
@@ -151,11 +151,11 @@ class SchemaDraft:
         parts: Sequence[Part] = (),
         leaks: Sequence[str] = (),
     ) -> Schema:
-        """Return the schema with its gaps filled from what was released.
+        """Return the schema with its gaps filled from the releases.
 
-        Columns get the released bounds, and where they are standardised the released centre and scale; categorical
-        columns the released labels and an `other` for all the rest ("other" unless declared).  A label that would make
-        two features of one name goes to `other`: whatever was released, this returns a schema.
+        Columns get the released bounds, and standardised columns the released centre and scale; categorical
+        columns the released labels and an `other` for all the rest ("other" unless declared).  A label that would give
+        two features the same name goes to `other`: this function returns a schema for any release.
 
         Parameters
         ----------

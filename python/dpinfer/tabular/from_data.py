@@ -16,8 +16,8 @@ __all__ = ["BOUNDS_FROM_DATA", "schema_from_data"]
 _LEAK = "bounds and categories were read from the private records"
 
 BOUNDS_FROM_DATA = (
-    "The bounds and categories of the columns were read from the private records, without noise, and appear in what is "
-    "published.  The privacy guarantee covers the rest only.  Write a schema from public knowledge instead."
+    "The bounds and categories of the columns were read from the private records, without noise, and appear in the "
+    "published results. The privacy guarantee covers the rest only.  Write a schema from public knowledge instead."
 )
 
 _MISSING_VALUES = ("", "?")
@@ -39,7 +39,7 @@ def schema_from_data(
     target : str, optional
         The column to predict; it must hold two distinct values.
     positive : str, optional
-        Which of the two counts as 1; by default the one that sorts last (as numbers where both are).
+        The label that counts as 1; by default the last in sorted order (as numbers if both are).
     delimiter : str
 
     Returns

@@ -1,4 +1,4 @@
-"""What stands where a schema declares a number and none can be read.
+"""Kinds of texts in numeric columns that are not numbers.
 
 **Privacy.** Looks at values of records, one by one; keeps nothing.
 """
@@ -12,7 +12,7 @@ __all__ = ["NotANumber", "kind_of"]
 class NotANumber(StrEnum):
     """Why a text is no number, for the curator."""
 
-    MISSING_WORD = "what looks like a missing value"
+    MISSING_WORD = "a text that looks like a missing value"
     DECIMAL_COMMA = "a decimal comma"
     THOUSANDS = "a thousands separator"
     COMMA = "a comma before three digits, decimal or thousands"
@@ -35,7 +35,7 @@ _UNIT = re.compile(rf"(?:{_SIGN}{{1,2}}\s*)?{_NUMBER}\s*(?:[^\W\d_]|{_SIGN}).{{0
 
 
 def kind_of(text: str) -> NotANumber:
-    """Return what a text is that is no number.
+    """Return the kind of a text that is not a number.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Chunks of raw columns from CSV, gzipped CSV and Parquet files, each record read by itself.
+"""Chunks of raw columns from CSV, gzipped CSV and Parquet files, each record read on its own.
 
-**Privacy.** Reads records.  What is read of one record depends on no other: a CSV file is cut at its line feeds before
+**Privacy.** Reads records. The values of one record depend on no other: a CSV file is cut at its line feeds before
 anything in it is interpreted, so that no quote, byte or length of one line reaches another line.  Messages name the
 file and columns that the schema declares, and nothing that came out of the file: not a value, a row number or a header
 (a file without a header would show a record there).  An error of the standard library is not chained to ours, because
@@ -54,7 +54,7 @@ _BATCH_VALUES = 2**22
 _LISTED = 12
 _DELIMITERS = (",", ";", "\t", "|", " ", ":")
 
-# None stands for a value that cannot be read.
+# None marks an unreadable value.
 RawColumn = Sequence[str | None] | npt.NDArray[np.float64]
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class LineFault(StrEnum):
 
 @dataclass
 class LineCounts:
-    """What the lines below the header are; of a Parquet file, its rows are records.
+    """Counts of the lines below the header; rows of a Parquet file are records.
 
     **Privacy.** Counts of records without noise: for the curator's eyes only.
     """
@@ -100,7 +100,7 @@ def read_chunks(
     path : path-like
         A ``.parquet`` file, a CSV file, or a gzipped CSV file (``.gz``).
     names : sequence of str or None
-        The columns the file must have, no more and no fewer, in any order; None takes whatever is there.
+        The columns the file must have, no more and no fewer, in any order; None accepts any columns.
     delimiter : str
     refuse_malformed : bool
         Whether a line that is no record refuses the file; otherwise it is left out.
@@ -136,10 +136,10 @@ def read_chunks(
 
 
 def check_header(path: str | os.PathLike[str], names: Sequence[str] | None, *, delimiter: str) -> None:
-    """Raise unless the file's header is what :func:`read_chunks` takes; no line but the first is looked at.
+    """Raise unless :func:`read_chunks` accepts the file's header; reads only the first line.
 
     **Privacy.** The header of a table is public.  A file whose first line lacks a declared name is refused with one
-    text, whatever else is in that line: it may be the first record of a file without a header.
+    text for any content of that line: it may be the first record of a file without a header.
 
     Parameters
     ----------
@@ -156,9 +156,9 @@ def check_header(path: str | os.PathLike[str], names: Sequence[str] | None, *, d
 
 
 def read_header(path: str | os.PathLike[str], *, delimiter: str) -> list[Any]:
-    """Return the names in the file's header, as they are; none where the first line cannot be one.
+    """Return the names in the file's header unchanged; none if the first line cannot be a header.
 
-    **Privacy.** Of a file without a header, it returns the first record: for the curator's eyes only, until
+    **Privacy.** For a file without a header, it returns the first record: for the curator's eyes only, until
     :func:`check_header` has found the names to be the schema's.
 
     Parameters
@@ -169,7 +169,7 @@ def read_header(path: str | os.PathLike[str], *, delimiter: str) -> list[Any]:
     Raises
     ------
     OSError, RecordError, BackendUnavailableError
-        As :func:`read_chunks`, but for what is in the header.
+        As :func:`read_chunks`, except for the header's content.
     """
     chunks = _chunks(path, delimiter, False, LineCounts())
     with closing(chunks):
@@ -198,7 +198,7 @@ def first_line_fault(path: str | os.PathLike[str], *, delimiter: str) -> LineFau
 def guess_delimiter(
     path: str | os.PathLike[str], names: Sequence[str], *, delimiter: str
 ) -> tuple[str, tuple[str, ...]] | None:
-    """Return a delimiter at which the header fits better than at the given one, and the names found then; None: none.
+    """Return a delimiter that fits the header better than the given one, with the resulting names, or None.
 
     Better is to have more of the names, or as many of them and the right number of fields.
 
@@ -248,7 +248,7 @@ def _check_header(path: str | os.PathLike[str], header: Sequence[Any], names: Se
     problem = _header_problem(header, names)
     if problem is None:
         return
-    # A first line in which all names are found is a header; of another one, which may be a record, nothing is told.
+    # A first line with all names is a header; the message reveals nothing of another one, which may be a record.
     guess = guess_delimiter(path, names, delimiter=delimiter)
     if guess is not None and len(guess[1]) == len(names):
         raise SchemaError(
@@ -263,7 +263,7 @@ def _header_problem(header: Sequence[Any], names: Sequence[str]) -> RecordError 
         listed = ", ".join(map(repr, names[:_LISTED])) + ", ..." * (len(names) > _LISTED)
         return SchemaError(
             f"the file's first line must be a header with each of the {len(names)} columns that the schema declares "
-            f"({listed}), and is not: 'dpinfer check' shows the curator what it lacks"
+            f"({listed}), and is not: 'dpinfer check' shows the curator the missing names"
         )
     if not header or any(not isinstance(name, str) or not name for name in header):
         return RecordError("the file's first line must be a header that names every column")
@@ -328,7 +328,7 @@ def _first_line(path: Path) -> bytes | None:
 
 
 def _header_names(line: bytes | None, delimiter: str) -> list[str]:
-    """Return the names that a first line holds; none where it is no line of fields."""
+    """Return the names in a first line; none if it is not a line of fields."""
     fields = _fields(None if line is None else line.removeprefix(b"\xef\xbb\xbf"), delimiter)
     return [] if isinstance(fields, LineFault) else [name.strip() for name in fields]
 
@@ -356,7 +356,7 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes | None]:
 
 
 def _fields(line: bytes | None, delimiter: str) -> list[str] | LineFault:
-    """Return the fields of one line: none of an empty line, the fault where it is malformed."""
+    """Return the fields of one line: none for an empty line, the fault for a malformed one."""
     if line is None:
         return LineFault.TOO_LONG
     try:
@@ -366,7 +366,7 @@ def _fields(line: bytes | None, delimiter: str) -> list[str] | LineFault:
     if "\0" in text or "\r" in text:
         return LineFault.CONTROL
     if delimiter == " ":
-        # Columns of a file that is aligned with spaces have any number of them in between.
+        # Files aligned with spaces have any number of spaces between columns.
         text = text.strip(" ")
     if not text:
         return []

@@ -1,4 +1,4 @@
-"""Table schemas: what is publicly known about each column, written down before the records are read."""
+"""Table schemas: public knowledge about each column, written down before the records are read."""
 
 import os
 import re
@@ -41,8 +41,8 @@ class Schema:
 
     Dropping a record with a missing value depends on that record alone, so neighbouring tables stay neighbours under
     add/remove adjacency and the guarantee holds; how many records were dropped is private and is never reported.  The
-    policy "refuse" and an undeclared category without `other` stop before anything is drawn, but that it stopped tells
-    something about the records, which no noise covers: with a ledger the run stays charged.  Declare `other`, and leave
+    policy "refuse" and an undeclared category without `other` stop before anything is drawn, but the refusal reveals
+    something about the records that no noise covers: with a ledger the charge stands.  Declare `other`, and leave
     `missing` at "drop", and no record can stop it.
 
     Parameters
@@ -50,14 +50,14 @@ class Schema:
     columns : sequence of Column
         Every column of the file, at most one of kind "target".
     missing : {"drop", "refuse"}
-        What happens to a record without a value, unless its column says otherwise.
+        Treatment of a record without a value, unless its column declares another one.
     missing_values : sequence of str
         Spellings that mean "no value" in every column.
     delimiter : str
         One character, for CSV files.
     leaks : tuple of str
-        What in it was taken from private records without noise (by :func:`schema_from_data`, say).  It goes into the
-        releases made with it; remove it once every number and category has been replaced by a public one.
+        Contents taken from private records without noise (by :func:`schema_from_data`, say). Releases made with the
+        schema carry them; remove it once every number and category has been replaced by a public one.
     parts : tuple of Part
         Private releases that it holds, such as :func:`release_shares` makes.  They go into the guarantees of the
         releases made with it.
@@ -161,7 +161,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Schema":
-        """Make a schema from the tables ``table`` (optional) and ``columns``, as they stand in a TOML file.
+        """Make a schema from the tables ``table`` (optional) and ``columns``, as in a TOML file.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ class Schema:
         try:
             values["parts"] = tuple(part_from_dict(part) for part in values.get("parts", ()))
         except (TypeError, ValueError) as error:
-            raise SchemaError(f"table.parts must be what a released schema holds: {error}") from error
+            raise SchemaError(f"table.parts must be those of a released schema: {error}") from error
         return cls(columns=tuple(column_from_dict(name, value) for name, value in columns.items()), **values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -235,9 +235,9 @@ class Schema:
     def feature_moments(self) -> npt.NDArray[np.float64]:
         """Public guess of E[(x, 1)(x, 1)'], (n_features + 1, n_features + 1), for the models' argument of that name.
 
-        Columns are taken as independent, the categories of one as equally likely where it declares no shares: a start,
-        which a posterior with a full Hessian corrects from the release.  That the indicators of a column exclude each
-        other is no guess.
+        Columns are taken as independent, the categories of one as equally likely without declared shares: a start,
+        which a posterior with a full Hessian corrects from the release.  The mutual exclusion of a
+        column's indicators is exact.
         """
         means = np.array([mean for column in self.columns for mean in column.feature_means] + [1.0])
         moments = np.outer(means, means)

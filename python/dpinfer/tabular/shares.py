@@ -69,7 +69,7 @@ class SharesPlan:
     Raises
     ------
     ValueError
-        If `epsilon` is less than what the run's accountant certifies.
+        If `epsilon` is below the one that the run's accountant certifies.
     """
 
     noise_multiplier: float
@@ -89,7 +89,7 @@ class SharesPlan:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the two together promise: a sentence that also answers in other terms."""
+        """The guarantee of both together: a sentence with conversions to other terms."""
         return Guarantee(
             self.event,
             epsilon=self.epsilon,
@@ -198,16 +198,16 @@ class SharesRelease(Guaranteed):
     delta : float
     adjacency : Adjacency
     certified_epsilon : float, optional
-        At `delta`, of the counts alone; derived where it is not given, and refused where it does not follow.
+        At `delta`, of the counts alone; derived by default, and refused if it does not follow.
     accountant : {"pld", "prv", "rdp"}
     secure : bool
         False when a seeded generator drew the noise: then `epsilon` raises.
     other_parts : tuple of Part
         Private parts that were released before it and belong to it.
     leaks : tuple of str
-        What in it was taken from the records without noise; its schema's, to begin with.
+        Contents that were taken from the records without noise; first those of its schema.
     settings : mapping
-        The ledger's entry, where there is one.
+        The ledger's entry, if there is one.
     """
 
     schema: Schema
@@ -255,8 +255,8 @@ def release_shares(
     L2 sensitivity sqrt(k) when a record is added, removed or blanked and at most 2 sqrt(k) when one is replaced; each
     gets Gaussian noise of standard deviation ``noise_multiplier * sqrt(k)``, rounded to an integer.  Proof in
     docs/derivations/released-shares.md.  It composes with the run: see :func:`plan_with_shares`, or charge both to one
-    ledger.  A release of the run that uses the shares holds them too, and states both once it is told:
-    ``release.with_parts(*shares.parts).with_leaks(*shares.leaks)``, which ``dpinfer fit`` does by itself.
+    ledger.  A release of the run that uses the shares also holds them, and states both guarantees after
+    ``release.with_parts(*shares.parts).with_leaks(*shares.leaks)``, which ``dpinfer fit`` calls itself.
 
     Parameters
     ----------
@@ -349,7 +349,7 @@ def _load(table: Table | UnreadTable, relation: Adjacency) -> FloatArray:
 
 
 def _check_features(features: Any, names: Sequence[str]) -> None:
-    """Refuse what has not the columns of the schema; no record is looked at."""
+    """Refuse arrays without the schema's columns; no record is read."""
     if is_sparse(features):
         raise TypeError("table.X must be an array, not sparse")
     check_numbers("table.X", features)
@@ -372,10 +372,10 @@ def _counted(schema: Schema) -> list[tuple[BinaryColumn | CategoricalColumn, sli
 def _labels(
     features: FloatArray, columns: list[tuple[BinaryColumn | CategoricalColumn, slice]]
 ) -> Iterator[tuple[npt.NDArray[np.intp], int]]:
-    """Yield the category of each record that has one: one at most, whatever is in X."""
+    """Yield the category of each record, at most one for any content of X."""
     for column, own in columns:
         marked = features[:, own] > 0.5
-        # What a record without any indicator has: "negative", the reference, or nothing.
+        # The category of a record without any indicator: "negative", the reference, or none.
         if isinstance(column, BinaryColumn):
             places, rest = [0], 1
         else:

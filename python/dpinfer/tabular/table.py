@@ -57,7 +57,7 @@ class Table:
 
 
 class UnreadTable:
-    """A file of records that nobody has looked at but for its header.
+    """A file of records of which only the header has been read.
 
     Private functions take its `X` and `y` in place of arrays, or it in place of a :class:`Table`, and read it when they
     are charged: whether its records can be read is then nothing that was learned for free.
@@ -112,8 +112,9 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
 
     **Privacy.** Reads records and returns them encoded; spends nothing and publishes nothing.  Every step acts on one
     record alone (splitting, dropping, clamping, encoding), so a mechanism's guarantee for the encoded table holds for
-    the file, under add/remove adjacency of its lines.  No statistic of the records is used, and none is reported: a
-    value outside its bounds is clamped silently, and so is a line left out that is no record (:func:`check_table`
+    the file, under add/remove adjacency of its lines.  No statistic of the records is used or
+    reported: values outside of their bounds are clamped silently, and malformed lines are dropped silently
+    (:func:`check_table`
     counts them, for the curator's eyes only).  Whether the table is refused can depend on a record: see
     :class:`Schema`.
 

@@ -1,4 +1,4 @@
-"""What is unknown in public about a table, released for a part of its budget: a schema without gaps comes out."""
+"""Unknown facts about a table, released for a part of its budget to complete its schema."""
 
 import math
 import os
@@ -40,12 +40,12 @@ __all__ = ["UnknownRelease", "release_unknown"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_INSECURE = "what was unknown in public was drawn with a seeded generator"
+_INSECURE = "the unknown facts were drawn with a seeded generator"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UnknownRelease(Guaranteed):
-    """What was unknown in public about a table, and the schema that it completes.
+    """Released facts about a table, and the schema that they complete.
 
     **Privacy.** Safe to publish: everything carries the noise that `event` accounts for.
 
@@ -57,12 +57,12 @@ class UnknownRelease(Guaranteed):
     bounds : BoundsRelease or None
     categories : CategoriesRelease or None
     event : Event
-        Of all of them.
+        Of all facts.
     delta : float
         At which the plan states its epsilon.
     adjacency : Adjacency
     certified_epsilon : float, optional
-        At `delta`, of these parts alone; derived where it is not given.
+        At `delta`, of these parts alone; derived by default.
     accountant : str
     secure : bool
         False when a seeded generator drew the noise: then `epsilon` raises.
@@ -97,7 +97,7 @@ class UnknownRelease(Guaranteed):
 
     @property
     def n_records(self) -> int | None:
-        """The released number of records; None where it was not asked for."""
+        """The released number of records; None if not requested."""
         return None if self.count is None else self.count.n_records
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ class UnknownRelease(Guaranteed):
 
 @dataclass(eq=False)
 class _Columns:
-    """What is looked at of a table.
+    """The columns of a table that are read.
 
     **Privacy.** Holds records.
     """
@@ -147,24 +147,24 @@ def release_unknown(
     ledger: LedgerAccount | None = None,
     random_source: RandomSource | None = None,
 ) -> UnknownRelease:
-    """Release what a plan says is unknown in public about a table, and complete its schema.
+    """Release the unknown facts of a plan about a table, and complete its schema.
 
     **Privacy.** Reads the records.  The release is what ``plan.parts.event`` says: a number of records with discrete
     Laplace noise, quantiles by the exponential mechanism, and labels above a threshold (docs/derivations/unknowns.md).
-    It composes with the fit as the plan has certified; the fit's release states both once it is told:
-    ``release.with_parts(*unknown.schema.parts).with_leaks(*unknown.schema.leaks)``, which ``dpinfer fit`` does.
+    It composes with the fit as the plan has certified; the fit's release states both guarantees after
+    ``release.with_parts(*unknown.schema.parts).with_leaks(*unknown.schema.leaks)``, which ``dpinfer fit`` calls.
 
     Parameters
     ----------
     records : path-like, or mapping of column names to arrays
-        A file as :func:`read_table` takes it, of which the header alone is looked at before the charge; or columns of
+        A file as :func:`read_table` takes it, of which only the header is read before the charge; or columns of
         numbers or texts, of equal length.
     draft : SchemaDraft
         That of the plan.
     plan : UnknownPlan
         From :func:`plan_unknown`.
     n_records : int, optional
-        A public number of records, where it is not released: which quantiles can be resolved follows from it.
+        A public number of records, if it is not released: it determines the quantiles that can be estimated.
     max_labels : int, optional
         Keep at most this many labels of a column, those with the largest noisy counts.
     ledger : LedgerAccount, optional
@@ -247,7 +247,7 @@ def release_unknown(
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """What was drawn; None where it was not asked for."""
+    """The draws; None if not requested."""
 
     count: int | None
     probability: float
@@ -318,7 +318,7 @@ def _releases(drawn: _Drawn, plan: UnknownPlan, draft: SchemaDraft, *, secure: b
 
 
 def _check_columns(records: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Refuse columns that are not those of the draft; their names are public."""
+    """Refuse columns other than the draft's; their names are public."""
     if set(records) != set(names):
         lacking, extra = sorted(set(names) - set(records)), len(set(records) - set(names))
         raise SchemaError(

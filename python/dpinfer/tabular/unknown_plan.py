@@ -1,4 +1,4 @@
-"""One budget for what is unknown in public about a table, and for the fit that follows."""
+"""One budget for unknown facts about a table, and for the fit that follows."""
 
 from collections.abc import Callable, Sequence
 
@@ -81,12 +81,12 @@ def plan_unknown(
 
 
 def check_unknown(draft: SchemaDraft, unknown: Sequence[str], relation: Adjacency) -> tuple[str, ...]:
-    """Return what is asked for in the order in which it is released, if the draft has these gaps and no others.
+    """Return the requested facts in the order of release, if the draft has exactly these gaps.
 
     Raises
     ------
     TypeError, ValueError
-        If it has not, or if the relation has another say.
+        If it has other gaps, or the relation excludes the request.
     """
     if not isinstance(draft, SchemaDraft):
         raise TypeError(f"draft must be a SchemaDraft, got {type(draft).__name__}")

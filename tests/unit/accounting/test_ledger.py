@@ -116,7 +116,7 @@ def test_a_run_is_on_the_disk_while_it_runs(account):
 
 
 def refunding(account):
-    with pytest.warns(PrivacyLeakWarning, match="no guarantee covers it"):
+    with pytest.warns(PrivacyLeakWarning, match="no guarantee covers"):
         return dpi.PrivacyLedger(account.path).dataset(account.dataset, refund_refused=True)
 
 

@@ -33,7 +33,7 @@ def test_bad_test_records_cost_the_calibration_alone(place, capsys):
     assert call([*more, *test]) == 2
     (place / "other.toml").write_text(SCHEMA.replace("clerk", "baker"))
     assert call([*more, *test, "--schema", str(place / "other.toml")]) == 2
-    assert "--schema must be that of the release" in capsys.readouterr().err
+    assert "--schema must be the schema of the release" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("plain")
@@ -70,7 +70,7 @@ def test_a_release_that_cannot_be_saved_where_it_belongs_is_kept_elsewhere(place
     err = refused(place, capsys, arguments(place), code=1)
     (kept,) = (place / "here").rglob("fit.release")
     assert "has been paid" in err
-    assert f"go on with 'dpinfer posterior {kept}'" in err
+    assert f"continue with 'dpinfer posterior {kept}'" in err
     assert dpi.load_release(kept).n_steps == 60
 
 
@@ -87,7 +87,7 @@ def test_an_interrupt_does_not_keep_a_release_from_being_saved(place, capsys, mo
     monkeypatch.setattr(dpi.GradientTrace, "save", interrupted_once)
     assert call(arguments(place)) == 130
     assert dpi.load_release(place / "out" / "fit.release").n_steps == 60
-    assert "go on with 'dpinfer posterior" in capsys.readouterr().err
+    assert "continue with 'dpinfer posterior" in capsys.readouterr().err
 
 
 def test_a_checkpoint_that_cannot_be_removed_is_told_and_ends_nothing(place, capsys, monkeypatch):
@@ -111,7 +111,7 @@ def test_any_failure_after_spending_says_where_the_release_is(place, capsys, mon
     assert call(arguments(place, "--method", "averaged")) == 1
     err = capsys.readouterr().err
     assert "what it is" in err
-    assert f"go on with 'dpinfer posterior {place / 'out' / 'fit.release'} --out DIR'" in err
+    assert f"continue with 'dpinfer posterior {place / 'out' / 'fit.release'} --out DIR'" in err
     assert (place / "out" / "posterior.csv").exists()
 
 
@@ -174,7 +174,7 @@ def test_an_interrupt_of_a_regression_says_how_to_go_on(place, capsys, monkeypat
         patch.setattr("dpinfer.fitting.one_call.noise_aware_posterior", interrupt)
         assert call(regression_arguments(place)) == 130
     release = place / "out" / "fit.release"
-    assert f"go on with 'dpinfer posterior {release} --out DIR'" in capsys.readouterr().err
+    assert f"continue with 'dpinfer posterior {release} --out DIR'" in capsys.readouterr().err
     assert call(["posterior", str(release), "--n-samples", "40", "--out", str(place / "again")]) == 0
     assert "coefficients in the units of the table" in capsys.readouterr().out
     assert (place / "again" / "report.html").exists()
@@ -190,7 +190,7 @@ def test_an_interrupt_of_a_run_with_a_checkpoint_says_that_the_same_command_goes
 
     monkeypatch.setattr(private_run.PrivateRun, "begin", interrupt)
     assert call(regression_arguments(place, "--checkpoint", str(place / "secret"))) == 130
-    assert "the same command goes on from its checkpoint" in capsys.readouterr().err
+    assert "the same command resumes from its checkpoint" in capsys.readouterr().err
 
 
 def test_interrupted_analysis_keeps_the_release(place, capsys, monkeypatch):

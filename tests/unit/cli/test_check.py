@@ -43,10 +43,10 @@ def test_what_is_lost(place, capsys):
     assert out.splitlines()[0] == NOTICE
     assert err == ""
     assert table_row(out, "age") == ["continuous", "303", "0", "1", "1", "1", "-"]
-    assert "1 with a number with a unit or a sign, no number as it stands: the record is dropped" in out
+    assert "1 with a number with a unit or a sign, which is not a number: the record is dropped" in out
     assert "1 below 0: clamped to it" in out
     assert "1 above 100: clamped to it" in out
-    assert "1 where there is no value: the record is dropped" in out
+    assert "1 missing values: the record is dropped" in out
     assert "fewer fields than the header" in out
     assert "2 (0.7%)" in out
     assert "The file can be fitted" in out

@@ -162,7 +162,7 @@ def test_fit_writes_a_release_a_table_pictures_and_a_report(place, capsys):
         assert name in text
         assert said in text
         assert said in " ".join(out.split()) or name == "epsilon"
-    assert text.count("What an attacker can reach") == 1
+    assert text.count("Attacks by somebody who knows everything") == 1
     assert "does not cover" in text
     assert "private records" not in text
 

@@ -100,7 +100,7 @@ def test_a_refusal_that_depends_on_records_stays_charged(place, capsys):
     assert fit(place, "out", file="bad.csv") == 2
     out, err = capsys.readouterr()
     assert SECRET not in out + err
-    assert "stays charged" in err
+    assert "charge of the run stands" in err
     assert "--refund-refused" in err
     assert statuses(place) == ["started"]
     assert not (place / "out").exists()
@@ -113,7 +113,7 @@ def test_a_refusal_is_refunded_when_asked_with_a_warning(place, capsys):
     out, err = capsys.readouterr()
     assert SECRET not in out + err
     assert "warning: refund_refused takes back the charge" in err
-    assert "stays charged" not in err
+    assert "charge of the run stands" not in err
     assert statuses(place) == ["cancelled"]
     assert fit(place, "out") == 0
 
@@ -270,7 +270,7 @@ def test_a_release_that_cannot_be_saved_is_not_lost(place, capsys, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(dpi.GradientTrace, "save", full)
         assert fit(place, "out", "--checkpoint", secret) == 1
-    assert "the same command will give its result again" in capsys.readouterr().err
+    assert "the same command gives the same result again" in capsys.readouterr().err
     assert fit(place, "out", "--checkpoint", secret) == 0
     assert not secret.exists()
     assert len(dpi.PrivacyLedger(place / "spent").dataset("people").runs()) == 1

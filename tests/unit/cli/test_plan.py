@@ -53,7 +53,7 @@ def test_takes_the_features_of_a_schema(tmp_path, capsys):
     assert main([*arguments, "--hessian", "diagonal", "--simulations", "1"]) == 0
     assert "a=y" in capsys.readouterr().out
     assert main([*arguments, "--n-features", "3"]) == 2
-    assert "takes the place of --n-features" in capsys.readouterr().err
+    assert "replaces --n-features" in capsys.readouterr().err
 
 
 def test_refusals(capsys):

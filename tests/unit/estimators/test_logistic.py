@@ -477,7 +477,7 @@ def test_a_refusal_that_depends_on_records_stays_charged(records, account, chang
     bad = (X, np.where(np.arange(len(y)) == 3, "SECRET", y)) if change == "label" else (corrupted(X, change), y)
     with pytest.raises(RecordError) as caught:
         make(ledger=account, random_source=None).fit(*bad)
-    assert "stays charged" in caught.value.__notes__[0]
+    assert "charge of the run stands" in caught.value.__notes__[0]
     assert "SECRET" not in repr(caught.value)
     assert [item.status for item in account.runs()] == ["started"]
     with pytest.warns(PrivacyLeakWarning, match="refund_refused"):

@@ -194,7 +194,7 @@ def test_what_was_paid_for_travels_with_the_error(records, account):
     released = caught.value.unknown
     assert abs(released.values["n_records"] - N) < 400
     assert released.parts[0].event == account.runs()[0].event
-    assert "is released and paid for" in caught.value.__notes__[-1]
+    assert "released and paid for" in caught.value.__notes__[-1]
     assert model.spent().epsilon == pytest.approx(released.parts[0].event.epsilon, rel=1e-6)
 
 

@@ -104,7 +104,7 @@ def test_what_was_paid_for_travels_with_the_error(records, tmp_path):
     released = caught.value.unknown
     assert abs(released.values["n_records"] - N) < 400
     assert [part.event for part in released.parts] == [ledger.runs()[0].event]
-    assert "is released and paid for" in caught.value.__notes__[-1]
+    assert "released and paid for" in caught.value.__notes__[-1]
     again = dpi.fit(
         dpi.models.LogisticRegression(2),
         records[0],

@@ -49,5 +49,5 @@ def test_wrong_curvatures_are_refused(curvature, message):
 
 
 def test_a_variational_trace_has_its_own():
-    with pytest.raises(ValueError, match="raw scales say it"):
+    with pytest.raises(ValueError, match="raw scales determine it"):
         release_from_arrays(np.ones((5, 2)), np.ones((5, 2)), noise_stddev=1.0, sample_rate=0.1, curvature=[1.0, 1.0])

@@ -112,7 +112,7 @@ def test_bad_records_stay_charged_unless_refunded_and_are_not_quoted(account, pl
         assert account.remaining() == 1.0
         run(account, plan, records)
     else:
-        assert "stays charged" in caught.value.__notes__[0]
+        assert "charge of the run stands" in caught.value.__notes__[0]
         assert [item.status for item in account.runs()] == ["started"]
         with pytest.raises(BudgetExceededError):
             run(account, plan, records)

@@ -134,7 +134,7 @@ def test_the_posterior_of_a_fit_is_planned(seen):
     assert np.isnan(plan.prediction.coverage_stderr)  # one simulated run has no error
     assert done == sorted(done)
     assert done[-1] == 1.0
-    assert "what a fit gives by default" in str(plan)
+    assert "the default of a fit" in str(plan)
     diagonal = plan_inference(model, learning_rate_factor=1.0, prior="weak", **options)
     assert diagonal.posterior == {"hessian": "diagonal", "prior": "weak"}
     with pytest.raises(KeyboardInterrupt):
@@ -246,7 +246,7 @@ def test_the_pilot_gradient_is_that_of_the_loss():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"model": 3}, TypeError, "model must be a model that knows"),
+        ({"model": 3}, TypeError, "model must be a model with"),
         ({"n_records": 0}, ValueError, "n_records must be at least 1"),
         ({"target_epsilon": 0.0}, ValueError, "target_epsilon must lie"),
         ({"recipe": "own"}, ValueError, "recipe must be one of"),

@@ -200,7 +200,7 @@ def test_the_commands_of_both_ends(tmp_path, circle, capsys, monkeypatch):
         # After keys, shares, and five messages about passes.
         interrupted(monkeypatch, 7)
         assert main(kept) == 130
-        assert "the same command goes on from its checkpoint" in " ".join(capsys.readouterr().err.split())
+        assert "the same command resumes from its checkpoint" in " ".join(capsys.readouterr().err.split())
         assert (tmp_path / "run").exists()
         assert main(kept) == 0
         assert not (tmp_path / "run").exists()

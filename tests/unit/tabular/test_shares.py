@@ -213,5 +213,5 @@ def test_an_unread_table_is_read_when_it_is_charged_and_a_refusal_stays_charged(
     path.write_text("\n".join([*lines, "5,never declared,f,own,y"]))
     with pytest.raises(SchemaError, match="'job'") as caught:
         release_shares(UnreadTable(path, SCHEMA), ledger=account, **SILENT)
-    assert "stays charged" in caught.value.__notes__[0]
+    assert "charge of the run stands" in caught.value.__notes__[0]
     assert [run.status for run in account.runs()] == ["finished", "started"]

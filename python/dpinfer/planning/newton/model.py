@@ -37,7 +37,7 @@ _RESOLVED = 2.0  # an eigenvalue over the largest that noise alone has, as the c
 def predict_newton(
     model: GeneralizedLinearModel, plan: NewtonPlan, n_records: int, *, predictor_spread: float = 1.0
 ) -> FloatArray:
-    """Return by which factor privacy widens the interval of every weight, (n_coef,).
+    """Return the factor by which privacy widens the interval of every weight, (n_coef,).
 
     **Privacy.** Reads no records.
 
@@ -49,8 +49,8 @@ def predict_newton(
     n_records : int
         Public.
     predictor_spread : float
-        Root mean square of the linear predictor that is expected of a regression without a scale; its mean is taken
-        for 0.  Where it is larger, a response of 0 or 1 says less, and the intervals are wider.
+        Expected root mean square of the linear predictor of a regression without a scale, with mean 0. Larger
+        predictors make responses of 0 or 1 less informative, and intervals wider.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def predict_newton(
 def widest_newton(
     model: GeneralizedLinearModel, plan: NewtonPlan, n_records: int, *, predictor_spread: float = 1.0
 ) -> float:
-    """Return by which factor privacy can widen the median weight's interval where correlations are not public.
+    """Return the largest factor by which privacy widens the median weight's interval if correlations are not public.
 
     **Privacy.** Reads no records.
 
@@ -111,7 +111,7 @@ def widest_newton(
     if model.residual_link is not None:
         grid, law = ResponseGrid(model, _SPACING), PredictorLaw(0.0, predictor_spread)
         information = law.mean(grid, grid.information)
-    # What measures directions last is the slope of the scores, or the bread.
+    # The slope of the scores, or the bread, is the last measurement of directions.
     for at in (*plan.indices("slope"), *plan.indices("bread")):
         last = max(last, plan.noise_multipliers[at] * learned.bound**2 / n_records)
     hidden = min(1.0, _RESOLVED * spread * last) * float(np.prod(np.minimum(1.0, FLOOR * spread * noise[:-1])))
@@ -121,7 +121,7 @@ def widest_newton(
 
 @dataclass(frozen=True, eq=False)
 class _Geometry:
-    """Where a run stands after its geometry: whitening, bound, the second moments' error shrunk, and their noise."""
+    """State of a run after its geometry: whitening, bound, error of the shrunken second moments, and their noise."""
 
     design: FloatArray
     transform: FloatArray
@@ -201,7 +201,7 @@ def _linear(model: GeneralizedLinearModel, plan: NewtonPlan, geometry: _Geometry
         # The posterior reads the scores that measure; the others find where.
         private = private + gained * (plan.phases[index] == "measure")
         precision = precision + gained
-        # What sampling leaves is that of the last score, at residuals of spread 1, as the posterior counts it.
+        # The sampling error is that of the last score, at residuals of spread 1, as in the posterior.
         variance = float(huber_variance(clip)) / (n * float(huber_slope(clip)) ** 2)
         sampling = np.asarray(variance * np.linalg.inv(moments), dtype=np.float64)
     information = n * geometry.design.T @ geometry.design / len(geometry.design)

@@ -20,7 +20,7 @@ _POINTS, _SHIFTED, _ROWS = 8, 3, 500
 
 
 def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> tuple[FloatArray, float]:
-    """Return by which factor privacy widens the interval of every parameter, before the maps, and the squared shift.
+    """Return the factor by which privacy widens each parameter's interval, before the maps, and the squared shift.
 
     **Privacy.** Reads no records.
 
@@ -36,12 +36,12 @@ def predict_own_newton(model: OwnModel, plan: NewtonPlan, n_records: int) -> tup
     -------
     widths : (n,) array
     squared_shift : float
-        By curvature, as the release will say it; both are medians over parameters that the prior draws.
+        Shift by curvature, as in the release; both are medians over parameters drawn from the prior.
 
     Raises
     ------
     Exception
-        Whatever the model's code raises on made-up records.
+        Any error of the model's code on simulated records.
 
     Notes
     -----

@@ -41,7 +41,7 @@ class QuadraticLoss:
     curvature : (R, n, n) array
         Of the records' loss.
     prior_precision : (n,) array
-        What the prior adds to the curvature.
+        The prior's part of the curvature.
     """
 
     optimum: FloatArray

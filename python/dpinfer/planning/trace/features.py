@@ -1,4 +1,4 @@
-"""The features that a plan is made for: a public pilot data set, or what the model knows of them."""
+"""The features of a plan: a public pilot data set, or the model's declared moments."""
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ def pilot_design(model: Model, pilot: npt.ArrayLike | None) -> FloatArray | None
     ----------
     model : Model
     pilot : (m, n_features) array, optional
-        Without it normal features with the model's `feature_moments`, where it has any.
+        Without it normal features with the model's `feature_moments`, if it has any.
 
     Returns
     -------

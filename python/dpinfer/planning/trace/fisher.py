@@ -1,4 +1,4 @@
-"""What the recipe "tied" will give: a closed form, for its steps make every parameter alike."""
+"""Prediction for the recipe "tied": a closed form, since its steps make all parameters alike."""
 
 import math
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _SEED = 20_261_121
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a run is expected to give, per parameter on the unconstrained space, (n,) arrays.
+    """Expected results of a run, per parameter on the unconstrained space, (n,) arrays.
 
     Parameters
     ----------
@@ -36,18 +36,18 @@ class Prediction:
     clipped_share : float
         Share of the records whose gradient is clipped.
     spread : (n,) array
-        Standard deviation of the logarithm of the widening over the simulations behind it; nan where it is a formula.
+        Standard deviation of the logarithm of the widening over the simulations; nan for a formula.
     typical_stderr : float
-        Its Monte Carlo error; nan where it is a formula.
+        Its Monte Carlo error; nan for a formula.
     coverage90 : float
-        Share of the simulated parameters inside their 90% intervals; nan where there are none.
+        Share of the simulated parameters inside their 90% intervals; nan without simulations.
     coverage_stderr : float
         Its Monte Carlo error; nan with fewer than two simulated runs.
     score90 : float
         Mean interval score of the 90% intervals (Gneiting and Raftery 2007, eq. 43), in widths without privacy: the
-        width, and 20 times the distance of a truth outside; nan where nothing was simulated.
+        width, and 20 times the distance of a truth outside; nan without simulations.
     typical_widening : float
-        What a run's median parameter is widened by: the median over the simulated runs, or over the parameters.
+        Widening of a run's median parameter: the median over the simulated runs, or over the parameters.
     """
 
     width90: FloatArray
@@ -85,12 +85,12 @@ def predict_tied(
     Parameters
     ----------
     model : Model
-        One that knows its information.
+        A model with an expected information.
     n_records : int
     sample_rate, noise_multiplier, max_grad_norm : float
     n_steps : int
     information : (n,) array, optional
-        Information of one record about each parameter, where it is known better than the model's at its prior.
+        Information of one record about each parameter, if known better than the model's at its prior.
     n_draws : int
         Parameters drawn from the prior.
 
@@ -180,7 +180,7 @@ def _relative(
         data[j] = math.exp(0.5 * doubt) * max(float(expected.clip_spread[j]), 1.0)
     others = expected.bend * (1.0 - np.eye(n))
     total += 0.25 * others**2 @ (2.0 * estimate**2 + 4.0 * offset * estimate) / n_records
-    if isinstance(model, LinearRegression):  # what the trace says of the variance meets its prior
+    if isinstance(model, LinearRegression):  # combine the trace's information about the variance with its prior
         total[-1] = 1.0 / (1.0 / total[-1] + 1.0 / (prior_stddev[-1] ** 2 * n_records * information[-1]))
     return (
         np.sqrt(data + total),

@@ -48,7 +48,7 @@ _PAPER_POSTERIOR: PosteriorOptions = {"prior": "empirical", "burn_in": 0.2, "ext
 
 @dataclass(frozen=True)
 class _Choice:
-    """A simulated run, the posterior taken of it, and what they gave."""
+    """A simulated run, its posterior, and their results."""
 
     factor: float
     run: PlainRun
@@ -66,7 +66,7 @@ def plan_inference(
     progress: bool | ProgressCallback = False,
     **options: Unpack[PlanOptions],
 ) -> InferencePlan:
-    """Predict how wide a noise-aware posterior will be, and recommend the settings that are not given.
+    """Predict the width of a noise-aware posterior, and recommend the settings that are not given.
 
     **Privacy.** Reads no records.  `pilot` and `curvature` must be public: nothing here adds noise to them.
 
@@ -82,27 +82,27 @@ def plan_inference(
     target_delta : float in (0, 1)
     recipe : {"auto", "tied", "plain", "paper"}
         As in :func:`dpinfer.run_dpvi`, with the posterior that :func:`dpinfer.noise_aware_posterior` gives by default;
-        "paper": with the published prior and burn-in.  "auto" is what `run_dpvi` would take.
+        "paper": with the published prior and burn-in.  "auto" is the default of `run_dpvi`.
     sample_rate, n_steps : float, int, optional
         Recommended: the fewest passes over the records that widen within 1% of the least.
     max_grad_norm : float, optional
-        Recommended for "tied": as in `run_dpvi`; otherwise the 98.5% quantile of the gradients' norm that the model
-        expects, on the pilot features where there are any.
+        Recommended for "tied": as in `run_dpvi`; otherwise the 98.5% quantile of the gradients' norm under
+        the model, on the pilot features if given.
     learning_rate_factor : float, optional
         Learning rate over the heuristic ``beta / (sigma C sqrt(T))``; "plain" only.  Recommended, together with the
         prior of a diagonal Hessian: the one of seven from 1/8 to 2 that gives the narrowest intervals in simulated runs
-        with a simulated coverage of at least 0.88 (with a full Hessian: less one Monte Carlo error), or, where none
-        reaches that, of those that cover most the best interval score.
+        with a simulated coverage of at least 0.88 (with a full Hessian: less one Monte Carlo error), or, if none
+        reaches that, the best interval score among those that cover most.
     hessian : {"auto", "diagonal"}
-        Of the posterior that is predicted, as in :func:`dpinfer.noise_aware_posterior`; "plain" only.  "auto": what a
-        fit gives, for logistic, probit and Poisson regression the full Hessian.  "diagonal": without sampling.
+        Hessian of the predicted posterior, as in :func:`dpinfer.noise_aware_posterior`; "plain" only. "auto": as in a
+        fit, for logistic, probit and Poisson regression the full Hessian.  "diagonal": without sampling.
     prior : {"weak", "model"}, optional
         Of the posterior, likewise; "plain" only.  By default "model" with a full Hessian, else recommended as above.
     pilot : (m, n_features) array, optional
         *Public* features, from the same source as the records but not themselves to be protected.  No labels.  Without
         it a regression's features are normal, with the model's public moments.
     curvature : (n,) or (n, n) array, optional
-        Information of one record about the parameters, instead of what the model expects at its prior.
+        Information of one record about the parameters, instead of the model's expectation at its prior.
     n_simulations : int
         Simulated runs behind a prediction for "plain" and "paper"; 4 by default.
     seed : int
@@ -206,7 +206,7 @@ def recommended_run(
     Raises
     ------
     TypeError
-        If the model does not know its expected information.
+        If the model has no expected information.
     """
     _check_informed(model)
     settings = PlanSettings().resolve(model)
@@ -217,7 +217,7 @@ def recommended_run(
 
 def _check_informed(model: Model) -> None:
     if not isinstance(model, InformedModel) or not isinstance(model, Model):
-        raise TypeError(f"model must be a model that knows its expected information, got {type(model).__name__}")
+        raise TypeError(f"model must be a model with an expected information, got {type(model).__name__}")
 
 
 def _max_grad_norm(model: Model, settings: PlanSettings, features: FloatArray | None) -> float:
@@ -295,7 +295,7 @@ def widening_grid(
 
 
 def _recommended(settings: PlanSettings, posteriors: list[PosteriorOptions]) -> tuple[str, ...]:
-    """Return the names of what the planner chose."""
+    """Return the names of the settings that the planner chose."""
     given: dict[str, Any] = {
         "sample_rate": settings.sample_rate,
         "n_steps": settings.n_steps,
@@ -332,7 +332,7 @@ def _clipping_norm(model: Model, recipe: str, features: FloatArray | None) -> fl
         if features is None:
             records, weights = informed.reference_records(theta, PILOT_RECORDS, rng)
         else:
-            # A draw of the prior may lead anywhere: where no response can be drawn, those nearest stand for it.
+            # Draws of the prior may be extreme: if no response can be drawn, the nearest possible ones are used.
             eta = np.minimum(features @ theta[: features.shape[1]], informed.largest_predictor)
             response = informed.draw_response(eta, informed.constrain(theta), rng)
             records, weights = (features, response), np.full(features.shape[0], 1.0 / features.shape[0])
@@ -430,7 +430,7 @@ def _simulated(
     posteriors: list[PosteriorOptions],
     report: ProgressCallback,
 ) -> _Choice:
-    """Return the run and its prediction, with the best of several learning rates and priors where none is given."""
+    """Return the run and its prediction, with the best of several learning rates and priors if none is given."""
     n = model.n_params
     grad_scale = np.repeat([1.0, model.published_raw_scale], n)
     heuristic = grad_scale / (privacy.noise_multiplier * max_grad_norm * math.sqrt(privacy.n_steps))
@@ -439,7 +439,7 @@ def _simulated(
     if settings.recipe == "plain" and factor is None:
         sharpest = float(np.max(np.linalg.eigvalsh(drift.hessian()))) * privacy.sample_rate * float(heuristic[0])
         factors = tuple(each for each in _FACTORS if each <= 1.0 or each * sharpest <= _LARGEST_CONTRACTION)
-    # Fewer draws tell learning rates apart; the one that is taken gets as many as a fit.
+    # Fewer draws suffice to compare learning rates; the chosen one gets as many as a fit.
     trial = _TRIAL if not posteriors[0] and len(factors) > 1 else PosteriorOptions()
     rounds = len(factors) + bool(trial)
 

@@ -1,4 +1,4 @@
-"""Moments of one coordinate's noisy recursion over a schedule: how well a window of its steps tells the optimum."""
+"""Moments of one coordinate's noisy recursion over a schedule, and the information in a window of its steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class WindowMoments:
     spread : float
         Expected variance of the positions within the window, S_xx / n.
     start : float
-        What is left, in the mean of the positions, of a unit of distance at the start.
+        Remaining part, in the mean of the positions, of a unit distance at the start.
     """
 
     gradient_mean: float
@@ -70,7 +70,7 @@ def inflated_noise(
     n_records: int,
     max_grad_norm: float,
 ) -> FloatArray:
-    """Return by how much a regression's noise variance is too large at every step, because its weights wander, (T,).
+    """Return the excess of a regression's noise variance at every step, because its weights wander, (T,).
 
     The weights' distance v, in posterior variances, and the inflation f follow
     ``v' = (1 - r c)^2 v + r^2 q^2 f`` and ``log f' = log f - r c (1 - s / f)``, ``s = 1 + n (v + f) / N``.
@@ -81,7 +81,7 @@ def inflated_noise(
     ----------
     rates : (T,) array
     slopes : pair of float
-        What clipping leaves of the slope, of the weights and of the noise variance.
+        Factors of the slopes after clipping, for the weights and the noise variance.
     noise : float
         q.
     start : float

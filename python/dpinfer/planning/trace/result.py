@@ -75,7 +75,7 @@ class InferencePlan:
         return self.prediction.mixing_time
 
     def run_arguments(self) -> dict[str, Any]:
-        """Return the arguments of :func:`dpinfer.run_dpvi` that this plan stands for."""
+        """Return this plan's arguments of :func:`dpinfer.run_dpvi`."""
         arguments: dict[str, Any] = {
             "plan": self.privacy,
             "n_records": self.n_records,
@@ -128,7 +128,7 @@ class InferencePlan:
                 f"{self.learning_rate_factor:g} times the heuristic one"
             )
         posterior = ", ".join(f"{name} = {value!r}" for name, value in self.posterior.items())
-        lines.append(f"  posterior: {posterior or 'what a fit gives by default'}")
+        lines.append(f"  posterior: {posterior or 'the default of a fit'}")
         if self.recommended:
             lines.append(f"  recommended: {', '.join(self.recommended)}")
         if np.isfinite(prediction.coverage90):

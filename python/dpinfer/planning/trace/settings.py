@@ -1,4 +1,4 @@
-"""What a plan leaves open and what it fixes: plain data, checked by itself and against the model."""
+"""Free and fixed settings of a plan: plain data, checked alone and against the model."""
 
 from dataclasses import dataclass, replace
 from typing import TypedDict
@@ -89,7 +89,7 @@ n_simulations, seed
         put(self, "seed", check_integer("seed", self.seed, 0))
 
     def resolve(self, model: Model) -> "PlanSettings":
-        """Return the settings with the recipe that the model's run will take, after refusing what does not fit it.
+        """Return the settings with the recipe of the model's run, after refusing settings that do not fit it.
 
         **Privacy.** Reads no records.
 

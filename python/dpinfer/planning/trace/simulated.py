@@ -1,4 +1,4 @@
-"""What the recipes "plain" and "paper" will give: simulated traces, put through the library's own posterior."""
+"""Prediction for the recipes "plain" and "paper": the library's posterior of simulated traces."""
 
 import math
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class PlainRun:
 
 @dataclass(frozen=True)
 class SimulatedTraces:
-    """Traces of R simulated runs whose steps were taken several at a time, told as runs of fewer and larger steps.
+    """Traces of R simulated runs in which several steps are merged into one larger step.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def predict_simulated(
     traces = simulate_trace(run, drift, rng)
     hessian = drift.hessian()
     n = model.n_params
-    # What the records would leave uncertain without privacy: the truth, seen from the optimum.
+    # The sampling error without privacy: the truth relative to the optimum.
     root = np.linalg.cholesky(np.linalg.inv(hessian))
     truth = drift.optima() + np.einsum("rij,rj->ri", root, rng.standard_normal(hessian.shape[:2]))
     reference = _NORMAL90 * np.sqrt(np.einsum("rii->ri", np.linalg.inv(hessian)))

@@ -82,7 +82,7 @@ class OwnNewtonRelease(SumsOfPasses):
     expected_slopes : (L + 1,) float64
         Mean eigenvalue of each matrix, and of the slope, for records like the made-up ones.
     square, square_variance : float
-        What the model's draws have in place of the first tally: the mean, and a record's variance around it.
+        Expectation of the first tally under the model, and a record's variance around it.
     square_slope : (n,) float64
         By how much the first tally changes with the parameters that the responses are drawn with.
     names : tuple of str
@@ -240,7 +240,7 @@ class OwnNewtonRelease(SumsOfPasses):
 
     @property
     def tallied(self) -> bool:
-        """Whether the measurements have said how much scores vary, and how many records there are."""
+        """Whether the measurements released the variance of scores and the number of records."""
         return not self.clipped and bool(np.size(self.tally_stddev))
 
     @property

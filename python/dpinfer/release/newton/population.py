@@ -203,7 +203,7 @@ class PopulationRelease(SumsOfPasses):
 
     @property
     def n_scores(self) -> int:
-        """How many independent scores there are: records, or units where a unit is what is protected."""
+        """Number of independent scores: records, or protected units."""
         return int(self.settings.get("unit", {}).get("n_units", self.n_records))
 
     def __repr__(self) -> str:

@@ -55,14 +55,14 @@ class NetworkRelease(Release):
     adjacency : Adjacency
     delta : float
     certified_epsilon : float, optional
-        Of all parts together; derived where it is not given, and refused where it does not follow.
+        Of all parts together; derived by default, and refused if it does not follow from them.
     accountant : {"pld", "prv", "rdp"}
     secure : bool
         False when a seeded generator drew the noise: then nothing private was protected and `epsilon` raises.
     other_parts : tuple of Part
         Private parts that were released before it and belong to it; counted in the guarantee.
     leaks : tuple of str
-        What in it was taken from the records without noise; they stay for ever.
+        Contents that were taken from the records without noise; permanent.
     model_spec : mapping
         The model as plain data (``model.to_dict()``).
     settings : mapping

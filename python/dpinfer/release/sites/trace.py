@@ -78,8 +78,9 @@ class SiteRelease(Release):
     block_weight : float
         Weight w of the precisions in a contribution, positive.
     damping : (T,) float64
-        Rate r of each step: x <- (1 - r) x + r (x0 + sum / sample_rate) in natural parameters; gamma / N**2 where one
-        record is read per step.
+        Rate r of each step: x <- (1 - r) x + r (x0 + sum / sample_rate) in natural parameters; gamma / N**2 if one
+        record
+        is read per step.
     sample_rate : float in (0, 1]
         Expected share of the records in a step.
     n_records : int
@@ -100,14 +101,14 @@ class SiteRelease(Release):
     adjacency : Adjacency
     delta : float
     certified_epsilon : float, optional
-        Of all parts together; derived where it is not given, and refused where it does not follow.
+        Of all parts together; derived by default, and refused if it does not follow from them.
     accountant : {"pld", "prv", "rdp"}
     secure : bool
         False when a seeded generator drew the noise: then nothing private was protected and `epsilon` raises.
     other_parts : tuple of Part
         Private parts that were released before it and belong to it; counted in the guarantee.
     leaks : tuple of str
-        What in it was taken from the records without noise; they stay for ever.
+        Contents that were taken from the records without noise; permanent.
     model_spec : mapping
         The model as plain data (``model.to_dict()``).
     settings : mapping

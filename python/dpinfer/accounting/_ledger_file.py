@@ -190,7 +190,7 @@ def _connection(path: Path) -> Iterator[sqlite3.Connection]:
     _check_file(path)
     with using(path):
         with _explained(path):
-        # "rw" makes no file, opens a read-only one for reading, and lets a reader undo a killed writer's journal.
+            # "rw" makes no file, opens a read-only one for reading, and lets a reader undo a killed writer's journal.
             uri = f"{path.resolve().as_uri()}?mode=rw"
             connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_LOCK_SECONDS)
         try:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_all", "draw_picture"]
 
 if TYPE_CHECKING:
-    # What draws, the size in inches, and a caption.
+    # A drawing function, the size in inches, and a caption.
     _Plan = tuple[Callable[[Axes], Axes], tuple[float, float], str]
 _DOTS_PER_INCH = 130
 
@@ -31,23 +31,23 @@ def draw_all(
     calibration: CalibrationCurve | None = None,
     failures: list[str] | None = None,
 ) -> dict[str, Picture]:
-    """Return the pictures that this fit allows, as ``name: (media type, content, what it shows)``.
+    """Return the pictures of a fit, as ``name: (media type, content, caption)``.
 
     **Privacy.** Post-processing of a Release; the calibration pictures show the labels they were computed from.
 
     Parameters
     ----------
     release : any release
-        Of all but a gradient trace there are no pictures of steps.
+        Only a gradient trace has pictures of steps.
     posterior : Posterior
     calibration : CalibrationCurve, optional
     failures : list of str, optional
-        Gets a line for each picture that could not be drawn: a fit that was paid for does not end for one.
+        Receives a line for each picture that could not be drawn, so that a paid fit does not fail for a picture.
 
     Returns
     -------
     dict
-        Keys: of a gradient trace ``trace``, once more as ``trace-narrow`` for narrow screens, ``gradients-clear`` and
+        Keys: for a gradient trace ``trace``, ``trace-narrow`` for narrow screens, ``gradients-clear`` and
         ``gradients-noisy``; ``calibration`` and ``calibration-error``.
     """
     plans: dict[str, _Plan] = {}
@@ -72,7 +72,7 @@ def draw_all(
         try:
             pictures[name] = draw_picture(draw, size, caption)
         except Exception as error:
-            # Pictures show releases, and the text of a renderer's error what is in them: nothing private.
+            # Pictures show releases, so that the text of a renderer's error is not private.
             if failures is None:
                 raise
             failures.append(f"The picture {name!r} could not be drawn ({type(error).__name__}: {error}).")
@@ -80,7 +80,7 @@ def draw_all(
 
 
 def _with_stacked_legend(draw: "Callable[[Axes], Axes]") -> "Callable[[Axes], Axes]":
-    """Return what draws the same on a narrow picture: the legend above it, in two columns."""
+    """Return a function that draws a narrow picture, with the legend above in two columns."""
 
     def narrow(ax: "Axes") -> "Axes":
         draw(ax)
@@ -93,7 +93,7 @@ def _with_stacked_legend(draw: "Callable[[Axes], Axes]") -> "Callable[[Axes], Ax
 
 
 def _of_the_trace(release: GradientTrace, posterior: Posterior) -> "dict[str, _Plan]":
-    """Return how to draw the steps of a gradient trace, and its gradients where the posterior has fitted lines."""
+    """Return drawings of the steps of a gradient trace, and of its gradients if the posterior has fitted lines."""
     chosen = _contrasting(posterior)
     names = [posterior.names[index] for index in dict.fromkeys((*chosen.values(), *range(len(posterior.names))))][:6]
     plans: dict[str, _Plan] = {

@@ -1,4 +1,4 @@
-"""What ``fit`` and ``demo`` share: from a table and a plan to a folder of results."""
+"""Steps shared by ``fit`` and ``demo``: from a table and a plan to a folder of results."""
 
 import contextlib
 import shlex
@@ -68,7 +68,7 @@ class FitRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """What an analysis gives back to its verb."""
+    """Results of an analysis, for its verb."""
 
     posterior: Posterior
     rows: list[EstimateRow]
@@ -95,7 +95,7 @@ def automatic_max_grad_norm(schema: Schema, recipe: str) -> float:
 
 
 def release_bytes(plan: PrivacyPlan, schema: Schema) -> int:
-    """Return about how large the saved release will be: parameters and gradients, 8 bytes each."""
+    """Return the approximate size of the saved release: parameters and gradients, 8 bytes each."""
     return 2 * 2 * (len(schema.feature_names) + 1) * plan.n_steps * 8
 
 
@@ -112,7 +112,7 @@ def model_of(schema: Schema, prior_scale: float) -> LogisticRegression:
 
 
 def check_request(schema: Schema, request: FitRequest, asked: PosteriorRequest) -> None:
-    """Refuse what would fail after the budget is spent, from what is public: see :func:`check_fit`.
+    """Refuse requests that would fail after the charge, from public numbers: see :func:`check_fit`.
 
     **Privacy.** Reads the schema only.
     """
@@ -137,14 +137,14 @@ def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: Outpu
     ----------
     table : UnreadTable
     schema : Schema
-        The table's, with the shares of categories where they have been released.
+        The table's schema, with released shares of categories if there are any.
     request : FitRequest
     folder : OutputFolder
 
     Raises
     ------
     CommandError
-        If the release cannot be saved in `folder`; its cost has been paid then, and it is kept elsewhere if possible.
+        If the release cannot be saved in `folder`; its cost has been paid, and it is saved elsewhere if possible.
     """
     before = _earlier_parts(schema, request)
     checkpoint = None if request.checkpoint is None else RunCheckpoint(request.checkpoint)
@@ -175,23 +175,23 @@ def spend(table: UnreadTable, schema: Schema, request: FitRequest, folder: Outpu
 
 @contextlib.contextmanager
 def interruptible(folder: OutputFolder, checkpoint: Path | None, *, charged: bool) -> Iterator[None]:
-    """Say of an interrupt in the block how to go on: from the release where there is one, or from the checkpoint."""
+    """Report how to resume after an interrupt in the block: from the release, or from the checkpoint."""
     try:
         yield
     except KeyboardInterrupt:
         if folder.release_path.exists():
             told = _saved(folder.release_path)
         elif checkpoint is not None and checkpoint.exists():
-            told = "the run is charged and saved: the same command goes on from its checkpoint"
+            told = "the run is charged and saved: the same command resumes from its checkpoint"
         else:
-            told = "there is no release, and what the ledger was charged stays charged" if charged else ""
+            told = "there is no release, and the ledger's charge stands" if charged else ""
         if told:
             sys.stderr.write(f"dpinfer: {told}\n")
         raise
 
 
 def _earlier_parts(schema: Schema, request: FitRequest) -> tuple[Part, ...]:
-    """Return what the schema holds of earlier releases, which must compose with the run that is planned."""
+    """Return the schema's earlier releases, which must compose with the planned run."""
     plan = request.plan
     before = check_parts("the schema's parts", schema.parts, plan.adjacency)
     if before:
@@ -201,7 +201,7 @@ def _earlier_parts(schema: Schema, request: FitRequest) -> tuple[Part, ...]:
 
 
 def _save(release: GradientTrace, path: Path, *, again: bool) -> None:
-    """Save what has been paid for: where it belongs, or else anywhere."""
+    """Save the paid release in its folder, or else anywhere."""
     try:
         try:
             release.save(path)
@@ -214,15 +214,15 @@ def _save(release: GradientTrace, path: Path, *, again: bool) -> None:
         problem = reason(error)
     kept = None if again else _save_elsewhere(release, path.name)
     if kept is not None:
-        rest = f"the release is saved as {str(kept)!r}: go on with 'dpinfer posterior {shlex.quote(str(kept))}'"
+        rest = f"the release is saved as {str(kept)!r}: continue with 'dpinfer posterior {shlex.quote(str(kept))}'"
     else:
-        rest = "the same command will give its result again" if again else "its result is lost"
+        rest = "the same command gives the same result again" if again else "its result is lost"
     raise CommandError(f"cannot save {str(path)!r}: {problem}; the privacy cost of this run has been paid, and {rest}")
 
 
 def _saved(path: Path) -> str:
     place = shlex.quote(printable(path))
-    return f"the release is saved and paid for: go on with 'dpinfer posterior {place} --out DIR'"
+    return f"the release is saved and paid for: continue with 'dpinfer posterior {place} --out DIR'"
 
 
 def _save_elsewhere(release: GradientTrace, name: str) -> Path | None:
@@ -252,8 +252,8 @@ def analyse(
 ) -> Results:
     """Compute the posterior of a release and, given a folder, write the table, the pictures and the report.
 
-    A calibration that cannot be computed, a picture that cannot be drawn and a posterior that took the place of another
-    are told among the warnings of the report and in ``failures`` of the result, and the rest goes on.
+    A failed calibration, a failed picture and a fallback of the posterior are listed in the warnings of the report and
+    in ``failures`` of the result; the analysis continues.
 
     **Privacy.** Post-processing of a Release; `test`, if given, is read and its calibration shown without noise.
     """
@@ -265,7 +265,7 @@ def analyse(
     failures += [str(item.message) for item in caught if issubclass(item.category, FallbackWarning)]
     files: list[Path] = []
     if folder is not None:
-        # First: a table of numbers, which nothing about names or fonts can stop.
+        # First the table of numbers, which cannot fail for names or fonts.
         files.append(folder.write("posterior.csv", to_csv(rows, guarantee=release.guarantee)))
         messages = [str(item.message) for item in caught if issubclass(item.category, UserWarning)]
         messages = [message for message in messages if message not in failures]
@@ -292,7 +292,7 @@ def analyse(
 
 
 def _predicted(posterior: Posterior, test: UnreadTable) -> tuple[FloatArray, FloatArray] | None:
-    """Return probabilities and labels of test records; None where they have no labels."""
+    """Return probabilities and labels of test records, or None without labels."""
     table = test.read()
     return None if table.y is None else (posterior.predict_proba(table.X)[:, 1], table.y)
 
@@ -300,7 +300,7 @@ def _predicted(posterior: Posterior, test: UnreadTable) -> tuple[FloatArray, Flo
 def calibration_of(
     predicted: Callable[[], tuple[FloatArray, FloatArray] | None],
 ) -> tuple[CalibrationCurve | None, list[str]]:
-    """Return the calibration on test records, or why there is none: they are read when the release is safe.
+    """Return the calibration on test records, or the reason of a failure; it reads them after the release is saved.
 
     Parameters
     ----------
@@ -323,14 +323,14 @@ def calibration_of(
 
 
 def tell_failures(failures: Sequence[str]) -> None:
-    """Say on standard error what of an analysis is missing, or other than what was asked for."""
+    """Report on standard error the missing or changed parts of an analysis."""
     for failure in failures:
         sys.stderr.write(f"dpinfer: warning: {printable(failure)}\n")
 
 
 @contextlib.contextmanager
 def after_spending(folder: OutputFolder) -> Iterator[None]:
-    """Say of every failure in the block that the release is safe, and which command goes on from it.
+    """Report for every failure in the block that the release is safe, and the command that continues from it.
 
     The block post-processes a release, whose numbers and names are public: the text of any error is shown.
     """

@@ -30,14 +30,14 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "posterior",
         help="the noise-aware posterior of a saved release",
-        description="Compute the noise-aware posterior of a saved release; no privacy is spent.",
+        description="Compute the noise-aware posterior of a saved release; spends no privacy.",
     )
-    parser.add_argument("release", type=Path, metavar="RELEASE", help="a file that 'dpinfer fit' or Release.save wrote")
+    parser.add_argument("release", type=Path, metavar="RELEASE", help="file written by 'dpinfer fit' or Release.save")
     parser.add_argument(
         "--test",
         type=Path,
         metavar="FILE",
-        help="records to check the calibration on, without noise; needs --schema beside a gradient trace",
+        help="records to check the calibration on, without noise; needs --schema for a gradient trace",
     )
     parser.add_argument("--schema", type=Path, metavar="SCHEMA.toml", help="the schema of --test, as in 'dpinfer fit'")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the table, the pictures and the report")
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         return _regression(args, release)
     if not isinstance(release, (GradientTrace, SumsOfPasses)):
         raise ReleaseFormatError(
-            "RELEASE must be a gradient trace or that of a private Newton run: for others use noise_aware_posterior"
+            "RELEASE must be of a gradient trace or of a private Newton run: for others use noise_aware_posterior"
         )
     test = _test(args, release)
     with public_arguments():
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _regression(args: argparse.Namespace, release: Release) -> int:
-    """Answer in the units of the table: the design of the regression lies beside its release."""
+    """Report in the units of the table: the design of the regression is saved beside its release."""
     from dpinfer.cli.formula import write_regression
     from dpinfer.formulas import load_regression
 
@@ -105,5 +105,5 @@ def _test(args: argparse.Namespace, release: GradientTrace | SumsOfPasses) -> Un
         return None
     schema = Schema.load(args.schema)
     if schema.target is None or (*schema.feature_names, "intercept") != release.names:
-        raise UsageError("--schema must be that of the release: its features are others, or it has no target")
+        raise UsageError("--schema must be the schema of the release: its features differ, or it has no target")
     return UnreadTable(args.test, schema)

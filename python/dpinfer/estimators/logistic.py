@@ -58,9 +58,9 @@ class BayesianLogisticRegression(PrivateEstimator):
     **Privacy.** ``fit`` reads the records once, through one private mechanism, and is (epsilon,
     delta)-differentially private under `adjacency`; with "add_remove" a neighbour has one record more or less, and
     clipping to `max_grad_norm` bounds what that changes.  ``release_``, ``posterior_``, ``coef_``, ``intercept_`` and
-    predictions for public points are covered by that guarantee.  Not covered is what ``fit`` has to read from the data
-    when it is not told: the number of records (`n_records`) and the two labels (`classes`).  It then warns with
-    :class:`PrivacyLeakWarning`.  There is no seed: see `random_source`.
+    predictions for public points are covered by that guarantee.  Not covered are
+    the number of records (`n_records`) and the two labels (`classes`) if ``fit`` has to read them from the data. It
+    then warns with :class:`PrivacyLeakWarning`.  There is no seed: see `random_source`.
 
     Parameters
     ----------
@@ -80,8 +80,8 @@ class BayesianLogisticRegression(PrivateEstimator):
     n_records : int, optional
         A public number of records.  None takes ``len(X)``, which then becomes public, with a warning.
     unknown : sequence of {"n_records", "data_bounds"}, optional
-        Parameters that nobody knows in public, with `method` "auto" or "newton".  They are left out, and released
-        first, with noise, for a tenth of the budget (in squares); the fit gets the rest, by "newton".  `epsilon` and
+        Parameters that are not public, with `method` "auto" or "newton". They are left out, and released first, with
+        noise, for a tenth of the budget (in squares); the fit gets the rest, by "newton".  `epsilon` and
         `delta` are of all together, and the release's guarantee states them; a ledger has an entry for each.  X needs a
         shape, and labels stay public: docs/unknown.md.
     classes : pair of labels, optional
@@ -118,7 +118,7 @@ class BayesianLogisticRegression(PrivateEstimator):
     Attributes
     ----------
     release_ : GradientTrace or SumsOfPasses
-        What the private run published.
+        The release of the private run.
     posterior_ : Posterior
         The noise-aware posterior of the weights.
     privacy_ : PrivacyPlan or NewtonPlan
@@ -133,7 +133,7 @@ class BayesianLogisticRegression(PrivateEstimator):
     feature_names_in_ : (n_features,) object array
         Only when X had string column names.
     unknown_ : ReleasedArguments
-        Only with `unknown`: ``unknown_.values`` has what was released in place of public parameters.
+        Only with `unknown`: ``unknown_.values`` has the released values of the parameters.
 
     Notes
     -----
@@ -221,11 +221,12 @@ class BayesianLogisticRegression(PrivateEstimator):
         self.ledger = ledger
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Run the private mechanism on the records and compute the posterior from what it released.
+        """Run the private mechanism on the records and compute the posterior from its release.
 
-        **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call spends the budget again, and
-        so does each fit of a clone.  Arguments are checked, then the ledger is charged, then the records are looked at;
-        if they are refused the ledger keeps the charge (see :class:`dpinfer.LedgerAccount`), and no message quotes one.
+        **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call, and each fit of a clone,
+        spends the budget
+        again. Arguments are checked, then the ledger is charged, then the records are read; if they are refused the
+        ledger keeps the charge (see :class:`dpinfer.LedgerAccount`), and no message quotes one.
 
         Parameters
         ----------
@@ -256,7 +257,7 @@ class BayesianLogisticRegression(PrivateEstimator):
         PrivacyLeakWarning
             If `n_records` or `classes` is not given.
         FallbackWarning
-            If the posterior asked for fails for numerical reasons, and a simpler one is computed in its place.
+            If the requested posterior fails for numerical reasons, and a simpler one replaces it.
         RepeatedSpendingWarning
             Once, when an estimator and its clones spend for the second time.
         """
@@ -301,7 +302,7 @@ class BayesianLogisticRegression(PrivateEstimator):
     def _checked_run(
         self, model: LogisticRegression, request: PosteriorRequest, values: dict[str, Any], epsilon: float
     ) -> "_Run":
-        """Return the plan of the run, and what makes it, after refusing what would fail; reads no records."""
+        """Return the plan of the run and its mechanism, after refusing fits that would fail; reads no records."""
         n_records, bounds = values["n_records"], as_bounds(values["data_bounds"], model.n_features)
         if self.method in ("auto", "newton"):
             self._refuse_dpvi_settings()
@@ -373,7 +374,7 @@ class BayesianLogisticRegression(PrivateEstimator):
         X : (n_points, n_features) array
         return_std : bool
             Also return the posterior standard deviation of the probability of the positive class, (n_points,), over
-            2000 draws with a fixed seed: what the records and the privacy noise leave open.
+            2000 draws with a fixed seed: it counts the sampling error and the privacy noise.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Methods by name: those of the library, and those that other packages bring."""
+"""Methods by name: those of the library, and those of other packages."""
 
 from dpinfer._plugins import find_plugin
 from dpinfer.fitting.routes import METHODS, ROUTES, Route
@@ -10,7 +10,7 @@ _GROUP = "dpinfer.methods"
 
 
 def find_route(method: str) -> tuple[Route, str]:
-    """Return a method, and the package that brings it: empty for the library's own, whose names are theirs.
+    """Return a method, and its package: empty for the library's own methods, whose names take precedence.
 
     **Privacy.** Reads no records.
 
@@ -21,7 +21,7 @@ def find_route(method: str) -> tuple[Route, str]:
     Raises
     ------
     TypeError, ValueError
-        If there is none of that name, or what a package brings is no subclass of Route.
+        If there is no method of that name, or a package's object is not a subclass of Route.
     """
     if method in ROUTES:
         return ROUTES[method], ""
@@ -36,10 +36,11 @@ def find_route(method: str) -> tuple[Route, str]:
 
 
 def marked(release: Release, event: object, method: str, package: str) -> Release:
-    """Return the release of a method that another package brings, which says so.
+    """Return the release of another package's method, marked with the package's name.
 
-    **Privacy.** What was charged is the plan's event.  A release that is accounted for as anything else has no
-    guarantee: it is given back all the same, since it was paid for, and says why.
+    **Privacy.** The charge is the plan's event. A release with another event has no guarantee; it is still returned,
+    since
+    it was paid for, with the reason.
 
     Parameters
     ----------
@@ -52,5 +53,5 @@ def marked(release: Release, event: object, method: str, package: str) -> Releas
         raise TypeError(f"method {method!r} of {package} must return a release, got {type(release).__name__}")
     said = release.replace(settings={**release.settings, "method_of": {"name": method, "package": package}})
     if release.event != event:
-        return said.with_leaks(f"the method {method!r} of {package} did something else than its plan says")
+        return said.with_leaks(f"the method {method!r} of {package} deviates from its plan")
     return said

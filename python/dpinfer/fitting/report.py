@@ -216,7 +216,8 @@ def found_width(plan: FitPlan, posterior: Posterior) -> str:
         came = f"{np.median(np.sqrt(total[known] / parts.data[known])):.2f}"
         if posterior.diagnostics.n_unresolved:
             came = f"at least {came}: unknown along directions that the noise hides"
-    return f"Width over that without privacy, median parameter: predicted {plan.choice.chosen.width_text}, estimated {came}."
+    predicted = plan.choice.chosen.width_text
+    return f"Width over that without privacy, median parameter: predicted {predicted}, estimated {came}."
 
 
 def _section(content: str) -> str:

@@ -1,4 +1,4 @@
-"""What a regression of a table gives back: coefficients in the user's units, contrasts, effects, predictions."""
+"""The result of a regression of a table: coefficients in the user's units, contrasts, effects, predictions."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ _RATIOS = {
 
 @dataclass(frozen=True)
 class RegressionSummary:
-    """A regression in words and numbers; its text is what it prints.
+    """A regression in words and numbers; printing it shows its text.
 
     **Privacy.** Post-processing of a Release.
 
@@ -59,7 +59,7 @@ class RegressionSummary:
     title : str
     guarantee : Guarantee
     table : CoefficientTable or None
-        None where there is no posterior.
+        None without a posterior.
     notes : tuple of str
     """
 
@@ -79,12 +79,12 @@ class RegressionSummary:
 class RegressionFit:
     """A private regression of a table: made by :func:`dpinfer.regression`, or read by :func:`load_regression`.
 
-    **Privacy.** Holds no records: a release, what follows from it, and public knowledge.
+    **Privacy.** Holds no records: a release, its post-processing, and public knowledge.
 
     Parameters
     ----------
     design : Design
-        What the formula means for the schema.
+        The formula's design for the schema.
     fit : Fit
         The fit in scaled units.
     """
@@ -94,7 +94,7 @@ class RegressionFit:
 
     @property
     def release(self) -> Release:
-        """What the private run published."""
+        """The release of the private run."""
         return self.fit.release
 
     @property
@@ -120,11 +120,11 @@ class RegressionFit:
 
     @property
     def failure(self) -> str:
-        """Why there is no posterior; empty where there is one."""
+        """Reason of a missing posterior; empty if there is one."""
         return self.fit.failure
 
     def with_posterior(self, posterior: Posterior) -> "RegressionFit":
-        """Return the regression with another posterior of its release: by longer chains, say.
+        """Return the regression with another posterior of its release, say by longer chains.
 
         ``fit.with_posterior(dpi.noise_aware_posterior(fit.release, n_samples=20_000))``
 
@@ -150,7 +150,7 @@ class RegressionFit:
 
         ``fit.with_prior("(1 | site)")`` takes effects of sites from a normal law with an unknown standard deviation.
 
-        **Privacy.** Post-processing of a Release: it costs nothing, whatever was tried before.
+        **Privacy.** Post-processing of a Release: it costs nothing, however often it is repeated.
 
         Parameters
         ----------
@@ -200,7 +200,7 @@ class RegressionFit:
         Raises
         ------
         ValueError
-            If `exp` is asked of another family.
+            If `exp` is used with another family.
         NumericalError
             If there is no posterior.
         """
@@ -316,7 +316,7 @@ class RegressionFit:
         """Draw sets of synthetic tables: responses from the posterior predictive, a draw of the coefficients for each.
 
         **Privacy.** Post-processing of the release: the sets are as safe to publish as it is, under its guarantee.
-        `new_data` are the caller's own points: the regression says nothing of them.
+        `new_data` are the caller's own points, which the regression does not model.
 
         Parameters
         ----------
@@ -340,7 +340,7 @@ class RegressionFit:
         design = self.design
         values = predictors(new_data, design)
         if not all(np.all(np.isfinite(column)) for column in values.values()):
-            raise ValueError("new_data must not have missing values: a synthetic record has all of them")
+            raise ValueError("new_data must not have missing values: a synthetic record is complete")
         rng = np.random.default_rng(check_integer("seed", seed, 0))
         size = check_integer("n_sets", n_sets, 1)
         theta = self.posterior.sample(size, seed=rng, space="unconstrained")
@@ -402,9 +402,8 @@ class RegressionFit:
         if self.design.classes:
             told = told.replace("; ", f", each class against {self.design.classes[0]!r}; ")
         notes = [
-            told
-            + f"{level:.0%} intervals count what the records leave open and the privacy noise; privacy, prior: shares "
-            "of the variance that are the noise's, and the prior's alone; per sd: for a change of one public standard "
+            told + f"{level:.0%} intervals count the sampling error and the privacy noise; privacy, prior: shares "
+            "of the variance due to the noise, and to the prior alone; per sd: for a change of one public standard "
             "deviation of the column"
         ]
         described = [column.described for column in self.design.table_columns() if column.label or column.unit]
@@ -431,7 +430,7 @@ class RegressionFit:
         write_atomically(Path(path), render(self.report_content()).encode())
 
     def report_content(self, level: float = 0.9) -> ReportContent:
-        """Return what the report shows: rows in the table's units, under the schema's labels.
+        """Return the report's content: rows in the table's units, with the schema's labels.
 
         **Privacy.** Post-processing of a Release.
 
@@ -491,7 +490,7 @@ class RegressionFit:
 
 
 def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:
-    """Read a regression that was saved.
+    """Read a saved regression.
 
     **Privacy.** Reads no records.
 
@@ -504,7 +503,7 @@ def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:
     OSError
         If a file cannot be read.
     ReleaseFormatError, PosteriorFormatError
-        If a file is not what it should be.
+        If a file is malformed.
     """
     found = load_design(Path(folder))
     fit = load_fit(folder, model=found.model if isinstance(found.model, OwnModel) else None)

@@ -1,4 +1,4 @@
-"""Settings of runs of DPVI: the recipes, what they fill in, and how a release says what it was made by."""
+"""Settings of runs of DPVI: recipes, their defaults, and their record in a release."""
 
 import math
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 
-# What a recipe fills in where nothing is given; "tied" and "steady" have Fisher scaling, too.
+# Defaults of the recipes; "tied" and "steady" also have Fisher scaling.
 RECIPES: dict[str, tuple[str, str]] = {
     "paper": ("per_example", "monte_carlo"),
     "plain": ("split", "quadrature"),
@@ -51,7 +51,7 @@ _MOST_GROWTH = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class GradientSettings:
-    """What a step of DPVI sums and releases.
+    """Settings of the sum and the release of a step of DPVI.
 
     **Privacy.** Public.
 
@@ -101,7 +101,7 @@ class GradientSettings:
 
     @classmethod
     def of_release(cls, release: GradientTrace) -> "GradientSettings":
-        """Return the settings that a release says it was made by."""
+        """Return the settings recorded in a release."""
         return cls.from_dict(release.settings, release.gradient)
 
     @classmethod
@@ -110,7 +110,7 @@ class GradientSettings:
         fisher = settings.get("scaling") == "fisher"
 
         if fisher and not {"raw_ratio", "tolerance"} <= set(settings):
-            raise ValueError("settings must hold raw_ratio and tolerance: they say that the scaling is 'fisher'")
+            raise ValueError("settings must hold raw_ratio and tolerance, since their scaling is 'fisher'")
 
         def number(name: str) -> float | None:
             value = settings.get(name)
@@ -148,7 +148,7 @@ class GradientOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GradientArguments:
-    """What the caller of :func:`dpinfer.run_dpvi` asks for; None leaves it to the recipe.
+    """Arguments of :func:`dpinfer.run_dpvi`; None leaves a setting to the recipe.
 
     They are checked, together and against model and plan, when the run is called, before anything is spent.
 
@@ -181,7 +181,7 @@ class GradientArguments:
         `max_grad_norm` ("auto"), `grad_scale` and `start` come from made-up records; `start` is (loc, raw_scale), of
         independent parameters.
     recipe : {"tied", "steady", "plain", "paper"}, optional
-        Fills what is not given.  "tied": :class:`dpinfer.mechanism.FisherScaling` with its start and steps; "steady":
+        Fills missing settings. "tied": :class:`dpinfer.mechanism.FisherScaling` with its start and steps; "steady":
         the same with steps of at least :func:`dpinfer.mechanism.steady_rate`, for a linear regression
         whose features may be correlated (docs/coverage.md): the iterate moves enough to show it; "plain": constant
         preconditioner and rate; "paper": the same with per_example and monte_carlo.  The default is "tied" for the
@@ -252,7 +252,7 @@ class GradientRun:
 
 
 def default_recipe(model: Model) -> str:
-    """Return the recipe of a model where nothing is asked for: "tied" for those whose natural steps are well tried."""
+    """Return the default recipe of a model: "tied" for models whose natural steps are well tested."""
     return "tied" if model.natural_steps else "plain"
 
 
@@ -292,7 +292,7 @@ def natural_scaling(
 
 
 def choose_gradient_run(model: Model, plan: PrivacyPlan, n_records: int, asked: GradientArguments) -> GradientRun:
-    """Return the run that was asked for, with what the recipe fills in, checked.
+    """Return the requested run, completed by the recipe, and checked.
 
     **Privacy.** Reads no records.
 
@@ -368,7 +368,7 @@ def _check_stable(model: Model, rate: FloatArray, n_steps: int) -> None:
     if (n_steps - 1) * math.log(largest - 1.0) > math.log(_MOST_GROWTH):
         raise ValueError(
             f"learning_rate must be at most {2.0 / largest:.3g} times what it is: sample_rate * learning_rate * the "
-            "prior's precision must be at most 2, or parameters grow without end, whatever the records are"
+            "prior's precision must be at most 2, or parameters grow without bound for any records"
         )
 
 

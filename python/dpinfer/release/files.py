@@ -1,4 +1,4 @@
-"""Saving and loading releases: a versioned zip of plain arrays and JSON that never executes what it reads."""
+"""Saving and loading releases: a versioned zip of plain arrays and JSON, read without executing anything."""
 
 import contextlib
 import json
@@ -252,7 +252,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int 
     mode : int
         Permissions of a new file, before the user's umask.
     lasting : bool
-        Whether to wait until it would survive a power failure, for what cannot be computed again.
+        Whether to wait until it would survive a power failure, for content that cannot be computed again.
 
     Raises
     ------
@@ -295,7 +295,7 @@ def _flush_folder(folder: Path) -> None:
 def save_release(release: Release, path: str | os.PathLike[str]) -> None:
     """Save a release to one file.
 
-    **Privacy.** Writes what the release holds: noisy gradients or sums and public settings.
+    **Privacy.** Writes the release's content: noisy gradients or sums and public settings.
 
     Parameters
     ----------
@@ -312,13 +312,13 @@ def save_release(release: Release, path: str | os.PathLike[str]) -> None:
 
 
 def release_bytes(release: Release) -> bytes:
-    """Return what :func:`save_release` writes.
+    """Return the bytes of :func:`save_release`.
 
-    **Privacy.** Holds what the release holds.
+    **Privacy.** The content of the release.
     """
     kind = next((name for name, entry in _KINDS.items() if isinstance(release, entry[0])), None)
     if kind is None:
-        raise TypeError(f"release must be what a mechanism has released, got {type(release).__name__}")
+        raise TypeError(f"release must be the release of a mechanism, got {type(release).__name__}")
     _, array_names, scalars = _KINDS[kind]
     header: dict[str, Any] = {name: getattr(release, name) for name in scalars}
     header["model_spec"] = dict(release.model_spec)
@@ -339,7 +339,7 @@ def release_bytes(release: Release) -> bytes:
 
 
 def _upgrade(header: dict[str, Any]) -> None:
-    """Bring what version 1 wrote into the present form; it stated the epsilon of the trace alone."""
+    """Convert the format of version 1, which stated the epsilon of the trace alone."""
     settings = dict(header.get("settings") or {})
     header["accountant"] = settings.pop("accountant", "pld")
     header["settings"] = settings
@@ -357,7 +357,7 @@ def load_release(path: str | os.PathLike[str], kind: type[Kind]) -> Kind: ...
 
 
 def load_release(path: str | os.PathLike[str], kind: type[Release] = Release) -> Release:
-    """Load a release that its ``save`` wrote.
+    """Load a saved release.
 
     **Privacy.** Post-processing of a Release.
 
@@ -365,7 +365,7 @@ def load_release(path: str | os.PathLike[str], kind: type[Release] = Release) ->
     ----------
     path : path-like
     kind : type
-        The class that the release must have, :class:`dpinfer.GradientTrace` say; any by default.
+        The required class of the release, such as :class:`dpinfer.GradientTrace`; any by default.
 
     Returns
     -------
@@ -428,6 +428,6 @@ def _loaded(path: str | os.PathLike[str]) -> Release:
     except ReleaseFormatError:
         raise
     except UnfoundedEpsilonError as error:
-        raise ReleaseFormatError(f"the release states what its parts do not bear out: {error}") from error
+        raise ReleaseFormatError(f"the release's statement contradicts its parts: {error}") from error
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         raise ReleaseFormatError(f"the file is not a readable dpinfer release ({type(error).__name__})") from error

@@ -1,4 +1,4 @@
-"""What a release says about its own privacy, the same for every kind of release."""
+"""The guarantee of a release, common to all kinds of releases."""
 
 import math
 import os
@@ -26,7 +26,7 @@ __all__ = [
     "stated_epsilon",
 ]
 
-# The default of `certified_epsilon`, which is a number in every release that there is.
+# The default of `certified_epsilon`, which is a number in every release.
 DERIVED: float = None  # type: ignore[assignment]
 
 
@@ -46,10 +46,11 @@ def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
 
 
 class _Certified(float):
-    """A certified epsilon that remembers the marks of the release that it was derived for.
+    """A certified epsilon with the marks of its release.
 
-    Whoever copies a release field by field brings it along: so ``dataclasses.replace(release, secure=True)``, which
-    knows nothing of marks, is refused by the checks of the copy.
+    Copies field by field carry it along: so the checks of the copy refuse ``dataclasses.replace(release,
+    secure=True)``,
+    which ignores marks.
     """
 
     secure: bool
@@ -78,21 +79,21 @@ class _Certified(float):
             raise ValueError("secure must stay False: the noise came from a seeded generator")
         for name in ("leaks", "other_parts"):
             if not set(getattr(self, name)) <= set(getattr(release, name)):
-                raise ValueError(f"{name} can only be added to: what is in a release stays in it")
+                raise ValueError(f"{name} can only be added to: marks of a release are permanent")
 
 
 class Guaranteed:
-    """What releases that hold an (epsilon, delta) guarantee, frozen dataclasses, share: parts, marks and statements.
+    """Base of releases with an (epsilon, delta) guarantee, frozen dataclasses: parts, marks and statements.
 
-    A release is its own part, `event`, and the `other_parts` that were released before it and that it, or what is
-    saved beside it, holds too.  The guarantee is that of all of them: ``certified_epsilon`` is derived from the
-    composition of their events, and one that is given must follow from it.
+    A release consists of its own part, `event`, and of `other_parts`: earlier releases that it, or a file saved beside
+    it, also holds. The guarantee covers all parts: ``certified_epsilon`` is derived from the composition of their
+    events, and a given value must follow from it.
 
-    Marks (`secure`, `leaks`, `other_parts`) say what events cannot.  A copy that has lost one is refused, whichever way
-    it was made, and so is a statement of a release whose marks were changed in place.  That keeps marks from getting
-    lost; it is no signature: whoever makes a release of bare arrays says of them what they like.
+    Marks (`secure`, `leaks`, `other_parts`) hold facts outside of events. A copy that has lost one is refused, as
+    is a statement of a release whose marks were changed in place. This prevents the loss of marks; it is no signature:
+    a release made of bare arrays can claim anything.
 
-    **Privacy.** Post-processing: reads only what the release holds.
+    **Privacy.** Post-processing: reads only the release.
     """
 
     event: Event
@@ -107,7 +108,7 @@ class Guaranteed:
     _released: ClassVar[str] = "the whole trace"
 
     def _check_guarantee(self) -> None:
-        """Check the fields that say what was done with the records, and derive the epsilon of all parts."""
+        """Check the fields about the mechanism, and derive the epsilon of all parts."""
         from dpinfer.accounting.accountant import ACCOUNTANTS, STATED_TOLERANCE, certify_at, check_stated_epsilon
 
         put = object.__setattr__
@@ -140,7 +141,7 @@ class Guaranteed:
         """Return the certified epsilon, if the release has the marks that it was derived for."""
         stated = self.certified_epsilon
         if not isinstance(stated, _Certified):
-            raise ValueError("certified_epsilon must be what the release derived, and was put in its place")
+            raise ValueError("certified_epsilon must be the release's derived value, and was replaced")
         stated.check_marks(self)
         return float(stated)
 
@@ -158,7 +159,7 @@ class Guaranteed:
     def epsilon(self) -> float:
         """The certified epsilon at `delta` of everything in it.
 
-        Infinity where no guarantee is claimed, or where `leaks` names something that has none.
+        Infinity if no guarantee is claimed, or `leaks` names contents without one.
 
         Raises
         ------
@@ -184,7 +185,7 @@ class Guaranteed:
         )
 
     def _taken_as_public(self) -> str:
-        """Return what the release holds that only a caller can know to be public, as a clause; empty for nothing."""
+        """Return contents of the release that only the caller can know to be public, as a clause; may be empty."""
         return ""
 
     def _values(self) -> dict[str, Any]:
@@ -193,8 +194,8 @@ class Guaranteed:
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, checked like the original.
 
-        What marks it as not private stays: `leaks` and `other_parts` may be added to, and `secure` may become False.
-        The epsilon is derived again where what it follows from has changed.
+        Marks of missing privacy stay: `leaks` and `other_parts` may be added to, and `secure` may become False. The
+        epsilon is derived again if its inputs have changed.
 
         Parameters
         ----------
@@ -230,12 +231,12 @@ class Guaranteed:
         return self.replace(other_parts=(*self.other_parts, *parts)) if parts else self
 
     def with_leaks(self, *leaks: str) -> Self:
-        """Return a copy that says, for ever, what in it was taken from the records without noise.
+        """Return a copy with a permanent mark of contents that were taken from the records without noise.
 
         Parameters
         ----------
         *leaks : str
-            A clause each, "bounds were read from the private records" say.
+            One clause each, such as "bounds were read from the private records".
         """
         return self.replace(leaks=(*self.leaks, *leaks)) if leaks else self
 
@@ -249,7 +250,7 @@ class Release(Guaranteed):
     Calling it makes a :class:`dpinfer.GradientTrace`, with a :class:`DeprecationWarning`: in version 0.1 the trace had
     this name.
 
-    **Privacy.** Post-processing: reads only what the release holds.
+    **Privacy.** Post-processing: reads only the release.
     """
 
     names: tuple[str, ...]
@@ -274,7 +275,7 @@ class Release(Guaranteed):
 
     @property
     def n_params(self) -> int | None:
-        """Number of model parameters n; None where the model alone knows."""
+        """Number of model parameters n; None if only the model has it."""
         return None
 
     def _check_arrays(self, shapes: Mapping[str, tuple[int, ...]], positive: tuple[str, ...] = ()) -> None:
@@ -296,7 +297,7 @@ class Release(Guaranteed):
         object.__setattr__(self, "names", names)
 
     def _taken_as_public(self) -> str:
-        """Return clauses: what a record is, moments that no part accounts for, the package of a foreign method."""
+        """Return clauses: the unit of privacy, moments that no part accounts for, the package of a foreign method."""
         units = " (a record being a unit with all its rows)" if "unit" in self.settings else ""
         known = self.model_spec.get("feature_moments_known") is True and not self.other_parts
         return (
@@ -313,7 +314,7 @@ class Release(Guaranteed):
         save_release(self, path)
 
     def certificate(self, *, ledger: str | os.PathLike[str] | None = None, key: bytes | None = None) -> str:
-        """Return what it claims as one JSON text that others can check without this library.
+        """Return its claims as one JSON text that others can check without this library.
 
         See :func:`dpinfer.release.certificate`, which it calls.
         """
@@ -334,7 +335,7 @@ def _against(silos: Any) -> str:
         str(name): rounded_up(value) if isinstance(value, float) else "not known" for name, value in epsilon.items()
     }
     return (
-        f" (of {silos.get('n_sites')} sites: epsilon {numbers.get('outsider')} against whoever gets it, "
+        f" (of {silos.get('n_sites')} sites: epsilon {numbers.get('outsider')} against a recipient, "
         f"{numbers.get('coordinator')} against the coordinator with {silos.get('may_collude')} of the sites, "
         f"{numbers.get('one site')} against one site)"
     )

@@ -1,4 +1,4 @@
-"""What a sufficient-statistic mechanism publishes: noisy sums, their Laplace scales, and public facts."""
+"""The release of a sufficient-statistic mechanism: noisy sums, their Laplace scales, and public facts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StatisticRelease(Release):
-    """Noisy sufficient statistics and all that is needed to infer from them.
+    """Noisy sufficient statistics, with the public facts for inference.
 
     **Privacy.** Safe to publish: the statistics carry the noise that `event` accounts for and everything else is
     public.  No record, exact statistic, seed or generator state is in it.
@@ -29,7 +29,7 @@ class StatisticRelease(Release):
     method : str
         The mechanism: "one_shot", "bernstein_sheldon" or "gibbs_ss_noisy".
     names : tuple of s str
-        What each statistic is.
+        Name of each statistic.
     noisy_statistics : (s,) float64
         Sums over the records, with noise.
     laplace_scale : (s,) float64
@@ -42,7 +42,7 @@ class StatisticRelease(Release):
     delta : float
         0, unless other parts need one.
     certified_epsilon : float, optional
-        Derived from the events of all parts; where it is given it must follow from them.
+        Derived from the events of all parts; a given value must follow from them.
     accountant : str
         Which accountant certifies where `delta` is positive.
     secure : bool
@@ -50,7 +50,7 @@ class StatisticRelease(Release):
     other_parts : tuple of Part
         Released before, and used here.
     leaks : tuple of str
-        What was taken from the records without noise.
+        Contents that were taken from the records without noise.
     model_spec : mapping
         The model as plain data (``model.to_dict()``); empty when unknown.
     settings : mapping

@@ -30,7 +30,7 @@ def no_means() -> FloatArray:
 
 
 class SumsOfPasses(Release):
-    """What the releases of private Newton runs share: an event of one Gaussian sum for each pass, which it must fit.
+    """Base of the releases of private Newton runs: their event must be one Gaussian sum for each pass.
 
     **Privacy.** Post-processing: reads only what the release holds.
     """
@@ -58,7 +58,7 @@ class SumsOfPasses(Release):
         self._check_arrays(dict(zip(MEANS, shapes, strict=True)), MEANS[1:])
 
     def _check_event(self) -> None:
-        """Refuse an event that claims other sums than these, or more noise than they have."""
+        """Refuse an event with different sums, or with more noise than these have."""
         if isinstance(self.event, NonPrivateEvent):
             return
         passes = self.event.events if isinstance(self.event, Composed) else ()

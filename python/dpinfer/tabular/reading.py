@@ -252,7 +252,7 @@ def _check_header(path: str | os.PathLike[str], header: Sequence[Any], names: Se
     guess = guess_delimiter(path, names, delimiter=delimiter)
     if guess is not None and len(guess[1]) == len(names):
         raise SchemaError(
-            f"the file's header is divided by {guess[0]!r}, not by {delimiter!r}: declare "
+            f"the file's header is separated by {guess[0]!r}, not by {delimiter!r}: declare "
             f"delimiter = {toml_string(guess[0])} in the schema's [table]"
         )
     raise problem

@@ -60,7 +60,7 @@ def test_what_is_refused(place, capsys):
     body = CLEAN + f"1,20,1,{SECRET},yes\n2,20,1,{SECRET},yes\n3,20,1,\x1b[2Jbaker,yes\n"
     assert check(place, body=body) == 1
     out = capsys.readouterr().out
-    assert "3 with an undeclared label (2 different): refuse the file" in out
+    assert "3 with an undeclared label (2 different): the file is refused" in out
     assert "'dpinfer fit' refuses the file:" in out
     assert "columns.job.other" in out
     assert "dpinfer check" not in out
@@ -82,7 +82,7 @@ def test_a_header_that_does_not_match(place, capsys):
     assert "refuses the file, before a charge:" in out
     assert check(place, body=CLEAN.replace(",", ";")) == 1
     out = capsys.readouterr().out
-    assert "divided by ';' it fits the schema better" in out
+    assert "separated by ';' it fits the schema better" in out
     assert 'declare delimiter = ";"' in out
     # Without a header it would be a record.
     assert check(place, body="".join(rows())) == 1
@@ -107,9 +107,9 @@ def test_first_lines_of_other_programs(place, capsys):
     body = HEADER + "".join(rows(5))
     for content, words in (
         ("," + body, "a column without a name: an index that a data frame wrote?"),
-        (body.replace("\n", "\r"), "the first line holds none: a NUL or a carriage return inside"),
-        (body.replace("age", "\udcff"), "the first line holds none: not UTF-8"),
-        ('"' + body, "the first line holds none: a quote inside a field"),
+        (body.replace("\n", "\r"), "the first line is no header: a NUL or a carriage return inside"),
+        (body.replace("age", "\udcff"), "the first line is no header: not UTF-8"),
+        ('"' + body, "the first line is no header: a quote inside a field"),
     ):
         (place / "people.csv").write_bytes(content.encode("utf-8", "surrogateescape"))
         assert check(place) == 1

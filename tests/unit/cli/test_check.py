@@ -88,7 +88,7 @@ def test_a_header_that_does_not_match(place, capsys):
     assert check(place, body="".join(rows())) == 1
     out = capsys.readouterr().out
     assert SECRET not in out
-    assert "5 not declared: is it a header, or the first record?" in out
+    assert "5 not declared: is this a header, or the first record?" in out
     assert check(place, "--show-values") == 1
     assert SECRET in capsys.readouterr().out
 

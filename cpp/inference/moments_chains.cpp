@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "common/parallel.hpp"
@@ -11,10 +10,10 @@ namespace dpinfer::inference {
 
 namespace {
 
-constexpr double kLeastTurn = -3.912023005428146;                // log 0.02: of a walk of a direction, up to 1
-constexpr std::array<double, 4> kKept = {0.0, 0.7, 0.95, 0.99};  // shares of the numbers that make a matrix
-constexpr double kLeastEigenvalue = 1e-5;
-constexpr int kTries = 64;
+constexpr double kLeastTurn = -3.912023005428146;  // log 0.02: of a walk of a direction, up to 1
+constexpr double kFlips = 0.1;                     // of the moves along a direction: to the other side
+constexpr double kWider = 1.2;                     // what is drawn is wider than the law that it is drawn for
+constexpr std::size_t kMostBlock = kMostFlattened + 1;
 
 // xoshiro256++ (Blackman and Vigna), one stream a chain; nothing private is drawn from it.
 class Stream {
@@ -74,144 +73,93 @@ class Stream {
   double other_ = 0.0;
 };
 
+// In four sums side by side, which the processor adds at once.
 double dot(const double* a, const double* b, std::size_t n) {
-  double sum = 0.0;
-  for (std::size_t i = 0; i < n; ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-// Turns log weights into weights over the largest; returns the log of their sum.
-double exponentiate(std::vector<double>& values) {
-  const double most = *std::max_element(values.begin(), values.end());
-  double sum = 0.0;
-  for (auto& value : values) sum += (value = std::exp(value - most));
-  return most + std::log(sum);
-}
-
-std::size_t picked(const std::vector<double>& weights, Stream& stream) {
-  double left = 0.0;
-  for (const double weight : weights) left += weight;
-  left *= stream.uniform();
-  for (std::size_t i = 0; i + 1 < weights.size(); ++i) {
-    left -= weights[i];
-    if (left < 0.0) return i;
+  std::array<double, 4> sums{};
+  std::size_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    for (std::size_t j = 0; j < 4; ++j) sums[j] += a[i + j] * b[i + j];
   }
-  return weights.size() - 1;
+  for (; i < n; ++i) sums[0] += a[i] * b[i];
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
-
-// A state, of which the matrix is a function.
-struct State {
-  std::vector<double> frame;                                                // (flattened, width)
-  std::array<std::array<double, kMostFlattened>, kMostFlattened> inside{};  // V'SV
-  std::array<double, kMostFlattened> squares{};                             // of V'SSV, the diagonal
-  std::array<std::size_t, kMostFlattened> level{};
-  std::size_t spread = 0;
-  double centre = 0.0;
-  std::vector<double> resolved;  // standard normal, upper triangle by rows, beside the diagonal over sqrt 2
-  std::vector<double> beside;    // (flattened, width)
-  std::array<double, 3> mixed{};
-};
-
-// What threads work in.
-struct Workspace {
-  std::vector<double> matrix, product, covariance, vector, direction, levels, proposed, spreads;
-};
 
 }  // namespace
 
 class MomentsChains::Chain {
  public:
-  Chain(const MomentsProblem& problem, const MomentsStart& start, std::size_t index, std::uint64_t seed)
-      : stream_(seed) {
+  Chain(const MomentsProblem& problem, MomentsState start, std::uint64_t seed)
+      : stream_(seed), state_(std::move(start)) {
     const std::size_t d = problem.width;
-    const std::size_t m = problem.flattened;
-    const auto at = start.frames.begin() + static_cast<std::ptrdiff_t>(index * m * d);
-    state_.frame.assign(at, at + static_cast<std::ptrdiff_t>(m * d));
-    for (std::size_t k = 0; k < m; ++k) {
-      state_.level[k] = static_cast<std::size_t>(start.level[index * m + k]);
-      push(problem, state_, k);
+    drawn_.resize(d);
+    turned_.resize(d);
+    missed_.resize(d);
+    reach_.resize(d);
+    // Steps along an eigenvector: from what the score would tell there to what the prior does.
+    for (std::size_t i = 0; i < d; ++i) {
+      const double noise = problem.score_noise + problem.sampling * problem.unit;
+      const double value = std::max(problem.eigenvalues[i], std::sqrt(problem.noise));
+      const double prior = problem.prior_precision[i * d + i];
+      reach_[i] = {-0.5 * std::log(value * value / noise + prior), -0.5 * std::log(prior)};
     }
-    state_.spread = static_cast<std::size_t>(start.spread[index]);
-    state_.centre = problem.unit;
-    state_.resolved.resize(d * (d + 1) / 2);
-    state_.beside.resize(m * d);
-    renew(state_, 0.0);
     matrix_.resize(d * d);
-    density_ = -std::numeric_limits<double>::infinity();
+    scaled_.resize(d * d);
+    guessed_.resize(d);
+    usual_ = dot(state_.error.data(), state_.error.data(), d);
+    density_ = weigh(problem, state_);
   }
 
-  const std::vector<double>& matrix() const { return matrix_; }
+  const MomentsState& state() const { return state_; }
   double density() const { return density_; }
 
-  void advance(const Lapack& lapack, const MomentsProblem& problem, std::size_t alone, std::size_t steps,
-               Workspace& work) {
-    for (std::size_t i = 0; i < alone; ++i) move(problem, state_, work);
-    if (alone > 0) {
-      fill(problem, state_, work);
-      density_ = weigh(lapack, problem, state_, work);
-      matrix_ = work.matrix;
-    }
-    for (std::size_t i = 0; i < steps; ++i) {
-      proposed_ = state_;
-      move(problem, proposed_, work);
-      renew(proposed_, kKept[stream_.below(kKept.size())]);
-      fill(problem, proposed_, work);
-      const double density = weigh(lapack, problem, proposed_, work);
-      // A state without a density, whose matrix is not positive definite, goes on until it has one.
-      if (!std::isfinite(density_) || std::log(stream_.uniform()) < density - density_) {
-        std::swap(state_, proposed_);
-        density_ = density;
-        matrix_ = work.matrix;
+  void advance(const MomentsProblem& problem, std::size_t sweeps) {
+    proposed_ = state_;
+    for (std::size_t i = 0; i < sweeps; ++i) {
+      for (std::size_t k = 0; k < problem.flattened; ++k) {
+        turn_anew(problem, k);
+        turn_a_little(problem, k);
+        stretch(problem, k);
       }
+      leap(problem);
+      respread(problem);
+      recentre(problem);
+      for (std::size_t axis = 0; axis < problem.width; ++axis) shift(problem, axis);
     }
   }
 
  private:
-  // Takes up a direction of the frame that has changed.
-  static void push(const MomentsProblem& problem, State& state, std::size_t k) {
-    const std::size_t d = problem.width;
-    const double* own = state.frame.data() + k * d;
-    double squares = 0.0;
-    std::array<double, kMostFlattened> inside{};
-    for (std::size_t i = 0; i < d; ++i) {
-      const double pushed = problem.eigenvalues[i] * own[i];
-      squares += pushed * pushed;
-      for (std::size_t a = 0; a < problem.flattened; ++a) inside[a] += state.frame[a * d + i] * pushed;
-    }
-    for (std::size_t a = 0; a < problem.flattened; ++a) state.inside[k][a] = state.inside[a][k] = inside[a];
-    state.squares[k] = squares;
-  }
-
-  void renew(State& state, double kept) {
-    const double rest = std::sqrt(1.0 - kept * kept);
-    for (auto* numbers : {&state.resolved, &state.beside}) {
-      for (auto& number : *numbers) number = kept * number + rest * stream_.normal();
-    }
-    for (auto& number : state.mixed) number = kept * number + rest * stream_.normal();
-  }
-
-  void move(const MomentsProblem& problem, State& state, Workspace& work) {
-    const std::size_t kind = stream_.below(problem.flattened + 2);
-    if (kind < problem.flattened) {
-      turn(problem, state, kind, work);
-    } else if (kind == problem.flattened) {
-      respread(problem, state, work.spreads);
+  // Accepts or refuses what is proposed; `change` is the log of the proposals' ratio.
+  void decide(const MomentsProblem& problem, double change) {
+    const double density = weigh(problem, proposed_);
+    if (std::log(stream_.uniform()) < density - density_ + change) {
+      density_ = density;
+      state_ = proposed_;
     } else {
-      recentre(problem, state);
+      proposed_ = state_;
     }
+  }
+
+  double log_uniform(double low, double high) { return std::exp(low + (high - low) * stream_.uniform()); }
+
+  void perhaps_relevel(const MomentsProblem& problem, std::size_t k) {
+    if (stream_.uniform() < 0.5) proposed_.level[k] = stream_.below(problem.levels.size());
   }
 
   // Holds a draw of N(0, covariance) to the complement of the other direction; no covariance is the identity.
-  static void hold_beside(const double* covariance, const double* other, std::vector<double>& drawn,
-                          std::vector<double>& turned) {
-    if (other == nullptr) return;
-    const std::size_t d = drawn.size();
-    turned.assign(other, other + d);
-    if (covariance != nullptr) {
-      for (std::size_t i = 0; i < d; ++i) turned[i] = dot(covariance + i * d, other, d);
+  void hold_beside(const MomentsProblem& problem, const double* covariance, std::size_t k) {
+    if (problem.flattened < 2) return;
+    const std::size_t d = problem.width;
+    const double* other = state_.frame.data() + (1 - k) * d;
+    for (std::size_t i = 0; i < d; ++i) {
+      turned_[i] = covariance == nullptr ? other[i] : dot(covariance + i * d, other, d);
     }
-    const double by = dot(other, drawn.data(), d) / dot(other, turned.data(), d);
-    for (std::size_t i = 0; i < d; ++i) drawn[i] -= by * turned[i];
+    const double by = dot(other, drawn_.data(), d) / dot(other, turned_.data(), d);
+    for (std::size_t i = 0; i < d; ++i) drawn_[i] -= by * turned_[i];
+  }
+
+  void normalise() {
+    const double norm = std::sqrt(dot(drawn_.data(), drawn_.data(), drawn_.size()));
+    for (auto& number : drawn_) number /= norm;
   }
 
   static double quadratic(const double* matrix, const double* at, std::size_t d) {
@@ -220,308 +168,335 @@ class MomentsChains::Chain {
     return sum;
   }
 
-  // Metropolis steps on one direction, its level summed out, and a draw of the level.
-  void turn(const MomentsProblem& problem, State& state, std::size_t k, Workspace& work) {
+  // Draws a direction near eigenvectors of small eigenvalues, or where the weights' prior is wide, whatever it was.
+  double draw_direction(const MomentsProblem& problem, std::size_t k) {
     const std::size_t d = problem.width;
-    double* own = state.frame.data() + k * d;
-    const double* other = problem.flattened > 1 ? state.frame.data() + (1 - k) * d : nullptr;
-    weigh_levels(problem, state, k, work.levels);
-    double found = exponentiate(work.levels);
-    auto& drawn = work.direction;
-    drawn.resize(d);
-    for (const bool guided : {true, false}) {
-      double change = 0.0;
-      for (auto& number : drawn) number = stream_.normal();
-      if (guided) {
-        const std::size_t which = stream_.below(problem.proposals.size() / (3 * d * d));
-        const double* factor = problem.proposals.data() + 3 * d * d * which;
-        auto& rotated = work.vector;
-        rotated.resize(d);
-        for (std::size_t i = 0; i < d; ++i) rotated[i] = dot(factor + i * d, drawn.data(), d);
-        std::swap(drawn, rotated);
-        hold_beside(factor + d * d, other, drawn, rotated);
-        const double norm = std::sqrt(dot(drawn.data(), drawn.data(), d));
-        for (auto& number : drawn) number /= norm;
-        const double* precision = factor + 2 * d * d;
-        change = 0.5 * static_cast<double>(d - problem.flattened + 1) *
-                 std::log(quadratic(precision, drawn.data(), d) / quadratic(precision, own, d));
-      } else {
-        const double far = std::exp(kLeastTurn * stream_.uniform()) / std::sqrt(static_cast<double>(d));
-        hold_beside(nullptr, other, drawn, work.vector);
-        double square = 0.0;
-        for (std::size_t i = 0; i < d; ++i) {
-          drawn[i] = own[i] + far * drawn[i];
-          square += drawn[i] * drawn[i];
-        }
-        for (auto& number : drawn) number /= std::sqrt(square);
-      }
-      const auto inside = state.inside;
-      const auto squares = state.squares;
-      std::swap_ranges(drawn.begin(), drawn.end(), own);
-      push(problem, state, k);
-      weigh_levels(problem, state, k, work.proposed);
-      const double there = exponentiate(work.proposed);
-      if (std::log(stream_.uniform()) < there - found + change) {
-        found = there;
-        std::swap(work.levels, work.proposed);
-      } else {
-        std::swap_ranges(drawn.begin(), drawn.end(), own);
-        state.inside = inside;
-        state.squares = squares;
+    const double* factor = problem.proposals.data() + 3 * d * d * stream_.below(problem.proposals.size() / (3 * d * d));
+    for (auto& number : missed_) number = stream_.normal();
+    for (std::size_t i = 0; i < d; ++i) drawn_[i] = dot(factor + i * d, missed_.data(), d);
+    hold_beside(problem, factor + d * d, k);
+    normalise();
+    double* own = proposed_.frame.data() + k * d;
+    const double* precision = factor + 2 * d * d;
+    const double change = 0.5 * static_cast<double>(d - problem.flattened + 1) *
+                          std::log(quadratic(precision, drawn_.data(), d) / quadratic(precision, own, d));
+    std::copy(drawn_.begin(), drawn_.end(), own);
+    return change;
+  }
+
+  void turn_anew(const MomentsProblem& problem, std::size_t k) {
+    const double change = draw_direction(problem, k);
+    perhaps_relevel(problem, k);
+    decide(problem, change);
+  }
+
+  // A walk of a direction, with which every second time the error turns.
+  void turn_a_little(const MomentsProblem& problem, std::size_t k) {
+    const std::size_t d = problem.width;
+    const double far = log_uniform(kLeastTurn, 0.0) / std::sqrt(static_cast<double>(d));
+    double* own = proposed_.frame.data() + k * d;
+    for (auto& number : drawn_) number = stream_.normal();
+    hold_beside(problem, nullptr, k);
+    for (std::size_t i = 0; i < d; ++i) drawn_[i] = own[i] + far * drawn_[i];
+    normalise();
+    if (stream_.uniform() < 0.5) {
+      // The rotation that takes the one direction to the other, in their plane.
+      const double cosine = dot(own, drawn_.data(), d);
+      const double first = dot(own, proposed_.error.data(), d);
+      const double second = dot(drawn_.data(), proposed_.error.data(), d);
+      const double along = (first + second) / (1.0 + cosine);
+      for (std::size_t i = 0; i < d; ++i) {
+        proposed_.error[i] += 2.0 * first * drawn_[i] - along * (own[i] + drawn_[i]);
       }
     }
-    state.level[k] = picked(work.levels, stream_);
+    std::copy(drawn_.begin(), drawn_.end(), own);
+    perhaps_relevel(problem, k);
+    decide(problem, 0.0);
   }
 
-  // What the scores say of an eigenvalue along a direction.
-  static double said(const MomentsProblem& problem, double prior, double score, double position, double eigenvalue) {
-    const double variance = problem.score_noise + problem.sampling * eigenvalue + prior * eigenvalue * eigenvalue;
-    const double missed = score + eigenvalue * position;
-    return -0.5 * (std::log(variance) + missed * missed / variance);
-  }
-
-  // The guide: what the scores say of levels over what they say of 1.
-  template <typename Take>
-  static void guide(const MomentsProblem& problem, const double* direction, Take take) {
+  // The error along a direction grows as its level falls, or by any factor, or changes sides.
+  void stretch(const MomentsProblem& problem, std::size_t k) {
     const std::size_t d = problem.width;
-    double prior = 0.0;
-    for (std::size_t i = 0; i < d; ++i) prior += direction[i] * dot(problem.prior.data() + i * d, direction, d);
-    const double score = dot(problem.score.data(), direction, d);
-    const double position = dot(problem.position.data(), direction, d);
-    const double usual = said(problem, prior, score, position, problem.unit);
-    take([&](double level) { return said(problem, prior, score, position, problem.unit * level) - usual; });
+    const double* own = proposed_.frame.data() + k * d;
+    const double along = dot(own, proposed_.error.data(), d);
+    const std::size_t before = proposed_.level[k];
+    perhaps_relevel(problem, k);
+    double change = std::log(problem.levels[before] / problem.levels[proposed_.level[k]]);
+    if (proposed_.level[k] == before) change = log_uniform(-3.0, 1.0) * stream_.normal();
+    const double by = std::exp(change) * (stream_.uniform() < kFlips ? -1.0 : 1.0);
+    for (std::size_t i = 0; i < d; ++i) proposed_.error[i] += (by - 1.0) * along * own[i];
+    decide(problem, change);
   }
 
-  // The log density of the state and each level of direction k.
-  static void weigh_levels(const MomentsProblem& problem, const State& state, std::size_t k, std::vector<double>& out) {
+  // All of the error is drawn from about what it is given the rest, with another direction and level.
+  void leap(const MomentsProblem& problem) {
+    double change = log_guess(problem, state_);
+    if (problem.flattened > 0) {
+      const std::size_t k = stream_.below(problem.flattened);
+      if (stream_.uniform() < 0.5) change += draw_direction(problem, k);
+      perhaps_relevel(problem, k);
+    }
+    draw_guess(problem, proposed_);
+    decide(problem, change - log_guess(problem, proposed_));
+  }
+
+  // About the law of the error given the rest: a factor of its precision, and its mean.  The noise of the score is that
+  // at an error of usual size.
+  void guess(const MomentsProblem& problem, const MomentsState& state) {
+    const std::size_t d = problem.width;
     const std::size_t m = problem.flattened;
-    const double noise = problem.noise;
     const double spread = problem.spreads[state.spread] * problem.spreads[state.spread];
-    double outside = state.squares[k];
-    for (std::size_t a = 0; a < m; ++a) outside -= state.inside[k][a] * state.inside[k][a];
-    outside = std::max(outside, 0.0);
-    const auto others = static_cast<double>(problem.width - m);
-    const std::size_t other = 1 - k;
-    double rest = -0.5 * resolved_energy(problem, state) / (noise + spread);
-    double cross = 0.0;
-    double beside = 0.0;
-    if (m > 1) {
-      cross = state.inside[k][other] * state.inside[k][other];
-      beside = spread * problem.levels[state.level[other]];
-    }
-    out.resize(problem.levels.size());
-    guide(problem, state.frame.data() + k * problem.width, [&](auto said_of) {
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        const double level = problem.levels[i];
-        const double own = noise + spread * level * level;
-        const double mixed = noise + spread * level;
-        const double missed = state.inside[k][k] - state.centre * level;
-        double value = missed * missed / own + others * std::log(mixed) + 2.0 * outside / mixed + std::log(own);
-        if (m > 1) value += std::log(noise + beside * level) + 2.0 * cross / (noise + beside * level);
-        out[i] = rest - 0.5 * value + problem.log_prior[i] + said_of(level);
-      }
-    });
-  }
-
-  // The trace of P S P, and the squared norm of P (S - c I) P, P = I - V V'.
-  static double resolved_trace(const MomentsProblem& problem, const State& state) {
-    double trace = 0.0;
-    for (const double value : problem.eigenvalues) trace += value;
-    for (std::size_t k = 0; k < problem.flattened; ++k) trace -= state.inside[k][k];
-    return trace;
-  }
-
-  static double resolved_energy(const MomentsProblem& problem, const State& state) {
-    double energy = dot(problem.eigenvalues.data(), problem.eigenvalues.data(), problem.width);
-    for (std::size_t k = 0; k < problem.flattened; ++k) {
-      energy -= 2.0 * state.squares[k];
-      for (std::size_t a = 0; a < problem.flattened; ++a) energy += state.inside[k][a] * state.inside[k][a];
-    }
-    const auto n = static_cast<double>(problem.width - problem.flattened);
-    return energy + state.centre * (state.centre * n - 2.0 * resolved_trace(problem, state));
-  }
-
-  // Draws the spread given the rest.
-  void respread(const MomentsProblem& problem, State& state, std::vector<double>& out) {
-    const std::size_t m = problem.flattened;
-    const auto n = static_cast<double>(problem.width - m);
-    const double energy = resolved_energy(problem, state);
-    out.resize(problem.spreads.size());
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      const double spread = problem.spreads[i] * problem.spreads[i];
-      const auto count = [&](double variance, double square, double times) {
-        return times * std::log(variance) + square / variance;
-      };
-      double value = count(problem.noise + spread, energy, 0.5 * n * (n + 1.0));
-      for (std::size_t k = 0; k < m; ++k) {
-        const double level = problem.levels[state.level[k]];
-        const double missed = state.inside[k][k] - state.centre * level;
-        double outside = state.squares[k];
-        for (std::size_t a = 0; a < m; ++a) outside -= state.inside[k][a] * state.inside[k][a];
-        value += count(problem.noise + spread * level * level, missed * missed, 1.0);
-        value += count(problem.noise + spread * level, 2.0 * std::max(outside, 0.0), n);
-        if (k > 0) {
-          const double mixed = problem.noise + spread * level * problem.levels[state.level[0]];
-          value += count(mixed, 2.0 * state.inside[1][0] * state.inside[1][0], 1.0);
-        }
-      }
-      out[i] = 0.5 * std::log(spread) - 0.5 * value;
-    }
-    exponentiate(out);
-    state.spread = picked(out, stream_);
-  }
-
-  // Draws the centre, normal between its ends, given the rest.
-  void recentre(const MomentsProblem& problem, State& state) {
-    const double spread = problem.spreads[state.spread] * problem.spreads[state.spread];
-    double precision = static_cast<double>(problem.width - problem.flattened) / (problem.noise + spread);
-    double mean = resolved_trace(problem, state) / (problem.noise + spread);
-    for (std::size_t k = 0; k < problem.flattened; ++k) {
+    const double kept = spread / (spread + problem.noise);
+    const double* value = problem.eigenvalues.data();
+    std::fill(matrix_.begin(), matrix_.end(), 0.0);
+    for (std::size_t i = 0; i < d; ++i) matrix_[i * d + i] = (1.0 - kept) * state.centre + kept * value[i];
+    std::array<double, kMostFlattened> own_noise{};
+    double wide = problem.score_noise + problem.sampling * state.centre + 0.5 * problem.noise * kept * usual_;
+    for (std::size_t k = 0; k < m; ++k) {
+      const double* own = state.frame.data() + k * d;
       const double level = problem.levels[state.level[k]];
-      const double variance = problem.noise + spread * level * level;
-      precision += level * level / variance;
-      mean += level * state.inside[k][k] / variance;
-    }
-    mean /= precision;
-    // A draw beyond the ends is drawn again; where that does not end, a Metropolis step that is even between them.
-    for (int i = 0; i < kTries; ++i) {
-      const double drawn = mean + stream_.normal() / std::sqrt(precision);
-      if (drawn >= problem.low && drawn <= problem.high) {
-        state.centre = drawn;
-        return;
+      const double beside = spread * level / (spread * level + problem.noise);
+      const double part = spread * level * level / (spread * level * level + problem.noise);
+      double inside = 0.0;
+      for (std::size_t i = 0; i < d; ++i) inside += own[i] * own[i] * value[i];
+      const double mean = part * inside + (1.0 - part) * state.centre * level;
+      const double noise = problem.score_noise + problem.sampling * state.centre * level;
+      const double prior = quadratic(problem.prior_precision.data(), own, d);
+      own_noise[k] = noise + 0.5 * problem.noise * beside * usual_;
+      wide += 0.5 * problem.noise * beside / (prior + mean * mean / own_noise[k]);
+      // From what it is beside the frame to what it is along it: M + u v' + v u'.
+      auto& pushed = turned_;
+      for (std::size_t i = 0; i < d; ++i) pushed[i] = dot(matrix_.data() + i * d, own, d);
+      const double held = dot(own, pushed.data(), d);
+      for (std::size_t i = 0; i < d; ++i) {
+        pushed[i] = beside * (value[i] - inside) * own[i] - pushed[i] + 0.5 * (held + mean) * own[i];
+      }
+      for (std::size_t i = 0; i < d; ++i) {
+        for (std::size_t j = 0; j < d; ++j) matrix_[i * d + j] += pushed[i] * own[j] + own[i] * pushed[j];
       }
     }
-    const double drawn = problem.low + (problem.high - problem.low) * stream_.uniform();
-    const double change =
-        0.5 * precision * ((state.centre - mean) * (state.centre - mean) - (drawn - mean) * (drawn - mean));
-    if (std::log(stream_.uniform()) < change) state.centre = drawn;
-  }
-
-  // Makes the matrix of a state: P X P + V H V' + P Y V' + V Y'P with P = I - V V'.
-  static void fill(const MomentsProblem& problem, const State& state, Workspace& work) {
-    const std::size_t d = problem.width;
-    const std::size_t m = problem.flattened;
-    const double noise = problem.noise;
-    const double square = problem.spreads[state.spread] * problem.spreads[state.spread];
-    const double share = square / (square + noise);
-    const double scale = std::sqrt(share * noise);
-    auto& matrix = work.matrix;
-    matrix.resize(d * d);
-    const double* number = state.resolved.data();
+    for (std::size_t i = 0; i < d; ++i) missed_[i] = problem.score[i] / wide;
+    std::fill(scaled_.begin(), scaled_.end(), 0.0);
+    for (std::size_t i = 0; i < d * d; ++i) scaled_[i] = matrix_[i] / wide;
+    for (std::size_t k = 0; k < m; ++k) {
+      const double* own = state.frame.data() + k * d;
+      const double by = 1.0 / own_noise[k] - 1.0 / wide;
+      const double score = by * dot(own, problem.score.data(), d);
+      for (std::size_t i = 0; i < d; ++i) missed_[i] += score * own[i];
+      for (std::size_t j = 0; j < d; ++j) {
+        const double pushed = by * dot(matrix_.data() + j * d, own, d);
+        for (std::size_t i = 0; i < d; ++i) scaled_[i * d + j] += pushed * own[i];
+      }
+    }
+    // The precision, its Cholesky factor by rows, and the mean.
     for (std::size_t i = 0; i < d; ++i) {
-      matrix[i * d + i] = state.centre + share * (problem.eigenvalues[i] - state.centre) + scale * *number++;
-      for (std::size_t j = i + 1; j < d; ++j) {
-        matrix[i * d + j] = matrix[j * d + i] = scale * std::sqrt(0.5) * *number++;
-      }
+      guessed_[i] = dot(matrix_.data() + i * d, missed_.data(), d) -
+                    dot(problem.prior_precision.data() + i * d, problem.position.data(), d);
     }
-    if (m == 0) return;
-    auto& pushed = work.vector;
-    pushed.resize(m * d);
-    auto& turned = work.product;
-    turned.resize(m * d);
-    std::array<std::array<double, kMostFlattened>, kMostFlattened> held{};
-    for (std::size_t k = 0; k < m; ++k) {
-      const double* own = state.frame.data() + k * d;
-      for (std::size_t i = 0; i < d; ++i) pushed[k * d + i] = dot(matrix.data() + i * d, own, d);
-    }
-    for (std::size_t k = 0; k < m; ++k) {
-      const double level = problem.levels[state.level[k]];
-      const double* own = state.frame.data() + k * d;
-      for (std::size_t a = 0; a < m; ++a) {
-        const double part = square * level * problem.levels[state.level[a]];
-        const double kept = part / (part + noise);
-        const double drawn = k == a ? state.mixed[k] : std::sqrt(0.5) * state.mixed[2];
-        held[a][k] = kept * state.inside[k][a] + std::sqrt(kept * noise) * drawn;
-        if (a == k) held[a][k] += (1.0 - kept) * state.centre * level;
-      }
-      const double kept = square * level / (square * level + noise);
+    factor_ = problem.prior_precision;
+    for (std::size_t l = 0; l < d; ++l) {
       for (std::size_t i = 0; i < d; ++i) {
-        turned[k * d + i] =
-            kept * problem.eigenvalues[i] * own[i] + std::sqrt(0.5 * kept * noise) * state.beside[k * d + i];
+        for (std::size_t j = 0; j <= i; ++j) factor_[i * d + j] += matrix_[l * d + i] * scaled_[l * d + j];
       }
-      std::array<double, kMostFlattened> along{};
-      for (std::size_t a = 0; a < m; ++a) along[a] = dot(state.frame.data() + a * d, turned.data() + k * d, d);
-      for (std::size_t i = 0; i < d; ++i) turned[k * d + i] -= pushed[k * d + i];
-      for (std::size_t a = 0; a < m; ++a) {
-        const double* there = state.frame.data() + a * d;
-        const double by = 0.5 * (dot(there, pushed.data() + k * d, d) + held[a][k]) - along[a];
-        for (std::size_t i = 0; i < d; ++i) turned[k * d + i] += by * there[i];
-      }
-    }
-    for (std::size_t k = 0; k < m; ++k) {
-      const double* own = state.frame.data() + k * d;
-      const double* by = turned.data() + k * d;
-      for (std::size_t i = 0; i < d; ++i) {
-        for (std::size_t j = 0; j < d; ++j) matrix[i * d + j] += by[i] * own[j] + own[i] * by[j];
-      }
-    }
-  }
-
-  // The log density of the scores given the matrix in `work`, less what the guide has taken in.
-  static double weigh(const Lapack& lapack, const MomentsProblem& problem, const State& state, Workspace& work) {
-    const std::size_t d = problem.width;
-    int n = static_cast<int>(d);
-    int info = 0;
-    char lower = 'L';
-    char plain = 'N';
-    char transposed = 'T';
-    auto& covariance = work.covariance;
-    covariance = work.matrix;
-    for (std::size_t i = 0; i < d; ++i) covariance[i * d + i] -= kLeastEigenvalue;
-    lapack.dpotrf(&lower, &n, covariance.data(), &n, &info);
-    if (info != 0) return -std::numeric_limits<double>::infinity();
-    auto& product = work.product;
-    product.resize(d * d);
-    double one = 1.0;
-    double zero = 0.0;
-    std::vector<double>& factor = const_cast<std::vector<double>&>(problem.prior_factor);
-    lapack.dgemm(&plain, &transposed, &n, &n, &n, &one, work.matrix.data(), &n, factor.data(), &n, &zero,
-                 product.data(), &n);
-    for (std::size_t i = 0; i < d * d; ++i) covariance[i] = problem.sampling * work.matrix[i];
-    for (std::size_t i = 0; i < d; ++i) covariance[i * d + i] += problem.score_noise;
-    lapack.dsyrk(&lower, &plain, &n, &n, &one, product.data(), &n, &one, covariance.data(), &n);
-    lapack.dpotrf(&lower, &n, covariance.data(), &n, &info);
-    if (info != 0) return -std::numeric_limits<double>::infinity();
-    auto& target = work.vector;
-    target.resize(d);
-    double density = 0.0;
-    for (std::size_t t = 0; t < problem.precision.size(); ++t) {
-      const double* away = problem.away_position.data() + t * d;
-      double square = 0.0;
-      for (std::size_t i = 0; i < d; ++i) {
-        const double missed = problem.away_score[t * d + i] + dot(work.matrix.data() + i * d, away, d);
-        square += missed * missed;
-      }
-      density -= 0.5 * problem.precision[t] * square;
-    }
-    for (std::size_t i = 0; i < d; ++i) {
-      target[i] = problem.score[i] + dot(work.matrix.data() + i * d, problem.position.data(), d);
     }
     for (std::size_t j = 0; j < d; ++j) {
-      const double* column = covariance.data() + j * d;
-      target[j] /= column[j];
-      density -= std::log(column[j]) + 0.5 * target[j] * target[j];
-      for (std::size_t i = j + 1; i < d; ++i) target[i] -= column[i] * target[j];
+      double* row = factor_.data() + j * d;
+      row[j] = std::sqrt(std::max(row[j] - dot(row, row, j), 1e-300));
+      for (std::size_t i = j + 1; i < d; ++i) {
+        double* below = factor_.data() + i * d;
+        below[j] = (below[j] - dot(below, row, j)) / row[j];
+      }
     }
-    for (std::size_t k = 0; k < problem.flattened; ++k) {
-      guide(problem, state.frame.data() + k * d,
-            [&](auto said_of) { density -= said_of(problem.levels[state.level[k]]); });
+    for (std::size_t i = 0; i < d; ++i) {
+      const double* row = factor_.data() + i * d;
+      guessed_[i] = (guessed_[i] - dot(row, guessed_.data(), i)) / row[i];
     }
-    return std::isfinite(density) ? density : -std::numeric_limits<double>::infinity();
+    solve_transposed(guessed_);
+  }
+
+  void solve_transposed(std::vector<double>& at) const {
+    const std::size_t d = at.size();
+    for (std::size_t i = d; i-- > 0;) {
+      at[i] /= factor_[i * d + i];
+      for (std::size_t j = 0; j < i; ++j) at[j] -= factor_[i * d + j] * at[i];
+    }
+  }
+
+  void draw_guess(const MomentsProblem& problem, MomentsState& state) {
+    guess(problem, state);
+    for (auto& number : drawn_) number = kWider * stream_.normal();
+    solve_transposed(drawn_);
+    for (std::size_t i = 0; i < drawn_.size(); ++i) state.error[i] = guessed_[i] + drawn_[i];
+  }
+
+  double log_guess(const MomentsProblem& problem, const MomentsState& state) {
+    guess(problem, state);
+    const std::size_t d = problem.width;
+    double density = 0.0;
+    for (std::size_t i = 0; i < d; ++i) {
+      double along = 0.0;
+      for (std::size_t j = i; j < d; ++j) along += factor_[j * d + i] * (state.error[j] - guessed_[j]);
+      density += std::log(factor_[i * d + i]) - 0.5 * along * along / (kWider * kWider);
+    }
+    return density;
+  }
+
+  void respread(const MomentsProblem& problem) {
+    const auto size = static_cast<double>(problem.spreads.size());
+    const double by = std::nearbyint(log_uniform(0.0, std::log(size)) * stream_.normal());
+    const double to = static_cast<double>(state_.spread) + by;
+    if (to < 0.0 || to >= size) return;
+    proposed_.spread = static_cast<std::size_t>(to);
+    decide(problem, 0.0);
+  }
+
+  void recentre(const MomentsProblem& problem) {
+    proposed_.centre += log_uniform(-4.0, 0.0) * problem.unit * stream_.normal();
+    if (proposed_.centre < problem.low || proposed_.centre > problem.high) {
+      proposed_.centre = state_.centre;
+      return;
+    }
+    decide(problem, 0.0);
+  }
+
+  void shift(const MomentsProblem& problem, std::size_t axis) {
+    proposed_.error[axis] += log_uniform(reach_[axis].first, reach_[axis].second) * stream_.normal();
+    decide(problem, 0.0);
+  }
+
+  // The log density of release, scores, weights and all that is learned, the matrix integrated out.
+  double weigh(const MomentsProblem& problem, const MomentsState& state) {
+    const std::size_t d = problem.width;
+    const std::size_t m = problem.flattened;
+    const auto n = static_cast<double>(d - m);
+    const double noise = problem.noise;
+    const double spread = problem.spreads[state.spread] * problem.spreads[state.spread];
+    const double kept = spread / (spread + noise);
+    const auto* value = problem.eigenvalues.data();
+    const auto* error = state.error.data();
+    double twice = 0.0;  // minus twice the log density
+    const auto count = [&](double variance, double square, double times) {
+      twice += times * std::log(variance) + square / variance;
+    };
+    // What the frame says of the release, and of the error.
+    std::array<std::array<double, kMostFlattened>, kMostFlattened> inside{};
+    std::array<std::array<double, kMostFlattened>, kMostFlattened> part{};
+    std::array<double, kMostFlattened> along{};
+    std::array<double, kMostFlattened> pushed{};
+    std::array<double, kMostFlattened> scored{};
+    std::array<double, kMostFlattened> beside{};
+    std::array<double, kMostFlattened> level{};
+    double energy = dot(value, value, d);
+    double trace = 0.0;
+    for (std::size_t i = 0; i < d; ++i) trace += value[i];
+    for (std::size_t k = 0; k < m; ++k) {
+      const double* own = state.frame.data() + k * d;
+      double squares = 0.0;
+      level[k] = problem.levels[state.level[k]];
+      for (std::size_t i = 0; i < d; ++i) {
+        const double there = value[i] * own[i];
+        squares += there * there;
+        along[k] += own[i] * error[i];
+        pushed[k] += there * error[i];
+        scored[k] += own[i] * problem.score[i];
+        for (std::size_t a = 0; a <= k; ++a) inside[k][a] += state.frame[a * d + i] * there;
+      }
+      double outside = squares;
+      for (std::size_t a = 0; a <= k; ++a) inside[a][k] = inside[k][a];
+      energy -= 2.0 * squares;
+      trace -= inside[k][k];
+      const double missed = inside[k][k] - state.centre * level[k];
+      count(noise + spread * level[k] * level[k], missed * missed, 1.0);
+      beside[k] = spread * level[k] / (spread * level[k] + noise);
+      // The squared norm of P S v, P what is beside the frame.
+      if (k == 1) count(noise + spread * level[0] * level[1], 2.0 * inside[1][0] * inside[1][0], 1.0);
+      for (std::size_t a = 0; a < m; ++a) {
+        const double both = spread * level[k] * problem.levels[state.level[a]];
+        part[k][a] = both / (both + noise);
+        double other = 0.0;
+        if (a > k) {
+          for (std::size_t i = 0; i < d; ++i) other += state.frame[a * d + i] * value[i] * own[i];
+        } else {
+          other = inside[k][a];
+        }
+        outside -= other * other;
+        energy += other * other;
+      }
+      count(noise + spread * level[k], 2.0 * std::max(outside, 0.0), n);
+      twice -= 2.0 * problem.log_prior[state.level[k]];
+    }
+    energy += state.centre * (state.centre * n - 2.0 * trace);
+    count(noise + spread, energy, 0.5 * n * (n + 1.0));
+    twice -= std::log(spread);
+    // The scores less their mean, beside the frame and along it.
+    double length = 0.0;
+    double missed_square = 0.0;
+    double missed_along = 0.0;
+    double wide = problem.score_noise + problem.sampling * state.centre;
+    for (std::size_t i = 0; i < d; ++i) {
+      double free = error[i];
+      double mixed = 0.0;
+      for (std::size_t k = 0; k < m; ++k) {
+        const double own = state.frame[k * d + i] * along[k];
+        free -= own;
+        mixed += beside[k] * own;
+      }
+      missed_[i] = problem.score[i] - (1.0 - kept) * state.centre * free - value[i] * (kept * free + mixed);
+      length += free * free;
+      missed_square += missed_[i] * missed_[i];
+      missed_along += missed_[i] * free;
+    }
+    std::array<std::array<double, kMostBlock>, kMostBlock> block{};
+    std::array<double, kMostBlock> missed{};
+    wide += 0.5 * noise * kept * length;
+    for (std::size_t k = 0; k < m; ++k) {
+      const double outside = dot(state.frame.data() + k * d, missed_.data(), d);
+      missed_square -= outside * outside;
+      wide += 0.5 * noise * beside[k] * along[k] * along[k];
+      double mean = pushed[k];
+      for (std::size_t a = 0; a < m; ++a) mean -= inside[k][a] * along[a];
+      mean *= beside[k];
+      auto& own = block[k + 1];
+      own[k + 1] = problem.score_noise + problem.sampling * state.centre * level[k] + 0.5 * noise * beside[k] * length;
+      for (std::size_t a = 0; a < m; ++a) {
+        mean += part[k][a] * inside[k][a] * along[a];
+        own[k + 1] += (a == k ? 1.0 : 0.5) * noise * part[k][a] * along[a] * along[a];
+        if (a < k) own[a + 1] = 0.5 * noise * part[k][a] * along[k] * along[a];
+      }
+      mean += (1.0 - part[k][k]) * state.centre * level[k] * along[k];
+      missed[k + 1] = scored[k] - mean;
+      own[0] = 0.5 * noise * beside[k] * along[k] * std::sqrt(length);
+    }
+    block[0][0] = wide + 0.5 * noise * kept * length;
+    missed[0] = length > 0.0 ? missed_along / std::sqrt(length) : 0.0;
+    count(wide, std::max(missed_square - missed[0] * missed[0], 0.0), n - 1.0);
+    for (std::size_t i = 0; i <= m; ++i) {
+      for (std::size_t j = 0; j <= i; ++j) {
+        for (std::size_t l = 0; l < j; ++l) block[i][j] -= block[i][l] * block[j][l];
+        if (j < i) block[i][j] /= block[j][j];
+      }
+      for (std::size_t j = 0; j < i; ++j) missed[i] -= block[i][j] * missed[j];
+      count(block[i][i], missed[i] * missed[i], 1.0);
+      block[i][i] = std::sqrt(std::max(block[i][i], 1e-300));
+      missed[i] /= block[i][i];
+    }
+    for (std::size_t i = 0; i < d; ++i) missed_[i] = error[i] + problem.position[i];
+    return -0.5 * (twice + quadratic(problem.prior_precision.data(), missed_.data(), d));
   }
 
   Stream stream_;
-  State state_, proposed_;
-  std::vector<double> matrix_;
-  double density_ = 0.0;
+  MomentsState state_, proposed_;
+  std::vector<double> drawn_, turned_, missed_, matrix_, scaled_, factor_, guessed_;
+  std::vector<std::pair<double, double>> reach_;
+  double density_ = 0.0, usual_ = 0.0;
 };
 
-MomentsChains::MomentsChains(const Lapack& lapack, MomentsProblem problem, const MomentsStart& start,
-                             std::uint64_t seed)
-    : lapack_(lapack), problem_(std::move(problem)) {
-  chains_.reserve(start.spread.size());
-  for (std::size_t i = 0; i < start.spread.size(); ++i) {
-    chains_.emplace_back(problem_, start, i, seed * 0x2545f4914f6cdd1dULL + 0x632be59bd9b4e019ULL * (i + 1));
+MomentsChains::MomentsChains(MomentsProblem problem, std::vector<MomentsState> start, std::uint64_t seed)
+    : problem_(std::move(problem)) {
+  chains_.reserve(start.size());
+  for (auto& state : start) {
+    const std::uint64_t own = seed * 0x2545f4914f6cdd1dULL + 0x632be59bd9b4e019ULL * (chains_.size() + 1);
+    chains_.emplace_back(problem_, std::move(state), own);
   }
 }
 
@@ -529,25 +504,14 @@ MomentsChains::~MomentsChains() = default;
 
 std::size_t MomentsChains::size() const { return chains_.size(); }
 
-std::size_t MomentsChains::width() const { return problem_.width; }
+const MomentsState& MomentsChains::state(std::size_t chain) const { return chains_[chain].state(); }
 
-void MomentsChains::advance(std::size_t alone, std::size_t steps, int threads) {
+double MomentsChains::log_density(std::size_t chain) const { return chains_[chain].density(); }
+
+void MomentsChains::advance(std::size_t sweeps, int threads) {
   const int team = std::min(resolve_threads(threads), static_cast<int>(chains_.size()));
-#pragma omp parallel num_threads(team) if (team > 1)
-  {
-    Workspace work;
-#pragma omp for schedule(dynamic)
-    for (std::size_t i = 0; i < chains_.size(); ++i) chains_[i].advance(lapack_, problem_, alone, steps, work);
-  }
-}
-
-void MomentsChains::moments(std::span<double> out) const {
-  auto at = out.begin();
-  for (const auto& chain : chains_) at = std::copy(chain.matrix().begin(), chain.matrix().end(), at);
-}
-
-void MomentsChains::log_density(std::span<double> out) const {
-  for (std::size_t i = 0; i < chains_.size(); ++i) out[i] = chains_[i].density();
+#pragma omp parallel for num_threads(team) schedule(dynamic) if (team > 1)
+  for (std::size_t i = 0; i < chains_.size(); ++i) chains_[i].advance(problem_, sweeps);
 }
 
 }  // namespace dpinfer::inference

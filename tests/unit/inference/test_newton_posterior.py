@@ -13,7 +13,7 @@ from dpinfer.errors import NumericalError, ReleaseFormatError
 from dpinfer.inference.newton import mixture, moments_law
 from dpinfer.inference.newton import scores as scores_module
 from dpinfer.inference.newton.conflict import prior_conflict
-from dpinfer.inference.newton.moments_law import MeanScores, MomentsLaw
+from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws, MomentsLaw
 from dpinfer.inference.newton.posterior import noise_prior
 from dpinfer.inference.newton.scores import LinearScores, Measured
 from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance, mallows_mean
@@ -41,146 +41,140 @@ def scores_of(release):
     return LinearScores(release, model, noise_prior(release, model, "weak")[0])
 
 
-def test_weights_and_their_density_given_the_rest_are_those_of_the_joint_normal_law(rng):
-    """The scores' joint covariance is built whole; densities up to a constant, so of two matrices."""
-    d, steps, basis = 3, 3, np.linalg.qr(rng.normal(size=(3, 3)))[0]
+def test_weights_given_the_rest_are_those_of_the_joint_normal_law(rng):
+    """The scores' joint covariance is built whole: their privacy noises, and the sampling error that they share."""
+    d, steps = 3, 3
     whitening = rng.normal(size=(d, d)) + 2.0 * np.eye(d)
     prior, precision, sampling = np.array([2.0, 3.0, 40.0]), np.array([50.0, 80.0, 20.0]), 0.02
     positions, value = 0.3 * rng.normal(size=(steps, d)), 0.3 * rng.normal(size=(steps, d))
     measured = Measured(
         positions, np.tile(value, (2, 1, 1)), np.tile(precision, (2, 1)), np.full(2, sampling), np.tile(prior, (2, 1))
     )
+    basis = np.linalg.qr(rng.normal(size=(2, d, d)))[0]
     root = 0.3 * rng.normal(size=(2, d, d)) + np.eye(d)
-    moments = root @ np.swapaxes(root, 1, 2)
-    found = measured.given(moments, basis, whitening, rng)
-    back, density = np.linalg.inv(whitening).T, []
+    moments, typical = root @ np.swapaxes(root, 1, 2), rng.uniform(0.5, 1.0, size=(2, d))
+    draws = MomentsDraws(basis, moments, moments, typical, np.zeros(2), np.zeros((2, d)))
+    found = measured.given(draws, whitening, rng)
+    back = np.linalg.inv(whitening).T
     own = (back * prior) @ back.T  # of u: weights are W'u
-    for index in range(2):
-        M = basis @ moments[index] @ basis.T
-        stacked = np.tile(M, (steps, 1))
-        noise = np.kron(np.diag(1.0 / precision), np.eye(d))
-        covariance = stacked @ (own + sampling * np.linalg.inv(M)) @ stacked.T + noise
-        missed = (value + positions @ M).ravel()
-        density.append(stats.multivariate_normal.logpdf(missed, np.zeros(steps * d), covariance))
-        gain = own @ stacked.T @ np.linalg.inv(covariance)
+    for index, turn in enumerate(basis):
+        # Only their mean is read: its position is that of the precisions' mean.
+        M, shared = turn @ moments[index] @ turn.T, sampling * (turn * typical[index]) @ turn.T
+        covariance = M @ own @ M + shared + np.eye(d) / precision.sum()
+        missed = precision @ (value + positions @ M) / precision.sum()
+        gain = own @ M @ np.linalg.inv(covariance)
         np.testing.assert_allclose(found.mean[index], whitening.T @ gain @ missed, rtol=1e-6)
-        left = whitening.T @ (own - gain @ stacked @ own) @ whitening
+        left = whitening.T @ (own - gain @ M @ own) @ whitening
         inverse = np.linalg.inv(found.factor[index])
         np.testing.assert_allclose(inverse.T @ inverse, left, rtol=1e-5, atol=1e-10)
-    own = log_density_of(measured.mean_scores(whitening), basis @ moments @ basis.T)
-    assert own[1] - own[0] == pytest.approx(density[1] - density[0], abs=1e-8)
-    law = MomentsLaw(np.eye(d), 0.3, n_hidden=0)
-    chains = law.chains(measured.mean_scores(whitening), 2, rng)
-    chains.advance(1, 0, 1)
-    own = log_density_of(measured.mean_scores(whitening), law.basis @ chains.moments() @ law.basis.T)
-    there = chains.log_density()
-    assert there[1] - there[0] == pytest.approx(own[1] - own[0], abs=1e-8)
+        np.testing.assert_allclose(found.variance[index], np.diag(left), rtol=1e-5)
 
 
-def log_density_of(scores, moments):
-    """The scores' density given matrices (S, d, d) with the weights integrated out, up to a constant, written anew."""
-    spread = moments @ scores.prior_covariance @ moments + scores.sampling * moments
-    spread = spread + scores.noise * np.eye(len(scores.score))
-    missed = scores.score + moments @ scores.position
-    away = scores.away_score + (moments @ scores.away_position.T).swapaxes(1, 2)
-    found = -0.5 * np.linalg.slogdet(spread)[1] - 0.5 * np.sum(
-        missed * np.linalg.solve(spread, missed[..., None])[..., 0], axis=1
-    )
-    found -= 0.5 * np.einsum("t,sti->s", scores.precision, np.square(away))
-    return np.where(np.linalg.eigvalsh(moments)[:, 0] > 1e-5, found, -np.inf)
+def weigh(scores, law, drawn, typical):
+    """Draws of M from their prior weighted by release and score, and the weights' normal laws given each."""
+    noisy = (law._basis * law._eigenvalues) @ law._basis.T
+    d, prior = len(noisy), scores.prior_covariance
+    entries = (drawn - noisy)[:, *np.triu_indices(d)] * np.where(np.eye(d)[np.triu_indices(d)] > 0, 1.0, math.sqrt(2.0))
+    covariance = drawn @ prior @ drawn + scores.noise * np.eye(d) + scores.sampling * typical
+    missed = (scores.score + drawn @ scores.position)[..., None]
+    log_weight = -0.5 * np.sum(np.square(entries), axis=1) / law._noise - 0.5 * np.linalg.slogdet(covariance)[1]
+    log_weight -= 0.5 * np.sum(missed * np.linalg.solve(covariance, missed), axis=(1, 2))
+    weight = np.exp(log_weight - log_weight.max())
+    mean = (prior @ drawn @ np.linalg.solve(covariance, missed))[..., 0]
+    spread = prior - prior @ drawn @ np.linalg.solve(covariance, drawn @ prior)
+    return weight / weight.sum(), mean, np.diagonal(spread, axis1=1, axis2=2)
 
 
 def moments_from_the_prior(rng, size, law, m):
-    """Draw second moments as the law's prior says."""
-    d = len(law.eigenvalues)
+    """Draw second moments as the law's prior says, and what they are near."""
+    d = len(law._eigenvalues)
     gamma, log_gamma = moments_law._levels()
-    spread = rng.choice(law.spreads, size, p=law.spreads / law.spreads.sum())
-    centre = rng.uniform(*law.centres, size)
+    spread = rng.choice(law._spreads, size, p=law._spreads / law._spreads.sum())
+    centre = rng.uniform(*law._centres, size)
     frame = np.linalg.qr(rng.normal(size=(size, d, d)))[0][:, :, :m]
     level = gamma[rng.choice(gamma.size, (size, m), p=np.exp(log_gamma))]
     noise = rng.normal(size=(size, d, d))
     bulk = centre[:, None, None] * np.eye(d) + spread[:, None, None] * 0.5 * (noise + np.swapaxes(noise, 1, 2))
-    flat = np.eye(d) - (frame * (1.0 - np.sqrt(level))[:, None]) @ np.swapaxes(frame, 1, 2)
-    return flat @ bulk @ flat
+    flat, whole = (
+        np.eye(d) - (frame * (1.0 - share)[:, None]) @ np.swapaxes(frame, 1, 2) for share in (np.sqrt(level), level)
+    )
+    return flat @ bulk @ flat, centre[:, None, None] * whole
 
 
 @pytest.mark.parametrize(("smallest", "flattened"), [(0.1, 1), (0.7, 1), (0.1, 2), (0.4, 0)])
-def test_second_moments_are_those_of_draws_from_the_prior_weighted_by_release_and_scores(smallest, flattened):
-    """Means of entries, squares and the log of the least eigenvalue within 5 Monte Carlo errors of both."""
+def test_chains_are_draws_from_the_prior_weighted_by_release_and_scores(smallest, flattened, monkeypatch):
+    """Means of M's entries and least eigenvalue and of the weights, within 5 Monte Carlo errors of both."""
     rng, noisy, stddev = np.random.default_rng(4), np.diag([smallest, 0.8, 1.0]), 0.25
-    away = np.array([[0.1, 0.0, 0.0], [-0.05, 0.1, 0.0]])
-    scores = MeanScores(
-        np.array([0.3, 0.0, 0.0]), np.array([0.2, 0.1, 0.0]), 0.01, 0.01, 0.4 * np.eye(3), np.ones(2), away, away[::-1]
-    )
-    law = MomentsLaw(noisy, stddev, n_hidden=flattened)
-    drawn = moments_from_the_prior(rng, 300_000, law, flattened)
-    missed = (drawn - noisy)[:, *np.triu_indices(3)] * np.where(np.eye(3)[np.triu_indices(3)] > 0, 1.0, math.sqrt(2.0))
-    log_weight = log_density_of(scores, drawn) - 0.5 * np.sum(np.square(missed), axis=1) / stddev**2
-    weight = np.exp(log_weight - log_weight.max())
-    weight /= weight.sum()
+    scores = MeanScores(np.array([0.3, 0.0, 0.0]), np.array([0.2, 0.1, 0.0]), 0.01, 0.01, 1.5 * np.eye(3))
+    monkeypatch.setattr(moments_law, "_MOST", flattened)
+    law = MomentsLaw(noisy, stddev, scores)
 
     def told(moments):
-        entries = moments[:, *np.triu_indices(3)]
-        least = np.log(np.maximum(np.linalg.eigvalsh(moments)[:, 0], 1e-5))
-        return np.column_stack((entries, np.square(entries), least))
+        least = np.log(np.abs(np.linalg.eigvalsh(moments)[:, 0]) + 1e-4)
+        return np.column_stack((moments[:, *np.triu_indices(3)], least))
 
-    reference = told(drawn)
+    drawn, typical = moments_from_the_prior(rng, 200_000, law, flattened)
+    weight, mean, variance = weigh(scores, law, drawn, typical)
+    reference = np.hstack((told(drawn), mean, np.square(mean) + variance))
     expected = weight @ reference
     error = np.sqrt(np.sum(np.square(weight[:, None] * (reference - expected)), axis=0))
-    chains, sums = law.chains(scores, 400, rng), 0.0
-    chains.advance(100, 300, 1)
-    for _ in range(100):
-        chains.advance(0, 10, 1)
-        sums += told(law.basis @ chains.moments() @ law.basis.T) / 100
+    chains, sums = law.chains(300, rng), 0.0
+    chains.advance(150, 1)
+    for _ in range(40):
+        chains.advance(10, 1)
+        draws = law.drawn(chains, rng)
+        weights = chains.states()[4] @ law._basis.T + scores.position
+        moments = draws.basis @ draws.matrix @ np.swapaxes(draws.basis, 1, 2)
+        sums += np.hstack((told(moments), weights, np.square(weights))) / 40
     spread = sums.std(axis=0) / math.sqrt(len(sums))
     np.testing.assert_array_less(np.abs(sums.mean(axis=0) - expected), 5.0 * np.hypot(error, spread))
 
 
-def test_chains_are_the_same_for_any_number_of_threads(rng):
+def test_chains_are_the_same_for_any_number_of_threads():
     found = []
     for threads in (1, 2):
-        law = MomentsLaw(np.diag([0.1, 0.8, 1.0]), 0.25, n_hidden=2)
-        zero = np.zeros(3)
-        scores = MeanScores(zero, zero, 0.01, 0.01, np.eye(3), np.ones(1), np.zeros((1, 3)), np.zeros((1, 3)))
-        chains = law.chains(scores, 8, np.random.default_rng(1))
-        chains.advance(20, 50, threads)
-        found.append(chains.moments())
+        scores = MeanScores(np.zeros(3), np.zeros(3), 0.01, 0.01, np.eye(3))
+        law = MomentsLaw(np.diag([0.1, 0.8, 1.0]), 0.25, scores)
+        chains = law.chains(8, np.random.default_rng(1))
+        chains.advance(50, threads)
+        found.append(chains.states()[4])
     np.testing.assert_array_equal(*found)
 
 
-def test_a_posterior_with_a_hidden_direction_is_that_of_draws_from_the_prior():
-    """The judge of the whole: 300 000 matrices from their prior, weighted by release and scores; both quantiles.
-
-    Two features of which one nearly determines the other.  Within 5 Monte Carlo errors of both.
-    """
-    rng = np.random.default_rng(6)
-    release, _ = simulated_release(rng, 2, correlation=1.0 - 1e-9, epsilon=0.5)
-    posterior = dpi.noise_aware_posterior(release, seed=2, check_convergence=False)
-    assert posterior.diagnostics.n_unresolved == 1
-    scores, size = scores_of(release), 60_000
-    law = MomentsLaw(scores.noisy, scores.stddev, n_hidden=1)
-    mean, variance, log_weight = [], [], []
-    for _ in range(5):
-        drawn = moments_from_the_prior(rng, size, law, 1)
-        given = scores.given(drawn, np.eye(2), rng)
-        away = (drawn - scores.noisy)[:, *np.triu_indices(2)] * np.array([1.0, math.sqrt(2.0), 1.0])
-        log_weight.append(
-            log_density_of(scores.mean_scores(), drawn) - 0.5 * np.sum(np.square(away), axis=1) / scores.stddev**2
-        )
-        inverse = np.linalg.inv(given.factor)
-        mean.append(given.mean)
-        variance.append(np.sum(np.square(inverse), axis=1))
-    mean, variance, log_weight = np.concatenate(mean), np.concatenate(variance), np.concatenate(log_weight)
-    weight = np.exp(log_weight - log_weight.max())
-    weight /= weight.sum()
-    ends = posterior.quantile(LEVELS)[:, :2]
+def quantiles_agree(posterior, weight, mean, variance, others):
+    """Whether the posterior's quantiles are those of weighted normal laws, within 5 Monte Carlo errors of both."""
+    ends = posterior.quantile(LEVELS)[:, : mean.shape[1]]
     for level, end in zip(LEVELS, ends, strict=True):
         below = special.ndtr((end - mean) / np.sqrt(variance))
         missed = weight @ below - level
         error = np.sqrt(np.sum(np.square(weight[:, None] * (below - weight @ below)), axis=0))
         density = weight @ (np.exp(-0.5 * np.square(end - mean) / variance) / np.sqrt(2.0 * np.pi * variance))
-        own = posterior.diagnostics.mcse[:2] * posterior.stddev[:2]
+        own = np.maximum(posterior.diagnostics.mcse[: len(end)], others) * posterior.stddev[: len(end)]
         np.testing.assert_array_less(np.abs(missed) / density, 5.0 * np.hypot(error / density, own))
+
+
+@pytest.mark.parametrize(("twin", "epsilon", "hidden"), [(1e-9, 0.5, 1), (1.0, 2.0, 0)])
+def test_a_posterior_is_that_of_draws_from_the_prior(twin, epsilon, hidden):
+    """The judge of the whole: matrices from their prior, weighted by release and scores; both quantiles.
+
+    Two features of which one nearly determines the other, and two that are independent, where all is taken for normal:
+    to 1% of a standard deviation.
+    """
+    rng = np.random.default_rng(6)
+    release, _ = simulated_release(rng, 2, correlation=1.0 - twin, epsilon=epsilon)
+    posterior = dpi.noise_aware_posterior(release, seed=2, check_convergence=False)
+    assert posterior.diagnostics.n_unresolved == hidden
+    scores = scores_of(release)
+    law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
+    drawn, near = moments_from_the_prior(rng, 300_000, law, hidden)
+    weight = weigh(scores.mean_scores(), law, drawn, near)[0]
+    kept = np.flatnonzero(weight > 1e-9 * weight.max())
+    typical, basis = np.linalg.eigh(near[kept])
+    matrix = np.swapaxes(basis, 1, 2) @ drawn[kept] @ basis
+    given = scores.given(
+        MomentsDraws(basis, matrix, matrix, typical, np.zeros(len(kept)), np.zeros((len(kept), 2))), rng
+    )
+    quantiles_agree(posterior, weight[kept] / weight[kept].sum(), given.mean, given.variance, 0.01)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0])
@@ -424,7 +418,7 @@ def test_what_does_not_fit_is_refused(rng, monkeypatch):
         dpi.noise_aware_posterior(release, model=dpi.models.LogisticRegression(2))
     with pytest.raises(ValueError, match="2 parameters"):
         dpi.noise_aware_posterior(release, model=dpi.models.LinearRegression(3))
-    monkeypatch.setattr(mixture, "_MOST_STEPS", 2)
+    monkeypatch.setattr(mixture, "_FIRST", 1)
     monkeypatch.setattr(mixture, "_LARGEST_ERROR", 1e-6)
     with pytest.raises(NumericalError, match="Monte Carlo error"):
         dpi.noise_aware_posterior(release, fallback=False)

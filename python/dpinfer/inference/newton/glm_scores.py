@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.newton.moments_law import MeanScores
+from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws
 from dpinfer.inference.newton.scores import SLOPE_ERROR, SWEEPS, GivenMoments, Measured
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import ResponseGrid
@@ -51,13 +51,13 @@ class BoundedScores:
         """Return what the scores say together."""
         return self._measured(1).mean_scores(self.whitening)
 
-    def without_noise(self, moments: FloatArray, basis: FloatArray) -> FloatArray:
+    def without_noise(self, draws: MomentsDraws) -> FloatArray:
         """Return the weights' covariance without privacy noise, (d, d)."""
-        return self._measured(1).without_noise(moments, basis, self.whitening)
+        return self._measured(1).without_noise(draws, self.whitening)
 
-    def given(self, moments: FloatArray, basis: FloatArray, rng: np.random.Generator) -> GivenMoments:
-        """Return the weights' laws given J, (S, d, d)."""
-        return self._measured(len(moments)).given(moments, basis, self.whitening, rng)
+    def given(self, draws: MomentsDraws, rng: np.random.Generator) -> GivenMoments:
+        """Return the weights' laws given draws of J."""
+        return self._measured(len(draws.matrix)).given(draws, self.whitening, rng)
 
     def _measured(self, size: int) -> Measured:
         """Return the scores, the same for each of `size` draws."""

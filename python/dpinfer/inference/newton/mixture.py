@@ -22,16 +22,14 @@ __all__ = ["Mixture", "mixture_of", "theta_of_draws"]
 FloatArray = npt.NDArray[np.float64]
 
 _AIM, _LARGEST_ERROR = 0.045, 0.05
-_CHAINS, _FEWEST_CHAINS, _BATCH = 128, 16, 100_000  # entries of the matrices that are kept at once
-_ALONE, _WARM_UP, _THIN, _MOST_STEPS = 200, 200, 10, 160
-# The first steps are kept after ten moves; later ones, where quantiles lie between two cases, after as many as take
-# about 2 s in all.
-_SOON, _LATER, _MOST_THIN = 40, 3000, 40
-_TRIES = 8  # to find positive definite matrices
-_STEPS, _MOST_GROWTH = (2, 12), 3.0
-_MOST_ENTRIES = 24_000_000  # of all factors that are kept at a time
-_AVERAGED = 16  # matrices
+_FIRST, _MOST_GROWTH = 3, 2.0  # times that laws are kept at first, and factor by which that grows
+# Chains: how many, sweeps before the first and between two that are kept, how often they are: about 2 s in all.
+_CHAINS, _WARM_UP, _THIN = 128, 120, 10
+_KEPT, _FEWEST, _MOST = 20_000, 40, 200
+# Without chains: independent sets of draws, how many draws are in one (as many as entries of factors allow).
+_SETS, _ENTRIES, _FEWEST_DRAWS, _MOST_DRAWS = 8, 500_000, 3, 32
 _FEW = 24  # weights: of more, one that no score has seen is not flattened
+_NEAR_HIDDEN = 2.0  # an eigenvalue below so many times what hides it: what M is off by is not small
 
 
 @dataclass(frozen=True)
@@ -67,11 +65,11 @@ def mixture_of(scores: Scores, request: PosteriorRequest) -> Mixture:
         If the error stays larger, unless `check_convergence` is False or `fallback` lets the words say it.
     """
     report = resolve_progress(request.progress, "posterior")
-    sampler = _Chains(scores, request.seed)
     report(0, 100)
-    wanted = _STEPS[sampler.hides]
+    sampler = _Sampler(scores, request.seed)
+    wanted = _FIRST
     while True:
-        sampler.draw(wanted - sampler.n_steps, lambda share: report(min(int(100 * share), 99), 100))
+        sampler.draw(wanted - sampler.n_kept, lambda share: report(min(int(100 * share), 99), 100))
         error = sampler.error()
         worst = float(np.max(error.quantile))
         if worst < _AIM or wanted >= sampler.most:
@@ -91,60 +89,56 @@ def mixture_of(scores: Scores, request: PosteriorRequest) -> Mixture:
     return Mixture(distribution, error, f"{said}.", misfit)
 
 
-class _Chains:
-    """Chains over second moments side by side, and what each of their steps says of the weights."""
+class _Sampler:
+    """Normal laws of the weights given draws of the second moments."""
 
     def __init__(self, scores: Scores, seed: int) -> None:
         self._scores, self._rng = scores, np.random.default_rng(seed)
         d = len(scores.noisy)
-        hidden = count_unresolved(scores.noisy, scores.stddev) if d <= _FEW else 0
-        law = MomentsLaw(scores.noisy, scores.stddev, n_hidden=hidden)
-        self._basis, self.hides = law.basis, law.n_flattened > 0
-        self._thin = int(np.clip(_LATER // d**2, _THIN, _MOST_THIN))
-        self._size = int(np.clip(_BATCH // d**2, _FEWEST_CHAINS, _CHAINS))
-        self.most = int(np.clip(_MOST_ENTRIES // (self._size * (d + 1) ** 2), 2, _MOST_STEPS))
-        self._chains = law.chains(scores.mean_scores(), self._size, self._rng)
-        # First to where the release alone says, so that no state begins where only the scores would hold it.
-        self._chains.advance(_ALONE, _WARM_UP, 0)
-        for _ in range(_TRIES):
-            if np.all(np.isfinite(self._chains.log_density())):
-                break
-            self._chains.advance(0, _WARM_UP // 4, 0)
-        self._found: list[GivenMoments] = []
-        self._normals: list[tuple[FloatArray, FloatArray, FloatArray]] = []
+        self._law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
+        self._chains, self.most = None, 2 * _FIRST
+        self._size = int(np.clip(_ENTRIES // d**2, _FEWEST_DRAWS, _MOST_DRAWS))
+        if 1 < d <= _FEW and count_unresolved(scores.noisy, _NEAR_HIDDEN * scores.stddev) > 0:
+            self._chains, self.most = self._law.chains(_CHAINS, self._rng), int(np.clip(_KEPT // d**2, _FEWEST, _MOST))
+            self._chains.advance(_WARM_UP, 0)
+        self._kept: list[tuple[FloatArray, FloatArray, FloatArray, FloatArray]] = []
 
     @property
-    def n_steps(self) -> int:
-        """Steps that were kept."""
-        return len(self._found)
+    def n_kept(self) -> int:
+        """How often laws were kept."""
+        return len(self._kept)
 
-    def draw(self, n_steps: int, report: Callable[[float], None]) -> None:
-        """Keep more steps."""
-        for _ in range(n_steps):
-            self._chains.advance(0, _THIN if self.n_steps < _SOON else self._thin, 0)
-            found = self._scores.given(self._chains.moments(), self._basis, self._rng)
-            self._found.append(found)
-            self._normals.append(_normal_laws(found))
-            report(self.n_steps / self.most)
+    def draw(self, n_times: int, report: Callable[[float], None]) -> None:
+        """Keep more."""
+        for _ in range(n_times):
+            if self._chains is None:
+                self._draws = self._law.normal(self._size * _SETS, _SETS, self._rng)
+            else:
+                self._chains.advance(_THIN, 0)
+                self._draws = self._law.drawn(self._chains, self._rng)
+            found = self._scores.given(self._draws, self._rng)
+            self._kept.append((*_normal_laws(found), found.misfit))
+            report(self.n_kept / self.most)
 
     def error(self) -> MonteCarloError:
-        """Return the Monte Carlo error so far."""
-        return monte_carlo_error(*(np.stack([normal[part] for normal in self._normals]) for part in (0, 1)))
+        """Return the Monte Carlo error so far: between chains, or between sets of draws."""
+        mean, variance = (np.concatenate([kept[part] for kept in self._kept]) for part in (0, 1))
+        between = _CHAINS if self._chains is not None else _SETS
+        return monte_carlo_error(*(part.reshape(-1, between, part.shape[-1]) for part in (mean, variance)))
 
     def mixture(self) -> tuple[DrawnTheta, FloatArray]:
         """Return the mixture of the draws, and their misfits."""
-        location, variance, factor = (np.concatenate([normal[part] for normal in self._normals]) for part in range(3))
+        location, variance, factor, misfit = (np.concatenate(part) for part in zip(*self._kept, strict=True))
         n, d = location.shape[1], len(self._scores.noisy)
         data = np.zeros((n, n))
-        data[:d, :d] = self._scores.without_noise(self._chains.moments()[:_AVERAGED], self._basis)
+        data[:d, :d] = self._scores.without_noise(self._draws)
         data[d:, d:] = variance[:, d:].mean(axis=0)
-        return theta_of_draws(location, variance, factor, data), np.concatenate([found.misfit for found in self._found])
+        return theta_of_draws(location, variance, factor, data), misfit
 
 
 def _normal_laws(found: GivenMoments) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return mean, variance, (S, n) each, and factors (S, n, n) of precisions of all parameters."""
-    mean, factor = found.mean, found.factor
-    variance = np.sum(np.square(np.linalg.inv(factor)), axis=-2)
+    mean, variance, factor = found.mean, found.variance, found.factor
     if found.log_scale is None or found.log_scale_stddev is None:
         return mean, variance, factor
     square = np.exp(2.0 * found.log_scale)

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.inference.newton.moments_law import MeanScores
+from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws, stratified
 from dpinfer.models import LinearRegression
 from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance, mallows_mean
 from dpinfer.models.whitening import shrink_moments
@@ -49,6 +49,7 @@ _WIDE = np.linspace(math.log(2e-4), math.log(1.3), 500)  # log sigma around the 
 _FINE = np.linspace(-7.0, 7.0, 301)  # in standard deviations, when it is known about where
 _NEAR = 3.0  # an error of the predictor up to so many noise variances: where a score checks the model
 _LEAST_EIGENVALUE = 1e-5
+_AVERAGED = 16  # matrices
 
 
 class NoiseScalePrior(Protocol):
@@ -92,6 +93,8 @@ class GivenMoments:
         Of the weights in their declared units.
     factor : (S, d, d) array
         Lower Cholesky factors of their precision.
+    variance : (S, d) array
+        Of each.
     misfit : (S, k) array
         Chi-squared sums of what the model misses.
     log_scale, log_scale_stddev : (S,) arrays, or None
@@ -100,6 +103,7 @@ class GivenMoments:
 
     mean: FloatArray
     factor: FloatArray
+    variance: FloatArray
     misfit: FloatArray
     log_scale: FloatArray | None = None
     log_scale_stddev: FloatArray | None = None
@@ -149,15 +153,14 @@ class Measured:
             1.0 / float(self.total[0]),
             float(self.sampling[0]),
             np.linalg.inv(whitening).T * np.sqrt(self.prior_variance[0]),
-            np.ascontiguousarray(self.precision[0]),
-            self.value[0] - self.mean_value[0],
-            self.positions - self.mean_position[0],
         )
 
-    def without_noise(self, moments: FloatArray, basis: FloatArray, whitening: FloatArray) -> FloatArray:
+    def without_noise(self, draws: MomentsDraws, whitening: FloatArray) -> FloatArray:
         """Return the weights' covariance without privacy noise, (d, d), averaged over M, of the first row."""
-        back = np.linalg.inv(whitening) @ basis
-        precision = back @ moments @ back.T / self.sampling[0] + np.diag(1.0 / self.prior_variance[0])
+        values, vectors = np.linalg.eigh(draws.matrix[:_AVERAGED])
+        back = np.linalg.inv(whitening) @ draws.basis[:_AVERAGED] @ vectors
+        values = np.maximum(values, _LEAST_EIGENVALUE)[:, None, :]
+        precision = (back * values) @ np.swapaxes(back, 1, 2) / self.sampling[0] + np.diag(1.0 / self.prior_variance[0])
         return np.asarray(np.linalg.inv(precision).mean(axis=0))
 
     def predictor_errors(self, positions: FloatArray, moments: FloatArray, whitening: FloatArray) -> FloatArray:
@@ -171,49 +174,43 @@ class Measured:
         return np.asarray(np.maximum(np.sum((away @ moments) * away, axis=1), 0.0) + max(left, 0.0))
 
     def given(
-        self,
-        moments: FloatArray,
-        basis: FloatArray,
-        whitening: FloatArray,
-        rng: np.random.Generator,
-        checked: "Measured | None" = None,
+        self, draws: MomentsDraws, whitening: FloatArray, rng: np.random.Generator, checked: "Measured | None" = None
     ) -> GivenMoments:
-        """Return the weights' laws given M, (S, d, d), in the coordinates of an orthogonal basis (d, d) of those of z.
+        """Return the weights' laws given draws of M.
 
-        The misfit is that of the scores `checked`, by default of these.
+        The misfit is that of the scores `checked`, by default of these, each with what M is not known by.
 
-        With b = mean y + M mean u_t, given M normal around M u* with variance I / P, and n = 1 / P + kappa**2 lambda,
-        the precision of u is M n^-1 M + that of the prior: both in the eigenvectors of M.  Weights are W'u.
+        With b = mean y + M mean u_t, normal around M u with variance n = 1 / P + kappa**2 (what M is near), the
+        precision of u is M n^-1 M + that of the prior.  Weights are W'u.
         """
-        values, vectors = np.linalg.eigh(moments)
-        values = np.maximum(values, _LEAST_EIGENVALUE)
-        turn = basis @ vectors
-        mean_value, mean_position = (
-            np.einsum("sji,sj->si", turn, mean) for mean in (self.mean_value, self.mean_position)
-        )
-        target = mean_value + values * mean_position
+        basis, matrix = draws.basis, draws.matrix
+        mean_value, mean_position = (np.einsum("sji,sj->si", basis, at) for at in (self.mean_value, self.mean_position))
+        target = mean_value + np.einsum("sij,sj->si", matrix, mean_position)
         total, sampling = self.total[:, None], self.sampling[:, None]
-        noise = 1.0 / total + sampling * values
-        back = np.linalg.inv(whitening) @ turn
-        precision = (back * (np.square(values) / noise)[:, None, :]) @ np.swapaxes(back, 1, 2)
-        index = np.arange(values.shape[1])
-        precision[:, index, index] += 1.0 / self.prior_variance
-        factor = np.asarray(np.linalg.cholesky(precision))
-        right = np.einsum("sij,sj->si", back, values / noise * target)
-        mean = np.linalg.solve(precision, right[..., None])[..., 0]
-        # A draw of u, then of u* given it and b; what the scores miss of that.
+        noise = 1.0 / total + sampling * draws.typical + draws.extra
+        back = np.linalg.inv(whitening) @ basis
+        pushed = back @ matrix
+        precision = (pushed / noise[:, None, :]) @ np.swapaxes(pushed, 1, 2)
+        np.einsum("sii->si", precision)[:] += 1.0 / self.prior_variance
+        factor = np.linalg.cholesky(precision)
+        inverse = np.linalg.inv(factor)
+        mean = np.einsum(
+            "sji,sj->si", inverse, np.einsum("sij,sj->si", inverse, np.einsum("sij,sj->si", pushed, target / noise))
+        )
+        # A draw of u, and of what sampling adds to the score; what the scores miss of that.
         drawn = rng.standard_normal((2, *mean.shape))
-        weights = mean + np.linalg.solve(np.swapaxes(factor, 1, 2), drawn[0][..., None])[..., 0]
-        u = np.einsum("sji,sj->si", back, weights)  # U'W^-T weights
-        stiff = values / sampling + total * np.square(values)
-        optimum = (values / sampling * u + total * values * target) / stiff + drawn[1] / np.sqrt(stiff)
+        u = np.einsum("sji,sj->si", back, mean + np.einsum("sji,sj->si", inverse, drawn[0]))
+        left, own = target - np.einsum("sij,sj->si", matrix, u), sampling * draws.typical
+        sampled = own / noise * left + np.sqrt(own * (1.0 - own / noise)) * drawn[1]
         checked = self if checked is None else checked
-        away = optimum[:, None] - np.einsum("sji,tj->sti", turn, checked.positions)
-        missed = np.einsum("sji,stj->sti", turn, checked.value) - values[:, None] * away
+        away = np.einsum("sji,tj->sti", basis, checked.positions) - u[:, None]
+        missed = np.einsum("sji,stj->sti", basis, checked.value) + np.einsum("sij,stj->sti", draws.expected, away)
+        known = 1.0 / (1.0 / checked.precision + draws.variance[:, None] * np.sum(np.square(away), axis=2))
         return GivenMoments(
             mean=mean,
             factor=factor,
-            misfit=np.einsum("st,sti->s", checked.precision, np.square(missed))[:, None],
+            variance=np.sum(np.square(inverse), axis=1),
+            misfit=np.einsum("st,sti->s", known, np.square(missed - sampled[:, None]))[:, None],
         )
 
 
@@ -239,10 +236,10 @@ class Scores(Protocol):
     def mean_scores(self) -> MeanScores:
         """Return what the scores say together, sigma in its middle."""
 
-    def given(self, moments: FloatArray, basis: FloatArray, rng: np.random.Generator) -> GivenMoments:
-        """Return the weights' laws given M, (S, d, d), and draws of the rest."""
+    def given(self, draws: MomentsDraws, rng: np.random.Generator) -> GivenMoments:
+        """Return the weights' laws given draws of M, and draws of the rest."""
 
-    def without_noise(self, moments: FloatArray, basis: FloatArray) -> FloatArray:
+    def without_noise(self, draws: MomentsDraws) -> FloatArray:
         """Return the weights' covariance without privacy noise, (d, d)."""
 
 
@@ -291,16 +288,15 @@ class LinearScores:
         """Return what the scores say together, for the mean of log sigma."""
         return self._middle().mean_scores(self.whitening)
 
-    def without_noise(self, moments: FloatArray, basis: FloatArray) -> FloatArray:
+    def without_noise(self, draws: MomentsDraws) -> FloatArray:
         """Return the weights' covariance without privacy noise, (d, d)."""
-        return self._middle().without_noise(moments, basis, self.whitening)
+        return self._middle().without_noise(draws, self.whitening)
 
-    def given(self, moments: FloatArray, basis: FloatArray, rng: np.random.Generator) -> GivenMoments:
-        """Return the weights' laws given M, (S, d, d), and draws of sigma."""
-        place = np.searchsorted(np.cumsum(self._shares), rng.uniform(size=len(moments)))
-        log_scale = self._nodes[np.minimum(place, len(self._nodes) - 1)]
+    def given(self, draws: MomentsDraws, rng: np.random.Generator) -> GivenMoments:
+        """Return the weights' laws given draws of M, and of sigma."""
+        log_scale = self._nodes[stratified(self._shares, len(draws.matrix), draws.sets, rng)]
         checked = self._measured(log_scale, self._checked)
-        found = self._measured(log_scale, self._last).given(moments, basis, self.whitening, rng, checked)
+        found = self._measured(log_scale, self._last).given(draws, self.whitening, rng, checked)
         missed, variance = self._scale_misfit(log_scale)
         bound = self._release.scale_units[-1] / np.exp(log_scale)
         spread = np.sqrt(np.maximum(chi_second_moment(bound) - np.square(chi_mean(bound)), 0.0))

@@ -242,7 +242,7 @@ def stratified(weight: FloatArray, size: int, sets: int, rng: np.random.Generato
     cumulative = np.cumsum(weight)
     place = rng.permuted(np.tile(np.arange(size // sets), (sets, 1)), axis=1).T + rng.uniform(size=(size // sets, sets))
     found = np.searchsorted(cumulative, place.ravel() * (sets / size * cumulative[-1]))
-    return np.minimum(found, len(cumulative) - 1)
+    return np.asarray(np.minimum(found, len(cumulative) - 1), dtype=np.int64)
 
 
 def _cut_at_zero(mean: FloatArray, stddev: float) -> FloatArray:

@@ -192,7 +192,7 @@ class Measured:
         pushed = back @ matrix
         precision = (pushed / noise[:, None, :]) @ np.swapaxes(pushed, 1, 2)
         np.einsum("sii->si", precision)[:] += 1.0 / self.prior_variance
-        factor = np.linalg.cholesky(precision)
+        factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
         inverse = np.linalg.inv(factor)
         mean = np.einsum(
             "sji,sj->si", inverse, np.einsum("sij,sj->si", inverse, np.einsum("sij,sj->si", pushed, target / noise))

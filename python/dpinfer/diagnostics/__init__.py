@@ -1,7 +1,7 @@
 """Checks of posteriors and predictions.
 
-**Privacy.** Nothing here reads private training records; functions that take labels compare predictions with labels
-that the caller supplies and say so.
+**Privacy.** Nothing here reads private training records; functions with labels compare predictions with the
+caller's labels, and document it.
 """
 
 import importlib
@@ -42,7 +42,7 @@ def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(importlib.import_module(f"dpinfer.diagnostics.{_NAMES[name]}"), name)
     if name in ("audit", "audit_one_run"):
-        # These run the mechanism, which this package must not import: the top-level package knows where it is.
+        # These run the mechanism, which this package must not import: the top-level package imports them.
         return getattr(importlib.import_module("dpinfer"), name)
     raise AttributeError(f"module 'dpinfer.diagnostics' has no attribute {name!r}")
 

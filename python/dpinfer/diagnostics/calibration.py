@@ -54,7 +54,7 @@ class CalibrationCurve:
 
     @property
     def rmse_floor(self) -> float:
-        """What :attr:`rmse` would be on average for perfect predictions and this many labels."""
+        """The average of :attr:`rmse` for perfect predictions and this many labels."""
         return float(np.sqrt(np.mean(self.standard_error**2)))
 
     def __repr__(self) -> str:
@@ -116,7 +116,7 @@ def calibration_curve(probabilities: npt.ArrayLike, y: npt.ArrayLike, n_bins: in
 
 @dataclass(frozen=True)
 class ExpectedCalibrationError:
-    """Expected calibration error with its Monte Carlo error and what perfect predictions would show.
+    """Expected calibration error with its Monte Carlo error and its value for perfect predictions.
 
     **Privacy.** Computed from labels without noise: publish it only if those labels are public.
 
@@ -128,7 +128,7 @@ class ExpectedCalibrationError:
     standard_error : float
         Bootstrap standard error of `value` over the labelled predictions.
     floor : float
-        What `value` is on average when every label has exactly its predicted probability: never 0, because labels vary.
+        Average of `value` if every label has exactly its predicted probability: never 0, because labels vary.
     pvalue : float
         Probability, for such labels, of a value at least as large.
     n_bins, n_labels : int
@@ -175,7 +175,7 @@ def expected_calibration_error(
     n_bins : int
         At least 1 and at most n.
     bins : {"count", "width"}
-        Bins of equal count (to within one), or of equal width in [0, 1], of which empty ones are left out.
+        Bins of equal count (to within one), or of equal width in [0, 1], without empty ones.
     n_resamples : int
         Number of bootstrap samples and of simulated label sets, at least 100.
     seed : int

@@ -23,7 +23,7 @@ def check_trace(
     false_positive_rate: float = FALSE_POSITIVE_RATE,
     n_threads: int | None = None,
 ) -> TraceCheck:
-    """Test noise level, linearity and settling of a released trace, and say in words what was found.
+    """Test noise level, linearity and settling of a released trace, and report the results in words.
 
     **Privacy.** Post-processing of a Release: it costs nothing.
 
@@ -50,8 +50,9 @@ def check_trace(
 
     Notes
     -----
-    A trace that has not settled is no fault of the posterior, which uses linear transients; it says that more steps or
-    larger ones would have told more.  Of a Fisher-scaled release the gradients of loc are tested, divided by the
+    A trace that has not settled is no fault of the posterior, which uses linear transients; it means that more or
+    larger
+    steps would have been more informative.  Of a Fisher-scaled release the gradients of loc are tested, divided by the
     information that preconditioned them, in which they are linear; the slope counts both kinds of gradients.
 
     Examples

@@ -1,6 +1,6 @@
 """The private side: records go in, a :class:`~dpinfer.release.Release` comes out.
 
-**Privacy.** The only package that reads records.  Nothing that it computes from them leaves it without noise.
+**Privacy.** The only package that reads records. No function of records leaves it without noise.
 """
 
 import os

@@ -22,7 +22,7 @@ def exclusive(path: Path) -> Iterator[bool]:
             os.close(handle)
             yield False
             return
-        # Whoever held it before may have removed the file: then the lock is on a file that nobody else will find.
+        # The previous holder may have removed the file: then the lock is on a file without a name.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), path.stat()):
                 break

@@ -1,4 +1,4 @@
-"""The secret file from which an interrupted private run goes on: its key, and what it has released so far."""
+"""The secret file from which an interrupted private run resumes: its key, and its releases so far."""
 
 import contextlib
 import hashlib
@@ -32,9 +32,9 @@ _SHARE = 10.0
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a checkpoint holds.
+    """The content of a checkpoint.
 
-    **Privacy.** SECRET: `key` takes the noise out of everything that the run releases.
+    **Privacy.** SECRET: `key` removes the noise from all releases of the run.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ class RunRecord:
     step : int
         How many steps have been made.
     complete : bool
-        Whether that is all of them.
+        Whether these are all steps.
     arrays : mapping from name to float64 array
-        The released trace up to `step`, and where it stands.
+        The released trace up to `step`, and the current state.
     """
 
     description: Mapping[str, Any]
@@ -70,7 +70,7 @@ class RunRecord:
 
 
 class RunCheckpoint:
-    """Where a private run saves its state, and that the caller removes when the release is safe.
+    """A file for the state of a private run, which the caller removes when the release is saved.
 
     Give a path in its place, and the file is removed when the run returns.  Give this object, and the file stays until
     :meth:`discard`, so that a process that dies before it has saved the release gets the same release again.
@@ -92,7 +92,7 @@ class RunCheckpoint:
 
     Notes
     -----
-    docs/derivations/checkpoint.md proves that an interrupted and resumed run releases what one run releases.
+    docs/derivations/checkpoint.md proves that an interrupted and resumed run has the release of one run.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, interval: float = 30.0) -> None:
@@ -109,9 +109,9 @@ class RunCheckpoint:
         return self._file.exists()
 
     def discard(self) -> None:
-        """Remove the file, and what a killed process left of unfinished saves.
+        """Remove the file, and unfinished saves of a killed process.
 
-        **Privacy.** Removing a file does not erase what was on the disk.
+        **Privacy.** Removing a file does not erase its content on the disk.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class RunCheckpoint:
                 leftover.unlink()
 
     def load(self) -> RunRecord:
-        """Return what the file holds.
+        """Return the file's content.
 
         **Privacy.** SECRET.
 
@@ -160,10 +160,11 @@ class RunCheckpoint:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes from running from this file while the block runs.
+        """Prevent other processes from resuming from this file during the block.
 
-        **Privacy.** Reads no records.  Two runs that save to one file would each lose what the other saved; that they
-        cannot use one key on two data sets does not rest on this lock (docs/derivations/checkpoint.md).
+        **Privacy.** Reads no records.  Two runs that save to one file would overwrite each other's state. Other means
+        prevent the
+        use of one key on two data sets (docs/derivations/checkpoint.md).
 
         Raises
         ------
@@ -189,8 +190,8 @@ class RunCheckpoint:
 def tag_of_records(key: bytes, records: Iterable[npt.NDArray[Any]]) -> bytes:
     """Return a keyed hash of the records, as the kernels read them: types, shapes and bytes.
 
-    **Privacy.** Reads the records.  To whoever does not have `key` the tag is a random number; whoever has it can test
-    guesses of the whole data set.
+    **Privacy.** Reads the records.  Without `key` the tag is a random number; with `key` one can test guesses of the
+        whole data set.
     """
     digest = hashlib.blake2b(key=key, digest_size=_SECRET_BYTES)
     for array in records:
@@ -280,7 +281,7 @@ def begun(record: RunRecord, key: bytes, records: Iterable[npt.NDArray[Any]]) ->
 
 
 def binding(record: RunRecord) -> str:
-    """Return what the ledger holds of a bound run: a hash of a random number that only this file and its copies have.
+    """Return the ledger's entry of a bound run: a hash of a random number that only this file and its copies hold.
 
     **Privacy.** Not computed from records or from the key of the noise.
     """

@@ -23,7 +23,7 @@ def noisy_counts(
 
     **Privacy.** Reads the records.  One record has at most one label in each column, so adding, removing or blanking it
     moves the counts by at most sqrt(n_columns) in the L2 norm, and replacing it by at most twice that (sqrt(2
-    n_columns)).  What comes back is the event ``GaussianEvent(noise_multiplier)``: docs/derivations/released-shares.md.
+    n_columns)).  The event is ``GaussianEvent(noise_multiplier)``: docs/derivations/released-shares.md.
 
     Parameters
     ----------

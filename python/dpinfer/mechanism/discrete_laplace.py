@@ -17,7 +17,7 @@ _BLOCKS_PER_CALL = 256
 
 
 class KeystreamIntegers:
-    """Uniform integers of any size from one ChaCha20 stream of the noise domain, and what is drawn with them.
+    """Uniform integers of any size from one ChaCha20 stream of the noise domain, and draws based on them.
 
     **Privacy.** Reads no records.
 

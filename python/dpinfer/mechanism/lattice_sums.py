@@ -20,19 +20,19 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 _LATTICE_BITS = 30
-# Where a ledger without a budget reports what was spent; a pure guarantee has none of its own.
+# delta for reports of a ledger without a budget; a pure guarantee has none of its own. The library's default.
 _REPORTED_DELTA = 1e-6
 
 
 def pure_terms(epsilon: float, adjacency: Adjacency) -> ReleaseTerms:
-    """Return what a pure release is charged for."""
+    """Return the terms of the charge of a pure release."""
     return ReleaseTerms(PureEvent(epsilon, adjacency.value), adjacency, _REPORTED_DELTA)
 
 
 class LatticeSum:
     """Sum bounded contributions on a lattice and release the sums with Laplace noise.
 
-    Each coordinate of a record's contribution is rounded to a multiple of the step g, a power of two, and held inside
+    Each coordinate of a record's contribution is rounded to a multiple of the step g, a power of two, and clamped to
     [low / g, high / g], both rounded towards zero: integers below 2**31 in absolute value, so that sums over up to
     2**31 records are exact.
 
@@ -49,7 +49,7 @@ class LatticeSum:
     replace : bool
         Whether neighbours differ in one record's value rather than in one record's presence.
     n_nonzero : int, optional
-        At most how many coordinates of one contribution are not zero; all of them by default.
+        Largest number of nonzero coordinates of one contribution; all by default.
     step : float, optional
         The lattice step g, a power of two; by default 2**-30 of the largest bound, rounded down to a power of two.
     """
@@ -75,7 +75,7 @@ class LatticeSum:
 
     def integers(self, values: FloatArray) -> IntArray:
         """Return contributions (..., s) in lattice steps, inside their bounds."""
-        # Held inside the bounds before it is divided, so that nothing overflows, whatever the record.
+        # Clamped to the bounds before the division, so that no record can cause an overflow.
         near = np.clip(values, self._low * self.step, self._high * self.step)
         return np.clip(np.rint(near / self.step), self._low, self._high).astype(np.int64)
 
@@ -95,6 +95,6 @@ class LatticeSum:
         return self.release_total(self.total(chunks), epsilon=epsilon, key=key, stream=stream)
 
     def release_total(self, total: Sequence[int], *, epsilon: float, key: bytes, stream: int = 0) -> FloatArray:
-        """Return the noisy sums of integers that :meth:`total` gave, or of several of them added up."""
+        """Return the noisy sums for integers from :meth:`total`, or for the sum of several of them."""
         noisy = laplace_mechanism(total, l1_sensitivity=self.l1_sensitivity, epsilon=epsilon, key=key, stream=stream)
         return np.array([value * self.step for value in noisy])

@@ -1,7 +1,7 @@
-"""Whether records have the form that a run needs: dimensions, columns and types, which are public, and no record.
+"""Checks of the form of records: dimensions, columns and types, which are public; no record is read.
 
-An array says its shape and type without a record being looked at, so that a run can be refused before it is charged.
-What says neither, as lists do, is asked again when an array has been made of it.
+An array has its shape and type without reading a record, so that a run can be refused before it is charged. Lists,
+which have neither, are checked after their conversion to arrays.
 """
 
 from typing import Any
@@ -15,14 +15,14 @@ __all__ = ["check_columns", "check_layout", "check_numbers", "check_response", "
 
 
 def check_numbers(name: str, array: Any) -> None:
-    """Refuse what is no array, and an array that does not hold real numbers.
+    """Refuse objects that are not arrays, and arrays without real numbers.
 
     **Privacy.** Reads no record.
 
     Raises
     ------
     TypeError
-        If it is none, or its type is not one of real numbers.
+        If it is not an array, or its type is not one of real numbers.
     """
     check_container(name, array)
     dtype = getattr(array, "dtype", None)
@@ -34,7 +34,7 @@ def check_numbers(name: str, array: Any) -> None:
 def check_columns(X: Any, n_columns: int) -> None:
     """Refuse features that are not a table of numbers with so many columns.
 
-    **Privacy.** Reads no record, and does not say the number of rows: it is private under add/remove adjacency.
+    **Privacy.** Reads no record, and does not reveal the number of rows, which is private under add/remove adjacency.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def check_values(X: Any, owner: str) -> None:
 
 
 def check_layout(model: Any, X: Any, y: Any) -> None:
-    """Refuse arrays that are not the records of `model`, whatever they hold.
+    """Refuse arrays whose form is not that of the records of `model`.
 
     **Privacy.** Reads no record.
 

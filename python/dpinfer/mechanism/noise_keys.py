@@ -1,6 +1,6 @@
-"""A key for the noise of each query: from the run's key and everything that says what is asked of the records.
+"""A key for the noise of each query: a hash of the run's key and of the whole query.
 
-**Privacy.** The same noise never meets two queries, whatever is copied, resumed or exchanged between two runs with one
+**Privacy.** The same noise never meets two queries, for any copying, resuming or exchange between two runs with one
 key.  Proof: docs/derivations/checkpoint.md.
 """
 
@@ -25,19 +25,19 @@ __all__ = ["noise_key", "noise_step"]
 _INSTALLED = ("site-packages", "dist-packages")
 _WITH_MODULES = (types.FunctionType, types.BuiltinFunctionType, np.ufunc, type)
 _CODE = ("co_code", "co_consts", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_argcount", "co_flags")
-# In the place of what cannot be read as bytes: another process, with something else there, has other noise.
+# Replaces objects that cannot be read as bytes: another process, with another object, has other noise.
 _OF_THIS_PROCESS = os.urandom(32)
-# Objects within objects, far below Python's own limit: what lies deeper counts as what cannot be read.
+# Objects within objects, far below Python's own limit: deeper objects count as unreadable.
 _DEEPEST = 80
 # A class that moved has the name that it had: releases with a fixed key keep their bits.
 _NAMED_BEFORE = {"dpinfer.mechanism.sites.state.Cavity": "dpinfer.mechanism.site_state.Cavity"}
 
 
 def noise_key(key: bytes, *query: Any) -> bytes:
-    """Return the key of a query's noise: a keyed hash of what is asked.
+    """Return the key of a query's noise: a keyed hash of the query.
 
-    Two queries that differ in a bit of a number, a name, or a line of a user's code have keys that are independent to
-    whoever does not know `key` (BLAKE2b is taken for a pseudorandom function).
+    Two queries that differ in a bit of a number, a name, or a line of a user's code have keys that are independent for
+    everybody without `key` (BLAKE2b is taken for a pseudorandom function).
 
     **Privacy.** Reads no records, which must not be in `query`: the noise would depend on them.
 
@@ -57,7 +57,7 @@ def noise_step(key: bytes, step: int, n_steps: int, *query: Any) -> int:
     """Return the number of the streams from which a step of many draws its sample and its noise.
 
     A stream's number has 64 bits.  The lowest hold the step, so that no two steps of a run share a stream; the others
-    hold a keyed hash of what is asked, so that two runs with one key, where their queries differ, share one with
+    hold a keyed hash of the query, so that two runs with one key, where their queries differ, share one with
     probability 2**-44 for up to 2**20 steps.
 
     **Privacy.** As :func:`noise_key`.
@@ -81,8 +81,8 @@ class _Encoder:
 
     def __init__(self, write: Any) -> None:
         self._write = write
-        # What was met before, by identity: a function may refer to itself.  The values are kept, so that none goes and
-        # leaves its identity to another.
+        # Objects seen before, by identity: a function may refer to itself. The values are kept, so that no identity is
+        # reused.
         self._met: dict[int, tuple[int, Any]] = {}
         self._depth = 0
 
@@ -101,7 +101,7 @@ class _Encoder:
         elif isinstance(value, types.CodeType):
             self._many("code", [getattr(value, name) for name in _CODE])
         elif isinstance(value, Model):
-            # Not its attributes, some of which are computed when they are first asked for.
+            # Not its attributes, some of which are computed on first use.
             self._many("model", (type(value), value.to_dict(), getattr(value, "code", None)))
         elif id(value) in self._met:
             self._leaf("again", str(self._met[id(value)][0]).encode())
@@ -186,7 +186,7 @@ def _content(cell: types.CellType) -> tuple[Any, ...]:
 
 
 def _text(module: types.ModuleType) -> bytes:
-    """Return a module's file: which of its functions are used cannot be told."""
+    """Return a module's file, since the used functions are unknown."""
     try:
         return Path(str(module.__file__)).read_bytes()
     except (AttributeError, OSError):
@@ -203,7 +203,7 @@ def _name(value: Any) -> str:
 
 
 def _body(value: Any) -> Any:
-    """Return what a class of the user's is made of."""
+    """Return the members of a user's class."""
     if not isinstance(value, type) or _edition(_module(value)):
         return ()
     made = {name: part for name, part in vars(value).items() if callable(part) or not name.startswith("_")}
@@ -218,7 +218,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 @functools.cache
 def _edition(module: str) -> str:
-    """Return the edition of what was installed; nothing for a user's own code, which is read."""
+    """Return the version of an installed module; nothing for a user's own code, which is read."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top == "builtins":
         return sys.version

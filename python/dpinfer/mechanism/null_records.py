@@ -1,8 +1,8 @@
-"""Null records: what a blanked record is, under the relation that has them.
+"""Null records: the representation of blanked records, under the relation with blanked records.
 
 **Privacy.** Under ``zero_out`` a neighbour's record is replaced with one that contributes exactly zero.  A row of zeros
-does not: with an intercept its gradient can be as long as any.  So a null record is a row that holds NaN and nothing
-else, and it is taken out before anything reads it: docs/derivations/dpvi-mechanism.md.
+does not: with an intercept its gradient can be as long as any. So a null record is a row that holds only NaN, and it is
+removed before any use: docs/derivations/dpvi-mechanism.md.
 """
 
 from typing import Any, TypeVar
@@ -21,21 +21,21 @@ _CHUNK = 1 << 14
 
 
 def without_null_records(adjacency: Adjacency, features: Array, response: Array | None) -> tuple[Array, Array]:
-    """Return the records that are there: under ``zero_out`` those that are not NaN in every number; else all.
+    """Return the records without null records: under ``zero_out`` those that are not NaN in every number; else all.
 
-    **Privacy.** Reads the records.  What is left of one does not depend on another.
+    **Privacy.** Reads the records. The result for one record does not depend on another.
 
     Parameters
     ----------
     adjacency : Adjacency
     features : (N, d) or (N,) array
     response : (N,) array, optional
-        An empty one is returned where there is none.
+        Empty if there is none.
 
     Returns
     -------
     features, response : array
-        Not copied where nothing is taken out.
+        Not copied if no record is removed.
     """
     targets = np.empty(0) if response is None else response
     if adjacency is not Adjacency.ZERO_OUT:
@@ -51,5 +51,5 @@ def without_null_records(adjacency: Adjacency, features: Array, response: Array 
 
 
 def _is_null(response: Array) -> Array:
-    """Return which responses, with their weights where they have some, are NaN."""
+    """Return a mask of responses that are NaN, together with any weights."""
     return np.asarray(np.isnan(response.reshape(len(response), -1)).all(axis=1))

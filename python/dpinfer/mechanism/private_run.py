@@ -1,4 +1,4 @@
-"""What surrounds every private run: its charge in the ledger, its key, and its checkpoint, in an order that is proved.
+"""The guard of every private run: its charge in the ledger, its key, and its checkpoint, in a proved order.
 
 The order, and why a process may die between any two of its steps: docs/derivations/checkpoint.md.
 """
@@ -28,7 +28,7 @@ CheckpointArgument = str | os.PathLike[str] | RunCheckpoint | None
 
 
 class PrivacyTerms(Protocol):
-    """What a run is charged for: a :class:`dpinfer.PrivacyPlan`, or a :class:`ReleaseTerms`."""
+    """Terms of a run's charge: a :class:`dpinfer.PrivacyPlan`, or a :class:`ReleaseTerms`."""
 
     @property
     def event(self) -> Event:
@@ -48,7 +48,7 @@ class PrivacyTerms(Protocol):
 
 @dataclass(frozen=True)
 class ReleaseTerms:
-    """What a single release is charged for."""
+    """Terms of the charge of a single release."""
 
     event: Event
     adjacency: Adjacency
@@ -92,10 +92,10 @@ class PrivateRun:
         return os.getpid() != self._process
 
     def refuse_fork(self) -> None:
-        """Refuse to draw in another process than the one that was charged.
+        """Refuse to draw in a process other than the charged one.
 
-        **Privacy.** The child of a fork has the run's key: what it drew would be the parent's noise once more.  Before
-        the key is taken it would be a second release for one charge.
+        **Privacy.** The child of a fork has the run's key: its draws would repeat the parent's noise. Before the key is
+        taken, its release would be a second one for one charge.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class PrivateRun:
 
     @property
     def key(self) -> bytes:
-        """The run's key; that of a new run is taken when it is first asked for, after the records are checked."""
+        """The run's key; a new run takes it on first use, after the records are checked."""
         self.refuse_fork()
         if not self._record.key:
             self._record = replace(self._record, key=self._source.take_key())
@@ -115,17 +115,17 @@ class PrivateRun:
 
     @property
     def saved(self) -> Mapping[str, FloatArray]:
-        """What :meth:`save` was given last, before an interruption; empty for a new run."""
+        """The last argument of :meth:`save` before an interruption; empty for a new run."""
         return self._record.arrays
 
     @property
     def ledger_settings(self) -> dict[str, Any]:
-        """What the release says of its charge; empty without a ledger."""
+        """The release's record of its charge; empty without a ledger."""
         return self._charge.settings
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Read the records: whatever the block raises may depend on them, but for an interrupt.
+        """Read the records: any error of the block, except an interrupt, may depend on them.
 
         **Privacy.** The system's errors come from the reader, which may be a user's own code: the charge stays.
         """
@@ -136,9 +136,9 @@ class PrivateRun:
             raise
 
     def begin(self, records: Iterable[npt.NDArray[Any]]) -> tuple[int, Mapping[str, FloatArray]]:
-        """Bind the run to its records, which must be called before the first draw; return where to go on.
+        """Bind the run to its records before the first draw; return the state to resume from.
 
-        **Privacy.** Reads the records.  From here on the charge stays, whatever happens.
+        **Privacy.** Reads the records. From here on the charge stands after any event.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class PrivateRun:
         step : int
             How many steps have been made; 0 for a new run.
         arrays : mapping from name to array
-            What :meth:`save` was given then; empty for a new run.
+            The argument of :meth:`save`; empty for a new run.
 
         Raises
         ------
@@ -194,7 +194,7 @@ class PrivateRun:
         OSError
             If the checkpoint cannot be written; the one before stays.
         """
-        # A ledger says that the run has finished: then only a file that holds all of it may be read again.
+        # The ledger records the end of the run: then only a complete file may be read again.
         needed = now or (last and (self._keeps or bool(self._charge.settings)))
         if self._checkpoint is not None and (self._checkpoint.due or needed):
             self._record = replace(self._record, step=step, complete=last, arrays=arrays())
@@ -211,9 +211,9 @@ def private_run(
     checkpoint: CheckpointArgument = None,
     description: Callable[[], Mapping[str, Any]] = dict,
 ) -> Iterator[PrivateRun]:
-    """Charge a run, give it its key, and take it up again where a checkpoint says so.
+    """Charge a run, give it its key, and resume it from a checkpoint.
 
-    **Privacy.** The block reads the records; before it is entered they are not touched, and the charge is on the disk.
+    **Privacy.** The block reads the records; before it is entered they are not read, and the charge is on the disk.
     The block must call :meth:`PrivateRun.begin` before anything is drawn.
 
     Parameters
@@ -225,7 +225,7 @@ def private_run(
     source : RandomSource
     checkpoint : path-like, RunCheckpoint or None
     description : callable
-        Returns every public setting that the output depends on, as JSON values; asked for with a checkpoint only.
+        Returns every public setting that the output depends on, as JSON values; called with a checkpoint only.
 
     Yields
     ------
@@ -277,11 +277,11 @@ def private_run(
                     yield run
                 except BaseException:
                     if run.forked:
-                        # What the child of a fork does not draw, its parent may: the charge is the parent's.
+                        # The parent may still draw if the child of a fork does not: the charge is the parent's.
                         charge.begin()
                     raise
         except BaseException as error:
-            # A ledger that could not be opened or written may still hold the charge: the file is what finds it again.
+            # A ledger that could not be opened or written may still hold the charge: the file identifies it.
             unused = resumed is None if run is None else not (run.begun or run.forked)
             if place is not None and record.token is not None and unused and not isinstance(error, LedgerError):
                 place.discard()
@@ -293,7 +293,7 @@ def private_run(
 def _resumed_record(
     place: RunCheckpoint, described: Mapping[str, Any], ledger: LedgerAccount | None
 ) -> RunRecord | None:
-    """Return the state of the run that `place` holds, or None where there is none that can go on."""
+    """Return the state of the run in `place`, or None if no run can resume."""
     if not place.exists():
         return None
     record = place.load()
@@ -310,8 +310,9 @@ def _resumed_record(
     status = ledger.status(record.run)
     if status == "finished" and not record.complete:
         raise CheckpointError(
-            f"checkpoint must be the file that its run left, and {str(place.path)!r} is an older copy: the ledger says "
-            "that the run has finished; remove this copy to begin a new run"
+            f"checkpoint must be the last file of its run, and {str(place.path)!r} is an older copy: the ledger "
+            f"records "
+            "the end of the run; remove this copy to begin a new run"
         )
     # Only a run that drew nothing can be cancelled: its key is unused, and is not used.
     return None if status == "cancelled" else record

@@ -51,7 +51,7 @@ class OSRandomSource(RandomSource):
 class InsecureRNG(RandomSource):
     """A seeded source for studies: reproducible, and therefore NOT PRIVATE.
 
-    Releases drawn from it say so, refuse to state an epsilon, and keep the mark when saved.  Successive runs from one
+    Its releases are marked, refuse to state an epsilon, and keep the mark when saved.  Successive runs from one
     object use different keys, in an order that the seed fixes.
 
     Parameters

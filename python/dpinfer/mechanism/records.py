@@ -71,7 +71,7 @@ def check_records(
 def check_rows(
     model: Any, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE
 ) -> tuple[Features | SparseFeatures, npt.NDArray[np.float64]]:
-    """Return (X, y) as passes over regressions read them: :func:`check_records`, or X sparse where it is given so.
+    """Return (X, y) in the form of the passes over regressions: :func:`check_records`, with X sparse if given so.
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
@@ -199,9 +199,9 @@ def check_arguments(
     sparse: bool = False,
     weighted: bool = False,
 ) -> None:
-    """Refuse a response where the model has none, none where it has one, and arrays of another form than its records.
+    """Refuse a missing or superfluous response, and arrays with another form than the model's records.
 
-    **Privacy.** Reads no record: before a run is charged, all is refused that does not depend on them.
+    **Privacy.** Reads no record: these refusals come before the charge, and do not depend on records.
 
     With a :class:`RowSource` for `X`, the responses are in its blocks: for runs that are `streamed`.
     :class:`ShardedRows`, :class:`Silos` and sparse rows are for the few-pass runs, and sources with units for those

@@ -1,7 +1,7 @@
-"""The one loop of a private run: an algorithm starts, asks for noisy sums, moves by them, and is released.
+"""The one loop of a private run: an algorithm starts, requests noisy sums, updates, and is released.
 
-What is the same for every mechanism is here: common arguments, charge, records, key, forks, checkpoint, progress,
-interrupts.  What differs is public arithmetic around a sum, and is the algorithm's.
+This module has the parts common to all mechanisms: arguments, charge, records, key, forks, checkpoint, progress,
+interrupts. Algorithms add the public arithmetic around a sum.
 """
 
 from abc import ABC, abstractmethod
@@ -56,7 +56,7 @@ def check_plan(plan: PrivacyPlan, n_records: int, *, sampling: str | None = "poi
 
 @dataclass(frozen=True, eq=False)
 class RunControl:
-    """What every private entry point is told alike: who pays, where randomness comes from, where its state is kept.
+    """Arguments common to all private entry points: ledger, source of randomness, checkpoint.
 
     **Privacy.** Reads no records.
 
@@ -100,8 +100,8 @@ class RunControl:
 class Algorithm(ABC, Generic[Loaded]):
     """The public arithmetic of a private run of many steps.
 
-    **Privacy.** Only :meth:`query` reads the records after :meth:`start`, and what it returns carries its noise; all
-    else is a function of what it returned and of public numbers.
+    **Privacy.** Only :meth:`query` reads the records after :meth:`start`, and its result carries its noise; everything
+    else is a function of its results and of public numbers.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class Algorithm(ABC, Generic[Loaded]):
     kept : dict from name to array
         The trace: arrays with a row for each step, or one row for all, filled by :meth:`update`.
     state : dict from name to array
-        Whatever the next step starts from: never changed in place, only replaced.
+        The start of the next step: never changed in place, only replaced.
     """
 
     mechanism: str
@@ -131,7 +131,7 @@ class Algorithm(ABC, Generic[Loaded]):
 
     @abstractmethod
     def start(self, records: Loaded, control: RunControl, key: bytes) -> None:
-        """Open what sums the records, and set `state` and `kept`; the key is that of the run and its model."""
+        """Open a session over the records, and set `state` and `kept`; the key is that of the run and its model."""
 
     @abstractmethod
     def query(self, step: int) -> FloatArray:
@@ -139,14 +139,14 @@ class Algorithm(ABC, Generic[Loaded]):
 
     @abstractmethod
     def update(self, step: int, noisy: FloatArray) -> None:
-        """Move by a noisy sum, and keep what is released of the step."""
+        """Update by a noisy sum, and keep the step's release."""
 
 
 @standard_arithmetic()
 def run_steps(
     algorithm: Algorithm[Loaded], plan: PrivacyPlan, control: RunControl, load: Callable[[], Loaded]
 ) -> dict[str, Any]:
-    """Charge a run, load its records, and make all its steps; return what the release says of its charge.
+    """Charge a run, load its records, and make all its steps; return the record of its charge for the release.
 
     **Privacy.** `load` reads the records, and is called when the charge is on the disk.  Nothing is drawn before they
     are bound to the run: docs/derivations/checkpoint.md.
@@ -184,7 +184,7 @@ def run_steps(
 
 
 def _arrays(records: Any) -> Iterable[npt.NDArray[Any]]:
-    """Return everything that the kernels read, for a checkpoint to know it again."""
+    """Return all input of the kernels, by which a checkpoint recognises it."""
     return (array for block in records for array in block) if isinstance(records, RowSource) else records
 
 
@@ -217,7 +217,7 @@ def run_once(
     load: Callable[[], Loaded],
     query: Callable[[Loaded, bytes], Any],
 ) -> tuple[Any, dict[str, Any]]:
-    """Charge a single release, load its records, and draw it; return it, and what it says of its charge.
+    """Charge a single release, load its records, and draw it; return it, with the record of its charge.
 
     **Privacy.** `load` reads the records, and is called when the charge is on the disk; `query` sums them and adds
     noise under the key that it is given.
@@ -236,13 +236,13 @@ def run_once(
         with private.reading():
             records = load()
         private.begin(())
-        # Nothing holds this key after the draw; what is hashed keeps seeded studies apart too.
+        # This key is dropped after the draw; the hash also separates seeded studies.
         result = query(records, noise_key(private.key, mechanism, terms.event, terms.adjacency))
     return result, _settings(mechanism, private)
 
 
 def guarantee_fields(plan: PrivacyPlan, control: RunControl) -> dict[str, Any]:
-    """Return the fields in which a release says what it guarantees."""
+    """Return the release's fields of its guarantee."""
     return {
         "event": plan.event,
         "adjacency": plan.adjacency,

@@ -1,4 +1,4 @@
-"""The state of a private run between two steps: what its checkpoint keeps, and what it goes on from."""
+"""The state of a private run between two steps, for its checkpoint."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def snapshot(trace: Mapping[str, FloatArray], current: Mapping[str, FloatArray], made: int) -> dict[str, FloatArray]:
-    """Return the state after `made` steps: what was released, and where the run stands.
+    """Return the state after `made` steps: the releases, and the start of the next step.
 
     Parameters
     ----------
     trace : mapping from name to array
-        Arrays with a row for each step; those with one row hold what is the same in all.
+        Arrays with a row for each step, or with one row that is common to all steps.
     current : mapping from name to array
-        Whatever the next step starts from; no name of `trace`.
+        The start of the next step; no name of `trace`.
     made : int
     """
     return {**current, **{name: array[: min(made, len(array))] for name, array in trace.items()}}
@@ -30,7 +30,7 @@ def snapshot(trace: Mapping[str, FloatArray], current: Mapping[str, FloatArray],
 def restore(
     trace: Mapping[str, FloatArray], current: Mapping[str, FloatArray], done: int, saved: Mapping[str, FloatArray]
 ) -> dict[str, FloatArray]:
-    """Fill the rows of `trace` that are `done` from what was saved, and return where the run stands.
+    """Fill the rows of `trace` that are `done` from the saved state, and return the start of the next step.
 
     Parameters
     ----------

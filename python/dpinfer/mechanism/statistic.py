@@ -36,7 +36,7 @@ _COARSE_BITS = 10
 
 
 def default_clip(model: GammaExponential, *, epsilon: float, n_records: int) -> float:
-    """Return the clipping bound of waiting times that makes the posterior narrowest, on average over the prior.
+    """Return the clipping bound of waiting times with the narrowest posterior, on average over the prior.
 
     **Privacy.** Reads no records.
 
@@ -54,8 +54,8 @@ def default_clip(model: GammaExponential, *, epsilon: float, n_records: int) -> 
 
     Notes
     -----
-    With S = sum min(x, c) + Laplace(c / epsilon) the information about log(rate) is (r dE[S]/dr)**2 / Var(S); what is
-    maximised is the mean over the prior of log(information + what the prior itself knows).
+    With S = sum min(x, c) + Laplace(c / epsilon) the information about log(rate) is (r dE[S]/dr)**2 / Var(S); the
+    function maximises the mean over the prior of log(information + the prior's own information).
     """
     levels = (np.arange(_PRIOR_LEVELS) + 0.5) / _PRIOR_LEVELS
     rate = np.asarray(special.gammaincinv(model.shape, levels) / model.rate, dtype=np.float64)
@@ -65,7 +65,7 @@ def default_clip(model: GammaExponential, *, epsilon: float, n_records: int) -> 
 
 
 def clipped_information(rate: FloatArray, clip: FloatArray | float, *, epsilon: float, n_records: int) -> FloatArray:
-    """Return what a noisy sum of clipped waiting times tells of log(rate): (r dE[S]/dr)**2 / Var(S), any shape.
+    """Return the information of noisy clipped waiting times about log(rate): (r dE[S]/dr)**2 / Var(S), any shape.
 
     **Privacy.** Reads no records.
 
@@ -122,13 +122,13 @@ def run_statistic(
     ----------
     model : BetaBernoulli, BetaBinomial, DirichletCategorical or GammaExponential
     X : (N,) or (N, 1) array, RowSource, ShardedRows or Silos
-        The records, as the model says.  A :class:`dpinfer.mechanism.RowSource` is read twice, a block at a time;
-        :class:`dpinfer.mechanism.ShardedRows` are read by workers.  :class:`dpinfer.mechanism.Silos` keep their sums to
-        themselves, and bring the noise (docs/silos.md); their number of rows is not checked.
+        The records. A :class:`dpinfer.mechanism.RowSource` is read twice, a block at a time;
+        :class:`dpinfer.mechanism.ShardedRows` are read by workers.  :class:`dpinfer.mechanism.Silos` mask their
+        sums, and add the noise (docs/silos.md); their number of rows is not checked.
     epsilon : float
         In (0, inf).
     n_records : int or CountRelease
-        The *public* number of records; or, for counts of successes, what :func:`dpinfer.release_count` released of it,
+        The *public* number of records; or, for counts of successes, the result of :func:`dpinfer.release_count`,
         whose noise the posterior then counts and whose part goes into the guarantee.
     clip : "auto" or float
         Waiting times enter as min(x, clip); "auto" takes :func:`default_clip`, from public numbers alone.
@@ -141,8 +141,8 @@ def run_statistic(
     ledger : LedgerAccount, optional
         Charged before the records are looked at, or refused.
     noise : "laplace", str or NoiseTable
-        For counts of successes: another law, which a package brings (docs/stability.md).  It is a table of whole
-        numbers, from which dpinfer draws, and of which it computes delta: the release is (epsilon, delta)-private.
+        For counts of successes: another law, registered by a package (docs/stability.md). It is a table of whole
+        numbers, from which dpinfer draws noise and computes delta: the release is (epsilon, delta)-private.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def run_statistic(
 
     Notes
     -----
-    For these statistics the convex hull of what one record can add is an interval or the cross-polytope, whose K-norm
+    For these statistics the convex hull of a record's contributions is an interval or the cross-polytope, whose K-norm
     noise (Hardt and Talwar 2010) is this Laplace noise; a Gaussian at delta = 1e-5 is twice as wide.
 
     Examples
@@ -231,7 +231,7 @@ def _table(model: ConjugateModel, X: Any, noise: str | NoiseTable, epsilon: floa
     if not isinstance(model, (BetaBernoulli, BetaBinomial)):
         raise ValueError(f"noise must be 'laplace' for {type(model).__name__}: other laws are for counts of successes")
     if isinstance(X, Silos):
-        raise ValueError("noise must be 'laplace' with Silos, whose sites add shares of it")
+        raise ValueError("noise must be 'laplace' with Silos, whose sites add shares of that noise")
     return noise_table(noise, epsilon=epsilon, sensitivity=lattice.l1_sensitivity)
 
 
@@ -242,7 +242,7 @@ def drawn(table: NoiseTable, key: bytes) -> int:
 
 
 def said_of(table: NoiseTable) -> dict[str, Any]:
-    """Return what the release says of the law: all of it, as text, since the weights have more digits than doubles."""
+    """Return the law for the release: complete, as text, since the weights have more digits than doubles."""
     return {"law": table.name, "package": table.package, "weights": [str(weight) for weight in table.weights]}
 
 
@@ -256,7 +256,7 @@ def _counted(model: ConjugateModel, count: CountRelease, relation: Adjacency) ->
 
 
 def _said_of(count: CountRelease | None) -> dict[str, Any]:
-    """Return what the settings say of a released number of records."""
+    """Return the settings' record of a released number of records."""
     return {} if count is None else {"noisy_n_records": count.noisy_count, "n_records_scale": count.laplace_scale}
 
 
@@ -290,9 +290,9 @@ def lattice_of(
 
 
 def total_of(X: Any, model: ConjugateModel, relation: Adjacency, lattice: LatticeSum) -> tuple[list[int], int | None]:
-    """Return the exact sum over the records, wherever they are, and their number.
+    """Return the exact sum over the records of any source, and their number.
 
-    **Privacy.** Reads the records; what it returns has no noise.
+    **Privacy.** Reads the records; the result has no noise.
     """
     if isinstance(X, ShardedRows):
         parts = X.each(_total_of_shard, model, relation, lattice)
@@ -313,7 +313,7 @@ def _total_of_shard(
 def _total_of_blocks(
     blocks: Iterable[Records], model: ConjugateModel, lattice: LatticeSum
 ) -> tuple[list[int], int | None]:
-    """Return the sum, and the number of records; None where there is no block."""
+    """Return the sum, and the number of records; None without a block."""
     totals, counts = [lattice.total(())], []
     for (values,) in blocks:
         counts.append(len(values))

@@ -21,9 +21,9 @@ _MOST_ROWS = 1e6
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Whose each row is: what is protected is then a unit with all of its rows, however many.
+    """The unit of each row: privacy then protects a unit with all of its rows, for any number of rows.
 
-    **Privacy.** Holds records: which unit a row belongs to is one.  `max_rows` and `mean_rows` are public: from
+    **Privacy.** Holds records: the unit of a row is private.  `max_rows` and `mean_rows` are public: from
     knowledge of the population, not from these rows.
 
     Parameters
@@ -32,8 +32,8 @@ class Units:
         The unit of each row, or for :func:`dpinfer.regression` the name of its column; None with a
         :class:`dpinfer.mechanism.RowSource`, whose blocks then are (X, y, unit).
     max_rows : float
-        At least 1.  A unit's sum over its rows may be as long as that of so many rows, and a longer one is clipped to
-        that; the noise grows in proportion.  Privacy does not depend on it being right.
+        At least 1.  Bound on a unit's sum over its rows in units of one row's bound; longer sums are clipped to it, and
+        the noise grows in proportion. Privacy does not depend on its being right.
     mean_rows : float, optional
         Rows of an average unit, `max_rows` by default: how many rows there are is taken to be the number of units times
         this number.
@@ -59,7 +59,7 @@ class Units:
         return round(n_units * float(self.mean_rows or 1.0))
 
     def to_dict(self, n_units: int) -> dict[str, Any]:
-        """Return what is public, as plain data."""
+        """Return the public fields, as plain data."""
         return {"n_units": n_units, "max_rows": self.max_rows, "mean_rows": self.mean_rows}
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ def check_identities(ids: Any, n_rows: int) -> npt.NDArray[Any]:
 
 
 def check_identity_layout(ids: Any, n_rows: int | None) -> None:
-    """Refuse identities of a wrong type or shape; what has no type of its own, as objects, is looked at later.
+    """Refuse identities of a wrong type or shape; objects without a type of their own are checked later.
 
     **Privacy.** Reads no record.
 

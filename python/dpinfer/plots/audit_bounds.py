@@ -1,4 +1,4 @@
-"""What an audit could tell apart, next to what the mechanism claims."""
+"""Lower bounds of an audit, next to the mechanism's claim."""
 
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ def audit(result: AuditResult, *, ax: "Axes | None" = None) -> "Axes":
     TypeError
         If `result` is not an AuditResult.
     ValueError
-        If it has no check that tells data sets apart.
+        If it has no check that distinguishes data sets.
     """
     if not isinstance(result, AuditResult):
         raise TypeError(f"result must be an AuditResult, got {type(result).__name__}")

@@ -30,7 +30,7 @@ def posterior(
     reference: npt.ArrayLike | Mapping[str, float] | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Draw each parameter's credible interval, and inside it the interval that would do without privacy noise.
+    """Draw each parameter's credible interval, and inside it the interval without privacy noise.
 
     **Privacy.** Post-processing of a Release.
 
@@ -61,7 +61,7 @@ def posterior(
     Notes
     -----
     The outer bar runs between the posterior's quantiles.  The inner bar is a normal interval around the same mean
-    whose variance is what the privacy noise does not cause, by :meth:`Posterior.decompose`.
+    with the variance that is not due to the privacy noise, by :meth:`Posterior.decompose`.
     """
     level = check_interval("level", level, 0.0, 1.0)
     rows = select_parameters(posterior, parameters, max_parameters=max_parameters, sort=sort)

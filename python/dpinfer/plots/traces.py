@@ -51,7 +51,7 @@ def trace(
     Raises
     ------
     TypeError, ValueError
-        If a name is unknown or more than 12 are asked for.
+        If a name is unknown or there are more than 12.
     """
     if not isinstance(release, GradientTrace):
         raise TypeError(f"release must be a GradientTrace, got {type(release).__name__}")

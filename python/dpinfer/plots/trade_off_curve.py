@@ -1,4 +1,4 @@
-"""What a guarantee leaves to somebody who attacks it."""
+"""The power of attacks under a guarantee."""
 
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,7 @@ def trade_off(guarantee: Guarantee, *, ax: "Axes | None" = None) -> "Axes":
     ax.set_xlim(0.0, 1.0)
     ax.set_ylim(0.0, 1.0)
     ax.set_aspect("equal")
-    ax.set_xlabel("records wrongly said to be in")
+    ax.set_xlabel("records wrongly claimed to be in")
     ax.set_ylabel("records in, and missed")
     ax.legend(frameon=False, fontsize="small")
     tidy(ax, grid="both")

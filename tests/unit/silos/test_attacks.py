@@ -85,12 +85,12 @@ def test_a_sum_is_not_opened_with_a_site_that_was_asked_something_else(what):
     if what == "terms":
         # Their boxes are about the terms, too: no pass is made.
         assert "vector" not in line.replies
-        assert any("told of other sites" in str(site.failure) for site in sites)
+        assert any("with another list of sites" in str(site.failure) for site in sites)
     else:
         assert line.replies.count("vector") == 5
         # The first one was told of fewer sites than it is to open.
-        assert all("asked the same" in str(site.failure) for site in sites[1:])
-        assert "asked the same" in str(sites[0].failure) or "of enough sites" in str(sites[0].failure)
+        assert all("got the same question" in str(site.failure) for site in sites[1:])
+        assert "got the same question" in str(sites[0].failure) or "of enough sites" in str(sites[0].failure)
 
 
 def test_answers_of_another_session_are_of_no_use():

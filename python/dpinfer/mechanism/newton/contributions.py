@@ -1,7 +1,7 @@
-"""What one record adds to each sum of a private Newton run: public numbers, and the compiled rows that use them.
+"""Contributions of one record to each sum of a private Newton run: public numbers, and the compiled rows for them.
 
-**Privacy.** Each query says how long its vector is and what norm it has at most; the sum that it adds to holds every
-record to that norm, on the integers, whatever the query computes (docs/derivations/private-sum.md).
+**Privacy.** Each query declares the length and the largest norm of its vector; the sum clips every record to that
+norm, on the integers, for any result of the query (docs/derivations/private-sum.md).
 """
 
 import math
@@ -186,8 +186,7 @@ class SecondMoments:
 class RobustScores:
     """(w psi_clip(r) z, scale_weight * w (min(|r| / unit, 1) - centre)) for r = y - coefficients'x.
 
-    A centre near the mean makes the last sum small, so that a wrong number of records hardly matters to what is read
-    off it.
+    A centre near the mean makes the last sum small, so that a wrong number of records hardly affects its use.
     """
 
     transform: FloatArray
@@ -238,7 +237,7 @@ def _huber_residuals(coefficients: FloatArray, clip: float) -> _native.Residuals
 class ClippedScores:
     """w psi z, psi = clip(r, -c, c) - centre(eta) for r = y - E[y | eta], eta = coefficients'x.
 
-    The norm is at most bound times the largest abs(psi), of which `residual` says what it is.
+    The norm is at most bound times the largest abs(psi), which `residual` contains.
     """
 
     transform: FloatArray

@@ -24,7 +24,7 @@ BOUND = 1.3  # B**2 in units of the expected trace of the whitened second moment
 
 
 class NoisySums(Protocol):
-    """What makes the passes: those of a run, or what a plan expects of them."""
+    """The passes of a run, or their expectation in a plan."""
 
     def noisy_sum(self, phase: str, query: Query) -> NoisySum:
         """Release a sum over all records."""
@@ -32,7 +32,7 @@ class NoisySums(Protocol):
 
 @dataclass(frozen=True)
 class Geometry:
-    """What the geometry passes have found.
+    """Results of the geometry passes.
 
     Parameters
     ----------
@@ -60,9 +60,9 @@ class Geometry:
 
 
 def _first_coordinates(model: GeneralizedLinearModel, moments: FloatArray) -> tuple[FloatArray, float]:
-    """Return the coordinates in which the geometry begins, (d, d), and what the trace is expected to be there.
+    """Return the first coordinates of the geometry, (d, d), and the expected trace there.
 
-    Declared moments are whitened: directions that they leave empty, as indicators of all categories do beside a
+    Declared moments are whitened: directions without variance, as for indicators of all categories beside a
     constant, then have a scale in which their prior is narrow.
     """
     scale = 1.0 / np.sqrt(np.diag(moments))

@@ -36,7 +36,7 @@ _TRUSTED = 0.5  # of the localiser's information, when the measurements begin
 
 @dataclass(frozen=True)
 class Localised:
-    """Where a run stands before it measures.
+    """State of a run before its measurements.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class GlmNewton:
     ) -> tuple[FloatArray, float]:
         """Return the map to coordinates in which the slope of normal features is nearly white, and a bound there.
 
-        They whiten the moments once more, flat directions less than others, and undo what the slope does to that.
+        They whiten the moments once more, flat directions less than others, and then divide out the slope.
         """
         moments = geometry.moments.matrix
         white = geometry.moments.whitening
@@ -163,7 +163,7 @@ class GlmNewton:
     def _grid_for(self, law: PredictorLaw) -> ResponseGrid:
         """Return a grid between whose nodes a response's law moves by no more than about its standard deviation.
 
-        What is expected of a score is taken for linear between nodes: too few of them make steps too long.
+        Expected scores are interpolated linearly between nodes: too few nodes make steps too long.
         """
         root = np.sqrt(self.coarse.information)
         apart = self.coarse.spacing * law.largest(self.coarse, root, _WITHIN)
@@ -185,9 +185,9 @@ class GlmNewton:
         return best_clip(self.coarse, self.model.response, law, noise, self.n_records)
 
     def _reach(self, law: PredictorLaw) -> float:
-        """Return the residual that counts have whose predictor is misplaced by as much as the first steps may be.
+        """Return the residual of counts for a predictor with the error of the first steps.
 
-        A score that is cut off below that says in which direction its zero is, and not how far.
+        A score clipped below it shows the direction of its zero, and not the distance.
         """
         if self.model.response != "count":
             return 0.0
@@ -204,7 +204,7 @@ class GlmNewton:
         localiser: Localiser,
         residual: ClippedResidual,
     ) -> dict[str, FloatArray | float]:
-        """Make a phase's steps toward the zero of the exact score, and return what was released."""
+        """Make a phase's steps toward the zero of the exact score, and return their releases."""
         transform, bound = coordinates
         expected = ExpectedResidual(self.coarse, residual.clip)
         positions, scores, stddevs = [], [], []

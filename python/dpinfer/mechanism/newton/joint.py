@@ -134,14 +134,14 @@ class Sizes(_AtPoint):
 
 @dataclass(frozen=True, eq=False)
 class UnitScores:
-    """A unit's score g: the sum of its rows'.  What is held to `max_norm` is the unit's, however many rows it has.
+    """A unit's score g: the sum of its rows'.  The score of the unit is clipped to `max_norm`, for any number of rows.
 
     Parameters
     ----------
     scores : JointScores
         Of a row.
     max_norm : float
-        Of what a unit contributes.
+        Norm bound of a unit's contribution.
     """
 
     scores: JointScores

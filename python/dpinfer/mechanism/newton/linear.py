@@ -30,7 +30,7 @@ _LARGEST_CLIP = 8.0  # in units of the present spread: responses may lie thousan
 
 @dataclass
 class LinearNewton:
-    """One run: what it has released so far, and where it stands.
+    """One run: its releases so far, and its current state.
 
     Parameters
     ----------

@@ -32,8 +32,9 @@ class _Score:
 class Localiser:
     """Mode and precision of the whitened weights given scores whose means are those of normal features.
 
-    A score's error is its noise and a share of its own mean.  So scores count for less the further from the zero they
-    were taken, and what features that are not normal do to them is left behind.
+    A score's error is its noise and a share of its own mean.  So the weight of a score falls with its distance from the
+    zero, and the
+    effect of features that are not normal vanishes.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ class Localiser:
         self._find_mode()
 
     def in_coordinates(self, forth: FloatArray, trusted: float) -> "Localiser":
-        """Return one for z' = forth z, whose prior is this one's and a share of what its scores have said."""
+        """Return a localiser for z' = forth z: its prior has this one's and a share of its scores' information."""
         inverse = np.asarray(np.linalg.inv(forth), dtype=np.float64)
         said = trusted * (self.precision - self.prior_precision)
         total = self.prior_precision + said

@@ -22,7 +22,7 @@ _LARGEST_SCORE = 1e50
 
 @dataclass(frozen=True)
 class SimulatedBounds:
-    """What made-up records say at one point, in coordinates in which their information is the identity.
+    """Bounds from simulated records at one point, in coordinates in which their information is the identity.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class SimulatedBounds:
 
 
 def symmetric_inverse_root(matrix: FloatArray) -> FloatArray:
-    """Return matrix ** (-1/2), eigenvalues held above a thousandth of the largest."""
+    """Return matrix ** (-1/2), with eigenvalues of at least a thousandth of the largest."""
     eigenvalues, eigenvectors = np.linalg.eigh(matrix)
     held = np.maximum(eigenvalues, max(1e-3 * float(eigenvalues[-1]), _LEAST))
     return np.asarray((eigenvectors / np.sqrt(held)) @ eigenvectors.T)

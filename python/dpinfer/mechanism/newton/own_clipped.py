@@ -1,7 +1,7 @@
-"""What one record adds to the sums of a private Newton run of a user's own model that has no sampler.
+"""Contributions of one record to the sums of a private Newton run of a user's own model without a sampler.
 
-**Privacy.** A contribution is a function of its own record and of public numbers; the sum holds it to its norm, on the
-integers, whatever the model's code returns.  Proof: docs/derivations/any-model.md, "Without a sampler".
+**Privacy.** A contribution is a function of its own record and of public numbers; the sum clips it to its norm, on the
+integers, for any result of the model's code.  Proof: docs/derivations/any-model.md, "Without a sampler".
 """
 
 import math

@@ -43,7 +43,7 @@ class ClippedNewton(OwnSteps):
     Raises
     ------
     Exception
-        Whatever the model's code raises on made-up records at the prior's mean: nothing is spent yet.
+        Any error of the model's code on simulated records at the prior's mean: nothing is spent yet.
     """
 
     def __post_init__(self) -> None:

@@ -25,14 +25,14 @@ FloatArray = npt.NDArray[np.float64]
 
 # Of a localising pass's budget, the part of the score; the rest is the matrix's.
 SCORE_SHARE = 0.625
-# Of a measurement's budget, the part of what checks the run: how much scores vary, and how many records there are.
+# The part of a measurement's budget for checks of the run: the variance of scores, and the number of records.
 TALLY_SHARE = 0.02
 
 _SEED = 811
 _ROWS, _LAST_ROWS, _REACH_ROWS = 1500, 4000, 300
 _TRUST, _SHORT_TRUST = 1.0, 0.3
 _MODEL_ERROR = 0.35  # of a step's length: how far the zero of a linearised score is from its own
-_SURPRISE = 4.0  # beyond what a filter that is right would see
+_SURPRISE = 4.0  # beyond the range of a correct filter
 _FARTHEST_REACH = 3.0
 _FARTHEST = 10.0  # prior standard deviations
 _FLOOR = 0.1
@@ -47,15 +47,15 @@ class Filter:
     covariance: FloatArray
 
     def surprise(self, moved: FloatArray, noise: FloatArray) -> float:
-        """Return the squared length of a move over what is possible if the filter is right, for each parameter."""
+        """Return the squared length of a move relative to its size under a correct filter, for each parameter."""
         return float(moved @ steady_solve(self.covariance + noise, moved)) / moved.size
 
     def forget(self, surprise: float) -> None:
-        """Know as much less: steps on and on in one direction are no errors around a point."""
+        """Widen the filter's covariance: repeated steps in one direction are not errors around a point."""
         self.covariance = self.covariance * max(surprise, 1.0)
 
     def update(self, observed: FloatArray, noise: FloatArray, drift: FloatArray) -> None:
-        """Take in an observation with this noise; the point then moves by as much as `drift` says."""
+        """Update by an observation with this noise; the point then moves by `drift`."""
         moved = observed - self.mean
         gain = self.covariance @ steady_inverse(self.covariance + noise)
         mean = self.mean + gain @ moved
@@ -66,7 +66,7 @@ class Filter:
 
 @dataclass
 class OwnSteps(ABC):
-    """What the runs of models with and without a sampler share: Newton steps, and measurements where they end.
+    """Base of the runs of models with and without a sampler: Newton steps, and measurements at their end.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class OwnSteps(ABC):
     def _arrays(
         self, units: FloatArray, white: FloatArray, released: dict[str, Any], measured: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return the arrays of the release, from what the slope's pass at `units` and the measurements said."""
+        """Return the arrays of the release, from the slope's pass at `units` and the measurements."""
         return {
             **{name: np.array(values) for name, values in self._kept.items()},
             **measured,
@@ -127,7 +127,7 @@ class OwnSteps(ABC):
         }
 
     def _step(self, filtered: Filter, white: FloatArray, slope: FloatArray, released: dict[str, Any]) -> None:
-        """Take a Newton step inside the trust region, and filter where it leads."""
+        """Take a Newton step inside the trust region, and filter its end."""
         n = self.model.n_params
         floor = _FLOOR * math.sqrt(n) * released["matrix_stddev"]
         eigenvalues, eigenvectors = np.linalg.eigh(0.5 * (slope + slope.T))
@@ -158,10 +158,11 @@ class OwnSteps(ABC):
     def _measure(
         self, passes: Passes, units: FloatArray, white: FloatArray, bounds: Any, slope: FloatArray, ratio: float
     ) -> dict[str, Any]:
-        """Measure the score near the posterior's mode, with everything but the point as it is.
+        """Measure the score near the posterior's mode, with fixed settings except for the point.
 
-        The prior counts in each step: where the records say little, the zero of the score is far, and nothing there is
-        linear.
+        The prior counts in each step: with little information in the records, the zero of the score is far away, and
+        the
+        score is not linear there.
         """
         level = float(np.trace(slope)) / len(slope)
         points, scores, stddevs, norms = [], [], [], []

@@ -1,7 +1,7 @@
-"""What one record adds to the sums of a private Newton run of a user's own model: a centred score, and its slope.
+"""Contributions of one record to a private Newton run of a user's own model: a centred score, and its slope.
 
-**Privacy.** A contribution is a function of its own record, of how many equal records came before it, and of public
-numbers; the sum holds it to its norm, on the integers, whatever the model's code returns.  Proof:
+**Privacy.** A contribution is a function of its own record, of the number of equal records before it, and of public
+numbers; the sum clips it to its norm, on the integers, for any result of the model's code.  Proof:
 docs/derivations/any-model.md.
 """
 
@@ -63,7 +63,7 @@ def _seed(row: bytes, number: int) -> Words:
 
 
 def _earlier_equals(digests: Words) -> npt.NDArray[np.int64]:
-    """Return for each row of (N, k) how many equal rows stand before it, (N,)."""
+    """Return the number of equal rows before each row of (N, k), (N,)."""
     order = np.lexsort(digests.T)  # stable: equal rows stay in their order
     begins = np.ones(len(order), dtype=bool)
     begins[1:] = np.any(digests[order[1:]] != digests[order[:-1]], axis=1)
@@ -95,7 +95,7 @@ class OwnRows:
         """Return the rows of checked records.
 
         A seed is a hash of the record and of the number of equal records before it: so equal records have different
-        draws, and the seeds of the others stay as they are when a record is added or removed, wherever it stands.
+        draws, and the seeds of the others do not change when a record is added or removed at any place.
         """
         digests, seeds = (np.empty((response.size, words), dtype="<u8") for words in (4, 2))
         for first in range(0, response.size, _BLOCK):
@@ -159,7 +159,7 @@ def score_norms(values: FloatArray) -> FloatArray:
 
 
 def _squares(values: FloatArray) -> FloatArray:
-    """Return the sum of squares of each column of (n, ...), in one order of operations whatever the other columns."""
+    """Return the sum of squares of each column of (n, ...), in one order of operations for any other columns."""
     total = np.zeros(values.shape[1:])
     for row in values:
         total += row * row
@@ -195,7 +195,7 @@ def score_matrix(left: FloatArray, right: FloatArray, bound: float) -> FloatArra
 
 @dataclass(frozen=True, eq=False)
 class OwnQuery(ABC):
-    """Sums of what the user's code says of each record, in transformed coordinates.
+    """Sums of the user's function of each record, in transformed coordinates.
 
     Parameters
     ----------
@@ -230,12 +230,12 @@ class OwnQuery(ABC):
                 total.add_contributions(self._robust(rows, slice(first, min(first + _BLOCK, rows.response.size))))
 
     def _robust(self, rows: OwnRows, block: slice) -> FloatArray:
-        """Return a block's contributions; what the code cannot compute contributes nothing, and never raises."""
+        """Return a block's contributions; a record on which the code fails contributes nothing."""
         size = block.stop - block.start
         try:
             return np.ascontiguousarray(self.contributions(rows, block))
         except Exception:
-            # To raise would tell that there is such a record.
+            # An error would reveal that there is such a record.
             if size == 1:
                 return np.zeros((1, self.length))
         return np.concatenate([self._robust(rows, slice(row, row + 1)) for row in range(block.start, block.stop)])

@@ -17,7 +17,7 @@ FloatArray = npt.NDArray[np.float64]
 _ROWS, _GROUPS, _PAIRS = 500, 10, 8
 _LONGER = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 _SMALL = 1e-300
-# A shift that is not told from zero is zero.
+# A shift that cannot be distinguished from zero counts as zero.
 _ERRORS = 3.0
 
 
@@ -47,7 +47,7 @@ class NormalPosterior:
 
 
 class ExpectedScore:
-    """The mean clipped score of made-up records at one point, whatever parameters their responses are drawn with.
+    """The mean clipped score of simulated records at one point, for any parameters of their responses.
 
     **Privacy.** Reads no records.
 
@@ -125,7 +125,7 @@ class ExpectedScore:
 def simulate_reach(
     score: ExpectedScore, theta: FloatArray, step: FloatArray, released: FloatArray, margin: float
 ) -> float:
-    """Return by how much to lengthen a step so that the score that was released is the expected one at its end.
+    """Return the factor of a step at whose end the expected score equals the released one.
 
     **Privacy.** Reads no records.
 
@@ -139,7 +139,7 @@ def simulate_reach(
     released : (n,) array
         The released score at theta.
     margin : float
-        What the expected score must be less than the released one by, along that, for a longer step.
+        Margin of the released score over the expected one along the step, for a longer step.
 
     Returns
     -------
@@ -165,7 +165,7 @@ def simulate_shift(
     posterior: NormalPosterior,
     rng: np.random.Generator,
 ) -> float:
-    """Return the mean square by which curvature shifts the posterior's centre, in posterior variances.
+    """Return the mean square of the shift of the posterior's centre by curvature, in posterior variances.
 
     **Privacy.** Reads no records.
 
@@ -187,14 +187,15 @@ def simulate_shift(
     Returns
     -------
     float
-        0 where it is not told from zero, by three jackknife errors.
+        0 if it is not distinguished from zero by three jackknife errors.
 
     Notes
     -----
     With truths theta + d and theta - d, d drawn from the posterior, the mean of the two expected scores at theta, less
     that at the truth theta, is zero if the expected score is linear in the truth.  Random numbers are common to the
-    three, and the square is a product of independent groups of rows: its own noise does not bias it.  Half of the
-    difference of the two, less what the slope at `slope_point` makes of d, is zero as well; both squares are added.
+    three, and the square is a product of independent groups of rows: its own noise does not bias it. Half of the
+    difference of the two, less the image of d under the slope at `slope_point`, is zero as well; both squares are
+    added.
     """
     n = theta.size
     score = ExpectedScore(model, theta, transform, bounds, rng, _ROWS)
@@ -211,7 +212,7 @@ def simulate_shift(
 
 
 def _squared(means: FloatArray) -> float:
-    """Return the squared norm of an expectation from independent means of it, columns; 0 if not told from zero."""
+    """Return the squared norm of an expectation from independent means, columns; 0 if not clearly above zero."""
     products = means.T @ means
     np.fill_diagonal(products, 0.0)
     groups = len(products)

@@ -1,7 +1,7 @@
 """The records of a private Newton run, as its passes need them: in memory, in streams, in shards, or by units.
 
-**Privacy.** Holds the records, or reads them.  Integers add up to the same sum whatever the blocks, and whatever their
-order (docs/derivations/private-sum.md, "Sums made in parts"): where records come from changes no bit of a release.
+**Privacy.** Holds the records, or reads them.  Integers have the same sum for any blocks in any order
+(docs/derivations/private-sum.md, "Sums made in parts"): the source of records changes no bit of a release.
 """
 
 import copy
@@ -41,7 +41,7 @@ class PassRecords(Protocol):
         """How many there are: private under add/remove adjacency."""
 
     def arrays(self) -> Iterable[npt.NDArray[Any]]:
-        """Return everything that is read, for a checkpoint to know it again."""
+        """Return all records, by which a checkpoint recognises them."""
 
     def add(self, total: _native.PartialSum, query: Query) -> None:
         """Add all records' contributions to a query, each once."""
@@ -89,9 +89,9 @@ class MemoryRecords:
 
 
 class StreamedRecords:
-    """Records that are read anew in every pass, a block at a time: no more than a block is held.
+    """Records that are read again in every pass, a block at a time: memory holds only one block.
 
-    **Privacy.** Reads the records.  A pass adds to a sum from which nothing is released before its end.
+    **Privacy.** Reads the records.  A pass adds to a sum that is released only after its end.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class ShardedRecords:
             yield np.frombuffer(digest, dtype=np.uint8)
 
     def add(self, total: _native.PartialSum, query: Query) -> None:
-        """Add all shards' sums, when all of them are there.
+        """Add all shards' sums, when all have arrived.
 
         Raises
         ------
@@ -193,7 +193,7 @@ def _add_shard(
     source: RowSource, model: Any, adjacency: Adjacency, query: Query, n_threads: int
 ) -> tuple[npt.NDArray[np.int64], int]:
     """Return the integers of a shard, and how many rows they are of."""
-    # What came over a network may lie anywhere in memory; kernels read aligned numbers.
+    # Arrays from a network may be unaligned in memory; kernels read aligned numbers.
     query = copy.deepcopy(query)
     total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
     n_rows = 0
@@ -204,7 +204,7 @@ def _add_shard(
 
 
 class UnitRecords:
-    """Rows of units, which are summed before anything is clipped to what a unit may add.
+    """Rows of units, which are summed before the sum is clipped to the bound of a unit.
 
     **Privacy.** A unit's integers are the sum of its rows', a function of that unit and of public numbers; the sum that
     they are added to holds each unit to its own bound (docs/derivations/units.md).
@@ -242,7 +242,7 @@ class UnitRecords:
         RecordError
             If there are other numbers of rows or units than before.
         """
-        # One exact sum over the rows of all units: a unit's is what it has grown by.
+        # One exact sum over the rows of all units: a unit's sum is its increment.
         of_rows = query.scores if isinstance(query, UnitScores) else query
         max_norm = of_rows.max_norm if isinstance(query, UnitScores) else total.max_norm
         rows_sum = _native.PartialSum(length=of_rows.length, max_norm=max_norm)

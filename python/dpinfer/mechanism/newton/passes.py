@@ -42,10 +42,10 @@ class NoisySum:
 
 
 class Passes:
-    """The passes of one run, in order: each is drawn once, and a resumed run takes what it had already drawn.
+    """The passes of one run, in order: each is drawn once, and a resumed run reuses its earlier draws.
 
-    Everything between two passes is a function of what was released before.  So the state of a run is the list of its
-    released sums, and a resumed run makes the same public arithmetic again up to where it stopped.
+    Everything between two passes is a function of earlier releases. So the state of a run is the list of its
+    released sums, and a resumed run repeats the same public arithmetic up to its last pass.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Passes:
         Silos have their own noise.
     report : callable
     max_rows : float
-        A record's contribution may be as long as that of so many rows: of a unit, more than 1.
+        Bound on a contribution in units of one row's bound: for a unit, more than 1.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Passes:
 
         **Privacy.** Reads the records.  Adding, removing or blanking one moves the sum by at most `max_rows` times
         ``query.max_norm`` in the L2 norm (by ``query.max_norm`` where the query is of whole units), replacing one by
-        at most twice that, in exact integer arithmetic, whatever the query computes.
+        at most twice that, in exact integer arithmetic, for any result of the query.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ class Passes:
             raise RuntimeError(f"pass {index} is not one of the plan's {phase!r} passes")
         self._next += 1
         multiplier = self._plan.noise_multipliers[index]
-        # What is said of whole units is held to its own norm; sums of rows to that of so many rows.
+        # Contributions of whole units are clipped to their own norm; sums of rows to that of `max_rows` rows.
         max_norm = query.max_norm if isinstance(query, UnitScores) else self._max_rows * query.max_norm
         name = f"pass_{index}"
         if index >= self._done:

@@ -70,7 +70,7 @@ class NewtonPlan:
     noise_multiplier : float
         Of the whole run, as if it were one sum; positive.
     phases : tuple of str
-        What each pass is for, in order: "scale", "means", "geometry", "localise", "measure", "slope".
+        Purpose of each pass, in order: "scale", "means", "geometry", "localise", "measure", "slope".
     shares : tuple of float
         Share of each pass in the squared signal-to-noise ratio, positive; they sum to at most 1.
     epsilon, delta : float
@@ -118,7 +118,7 @@ class NewtonPlan:
 
     @property
     def target(self) -> str:
-        """What the coefficients are of: "model", or "population" where none is assumed."""
+        """Target of the coefficients: "model", or "population", which assumes no model."""
         return "population" if "bread" in self.phases else "model"
 
     @property
@@ -136,7 +136,7 @@ class NewtonPlan:
         return tuple(index for index, name in enumerate(self.phases) if name == phase)
 
     def noise_of(self, phase: str, n_records: int) -> float:
-        """Return the noise in the mean of what records contribute to a phase's first pass, in units of its bound."""
+        """Return the noise in the mean contribution to a phase's first pass, in units of its bound."""
         return self.noise_multipliers[self.indices(phase)[0]] / n_records
 
     def certify(self) -> PrivacyBound:
@@ -162,9 +162,9 @@ class NewtonPlan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "NewtonPlan":
-        """Rebuild a plan from what :meth:`to_dict` returned; refuse missing and unknown fields.
+        """Rebuild a plan from the result of :meth:`to_dict`; refuse missing and unknown fields.
 
-        **Privacy.** Reads no records.  The stored epsilon is taken as it is; :meth:`certify` checks it.
+        **Privacy.** Reads no records.  The stored epsilon is taken unchanged; :meth:`certify` checks it.
 
         Raises
         ------
@@ -336,7 +336,7 @@ def plan_newton(
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     target: str = "model",
 ) -> NewtonPlan:
-    """Find the least noise with which a private Newton run meets a privacy target, and share it out.
+    """Find the least noise with which a private Newton run meets a privacy target, and its shares for the passes.
 
     **Privacy.** Reads no records.  The guarantee is that of :class:`NewtonPlan`, with ``epsilon`` at most
     ``target_epsilon``.
@@ -352,8 +352,8 @@ def plan_newton(
         The *public* number of records, from which the shares follow: of units, for a run with ``unit=``.
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
     target : {"model", "population"}
-        What the coefficients are of.  "model": the model's own, where it is true.  "population": what least squares, or
-        maximum likelihood, would give on the whole population, whether or not the model is true (White 1980); for a
+        Target of the coefficients. "model": the model's parameters, assuming that it is true. "population": least
+        squares, or maximum likelihood, on the whole population, whether or not the model is true (White 1980); for a
         LinearRegression, LogisticRegression or PoissonRegression.
 
     Returns

@@ -86,7 +86,7 @@ class PopulationNewton:
     response_scale : float or None
         Of a linear regression.
     n_units : int, optional
-        Of what is protected, where that is a unit with all of its rows: scores are then those of units.
+        Number of protected units, each with all of its rows: scores are then those of units.
     """
 
     model: GeneralizedLinearModel
@@ -182,7 +182,7 @@ class PopulationNewton:
     def _localise(
         self, passes: Passes, white: FloatArray, where: _Coordinates, spread: float
     ) -> tuple[dict[str, FloatArray], float]:
-        """Take steps with scores of the residuals' size; return what was released, and that size."""
+        """Take steps with scores of the residuals' size; return their releases, and that size."""
         d, scale = self.model.n_coef, spread
         centre = float(chi_mean(_SCALE_UNIT))
         positions, scores, stddevs, bounds, scale_scores, scale_stddevs, units = [], [], [], [], [], [], []
@@ -223,7 +223,7 @@ class PopulationNewton:
         usual = scale * math.sqrt(d * self.n_records / n)
         counted = passes.noisy_sum("sizes", self._sizes(white, where.position, usual * SIZE_EDGES))
         shares, stddev = counted.values / n, counted.stddev / n
-        # What a model makes likely is said of rows.
+        # The model's likelihood is for rows.
         likely = where.curves.size_shares(where.position, usual) if self.n_units is None else None
         sizes = SizeShares(shares, stddev, likely)
         rounds = self.plan.indices("measure")

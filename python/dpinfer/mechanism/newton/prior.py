@@ -12,7 +12,7 @@ _TIGHTEST, _RANGE = 1e6, 1e12
 
 
 def prior_in(transform: FloatArray, variance: FloatArray, sizes: FloatArray, informed: float) -> FloatArray:
-    """Return the prior's precision of weights in the coordinates z = transform x, as far as it can matter, (d, d).
+    """Return the prior's precision of weights in the coordinates z = transform x, within a relevant range, (d, d).
 
     A weight of a feature in another unit can have a precision of 1e24 times that of others, and no double holds both
     once they are mixed.  In units of the features' sizes a precision of a million times that of all records is as good

@@ -42,7 +42,7 @@ from dpinfer.release.newton.population import PopulationRelease
 
 __all__ = ["check_run", "run_newton"]
 
-# Of what is declared: bounds of contributions, their lattice and their noise stay well inside of doubles.
+# Range of declared sizes: bounds of contributions, their lattice and their noise stay well inside of doubles.
 _LARGEST_SIZE, _LARGEST_RESPONSE, _LARGEST_SQUARED = 1e30, 1e25, 1e10
 
 
@@ -66,7 +66,7 @@ def run_newton(
 
     A few passes over all records: the scale of responses that are not zeros and ones; second moments in coordinates
     that each pass whitens better; Newton steps on a bounded score toward the weights, the last of them more precise;
-    and for all but a linear regression the score's slope where they end.  For a model of your own the scores are those
+    and for all but a linear regression the score's slope at their end.  For a model of your own the scores are those
     of its likelihood, clipped, and centred by its own draws; without a sampler nothing centres them, the clipped share
     is counted with noise of its own, and the posterior warns.
 
@@ -85,8 +85,8 @@ def run_newton(
         the blocks of a source, cost their non-zeros and give the release of their dense rows.  A
         :class:`dpinfer.mechanism.RowSource` is read anew in every pass, a block at a time, responses included;
         :class:`dpinfer.mechanism.ShardedRows` are read by workers, :class:`dpinfer.mechanism.CudaRows` by a GPU.  The
-        release has the bits of the run in memory, whatever the blocks, the shards and their order.
-        :class:`dpinfer.mechanism.Silos` keep their sums to themselves, and bring the noise: docs/silos.md.
+        release has the bits of the run in memory, for any blocks, shards and order.
+        :class:`dpinfer.mechanism.Silos` mask their sums, and add the noise: docs/silos.md.
     y : (N,) array, optional
         None with one of these.  (N, 2), responses and weights, for a model with `survey_weights`.
     plan : NewtonPlan
@@ -98,7 +98,7 @@ def run_newton(
         factor of 10 of their root mean square; between 1e-25 and 1e25, for the population
         target 1e-10 and 1e10; with units the upper limit is over their `max_rows`.
     unit : Units, optional
-        Whose each row is: what is protected is then a unit with all of its rows, and `n_records`, here and in the plan,
+        The unit of each row: privacy then protects a unit with all of its rows, and `n_records`, here and in the plan,
         counts units.  All rows of a unit are summed before the sum is clipped (docs/derivations/units.md).  The
         release's `n_records` counts rows: ``unit.n_rows(n_records)``.
     n_threads : int, optional
@@ -111,8 +111,8 @@ def run_newton(
     ledger : LedgerAccount, optional
         The data set's account in a :class:`dpinfer.PrivacyLedger`, charged before the records are looked at.
     checkpoint : path-like or RunCheckpoint, optional
-        Save what was released after each pass, and go on from it: the same call after a crash gives the release that
-        one call would have given, bit for bit, for one charge.  The file is SECRET (it holds the key of the noise).
+        Save the state after each pass, and resume from it: the same call after a crash gives the release of one
+        uninterrupted call, bit for bit, for one charge.  The file is SECRET (it holds the key of the noise).
 
     Returns
     -------
@@ -140,12 +140,12 @@ def run_newton(
     Warns
     -----
     FallbackWarning
-        If public arithmetic between passes met singular systems: the run goes on, and its release says so.
+        If public arithmetic between passes met singular systems: the run continues, and its release states this.
 
     Notes
     -----
     Bounded scores: Huber (1964) with Mallows weights (Hampel et al. 1986, section 6.3), unbiased at the true weights
-    for symmetric errors whatever the features; for other responses centred by the model (Kuensch, Stefanski and Carroll
+    for symmetric errors and any features; for other responses centred by the model (Kuensch, Stefanski and Carroll
     1989).  Recursive private preconditioning: Kamath, Li, Singhal and Ullman (2019).  Noisy Newton steps:
     Avella-Medina, Bradshaw and Loh (2023).
 
@@ -197,14 +197,14 @@ def run_newton(
         max_rows = 1.0 if unit is None else unit.max_rows
         with watched() as left:
             arrays = algorithm.run(Passes(private, plan, records, report=control.report, max_rows=max_rows))
-        # A checkpoint stays until the sites know that it is over.
+        # A checkpoint stays until the sites know of the end of the session.
         told = {"silos": records.close(plan)} if isinstance(records, SiloRecords) else {}
     settings: dict[str, Any] = {"mechanism": "newton", "version": __version__, "plan": plan.to_dict(), **units, **told}
     if left:
         settings["steadied"] = len(left)
         warnings.warn(
             f"between its passes the run met {len(left)} singular systems, which it solved in the directions that are "
-            "told from zero: the release is valid, and its last steps may stand far from where they should; features "
+            "distinguished from zero: the release is valid, but its last steps may be far from the optimum; features "
             "of one unit, or a wider prior, help",
             FallbackWarning,
             stacklevel=3,
@@ -235,9 +235,9 @@ class _Algorithm(Protocol):
 def _algorithm(
     model: Any, plan: NewtonPlan, n_rows: int, response_scale: float | None, n_units: int | None
 ) -> tuple[Callable[..., SumsOfPasses], _Algorithm]:
-    """Return the kind of the release and what makes its passes.
+    """Return the kind of the release and the run's algorithm.
 
-    A user's own code is simulated with here, before anything is spent, and may raise.
+    A user's own code is called here for simulation, before anything is spent, and may raise.
     """
     if isinstance(model, OwnModel):
         return OwnNewtonRelease, (OwnNewton if model.has_sampler else ClippedNewton)(model, plan, n_rows)
@@ -251,7 +251,7 @@ def _algorithm(
 def check_run(
     model: Any, X: Any, y: Any, plan: NewtonPlan, unit: Units | None, response_scale: float | None
 ) -> float | None:
-    """Refuse what does not fit together, before records are looked at; return the scale of a linear run.
+    """Refuse contradictory arguments, before records are read; return the scale of a linear run.
 
     **Privacy.** Reads no records.
 
@@ -309,7 +309,7 @@ def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:
         raise TypeError(f"unit must be a Units, got {type(unit).__name__}")
     if isinstance(X, (ShardedRows, Silos)):
         raise TypeError(
-            f"unit must be None with {type(X).__name__}: that no unit is in two of them cannot be checked; give each "
+            f"unit must be None with {type(X).__name__}: it cannot check that each unit is in one part only; give each "
             "unit one row, in one of them"
         )
     if isinstance(X, RowSource) != (unit.ids is None) or isinstance(X, RowSource) != streamed:

@@ -1,4 +1,4 @@
-"""Where a private Newton run of a linear regression stands: a filter over its released scores."""
+"""State of a private Newton run of a linear regression: a filter over its released scores."""
 
 from dataclasses import dataclass, field
 

@@ -1,8 +1,8 @@
-"""A tape of what a private run asks of its records, and runs on other records that are given the answers on the tape.
+"""A tape of a private run's queries of its records, and replays on other records with the answers of the tape.
 
 Every compiled session and every function through which noised sums of records leave is wrapped while a
-:class:`TapeRecorder` is in use.  The first run writes the tape: public inputs as they are, private ones by type and
-width only, noised sums with what is in them.  A replay on a neighbour computes its own sums, notes how far they are
+:class:`TapeRecorder` is in use.  The first run writes the tape: public inputs in full, private ones by type and
+width only, noised sums with their exact sums.  A replay on a neighbour computes its own sums, notes how far they are
 from the tape's, and returns the tape's: everything after that must then be equal bit for bit
 (docs/derivations/audit.md, "Record and replay").
 

@@ -1,4 +1,4 @@
-"""The compiled module's sessions and sums, wrapped so that they write on a tape what they are asked.
+"""The compiled module's sessions and sums, wrapped so that they write their queries on a tape.
 
 **Privacy.** For made-up records.
 """
@@ -15,7 +15,7 @@ from dpinfer.mechanism.replay.tape import NoisedSum, show
 
 __all__ = ["NATIVE_NAMES", "NativeSession", "wrapped_module"]
 
-# What the compiled module offers, by what it does with records; a name that is in none of these is refused.
+# Names of the compiled module by their use of records; other names are refused.
 _SESSIONS = ("StepSession", "AffineSession", "NetworkSession", "mixture_sites", "binary_sites")
 _SUMS_IN_PARTS, _ROWS, _SAMPLER = "PartialSum", "RegressionRows", "poisson_sample"
 _WITHOUT_RECORDS = (
@@ -41,7 +41,7 @@ _NO_NOISE = 1e-12
 
 
 class Recorder(Protocol):
-    """What the wrappers tell.
+    """Callbacks of the wrappers.
 
     Attributes
     ----------
@@ -58,15 +58,15 @@ class Recorder(Protocol):
         """Add a line about a block of records, once for each noised sum: how many blocks there are is private."""
 
     def fault(self, text: str) -> None:
-        """Say that the run did what no private run may do."""
+        """Report a forbidden action of the run."""
 
     def answer(self, own: NoisedSum) -> Any:
-        """Keep a noised sum, and return what the run is to see of it."""
+        """Keep a noised sum, and return its value for the run."""
 
 
 @contextlib.contextmanager
 def wrapped_module(module: ModuleType, recorder: Recorder) -> Iterator[None]:
-    """Put wrappers in the place of what a compiled module offers while the block runs."""
+    """Replace the names of a compiled module by wrappers during the block."""
     # Rates of the samples that were drawn, by key and step.
     sampled: dict[tuple[Any, ...], float] = {}
     before = {name: value for name, value in vars(module).items() if name in NATIVE_NAMES}
@@ -153,14 +153,14 @@ def _integers(recorder: Recorder, name: str, values: Any, lattice_step: float) -
 
 
 def _gaussian(multiplier: float, sampling: str, rate: float | None) -> tuple[Any, ...]:
-    """Return a mechanism as events say it: Poisson sampling at rate 1 is none."""
+    """Return a mechanism in the form of events: Poisson sampling at rate 1 is no sampling."""
     if sampling == "poisson" and rate != 1.0:
         return ("gaussian", multiplier, "poisson", rate)
     return ("gaussian", multiplier, "all" if sampling == "poisson" else sampling, 1.0)
 
 
 class NativeSession:
-    """A compiled session that writes on the tape what it is asked.
+    """A compiled session that writes its queries on the tape.
 
     **Privacy.** Holds made-up records.
 
@@ -168,7 +168,7 @@ class NativeSession:
     ----------
     recorder : Recorder
     name : str
-        What opened it.
+        Name of the function that opened it.
     real : object
         The compiled session.
     public : mapping
@@ -217,7 +217,7 @@ class NativeSession:
 
 
 class NativeSum:
-    """A sum that is made in parts, which writes on the tape what leaves of it.
+    """A sum in parts, which writes its outputs on the tape.
 
     **Privacy.** Holds made-up records' exact sum.
 
@@ -250,7 +250,7 @@ class NativeSum:
         self.real.add_contributions(contributions, *arguments, **named)
 
     def noisy_sum(self, key: bytes, step: int, noise_multiplier: float) -> Any:
-        """Return what leaves."""
+        """Return the output."""
         full, grid = f"{self._name}.noisy_sum", self.real.lattice_step
         self._recorder.note(f"{full}({show(key)}, {step}, {show(noise_multiplier)})")
         exact = tuple(map(int, self.real.integers))
@@ -289,7 +289,7 @@ def _rows_opener(recorder: Recorder, name: str, opened: Callable[..., Any]) -> C
 
 
 class NativeRows:
-    """Rows of records that add to a :class:`NativeSum`, and write on the tape what is to be added.
+    """Rows of records that add to a :class:`NativeSum`, and write their queries on the tape.
 
     **Privacy.** Holds made-up records.
 

@@ -73,7 +73,7 @@ class TapeRecorder:
             yield self.tape
 
     def note(self, text: str) -> None:
-        """Add a line to the log, unless a draw is under way that depends on what it is a draw of."""
+        """Add a line to the log, except during a draw that depends on its argument."""
         if not self._quiet:
             self.tape.log.append(text)
 
@@ -84,11 +84,11 @@ class TapeRecorder:
             self.note(text)
 
     def fault(self, text: str) -> None:
-        """Say that the run did what no private run may do, as "kind: what"."""
+        """Report a forbidden action of the run, as "kind: text"."""
         self.tape.faults.append(text)
 
     def answer(self, own: NoisedSum) -> Any:
-        """Keep a noised sum, and return what the run is to see of it."""
+        """Keep a noised sum, and return its value for the run."""
         place = len(self.tape.sums)
         self.tape.sums.append(own)
         self._blocks.clear()
@@ -97,7 +97,7 @@ class TapeRecorder:
         if self._replayed is None:
             return own.released
         if place >= len(self._replayed.sums) or self._replayed.sums[place].name != own.name:
-            # The comparison of the logs tells it.
+            # The comparison of the logs finds it.
             return own.released
         return self._replayed.sums[place].released
 
@@ -190,7 +190,7 @@ class TapeRecorder:
         return dict(self.answer(own))
 
     def _quietly(self, wrapped: Any) -> Callable[..., Any]:
-        """Return what was wrapped, whose own requests are not noted: how many there are depends on the records."""
+        """Return the wrapped object without logging its own requests, whose number depends on the records."""
 
         def draw(*arguments: Any, **named: Any) -> Any:
             self._quiet = True
@@ -209,9 +209,9 @@ class TapeRecorder:
 def replace_everywhere(
     function: Callable[..., Any], substitute: Callable[..., Any]
 ) -> contextlib.AbstractContextManager[None]:
-    """Put a substitute in the place of a function of this package, under whatever name a module has it.
+    """Replace a function of this package by a substitute, under every name in every module.
 
-    The substitute finds what it replaces in its attribute ``__replaced__``.
+    The attribute ``__replaced__`` of the substitute is the original function.
     """
     return _replace_all([(function, substitute)])
 

@@ -1,4 +1,4 @@
-"""The tape itself: what was asked, and the noised sums with what is in them.
+"""The tape: queries, and noised sums with their exact sums.
 
 **Privacy.** For made-up records: a tape holds exact sums.
 """
@@ -29,18 +29,18 @@ class NoisedSum:
         Key and number of the noise; a stream serves one sum.
     mechanism : tuple
         ("gaussian", noise multiplier, sampling, rate), ("laplace", epsilon), ("threshold", epsilon, delta) or
-        ("exponential", epsilon): what an event has to say.
+        ("exponential", epsilon): the content of an event.
     exact, noise : tuple of int
         In lattice steps.
     sensitivity : Fraction
-        What one record may move the sum by, in lattice steps; for Laplace under the release's own adjacency.
+        Largest change of the sum by one record, in lattice steps; for Laplace under the release's own adjacency.
     norm : {1, 2, inf}
     released : object
-        What left.
+        The output.
     n_rows : int
         Number of records, which a permutation's event needs.
     labels : tuple of str, optional
-        What the numbers are of, where another data set's may be of others: those that it lacks are 0.
+        Labels of the numbers, if other data sets may have other labels: missing ones are 0.
     """
 
     name: str
@@ -93,7 +93,7 @@ def upward(value: float, enough: Callable[[float], bool]) -> float:
 
 @dataclass(eq=False)
 class Tape:
-    """What a run did, in order.
+    """The actions of a run, in order.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Tape:
         Everything that must not depend on one record.
     sums : list of NoisedSum
     faults : list of str
-        What no private run may do, whatever the records.
+        Forbidden actions of a private run, for any records.
     """
 
     log: list[str] = field(default_factory=list)

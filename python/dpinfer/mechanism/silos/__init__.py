@@ -18,7 +18,7 @@ __all__ = [
     "tls_context",
 ]
 
-# Imported when they are asked for: they need an extra.
+# Imported on use: they need an extra.
 _HOMES = {
     "FlowerLine": "flower",
     "LocalLine": "local",

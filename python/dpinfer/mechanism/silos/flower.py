@@ -22,7 +22,7 @@ class FlowerLine:
     Parameters
     ----------
     grid : flwr.serverapp.Grid
-        What a server app gets.
+        The grid of a server app.
     nodes : sequence of int, optional
         The nodes that are sites; all that are connected by default.
     timeout : float
@@ -52,14 +52,14 @@ class FlowerLine:
 def site_app(make_site: Callable[[Any], Site]) -> Any:
     """Return a Flower client app that answers as a site.
 
-    Flower may answer each message in another process: what the site remembers is kept in the context of its node.
+    Flower may answer each message in another process: the site's state is kept in the context of its node.
 
     **Privacy.** The context's state is SECRET: it has the key of the session.
 
     Parameters
     ----------
     make_site : callable
-        Gets the app's context, whose ``node_config`` says which site this is, and returns the site.
+        Gets the app's context, whose ``node_config`` identifies the site, and returns the site.
 
     Returns
     -------

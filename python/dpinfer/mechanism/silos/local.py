@@ -1,4 +1,4 @@
-"""Sites in this process: what tests, tutorials and studies run."""
+"""Sites in this process, for tests, tutorials and studies."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Keys, masks and sealed boxes, all of them by the `cryptography` package; nothing of a cipher is written here."""
+"""Keys, masks and sealed boxes, all by the `cryptography` package; this module implements no cipher."""
 
 import hmac
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def loaded(private: bytes) -> X25519PrivateKey:
 
 
 def agreed(private: X25519PrivateKey, public: bytes, *labels: str | int | bytes) -> bytes:
-    """Return the key that the owners of two X25519 keys alone know, for one purpose.
+    """Return the key that only the owners of two X25519 keys know, for one purpose.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def agreed(private: X25519PrivateKey, public: bytes, *labels: str | int | bytes)
 
 
 def mask(key: bytes, length: int) -> Words:
-    """Return so many words, uniform to whoever does not know the key: ChaCha20's keystream."""
+    """Return words that are uniform for everybody without the key: ChaCha20's keystream."""
     stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * length))
     return np.frombuffer(stream, dtype="<u8").astype(np.uint64)
 
@@ -89,16 +89,16 @@ def opened(key: bytes, box: bytes, context: bytes) -> bytes:
     Raises
     ------
     SiloError
-        If it is not what was sealed with this key in this context.
+        If it was not sealed with this key in this context.
     """
     try:
         return ChaCha20Poly1305(key).decrypt(_NONCE, box, context)
     except InvalidTag:
-        raise SiloError("a sealed box was changed, or sealed by a site that was told of other sites") from None
+        raise SiloError("a sealed box was changed, or sealed by a site with another list of sites") from None
 
 
 def tag(key: bytes, sender: int, about: bytes) -> bytes:
-    """Return what shows the owner of the other key that `sender` was asked this: HMAC-SHA256."""
+    """Return a proof for the owner of the other key that `sender` got this question: HMAC-SHA256."""
     return hmac.digest(key, sender.to_bytes(4, "little") + about, "sha256")
 
 
@@ -110,14 +110,14 @@ def own_mask(seed: bytes, about: bytes, length: int) -> Words:
     seed : bytes
         Of this pass.
     about : bytes
-        What the site was asked: another question has another mask.
+        The site's question: another question has another mask.
     length : int
     """
     return mask(derived(seed, "own", about), length)
 
 
 def pair_mask(private: X25519PrivateKey, public: bytes, *, own: int, other: int, about: bytes, length: int) -> Words:
-    """Return what site `own` adds to its vector of a pass for site `other`, which adds its negative.
+    """Return the mask that site `own` adds to its vector for site `other`, which adds its negative.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def pair_mask(private: X25519PrivateKey, public: bytes, *, own: int, other: int,
     own, other : int
         Places of the sites.
     about : bytes
-        What the site was asked: masks of sites that were asked different things do not cancel.
+        The site's question: masks of sites with different questions do not cancel.
     length : int
     """
     words = mask(agreed(private, public, "pair", about, min(own, other), max(own, other)), length)

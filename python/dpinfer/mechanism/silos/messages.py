@@ -1,7 +1,7 @@
-"""What travels between a coordinator and its sites: plain values and arrays as bytes, and back.
+"""Messages between a coordinator and its sites: plain values and arrays as bytes, and back.
 
-No code travels and nothing is unpickled: what arrives is decoded into numbers, strings, arrays, and the public
-dataclasses that a private Newton run asks its passes with.
+Messages carry no code and nothing is unpickled: they are decoded into numbers, strings, arrays, and the public
+dataclasses of the passes of a private Newton run.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ __all__ = ["Message", "Transcript", "asked_of_pass", "pack", "unpack"]
 _MAGIC = b"dpinfer silos 1\n"
 _TAG = "%"
 _TYPES = {"<f8", "<f4", "<i8", "<u8", "|b1", "<i4"}
-# Where dataclasses come from that may travel: what passes ask, and what those hold.
+# Modules of the dataclasses in messages: queries of passes, and their fields.
 _QUERIES = ("dpinfer.mechanism.newton", "dpinfer.models")
 
 
@@ -74,7 +74,7 @@ def pack(kind: str, **content: Any) -> bytes:
 
 
 def unpack(message: bytes, model: Model | None = None) -> Message:
-    """Return what :func:`pack` was given.
+    """Return the argument of :func:`pack`.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def unpack(message: bytes, model: Model | None = None) -> Message:
     """
     start = len(_MAGIC) + 8
     if message[: len(_MAGIC)] != _MAGIC or len(message) < start:
-        raise SiloError("what came over the line is not a message of this protocol")
+        raise SiloError("the received bytes are not a message of this protocol")
     end = start + int.from_bytes(message[len(_MAGIC) : start], "little")
     try:
         header = json.loads(message[start:end])
@@ -102,7 +102,7 @@ def unpack(message: bytes, model: Model | None = None) -> Message:
 
 
 def asked_of_pass(index: int, alive: Sequence[int], query: bytes) -> bytes:
-    """Return the hash of what a site is asked in a pass: its number, who is there, and the question."""
+    """Return the hash of a site's question in a pass: the number of the pass, the present sites, and the query."""
     return hashlib.sha256(pack("asked", index=index, alive=sorted(alive), query=query)).digest()
 
 
@@ -175,11 +175,11 @@ def _value(item: Any, blobs: memoryview, model: Model | None) -> Any:
         if item["type"] in _TYPES:
             # A copy: kernels read aligned numbers.
             return np.frombuffer(data, dtype=item["type"]).reshape(item["shape"]).copy()
-    raise SiloError("a message holds what this protocol does not know")
+    raise SiloError("a message holds fields unknown to this protocol")
 
 
 class Transcript:
-    """What one end of a line saw: a chain of hashes over the messages, and a line of a file for each.
+    """The messages seen by one end of a line: a chain of hashes, and a line of a file for each.
 
     Both ends of a line have the same chain as long as they saw the same messages, and can compare it afterwards.
 

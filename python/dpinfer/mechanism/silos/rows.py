@@ -1,4 +1,4 @@
-"""Records that stay at sites that trust nobody with their sums: what `X` may be in place of an array."""
+"""Records that stay at sites that trust nobody with their sums, as `X` of a run."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ SESSION = "session"
 
 
 class Line(Protocol):
-    """What carries bytes to sites and back."""
+    """A carrier of bytes to sites and back."""
 
     @property
     def n_sites(self) -> int:
@@ -34,10 +34,10 @@ class Line(Protocol):
 class Silos:
     """Sites, each with records of its own, and a line to them.
 
-    A pass gives every site the public numbers of a sum, and takes back a masked vector: only the sum of all of them can
-    be opened, and it has the noise in it, of which every site adds a share.
+    In a pass every site gets the public numbers of a sum, and returns a masked vector: only the sum of all vectors can
+    be opened, and it contains the noise, of which every site adds a share.
 
-    **Privacy.** Holds no records.  What each party and each coalition sees: docs/silos.md.
+    **Privacy.** Holds no records.  docs/silos.md has the view of each party and coalition.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ class Silos:
     may_vanish : int
         How many sites may be lost while a run goes on.
     may_collude : int
-        How many sites may tell the coordinator, or each other, all they know: at least 1, which is the site that
-        tells itself its own noise share.
+        Number of sites that may share all their knowledge with the coordinator, or each other: at least 1, since a
+        site knows its own noise share.
     log : path-like, optional
         A folder, for a file of each site's messages: kinds, sizes and hashes.
 
@@ -73,13 +73,13 @@ class Silos:
         self._request: dict[str, Any] | None = None
 
     def asking(self, request: Mapping[str, Any]) -> "Silos":
-        """Return the same sites, asked for the rows of their tables that this public request describes."""
+        """Return the same sites, with a public request for rows of their tables."""
         other = copy.copy(self)
         other._request = dict(request)
         return other
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint knows a run over these sites by."""
+        """Return the identification of these sites for a checkpoint."""
         return {"terms": self.terms.to_dict(), "records": self._request}
 
     def open(
@@ -92,7 +92,7 @@ class Silos:
         SiloError
             If a site does not answer, or refuses; nothing was charged.
         """
-        # Imported by name: what it needs imports this module.
+        # Imported by name, since it imports this module.
         opened = import_module("dpinfer.mechanism.silos.session").open_session
         task = {"kind": kind, "model": model, "terms": terms, "n_records": n_records, "records": self._request}
         return opened(self._line, task, self.terms, n_passes, self._log, saved)
@@ -114,7 +114,7 @@ def check_control_of_silos(X: Any, control: Any) -> None:
 
 
 class SiloRecords:
-    """The records of all sites, as a private Newton run asks for them: noise comes from the sites.
+    """The records of all sites in a private Newton run: noise comes from the sites.
 
     Parameters
     ----------
@@ -122,9 +122,9 @@ class SiloRecords:
     model : Model
     plan : NewtonPlan
     n_records : int
-        Public; how many a site has is told to nobody.
+        Public; a site never reveals its own number.
     saved : mapping from name to array
-        What a checkpoint holds of the run; empty for a new one.
+        The run's state in a checkpoint; empty for a new one.
     """
 
     def __init__(self, silos: Silos, model: Any, plan: Any, n_records: int, saved: Mapping[str, FloatArray]) -> None:
@@ -135,34 +135,34 @@ class SiloRecords:
 
     @property
     def secure(self) -> bool:
-        """Whether every site says that its noise is."""
+        """Whether every site declares its noise secure."""
         return bool(self._session.secure)
 
     def arrays(self) -> Iterable[npt.NDArray[Any]]:
-        """Return nothing: no checkpoint knows these records again."""
+        """Return nothing: no checkpoint can recognise these records."""
         return ()
 
     def state(self) -> dict[str, FloatArray]:
-        """Return what a checkpoint keeps of the session: no secret of a site."""
+        """Return the session's state for a checkpoint: no secret of a site."""
         return {SESSION: _words_of(self._session.save())}
 
     def noisy_sum(self, query: Any, keep: Callable[[], None]) -> FloatArray:
-        """Return a pass's sum with the noise of all present sites; `keep` saves the state before sites are asked."""
+        """Return a pass's sum with the noise of all present sites; `keep` saves the state before the request."""
         step = _native.PartialSum(length=query.length, max_norm=query.max_norm).lattice_step
         integers = self._session.sum(pack("query", query=query), query.length, keep)
         return np.asarray(integers.astype(np.float64) * step)
 
     def excess(self, index: int) -> float:
-        """Return what the noise of a pass was times what was planned: that of all present sites."""
+        """Return the ratio of the noise of a pass, from all present sites, to the planned one."""
         return float(np.sqrt(self._session.present[index] / self._silos.terms.noise_shares))
 
     def close(self, plan: Any) -> dict[str, Any]:
-        """End the session, and return what the release says of it."""
+        """End the session, and return its record for the release."""
         return described(self._silos.terms, self._session, plan)
 
 
 def described(terms: Terms, session: Any, plan: Any) -> dict[str, Any]:
-    """End a session, and return what its release says of it: who was there, and epsilon against each adversary."""
+    """End a session, and return its record for the release: present sites, and epsilon against each adversary."""
     said: dict[str, Any] = session.close()
     epsilon = epsilon_of_adversaries(plan.event, said["present"], terms, delta=plan.delta, adjacency=plan.adjacency)
     also = {"noise_shares": terms.noise_shares, "withstands_lies": terms.withstands_lies}

@@ -1,6 +1,6 @@
-"""The coordinator's end of a session: asks sites for masked sums, and opens the sum of those that are there.
+"""The coordinator's end of a session: requests masked sums, and opens the sum of the present sites.
 
-**Privacy.** Sees no records.  What it gets of a site is uniform but for the sum of all: docs/derivations/silos.md.
+**Privacy.** Sees no records. The vectors of sites are uniform except for their sum: docs/derivations/silos.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -48,7 +48,7 @@ class Session:
     Attributes
     ----------
     secure : bool
-        Whether every site says that its noise is.
+        Whether every site declares its noise secure.
     present : list of int
         How many sites took part in each pass.
     """
@@ -65,7 +65,7 @@ class Session:
         self.present: list[int] = []
 
     def open(self) -> None:
-        """Tell all sites of the task, and exchange their keys.  Nothing is charged yet, and no records are read.
+        """Send the task to all sites, and exchange their keys.  Nothing is charged yet, and no records are read.
 
         Raises
         ------
@@ -85,9 +85,9 @@ class Session:
         self._shares = [message.take("sealed", list) for message in sealed]
 
     def save(self) -> bytes:
-        """Return what the coordinator knows of a session, for :meth:`load` of a later process.
+        """Return the coordinator's state of a session, for :meth:`load` of a later process.
 
-        **Privacy.** No secret of a site: what the coordinator got, before it is opened.
+        **Privacy.** No secret of a site: the coordinator's received messages, before they are opened.
         """
         return pack(
             "session",
@@ -101,7 +101,7 @@ class Session:
         )
 
     def load(self, saved: bytes) -> None:
-        """Go on where :meth:`save` left off: sites answer once more, byte for byte, what they had answered."""
+        """Resume from :meth:`save`: sites repeat their answers byte for byte."""
         message = unpack(saved)
         self._alive, self._masks = message.take("alive", list), message.take("masks", list)
         self._shares, self.present = message.take("shares", list), message.take("present", list)
@@ -140,7 +140,7 @@ class Session:
             total += vector
         total -= self._masks_left(index, present, opened, about, length)
         self.present.append(len(present))
-        # A site that gave its sum, and vanished then, is in this sum and in none after it.
+        # A site that sent its sum and is lost afterwards is in this sum and in no later one.
         self._alive, self._given, self._shares = sorted(opened), {}, []
         return total.astype(np.int64)
 
@@ -176,7 +176,7 @@ class Session:
     def _masks_left(
         self, index: int, present: list[int], opened: Mapping[int, list[int]], about: bytes, length: int
     ) -> Any:
-        """Return what is left of the masks in the sum of the present sites' vectors."""
+        """Return the remaining masks in the sum of the present sites' vectors."""
         givers = sorted(opened)[: self._terms.fewest]
         weights = weights_at_zero([place + 1 for place in givers])
         left = np.zeros(length, dtype=np.uint64)
@@ -190,12 +190,12 @@ class Session:
             private = loaded(secret)
             for other in present:
                 public = self._masks[other][KEY_BYTES * index : KEY_BYTES * (index + 1)]
-                # What the other has added for this one.
+                # The mask that the other site has added for this one.
                 left -= pair_mask(private, public, own=place, other=other, about=about, length=length)
         return left
 
     def close(self) -> dict[str, Any]:
-        """Tell the sites that it is over, and return what a release says of the session."""
+        """Tell the sites of the end, and return the session's record for the release."""
         self._exchange(dict.fromkeys(self._alive, pack("done", present=self.present)))
         return {
             **self._terms.to_dict(),
@@ -211,7 +211,7 @@ class Session:
         found = {}
         for place, reply in self._line.exchange(messages).items():
             self.transcripts[place].add("site", reply)
-            # Whatever a site says that is no message: it counts as lost.
+            # A site with an invalid message counts as lost.
             try:
                 found[place] = unpack(reply)
             except SiloError:
@@ -234,7 +234,7 @@ class Session:
         if count < self._terms.fewest:
             raise SiloError(
                 f"{self._terms.fewest} sites must be there in every pass, and {count} {what}; nothing was released of "
-                "this pass, and sites that were asked for a pass stay charged"
+                "this pass, and the charges of sites with a request stand"
             )
 
 

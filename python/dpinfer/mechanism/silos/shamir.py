@@ -1,4 +1,4 @@
-"""Shares of a secret, of which a threshold gives it back and fewer tell nothing (Shamir 1979)."""
+"""Shares of a secret, which a threshold of them restores and fewer do not reveal (Shamir 1979)."""
 
 from collections.abc import Mapping, Sequence
 

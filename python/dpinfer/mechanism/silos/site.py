@@ -1,7 +1,8 @@
-"""A site: answers a coordinator's messages with masked sums, and keeps its own record of what it was asked.
+"""A site: answers a coordinator's messages with masked sums, and keeps its own record of requests.
 
-**Privacy.** Reads the site's records.  What leaves it: public keys, sealed shares of keys, a vector for each pass that
-is uniform to everybody but for the sum of all sites' vectors, and shares that open that sum.  Proof:
+**Privacy.** Reads the site's records.  Its outputs are public keys, sealed shares of keys, a vector for each pass that
+is
+uniform for everybody except for the sum of all sites' vectors, and shares that open that sum.  Proof:
 docs/derivations/silos.md.
 """
 
@@ -50,10 +51,10 @@ _WORKS: Mapping[str, Callable[..., Work]] = {"newton": NewtonWork, "statistic": 
 
 
 class SiteTable(Protocol):
-    """Records of a site that follow from a public request: a table, of which a formula makes rows."""
+    """Records of a site for a public request: a table from which a formula computes rows."""
 
     def model(self, request: Mapping[str, Any]) -> Model:
-        """Return the model of the request, before a record is read; refuse what does not fit this site's schema."""
+        """Return the request's model, before a record is read; refuse one that does not fit this site's schema."""
 
     def rows(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return (X, y) of the request.
@@ -64,7 +65,7 @@ class SiteTable(Protocol):
 
 @dataclass(frozen=True)
 class SiteRequest:
-    """What a site is asked, for its curator to say yes or no to, before anything is charged or read.
+    """A request to a site, for its curator's consent before anything is charged or read.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ class SiteRequest:
         Certified against each adversary, if as many sites vanish and collude as may.
     delta : float
     spent : float or None
-        What the ledger's account would have spent afterwards; None without a ledger.
+        The spending of the ledger's account after the request; None without a ledger.
     """
 
     task: Task
@@ -121,20 +122,20 @@ class _State:
     tag_keys: list[bytes] = field(default_factory=list)  # one for each other site
     masks: list[bytes] = field(default_factory=list)  # every site's public keys of all passes, in order
     context: bytes = b""
-    shares: list[bytes] = field(default_factory=list)  # what every site has shared with this one
+    shares: list[bytes] = field(default_factory=list)  # shares from every site for this one
     alive: list[int] = field(default_factory=list)
     next_pass: int = 0
-    about: bytes = b""  # what was asked in the pass that is not opened yet
+    about: bytes = b""  # the question of the pass that is not opened yet
     charged: bool = False
 
 
 class Site:
-    """One site of a session: a state machine that takes messages and gives messages, over whatever line.
+    """One site of a session: a state machine that takes and returns messages, over any line.
 
-    **Privacy.** Reads the records at the first pass, when the ledger has been charged.  Refuses what its ledger has no
-    budget for, what its curator does not approve, a pass out of order, a second opening of a pass, fewer sites than
-    the terms say, and to open a sum with a site that was asked something else.  The last message, sent again byte for
-    byte, gets the same answer byte for byte, so that a coordinator can go on after a crash.
+    **Privacy.** Reads the records at the first pass, when the ledger has been charged.  Refuses requests beyond its
+    ledger's budget or without its curator's consent, a pass out of order, a second opening of a pass, fewer sites than
+    the terms require, and opening a sum with a site that got another question.  The last message, sent again byte for
+    byte, gets the same answer byte for byte, so that a coordinator can resume after a crash.
 
     Parameters
     ----------
@@ -146,9 +147,9 @@ class Site:
     ledger : LedgerAccount, optional
         The site's account for these records, charged before they are read.
     approve : callable, optional
-        Gets a :class:`SiteRequest` and returns whether to take part.  By default all that the ledger admits.
+        Gets a :class:`SiteRequest` and returns whether to take part.  By default everything within the ledger's budget.
     tell : callable, optional
-        Gets a line for whatever is asked and answered.
+        Gets a line for each request and answer.
     random_source : RandomSource, optional
         The operating system's by default.
     n_threads : int, optional
@@ -158,7 +159,7 @@ class Site:
     Attributes
     ----------
     failure : Exception or None
-        Why the last message was refused, for the curator's eyes: the coordinator is told less.
+        Reason of the last refusal, for the curator's eyes: the coordinator gets less detail.
     transcript : Transcript
     """
 
@@ -213,15 +214,15 @@ class Site:
         except SiloError as error:
             reply = self._refusal("the protocol", error)
         except Exception as error:
-            # That its records cannot be used is told as any other error is.
+            # Unusable records are reported like any other error.
             reply = self._refusal("an error", error)
         self.transcript.add("site", reply)
         return reply
 
     def save(self) -> bytes:
-        """Return what the site remembers of a session: SECRET, for :meth:`load` of the next process.
+        """Return the site's state of a session: SECRET, for :meth:`load` of the next process.
 
-        It must not be put back when the site has answered since: a pass would be answered twice.
+        It must not be restored if the site has answered since: a pass would be answered twice.
         """
         state = None if self._state is None else asdict(self._state)
         return pack("state", state=state, last=list(self._last), transcript=self.transcript.save())
@@ -277,7 +278,7 @@ class Site:
         return pack("keys", box=public_key(keys.box_private), masks=masks, secure=self._control.source.secure)
 
     def _request(self) -> SiteRequest:
-        """Check what is asked, and the budget."""
+        """Check the request and the budget."""
         work, terms = self._task_work(), self._terms()
         place = self._place()
         present = [terms.fewest] * work.n_passes
@@ -326,7 +327,7 @@ class Site:
         boxes, masks = message.take("boxes", list), message.take("masks", list)
         sizes = {(len(box), len(mine)) for box, mine in zip(boxes, masks, strict=False)}
         if state.boxes or len(boxes) != len(masks) or len(boxes) != terms.n_sites:
-            raise SiloError("a site must be told of all sites, once")
+            raise SiloError("a site must get each site once")
         keys = SiteKeys(state.key)
         # Every site looks for its own: with one context for all, each key is then that of its site.
         own = (public_key(keys.box_private), _mask_keys(keys, work.n_passes))
@@ -334,7 +335,7 @@ class Site:
             raise SiloError("the sites' keys must be those that they gave")
         if len({*boxes}) != len(boxes) or len({*masks}) != len(masks):
             raise SiloError("the sites' keys must be different")
-        # Whoever was told of other sites cannot open what is sealed here.
+        # A site with another list of sites cannot open these boxes.
         state.context = pack("context", opening=_without_place(state.opening), boxes=boxes, masks=masks)
         self._tell(f"fingerprint of all sites' keys: {_hash(state.context).hex()[:32]}")
         state.masks = masks
@@ -380,7 +381,7 @@ class Site:
         self._tell(f"pass {index + 1} of {work.n_passes}: {work.describe(index, query)}")
         with self._records():
             keys = SiteKeys(state.key)
-            # From here on this pass is answered, whatever happens: it must not be asked again with another question.
+            # From here on this pass counts as answered: another question for it must be refused.
             state.alive, state.next_pass = sorted(set(alive)), index + 1
             state.about = asked_of_pass(index, state.alive, query)
             integers = work.sum(index, query, keys.noise_key(index, _hash(query)), terms.noise_shares)
@@ -415,7 +416,7 @@ class Site:
             try:
                 self._load(work)
             except OSError:
-                # It comes out of what reads the records: the charge stays.
+                # The error comes from the reader of the records: the charge stands.
                 if charge is not None:
                     charge.refused = True
                 raise
@@ -443,7 +444,7 @@ class Site:
         state.about = b""
         given = b"".join(tag(state.tag_keys[other], other, asked) for other in sorted(set(present)))
         if not hmac.compare_digest(tags, given):
-            raise SiloError("the sites of a sum must all have been asked the same")
+            raise SiloError("the sites of a sum must all have got the same question")
         shares = []
         for other in state.alive:
             own, masking = parted(state.shares[other][2 * KEY_BYTES * index : 2 * KEY_BYTES * (index + 1)])
@@ -461,7 +462,7 @@ class Site:
 
 
 class _DeclinedError(DpinferError):
-    """The curator said no."""
+    """The curator declined."""
 
 
 def _hash(content: bytes) -> bytes:

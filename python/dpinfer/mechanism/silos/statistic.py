@@ -64,5 +64,5 @@ class StatisticWork(Work):
         return np.array(words, dtype=np.uint64).astype(np.int64)
 
     def describe(self, index: int, query: bytes) -> str:
-        """Return what is asked, in words."""
+        """Return the request in words."""
         return f"{', '.join(self._names)}; Laplace noise of scale {self._lattice.scale(self._epsilon):.4g}"

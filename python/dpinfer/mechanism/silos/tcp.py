@@ -74,7 +74,7 @@ class TcpLine:
     context : ssl.SSLContext
         From :func:`tls_context`.
     timeout : float
-        Seconds for one answer: a curator may have to say yes to the first.
+        Seconds for one answer: the first may need a curator's consent.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class TcpLine:
             _send(line, message)
             return _receive(line)
         except OSError:
-            # What comes after this is nobody's: the line is closed.
+            # Later bytes are lost: the line is closed.
             self._lost.add(place)
             line_or_none = self._lines.pop(place, None)
             if line_or_none is not None:
@@ -144,7 +144,7 @@ def serve(
 ) -> None:
     """Answer coordinators, one after the other.
 
-    **Privacy.** The site reads its records, and masks what it answers.
+    **Privacy.** The site reads its records, and masks its answers.
 
     Parameters
     ----------
@@ -154,9 +154,9 @@ def serve(
     context : ssl.SSLContext
         From :func:`tls_context`.
     sessions : int, optional
-        After how many lines to stop; never by default.
+        Number of lines after which to stop; never by default.
     tell : callable
-        Gets a line about each that failed.
+        Gets a line about each failure.
     """
     served = 0
     while sessions is None or served < sessions:

@@ -1,4 +1,4 @@
-"""How many sites may vanish or collude, how many noise shares suffice, and what follows for three adversaries."""
+"""Numbers of sites that may vanish or collude, sufficient noise shares, and epsilon against three adversaries."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from dpinfer.accounting.accountant import certify_at
 __all__ = ["MAX_NUMBERS", "MAX_SITES", "Terms", "epsilon_of_adversaries", "event_with_shares"]
 
 MAX_SITES = 200
-# Numbers of one pass times sites: what is set aside for the noise's finite precision covers as many draws.
+# Numbers of one pass times sites: the slack for the noise's finite precision covers as many draws.
 MAX_NUMBERS = 2**20 - 1
 
 
@@ -26,7 +26,7 @@ class Terms:
     may_vanish : int
         How many sites may be lost while the run goes on: it ends if one more is.
     may_collude : int
-        How many sites may tell the coordinator all they know, at least 1.
+        Number of sites that may share all their knowledge with the coordinator, at least 1.
 
     Raises
     ------
@@ -60,7 +60,7 @@ class Terms:
 
     @property
     def withstands_lies(self) -> bool:
-        """Whether a coordinator that tells sites different stories of who is there learns no more by it.
+        """Whether a coordinator gains nothing by sending sites different lists of present sites.
 
         Proof: docs/derivations/silos.md, "A coordinator that lies".
         """
@@ -72,7 +72,7 @@ class Terms:
 
 
 def event_with_shares(event: Event, shares: Sequence[int], needed: int) -> Event:
-    """Return what is released to somebody to whom so many noise shares of each pass are unknown.
+    """Return the event for somebody who does not know this number of noise shares of each pass.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a session asks of a site: its public task, the site's own exact sums, and the site's share of the noise.
+"""Work of a site in a session: the public task, the site's exact sums, and its share of the noise.
 
 **Privacy.** Reads the site's records.  A sum leaves this module with the site's noise share in it, and is masked before
 it leaves the site.  Proof: docs/derivations/silos.md.
@@ -29,7 +29,7 @@ __all__ = ["NewtonWork", "Task", "Work", "gaussian_share"]
 
 IntArray = npt.NDArray[np.int64]
 
-# In lattice steps, of one share: what the sum of rounded shares differs from one rounded Gaussian by is then nothing.
+# In lattice steps, of one share: the sum of rounded shares then differs negligibly from one rounded Gaussian.
 _LEAST_STDDEV = 64.0
 _MOST_STDDEV = 1e17
 
@@ -62,7 +62,7 @@ def gaussian_share(key: bytes, query: Query, noise_multiplier: float, shares: in
 
 
 class Task:
-    """What a session is for, in public numbers.
+    """The public task of a session.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Task:
         Plain data: the plan of a private Newton run, or the terms of a statistic.
     n_records : int
     records : mapping, optional
-        Which records of a table are asked for: what a site's table makes rows of.
+        The requested records: input of a site's table for its rows.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Work(ABC):
     ----------
     n_passes : int
     event, adjacency, delta
-        What it is charged for.
+        Terms of its charge.
     """
 
     n_passes: int
@@ -152,7 +152,7 @@ class Work(ABC):
 
     @abstractmethod
     def describe(self, index: int, query: bytes) -> str:
-        """Return what a pass asks, in words."""
+        """Return the query of a pass, in words."""
 
 
 class NewtonWork(Work):
@@ -193,7 +193,7 @@ class NewtonWork(Work):
         return integers_of_part(total)
 
     def describe(self, index: int, query: bytes) -> str:
-        """Return what a pass asks, in words."""
+        """Return the query of a pass, in words."""
         asked = self._query(query)
         multiplier = self._plan.noise_multipliers[index]
         return (

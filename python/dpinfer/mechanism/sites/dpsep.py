@@ -73,7 +73,7 @@ def run_dp_sep(
     site to norm C, sums on an integer lattice, adds Gaussian noise of standard deviation sigma C, and moves q towards
     the prior times the sites that the noisy sum estimates.
 
-    **Privacy.** Reads the records.  Adjacency: that of `plan`.  What is summed is clipped site vectors, so the L2
+    **Privacy.** Reads the records.  Adjacency: that of `plan`.  The sum is over clipped site vectors, so the L2
     sensitivity of each sum is at most C when a record is added or removed and 2 C when one is replaced, and the noise
     in q is the noise of the sum times the step actually made: for one record per step gamma / N times sigma C, where
     sigma C is twice the published 2 C sigma / 2 (docs/derivations/dp-sep.md).  The release is (epsilon,
@@ -127,7 +127,7 @@ def run_dp_sep(
     Notes
     -----
     Source: Vinaroz and Park (2021), Algorithm 3 and eq. 5.  Deviations: Poisson sampling, centred sites and minibatches
-    are ours; the raw precision is kept and only what is used is made positive definite; the shared site is not clipped
+    are ours; the raw precision is kept and only its used copy is made positive definite; the shared site is not clipped
     again (it is public).  With permutations, amplification by subsampling is not claimed.
 
     Examples
@@ -252,7 +252,7 @@ def _load(model: SiteModel, X: Any, y: Any, plan: PrivacyPlan, n_records: int) -
 
 
 def _check_rows(shape: tuple[int, ...] | None, plan: PrivacyPlan, n_records: int) -> None:
-    """Refuse another number of rows than `n_records` where it is public: neighbours have the same number of records."""
+    """Refuse a number of rows other than `n_records` if it is public: neighbours have the same number of records."""
     if plan.n_records is not None and shape is not None and shape[0] != n_records:
         raise ValueError(f"X must have n_records = {n_records} rows with sampling={plan.sampling!r}")
 
@@ -280,7 +280,7 @@ class _Sites(Algorithm[Records]):
 
     @property
     def state(self) -> dict[str, FloatArray]:
-        """What the next step starts from."""
+        """The start of the next step."""
         return self._iterate.state
 
     @state.setter

@@ -176,7 +176,7 @@ def run_network_dp_sep(
     precision moves to the prior's plus the noisy sum of the sites' precisions.
 
     **Privacy.** Reads the records.  Adjacency: that of `plan` (add/remove one record).  The L2 sensitivity of each sum
-    is at most C = ``settings.max_site_norm`` whatever a record holds (docs/derivations/dp-sep-network.md); the noise is
+    is at most C = ``settings.max_site_norm`` for any record (docs/derivations/dp-sep-network.md); the noise is
     that of the sum itself, so no convention about damping can lower it.  The release is (epsilon,
     delta)-differentially private with the plan's numbers.  Bad records are refused before the first step, in which
     case nothing is drawn; once it has started, the mechanism never raises because of a record, and a record whose
@@ -314,7 +314,7 @@ class _NetworkSites(Algorithm[Records]):
     def description(self) -> Mapping[str, Any]:
         """Return every public setting."""
         settings = asdict(self._settings)
-        del settings["start_seed"]  # the start itself says it
+        del settings["start_seed"]  # the start itself contains it
         return {
             "model": self._model.to_dict(),
             "n_records": self.n_records,
@@ -336,7 +336,7 @@ class _NetworkSites(Algorithm[Records]):
         )
 
     def _weights(self, noise: float) -> tuple[float, float, float]:
-        """Return what the linear terms, precisions and noise statistic of a contribution are multiplied by."""
+        """Return the factors of the linear terms, precisions and noise statistic of a contribution."""
         return (
             math.sqrt(noise),
             self._settings.block_weight * noise,

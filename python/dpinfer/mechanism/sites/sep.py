@@ -39,7 +39,7 @@ _CHUNK = 4096
 class SEPResult:
     """Approximate posterior of a run without privacy: NOT a private release.
 
-    **Privacy.** Not private: computed from the exact records.  It must not be published where they must not.
+    **Privacy.** Not private: computed from the exact records.  It must not be published if the records must not.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class SEPOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SEPArguments:
-    """What the caller of :func:`dpinfer.run_sep` asks for; checked when it is called.
+    """Arguments of :func:`dpinfer.run_sep`; checked by the call.
 
     **Privacy.** Holds no records.
 

@@ -47,7 +47,7 @@ class SiteOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SiteArguments:
-    """What the caller of :func:`dpinfer.run_dp_sep` asks for.
+    """Arguments of :func:`dpinfer.run_dp_sep`.
 
     They are checked, together and against model and plan, when the run is called, before anything is spent.
 

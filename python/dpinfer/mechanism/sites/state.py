@@ -46,7 +46,7 @@ class Cavity:
     neutral : (k,) float64
         The shared site relative to the centre, in the coordinates of a contribution.
     centre : (J, d) float64
-        What linear terms are relative to: the mean of q for centred sites, 0 for natural ones.
+        Origin of the linear terms: the mean of q for centred sites, 0 for natural ones.
     """
 
     loc: FloatArray
@@ -110,7 +110,7 @@ class SiteIterate:
 
     @property
     def state(self) -> dict[str, FloatArray]:
-        """What all later moves start from: mean and precision, and the linear parameters of natural sites."""
+        """The start of later moves: mean and precision, and the linear parameters of natural sites."""
         return {"next_loc": self.loc, "next_precision": self.precision, "next_eta": self._eta}
 
     @state.setter

@@ -41,13 +41,13 @@ class ArrayBlocks:
 
 
 def is_mapped(array: Array) -> bool:
-    """Return whether an array's numbers stand one after the other in a memory map."""
+    """Return whether an array's numbers are contiguous in a memory map."""
     return _Pages.of(array) is not None
 
 
 @dataclass(frozen=True, eq=False)
 class MappedBlocks:
-    """Blocks of arrays of which some are memory maps: copies, made while the system reads what comes next.
+    """Blocks of arrays of which some are memory maps: copies, made while the system reads the next pages.
 
     A kernel that reads a map itself waits for its pages one after the other.
     """
@@ -86,30 +86,30 @@ def _in_order(n_rows: int, rows: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _two_places(array: Any, rows: int) -> Iterator[Array]:
-    """Return memory for the blocks of what has a shape and a type: fresh memory costs as much as a read."""
+    """Return memory for the blocks of an array: fresh memory costs as much as a read."""
     shape = (min(rows, array.shape[0]), *array.shape[1:])
     return itertools.cycle([np.empty(shape, array.dtype), np.empty(shape, array.dtype)])
 
 
 class _Pages:
-    """The pages in which an array in a memory map stands.
+    """The pages of an array in a memory map.
 
     Parameters
     ----------
     array : array in C order
     root : array
-        What the array is a view of, or itself.
+        The array's base, or itself.
     """
 
     def __init__(self, array: Array, root: Any) -> None:
         self._map: mmap.mmap = root.base
         self._first = array.ctypes.data - np.frombuffer(self._map, np.uint8).ctypes.data
-        # Of a private map (copy on write), what was written would be lost.
+        # Writes to a private map (copy on write) would be lost.
         self._is_shared = getattr(root, "mode", "c") != "c"
 
     @classmethod
     def of(cls, array: Array) -> "_Pages | None":
-        """Return the pages of an array; None if it is not mapped, or the system cannot be told what is read."""
+        """Return the pages of an array; None if it is not mapped, or the system takes no hints."""
         root: Any = array
         while isinstance(root.base, np.ndarray):
             root = root.base
@@ -131,7 +131,7 @@ class _Pages:
 
 @dataclass(frozen=True)
 class NpyFile:
-    """An array in a file, by what its header says."""
+    """An array in a file, described by its header."""
 
     path: str
     offset: int

@@ -17,12 +17,12 @@ from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows
 
 __all__ = ["CudaRows"]
 
-# What a pass may take beside the rows: its sums, and what it is told.
+# Memory of a pass besides the rows: its sums, and its public numbers.
 _PASS_BYTES = 2**30
 
 
 class CudaRows:
-    """An array of features whose passes are made on a GPU: what `X` may be in ``run_newton``.
+    """An array of features whose passes are made on a GPU, as `X` of ``run_newton``.
 
     The release has the bits of a run on the CPU.  The rows are copied to the GPU once; numbers of every kind are
     float64 or float32 there, as on the CPU.
@@ -49,7 +49,7 @@ class CudaRows:
             raise TypeError(f"X must be an array for a GPU, got {type(X).__name__}")
         backend = _backend()
         self.array: npt.NDArray[Any] = as_record_array("X", X)
-        # What is neither float64 nor float32 becomes float64.
+        # Types other than float64 and float32 become float64.
         size = self.array.itemsize if self.array.dtype == np.float32 else 8
         n_rows = self.array.shape[0] if self.array.ndim else 1
         if self.array.size * size + 8 * n_rows + _PASS_BYTES > backend.free_bytes():

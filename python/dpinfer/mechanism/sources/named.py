@@ -1,4 +1,4 @@
-"""Sources of records that other packages bring."""
+"""Sources of records from other packages."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _GROUP = "dpinfer.sources"
 
 
 def open_source(name: str, *arguments: Any, **options: Any) -> RowSource:
-    """Return a source of records that an installed package brings under a name, for any run that takes a RowSource.
+    """Return a source of records that an installed package registers under a name, for any run with a RowSource.
 
     **Privacy.** Calls the package's own code, which opens the records: it must not read them before a run asks for
     blocks, and a block must depend on its own records alone, as of any :class:`RowSource`.  dpinfer cannot check that.
@@ -21,14 +21,14 @@ def open_source(name: str, *arguments: Any, **options: Any) -> RowSource:
     name : str
         Among the entry points of ``dpinfer.sources`` (docs/stability.md).
     *arguments, **options
-        Handed to what the package brings.
+        Arguments of the package's function.
 
     Raises
     ------
     TypeError
         If it gives no RowSource.
     ValueError
-        If no package brings the name, or two do.
+        If no package, or more than one, registers the name.
     """
     if not isinstance(name, str):
         raise TypeError(f"name must be a string, got {type(name).__name__}")

@@ -1,7 +1,7 @@
-"""Blocks of records that a thread reads, one ahead of what is made of them.
+"""Blocks of records, read by a thread one block ahead of the sum.
 
-**Privacy.** Passes records on, and keeps none after a pass.  A block has the numbers that it would have without the
-thread: which is read when changes no sum.
+**Privacy.** Passes records on, and keeps none after a pass.  A block has the same numbers as without the
+thread: the time of a read changes no sum.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ _ANNOUNCED_BYTES = 2**20
 class ReadAhead:
     """The blocks of a pass, each read while the one before it is summed.
 
-    The thread lives as long as the pass.  What it raises, the pass raises; a pass that ends early, by an error or an
+    The thread lives as long as the pass.  Its errors are raised in the pass; a pass that ends early, by an error or an
     interrupt, waits for the block that is being read.
 
     Parameters
     ----------
     blocks : callable
-        Returns a generator of the blocks of one pass, which is called and run in the thread.  A block must stay what it
-        is until the second one after it is asked for: two places in turn.
+        Returns a generator of the blocks of one pass, which is called and run in the thread.  A block must not
+        change until the second one after it is requested: two buffers in turn suffice.
     """
 
     blocks: Callable[[], Generator[Any, None, None]]
@@ -72,7 +72,7 @@ class _Reader:
         while True:
             if os.getpid() != self._process:
                 # The thread is in the other process: this one would wait for ever.
-                raise RuntimeError("a pass over rows cannot go on in a process that was forked in the middle of it")
+                raise RuntimeError("a pass over rows cannot continue in a process that was forked during the pass")
             block, error = self._ready.get()
             if error is not None:
                 raise error

@@ -19,10 +19,10 @@ MAX_ROWS = 2**31
 
 
 class RowSource:
-    """Rows that are read a block at a time, anew in every pass: what `X` may be in place of an array.
+    """Rows that are read a block at a time, again in every pass, as `X` of a run.
 
-    **Privacy.** Holds no records, but reads them.  Every pass must give the same rows: a pass that gives another number
-    of rows ends the run, for which the charge stays, and so does one that raises, whatever it raises but an interrupt.
+    **Privacy.** Holds no records, but reads them.  Every pass must give the same rows: a pass with another number of
+    rows ends the run, and its charge stands, as does a pass with any error except an interrupt.
     Sums over all rows do not depend on their order, nor on how they are cut into blocks; a Poisson sample and a
     checkpoint need the same order in every pass.
 
@@ -30,9 +30,9 @@ class RowSource:
     ----------
     blocks : callable
         Returns an iterable of the blocks of one pass: pairs (X, y), or arrays X for models without a response.  A block
-        is done with when the next one is asked for, which may be in its place.
+        is no longer used when the next one is requested, which may reuse its memory.
     n_features : int, optional
-        Columns of X, where they are known before a row is read.
+        Columns of X, if known before a row is read.
     units : bool
         Whether blocks are triples (X, y, unit), with the rows of a unit one after the other and units in increasing
         order: for a run with ``unit=``.
@@ -64,7 +64,7 @@ class RowSource:
         self._blocks = blocks
         self.n_features = n_features
         self.units = units
-        # What is read, where it is known: device and inode of each file.
+        # Identity of the files, if known: device and inode of each.
         self.files: frozenset[tuple[int, int]] = frozenset()
         self._check: Callable[..., Records] | None = None
         self.n_rows = 0
@@ -78,7 +78,7 @@ class RowSource:
         return RowSource(_Responses(self), 1)
 
     def checked(self, check: Callable[..., Records]) -> "RowSource":
-        """Read all rows once, and return the source that checks them in every pass and knows how many there are.
+        """Read all rows once, and return a source that checks them in every pass and knows their number.
 
         **Privacy.** Reads the records.
 
@@ -169,7 +169,7 @@ class _Responses:
     def __call__(self) -> Iterator[Array]:
         for _, response in self._rows.each(lambda *arrays: arrays[:2]):
             if response is None:
-                raise RecordError("X must give blocks (X, y): the responses are asked for")
+                raise RecordError("X must give blocks (X, y), with responses")
             values = as_record_array("y", response)
             if values.dtype.kind not in "fiub" or values.ndim != 1:
                 raise RecordError("y must be a one-dimensional array of real numbers")

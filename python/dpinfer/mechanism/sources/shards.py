@@ -1,6 +1,7 @@
-"""Rows in several places: public numbers go to whoever reads a shard, and an exact integer sum comes back.
+"""Rows in several places: public numbers go to the readers of shards, which return exact integer sums.
 
-**Privacy.** A shard's sum has no noise: it is as private as the records, and whoever runs the mechanism sees it.  Noise
+**Privacy.** A shard's sum has no noise: it is as private as the records, and the machine of the mechanism sees it.
+Noise
 is drawn once, by the mechanism, when every shard has given its part (docs/federated.md).
 """
 
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 
 class ShardedRows:
-    """Shards of the records, each read by a worker: what `X` may be in place of an array.
+    """Shards of the records, each read by a worker, as `X` of a run.
 
     A pass gives every worker the public numbers of a sum, and takes back the integers of the worker's share.  A share
     that is lost with its worker is computed again, which costs time and no privacy: it is a function of the shard and
@@ -72,14 +73,14 @@ class ShardedRows:
         return _ResponseShards(self)
 
     def each(self, function: Callable[..., T], *public: Any) -> list[T]:
-        """Return ``function(source, *public)`` of every shard, when all of them are there.
+        """Return ``function(source, *public)`` of every shard, when all have arrived.
 
         **Privacy.** The function reads the records.
 
         Raises
         ------
         DpinferError
-            What the function raised of this package's errors, which quote nothing.
+            This package's errors in the function, which quote nothing.
         RuntimeError
             If a shard was lost more often than `retries`.
         """
@@ -123,13 +124,13 @@ class ShardedRows:
 
 
 class _ResponseShards(ShardedRows):
-    """The responses of other shards, whatever reads these."""
+    """The responses of other shards, with any reader."""
 
     def __init__(self, rows: ShardedRows) -> None:
         self._rows, self.n_features = rows, 1
 
     def each(self, function: Callable[..., T], *public: Any) -> list[T]:
-        """Return what the function gives for the responses of every shard."""
+        """Return the function's results for the responses of every shard."""
         return self._rows.each(_for_responses, function, *public)
 
 
@@ -175,5 +176,5 @@ def rows_of_dask(
         raise BackendUnavailableError("these rows need Dask: pip install 'dpinfer[dask]'") from error
     if not isinstance(client, Client):
         raise TypeError(f"client must be a dask.distributed.Client, got {type(client).__name__}")
-    # Not pure: Dask would take a sum from its cache, whatever has become of the records.
+    # Not pure: Dask would take a sum from its cache even if the records had changed.
     return ShardedRows(client.get_executor(pure=False), sources, retries=retries, timeout=timeout)

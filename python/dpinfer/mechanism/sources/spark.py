@@ -56,7 +56,7 @@ def rows_of_spark(frame: Any, features: Sequence[str], response: str | None = No
         raise BackendUnavailableError("these rows need Spark: pip install 'dpinfer[spark]'") from error
     if not isinstance(frame, DataFrame):
         raise TypeError(f"frame must be a pyspark.sql.DataFrame, got {type(frame).__name__}")
-    # Checks the names' type; what it would read is another thing.
+    # Checks only the names' type, not their existence.
     rows_of_arrow(tuple, features, response)
     names = tuple(dict.fromkeys((*features, *(() if response is None else (response,)))))
     absent = [name for name in names if name not in frame.columns]
@@ -74,7 +74,7 @@ class _SparkRows(ShardedRows):
         self._tries = 1 + check_integer("retries", retries, 0)
 
     def each(self, function: Callable[..., T], *public: Any) -> list[T]:
-        """Return the function's answers in the order of the partitions, when the job that asks all of them is over."""
+        """Return the function's answers in the order of the partitions, after one job over all of them."""
         task = _Task(function, public, *self._columns)
         reason = ""
         for _ in range(self._tries):
@@ -92,7 +92,7 @@ class _SparkRows(ShardedRows):
 
 
 class _Task:
-    """What a partition's task does: it travels to the worker."""
+    """A partition's task, which is sent to the worker."""
 
     def __init__(
         self, function: Callable[..., Any], public: tuple[Any, ...], features: tuple[str, ...], response: str | None
@@ -115,7 +115,7 @@ class _Task:
 
 
 def _encoded(answer: Any) -> Any:
-    """Return an answer as plain data: what comes from a worker is not unpickled."""
+    """Return an answer as plain data: answers of workers are not unpickled."""
     if isinstance(answer, np.ndarray):
         return {"int64": answer.tolist()}
     if isinstance(answer, bytes):

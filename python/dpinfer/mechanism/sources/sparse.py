@@ -25,7 +25,7 @@ _MOST_COLUMNS = 2**31 - 1
 
 @dataclass(frozen=True, eq=False)
 class SparseFeatures:
-    """Checked features, as the kernels read them.
+    """Checked features in the kernels' format.
 
     **Privacy.** Holds the records.
 
@@ -34,7 +34,7 @@ class SparseFeatures:
     values : (n_values,) float64 or float32
         Of the first row, in the order of its columns, then of the second, and so on.
     columns : (n_values,) int32
-        Where they stand.
+        Their columns.
     starts : (N + 1,) int64
         Where each row begins.
     n_columns : int
@@ -60,10 +60,10 @@ class SparseFeatures:
 
 
 class CodedRows:
-    """Numbers and codes of categories, with a column of zeros and ones for each category: what `X` may be for a run.
+    """Numbers and codes of categories, with an indicator column for each category, as `X` of a run.
 
     Its columns are those of `numeric`, then for each column of `codes` one for each category, 1 where the code is that
-    category's and 0 elsewhere.  The release has the bits of a run over those columns, which are never made.
+    category's and 0 elsewhere.  The release has the bits of a run over those columns, which are never formed.
 
     **Privacy.** Holds the records, which are not looked at before a run asks for them.  `n_categories` is public: from
     a code book, not from these rows.
@@ -76,7 +76,7 @@ class CodedRows:
         How many categories there are.
     numeric : (N, q) or (N,) array of numbers, optional
     drop_first : bool
-        Whether category 0 has no column: that of the intercept stands for it.
+        Whether category 0 has no column, since the intercept represents it.
 
     Raises
     ------
@@ -191,13 +191,13 @@ def is_sparse(X: Any) -> bool:
     """Return whether these are rows for :func:`sparse_features`; reads no record."""
     if isinstance(X, CodedRows):
         return True
-    # Whoever has a sparse matrix has imported them.
+    # A sparse matrix implies that they are imported.
     scipy_sparse = sys.modules.get("scipy.sparse")
     return scipy_sparse is not None and bool(scipy_sparse.issparse(X))
 
 
 def sparse_length(X: Any) -> int:
-    """Return how many rows there are, of what :func:`is_sparse` says yes to.
+    """Return the number of rows of an object for which :func:`is_sparse` is true.
 
     **Privacy.** Reads the records.
 

@@ -1,7 +1,7 @@
 """Rows from files and queries, a block at a time: sources for runs over more records than memory holds.
 
-**Privacy.** A source holds no record, and reads none before a run asks for them but for what names its columns.  A
-reader's own errors may quote a file: they are replaced with ones that do not.
+**Privacy.** A source holds no record, and reads only the names of its columns before a run. A
+reader's own errors may quote a file: they are replaced by ones that do not.
 """
 
 import importlib
@@ -41,7 +41,7 @@ T = TypeVar("T")
 _BLOCK_BYTES = 2**21
 # pyarrow decodes so many at once: batches as small as a block take it half as long again.
 _BATCH_BLOCKS = 8
-# A row group that is larger is read in parts, which takes longer where it is not much larger.
+# Larger row groups are read in parts, which is slower for groups that are not much larger.
 _MOST_GROUP_BYTES = 2**26
 _LEAST_ROWS, _MOST_ROWS = 1024, 2**20
 _QUERIED_ROWS = 2**15
@@ -67,7 +67,7 @@ def rows_of_arrays(
     unit : (N,) array of integers or strings, optional
         Sorted: for a run with ``unit=``.
     block_rows : int, optional
-        Rows in a block; about 2 MB of them by default.
+        Rows in a block; by default about 2 MB.
 
     Raises
     ------
@@ -90,9 +90,9 @@ def rows_of_arrays(
 
 
 def rows_of_npy(X: PathLike, y: PathLike | None = None, *, block_rows: int | None = None) -> RowSource:
-    """Return the rows of ``.npy`` files, which are read in sequence and not mapped: no more than a block is held.
+    """Return the rows of ``.npy`` files, which are read in sequence and not mapped: memory holds one block.
 
-    **Privacy.** Reads the files' headers, which say type and shape, and no records until a run does.
+    **Privacy.** Reads the files' headers with type and shape, and no records before a run.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def rows_of_npy(X: PathLike, y: PathLike | None = None, *, block_rows: int | Non
     y : path-like, optional
         An array (N,).
     block_rows : int, optional
-        Rows in a block; about 2 MB of them by default.
+        Rows in a block; by default about 2 MB.
 
     Raises
     ------
@@ -120,13 +120,13 @@ def rows_of_npy(X: PathLike, y: PathLike | None = None, *, block_rows: int | Non
 def rows_of_csv(
     path: PathLike, features: Sequence[str], response: str | None = None, *, delimiter: str = ","
 ) -> RowSource:
-    """Return the rows of a CSV file of numbers, read in parallel to what is made of them.
+    """Return the rows of a CSV file of numbers, read in parallel with the sums.
 
     For tables with categories, bounds or missing values see :class:`dpinfer.tabular.Schema`.
 
     **Privacy.** Reads the header, and no records until a run does.  Lines are cut at their line feeds before anything
     in them is read: there are no quotes, and a carriage return inside of a line refuses the file, as does a line with
-    another number of fields or with what is no number.
+    another number of fields or with content that is not a number.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def rows_of_arrow(
 def rows_of_duckdb(
     database: PathLike, query: str, features: Sequence[str], response: str | None = None, unit: str | None = None
 ) -> RowSource:
-    """Return the rows of a query to a DuckDB database, which is asked anew in every pass.
+    """Return the rows of a query to a DuckDB database, which is repeated in every pass.
 
     The order in which DuckDB gives the rows does not matter to a sum over all of them; a run with a checkpoint, and
     one that samples, needs an ``ORDER BY``.
@@ -265,7 +265,7 @@ def rows_of_duckdb(
 
 @dataclass(frozen=True)
 class _Columns:
-    """Which columns of a table are what."""
+    """Roles of the columns of a table."""
 
     features: tuple[str, ...]
     response: str | None
@@ -298,7 +298,7 @@ class _Columns:
 
 
 def _of_files(source: RowSource, *paths: PathLike) -> RowSource:
-    """Return a source that knows its files, each by what it is and not by its name."""
+    """Return a source that identifies its files by device and inode, not by name."""
     found = [Path(path).stat() for path in paths]
     source.files = frozenset((item.st_dev, item.st_ino) for item in found)
     if len(source.files) < len(found):
@@ -337,7 +337,7 @@ def _quietly(action: Callable[[], T]) -> T:
 
 
 def _items(items: Iterator[T]) -> Iterator[T]:
-    """Yield what an iterator of a foreign library gives, without its errors' texts."""
+    """Yield the items of a foreign iterator, without its errors' texts."""
     end = object()
     while (item := _quietly(lambda: next(items, end))) is not end:
         yield item  # type: ignore[misc]
@@ -353,7 +353,7 @@ class _ColumnBlocks:
     def __call__(self) -> Iterator[Block]:
         width = len(self.columns.features)
         size = _block_rows(None, width)
-        # Blocks follow each other in one place: fresh memory costs as much as what is put into it.
+        # Blocks follow each other in one place: fresh memory costs as much as filling it.
         buffers = {kind: np.empty((size, width), kind) for kind in (np.float64, np.float32)}
         for batch in _items(iter(_quietly(self.batches))):
             for start in range(0, batch.num_rows, size):
@@ -411,7 +411,7 @@ class _ParquetBatches:
                         yield batch
 
     def _buffer_size(self, layout: Any) -> int:
-        """Return how much of a column is read at once: 0 for all of it in a row group."""
+        """Return the bytes of a column to read at once: 0 for all of a row group."""
         groups = map(layout.row_group, range(layout.num_row_groups))
         if max((group.total_byte_size for group in groups), default=0) <= _MOST_GROUP_BYTES:
             return 0
@@ -419,7 +419,7 @@ class _ParquetBatches:
 
 
 class _ParquetAhead:
-    """Where the rows stand that are read next: each column's share of its row group."""
+    """Position of the next rows: each column's share of its row group."""
 
     def __init__(self, stream: Any, layout: Any, columns: Sequence[str]) -> None:
         self._stream, self._layout, self._columns = stream, layout, columns

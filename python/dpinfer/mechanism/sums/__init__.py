@@ -1,7 +1,7 @@
-"""What sums the records of a model: compiled kernels, NumPy code, and where rows come from.
+"""Sums over the records of a model: compiled kernels and NumPy code.
 
-A model says which kind sums it (``gradient_sum``, ``site_sum``); a registry holds what opens a session of that kind on
-a backend.  A new kernel, source or backend registers here and edits nothing else.
+A model names its kind of sum (``gradient_sum``, ``site_sum``); a registry holds functions that open a session of that
+kind on a backend. A new kernel, source or backend registers here and changes nothing else.
 
 **Privacy.** Sessions hold the records.  Only sums with noise leave the mechanism.
 """

@@ -1,6 +1,6 @@
-"""One step's private sum, model by model: what the loop of a run asks of the records, behind one protocol.
+"""One step's private sum for each model, behind one protocol for the loop of a run.
 
-**Privacy.** Sessions hold the records.  Only ``noisy_sum`` reads them, and what it returns carries its noise.
+**Privacy.** Sessions hold the records.  Only ``noisy_sum`` reads them, and its result carries its noise.
 """
 
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SessionSettings:
-    """What sessions of every model are given.
+    """Settings of the sessions of every model.
 
     **Privacy.** Holds the run's key: it must not leave the mechanism.
 
@@ -48,7 +48,7 @@ class SessionSettings:
 
 
 class GradientSession(Protocol):
-    """What one step of the mechanism needs of a model and its records.
+    """The interface of one step of the mechanism to a model and its records.
 
     **Privacy.** ``prepare`` depends on public quantities only; ``noisy_sum`` is the private query.
     """
@@ -110,7 +110,7 @@ class GlmSession:
         )
 
     def prepare(self, loc: FloatArray, raw_scale: FloatArray, draws: FloatArray | None) -> FloatArray:
-        """Take the step's expectations, and return the prior's gradient: exact, whatever the likelihood's rule."""
+        """Take the step's expectations; return the prior's gradient, which is exact for any likelihood rule."""
         n, n_coef = self._model.n_params, self._model.n_coef
         s = softplus(raw_scale)
         if draws is not None and self._aligned:
@@ -229,10 +229,10 @@ def _open_affine(model: ConjugateModel, records: Records, settings: SessionSetti
 
 
 class StreamedSession:
-    """Records that are read anew for every step, a block at a time: only a step's sample is held.
+    """Records that are read again for every step, a block at a time: memory holds only a step's sample.
 
     **Privacy.** Each step's sample is that of the records in memory, and so is its sum: integer addition does not
-    depend on where the rows come from.  See :class:`GradientSession`.
+    depend on the source of the rows.  See :class:`GradientSession`.
 
     Parameters
     ----------
@@ -248,13 +248,13 @@ class StreamedSession:
         self._open = find_sum("gradients", model.gradient_sum, backend)
 
     def prepare(self, loc: FloatArray, raw_scale: FloatArray, draws: FloatArray | None) -> FloatArray:
-        """Note the step's state, and return the prior's gradient: what a session without records says."""
+        """Note the step's state, and return the prior's gradient, from a session without records."""
         self._state = (loc, raw_scale, draws)
         session: GradientSession = self._open(self._model, self._source.empty, self._settings)
         return session.prepare(*self._state)
 
     def noisy_sum(self, step: int, beta: FloatArray, offset: FloatArray, noise_multiplier: float) -> FloatArray:
-        """Return the noisy sum over the step's sample, all of which is summed."""
+        """Return the noisy sum over the whole sample of the step."""
         settings = self._settings
         rows = _native.poisson_sample(settings.key, step, settings.sample_rate, self._source.n_rows)
         session: GradientSession = self._open(self._model, self._source.take(rows), replace(settings, sample_rate=1.0))

@@ -1,4 +1,4 @@
-"""The compiled session over a network's records: what private runs open, and what the audit opens as they do.
+"""The compiled session over a network's records, for private runs and the audit.
 
 **Privacy.** A session holds the records.  Only sums with noise leave the mechanism.
 """

@@ -1,8 +1,8 @@
-"""Sums of what NumPy code computes of a record: gradients of any model, and sites of any binary likelihood.
+"""Sums of contributions computed by NumPy code: gradients of any model, and sites of any binary likelihood.
 
-**Privacy.** Contributions are computed here, and clipped, rounded and summed where all are: ``PartialSum``, whose
-integers bound the sensitivity whatever the numbers are.  Each record's are computed by themselves, elementwise or by
-sums along its own row, so that they do not change when other records do.
+**Privacy.** Contributions are computed here; ``PartialSum`` clips, rounds and sums them like all others, and its
+integers bound the sensitivity for any numbers. Each record's contribution is computed on its own, elementwise or by
+sums along its own row, so that it does not depend on other records.
 """
 
 import numpy as np
@@ -89,12 +89,12 @@ class NumpySession:
             if gradients.shape == (rows.size, width):
                 return gradients
         except Exception:
-            # To raise would tell that there is such a record: what the model cannot compute contributes nothing.
+            # An error would reveal that there is such a record: a record on which the model fails contributes nothing.
             if rows.size == 1:
                 return np.full((1, width), np.nan)
         if rows.size == 1:
             return np.full((1, width), np.nan)
-        # Copies: what the code returns may be a part of what it got, which the next record overwrites.
+        # Copies: the result may be a view of the argument, which the next record overwrites.
         return np.concatenate([self._gradients(rows[index : index + 1]).copy() for index in range(rows.size)])
 
     def _chosen(self, rows: npt.NDArray[np.int64]) -> FloatArray:
@@ -135,9 +135,9 @@ class EvidenceSession:
 
     With Z(m, v) = E p(y | eta), eta ~ N(m, v), and a = d log Z / dm, b = -d^2 log Z / dm^2, taken under the integral,
     the site has precision b / (1 - b v) x x' and the linear term (a + b x'(m - c)) / (1 - b v) x; where 1 - b v is not
-    positive, and where anything is not finite, it is the neutral one: docs/derivations/dp-sep.md.
+    positive, and if anything is not finite, it is the neutral one: docs/derivations/dp-sep.md.
 
-    **Privacy.** Holds the records.  Offers what compiled sessions do.
+    **Privacy.** Holds the records.  Has the interface of compiled sessions.
 
     Parameters
     ----------

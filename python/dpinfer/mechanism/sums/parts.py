@@ -11,8 +11,8 @@ __all__ = ["integers_of_part"]
 def integers_of_part(part: _native.PartialSum) -> npt.NDArray[np.int64]:
     """Return the integers of a sum that is to be added to another.
 
-    **Privacy.** Exact: as private as the records.  Only what adds them to a sum that gets noise may call this; record
-    and replay takes any other reading of a sum's integers for a leak (docs/derivations/audit.md).
+    **Privacy.** Exact: as private as the records.  Only code that adds them to a sum with noise may call this; record
+    and replay reports any other reading of a sum's integers as a leak (docs/derivations/audit.md).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which code sums the records of a model: by what is summed, by kind of model, and by backend."""
+"""Registry of the code that sums the records of a model, by kind of sum, kind of model, and backend."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ def sums(quantity: str, kind: str, backend: str = "cpu") -> Callable[[Opener], O
     ----------
     quantity : {"gradients", "sites"}
     kind : str
-        What a model's `gradient_sum` or `site_sum` says.
+        The value of a model's `gradient_sum` or `site_sum`.
     backend : str
     """
 
@@ -31,7 +31,7 @@ def sums(quantity: str, kind: str, backend: str = "cpu") -> Callable[[Opener], O
 
 
 def find_sum(quantity: str, kind: str | None, backend: str = "cpu") -> Callable[..., Any]:
-    """Return what opens a session.
+    """Return the function that opens a session.
 
     Raises
     ------

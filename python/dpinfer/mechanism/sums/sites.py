@@ -64,7 +64,7 @@ def site_prior(model: SiteModel) -> SitePrior:
 
 
 def check_site_records(model: SiteModel, X: Any, y: Any, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> SiteRecords:
-    """Return the records as the kernels read them, without null records.
+    """Return the records in the kernels' format, without null records.
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 
@@ -73,7 +73,7 @@ def check_site_records(model: SiteModel, X: Any, y: Any, adjacency: Adjacency = 
     TypeError
         If an array does not hold real numbers, or `y` is missing or superfluous.
     RecordError
-        If shapes disagree, there is no record, a value is not finite, or a response is not what the model says.
+        If shapes disagree, there is no record, a value is not finite, or a response is outside of the model's range.
     """
     features, *response = load_records(model, X, y, adjacency)
     return SiteRecords(np.ascontiguousarray(features, dtype=np.float64), response[0] if response else None)
@@ -102,7 +102,7 @@ def open_session(
     n_nodes : int
         Gauss-Hermite nodes of the logistic evidence.
     temperature : float
-        What the covariances of a mixture are multiplied by.
+        Factor of the covariances of a mixture.
     """
     opener = find_sum("sites", model.site_sum)
     session: _native.SiteSession = opener(

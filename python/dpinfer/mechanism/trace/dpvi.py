@@ -69,7 +69,7 @@ def run_dpvi(
         :class:`dpinfer.mechanism.RowSource` reads its blocks, responses included, anew in every step; the release has
         the same bits.
     y : (N,) array, optional
-        Responses: 0 or 1, counts, or real numbers, as the model says.  None for a conjugate model.
+        Responses: 0 or 1, counts, or real numbers, depending on the model. None for a conjugate model.
     plan : PrivacyPlan
         From :func:`dpinfer.plan_privacy`; fixes noise_multiplier, sample_rate and n_steps.
     n_records : int
@@ -90,7 +90,7 @@ def run_dpvi(
         Save the state of the run there from time to time, and go on from it: the same call after a crash gives the
         release that one call would have given, bit for bit, for one charge.  The file is SECRET (it holds the key of
         the noise) and is removed when the run returns; with a :class:`dpinfer.mechanism.RunCheckpoint`, when the
-        caller says that the release is safe.  Records that have changed are refused.
+        caller discards it.  Records that have changed are refused.
     **options
         Fields of :class:`dpinfer.mechanism.GradientArguments`, such as ``max_grad_norm=2.0`` or ``recipe="steady"``:
         they replace those of `settings`.
@@ -223,13 +223,13 @@ class _Gradients(Algorithm[Records | RowSource]):
         self._session = open_gradients(self._model, records, shared)
 
     def query(self, step: int) -> FloatArray:
-        """Return the noisy sum of preconditioned gradients, and keep where and with what scales it was taken."""
+        """Return the noisy sum of preconditioned gradients, and keep its position and scales."""
         params, n = self.state["next"], self._model.n_params
         self._draws = draws = self._public_draws(step)
         kept = self.kept
         kept["params"][step] = params
         if self._full_rank:
-            # A diagonal guide that stands at the point: one of no spread.
+            # A diagonal guide at the point, without spread.
             loc, factor = unpack_guide(params, n)
             loc, raw, draws = loc + factor @ draws[0], np.zeros(n), np.zeros((1, n))
             kept["points"][step] = loc
@@ -273,7 +273,7 @@ class _Gradients(Algorithm[Records | RowSource]):
         if self._aligned:
             full = np.concatenate((released, self._draws[0] * self._slope * released + rate * self._entropy))
         moved = params - self._rate * full
-        # Too much noise for the steps can throw the iterate out of the numbers: there it stays where it was.
+        # Too much noise for the steps can make the iterate overflow: then it stays at its last value.
         params = np.where(np.abs(moved) <= _FARTHEST, moved, params)
         if self._pointwise is not None:
             params[n:] = self._pointwise.point_raw_scale(params[:n])

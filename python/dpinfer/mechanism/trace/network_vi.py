@@ -253,7 +253,7 @@ class _Ascent:
         self._step = int(values["made"][0])
 
     def prepare(self, session: _native.NetworkSession) -> tuple[Any, ...]:
-        """Give the session the gradient at the current parameters, and return what it was given."""
+        """Give the session the gradient at the current parameters, and return it."""
         n = self._model.n_params
         loc, raw = self._params[:n], self._params[n:]
         scale = softplus(raw)
@@ -282,7 +282,7 @@ class _Ascent:
         self._params = self._params + settings.learning_rate * first / (np.sqrt(second) + _SMALL)
 
     def weights(self, **guarantee: Any) -> NetworkWeights:
-        """Return q in the model's scaling, with the fields that say what it guarantees."""
+        """Return q in the model's scaling, with the fields of its guarantee."""
         n = self._model.n_params
         unit = np.full(n, 1.0 / self._model.output_scale)
         unit[: self._layer] = 1.0 / self._model.hidden_scale
@@ -322,7 +322,7 @@ class _PrivateAscent(Algorithm[Records]):
         """Return every public setting."""
         settings = asdict(self._settings)
         for name in ("n_epochs", "batch_size"):
-            del settings[name]  # the plan says them
+            del settings[name]  # they are in the plan
         return {
             "model": self._model.to_dict(),
             "n_records": self.n_records,
@@ -349,7 +349,7 @@ class _PrivateAscent(Algorithm[Records]):
         return self._session.noisy_sum(stream, sigma)
 
     def update(self, step: int, noisy: FloatArray) -> None:
-        """Take a step of Adam; nothing of it is released."""
+        """Take a step of Adam, without any release."""
         self._ascent.move(noisy / self._plan.sample_rate)
 
     def weights(self, **guarantee: Any) -> NetworkWeights:

@@ -1,1 +1,1 @@
-"""What nobody knows in public: how many records, which bounds, which labels."""
+"""Unknown facts: the number of records, bounds and labels."""

@@ -1,4 +1,4 @@
-"""The draws behind what nobody knows in public: of a count, of quantiles, of labels.
+"""Private draws of unknown facts: a count, quantiles and labels.
 
 **Privacy.** Reads the records.  Proofs: docs/derivations/unknowns.md.
 """
@@ -29,7 +29,7 @@ _FINE_EDGES = 1025
 
 
 class QuantileSearch:
-    """How two quantiles of a column are found: cells between public edges, or two lists of them, the second finer.
+    """Search for two quantiles of a column: cells between public edges, or two lists of edges, the second finer.
 
     **Privacy.** Reads no records until :meth:`find`.
 
@@ -37,7 +37,7 @@ class QuantileSearch:
     ----------
     limits : (low, high) or None
         Public limits: edges are spaced evenly between them.  None: half octaves of either sign, and then edges spaced
-        evenly over what was found there.
+        evenly over the selected cell.
     """
 
     def __init__(self, limits: tuple[float, float] | None) -> None:
@@ -69,7 +69,7 @@ class QuantileSearch:
 
         def draw(edges: FloatArray, first: int) -> list[float]:
             ranks = column.below(edges)
-            # What lies beyond an end counts as lying in the cell at that end.
+            # Values beyond an end count in the cell at that end.
             ranks[0], ranks[-1] = 0, column.size
             cells = [
                 _cell(ranks.tolist(), share, epsilon=epsilon, replace=replace, key=key, stream=number)
@@ -100,7 +100,7 @@ def _cell(
 def draw_count(n_records: int, *, epsilon: float, key: bytes) -> int:
     """Return a number of records with discrete Laplace noise of scale 1 / epsilon.
 
-    **Privacy.** `n_records` is that of the records; the result is epsilon-differentially private where one record is
+    **Privacy.** `n_records` is that of the records; the result is epsilon-differentially private if one record is
     present in one data set only, or blanked.
     """
     (noisy,) = laplace_mechanism([n_records], l1_sensitivity=1, epsilon=epsilon, key=key, stream=_COUNT_STREAM)

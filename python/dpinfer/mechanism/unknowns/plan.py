@@ -1,4 +1,4 @@
-"""One budget for what is unknown in public about the records, and for the fit that follows."""
+"""One budget for unknown facts about the records, and for the fit that follows."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from dpinfer.mechanism.unknowns.thresholds import least_threshold
 __all__ = ["UNKNOWN", "UnknownParts", "UnknownPlan", "split_budget"]
 
 UNKNOWN = ("n_records", "bounds", "categories")
-# Squares of the signal-to-noise ratio within the parts' share of the budget, of those that are asked for.
+# Shares of the requested parts in the parts' budget, as squares of the signal-to-noise ratio.
 _WEIGHTS = {"n_records": 1.0, "bounds": 5.0, "categories": 4.0}
 _FAILURE_SHARE = 0.1
 # The calibrations of the plan and, later, of the fit are each exact to less than this.
@@ -32,7 +32,7 @@ _CALIBRATED = 1.0 - 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownParts:
-    """What each release of something unknown may spend.
+    """Budgets of the releases of unknown facts.
 
     **Privacy.** Holds no records.
 
@@ -40,7 +40,7 @@ class UnknownParts:
     ----------
     unknown : tuple of {"n_records", "bounds", "categories"}
     count_epsilon : float
-        Of the number of records; 0 where it is known.
+        Of the number of records; 0 if known.
     selection_epsilon : float
         Of each of `n_selections` draws for bounds.
     n_selections : int
@@ -61,7 +61,7 @@ class UnknownParts:
 
     @property
     def event(self) -> Event:
-        """The privacy event of all of them."""
+        """The privacy event of all parts."""
         events: list[Event] = []
         if "n_records" in self.unknown:
             events.append(PureEvent(self.count_epsilon, self.adjacency.value))
@@ -80,9 +80,10 @@ class UnknownParts:
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownPlan:
-    """The release of what is unknown in public, and the noise of a fit after it: together they meet one target.
+    """The releases of unknown facts, and the noise of a fit after them: together they meet one target.
 
-    **Privacy.** Holds no records.  ``epsilon`` is that of all, composed; ``fit_epsilon`` is what is left for the fit.
+    **Privacy.** Holds no records.  ``epsilon`` is that of the composition of all; ``fit_epsilon`` is the rest for the
+    fit.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ class UnknownPlan:
     Raises
     ------
     UnfoundedEpsilonError
-        If `epsilon` is less than what the accountant certifies.
+        If `epsilon` is below the certified one.
     """
 
     parts: UnknownParts
@@ -126,14 +127,14 @@ class UnknownPlan:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What all together promise: a sentence that also answers in other terms."""
+        """The guarantee of all together: a sentence with conversions to other terms."""
         return Guarantee(
             self.event,
             epsilon=self.epsilon,
             delta=self.delta,
             adjacency=self.adjacency,
             accountant=self.accountant,
-            released="what was unknown in public and all that the fit releases",
+            released="the released unknown facts and all releases of the fit",
         )
 
 
@@ -149,7 +150,7 @@ def split_budget(
     adjacency: Adjacency,
     accountant: AccountantName = "pld",
 ) -> UnknownPlan:
-    """Split one privacy target among what is released beforehand and the fit.
+    """Split one privacy target among earlier releases and the fit.
 
     **Privacy.** Reads no records.  The accountant certified the composition of all.
 

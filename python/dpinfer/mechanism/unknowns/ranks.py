@@ -1,6 +1,6 @@
-"""Columns of numbers of which only ranks are asked: how many values lie below public edges.
+"""Columns of numbers that are used through ranks only: numbers of values below public edges.
 
-**Privacy.** Reads the records; what it returns has no noise, and is for a mechanism alone.
+**Privacy.** Reads the records; the results have no noise, and are for a mechanism only.
 """
 
 from abc import ABC, abstractmethod
@@ -61,7 +61,7 @@ class HeldColumn(RankedColumn):
 
 
 class ReadColumn(RankedColumn):
-    """A column of a stream, read anew for each question: no more than a block is held.
+    """A column of a stream, read again for each query: memory holds one block.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def _checked(array: npt.NDArray[Any], n_columns: int) -> npt.NDArray[Any]:
 
 
 def check_ranked(X: Any, n_columns: int) -> None:
-    """Refuse what is no array of numbers with so many columns; one column may have no second dimension.
+    """Refuse other arguments than arrays of numbers with this many columns; one column may lack the second dimension.
 
     **Privacy.** Reads no record.
 

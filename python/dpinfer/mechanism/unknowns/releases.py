@@ -1,4 +1,4 @@
-"""Private answers to what nobody knows in public: how many records, within which bounds, with which labels.
+"""Private releases of unknown facts: the number of records, bounds and labels.
 
 **Privacy.** Reads the records.  Proofs: docs/derivations/unknowns.md.
 """
@@ -44,7 +44,7 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 
 _LONGEST_LABEL = 1000
-# A share is what one part of an epsilon or delta gets, rounded so that the parts never add to more.
+# A share is one part of an epsilon or delta, rounded so that the parts never add to more.
 _SHARE = 1.0 - 1e-13
 
 
@@ -54,14 +54,14 @@ _PROBABILITY, _LEAST_PROBABILITY, _LARGEST_PROBABILITY = 0.1, 0.02, 0.25
 
 
 def resolved_probability(n_records: int | None, epsilon: float) -> float:
-    """Return the lowest quantile that draws of `epsilon` each can resolve, of those that are of use.
+    """Return the lowest useful quantile that draws of `epsilon` each can resolve.
 
     **Privacy.** Public, or released, numbers alone.
 
     Parameters
     ----------
     n_records : int, optional
-        0.1 is returned where it is not known.
+        Without it the result is 0.1.
     epsilon : float
     """
     if n_records is None or not epsilon > 0.0:
@@ -85,9 +85,10 @@ def categories_event(epsilon: float, delta: float, n_columns: int, relation: Adj
 
 
 def labels_of(values: npt.NDArray[Any] | Sequence[Any]) -> Counter[str]:
-    """Return how many records have each label, in the one spelling of :func:`dpinfer._values.text_of`.
+    """Return the number of records with each label, in the spelling of :func:`dpinfer._values.text_of`.
 
-    **Privacy.** Reads the records, each by itself.  What is missing, or cannot be a name (empty, longer than 1000
+    **Privacy.** Reads the records, each on its own. A missing value, or one that cannot be a name (empty, longer than
+    1000
     characters, not printable), is no label.
     """
     found: Counter[str] = Counter()
@@ -99,7 +100,7 @@ def labels_of(values: npt.NDArray[Any] | Sequence[Any]) -> Counter[str]:
 
 
 def count_labels(name: str, values: Any) -> Counter[str]:
-    """Return the counts of a column of labels, whatever holds it.
+    """Return the counts of a column of labels.
 
     **Privacy.** Reads the records.
 
@@ -123,7 +124,7 @@ def check_names(argument: str, names: Any) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"{argument} must be a sequence of strings")
     if not names or len(set(names)) != len(names):
-        raise ValueError(f"{argument} must hold at least one name, and none of them twice")
+        raise ValueError(f"{argument} must hold at least one name, and no name twice")
     return tuple(names)
 
 
@@ -213,7 +214,7 @@ def release_bounds(
     ledger: LedgerAccount | None = None,
     random_source: RandomSource | None = None,
 ) -> BoundsRelease:
-    """Release about where each column of numbers lies: two private quantiles, from which bounds follow.
+    """Release the approximate range of each column of numbers: two private quantiles, from which bounds follow.
 
     **Privacy.** Reads the records.  epsilon-differentially private with delta = 0: every quantile is a cell of a
     public list, drawn by the exponential mechanism with exact arithmetic, and `epsilon` is shared equally among the two
@@ -256,7 +257,7 @@ def release_bounds(
     Notes
     -----
     Smith (2011) for quantiles by the exponential mechanism.  Where more than 1 - 2 `probability` of a column is one
-    value (mostly zeros, say) both quantiles are that value, and its bounds say nothing of the rest: declare them.
+    value (mostly zeros, say) both quantiles are that value, and its bounds do not describe the rest: declare them.
 
     Examples
     --------
@@ -302,7 +303,7 @@ def release_bounds(
 
 def _refuse_units(name: str, records: Any) -> None:
     if isinstance(records, RowSource) and records.units:
-        raise TypeError(f"{name} must be a source without units: rows are what is protected here, and not persons")
+        raise TypeError(f"{name} must be a source without units: privacy protects rows here, and not persons")
 
 
 def _searches(limits: Sequence[Any] | None, n_columns: int) -> list[QuantileSearch]:
@@ -333,12 +334,12 @@ def release_categories(
     ledger: LedgerAccount | None = None,
     random_source: RandomSource | None = None,
 ) -> CategoriesRelease:
-    """Release which labels occur, as far as enough records have them, with noisy counts.
+    """Release the labels of enough records, with noisy counts.
 
     **Privacy.** Reads the records.  (epsilon, delta)-differentially private: each label that occurs gets discrete
     Laplace noise on its count and leaves when it passes a threshold that a label of one record passes with a
-    probability of at most delta (docs/derivations/unknowns.md).  A label is published as it stands: rare spellings stay
-    below the threshold, but what many records share is not hidden.
+    probability of at most delta (docs/derivations/unknowns.md).  A label is published unchanged: rare spellings stay
+    below the threshold, but labels of many records are not hidden.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The exponential mechanism with integer costs: one of a public list of options, drawn exactly.
 
-**Privacy.** Where an option is chosen privately; proofs in docs/derivations/unknowns.md.  No floating-point number
-takes part in the draw, so its law is the one of the proof (Ilvento 2020 on what goes wrong otherwise).
+**Privacy.** Chooses an option privately; proofs in docs/derivations/unknowns.md.  No floating-point number
+takes part in the draw, so its law is that of the proof (Ilvento 2020 shows faults of floating-point draws).
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Counts of labels that nobody knew before: those that pass a threshold, with their names.
+"""Counts of unknown labels: those above a threshold, with their names.
 
-**Privacy.** Where a name leaves because enough records have it; proofs in docs/derivations/unknowns.md.
+**Privacy.** Releases a name if enough records have it; proofs in docs/derivations/unknowns.md.
 """
 
 import hmac

@@ -553,7 +553,7 @@ def check_release(content: bytes, statement: dict[str, Any]) -> None:
 
 
 def check_entry(statement: dict[str, Any]) -> None:
-    """Check that the entry's hash is that of its content, and that it charged this run for this event."""
+    """Check the entry's hash, and that the entry charged this run for this event."""
     own = statement["ledger"]
     if own["content"] is None:
         raise UnableError("its content is not in the certificate")

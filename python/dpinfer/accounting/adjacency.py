@@ -19,7 +19,7 @@ class Adjacency(enum.Enum):
         One record is replaced with a null record, a row that holds NaN and nothing else, whose contribution is zero;
         the number of records is public.  A row of zeros is not null: docs/derivations/dpvi-mechanism.md.
     REPLACE_ONE
-        One record is replaced with any other; the number of records is public.
+        Neighbours differ in one record; the number of records is public.
 
     Notes
     -----

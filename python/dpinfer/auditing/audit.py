@@ -37,7 +37,7 @@ def audit(
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
 ) -> AuditResult:
-    """Audit the private sums of every mechanism on data sets made up to show its bugs.
+    """Audit the private sums of every mechanism on data sets that would show its bugs.
 
     Four kinds of checks run the code that private fits run (clip, sum, noise):
 
@@ -51,7 +51,7 @@ def audit(
     the other way; C is never 1.
 
     **Privacy.** Reads no records of the caller's: the records are made up.  A pass is evidence, not a proof; the proofs
-    are in docs/derivations.  What an audit can and cannot show is in docs/derivations/audit.md.
+    are in docs/derivations.  Scope and limits of an audit: docs/derivations/audit.md.
 
     Parameters
     ----------

@@ -124,7 +124,7 @@ def mu_from_error_rates(
 
 
 def gaussian_lower_bound(without: FloatArray, with_canary: FloatArray, alpha: float) -> float:
-    """Return a lower bound on mu: no mu-GDP mechanism with a smaller mu tells the two samples apart so well.
+    """Return a lower bound on mu: no mu-GDP mechanism with a smaller mu separates the two samples as well.
 
     **Privacy.** Reads the outcomes of trials on artificial records.
 
@@ -185,7 +185,7 @@ def one_run_pvalue(n_canaries: int, n_guesses: int, n_correct: int, epsilon: flo
     n_canaries : int
         Records included or not by independent fair coins.
     n_guesses : int
-        On how many of them the auditor did not abstain.
+        Number of guesses without abstention.
     n_correct : int
     epsilon, delta : float
 

@@ -161,7 +161,7 @@ def check_distinguishing(
     source: RandomSource,
     alpha: float,
 ) -> AuditCheck:
-    """Check that neighbouring data sets cannot be told apart better than a mu-GDP mechanism allows, mu = `claim`."""
+    """Check that neighbouring data sets are no more distinguishable than under mu-GDP, mu = `claim`."""
     key = source.take_key()
     away, near = (path.open(records, key, 1.0, 1)(0, NO_NOISE) for records in (without, with_canary))
     direction = near - away

@@ -1,4 +1,4 @@
-"""What leaves a call: its result, messages, files, and what it asked of the system; chance and clocks stand still.
+"""Outputs of a call: its result, messages, files and system requests, with fixed randomness and clocks.
 
 **Privacy.** For made-up records.
 """
@@ -38,12 +38,12 @@ _OTHER_EVENTS = frozenset(("os.exec", "os.fork", "os.posix_spawn", "socket.conne
 
 @dataclasses.dataclass(eq=False)
 class Observation:
-    """What one call let out.
+    """The outputs of one call.
 
     Parameters
     ----------
     outcome : mapping
-        Type and parts of the result, or of the error; from where it is to what it is.
+        Type and parts of the result, or of the error; from path to value.
     messages : mapping
         Standard output, standard error, warnings and log records.
     files : mapping
@@ -68,17 +68,17 @@ def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 def observe(
     call: Callable[[], Any], folder: Path, note: Callable[[str], None], *, skipped: frozenset[str] = frozenset()
 ) -> Observation:
-    """Call, and collect everything that comes out.
+    """Call, and collect all outputs.
 
     Parameters
     ----------
     call : callable
     folder : Path
-        Where it may write.  What it does with files there is noted, in order.
+        Folder for writing. File operations there are noted, in order.
     note : callable
-        Takes a line for each thing that is asked of the system.
+        Takes a line for each request to the system.
     skipped : frozenset of str
-        Files whose content is not looked at: the records, and what is secret.
+        Files whose content is ignored: the records, and secrets.
 
     Returns
     -------
@@ -168,7 +168,7 @@ def _files(folder: Path, skipped: frozenset[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _still(note: Callable[[str], None]) -> Iterator[None]:
-    """Let the operating system's generator and every clock say the same in every run."""
+    """Fix the operating system's generator and every clock for all runs."""
     drawn = itertools.count()
 
     def urandom(size: int) -> bytes:
@@ -194,7 +194,7 @@ def _still(note: Callable[[str], None]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_set(os, "urandom", urandom))
         stack.enter_context(_set(random, "_urandom", urandom))
-        # What is made here is removed at once: that it is asked for, and when, is enough.
+        # Files made here are removed at once: only the request and its time count.
         stack.enter_context(_set(os, "fsync", lambda handle: note("os.fsync()")))
         stack.enter_context(_set(tempfile, "_name_sequence", (f"{index:08d}" for index in itertools.count())))
         for name in _CLOCKS:
@@ -227,7 +227,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 
 @contextlib.contextmanager
 def _watching(folder: Path, note: Callable[[str], None]) -> Iterator[None]:
-    """Note what is done with the files of a folder, and every process and connection that is begun."""
+    """Note operations on the files of a folder, and every new process and connection."""
     global _hooked
     if not _hooked:
         sys.addaudithook(_hook)

@@ -17,7 +17,7 @@ FloatArray = npt.NDArray[np.float64]
 
 # Far from 1: noise that forgets it, or takes its root, is far too small.
 _NORM = 16.0
-# What the largest network and the largest mixture have room for.
+# Limits of the largest network and the largest mixture.
 _MOST = {"dpvi": 2**31, "dp_sep": 10_000, "dp_sep_network": 4096}
 # q hardly moves: the auditor knows where it is, and canaries are the same at every step.
 _STILL = 1e-9
@@ -34,15 +34,16 @@ def audit_one_run(
 ) -> OneRunResult:
     """Audit a private fit end to end, by guessing from one release which canaries were in the data.
 
-    Each canary is a record with a coordinate of its own, in the data with probability 1/2.  The release's noisy sums in
-    that coordinate tell the auditor what they can; the surest guesses are counted.
+    Each canary is a record with a coordinate of its own, in the data with probability 1/2.  The auditor guesses from
+    the
+    release's noisy sums in that coordinate; the surest guesses are counted.
 
     **Privacy.** Reads no records of the caller's: the records are made up.
 
     Parameters
     ----------
     plan : PrivacyPlan
-        What is claimed; add/remove adjacency, Poisson sampling.
+        The claim; add/remove adjacency, Poisson sampling.
     mechanism : {"dpvi", "dp_sep", "dp_sep_network"}
         :func:`dpinfer.run_dpvi` for a logistic regression with a feature for each canary (default),
         :func:`dpinfer.run_dp_sep` for a mixture with a component for each, or :func:`dpinfer.run_dp_sep` for a network
@@ -98,7 +99,7 @@ def audit_one_run(
 
 
 def _dpvi(plan: PrivacyPlan, included: npt.NDArray[np.bool_], source: RandomSource) -> FloatArray:
-    """Return one score a canary, larger where it seems to be included: the sum of its gradients, (n,)."""
+    """Return one score per canary, larger for likely inclusion: the sum of its gradients, (n,)."""
     n = included.size
     # At the start the gradient in a canary's own feature is -x / 2 for the response 1: clipped, to -C.
     X = _rows(100.0 * _NORM * np.eye(n)[included], np.zeros((1, n)))
@@ -142,7 +143,7 @@ def _mixture(plan: PrivacyPlan, included: npt.NDArray[np.bool_], source: RandomS
 def _network(plan: PrivacyPlan, included: npt.NDArray[np.bool_], source: RandomSource) -> FloatArray:
     """Return one score a canary: the sum of the linear terms of its input's weight into the one hidden unit, (n,)."""
     n = included.size
-    # Such narrow weights that the unit says nothing, and so large an input that nearly all of a contribution is its
+    # Weights so narrow that the unit has no effect, and an input so large that nearly all of a contribution is its
     # own weight's linear term; the response 1 is half a variance of the noise away.
     model = BayesianNeuralNetwork(n, 1, prior_precision=1e10)
     X = _rows(1e4 / model.hidden_scale * np.eye(n)[included], np.zeros((1, n)))
@@ -162,7 +163,7 @@ def _network(plan: PrivacyPlan, included: npt.NDArray[np.bool_], source: RandomS
 
 
 def _rows(canaries: FloatArray, otherwise: FloatArray) -> FloatArray:
-    """Return the canaries that are included, or a record that is none where there is none: a run needs a record."""
+    """Return the included canaries, or a record that is not a canary if there is none: a run needs a record."""
     return canaries if canaries.shape[0] else otherwise
 
 

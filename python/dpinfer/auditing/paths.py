@@ -1,7 +1,7 @@
 """The production paths that an audit drives: a model, artificial records, and the private sum of one step.
 
-**Privacy.** The records here are made up; no caller's records are read.  What runs is the code of ``run_dpvi``: the
-session's clipping, summing and noise.
+**Privacy.** The records here are simulated; no caller's records are read. The audit runs the code of ``run_dpvi``:
+the session's clipping, summing and noise.
 """
 
 import math
@@ -242,7 +242,7 @@ def audit_paths() -> tuple[AuditPath, ...]:
 
 
 def model_paths(model: GeneralizedLinearModel) -> tuple[AuditPath, ...]:
-    """Return the paths of a regression of the caller's: quadrature, draws, aligned, and its sites where it has them.
+    """Return the paths of a regression of the caller's: quadrature, draws, aligned, and its sites if it has them.
 
     **Privacy.** Reads no records.
     """
@@ -279,7 +279,7 @@ def _points() -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def sampling_paths() -> tuple[tuple[AuditPath, FloatArray], ...]:
-    """Return paths with records whose vectors are linearly independent: a sum then tells who was sampled."""
+    """Return paths with records whose vectors are linearly independent: a sum then identifies the sample."""
     width = 48
     glm = _glm("logistic", LogisticRegression(width), 3.0)
     rows = np.column_stack((6.0 * np.eye(width), np.ones(width)))

@@ -41,7 +41,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """One run: what it asked for, what left, what it states, and what the ledger holds after it."""
+    """One run: its queries, outputs, statement, and the ledger after it."""
 
     tape: Tape
     seen: Observation
@@ -51,7 +51,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class ReplayCheck:
-    """What was found on one neighbour.
+    """Findings on one neighbour.
 
     **Privacy.** A finding about made-up records: safe to publish.
 
@@ -61,9 +61,9 @@ class ReplayCheck:
     n_sums : int
         Noised sums of the recorded run.
     largest_move : float
-        How far the neighbour moved a sum, as a share of what is claimed; at most 1.
+        Largest change of a sum by the neighbour, as a share of the claimed bound; at most 1.
     findings : tuple of str
-        "kind: what"; empty where nothing but noised sums differs.
+        "kind: text"; empty if only noised sums differ.
     """
 
     scenario: str
@@ -132,11 +132,11 @@ def replay_audit(
     Of each scenario the first run is recorded: the public inputs of every sum over the records, and the noised sum.  A
     run on a neighbour must ask for the same sums with the same inputs; its own are compared with the recorded ones
     (by at most the claimed sensitivity in exact integers, with the same noise), and it is given the recorded ones.
-    Everything that leaves must then be equal, bit for bit: results, files, messages, warnings, errors, exit codes, the
-    order of writes, and how often the generator and the clocks are read.  The sums' noise must be what the result
-    states and the ledger was charged, before the records were looked at.
+    All outputs must then be equal, bit for bit: results, files, messages, warnings, errors, exit codes, the order of
+    writes, and the number of reads of the generator and the clocks. The sums' noise must be that of the result's
+    statement and of the ledger's charge, which precedes the reading of records.
 
-    **Privacy.** Reads no records of the caller's: the scenarios' are made up.  What a pass shows, and what not:
+    **Privacy.** Reads no records of the caller's: the scenarios' are made up.  Scope and limits:
     docs/derivations/audit.md.
 
     Parameters
@@ -224,7 +224,7 @@ def _run(scenario: Scenario, records: Any, folder: Path, replayed: Tape | None) 
 
 
 def _own_findings(scenario: Scenario, run: _Run) -> list[str]:
-    """Return what is wrong with the recorded run by itself."""
+    """Return findings on the recorded run alone."""
     found = list(run.tape.faults)
     if run.seen.error is not None:
         return [*found, f"outcome: the recorded run ended with {type(run.seen.error).__name__}: {run.seen.error}"]
@@ -242,7 +242,7 @@ def _own_findings(scenario: Scenario, run: _Run) -> list[str]:
 
 
 def _law(tape: Tape) -> list[str]:
-    """Check the noise's scale against what is claimed, by an exact interval for Gaussian noise."""
+    """Check the noise's scale against the claim, by an exact interval for Gaussian noise."""
     found = []
     for kind, names in (("gaussian", ("gaussian",)), ("laplace", ("laplace", "threshold"))):
         sums = [own for own in tape.sums if own.mechanism[0] in names]
@@ -251,7 +251,7 @@ def _law(tape: Tape) -> list[str]:
         z = np.concatenate([np.array(own.noise, dtype=float) / _scale(own) for own in sums])
         step = np.concatenate([np.full(len(own.noise), 1.0 / _scale(own)) for own in sums])
         if kind == "gaussian":
-            # Rounding to a lattice step is far below what this can see.
+            # Rounding to a lattice step is far below the resolution of this check.
             least = most = float(np.sum(z**2))
             law = stats.chi2(z.size)
         else:
@@ -271,7 +271,7 @@ def _scale(own: NoisedSum) -> float:
 
 
 def _moves(scenario: Scenario, neighbour: Neighbour, tape: Tape, other: Tape) -> tuple[float, list[str]]:
-    """Return the largest move of a sum as a share of what is claimed, and what is wrong with the sums."""
+    """Return the largest change of a sum as a share of the claimed bound, and findings on the sums."""
     largest, found = 0.0, []
     for own, theirs in zip(tape.sums, other.sums, strict=False):
         if not own.same_noise(theirs):
@@ -281,7 +281,7 @@ def _moves(scenario: Scenario, neighbour: Neighbour, tape: Tape, other: Tape) ->
             move = own.move(theirs) / factor
             largest = max(largest, move)
             if move > 1.0:
-                found.append(f"sensitivity: a sum of {own.name} moves by {move:.4g} of what is claimed")
+                found.append(f"sensitivity: a sum of {own.name} moves by {move:.4g} of its claimed bound")
     return largest, found
 
 
@@ -291,7 +291,7 @@ def _compare(first: _Run, other: _Run) -> list[str]:
     index = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
     if index < max(len(one), len(two)):
         texts = [log[index][:160] if index < len(log) else "nothing more" for log in (one, two)]
-        found.append(f"public: step {index} of what is asked for: {texts[0]} / {texts[1]}")
+        found.append(f"public: query {index} differs: {texts[0]} / {texts[1]}")
     for kind in ("outcome", "messages", "files"):
         there = differences(getattr(first.seen, kind), getattr(other.seen, kind))
         found += [f"{kind}: {name} differs" for name in there[:_SHOWN]]
@@ -299,7 +299,7 @@ def _compare(first: _Run, other: _Run) -> list[str]:
 
 
 def _refusal(scenario: Scenario, run: _Run) -> list[str]:
-    """Return what is wrong with how records outside of the declared domain are refused."""
+    """Return findings on refusals of records outside of the declared domain."""
     if run.tape.sums:
         return ["refusal: sums were made of records that are outside of the declared domain"]
     exited = isinstance(run.seen.result, int) and run.seen.result != 0

@@ -286,7 +286,7 @@ def _by_units(
 
 
 def own_logistic(*, sampled: bool = True) -> OwnModel:
-    """Return a logistic regression as a user would bring it: a gradient and, where asked for, a sampler in NumPy."""
+    """Return a logistic regression as a user would bring it: a gradient and, on request, a sampler in NumPy."""
 
     def mean(params: FloatArray, X: FloatArray) -> FloatArray:
         return np.asarray(0.5 + 0.5 * np.tanh(0.5 * np.sum(X * params, axis=1)))
@@ -346,7 +346,7 @@ def _newton_scenarios() -> Iterator[Scenario]:
 
 
 def mixture_points() -> tuple[Records, Records, Records, tuple[Records, ...]]:
-    """Return records of two features, neighbours near and far, and what is refused."""
+    """Return records of two features, neighbours near and far, and refused records."""
     points = np.random.default_rng(32).normal(size=(N_RECORDS, 2))
     bad = tuple((np.array([[value, 0.0]]),) for value in (np.nan, -np.inf))
     return (points,), (np.full((1, 2), 0.5),), (np.full((1, 2), FAR),), bad

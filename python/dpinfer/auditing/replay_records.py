@@ -135,7 +135,7 @@ def in_sparse_blocks(arrays: Sequence[Any]) -> RowSource:
 
 
 class _Here(Executor):
-    """Makes calls where and when they are asked for."""
+    """Makes calls in this process, on request."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()

@@ -1,4 +1,4 @@
-"""What a record-and-replay audit runs: private calls with made-up records, their neighbours, and where they run.
+"""Scenarios of a record-and-replay audit: private calls with simulated records, their neighbours, and their places.
 
 **Privacy.** Made-up records only.
 """
@@ -56,7 +56,7 @@ class Neighbour:
     Parameters
     ----------
     name : str
-        What is different about it.
+        The difference.
     records : object
         As the scenario's.
     aligned : bool
@@ -75,15 +75,15 @@ class Neighbour:
 
 @dataclass(eq=False)
 class Place:
-    """Where a scenario runs: a folder that is empty, a ledger if it asks for one, and somebody who watches.
+    """Where a scenario runs: an empty folder, a ledger on request, and an observer.
 
     Parameters
     ----------
     folder : Path
     note : callable
-        Adds a line to what must be equal.
+        Adds a line to the log that must be equal.
     fault : callable
-        Says what no private run may do.
+        Reports a forbidden action.
     account : LedgerAccount or None
     """
 
@@ -99,41 +99,41 @@ class Place:
         self.note(f"progress {done} of {total}")
 
     def touched(self) -> None:
-        """Say that records are looked at: with a ledger, something must have been charged."""
+        """Report that records are read: with a ledger, something must have been charged."""
         if self.account is not None and not self._charged and not self.charged():
             self.fault("order: records are looked at before anything is charged")
 
     def drawn(self, sums: Sequence[NoisedSum]) -> None:
-        """Say that a sum gets noise: with a ledger, it must have been charged."""
+        """Report that a sum gets noise: with a ledger, it must have been charged."""
         if self.account is None:
             return
         for own in sums[self._drawn.n_sums :]:
             self._drawn.add(own)
         drawn = self._drawn.mechanisms
-        # A ledger is read once more only where what was seen of it does not suffice.
+        # A ledger is read again only if its known entries do not suffice.
         if missing(drawn, self._charged) and missing(drawn, self.charged()):
             self.fault("order: noise is drawn that has not been charged")
 
     def watched(self, array: Any) -> "Watched":
-        """Return an array that tells when it is read."""
+        """Return an array that reports when it is read."""
         return Watched(np.asarray(array), self)
 
     def charged(self) -> Mechanisms:
-        """Return what the ledger holds."""
+        """Return the ledger's charges."""
         if self.account is not None:
             self._charged = charges_of(self.account)
         return self._charged
 
 
 class Watched:
-    """Records that tell when they are looked at."""
+    """Records that report when they are read."""
 
     def __init__(self, array: np.ndarray[Any, Any], place: Place) -> None:
         self._array, self._place = array, place
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of which the number of columns is public."""
+        """The shape, with a public number of columns."""
         return tuple(self._array.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -159,9 +159,9 @@ class Scenario:
     ----------
     name : str
     entry : str
-        The public name of what is called.
+        The public name of the called function.
     run : callable
-        ``run(records, place)`` returns what the call returns.
+        ``run(records, place)`` returns the call's result.
     records : object
     neighbours : sequence of Neighbour
     adjacency : Adjacency
@@ -171,7 +171,7 @@ class Scenario:
     skipped : frozenset of str
         Files that are inputs or secrets.
     stated : callable
-        From the result and the folder to the event, or the mechanisms, that what leaves states.
+        From the result and the folder to the event, or the mechanisms, that the outputs state.
     """
 
     name: str
@@ -186,7 +186,7 @@ class Scenario:
 
 
 class _Drawn:
-    """What the sums so far were drawn with."""
+    """Noise of the sums so far."""
 
     def __init__(self) -> None:
         self.n_sums = 0
@@ -215,7 +215,7 @@ class _Drawn:
 
 
 def mechanisms_of(sums: Sequence[NoisedSum]) -> Mechanisms:
-    """Return what was drawn: how often each Gaussian mechanism, and the epsilon and delta of all others together."""
+    """Return the drawn noise: counts of each Gaussian mechanism, and the epsilon and delta of all others together."""
     drawn = _Drawn()
     for own in sums:
         drawn.add(own)
@@ -223,7 +223,7 @@ def mechanisms_of(sums: Sequence[NoisedSum]) -> Mechanisms:
 
 
 def mechanisms_of_event(event: Any, count: int = 1, sampling: tuple[Any, ...] = ("all", 1.0)) -> Mechanisms:
-    """Return what an event says was drawn, in the same terms."""
+    """Return the noise of an event, in the same terms."""
     found: Mechanisms = Counter()
     if isinstance(event, Counter):
         return event
@@ -245,12 +245,12 @@ def mechanisms_of_event(event: Any, count: int = 1, sampling: tuple[Any, ...] = 
         found[PURE] += event.epsilon * count  # type: ignore[assignment]
         found[FAILURE] += event.delta * count  # type: ignore[assignment]
     else:
-        raise TypeError(f"event must be of a kind that the replay knows, got {type(event).__name__}")
+        raise TypeError(f"event must be of a kind known to the replay, got {type(event).__name__}")
     return found
 
 
 def charges_of(account: LedgerAccount) -> Mechanisms:
-    """Return what a ledger was charged and not given back."""
+    """Return the charges of a ledger that were not refunded."""
     found: Mechanisms = Counter()
     for run in account.runs():
         if run.status != "cancelled":
@@ -259,7 +259,7 @@ def charges_of(account: LedgerAccount) -> Mechanisms:
 
 
 def missing(drawn: Mechanisms, stated: Mechanisms) -> list[str]:
-    """Return what was drawn more often than is stated."""
+    """Return mechanisms drawn more often than stated."""
     return [
         f"{mechanism}: {count:g} drawn, {stated[mechanism]:g} stated"
         for mechanism, count in drawn.items()

@@ -1,4 +1,4 @@
-"""What record-and-replay audits run of statistics, and of what nobody knows in public.
+"""Scenarios of record-and-replay audits for statistics and releases of unknown facts.
 
 **Privacy.** Made-up records only.
 """
@@ -59,7 +59,7 @@ def statistics(adjacency: Adjacency) -> Iterator[Scenario]:
 
 
 def unknowns(adjacency: Adjacency) -> Iterator[Scenario]:
-    """Yield a scenario for each release of what nobody knows in public."""
+    """Yield a scenario for each release of unknown facts."""
     rng = np.random.default_rng(34)
     rows = (np.column_stack((rng.normal(size=N_RECORDS), np.arange(N_RECORDS) % 4.0)),)
     more, far = (np.array([[0.5, 1.0]]),), (np.array([[FAR, -FAR]]),)

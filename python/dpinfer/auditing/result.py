@@ -1,4 +1,4 @@
-"""What an audit found."""
+"""Results of an audit."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ class AuditCheck:
     value : float
         The statistic, or the worst of several.
     bound : float
-        What it must not exceed.
+        Upper limit of the check.
     detail : str
         In words.
     """
@@ -99,14 +99,14 @@ class AuditResult:
 
 @dataclass(frozen=True)
 class OneRunResult:
-    """What an audit in one run found.
+    """Result of an audit in one run.
 
     **Privacy.** A finding about made-up records: safe to publish.
 
     Parameters
     ----------
     epsilon_lower : float
-        What the guesses refute: the run is not (epsilon, delta)-private for a smaller epsilon.
+        Refuted epsilons: the run is not (epsilon, delta)-private for a smaller one.
     epsilon : float
         The claim.
     delta : float
@@ -124,7 +124,7 @@ class OneRunResult:
 
     @property
     def passed(self) -> bool:
-        """Whether the claim stands."""
+        """Whether the claim is not refuted."""
         return self.epsilon_lower <= self.epsilon
 
     def __repr__(self) -> str:

@@ -90,8 +90,8 @@ class BayesianLogisticRegression(PrivateEstimator):
         Standard deviation of the normal prior of every weight, positive.
     fit_intercept : bool
     data_bounds : (low, high) or (n_features, 2) array, optional
-        Public bounds, needed but for a gradient trace with a number as `max_grad_norm`.  X is clipped to them, in
-        ``fit`` and in predictions; it is not scaled.  Scale the columns to
+        Public bounds, needed but for a gradient trace with a number as `max_grad_norm`.  ``fit`` and predictions clip X
+        to these bounds, without scaling.  Scale the columns to
         about unit size by public constants first (:mod:`dpinfer.tabular` does): the prior and the clipping expect it.
     method : str
         The way to the posterior.  "auto" (default) chooses the mechanism by predicted width as

@@ -77,13 +77,13 @@ def noise_aware_posterior(
         posterior (samplers of it, to compare with: :func:`dpinfer.lab.comparison.sampled_posterior`).  "naive" is q at
         the last iterate and "averaged" q at the mean of the iterates after the burn-in: both ignore the noise.
         "simulated", for a model of your own with a sampler, which `model` must be, and aligned gradients or a private
-        Newton run: a posterior of any shape, that compares the mean score with what the model simulates at each truth.
+        Newton run: a posterior of any shape, from a comparison of the mean score with simulations at each truth.
     hessian : {"auto", "diagonal", "full", "tied"}
         "auto" (default), for the "exact" posterior: "tied" for a Fisher-scaled run (recipe "tied"), "full" for a
         logistic, probit or Poisson regression of at most 200 weights whose release names its model, else "diagonal".
         For a Fisher-scaled linear regression "full" takes the place of "tied" where the features are declared
         correlated, or the trace shows that they are (false-positive rate 0.01): see Notes.
-        "full": all correlations between the parameters count; what the trace leaves open about the Hessian is
+        "full": all correlations between the parameters count; the uncertainty of the Hessian is
         integrated over, by Hamiltonian Monte Carlo under the model's prior, by exact draws under flat priors.  "tied":
         the variational precision equals the Hessian's diagonal (true at a mean-field optimum), one unknown per
         parameter.  Both with ``method="exact"`` only.
@@ -95,7 +95,7 @@ def noise_aware_posterior(
         For "averaged", "auto" uses the last half at most.
     prior : {"auto", "weak", "model", "empirical"} or TracePrior
         See :func:`dpinfer.inference.trace.priors.coordinate_priors`.  With ``hessian="full"``: "model" is the model's
-        prior of the weights and a Wishart prior of the information around what public knowledge expects
+        prior of the weights and a Wishart prior of the information around its public expectation
         (:attr:`GeneralizedLinearModel.feature_moments`), "weak" has flat priors on the rows of the Hessian and needs
         about as many effective observations as coordinates.  "auto" (default) is "model" for the full Hessian of a
         regression that has it, else "weak".
@@ -103,14 +103,14 @@ def noise_aware_posterior(
         Whether the gradients may be noisier than the privacy noise (subsampling, Monte Carlo): omega / tau has a
         half-Cauchy prior with scale 1, relative to tau_t when that changes with t.
     model : Model, optional
-        Overrides the one that ``release.model_spec`` describes: with another prior, say.
+        Overrides the one of ``release.model_spec``: with another prior, say.
     prior_scale : float, optional
         Another prior of the weights than the run was planned with, in the same (scaled) units: for a private Newton run
         of a linear, logistic, probit or Poisson regression.  Other releases take `model`.
     n_samples, n_warmup : int, optional
         Kept and dropped steps of ``hessian="full"`` under the model's prior (200, 100, more if they do not converge);
         `n_samples` is also the number of draws of ``hessian="full"`` under flat priors (1000).  A private Newton run of
-        a regression has as many draws as its quantiles need, whatever is asked for.
+        a regression has as many draws as its quantiles need.
     seed : int
         Of ``hessian="full"``.
     progress : bool, optional
@@ -118,7 +118,7 @@ def noise_aware_posterior(
     check_convergence : bool
         Whether a sampler that did not converge has failed; False takes its draws.
     fallback : bool
-        What to do when a posterior fails for numerical reasons: compute the next simpler one that works, with a
+        If a posterior fails for numerical reasons: compute the next simpler one that works, with a
         :class:`dpinfer.errors.FallbackWarning` that names both (default), or raise.
     n_threads : int, optional
         All by default.  Results do not depend on it.
@@ -129,7 +129,7 @@ def noise_aware_posterior(
     Returns
     -------
     Posterior
-        Its `method`, `hessian` and `prior` say what was computed.
+        Its `method`, `hessian` and `prior` describe the computation.
 
     Raises
     ------
@@ -146,13 +146,13 @@ def noise_aware_posterior(
     ``theta ~ N(theta*, Hessian^-1)`` with (Hessian, theta*) unknown.
 
     Fallbacks: "laplace" falls back to "exact", "full" to "tied" for a Fisher-scaled run, and both to
-    "diagonal" with the "weak" prior.  A parameter of which even that tells less than its prior under the model (it did
-    not move, the run left the finite numbers) keeps that prior, and for a Fisher-scaled run all do;
-    ``diagnostics.prior_only`` says which.
+    "diagonal" with the "weak" prior.  A parameter for which even that is less informative than its prior under the
+    model (it did not move, or the run overflowed) keeps that prior, and for a Fisher-scaled run all do;
+    ``diagnostics.prior_only`` lists them.
 
     The intervals of "tied" are wrong for a linear regression with correlated features.  At a small epsilon the trace
-    does not always show a correlation: where it is to be expected, ask for "full" (and run the mechanism with
-    ``recipe="steady"``, whose larger steps tell correlations at large epsilon): docs/coverage.md.
+    does not always show a correlation: if it is expected, use "full" (and run the mechanism with ``recipe="steady"``,
+    whose larger steps show correlations at large epsilon): docs/coverage.md.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def _of_trace(analysis: Analysis) -> Posterior:
 
 
 def _named_for_what_it_is(release: GradientTrace, posterior: Posterior) -> Posterior:
-    """Mark the posterior of a bare trace: of the optimum alone, or with a curvature up to what clipping shifts."""
+    """Mark the posterior of a bare trace: of the optimum alone, or with a curvature and without clipping's bias."""
     bare = release.family == "point" and release.settings.get("source") == "external"
     counted = "curvature" in release.settings and posterior.hessian == "diagonal" and posterior.method not in PLUG_INS
     if not bare:
@@ -210,7 +210,7 @@ def _named_for_what_it_is(release: GradientTrace, posterior: Posterior) -> Poste
     return replace(posterior, diagnostics=marked)
 
 
-# What reads a release that is no gradient trace.
+# Posteriors of releases other than gradient traces.
 _OTHER_RELEASES: dict[type, Callable[[Any, PosteriorRequest], Posterior]] = {
     SiteRelease: site_posterior,
     NetworkRelease: network_trace_posterior,
@@ -229,7 +229,7 @@ _OWN_NEWTON: dict[str, Callable[[OwnNewtonRelease, PosteriorRequest], Posterior]
 
 
 def _first_that_works(analysis: Analysis) -> Posterior:
-    """Compute what is asked for, or else the next simpler posterior that works, and say so."""
+    """Compute the requested posterior, or else the next simpler one that works, with a warning."""
     first = replace(analysis, request=analysis.request.resolve(analysis.facts))
     try:
         first = _resolved(analysis)
@@ -254,7 +254,7 @@ def _simpler(analysis: Analysis) -> Iterator[Analysis]:
 
 
 def _told(posterior: Posterior, asked: PosteriorRequest, failure: Exception) -> Posterior:
-    """Return the posterior with the reason why it is not the one that was asked for, and warn."""
+    """Return the posterior with the reason of the fallback, and warn."""
 
     def named(method: str, hessian: str, prior: str) -> str:
         return f"method={method!r}, hessian={hessian!r}, prior={prior!r}"
@@ -271,7 +271,7 @@ def _told(posterior: Posterior, asked: PosteriorRequest, failure: Exception) -> 
 
 
 def _resolved(analysis: Analysis) -> Analysis:
-    """Replace "auto" for Hessian and prior; whether features are correlated the trace says, too."""
+    """Replace "auto" for Hessian and prior; the trace may also show correlated features."""
     facts = analysis.facts
     request = analysis.request.resolve(facts)
     if (
@@ -282,7 +282,7 @@ def _resolved(analysis: Analysis) -> Analysis:
     return replace(analysis, request=request)
 
 
-@np.errstate(divide="ignore", over="ignore", invalid="ignore")  # what is not finite is found in the end
+@np.errstate(divide="ignore", over="ignore", invalid="ignore")  # values that are not finite are found at the end
 def _attempt(analysis: Analysis, *, rescue: bool = False) -> Posterior:
     """Compute one posterior.
 
@@ -305,7 +305,7 @@ def _attempt(analysis: Analysis, *, rescue: bool = False) -> Posterior:
             share = GRAM_BURN_IN if linear else MODEL_BURN_IN
     if share is not None:
         burn_in = min(math.floor(share * facts.n_steps), facts.n_steps - MIN_STEPS)
-    # The tied model is nonlinear in u exactly, so only the location coordinates say where linearity begins.
+    # The tied model is nonlinear in u exactly, so only the location coordinates show the start of linearity.
     start = choose_burn_in(
         burn_in,
         *analysis.steps(0),

@@ -1,4 +1,4 @@
-"""What is asked of a posterior, and the check that it can be had: from public facts alone, before anything is spent."""
+"""Requests of a posterior, and their check from public facts alone, before anything is spent."""
 
 from dataclasses import dataclass, replace
 from typing import TypedDict
@@ -153,7 +153,7 @@ class ReleaseFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRelease:
-    """What is known, before it runs, of the release that another mechanism than DPVI will make.
+    """Public facts about the planned release of a mechanism other than DPVI.
 
     **Privacy.** Public; holds no records.
 
@@ -260,7 +260,7 @@ check_convergence, fallback, n_threads
 
     @property
     def prior_name(self) -> str:
-        """What the posterior calls the prior."""
+        """The posterior's name of the prior."""
         return self.prior if isinstance(self.prior, str) else "own"
 
     @property
@@ -269,7 +269,7 @@ check_convergence, fallback, n_threads
         return self.n_threads or 0
 
     def check(self, release: ReleaseFacts | PlannedRelease | Release) -> None:
-        """Refuse what will fail for this release, or for the one that a planned run will make.
+        """Refuse requests that would fail for this release, or for the release of a planned run.
 
         **Privacy.** Reads public facts alone: call it before anything is spent.
 
@@ -310,7 +310,7 @@ check_convergence, fallback, n_threads
             raise ValueError("prior 'model' needs a release with a model and a public n_records")
 
     def left_to_trace(self, facts: ReleaseFacts) -> bool:
-        """Return whether "tied" or "full" is for the trace to say: a Fisher-scaled linear regression.
+        """Return whether the trace decides between "tied" and "full": for a Fisher-scaled linear regression.
 
         Parameters
         ----------
@@ -320,9 +320,9 @@ check_convergence, fallback, n_threads
         return free and facts.fisher_scaled and facts.has_model_hessian and isinstance(facts.model, LinearRegression)
 
     def resolve(self, facts: ReleaseFacts) -> "PosteriorRequest":
-        """Return the request with "auto" replaced for the Hessian and the prior, as far as public facts tell.
+        """Return the request with "auto" replaced for the Hessian and the prior, from public facts.
 
-        What is left to the trace is "tied" here.
+        If the trace decides, the Hessian is "tied" here.
 
         Parameters
         ----------
@@ -340,7 +340,7 @@ check_convergence, fallback, n_threads
         return replace(self, hessian=hessian, prior=prior)
 
     def _check_other(self, release: ReleaseFacts | PlannedRelease | Release) -> ReleaseFacts | None:
-        """Check what is asked of another release than a gradient trace; return the facts of a gradient trace."""
+        """Check requests for releases other than gradient traces; return the facts of a gradient trace."""
         if isinstance(release, ReleaseFacts):
             return release
         if isinstance(release, GradientTrace):
@@ -474,7 +474,7 @@ check_convergence, fallback, n_threads
 
 
 def has_model_hessian(model: Model | None) -> bool:
-    """Return whether the model says what to expect of its full Hessian, and is small enough for it."""
+    """Return whether the model has an expectation of its full Hessian, and is small enough for it."""
     return isinstance(model, GeneralizedLinearModel) and not model.has_dispersion and model.n_params <= _LARGEST_MODEL
 
 

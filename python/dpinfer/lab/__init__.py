@@ -1,4 +1,4 @@
-"""The laboratory: what judges the methods, and what they are compared with.  A fit needs none of it.
+"""The laboratory: studies of the methods, and methods to compare with. A fit needs none of it.
 
 Coverage studies (:mod:`~dpinfer.lab.studies`) and their tests (:mod:`~dpinfer.lab.coverage`,
 :mod:`~dpinfer.lab.plots`), the methods of other papers (:mod:`~dpinfer.lab.baselines`), samplers of a

@@ -1,8 +1,8 @@
 """Model specifications: likelihood, prior and bijector as plain data.  No records live here.
 
 **Privacy.** A model is public.  Methods that take ``X`` compute predictions for the caller's own points from posterior
-draws; they are post-processing.  Methods that compute an exact posterior or sufficient statistics say that they are not
-private.
+draws; they are post-processing.  Methods that compute an exact posterior or sufficient statistics are documented
+as not private.
 """
 
 from dpinfer.models.adapters import OwnModel, from_gradient, from_jax, from_numpyro, from_torch

@@ -1,4 +1,4 @@
-"""What every model offers to the mechanism (gradients of its prior) and to the posterior (its parameter space)."""
+"""Interface of every model to the mechanism (gradients of its prior) and to the posterior (its parameter space)."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -12,19 +12,19 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Model(ABC):
-    """A Bayesian model with n parameters theta on an unconstrained space, and what it offers the mechanism.
+    """A Bayesian model with n parameters theta on an unconstrained space, and its interface to the mechanism.
 
     **Privacy.** Public; holds no records.
 
     Attributes
     ----------
     record_form : {"regression", "values", "points"}
-        What a record is: a row of X with a response in y, a number in X, or a row of X alone.
+        Form of a record: a row of X with a response in y, a number in X, or a row of X alone.
     gradient_sum : str or None
-        What sums its records' gradients: "numpy", unless a compiled kernel does; None where :func:`dpinfer.run_dpvi`
-        does not take the model.
+        Code that sums its records' gradients: "numpy", or a compiled kernel; None if :func:`dpinfer.run_dpvi` does
+        not support the model.
     site_sum : str or None
-        What sums its records' sites in :func:`dpinfer.run_dp_sep`; None where there are none.
+        Code that sums its records' sites in :func:`dpinfer.run_dp_sep`; None without sites.
     exchangeable_blocks : bool
         Whether q's blocks are interchangeable, so that runs must start apart and may be annealed.
     has_quadrature : bool
@@ -32,7 +32,7 @@ class Model(ABC):
     natural_steps : bool
         Whether "tied" is the recipe of :func:`dpinfer.run_dpvi` by default.
     published_raw_scale : float
-        Preconditioner of raw_scale in NA-DPVI's experiments: the default where there is no other.
+        Preconditioner of raw_scale in NA-DPVI's experiments: the default without another one.
     """
 
     record_form: ClassVar[str] = "regression"
@@ -48,9 +48,9 @@ class Model(ABC):
         return
 
     def invalid_records(self, values: FloatArray) -> str | None:
-        """Return what responses, or records that are numbers, must be when `values` (N,), all finite, are not; or None.
+        """Return a description of valid responses, or records, if finite `values` (N,) are not valid; else None.
 
-        What it returns is public and must not depend on which values are wrong.
+        The description is public and must not depend on the wrong values.
         """
         return None
 
@@ -82,7 +82,7 @@ class Model(ABC):
 
     @abstractmethod
     def default_start(self) -> tuple[FloatArray, FloatArray]:
-        """Return the data-independent (loc, raw_scale) at which a run starts unless told otherwise."""
+        """Return the data-independent (loc, raw_scale) at which a run starts by default."""
 
     def constrain(self, theta: npt.ArrayLike) -> FloatArray:
         """Map unconstrained parameters (..., n) to the model's own space; by default the identity."""

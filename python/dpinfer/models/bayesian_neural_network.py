@@ -232,7 +232,7 @@ def output_moments(
 class NetworkWeights(Guaranteed):
     """Independent Gaussians over a network's weights, with a noise variance: an approximate posterior that predicts.
 
-    **Privacy.** As private as where it comes from: post-processing of a release, or, from
+    **Privacy.** As private as its source: post-processing of a release, or, from
     :func:`dpinfer.mechanism.run_network_sep` and other runs without a plan, not private.
 
     Parameters
@@ -244,11 +244,11 @@ class NetworkWeights(Guaranteed):
     noise_variance : float
         Of a standardised response about f, positive.
     event : Event
-        What was done with the records; by default no guarantee is claimed.
+        Event of the run; by default no guarantee is claimed.
     adjacency : Adjacency
     delta : float
     certified_epsilon : float, optional
-        Of all parts together; derived where it is not given, and refused where it does not follow.
+        Of all parts together; derived by default, and refused if it does not follow from them.
     accountant : {"pld", "prv", "rdp"}
     secure : bool
         False when a seeded generator drew the noise: then `epsilon` raises.

@@ -1,9 +1,9 @@
 """Clipped residuals of a generalised linear model, centred under the model: their mean, slope, variance and bound.
 
 psi(y, eta) = clip(y - E[y | eta], -c, c) - centre(eta), with the centre that makes E[psi | eta] = 0: a score
-psi(y, eta) w(x) x is then unbiased at the true weights whatever the features, the weights w and the clip c are
-(Kuensch, Stefanski and Carroll 1989).  All that is needed is the law of a response given its predictor, which is summed
-over zero and one, or over counts: the model's ``log_density``, ``loss_slopes`` and ``inverse_link`` say it.
+psi(y, eta) w(x) x is then unbiased at the true weights for any features, weights w and clip c (Kuensch, Stefanski and
+Carroll 1989). Only the law of a response given its predictor is needed, summed over zero and one, or over counts, from
+the model's ``log_density``, ``loss_slopes`` and ``inverse_link``.
 """
 
 import math
@@ -33,7 +33,7 @@ class ClippedResidual:
     ----------
     clip : float
     first_node, spacing : float
-        The grid; what is tabulated is linear between its nodes and constant beyond.
+        The grid; tabulated functions are linear between its nodes and constant beyond.
     centre : (n,) array
         E[clip(r, -c, c)] under the model.
     slope : (n,) array

@@ -113,7 +113,7 @@ class GammaExponential(ConjugateModel):
         return np.zeros(1), np.full(1, _START_RAW_SCALE)
 
     def engine_family(self) -> tuple[str, FloatArray, float]:
-        """Return the name, prior and number of trials by which the studies' compiled engine knows the model."""
+        """Return the model's name, prior and number of trials for the studies' compiled engine."""
         return "exponential", np.array([self.shape, self.rate]), 1.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class _BetaModel(ConjugateModel):
 
     def reference_records(self, loc: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Return every count, (trials + 1, 1), and its probability."""
-        from scipy import stats  # half a second to import, so only where it is needed
+        from scipy import stats  # half a second to import, so only if needed
 
         counts = np.arange(self.trials + 1.0)
         return counts[:, None], stats.binom.pmf(counts, self.trials, sigmoid(loc[0]))
@@ -214,7 +214,7 @@ class BetaBernoulli(_BetaModel):
         return (uniform < _one_probability(params)).astype(np.float64)
 
     def engine_family(self) -> tuple[str, FloatArray, float]:
-        """Return the name, prior and number of trials by which the studies' compiled engine knows the model."""
+        """Return the model's name, prior and number of trials for the studies' compiled engine."""
         return "binomial", np.array([self.a, self.b]), 1.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -259,7 +259,7 @@ class BetaBinomial(_BetaModel):
         return np.asarray(generator.binomial(self.n_trials, _one_probability(params), size), dtype=np.float64)
 
     def engine_family(self) -> tuple[str, FloatArray, float]:
-        """Return the name, prior and number of trials by which the studies' compiled engine knows the model."""
+        """Return the model's name, prior and number of trials for the studies' compiled engine."""
         return "binomial", np.array([self.a, self.b]), float(self.n_trials)
 
     def to_dict(self) -> dict[str, Any]:
@@ -278,7 +278,7 @@ class DirichletCategorical(ConjugateModel):
     concentration : sequence of M floats
         Of the prior, positive; 2 to 33 categories.
     bijector : {"stick_breaking", "softmax"}
-        "stick_breaking": sigmoid(theta_j) is the share that category j takes of what the earlier ones left.  The
+        "stick_breaking": sigmoid(theta_j) is the share of category j in the remainder of the earlier ones.  The
         information is diagonal and the posterior of theta factorises, as q does.  "softmax": softmax(theta_1, ...,
         theta_n, 0), the NA-DPVI paper's.
 
@@ -332,7 +332,7 @@ class DirichletCategorical(ConjugateModel):
         if self.bijector == "softmax":
             p = self.constrain(loc)
             return np.maximum(p * (1.0 - p), _SMALLEST_INFORMATION)
-        # p_j = left_j v_j, where left_j is what the earlier categories left.
+        # p_j = left_j v_j, where left_j is the remainder of the earlier categories.
         return np.maximum(self.constrain(loc) * sigmoid(-loc), _SMALLEST_INFORMATION)
 
     def reference_records(self, loc: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -355,7 +355,7 @@ class DirichletCategorical(ConjugateModel):
         return loc, np.full(n, _CATEGORICAL_START_RAW_SCALE)
 
     def engine_family(self) -> tuple[str, FloatArray, float]:
-        """Return the name, prior and number of trials by which the studies' compiled engine knows the model."""
+        """Return the model's name, prior and number of trials for the studies' compiled engine."""
         return "sticks" if self.bijector == "stick_breaking" else "softmax", np.array(self.concentration), 1.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -371,6 +371,7 @@ class DirichletCategorical(ConjugateModel):
         if self.bijector == "softmax":
             return np.repeat(-np.eye(n)[None], theta.shape[0], axis=0), self.constrain(theta)
         share = sigmoid(theta)
-        # A record of an earlier category says nothing about theta_j; of category j or a later one, share_j - [it is j].
+        # A record of an earlier category has no information about theta_j; of category j or a later one, share_j - [it
+        # is j].
         earlier = np.tril(np.ones((n, n)), -1)
         return -np.eye(n) - share[:, :, None] * earlier, share

@@ -128,7 +128,7 @@ class GammaOnSoftplus(ConjugateDistribution):
         return np.array([np.sqrt(self.shape) / self.rate])
 
     def _unconstrained_moments(self) -> tuple[float, float]:
-        from scipy import stats  # half a second to import, so only where it is needed
+        from scipy import stats  # half a second to import, so only if needed
 
         # theta is a smooth function of a normal score, nearly linear: Gauss-Hermite in it converges fast.
         nodes, weights = np.polynomial.hermite_e.hermegauss(_SCORES)
@@ -176,7 +176,7 @@ class GammaOnSoftplus(ConjugateDistribution):
         return np.random.default_rng(rng).gamma(self.shape, 1.0 / self.rate, (size, 1))
 
     def _quantiles(self, probability: FloatArray, space: str) -> FloatArray:
-        from scipy import stats  # half a second to import, so only where it is needed
+        from scipy import stats  # half a second to import, so only if needed
 
         values = np.asarray(stats.gamma.ppf(probability, self.shape, scale=1.0 / self.rate))
         return values if space == "constrained" else softplus_inverse(np.maximum(values, _SMALL))
@@ -190,7 +190,7 @@ class DirichletOnLogits(ConjugateDistribution):
     ----------
     concentration : tuple of M >= 2 positive floats
     bijector : {"stick_breaking", "softmax"}
-        "stick_breaking": sigmoid(theta_j) is the share that category j takes of what the earlier ones left; those
+        "stick_breaking": sigmoid(theta_j) is the share of category j in the remainder of the earlier ones; those
         shares are independent betas.  "softmax": the probabilities are softmax(theta_1, ..., theta_n, 0).  With M = 2
         both are p = sigmoid(theta), a Beta(concentration[0], concentration[1]).
 
@@ -300,7 +300,7 @@ class DirichletOnLogits(ConjugateDistribution):
 
     def _quantiles(self, probability: FloatArray, space: str) -> FloatArray:
         if space == "constrained":
-            from scipy import stats  # half a second to import, so only where it is needed
+            from scipy import stats  # half a second to import, so only if needed
 
             alpha = self._alpha[:-1]
             return np.asarray(stats.beta.ppf(probability, alpha, self._alpha.sum() - alpha))

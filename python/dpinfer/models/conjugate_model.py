@@ -1,4 +1,4 @@
-"""What conjugate models share: expectations of gradients that are affine in a record's sufficient statistics."""
+"""Base of conjugate models: expectations of gradients that are affine in a record's sufficient statistics."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -57,10 +57,10 @@ class ConjugateModel(Model):
 
     @abstractmethod
     def invalid_records(self, values: FloatArray) -> str | None:
-        """Return what records must be when some of `values` (N,), all finite, are not that; else None."""
+        """Return a description of valid records if some of the finite `values` (N,) are not valid; else None."""
 
     def engine_family(self) -> tuple[str, FloatArray, float]:
-        """Return the name, prior and number of trials by which the studies' compiled engine knows the model."""
+        """Return the model's name, prior and number of trials for the studies' compiled engine."""
         raise TypeError(f"{type(self).__name__} is not known to the studies' engine: it must define engine_family")
 
     @abstractmethod
@@ -74,7 +74,7 @@ class ConjugateModel(Model):
     def reference_records(self, loc: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Return sufficient statistics (r, n) that represent the model at theta = loc, and their weights (r,).
 
-        Every value with its probability where there are few; quantiles otherwise, `size` or fewer.
+        Every value with its probability if there are few; quantiles otherwise, `size` or fewer.
         """
 
     @abstractmethod

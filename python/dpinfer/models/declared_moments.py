@@ -14,7 +14,7 @@ _LEAST_VARIANCE = 1e-12
 
 
 def indicators_of(moments: FloatArray) -> npt.NDArray[np.bool_]:
-    """Return which features are declared with a mean square that is their mean, (n,): those that are 0 or 1."""
+    """Return a mask of features whose declared mean square is their mean, (n,): those with values 0 and 1."""
     means, squares = moments[-1, :-1], np.diag(moments)[:-1]
     return np.asarray(np.abs(means - squares) <= _ALIKE * squares)
 
@@ -64,9 +64,9 @@ def with_variances(covariance: FloatArray, variance: FloatArray) -> FloatArray:
     Notes
     -----
     Nearest in the Kullback-Leibler divergence of normal laws: iterative proportional scaling (Csiszar 1975), one
-    variance at a time.  Only the diagonal of the precision changes: what is independent given the rest stays so.  The
-    covariance of indicators of all categories of a column becomes that of the new shares, exactly.  Variances that no
-    matrix of this null space has are met as far as the sweeps get.
+    variance at a time.  Only the diagonal of the precision changes: conditional independence is kept.  The
+    covariance of indicators of all categories of a column becomes that of the new shares, exactly.  Variances that are
+    impossible with this null space are met approximately.
     """
     found = np.array(covariance)
     for _ in range(_SWEEPS):

@@ -1,4 +1,4 @@
-"""What a model itself expects of its records: gradient norms, what clipping does to them, how the loss bends.
+"""Expectations under a model: gradient norms, the effect of clipping on them, and curvature of the loss.
 
 Everything here is computed from the model and public numbers, by simulating records from the model.
 """
@@ -36,7 +36,7 @@ _DISPERSION_RATIOS = np.geomspace(0.02, 4.0, 48)
 
 @runtime_checkable
 class InformedModel(Protocol):
-    """A model that knows its expected information and can simulate records."""
+    """A model that has an expected information and can simulate records."""
 
     def information(self, loc: FloatArray, scale: FloatArray | None = None) -> FloatArray:
         """Return the expected information of one record, (..., n) for loc (..., n)."""
@@ -97,7 +97,7 @@ def _cached(
     model: Model, loc: tuple[float, ...], max_grad_norm: float, raw_ratio: float, size: int, dispersion_ratio: float
 ) -> ExpectedGradients:
     if not isinstance(model, InformedModel):
-        raise TypeError(f"model must know its expected information, got {type(model).__name__}")
+        raise TypeError(f"model must have an expected information, got {type(model).__name__}")
     rng = np.random.default_rng(_SEED)
     centre = np.array(loc)
     n = centre.shape[0]
@@ -167,7 +167,7 @@ def expected_gradients(
     Parameters
     ----------
     model : Model
-        One that knows its information and simulates records: the conjugate models and the generalised linear ones.
+        A model with an expected information that simulates records: the conjugate and the generalised linear models.
     loc : (n,) array
         Parameter at which records are simulated and gradients taken.
     max_grad_norm, raw_ratio : float
@@ -186,7 +186,7 @@ def expected_gradients(
     Raises
     ------
     TypeError
-        If the model does not know its information.
+        If the model has no expected information.
 
     Notes
     -----
@@ -198,7 +198,7 @@ def expected_gradients(
 
 @dataclass(frozen=True)
 class DispersionClipping:
-    """What clipping does to the gradient in the noise variance, at iterates whose variance is not that of the records.
+    """Effect of clipping on the gradient in the noise variance, at iterates with another variance than the records'.
 
     Scaled by the information and taken in the variance v itself, the gradient of one record's loss has the mean
     ``v (1 - ratio)`` without clipping, ratio the records' variance over v; clipped it is ``v (1 - ratio + excess)``.
@@ -233,7 +233,7 @@ class DispersionClipping:
 
 @lru_cache(maxsize=64)
 def dispersion_clipping(model: Model, max_grad_norm: float, raw_ratio: float) -> DispersionClipping:
-    """Simulate records from a model with a noise variance and tabulate what clipping does to its gradient.
+    """Simulate records from a model with a noise variance and tabulate the effect of clipping on its gradient.
 
     **Privacy.** No records are read.
 
@@ -251,10 +251,10 @@ def dispersion_clipping(model: Model, max_grad_norm: float, raw_ratio: float) ->
     Raises
     ------
     TypeError
-        If the model does not know its information.
+        If the model has no expected information.
     """
     if not isinstance(model, InformedModel):
-        raise TypeError(f"model must know its expected information, got {type(model).__name__}")
+        raise TypeError(f"model must have an expected information, got {type(model).__name__}")
     rng = np.random.default_rng(_SEED)
     centre = model.prior_moments()[0]
     records, weights = model.reference_records(centre, _SIZE, rng)
@@ -293,11 +293,11 @@ def prior_predictive_norm(model: Model, quantile: float, raw_ratio: float) -> fl
     Raises
     ------
     TypeError
-        If the model does not know its information.
+        If the model has no expected information.
     """
     check_interval("quantile", quantile, 0.0, 1.0)
     if not isinstance(model, InformedModel):
-        raise TypeError(f"model must know its expected information, got {type(model).__name__}")
+        raise TypeError(f"model must have an expected information, got {type(model).__name__}")
     rng = np.random.default_rng(_SEED)
     if getattr(model, "pivotal", False):
         draws, size = model.prior_moments()[0][None, :], _SIZE
@@ -326,9 +326,10 @@ def default_max_grad_norm(model: Model, raw_ratio: float) -> float:
     Returns
     -------
     float
-        The 98.5% quantile of :func:`prior_predictive_norm`; the 93% quantile for pivotal models, where what clipping
-        does is the same at every theta, and so corrected closely.  Less than that would be narrower still, if the
-        records are as the model says: docs/coverage.md.
+        The 98.5% quantile of :func:`prior_predictive_norm`; the 93% quantile for pivotal models, for which the effect
+        of clipping is the
+        same at every theta, and so corrected closely. A lower quantile would be narrower still, if the records follow
+        the model: docs/coverage.md.
     """
     quantile = _PIVOTAL_CLIP_QUANTILE if getattr(model, "pivotal", False) else _CLIP_QUANTILE
     return prior_predictive_norm(model, quantile, raw_ratio)

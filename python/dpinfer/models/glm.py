@@ -29,7 +29,7 @@ _REFERENCE_THETAS = 64
 
 
 def _by_row(design: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return design @ weights, each row's in the same order of operations whatever the others are: no BLAS."""
+    """Return design @ weights, each row's in the same order of operations for any other rows: no BLAS."""
     return np.asarray(np.sum(design * weights, axis=1))
 
 
@@ -45,9 +45,9 @@ class GeneralizedLinearModel(NormalPriorModel):
     Attributes
     ----------
     response : {"binary", "count", "real"}
-        What responses are: 0 or 1, integers of at least 0, or any numbers.
+        Kind of responses: 0 or 1, integers of at least 0, or any numbers.
     likelihood : str
-        The compiled kernels' name of the link, where they have it.
+        The compiled kernels' name of the link, if they have it.
     residual_link : str or None
         Their name of E[y | eta], for a private Newton run: "logistic", "probit" or "poisson" (None: there is none).
     largest_predictor : float
@@ -69,7 +69,7 @@ class GeneralizedLinearModel(NormalPriorModel):
     feature_moments : (n_features + 1, n_features + 1) array, optional
         Public E[(x, 1)(x, 1)'], as far as it is known without the records; it takes the place of `feature_scale`.
         Uncorrelated features of mean 0 by default; ``Schema.feature_moments`` for a declared table.  The posterior with
-        a full Hessian starts from it, and believes what it says cannot vary (indicators that sum to one).
+        a full Hessian starts from it, and takes directions without variance (indicators that sum to one) as exact.
     feature_moments_known : bool
         Whether the means and mean squares in `feature_moments` are known (public counts, or released ones) and only the
         dependence between features is a guess, and moderate; ``Schema.shares_known`` for a declared table.  The
@@ -176,7 +176,7 @@ class GeneralizedLinearModel(NormalPriorModel):
         return np.diag(moments)
 
     def expected_information(self) -> FloatArray:
-        """Return what one record is expected to say about the weights, (n_coef, n_coef), at weights from the prior."""
+        """Return one record's expected information about the weights, (n_coef, n_coef), at weights from the prior."""
         spread = self.prior_scale**2 * np.trace(self.design_moments)
         curvature = self.expected_curvature(np.zeros(self.n_params), np.asarray(spread))
         return np.asarray(curvature * self.design_moments)
@@ -247,7 +247,7 @@ class GeneralizedLinearModel(NormalPriorModel):
         Features are normal, with the public moments.
         """
         design = self.reference_design(size, rng)
-        # A release may be centred anywhere: where no response can be drawn, those nearest to it stand for it.
+        # Releases may have extreme centres: if no response can be drawn, the nearest possible ones are used.
         predictors = np.minimum(design @ loc[: self.n_coef], self.largest_predictor)
         records = (design, self.draw_response(predictors, self.constrain(loc), rng))
         return records, np.full(size, 1.0 / size)
@@ -287,11 +287,11 @@ class GeneralizedLinearModel(NormalPriorModel):
         return design * first[:, None], np.square(design) * second[:, None]
 
     def _design(self, features: FloatArray) -> FloatArray:
-        """Return the features with the constant's column, where there is one, (B, n_coef)."""
+        """Return the features with the constant's column, if there is one, (B, n_coef)."""
         return np.hstack((features, np.ones((features.shape[0], 1)))) if self.fit_intercept else features
 
     def invalid_records(self, values: FloatArray) -> str | None:
-        """Return what responses must be when some of `values` are not that."""
+        """Return a description of valid responses if some of `values` are not valid."""
         if self.response == "binary" and not np.all((values == 0.0) | (values == 1.0)):
             return "0 and 1 only"
         if self.response == "count" and not np.all((values >= 0.0) & (values == np.floor(values))):

@@ -1,4 +1,4 @@
-"""Models of which only the gradient of a record's loss is known, computed by the caller's own code."""
+"""Models given by the gradient of a record's loss, computed by the caller's own code."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -20,8 +20,8 @@ class GradientModel(NormalPriorModel):
     A subclass has `names`, `n_features`, `prior_scale`, :meth:`record_gradients` and :meth:`to_dict`; give it to
     :func:`dpinfer.models.register_model` to load its releases.  :func:`dpinfer.run_dpvi` takes expectations by draws.
 
-    **Privacy.** Public; holds no records.  Whatever :meth:`record_gradients` returns is clipped and rounded by the
-    mechanism, so its numbers cannot widen the sensitivity.  What it must not do is mix records, or keep them.
+    **Privacy.** Public; holds no records.  The mechanism clips and rounds the results of :meth:`record_gradients`, so
+    that they cannot increase the sensitivity. The code must not mix records, or keep them.
 
     Attributes
     ----------

@@ -21,7 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 _SEED = 20_261_124
 _RECORDS = 8192
 _LARGEST_PREDICTOR = 30.0
-_MOST_CHANGE = 20.0  # of a direction's curvature: what normal features say beyond that is not trusted
+_MOST_CHANGE = 20.0  # of a direction's curvature: limit of the extrapolation for normal features
 _REACH = 1.0  # of a step, in linear predictors (root mean square)
 
 
@@ -140,7 +140,7 @@ class Curves:
         return same
 
     def slope(self, point: FloatArray) -> FloatArray:
-        """Return what the derivative is at `point`, where it is the identity at `start`."""
+        """Return the derivative at `point`, in coordinates in which it is the identity at `start`."""
         found = self.change(point)
         return found @ found
 
@@ -152,7 +152,7 @@ class Curves:
         return first + min(1.0, _REACH / max(moved, _REACH)) * (second - first)
 
     def size_shares(self, point: FloatArray, unit: float) -> FloatArray | None:
-        """Return the shares of scores by size that are likely at `point`; None where there is no law of responses."""
+        """Return the expected shares of scores by size at `point`; None without a law of responses."""
         if self.records is None:
             return None
         return self.records.size_shares(self.transform, self.transform.T @ point, unit)

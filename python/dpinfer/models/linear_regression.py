@@ -119,8 +119,8 @@ class LinearRegression(GeneralizedLinearModel):
     ) -> tuple[tuple[FloatArray, FloatArray], FloatArray]:
         """Return simulated records at theta = loc, as the other models do, with residuals in pairs and in strata.
 
-        Each row of features comes with a residual and with its negative, so that what must be zero by symmetry is
-        exactly zero; the sizes of the residuals are a shuffled stratified sample of the half-normal.
+        Each row of features comes with a residual and with its negative, so that expectations that vanish by symmetry
+        are exactly zero; the sizes of the residuals are a shuffled stratified sample of the half-normal.
         """
         half = (size + 1) // 2
         design = self.reference_design(half, rng)

@@ -19,7 +19,7 @@ _MOST_CLASSES = 100
 class MultinomialRegression(OwnModel):
     """Softmax regression: log P(y = k | x) / P(y = 0 | x) = x'w_k + b_k for k = 1, ..., K - 1.
 
-    **Privacy.** Public; holds no records.  Its private run is that of a model written as code: the score of each record
+    **Privacy.** Public; holds no records.  It runs as a model written as code: the score of each record
     is computed from that record alone, clipped, and centred by draws from the model (docs/derivations/any-model.md).
 
     Class 0 is the base.  Weights have independent N(0, prior_scale**2) priors, so that the prior is not the same for
@@ -86,7 +86,7 @@ class MultinomialRegression(OwnModel):
         return len(self.classes)
 
     def invalid_records(self, values: FloatArray) -> str | None:
-        """Return what responses must be when `values` are not, or None."""
+        """Return a description of valid responses if `values` are not valid, or None."""
         if super().invalid_records(values) is None and np.all(values < self.n_classes):
             return None
         return f"whole numbers from 0 to {self.n_classes - 1}, the places of the classes"

@@ -19,7 +19,7 @@ _FIRST, _SECOND = np.repeat(_NODES, _NODES.size), np.tile(_NODES, _NODES.size)
 _PAIR_WEIGHTS = np.repeat(_WEIGHTS, _WEIGHTS.size) * np.tile(_WEIGHTS, _WEIGHTS.size)
 _PAIR_BASIS = np.stack((np.ones_like(_FIRST), _FIRST, _SECOND))
 _SMALLEST = 1e-9
-# Clips in units of the spread of a response; of zeros and ones none has to be below one half.
+# Clips in units of the spread of a response; zeros and ones need none below one half.
 _CLIPS = {"binary": np.array([0.5, 0.6, 0.7, 0.8, 1.0]), "count": 0.4 * 1.25 ** np.arange(14)}
 
 
@@ -142,12 +142,12 @@ class NormalDesign:
     def expected_score(
         self, residual: ExpectedResidual, optimum: FloatArray, position: FloatArray, *, jacobian: bool = True
     ) -> tuple[FloatArray, FloatArray]:
-        """Return E[psi z] at `position` where the truth is `optimum`, (d,), and its derivative in the truth, (d, d).
+        """Return E[psi z] at `position` for the truth `optimum`, (d,), and its derivative in the truth, (d, d).
 
         The derivative is empty if not `jacobian`.
 
-        z = mean + along e1 + beside e2 + what neither predictor depends on, with e1, e2 independent standard normals:
-        e1 is the part of z in the predictor at `position`, e2 what the true one has beyond it.
+        z = mean + along e1 + beside e2 + an irrelevant rest, with e1, e2 independent standard normals: e1 is the part
+        of z in the predictor at `position`, e2 the additional part in the true one.
         """
         first, own = self.law(position), self.law(optimum)
         turned, straight = self.covariance @ position, self.covariance @ optimum

@@ -19,7 +19,7 @@ class NormalInverseGamma:
     Parameters are the weights, then the variance: n = p + 1 of them.
 
     **Privacy.** As a posterior it is computed from the records without any noise, so it is *not* private: it is the
-    answer that private inference is compared with.
+    reference for private inference.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class NormalInverseGamma:
 
         A weight's marginal is Student's t with 2 shape degrees of freedom.
         """
-        from scipy import stats  # half a second to import, so only where it is needed
+        from scipy import stats  # half a second to import, so only if needed
 
         checked = check_float_array("probability", probability)
         if checked.size and not (checked.min() > 0.0 and checked.max() < 1.0):

@@ -42,7 +42,7 @@ def register_model(kind: _Kind) -> _Kind:
     Parameters
     ----------
     kind : type
-        Its constructor takes what ``to_dict`` returns, less "kind".
+        Its constructor takes the fields of ``to_dict`` except "kind".
 
     Raises
     ------
@@ -72,7 +72,7 @@ def register_model(kind: _Kind) -> _Kind:
 def model_from_dict(spec: Mapping[str, Any]) -> Model:
     """Return the model that ``to_dict`` described.
 
-    A kind that nobody has registered is looked for among the installed packages' entry points of "dpinfer.models".
+    An unregistered kind is looked up among the installed packages' entry points of "dpinfer.models".
 
     Parameters
     ----------

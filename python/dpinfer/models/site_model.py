@@ -1,4 +1,4 @@
-"""What a model offers runs of (DP-)SEP: Gaussian blocks, and what it expects of its records' sites."""
+"""Interface of a model to runs of (DP-)SEP: Gaussian blocks, and expectations of its records' sites."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -26,7 +26,7 @@ class SiteModel(Protocol):
 
     @property
     def site_sum(self) -> str | None:
-        """What sums the records' sites; None where there are none."""
+        """Code that sums the records' sites; None without sites."""
 
     @property
     def exchangeable_blocks(self) -> bool:
@@ -34,7 +34,7 @@ class SiteModel(Protocol):
 
     @property
     def record_form(self) -> str:
-        """What a record is: see :class:`dpinfer.models.Model`."""
+        """Form of a record: see :class:`dpinfer.models.Model`."""
 
     @property
     def isotropic(self) -> bool:

@@ -13,7 +13,7 @@ __all__ = ["HIDDEN_SIZES", "SIZE_EDGES", "SizeShares"]
 
 FloatArray = npt.NDArray[np.float64]
 
-SIZE_EDGES = np.exp2(0.5 * np.arange(-4, 18))  # in units of what is usual
+SIZE_EDGES = np.exp2(0.5 * np.arange(-4, 18))  # in units of the usual size
 _MIDDLES = np.append(SIZE_EDGES, 2.0 * SIZE_EDGES[-1] / math.sqrt(2.0)) * 2.0**-0.25
 _BOUNDS = np.exp2(0.25 * np.arange(29))
 # Standard deviations of its noise from where on a share counts: beside one that does, and by itself.
@@ -21,13 +21,13 @@ _SURE, _SURE_ALONE = 2.0, 4.0
 # Noise of a share from which on sizes are hidden: a share of 0.2, which the fullest interval of normal scores has at
 # least, does not count by itself.
 HIDDEN_SIZES = 0.2 / _SURE_ALONE
-_HIDDEN = np.array([0.4, 0.2])  # of the records that noise may hide beyond those that count, in the next intervals
-_ONE_WAY = 0.5  # of what a clip cuts off: records that are cut off point in opposite directions as well
+_HIDDEN = np.array([0.4, 0.2])  # of the records that noise may hide in the next intervals
+_ONE_WAY = 0.5  # of the clipped part: clipped records also point in opposite directions
 
 
 @dataclass(frozen=True, eq=False)
 class SizeShares:
-    """Shares of the records by size, in units of what is usual.
+    """Shares of the records by size, in units of the usual size.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class SizeShares:
     stddev : float
         Of the noise in each.
     expected : (m + 1,) array, optional
-        Shares that a model makes likely: taken, as far as the noisy ones allow, where these are not told from noise.
+        Shares under a model: used, within the noisy ones, where these cannot be distinguished from noise.
     """
 
     noisy: FloatArray
@@ -45,7 +45,7 @@ class SizeShares:
 
     @cached_property
     def shares(self) -> FloatArray:
-        """Shares that are told from noise, and beyond them what is expected of a share that is not negative."""
+        """Shares that exceed the noise, and beyond them the expectation of a share that is not negative."""
         last = int(np.max(np.flatnonzero(self.noisy > _SURE_ALONE * self.stddev), initial=0))
         while last + 1 < self.noisy.size and self.noisy[last + 1] > _SURE * self.stddev:
             last += 1
@@ -76,7 +76,7 @@ class SizeShares:
         return float(np.sum(self.shares * _MIDDLES**4)) / max(self.mean_square**2, 1e-300)
 
     def bias(self, bound: float) -> float:
-        """Return what a clip at `bound` may take off the mean of a vector of this size: half of E (a - bound)+."""
+        """Return the largest bias of the mean of a vector of this size, clipped at `bound`: half of E (a - bound)+."""
         return _ONE_WAY * float(np.sum(self.shares * np.maximum(_MIDDLES - bound, 0.0)))
 
     def lost_square(self, bound: float) -> float:

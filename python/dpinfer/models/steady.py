@@ -18,7 +18,7 @@ _LEFT: ContextVar[list[str] | None] = ContextVar("left", default=None)
 
 @contextlib.contextmanager
 def watched() -> Iterator[list[str]]:
-    """Yield a list of what could not be solved as it stands while the block runs."""
+    """Yield a list of the singular systems during the block."""
     left: list[str] = []
     token = _LEFT.set(left)
     try:
@@ -30,8 +30,8 @@ def watched() -> Iterator[list[str]]:
 def steady_solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
     """Solve with a symmetric positive definite matrix, (d, d), for a vector or columns.
 
-    Where rounding has made it singular, in units in which its diagonal is one, and in the directions that are told from
-    zero; zeros where it is not finite.
+    If rounding has made the matrix singular, the system is scaled to a unit diagonal and solved in the directions with
+    eigenvalues above rounding error. A matrix that is not finite gives zeros.
     """
     with contextlib.suppress(np.linalg.LinAlgError):
         found = np.linalg.solve(matrix, right)

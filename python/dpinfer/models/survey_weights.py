@@ -1,4 +1,4 @@
-"""Survey weights: how many people of the population a record stands for."""
+"""Survey weights: the number of people of the population that a record represents."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SurveyWeights:
-    """What is public of the weights of a survey: the population's coefficients are then those that are weighted.
+    """Public facts about the weights of a survey: the target is then the weighted population.
 
     The responses of a model with these are an (N, 2) array: a response and its weight.
 

@@ -21,8 +21,8 @@ _LEAST_LEVEL = 0.1
 _LEAST_SPREAD = 1e-4
 _LEAST_EIGENVALUE = 0.1
 _SMALLEST = 1e-12
-_WEIGHTED = 0.75  # mean weight of records of length B in one direction, and of what is usual in others
-_LOST = 0.3  # of the foretold matrix, from where on weights and not noise are the cause
+_WEIGHTED = 0.75  # mean weight of records of length B in one direction and of usual length in others
+_LOST = 0.3  # of the predicted matrix: larger deficits are due to weights and not to noise
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ShrunkenMoments:
     eigenvalues, eigenvectors : (d,) and (d, d) arrays
         Of the shrunken matrix, eigenvalues cut at zero.
     error : float
-        Standard deviation of what the shrinkage leaves of the noise.
+        Standard deviation of the noise after shrinkage.
     floor : float
         Eigenvalues below it are hidden by the noise.
     """
@@ -67,32 +67,32 @@ class ShrunkenMoments:
 
     @property
     def foretold(self) -> FloatArray:
-        """What the second moments are at least after the whitening, if no weights act on them, (d,): the diagonal.
+        """Lower bounds of the second moments after the whitening without weights, (d,): the diagonal.
 
-        Nothing where the noise hides a direction: what is seen of the others then mixes with it.
+        Zero if the noise hides a direction: the estimates of the others then mix with it.
         """
         share = self.eigenvalues / (self.eigenvalues + self.floor)
         return share if np.all(self.resolved) else np.zeros_like(share)
 
     @property
     def whitened_trace(self) -> float:
-        """What the trace is expected to be after the whitening."""
+        """The expected trace after the whitening."""
         share = (self.eigenvalues + _TRACEFLOOR * self.floor) / (self.eigenvalues + self.floor)
         return float(np.sum(share)) + _TRACE_MARGIN
 
 
 @dataclass(frozen=True)
 class Onward:
-    """The way to the next coordinates, and what is expected of the second moments there.
+    """The map to the next coordinates, and the expected second moments there.
 
     Parameters
     ----------
     transform : (d, d) array
         The map from the present coordinates.
     foretold : (d, d) array
-        What the second moments are at least there, if no weights act on them.
+        Lower bounds of the second moments there without weights.
     wanted : (d, d) array, optional
-        What they should be: the identity where it is None.
+        The desired second moments; None: the identity.
     """
 
     transform: FloatArray
@@ -101,24 +101,24 @@ class Onward:
 
 
 def onward(moments: ShrunkenMoments, foretold: FloatArray, wanted: FloatArray | None) -> Onward:
-    """Return the map to coordinates in which few records say most.
+    """Return the map to coordinates in which small groups of records are most informative.
 
     Parameters
     ----------
     moments : ShrunkenMoments
-        M, of which the matrix with the floor is taken.
+        M; the matrix with the floor is used.
     foretold : (d, d) array
-        What it should be at least, but for the weights of normal features.
+        Its lower bound, up to the weights of normal features.
     wanted : (d, d) array, optional
-        What its coordinates were made for, by an earlier round.
+        The target of its coordinates, from an earlier round.
 
     Notes
     -----
-    Where weights take nothing, the map is the whitening of M.  Where they do, few records make a direction's second
-    moment, and weights of B**2 / z'z hold it at their share times B**2 however long they are: more length only lessens
-    what they say, w |z| = B**2 / |z|.  It is most at |z| = B, where the moment P without weights is what M is now.  So
-    the map takes P to M there and to `wanted` elsewhere, and a later round leaves such a direction as it is.  B stays
-    what it is after a whitening, so that other directions lose nothing.
+    If weights have no effect, the map is the whitening of M. Otherwise a few records make up a direction's second
+    moment, and weights of B**2 / z'z keep it at their share times B**2 for any length: more length only reduces their
+    information, w |z| = B**2 / |z|. It is largest at |z| = B, at which the moment P without weights equals the present
+    M. So the map takes P to M there and to `wanted` elsewhere, and a later round keeps such a direction. B stays that
+    of a whitening, so that other directions lose nothing.
     """
     values, vectors = np.linalg.eigh(foretold - moments.floored)
     lost = vectors[:, values > _LOST]
@@ -146,7 +146,7 @@ def _power(matrix: FloatArray, exponent: float) -> FloatArray:
 
 
 def shrink_moments(noisy: FloatArray, stddev: float, expected_trace: float) -> ShrunkenMoments:
-    """Shrink a noisy second-moment matrix by what its own spread says.
+    """Shrink a noisy second-moment matrix according to its own spread.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def shrink_to_level(noisy: FloatArray, stddev: float, least_spread: float = 0.0)
         Symmetric; noise of standard deviation `stddev` on the diagonal and 1 / sqrt(2) of it beside the diagonal.
     stddev : float
     least_spread : float
-        By how much, at least, the entries differ from the identity's: what earlier releases left open.
+        Least standard deviation of the entries from the identity's: the uncertainty after earlier releases.
 
     Returns
     -------
@@ -203,6 +203,6 @@ def shrink_to_level(noisy: FloatArray, stddev: float, least_spread: float = 0.0)
     share = energy / (energy + variance)
     eigenvalues, eigenvectors = np.linalg.eigh(level * np.eye(d) + share * deviation)
     held = np.maximum(eigenvalues, _LEAST_EIGENVALUE * level)
-    held *= level / np.mean(held)  # the trace is what is known best
+    held *= level / np.mean(held)  # the trace has the smallest relative error
     mean = (eigenvectors * held) @ eigenvectors.T
     return mean, np.sqrt(share * variance)

@@ -281,7 +281,7 @@ def natural_scaling(
     recipe : {"tied", "steady"}
         Whether steps may shrink without end.
     **options
-        Fields of :class:`FisherScaling` that are not to be its defaults.
+        Changed fields of :class:`FisherScaling`.
     """
     relative = noise / (sample_rate * n_records)
     rates = {

@@ -211,7 +211,7 @@ def test_a_parameter_that_no_record_informs_is_named():
         (lambda p, X, u: sampler(p, X, u) + 0.5, "zeros and ones"),
         (lambda p, X, u: sampler(p, X, u)[:, None], "B real numbers"),
         (lambda p, X, u: sampler(p, X, np.random.random(u.shape)), "draws random numbers"),  # noqa: NPY002
-        (lambda p, X, u: sampler(p, X, u[::-1]), "draws of a record must not change"),
+        (lambda p, X, u: sampler(p, X, u[::-1]), "draws of a record must not depend"),
         (lambda p, X, u: sampler(p, np.abs(X, out=X), u), "sampler must not write"),
     ],
 )

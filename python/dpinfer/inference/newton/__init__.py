@@ -1,4 +1,4 @@
-"""The posterior of a private Newton run: second moments, weights and noise variance from what was released.
+"""The posterior of a private Newton run: second moments, weights and noise variance from the release.
 
 **Privacy.** Post-processing of a Release.
 """

@@ -1,7 +1,7 @@
-"""Whether a private Newton run fits its model, from the release and its posterior's draws: what is said, and when.
+"""Checks of a private Newton run against its model, from the release and its posterior's draws, with thresholds.
 
-Thresholds were chosen on the seen half of the design of bench/coverage/newton_warnings.py, so that a release that
-fits is doubted in fewer than 2% of the cases; docs/private-newton.md has the rates on both halves.
+Thresholds were chosen on the seen half of the design of bench/coverage/newton_warnings.py, so that fewer than 2% of
+the releases that fit are doubted; docs/private-newton.md has the rates on both halves.
 """
 
 import math
@@ -20,7 +20,7 @@ __all__ = ["Checks", "check_draws", "count_unresolved", "declared_sizes"]
 FloatArray = npt.NDArray[np.float64]
 
 _PRIOR_LEVEL, _FIT_LEVEL = 0.005, 0.003
-_IN_DOUBT = 0.05  # of the scores: nothing is warned of, and the verdict says how small it is
+_IN_DOUBT = 0.05  # of the scores: no warning, but the verdict states the p-value
 # Noisy shares count beyond three standard deviations of their noise.
 _SURE = 3.0
 _BEYOND, _BELOW = 0.02, 0.2  # share of the responses larger, smaller than the declared scale allows for
@@ -34,14 +34,15 @@ _RESOLVED = 2.0  # an eigenvalue over the largest that noise alone has
 
 @dataclass(frozen=True)
 class Checks:
-    """What was looked at, and what was found.
+    """Results of the checks.
 
     Parameters
     ----------
     beyond_scale, below_scale : float
-        Share of the responses that are larger, smaller than the declared scale allows for, less what noise may do; nan
-        for a logistic regression.  Responses that are zero while others are as large as declared, as scores in whole
-        numbers may be, are not too small.
+        Share of the responses that are larger, smaller than the declared scale allows for, less the effect of noise;
+        nan
+        for a logistic regression.  Zeros
+        among responses of the declared size, such as scores in whole numbers, do not count as too small.
     tail : float
         The same for responses far out.
     prior_pvalue : float
@@ -51,7 +52,7 @@ class Checks:
     saturation : float
         Trace of the features' second moments over the largest that it can be.
     n_unresolved : int
-        Directions of the features that the privacy noise hides: how much they vary is not told from zero.
+        Directions of the features that the privacy noise hides: their variance is not distinguished from zero.
     n_coef : int
     """
 
@@ -66,7 +67,7 @@ class Checks:
 
     @property
     def warnings(self) -> dict[str, str]:
-        """What does not fit, by name."""
+        """Failed checks, by name."""
         found = _of_sizes(self.beyond_scale, self.below_scale, self.saturation)
         if self.tail > _TAIL:
             found["tails"] = (
@@ -123,7 +124,7 @@ def _of_sizes(beyond: float, below: float, saturation: float) -> dict[str, str]:
 
 
 def declared_sizes(release: PopulationRelease) -> dict[str, str]:
-    """Return what is said of the declared sizes of responses and features, by name.
+    """Return the checks of the declared sizes of responses and features, by name.
 
     **Privacy.** Post-processing of a release.
 
@@ -152,7 +153,7 @@ def check_draws(
     ----------
     release : NewtonRelease or GlmNewtonRelease
     misfit, freedom : (S, k) and (k,) arrays
-        Chi-squared sums of what each draw misses, and their degrees of freedom.
+        Chi-squared sums of each draw's residuals, and their degrees of freedom.
     location, covariance, prior_variance : arrays
         As for :func:`prior_conflict`.
     """

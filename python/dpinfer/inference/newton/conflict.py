@@ -13,7 +13,7 @@ def prior_conflict(location: FloatArray, covariance: FloatArray, prior_variance:
     """Return the p-value of the weights' size under their prior.
 
     The statistic is the posterior mean of |weights|**2 / prior variance, which is chi-squared with d degrees of freedom
-    where the data leave nothing open, and nearer to its mean d where they leave much open: under the prior the p-value
+    if the data determine the weights, and nearer to its mean d if they do not: under the prior the p-value
     is below a level at most about that often.
 
     Parameters

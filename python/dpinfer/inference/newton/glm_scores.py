@@ -1,4 +1,4 @@
-"""What the measured scores of a regression without a scale say of its weights, given their slope."""
+"""Likelihood of the weights of a regression without a scale, from its measured scores given their slope."""
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +48,7 @@ class BoundedScores:
         return np.array([float(self._release.scores.size)])
 
     def mean_scores(self) -> MeanScores:
-        """Return what the scores say together."""
+        """Return the combined scores."""
         return self._measured(1).mean_scores(self.whitening)
 
     def without_noise(self, draws: MomentsDraws) -> FloatArray:

@@ -35,9 +35,9 @@ class Likelihoods:
     log_evidence : (S,) array
         Of the likelihood under that prior.
     weighted : bool
-        Whether a draw stands for the others in proportion to its evidence: draws of the population's matrices do not.
+        Whether draws are weighted in proportion to their evidence: draws of the population's matrices are not.
     place : (S,) array
-        The posterior's draw that it was made of.
+        Index of the posterior's draw.
     data : (d, d) array
         Precision without privacy noise.
     """

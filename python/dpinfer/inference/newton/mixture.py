@@ -62,7 +62,7 @@ def mixture_of(scores: Scores, request: PosteriorRequest) -> Mixture:
     Raises
     ------
     NumericalError
-        If the error stays larger, unless `check_convergence` is False or `fallback` lets the words say it.
+        If the error stays larger, unless `check_convergence` is False or `fallback` allows a warning.
     """
     report = resolve_progress(request.progress, "posterior")
     report(0, 100)
@@ -150,9 +150,9 @@ def _normal_laws(found: GivenMoments) -> tuple[FloatArray, FloatArray, FloatArra
 
 
 def theta_of_draws(location: FloatArray, variance: FloatArray, factor: FloatArray, data: FloatArray) -> DrawnTheta:
-    """Return the distribution of theta, N(location, variance) in every draw, and what its variance is made of.
+    """Return the distribution of theta, N(location, variance) in every draw, and the causes of its variance.
 
-    What the records do not leave open the privacy noise does, second moments that are not known among it.
+    Variance beyond the sampling error is due to the privacy noise, which includes unknown second moments.
 
     Parameters
     ----------

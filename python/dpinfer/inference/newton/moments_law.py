@@ -1,7 +1,7 @@
-"""The second moments that a noisy release leaves open: near a multiple of the identity, but for a few flat directions.
+"""The law of second moments given a noisy release: near a multiple of the identity, except for a few flat directions.
 
 M = C G C', C = I - V diag(1 - sqrt(gamma)) V'.  G is c I plus a symmetric normal matrix of learned spread t, V is an
-orthonormal frame of a few flattened directions, uniform, and gamma in (0, 1) is by how much each is flattened.  Given
+orthonormal frame of a few flattened directions, uniform, and gamma in (0, 1) is the factor of each.  Given
 V, gamma, c and t the entries of M are independent normal in a basis that begins with V, and so are they given the
 release.  A mean score M e, e the error of the weights where it was taken, is then normal given e as well: M is
 integrated out, and drawn in closed form given e.  Where nothing is hidden e is small beside what the score says of it,
@@ -237,7 +237,7 @@ class MomentsLaw:
 def stratified(weight: FloatArray, size: int, sets: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
     """Draw indices in proportion to weights: `size` of them in independent sets, innermost.
 
-    A set has one in each of equally likely strata, in random order.
+    A set has one draw from each of equally likely strata, in random order.
     """
     cumulative = np.cumsum(weight)
     place = rng.permuted(np.tile(np.arange(size // sets), (sets, 1)), axis=1).T + rng.uniform(size=(size // sets, sets))

@@ -23,8 +23,8 @@ class MonteCarloError:
     quantile : (n,) array
         The larger standard error of the 5% and 95% quantiles, in posterior standard deviations.
     equivalent_draws : (n,) array
-        How many independent draws of the posterior would give as exact a mean: more than there are draws, each of which
-        is a normal distribution.
+        Number of independent draws of the posterior with as exact a mean: more than the draws of the chain, since each
+        of these is a normal distribution.
     """
 
     quantile: FloatArray

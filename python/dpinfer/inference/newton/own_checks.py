@@ -1,4 +1,4 @@
-"""Whether a private Newton run of a user's own model fits what was declared, from its release: what is said, and when.
+"""Checks of a private Newton run of a user's own model against its declarations, from its release, with thresholds.
 
 Thresholds were chosen on the seen half of the design of bench/coverage/newton_warnings.py; docs/any-model.md has
 the rates.
@@ -20,14 +20,14 @@ FloatArray = npt.NDArray[np.float64]
 _PRIOR_LEVEL, _SPREAD_LEVEL = 0.005, 0.003
 # Noisy numbers count beyond three standard deviations of their noise.
 _SURE = 3.0
-_SATURATED = 0.5  # of the way from the slope that was expected to the largest possible one
+_SATURATED = 0.5  # of the way from the expected slope to the largest possible one
 _MANY = 2.0  # times the declared number of records, or a share of one over it
-_BEYOND = 0.5  # share of the first scores that are longer than the longest that is told apart
+_BEYOND = 0.5  # share of the first scores that are longer than the largest edge
 
 
 @dataclass(frozen=True)
 class OwnChecks:
-    """What was looked at, and what was found; nan where the release does not say.
+    """Results of the checks; nan without data in the release.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class OwnChecks:
 
     @property
     def warnings(self) -> dict[str, str]:
-        """What does not fit, by name."""
+        """Failed checks, by name."""
         found = {}
         if self.saturation > max(_SATURATED, _SURE * self.saturation_stddev):
             found["features"] = (
@@ -162,7 +162,7 @@ def _saturation(release: OwnNewtonRelease, count: float) -> tuple[float, float]:
 
 
 def _spread(release: OwnNewtonRelease, count: float, mean: FloatArray, covariance: FloatArray) -> tuple[float, float]:
-    """Return the ratio of mean squares, and the p-value of the excess less what the distance to the truth explains."""
+    """Return the ratio of mean squares, and the p-value of its excess over the effect of a distant truth."""
     if not release.tallied or count <= 0.0:
         return math.nan, math.nan
     excess, noise = _mean(release.tallies[:, 0], release.tally_stddev)

@@ -51,8 +51,8 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     -----
     docs/derivations/any-model.md, "The posterior".  With T the transform and J the slope, score t is J T^-T (u* - u_t)
     plus noise, and u* given u is normal with mean u and covariance T' J^-1 V J^-1 T / N, V = variance_ratio J.
-    The information of the scores is divided by 1 and the simulated square of what curvature shifts; and by the square
-    of the distance between the centre and the last measurement, where it is so long that the run has not arrived.
+    The information of the scores is divided by 1 plus the simulated square of the shift by curvature; and by the
+    square of the distance between the centre and the last measurement, if it is so long that the run has not converged.
     """
     request.check(release)
     model = model_of(release, request.model)
@@ -76,7 +76,7 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     if release.clipped:
         share, stddev = release.clipped_share()
         verdict = f"{_CLIPPED.format(share=share, noise=stddev)} {verdict}"
-    # The slope is not known for the privacy noise; what curvature adds is the approximation's.
+    # The uncertainty of the slope is due to the privacy noise; that of curvature belongs to the approximation.
     parts = VarianceParts(from_data, inside - from_data + location.var(axis=0), beyond - inside)
     unknown = np.full(n, np.nan)
     distribution = DrawnTheta(location, None, factor, parts, None if squared_shift > 0.0 else data)
@@ -119,7 +119,7 @@ def _given_slopes(
 ) -> tuple[FloatArray, list[FloatArray], FloatArray]:
     """Return means (S, n) and precisions of the normal posteriors given each slope, and the data's covariance (n, n).
 
-    The likelihood is raised to the power `temper`: what bends takes as much off its information.
+    The likelihood is raised to the power `temper`: curvature reduces its information.
     """
     n = release.n_params
     back, noise = np.linalg.inv(release.transform).T, np.square(release.score_stddev)

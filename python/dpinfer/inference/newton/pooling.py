@@ -1,9 +1,9 @@
-"""Weights whose prior has unknown scales, given a release: groups, curves, and effects of which most are small.
+"""Weights with unknown prior scales, given a release: groups, curves, and mostly small effects.
 
 Given the scales, the weights are normal.  A scale of one block has its exact conditional law on a grid, all weights
 integrated out (Rue, Martino and Chopin 2009); a pair of blocks with a correlation moves by Metropolis steps given the
 effects and given the standardised effects in turn (Yu and Meng 2011); a horseshoe by the steps of Makalic and Schmidt
-(2016).  Chains run side by side over the draws of the matrices that the posterior without these priors is made of.
+(2016).  Parallel chains run over the draws of the matrices in the posterior without these priors.
 """
 
 import math
@@ -97,7 +97,7 @@ class Pooled:
     stddev : tuple of (C,) or (C, 2) arrays
         Of the effects of each block, by component.
     correlation : tuple of (C,) arrays
-        Of each block, empty where it has one map.
+        Correlation of each block, empty if it has one map.
     stddev_draws : tuple of (k,) or (k, 2) arrays
         Further draws of the standard deviations.
     log_ratio_at_zero : tuple of floats
@@ -270,7 +270,7 @@ class _Chains:
             self._update_horseshoe()
 
     def _move(self) -> None:
-        """Go to other draws of the matrices, in proportion to what they make of the release."""
+        """Resample draws of the matrices, in proportion to their evidence."""
         size, draws = len(self._draw), len(self._information)
         if not self._weighted:
             self._draw = self._rng.integers(draws, size=size)

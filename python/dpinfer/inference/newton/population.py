@@ -29,21 +29,21 @@ FloatArray = npt.NDArray[np.float64]
 
 _DRAWS, _MOST_DRAWS, _BATCHES = 200, 25_600, 10
 _ACCURATE = 0.05  # Monte Carlo error of a quantile, in posterior standard deviations
-_LEAST_CURVATURE = 0.02  # of what whitened directions have
+_LEAST_CURVATURE = 0.02  # relative to whitened directions
 _LEAST_MEAT = 0.1  # of its mean eigenvalue
-_KEPT_MEAT = 0.02  # least share of the noise's energy that is taken for the meat's own
+_KEPT_MEAT = 0.02  # least share of the noise's energy that counts as the meat's own
 _SHARES_ERROR = 0.7  # relative, of a variance made of shares of sizes
-_RESOLVED = 2.0  # an eigenvalue of the bread over the largest that noise alone has
+_RESOLVED = 2.0  # an eigenvalue of the bread over the largest of noise alone
 _MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is clipped there
 _SWEEPS = 6
 _FIT_LEVEL, _PRIOR_LEVEL = 0.003, 0.005
-_BIASED = 1.0  # of the sampling error: what the clip may shift before it is said
+_BIASED = 1.0  # of the sampling error: shift by the clip that causes a warning
 _DOMINATED = 3.0  # eigenvalue of the bread, in coordinates that whiten shortened features
 
 
 @dataclass(frozen=True, eq=False)
 class _Population:
-    """What follows from a release at once; all in the coordinates of the scores, in which the bread is the identity."""
+    """Quantities computed from a release, in the coordinates of the scores, in which the bread is the identity."""
 
     release: PopulationRelease
     model: GeneralizedLinearModel
@@ -67,7 +67,7 @@ class _Population:
 
     @cached_property
     def zero(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Where the scores lead to, the weight of each, and the variance of its noise and of its distance."""
+        """The zero of the scores, the weight of each, and the variance of its noise and of its distance."""
         release, d = self.release, self.release.n_coef
         at, noise = release.positions, np.square(release.score_stddev)
         bread = self.curvatures(1, None)[0]
@@ -94,7 +94,7 @@ class _Population:
 
     @cached_property
     def bias(self) -> float:
-        """What the clip may shift a coordinate of the mean score by."""
+        """Largest shift of a coordinate of the mean score by the clip."""
         bound = self.release.score_bound / self.release.size_unit
         return self.sizes.bias(bound) * self.release.size_unit / math.sqrt(self.release.n_coef) * self.scores_per_row
 
@@ -105,7 +105,7 @@ class _Population:
 
     @cached_property
     def meat(self) -> tuple[FloatArray, float]:
-        """The meat, shrunk to a multiple of the identity, and the standard deviation of what noise is left in it."""
+        """The meat, shrunk to a multiple of the identity, and the standard deviation of its remaining noise."""
         noisy, stddev, d = self.release.meat, self.release.meat_stddev, self.release.n_coef
         level = max(float(np.trace(noisy)) / d, _LEAST_MEAT * self.usual_variance)
         away = noisy - level * np.eye(d)
@@ -127,7 +127,7 @@ class _Population:
         weights = self.model.survey_weights
         effect = 1.0 if weights is None else weights.design_effect
         if self.scores_per_row != 1.0 or effect is None:
-            # Scores say what units, or weighted records, add up to: of residuals, their size while steps were taken.
+            # Scores are sums over units, or weighted records: for residuals, their size during the steps.
             usual = release.size_unit**2 * self.scores_per_row / d
             return usual, _SHARES_ERROR * usual
         if self.model.fit_intercept:
@@ -153,7 +153,7 @@ class _Population:
         return self.model.prior_scale**2 * scale
 
     def curvatures(self, size: int, rng: np.random.Generator | None) -> FloatArray:
-        """Return draws of the bread where it was taken, (size, d, d); what was released, without `rng`."""
+        """Return draws of the bread at its point, (size, d, d); without `rng`, the released one."""
         release = self.release
         onward = release.score_transform @ np.linalg.inv(release.bread_transform)
         noise = np.zeros((size, 1, 1)) if rng is None else _symmetric(rng, size, release.n_coef, release.bread_stddev)
@@ -191,7 +191,7 @@ class _Population:
 
     @cached_property
     def fit_pvalue(self) -> float:
-        """Of the scores' differences: those taken far from the zero are clipped, and say so."""
+        """p-value of the scores' differences: scores far from the zero are clipped."""
         release = self.release
         freedom = (len(release.scores) - 1) * release.n_coef
         if freedom == 0:
@@ -213,7 +213,7 @@ class _Population:
         return float(special.chdtrc(freedom, total))
 
     def warnings(self, prior_pvalue: float) -> dict[str, str]:
-        """Return what users are told, by name."""
+        """Return the warnings for users, by name."""
         found = declared_sizes(self.release)
         sampling = math.sqrt(float(np.trace(self.meat[0])) / self.release.n_coef / self.release.n_records)
         largest = float(np.linalg.eigvalsh(self.release.bread)[-1])
@@ -221,11 +221,11 @@ class _Population:
         usual = float(np.median(np.linalg.eigvalsh(self.release.bread)))
         if largest - noise > _DOMINATED * max(usual, noise):
             found["leverage"] = (
-                "few records determine a combination of the coefficients: the privacy noise hides what they say, and "
+                "few records determine a combination of the coefficients: the privacy noise hides their effect, and "
                 "its interval may be too narrow: use closer bounds, or transform the column with the longest tail"
             )
         if self.bias > _BIASED * sampling:
-            found["clip"] = "scores have a longer tail than the budget can follow: intervals allow for what was cut off"
+            found["clip"] = "scores have a longer tail than the budget can follow: intervals allow for the clipped part"
         if self.release.sizes_stddev > HIDDEN_SIZES:
             found["sizes"] = (
                 "the privacy noise hides how large scores are, and intervals may be too narrow: use target='model', or "
@@ -269,8 +269,8 @@ def population_posterior(release: PopulationRelease, request: PosteriorRequest) 
     ----------
     release : PopulationRelease
     request : PosteriorRequest
-        Bread and meat are drawn as often as brings the Monte Carlo error of the 5% and 95% quantiles below 5% of the
-        posterior standard deviation; `n_samples` changes nothing.
+        Bread and meat are drawn until the Monte Carlo error of the 5% and 95% quantiles is below 5% of the posterior
+        standard deviation; `n_samples` has no effect.
 
     Returns
     -------
@@ -284,7 +284,8 @@ def population_posterior(release: PopulationRelease, request: PosteriorRequest) 
     Notes
     -----
     docs/derivations/population.md.  Given bread A and meat B the scores g = A (beta - u) + e have the error e ~ N(0,
-    B / N + noise + clip), so that beta is normal (Mueller 2013); A and B are drawn from what their noise leaves open.
+    B / N + noise + clip), so that beta is normal (Mueller 2013); A and B are drawn from their laws given the noisy
+    ones.
     """
     request.check(release)
     model = model_of(release, request.model)
@@ -364,7 +365,7 @@ def _verdict(population: _Population, found: dict[str, str]) -> str:
     kind = "design-based" if population.model.survey_weights is not None else "robust"
     kind += " (HC-type" if population.scores_per_row == 1.0 else " (cluster-robust"
     said = (
-        f"The coefficients are the population's: what {by} would give on all of it.  Intervals are {kind}): they hold "
+        f"The coefficients are the population's, by {by} on the whole population.  Intervals are {kind}): they hold "
         "whether or not the model is true"
     )
     said += "." if population.scores_per_row == 1.0 else ", and rows of a unit may depend on each other."

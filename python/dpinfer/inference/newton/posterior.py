@@ -87,7 +87,7 @@ def glm_newton_posterior(release: GlmNewtonRelease, request: PosteriorRequest) -
     Returns
     -------
     Posterior
-        With ``diagnostics.mcse``, ``diagnostics.equivalent_draws`` and what was checked, as for a linear regression.
+        With ``diagnostics.mcse``, ``diagnostics.equivalent_draws`` and the checks, as for a linear regression.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def glm_newton_posterior(release: GlmNewtonRelease, request: PosteriorRequest) -
 
 
 def noise_prior(release: NewtonRelease, model: LinearRegression, name: str) -> tuple[NoiseScalePrior, str]:
-    """Return the prior of the noise variance, and what the summary says of it."""
+    """Return the prior of the noise variance, with its text for the summary."""
     if name == "weak":
         loc = math.log(release.response_spread) + _LOG_SCALE_SHIFT
         tail = float(special.ndtri(1.0 - _TAIL))
@@ -132,7 +132,7 @@ def _checks(
     prior_variance: FloatArray,
     n_checked: int,
 ) -> Checks:
-    """Return what was checked; the size of the first `n_checked` weights is set beside their prior."""
+    """Return the checks; the size of the first `n_checked` weights is compared with their prior."""
     d = release.n_coef
     inverse = np.linalg.inv(np.asarray(found.distribution.q_factor)[:, :d, :d])
     weights = slice(0, n_checked)

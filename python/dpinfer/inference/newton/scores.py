@@ -1,4 +1,4 @@
-"""What the last released scores of a private Newton run say of the weights, given the second moments.
+"""Likelihood of the weights from the last released scores of a private Newton run, given the second moments.
 
 With M the weighted second moments in the last whitened coordinates z = W x, u* the zero of the exact score and sigma
 the noise's standard deviation,
@@ -96,9 +96,9 @@ class GivenMoments:
     variance : (S, d) array
         Of each.
     misfit : (S, k) array
-        Chi-squared sums of what the model misses.
+        Chi-squared sums of the model's residuals.
     log_scale, log_scale_stddev : (S,) arrays, or None
-        log sigma, and what the sample's own spread leaves open of it.
+        log sigma, and its sampling standard deviation.
     """
 
     mean: FloatArray
@@ -146,7 +146,7 @@ class Measured:
         return np.asarray(self.precision @ self.positions / self.total[:, None])
 
     def mean_scores(self, whitening: FloatArray) -> MeanScores:
-        """Return what the first row says of the weights, in the coordinates of z."""
+        """Return the first row's information about the weights, in the coordinates of z."""
         return MeanScores(
             self.mean_value[0],
             self.mean_position[0],
@@ -215,7 +215,7 @@ class Measured:
 
 
 class Scores(Protocol):
-    """What the posterior asks of a release."""
+    """Interface of a release's scores for the posterior."""
 
     @property
     def noisy(self) -> FloatArray:
@@ -234,7 +234,7 @@ class Scores(Protocol):
         """Degrees of freedom of the misfit, (k,)."""
 
     def mean_scores(self) -> MeanScores:
-        """Return what the scores say together, sigma in its middle."""
+        """Return the combined scores, at the centre of sigma's law."""
 
     def given(self, draws: MomentsDraws, rng: np.random.Generator) -> GivenMoments:
         """Return the weights' laws given draws of M, and draws of the rest."""
@@ -254,7 +254,7 @@ class LinearScores:
 
     Notes
     -----
-    The errors e_t of the predictor are those at the weights and the noise variance that the scores say themselves, in a
+    The errors e_t of the predictor follow from the weights and the noise variance of the scores themselves, in a
     few sweeps; the law of sigma given them follows from the scale scores, on a grid.
     """
 
@@ -285,7 +285,7 @@ class LinearScores:
         return np.array([len(self._checked) * self._release.n_coef, len(self._last)], dtype=np.float64)
 
     def mean_scores(self) -> MeanScores:
-        """Return what the scores say together, for the mean of log sigma."""
+        """Return the combined scores, at the mean of log sigma."""
         return self._middle().mean_scores(self.whitening)
 
     def without_noise(self, draws: MomentsDraws) -> FloatArray:
@@ -310,7 +310,7 @@ class LinearScores:
         )
 
     def _scale_misfit(self, log_scale: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return what the scale scores differ from their expectation, and the variance of that, (S, T)."""
+        """Return the difference of the scale scores from their expectation, and its variance, (S, T)."""
         release, last = self._release, self._last
         excess = self._excess[last]
         spread = np.sqrt(np.exp(2.0 * log_scale)[:, None] + excess / self._weight)
@@ -321,11 +321,11 @@ class LinearScores:
         return missed, np.square(release.scale_stddev[last]) + error
 
     def _find_law(self) -> None:
-        """Find the law of log sigma, at nodes that are close together where it lies."""
+        """Find the law of log sigma, at nodes that are dense at its peak."""
         self._nodes = math.log(self._release.response_spread) + _WIDE
         for fine in (True, False):
             missed, variance = self._scale_misfit(self._nodes)
-            # Where the law is narrower than the distance of two nodes, the nearest stands for what lies between them.
+            # If the law is narrower than the distance of two nodes, the nearest node represents the interval.
             variance = variance + np.square(np.gradient(missed, axis=0))
             density = self._prior.log_density(self._nodes)
             density = density - 0.5 * np.sum(np.log(variance) + np.square(missed) / variance, axis=1)

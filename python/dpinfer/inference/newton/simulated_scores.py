@@ -28,7 +28,7 @@ class _Measured:
     weight : (B, 1) array
     centre : (n, B) array
     known : (n,) array
-        What to add to the mean clipped score of drawn responses: nothing random is left at the point itself.
+        Correction of the mean clipped score of drawn responses, which removes the randomness at the point itself.
     """
 
     at: FloatArray
@@ -41,7 +41,7 @@ class NewtonScore:
     """Centred clipped scores averaged over the measurements of a run, by their precision.
 
     Made-up rows and random words are the same for every truth, and for every point of measurement: a record has one
-    response in all passes.  Those of weights and centres are apart from those of the responses, as in the run.
+    response in all passes. Words for weights and centres differ from those of the responses, as in the run.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Posterior objects: what every method returns."""
+"""Posterior objects: the result of every method."""

@@ -36,7 +36,7 @@ _PARTS = ("data", "privacy", "approximation")
 def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     """Save a posterior to one file; see :meth:`Posterior.save`.
 
-    **Privacy.** Post-processing of a Release; the file states the release's guarantee and what in it has none.
+    **Privacy.** Post-processing of a Release; the file states the release's guarantee and contents without one.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
 
 
 def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) -> Posterior:
-    """Load a posterior that :meth:`Posterior.save` wrote.
+    """Load a posterior saved by :meth:`Posterior.save`.
 
     **Privacy.** Post-processing of a Release: it states the guarantee that was saved with it.
 
@@ -105,7 +105,7 @@ def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) 
         If the file cannot be read.
     PosteriorFormatError
         If it is not a posterior, is damaged or was changed, has a newer format version, or states an epsilon that does
-        not follow from what was done with the records.
+        not follow from its events.
     TypeError, ValueError
         If `model` is wrong, or needed and not given.
     """

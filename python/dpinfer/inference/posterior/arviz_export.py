@@ -92,10 +92,10 @@ class _Array:
 
 
 def arrays_of(model: Model | None, names: Sequence[str]) -> list[_Array]:
-    """Return the variables that the parameters make up.
+    """Group the parameters into variables.
 
     The weights of a regression are ``coef`` along ``feature``, the parameters of your own model its own arrays, and
-    what is called ``name[index]`` elsewhere is ``name`` along ``name_index``; the others are scalars.
+    parameters ``name[index]`` become ``name`` along ``name_index``; the others are scalars.
     """
     if isinstance(model, OwnModel) and model.names == tuple(names):
         sets = model.parameters
@@ -148,7 +148,7 @@ def to_arviz(
     Raises
     ------
     TypeError, ValueError
-        If no records can be drawn from the model as asked.
+        If the requested records cannot be drawn from the model.
     BackendUnavailableError
         If ArviZ is not installed.
     """
@@ -187,7 +187,7 @@ def to_arviz(
 
 
 def attributes_of(posterior: "Posterior") -> dict[str, str]:
-    """Return what is said of the draws, as text: every format that such data are saved in has it."""
+    """Describe the draws in one string, which every ArviZ file format can store."""
     told = {
         "guarantee": str(posterior.guarantee),
         "leaks": "; ".join(posterior.guarantee.leaks),
@@ -210,7 +210,7 @@ def _records(
 
 
 def _prior_draws(model: Model | None, size: int, rng: np.random.Generator) -> FloatArray | None:
-    """Return constrained draws from the model's prior, where it can draw."""
+    """Return constrained draws from the model's prior, if it can draw."""
     sampler = getattr(model, "sample_prior", None)
     return None if sampler is None else np.asarray(sampler(size, rng))
 

@@ -1,4 +1,4 @@
-"""What a width is made of: what the records leave open, what the privacy noise adds, and what is the prior's alone."""
+"""Causes of a width: sampling error, privacy noise, and the prior alone."""
 
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ PRIOR_DOMINATES = "the prior dominates"
 
 
 def prior_precision(posterior: "Posterior") -> FloatArray:
-    """Return the prior precision of each unconstrained parameter, (n,); 0 where it is not known, or not normal.
+    """Return the prior precision of each unconstrained parameter, (n,); 0 if unknown, or not normal.
 
     A linear regression's is that at the posterior mean of its noise variance, whose own prior is not counted.
 
@@ -55,12 +55,12 @@ def causes(posterior: "Posterior", rows: FloatArray | None = None) -> FloatArray
     Returns
     -------
     (3, k) array
-        NaN where the posterior does not tell it of several parameters together.
+        NaN if the posterior does not have it for several parameters together.
 
     Notes
     -----
-    With prior precision L and covariance S = (P + L)^-1 the identity S = S P S + S L S holds: the second term is what
-    the prior makes of the variance, and all of it where nothing else is known (P = 0).  Of the covariance D without
+    With prior precision L and covariance S = (P + L)^-1 the identity S = S P S + S L S holds: the second term is
+    the prior's part of the variance, and all of it if P = 0.  Of the covariance D without
     privacy noise, D - D L D is the records'; the privacy noise adds the rest.  A mixture has its own S and D.
     """
     found, precision = posterior.distribution, prior_precision(posterior)

@@ -24,7 +24,7 @@ _FEWEST = 4
 
 @dataclass(frozen=True)
 class Combined:
-    """What is known of k linear combinations.
+    """The posterior of k linear combinations.
 
     **Privacy.** Post-processing of a Release.
 
@@ -34,8 +34,8 @@ class Combined:
     mcse, ess : (k,) arrays
         Monte Carlo error of the mean, and the independent draws that the quantiles rest on.
     privacy, prior : (k,) arrays
-        Shares of the variance that are the privacy noise's, and the prior's alone; NaN where the posterior does not
-        tell it.
+        Shares of the variance due to the privacy noise, and to the prior alone; NaN if the posterior does not have
+        them.
     """
 
     quantiles: FloatArray

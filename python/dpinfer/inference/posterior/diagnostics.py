@@ -1,4 +1,4 @@
-"""What a posterior says about its own computation: how the trace fits its model, and how well draws have mixed."""
+"""Diagnostics of a posterior's computation: fit of the trace to its model, and mixing of the draws."""
 
 from dataclasses import dataclass, fields
 from functools import partial
@@ -14,7 +14,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class PosteriorDiagnostics:
-    """Diagnostics of a posterior; None, or an empty text, where its method has nothing to say.
+    """Diagnostics of a posterior; None, or an empty text, if not available for its method.
 
     **Privacy.** Post-processing of a Release: as safe to publish as the release.
 
@@ -43,7 +43,7 @@ class PosteriorDiagnostics:
     prior_pvalue : float, optional
         Of the size of the weights under their prior.
     fit_pvalue : float, optional
-        Posterior predictive, of what the released sums miss.
+        Posterior predictive p-value of the residuals of the released sums.
     n_unresolved : int, optional
         Directions of the features that the privacy noise hides.
     warnings : str
@@ -68,12 +68,12 @@ class PosteriorDiagnostics:
     optimum_only : bool, optional
         Whether the sampling uncertainty of the records is left out: a bare trace of parameters, without curvature.
     clipping_uncounted : bool, optional
-        Whether what clipping shifts is left out, though the sampling uncertainty is in.
+        Whether the posterior ignores the bias of clipping, although it counts the sampling error.
     curvature_shift : float, optional
         Where a posterior is not near normal: by how much curvature shifts its centre, in standard deviations, as it was
         simulated; the intervals are widened by it.
     fallback : str
-        Why it is not the posterior that was asked for.
+        Reason of a fallback from the requested posterior.
 
     Raises
     ------
@@ -125,7 +125,7 @@ class PosteriorDiagnostics:
             object.__setattr__(self, name, plain)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what there is by name: arrays, numbers and texts."""
+        """Return all fields by name: arrays, numbers and texts."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         given = {name: value for name, value in values.items() if value is not None}
         return {name: value for name, value in given.items() if not isinstance(value, str) or value}

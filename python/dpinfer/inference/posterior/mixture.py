@@ -36,7 +36,7 @@ def gauss_rule(points: FloatArray, weights: FloatArray, size: int | None = None)
     points, weights : (m,) arrays
         The measure; weights are positive and sum to 1.
     size : int, optional
-        By default what a function that is analytic on the scale of 1 needs: 4 to 24, by the measure's spread.
+        By default enough for a function that is analytic on the scale of 1: 4 to 24, by the measure's spread.
 
     Returns
     -------

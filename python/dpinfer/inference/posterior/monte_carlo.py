@@ -1,4 +1,4 @@
-"""Monte Carlo error of what is printed, where a posterior rests on draws."""
+"""Monte Carlo error of printed numbers of a sampled posterior."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ _SMALLEST = 1e-12
 
 @dataclass(frozen=True)
 class MonteCarloError:
-    """Standard errors that come from drawing, not from the records or the privacy noise; 0 where nothing is drawn.
+    """Standard errors that come from drawing, not from the records or the privacy noise; 0 without draws.
 
     **Privacy.** Post-processing of a Release.
 
@@ -37,8 +37,8 @@ class MonteCarloError:
     mean : (n,) array
         Of the mean, on the unconstrained space.
     effective_draws : (n,) array
-        How many independent draws of the chain the quantiles rest on, the fewest over the levels; infinite where
-        nothing is drawn.  Where each draw is a distribution by itself, errors are smaller than those of so many points.
+        Effective number of independent draws of the chain for the quantiles, the fewest over the levels; infinite
+        without draws. If each draw is a distribution, errors are smaller than with as many points.
     """
 
     levels: FloatArray
@@ -78,7 +78,7 @@ def effective_draws(series: FloatArray) -> FloatArray:
     covariance = fft.irfft(np.abs(transform) ** 2, axis=1)[:, :half].mean(axis=0) / half
     within = covariance[0] * half / (half - 1.0)
     total = covariance[0] + chains.mean(axis=1).var(axis=0, ddof=1)
-    # What rounding moves is no change.
+    # Changes by rounding do not count.
     still = total <= np.square(_SMALLEST * np.abs(series).max(axis=0))
     correlation = 1.0 - (within - covariance) / np.where(still, 1.0, total)
     correlation[0] = 1.0
@@ -166,7 +166,7 @@ def _draws(posterior: "Posterior", index: int, at: FloatArray) -> list[tuple[Flo
 
 
 def _components(mixtures: NormalMixtures, index: int) -> tuple[FloatArray, FloatArray] | None:
-    """Return mean and variance given each draw, in the order of the chain; None where there are hardly any draws."""
+    """Return mean and variance given each draw, in the order of the chain; None with few draws."""
     own = slice(int(mixtures.offsets[index]), int(mixtures.offsets[index + 1]))
     mean = mixtures.mean[own]
     return None if mean.size < _FEWEST else (mean, np.maximum(mixtures.variance[own], np.finfo(float).tiny))

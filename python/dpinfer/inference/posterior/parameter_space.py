@@ -1,4 +1,4 @@
-"""What a model's map to its own parameter space does to each coordinate: nothing, a map of its own, or a mixing."""
+"""Kinds of coordinates of a model's map to its own parameter space: identity, elementwise, or mixed."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class ParameterSpace:
     model : Model or None
         None: the map is the identity.
     identity, elementwise, increasing : (n,) bool arrays
-        Coordinates that are left alone, that depend on their own input only, and those of them that increase.
+        Coordinates with the identity, those that depend on their own input only, and increasing ones of these.
     """
 
     model: Model | None
@@ -35,7 +35,7 @@ class ParameterSpace:
 
     @classmethod
     def of(cls, model: Model | None, n_params: int) -> "ParameterSpace":
-        """Find out what `model` does by evaluating its map at a few points.
+        """Determine the kinds for `model` by evaluating its map at a few points.
 
         Parameters
         ----------

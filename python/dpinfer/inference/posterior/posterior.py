@@ -57,12 +57,12 @@ class Posterior:
     distribution : ThetaDistribution
         The posterior of theta on the unconstrained space.
     model : Model or None
-        None when the release does not say which model it is: then the parameter space is taken as unconstrained and
+        None if the release does not name its model: then the parameter space is taken as unconstrained and
         there are no predictions.
     guarantee : Guarantee
-        The release's: a sentence that also answers in other terms, and names what in the release has no guarantee.
+        The release's: a sentence with conversions to other terms, which names contents without a guarantee.
     diagnostics : PosteriorDiagnostics
-        How the trace fits its model, how well draws have mixed, and why it is not what was asked for.
+        Fit of the trace to its model, mixing of the draws, and the reason of a fallback.
 
     Notes
     -----
@@ -130,7 +130,7 @@ class Posterior:
     def mean(self) -> FloatArray:
         """Posterior mean in the model's own space, (n,).
 
-        Exact where the map is the identity, by quadrature where it acts on one coordinate, and otherwise (a softmax)
+        Exact if the map is the identity, by quadrature if it acts on one coordinate, and otherwise (a softmax)
         from 16384 draws with a fixed seed.
         """
         return self._moments[0].copy()
@@ -222,7 +222,7 @@ class Posterior:
         return monte_carlo_error(self, levels)
 
     def mapped_draws(self, index: int) -> FloatArray | None:
-        """Return the draws that stand for one parameter in the model's own space, None where it needs none."""
+        """Return the draws that represent one parameter in the model's own space, None if not needed."""
         return None if self._space.elementwise[index] else self._mapped_draws[:, index]
 
     def constrain_one(self, index: int, values: FloatArray) -> FloatArray:
@@ -261,11 +261,10 @@ class Posterior:
         Returns
         -------
         VarianceDecomposition
-            ``data``: what the records themselves leave open.  ``privacy``: what the privacy noise adds when Hessian and
-            noise level are known; of a private Newton run, all that it adds.  ``approximation``: what the unknown
-            Hessian of a gradient trace and noise beyond the privacy noise add.  ``prior``: what is the prior's alone,
-            as where nothing else is known of a parameter; 0 where the model's prior is not normal, and of a noise
-            variance.  They sum to the variance.
+            ``data``: sampling error. ``privacy``: the part of the privacy noise when Hessian and noise level are
+            known; for a private Newton run, its whole part. ``approximation``: the part of the unknown Hessian of a
+            gradient trace and of noise beyond the privacy noise. ``prior``: the part of the prior alone; 0 if the
+            model's prior is not normal, and for a noise variance. They sum to the variance.
         """
         parts, (records, noise, prior) = self.distribution.variance_parts(), causes(self)
         total, added = parts.data + parts.privacy + parts.approximation, parts.privacy + parts.approximation
@@ -366,14 +365,14 @@ class Posterior:
         n_chains : int
         seed : int
         X : (n_points, n_features) array, optional
-            Points of which responses are drawn, for a regression.
+            Points for drawn responses of a regression.
         n_records : int, optional
             Records that are drawn, for a model of records without features.
 
         Raises
         ------
         TypeError, ValueError
-            If no records can be drawn from the model as asked.
+            If the requested records cannot be drawn from the model.
         BackendUnavailableError
             If ArviZ is not installed (the extra ``dpinfer[arviz]``).
         """
@@ -387,8 +386,8 @@ class Posterior:
         """Draw sets of synthetic records from the posterior predictive, each at one draw of the parameters.
 
         **Privacy.** Post-processing of a Release: the sets are as safe to publish as the release, under its guarantee.
-        `X` are the caller's own points: a regression says nothing of features, and taking those of the private records
-        would publish them.
+        `X` are the caller's own points: a regression does not model features, and the sets would publish those of
+        private records.
 
         Parameters
         ----------
@@ -408,7 +407,7 @@ class Posterior:
         Raises
         ------
         TypeError, ValueError
-            If no records can be drawn from the model as asked.
+            If the requested records cannot be drawn from the model.
 
         Examples
         --------
@@ -436,7 +435,7 @@ class Posterior:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the posterior to one file, for :func:`dpinfer.load_posterior`.
 
-        **Privacy.** Post-processing of a Release; the file states its guarantee and what in it has none.
+        **Privacy.** Post-processing of a Release; the file states its guarantee and contents without one.
 
         Parameters
         ----------

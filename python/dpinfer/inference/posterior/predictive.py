@@ -35,8 +35,8 @@ def check_points(model: Model | None, X: npt.ArrayLike | None, n_records: int | 
     if isinstance(model, (GeneralizedLinearModel, OwnModel)):
         if X is None:
             raise ValueError(
-                "X must be given: the model says how responses follow from features, and nothing of the features; "
-                "take rows that are public or of your own choice"
+                "X must be given: the model describes responses given features, and not the features; "
+                "use rows that are public or of your own choice"
             )
         points = check_float_array("X", X, (None, model.n_features))
         if n_records is not None or not len(points):
@@ -72,7 +72,7 @@ def draw_records(
     sets: list[FloatArray] = []
     for row in theta:
         if isinstance(model, GeneralizedLinearModel) and not isinstance(points, int):
-            # A draw may lead anywhere: where no response can be drawn, the nearest that can stands for it.
+            # Draws may be extreme: if no response can be drawn, the nearest possible one is used.
             eta = np.minimum(model.linear_predictor(row, points), model.largest_predictor)
             sets.append(model.draw_response(eta, model.constrain(row), rng))
         elif isinstance(model, OwnModel) and not isinstance(points, int):

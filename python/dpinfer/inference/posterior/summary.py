@@ -24,7 +24,7 @@ _LARGE_NOISE_RATIO = 1.1
 _LOW_PVALUE = 0.01
 _MANY_DROPPED = 0.5
 # Responses of real tables are not normal about the mean, and three of them missed it (docs/private-newton.md).
-RESIDUAL_SPREAD = "spread of the residuals; covered less often than it says"
+RESIDUAL_SPREAD = "spread of the residuals; covered less often than stated"
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class VarianceDecomposition:
     ----------
     names : tuple of n str
     data : (n,) array
-        What the records leave open.
+        Sampling error.
     privacy : (n,) array
-        What the privacy noise adds when Hessian and noise level are known.
+        Part of the privacy noise when Hessian and noise level are known.
     approximation : (n,) array
-        What the unknown Hessian and noise beyond the privacy noise add.
+        Part of the unknown Hessian and of noise beyond the privacy noise.
     prior : (n,) array
-        What is the prior's alone: all of the variance where nothing else is known.
+        Part of the prior alone: all of the variance without other information.
 
     Notes
     -----
@@ -63,7 +63,7 @@ class VarianceDecomposition:
 
     @property
     def shares(self) -> FloatArray:
-        """Shares of the variance, (4, n): data, privacy, approximation, prior; 0 where there is no variance."""
+        """Shares of the variance, (4, n): data, privacy, approximation, prior; 0 without variance."""
         total = self.total
         parts = np.stack([self.data, self.privacy, self.approximation, self.prior])
         return np.divide(parts, total, out=np.zeros_like(parts), where=total > 0.0)
@@ -93,11 +93,11 @@ class PosteriorSummary:
     prior_share : (n,) array
         Share of the variance that is the prior's alone; a row with more than half is flagged.
     flags : tuple of n str
-        Empty where nothing is wrong.
+        Empty without a problem.
     warnings : tuple of str
     guarantee : Guarantee
     verdict : str
-        How the trace fits the model that the posterior rests on; empty where it was not tested.
+        Fit of the trace to the posterior's model; empty if not tested.
     monte_carlo : MonteCarloError or None
         Of the two quantiles; its columns are printed where the posterior rests on draws.
     """

@@ -21,7 +21,7 @@ RULES = ("mixture", "moments")
 
 @dataclass(frozen=True, eq=False)
 class CombinedEstimates:
-    """What analyses of all synthetic sets say together, of k numbers.
+    """Combined analyses of all synthetic sets, for k numbers.
 
     **Privacy.** Post-processing of a Release.
 
@@ -61,7 +61,8 @@ class CombinedEstimates:
     def _moments(self) -> FloatArray:
         m = len(self.estimates)
         total = (1.0 + 1.0 / m) * self.between - self.within
-        # What is negative by chance is replaced by what it is above in expectation, for sets as large as the records.
+        # A variance that is negative by chance is replaced by a lower bound of its expectation, for sets as large as
+        # the records.
         return np.where(total > 0.0, total, self.within)
 
     def interval(self, level: float = 0.9) -> FloatArray:
@@ -84,10 +85,10 @@ class CombinedEstimates:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SyntheticSets:
-    """Sets of synthetic records: what the fitted model says that records are like.
+    """Sets of synthetic records from the fitted model.
 
-    Each set is drawn from the model at one draw of the parameters from the posterior, so that the sets differ by what
-    the posterior leaves open, privacy noise included.  One set alone does not show that: analyse all, and combine.
+    Each set is drawn from the model at one draw of the parameters from the posterior, so that the sets vary with the
+    posterior uncertainty, privacy noise included. One set alone does not show this: analyse all, and combine.
 
     **Privacy.** Post-processing of a Release: as safe to publish as the release, and under its guarantee.
 
@@ -96,7 +97,7 @@ class SyntheticSets:
     points : (P, n_features) array, mapping of columns, or None
         The caller's own features, the same in every set.
     responses : (m, P) or (m, P, d) array
-        Responses at the points; or records, where there are no features.
+        Responses at the points; or records without features.
     response : str
         Name of the response in a table.
     parameters : (m, n) array
@@ -113,7 +114,7 @@ class SyntheticSets:
 
     @property
     def leaks(self) -> tuple[str, ...]:
-        """What in the release has no guarantee."""
+        """Contents of the release without a guarantee."""
         return self.guarantee.leaks
 
     @property
@@ -139,7 +140,7 @@ class SyntheticSets:
     def combine(
         self, estimates: npt.ArrayLike, variances: npt.ArrayLike, *, rule: str = "mixture"
     ) -> CombinedEstimates:
-        """Combine what an analysis finds in each set.
+        """Combine the results of an analysis of each set.
 
         **Privacy.** Post-processing of a Release.
 

@@ -18,7 +18,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class VarianceParts:
-    """Parts of the variance of each unconstrained parameter, (n,) each; they sum to it."""
+    """Parts of the variance of each unconstrained parameter, (n,) each, with the variance as sum."""
 
     data: FloatArray
     privacy: FloatArray
@@ -26,7 +26,7 @@ class VarianceParts:
 
 
 class ThetaDistribution(Protocol):
-    """What a posterior needs of a distribution of theta."""
+    """Interface of a posterior to a distribution of theta."""
 
     @property
     def marginals(self) -> ThetaMarginals:
@@ -41,7 +41,7 @@ class ThetaDistribution(Protocol):
         """Covariance, (n, n)."""
 
     def variance_parts(self) -> VarianceParts:
-        """Return what the variance is made of."""
+        """Return the causes of the variance."""
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Return draws, (size, n)."""
@@ -58,7 +58,7 @@ class IndependentTheta:
     inflation : (components,) array
         nu = 1 + omega**2 / tau**2 at each component.
     q_variance : (components,) array
-        Variance of theta given the optimum, where it belongs to the node (1 / Hessian); 0 otherwise.
+        Variance of theta given the optimum, if it belongs to the node (1 / Hessian); else 0.
     raw_scale : NormalMixtures or None
         Mixtures of u*, where the variance of theta given the optimum is softplus(u*)**2.
     """
@@ -107,7 +107,7 @@ class IndependentTheta:
         return np.diag(self.marginals.variance)
 
     def variance_parts(self) -> VarianceParts:
-        """Return the parts: E[Var q], E[Var of the optimum from tau alone], and what (Hessian, omega) add."""
+        """Return the parts: E[Var q], E[Var of the optimum from tau alone], and the part of (Hessian, omega)."""
         mixture = self.optimum
         data = mixture.expectation(self.q_variance) + self.marginals.scale_variance
         privacy = mixture.expectation(mixture.variance / self.inflation)
@@ -135,7 +135,7 @@ class DrawnTheta:
         Lower Cholesky factors of q's precision; given when `q_stddev` is not.
     parts : VarianceParts
     data_covariance : (n, n) array, optional
-        What the records leave open, of which ``parts.data`` are the variances.
+        Covariance of the sampling error, with variances ``parts.data``.
     """
 
     location: FloatArray

@@ -1,6 +1,6 @@
 """Draws of a model's parameters given a noisy mean score whose expectation under each truth is simulated.
 
-The expectation is simulated at some hundred truths, a polynomial is fitted to it, and what the polynomial misses counts
+The expectation is simulated at some hundred truths, a polynomial is fitted to it, and the polynomial's error counts
 as noise.
 """
 
@@ -40,7 +40,7 @@ class Prior:
 
 
 class MeanScore(Protocol):
-    """A mean score that was released with noise, and what it is expected to be.
+    """A released noisy mean score, and its expectation.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class MeanScore(Protocol):
         """Return the mean of a record's score, (n,), and its covariance, (n, n), when `truth` is the truth."""
 
     def ratios(self, truth: FloatArray, size: int, rng: np.random.Generator) -> FloatArray:
-        """Return draws (size, n, n) of what takes expected means of made-up records to those of the records."""
+        """Return draws (size, n, n) of the map from expected means of simulated records to those of the records."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def simulated_draws(score: MeanScore, prior: Prior, size: int, rng: np.random.Ge
     -------
     draws : (size, n) array
     error : float
-        Root mean square of what the polynomial misses, over the noise of the observed mean score.
+        Root mean square error of the polynomial, over the noise of the observed mean score.
 
     Notes
     -----

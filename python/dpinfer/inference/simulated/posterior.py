@@ -27,13 +27,13 @@ _DRAWS = 1000
 _BURN_IN = 0.2
 _KERNEL = 0.2
 _WORDS = (
-    "Intervals rest on the model: what it simulates at each truth is compared with the mean score, of which the "
-    "emulator misses {error:.0%} of its noise. A wrong likelihood is not told by this release."
+    "Intervals rest on the model: its simulations at each truth are compared with the mean score; the "
+    "emulator's error is {error:.0%} of the noise. This release cannot show a wrong likelihood."
 )
 
 
 def simulated_posterior(analysis: Analysis) -> Posterior:
-    """Infer parameters by simulating what the trace's mean clipped score is expected to be under each truth.
+    """Infer parameters by simulating the expected mean clipped score of the trace under each truth.
 
     **Privacy.** Post-processing of a Release.
 
@@ -69,7 +69,7 @@ def simulated_posterior(analysis: Analysis) -> Posterior:
 
 
 def simulated_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -> Posterior:
-    """Infer parameters by simulating what a few-pass run's scores are expected to be under each truth.
+    """Infer parameters by simulating the expected scores of a few-pass run under each truth.
 
     **Privacy.** Post-processing of an OwnNewtonRelease.
 

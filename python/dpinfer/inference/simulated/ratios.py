@@ -1,4 +1,4 @@
-"""How the slope of the records' mean score differs from that of made-up records: what features alone can change."""
+"""Ratio of the slope of the records' mean score to that of simulated records: the effect of the features."""
 
 import math
 
@@ -36,7 +36,8 @@ def ratio_draws(
     Notes
     -----
     In coordinates in which the simulated slope is the identity: a level with a normal prior (mean 1, standard deviation
-    1/4), and deviations from it with a spread that is learned, less what noise alone could show with probability 1/6.
+    1/4), and deviations from it with a spread that is learned, less the part that noise alone exceeds with probability
+    1/6.
     """
     n = len(simulated)
     eigenvalues, eigenvectors = np.linalg.eigh(simulated)

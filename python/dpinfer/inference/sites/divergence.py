@@ -18,7 +18,7 @@ def gaussian_divergence(
 ) -> float:
     """Return KL(q || p) of two Gaussians in natural parameters (eta = precision mean).
 
-    **Privacy.** Arithmetic on what it is given.
+    **Privacy.** Arithmetic on its arguments.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def gaussian_divergence(
 def clipped_divergence(eta: npt.ArrayLike, precision: npt.ArrayLike, max_norm: float) -> tuple[float, float]:
     """Return KL(q || p) for p with q's eta and precision each clipped to `max_norm`: exact, and as published.
 
-    **Privacy.** Arithmetic on what it is given.
+    **Privacy.** Arithmetic on its arguments.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def expected_divergence(
 ) -> ExpectedDivergence:
     """Return the Monte Carlo expectation of KL(q || p), p = q with Gaussian noise in its natural parameters.
 
-    **Privacy.** Arithmetic on what it is given.
+    **Privacy.** Arithmetic on its arguments.
 
     Parameters
     ----------
@@ -147,8 +147,8 @@ def expected_divergence(
     least_eigenvalue : float
         rho, positive: the precision is shifted by a multiple of the identity until its least eigenvalue is rho.
     always_shift : bool
-        Whether the shift is made, up or down, for every draw (definition 4.2 of the paper), or, by default, only where
-        the least eigenvalue is below rho (what an implementation would do).
+        Whether the shift is made, up or down, for every draw (definition 4.2 of the paper), or, by default, only if
+        the least eigenvalue is below rho (as an implementation would do).
     n_draws : int
         At least 2.
     seed : int
@@ -202,7 +202,7 @@ def divergence_bound(
     lambda_i(Lambda + E + A) / lambda_i(Lambda) in place of the eigenvalues of the product.  Compare with
     :func:`expected_divergence`.
 
-    **Privacy.** Arithmetic on what it is given.
+    **Privacy.** Arithmetic on its arguments.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ def _weights(release: NetworkRelease, model: BayesianNeuralNetwork, count: int) 
 
 
 def network_trace_posterior(release: NetworkRelease, request: PosteriorRequest) -> Posterior:
-    """Return the approximate posterior of a network's weights as the other posteriors are.
+    """Return the approximate posterior of a network's weights, in the form of the other posteriors.
 
     **Privacy.** Post-processing of a NetworkRelease.
 

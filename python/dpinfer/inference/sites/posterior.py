@@ -146,7 +146,7 @@ def _noise_aware(release: SiteRelease, request: PosteriorRequest, start: int) ->
     spread = tau / (release.block_weight * math.sqrt(used))
     z = rng.standard_normal((size, blocks, d * (d + 1) // 2))
     precision = _floor(mean_sum + spread * smat(z, d), prior, isotropic=release.isotropic)
-    # c = A m* is what the gradients tell: their mean plus A times the mean position, or for natural sites the mean sum.
+    # c = A m* follows from the gradients: their mean plus A times the mean position, or for natural sites the mean sum.
     if release.sites == "centred":
         centre = release.loc[start:-1].mean(axis=0)
         target = sums + prior * (release.prior_loc - centre) + (precision @ centre[..., None])[..., 0]

@@ -33,7 +33,7 @@ def statistic_posterior(
     noisy : (s,) float64
         The released sums: successes; counts of all M categories; or the sum of min(x, clip), in units of x.
     law : NoiseLaw
-        Of the noise in each of them, in the same units.
+        Law of the noise in each number, in the same units.
     n_records : int
         Public.
     clip : float, optional
@@ -42,12 +42,12 @@ def statistic_posterior(
     Raises
     ------
     TypeError, ValueError
-        If the model is none of these, or a number is out of range.
+        If the model is not conjugate, or a number is out of range.
 
     Notes
     -----
-    p(theta | noisy) is proportional to p(theta) sum_s p(s | theta) P(noisy - s): summed over every count s where s is
-    discrete, by a Fourier integral where it is not.  docs/derivations/one-shot-statistic.md.
+    p(theta | noisy) is proportional to p(theta) sum_s p(s | theta) P(noisy - s): summed over every count s for discrete
+    s, by a Fourier integral otherwise.  docs/derivations/one-shot-statistic.md.
     """
     n_records = check_integer("n_records", n_records, 1, 2**31)
     if isinstance(model, (BetaBernoulli, BetaBinomial)):

@@ -41,14 +41,14 @@ def success_weights(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: fl
     Returns
     -------
     counts, weights : (m,) float64
-        Every count whose probability is not negligible; where there are more than 2**18, an even subset of them.
+        Every count with a probability that is not negligible; an even subset if there are more than 2**18.
     """
     counts, weight, _ = _weighed(noisy, law, trials=trials, a=a, b=b)
     return counts, weight
 
 
 def _weighed(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: float) -> tuple[FloatArray, FloatArray, float]:
-    """Return what :func:`success_weights` does, and log P(noisy), up to what does not depend on `trials`."""
+    """Return the result of :func:`success_weights`, and log P(noisy) up to terms without `trials`."""
     low, high = 0.0, float(trials)
     while True:
         step = max(1.0, np.ceil((high - low) / _MOST_COUNTS))
@@ -94,14 +94,14 @@ def success_theta(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: floa
 def success_theta_of_some_trials(
     noisy: float, law: NoiseLaw, *, trials: IntArray, a: float, b: float
 ) -> TabulatedTheta:
-    """Return what :func:`success_theta` does where the number of trials is one of several, alike likely before.
+    """Return :func:`success_theta` for an unknown number of trials, with equal prior probabilities.
 
     Parameters
     ----------
     noisy, law, a, b
         As of :func:`success_theta`.
     trials : (m,) int64
-        Positive; one that is there twice is twice as likely.
+        Positive; a repeated number is twice as likely.
     """
     numbers, repeats = np.unique(trials, return_counts=True)
     found = [_weighed(noisy, law, trials=int(number), a=a, b=b) for number in numbers]
@@ -181,8 +181,9 @@ class CategoryCounts:
     """The posterior of the counts of M categories that sum to a public N, given noisy ones: exact draws.
 
     With p ~ Dirichlet(alpha) the counts n have probability proportional to the product of
-    f_j(n_j) = Gamma(alpha_j + n_j) / n_j! P(noisy_j - n_j) over all n that sum to N: a chain in what the later
-    categories have left, whose messages are convolutions.
+    f_j(n_j) = Gamma(alpha_j + n_j) / n_j! P(noisy_j - n_j) over all n that sum to N: a chain in the remainder of the
+    later
+    categories, whose messages are convolutions.
 
     Parameters
     ----------
@@ -224,7 +225,7 @@ class CategoryCounts:
         """Return where each category's counts start, and f_j tilted so that the expected sum is near N."""
         tables = []
         reach = self.law.reach(_LOG_NEGLIGIBLE)
-        # Beyond, Laplace noise says the same of every count, and no other noise gets there.
+        # Beyond, Laplace noise has the same likelihood for every count, and no other noise reaches it.
         nearest = np.clip(self.noisy, -8.0 * reach, self.n_records + 8.0 * reach)
         # Room for the other categories' noise too, which the sum's constraint may push into one of them.
         reach += abs(float(nearest.sum()) - self.n_records)
@@ -252,7 +253,7 @@ class CategoryCounts:
 
 def _messages(starts: list[int], factors: list[FloatArray]) -> tuple[list[int], list[FloatArray]]:
     """Return, from each category on, the law of the sum of the counts of it and of the later ones: start and table."""
-    from scipy import signal  # half a second to import, so only where it is needed
+    from scipy import signal  # half a second to import, so only if needed
 
     lows, messages = [starts[-1]], [factors[-1]]
     for start, factor in zip(starts[-2::-1], factors[-2::-1], strict=True):
@@ -275,7 +276,7 @@ def categorical_theta(
     law : NoiseLaw
         Of the noise in each count.
     n_records : int
-        Public; what the counts sum to.
+        Public; the sum of the counts.
     concentration : (M,) float64
         Of the Dirichlet prior.
     sticks : bool

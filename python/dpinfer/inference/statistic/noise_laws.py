@@ -17,7 +17,7 @@ FloatArray = npt.NDArray[np.float64]
 
 _FINE = 200.0
 _FARTHEST = 60.0
-# Of the logarithm, for each step beyond a table: what is left out elsewhere is below exp(-45).
+# Of the logarithm, for each step beyond a table: the rest is below exp(-45).
 _BEYOND = 100.0
 
 
@@ -74,7 +74,7 @@ class LaplaceLaw:
 
 @dataclass(frozen=True)
 class LaplaceSharesLaw:
-    """The sum of `shape` times the shares that make one discrete Laplace: of sites, of which fewer would have sufficed.
+    """The sum of `shape` times the shares of one discrete Laplace: noise of more sites than would suffice.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def _log_variance_gamma(distance: FloatArray, shape: float) -> FloatArray:
 
 @lru_cache(maxsize=32)
 def _log_differences(scale: float, shape: float, size: int) -> FloatArray:
-    """Return log P(0), ..., log P(size) by the recurrence, backward from where nothing is left."""
+    """Return log P(0), ..., log P(size) by the recurrence, backward from a negligible term."""
     a = math.exp(-1.0 / scale)
     start = size + 20 + int(20.0 * scale)
     logs = np.empty(start + 1)
@@ -215,7 +215,7 @@ class TableLaw:
         return float(2.0 * (weight @ distance**2) / (2.0 * weight.sum() - weight[0]))
 
     def log_probability(self, noise: FloatArray) -> FloatArray:
-        """Return log P(noise), up to a constant; beyond the table it falls so fast that what is within it decides."""
+        """Return log P(noise), up to a constant; beyond the table it falls so fast that only values within count."""
         distance, last = np.abs(np.asarray(noise, dtype=np.float64)), len(self.weights) - 1
         inside = np.interp(distance, np.arange(last + 1), self._logs)
         return np.asarray(inside - _BEYOND * np.maximum(distance - last, 0.0))

@@ -15,7 +15,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def mixture_of_table(grid: FloatArray, log_density: FloatArray) -> NormalMixtures:
-    """Return a mixture of normals that stands for a density tabulated on an even grid.
+    """Return a mixture of normals that represents a density tabulated on an even grid.
 
     Parameters
     ----------

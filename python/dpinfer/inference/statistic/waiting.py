@@ -54,7 +54,7 @@ def clipped_sum_density(total: float, law: NoiseLaw, *, rate: FloatArray, n_reco
     -----
     The characteristic function of min(x, c) is ``r (1 - e^{-(r - i t) c}) / (r - i t) + e^{-(r - i t) c}``.  Its power
     times that of the noise is integrated by the trapezoidal rule, whose period exceeds the range of the sum, so that
-    what it folds over is below exp(-40).
+    aliasing is below exp(-40).
     """
     mean, variance = clipped_moments(rate, clip)
     distance = np.abs(total - n_records * mean)

@@ -1,4 +1,4 @@
-"""One release, its public facts and what is asked of it: what every kind of posterior starts from."""
+"""One release, its public facts and the request: the input of every kind of posterior."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +40,7 @@ class Analysis:
 
     @property
     def report(self) -> ProgressCallback:
-        """What is told how many draws of the information are done."""
+        """Callback for the number of finished draws of the information."""
         return resolve_progress(self.request.progress, "draws of the information")
 
     def steps(self, first: int) -> tuple[FloatArray, FloatArray, FloatArray]:

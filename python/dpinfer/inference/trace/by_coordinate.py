@@ -89,7 +89,7 @@ class Coordinates:
     names : tuple of k str
     statistics : TraceStatistics
     side : SideRegression or None
-        That of the raw scales, where it shares the slope of the locations.
+        Regression of the raw scales, if it shares the slope of the locations.
     score : (k,) array
         How well the Hessian is identified.
     coupled : bool
@@ -110,7 +110,7 @@ class Coordinates:
         return cls(release.gradient_names, statistics, None, statistics.slope_score, aligned)
 
     def problems(self, analysis: Analysis) -> CollapsedProblems:
-        """State the problems of the coordinates under the prior that was asked for."""
+        """State the problems of the coordinates under the requested prior."""
         release, request, model = analysis.release, analysis.request, analysis.model
         largest = None if self.side is None else np.abs(self.side.slope) + 1.0 / np.sqrt(self.side.precision)
         optimum = None
@@ -210,7 +210,7 @@ def _with_curvature(theta: IndependentTheta, release: GradientTrace, nodes: Node
 
 @dataclass(frozen=True)
 class Solved:
-    """What a solver gives: nodes, the Hessian's moments where they are not those of the nodes, and diagnostics."""
+    """Result of a solver: nodes, the Hessian's moments if they differ from those of the nodes, and diagnostics."""
 
     nodes: Nodes
     hessian: tuple[FloatArray, FloatArray] | None = None
@@ -221,7 +221,7 @@ Solver = Callable[[Analysis, int, CollapsedProblems, Coordinates], Solved]
 
 
 def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordinates: Coordinates) -> Solved:
-    """Integrate, or approximate, what all steps from `first` on say."""
+    """Integrate, or approximate, the likelihood of all steps from `first` on."""
     nodes = collapsed_nodes(problems, coordinates.names, n_threads=analysis.request.threads)
     if analysis.request.method == "laplace":
         approximation = laplace_posterior(problems, nodes, coordinates.names)
@@ -231,11 +231,11 @@ def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordina
 
 @np.errstate(all="ignore")
 def _rescued(analysis: Analysis, coordinates: Coordinates) -> Solved:
-    """Integrate what can be integrated; a parameter whose coordinates fail has its prior under the model."""
+    """Integrate each coordinate; a parameter whose coordinates fail has its prior under the model."""
     problems = coordinates.problems(analysis)
     posed = coordinates.statistics.moving & np.all(np.isfinite(problems.table), axis=1)
     if np.any(posed):
-        # What cannot be posed is solved like another coordinate, and thrown away.
+        # A coordinate without a problem is solved like another one, and its result is dropped.
         table = np.where(posed[:, None], problems.table, problems.table[int(np.argmax(posed))])
         nodes, converged = solved_nodes(replace(problems, table=table), n_threads=analysis.request.threads)
         mean, variance = nodes.moments(nodes.mean, nodes.variance)
@@ -252,11 +252,11 @@ def _rescued(analysis: Analysis, coordinates: Coordinates) -> Solved:
             return Solved(nodes)
         coordinates.statistics.check_moving(coordinates.names)
         name = coordinates.names[int(np.argmin(proper))]
-        raise NumericalError(f"the trace says nothing about {name!r}, and without a model it has no prior")
+        raise NumericalError(f"the trace has no information about {name!r}, and without a model it has no prior")
     with_scales = proper.size > n
     centre, spread = optimum_under_model(model, int(release.n_records or 1), with_scales=with_scales)
-    # A run that was thrown far away tells less than the prior; and where the information that scaled the gradients does
-    # not describe the trace, intervals of the other coordinates would be too narrow.
+    # A run that diverged is less informative than the prior; and if the information that scaled the gradients does not
+    # describe the trace, intervals of the other coordinates would be too narrow.
     failed = ~(proper & (variance <= spread**2)) | analysis.facts.fisher_scaled
     if with_scales:
         # q adds its own variance to the location's: none where the location already has the whole prior.

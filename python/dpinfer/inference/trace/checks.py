@@ -40,7 +40,7 @@ class TraceCheck:
     slope_score : (k,) array
         The Hessian's estimate in standard errors.
     effective_sample_size : (k,) array
-        Of the positions; nan where it was not computed.
+        Of the positions; nan if not computed.
     false_positive_rate : float
         Of the whole verdict on a trace that follows the model and has settled.
     """
@@ -85,7 +85,7 @@ class TraceCheck:
 
     @property
     def unidentified(self) -> npt.NDArray[np.bool_]:
-        """Coordinates whose Hessian the trace does not tell to a third, (k,); not a test."""
+        """Coordinates whose Hessian has a relative error above a third, (k,); not a test."""
         return np.asarray(self.slope_score < _WELL_IDENTIFIED)
 
     @property
@@ -117,7 +117,7 @@ class TraceCheck:
         weak = np.count_nonzero(self.unidentified)
         if weak:
             opening += (
-                f" {weak} of {total} coordinates hardly tell their curvature: they mix too slowly for this noise."
+                f" {weak} of {total} coordinates hardly determine their curvature: they mix too slowly for this noise."
             )
         sizes = self.effective_sample_size[np.isfinite(self.effective_sample_size)]
         if sizes.size:
@@ -174,7 +174,7 @@ def check_statistics(
         From :func:`dpinfer.inference.trace.burn_in.choose_burn_in`.
     names : tuple of k str
     slope_score : (k,) array, optional
-        Where more than these gradients tell the Hessian; that of `statistics` by default.
+        Score of the slope if other gradients also determine the Hessian; by default that of `statistics`.
     effective_sample_size : (k,) array, optional
     false_positive_rate : float
 
@@ -186,7 +186,7 @@ def check_statistics(
     -----
     Noise: at the true parameters the squared residuals over tau**2 sum up to a chi-square variable with n degrees of
     freedom, whatever moved the positions; a fit lowers the sum, and by more than 30 with probability below 1e-6, so
-    that neither tail of the test rejects more often than it says.
+    that neither tail of the test rejects more often than stated.
 
     Settling: with a constant rate the mean gradient is the way from the first to the last position over lambda n, and
     for a stationary linear recursion with contractions between 0 and 1 its variance is at most 2 / (1 + q) <= 2 times

@@ -55,7 +55,7 @@ class ProblemColumns(NamedTuple):
     extra_noise : array
         0: nu = 1.
     side_count, side_score, side_precision, side_residual : arrays
-        The side regression of beta; count 0 where there is none.
+        The side regression of beta; count 0 without one.
     """
 
     n_steps: FloatArray
@@ -113,7 +113,7 @@ class CollapsedProblems:
         statistics : TraceStatistics
         priors : CoordinatePriors
         sample_rate : float or (k,) array
-            kappa, or what else leads from the Hessian to the slope, per coordinate.
+            kappa, or another factor from the Hessian to the slope, per coordinate.
         extra_noise : bool
             Whether the noise may be larger than the privacy noise.
         side : SideRegression, optional
@@ -303,7 +303,7 @@ def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_th
 
 
 def solved_nodes(problems: CollapsedProblems, *, n_threads: int = 0) -> tuple[Nodes, npt.NDArray[np.bool_]]:
-    """Integrate the collapsed posteriors, and say for which coordinates that worked.
+    """Integrate the collapsed posteriors, and return a mask of successful coordinates.
 
     **Privacy.** Post-processing of a Release.
 
@@ -321,7 +321,7 @@ def solved_nodes(problems: CollapsedProblems, *, n_threads: int = 0) -> tuple[No
     offsets, cells, converged = _native.collapsed_posteriors(problems.table, n_threads)
     sizes = np.diff(offsets)
     if not sizes.all():
-        # Where the rule kept no node there is one that says so: a sum over nothing would take its neighbour's.
+        # A coordinate without nodes gets a marked one: an empty sum would take its neighbour's.
         empty = offsets[:-1][sizes == 0]
         cells = np.stack([np.insert(values, empty, np.nan) for values in cells])
         sizes = np.maximum(sizes, 1)

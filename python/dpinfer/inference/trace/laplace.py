@@ -79,7 +79,7 @@ def laplace_posterior(problems: CollapsedProblems, nodes: Nodes, names: tuple[st
     ----------
     problems : CollapsedProblems
     nodes : Nodes
-        Exact quadrature nodes, which tell where to start and how far to step.
+        Exact quadrature nodes, for the start and the step sizes.
     names : tuple of k str
         For error messages.
 

@@ -108,13 +108,13 @@ class CoordinatePriors:
 
 
 def optimum_under_model(model: Model, n_records: int, *, with_scales: bool) -> tuple[FloatArray, FloatArray]:
-    """Return location and scale of the optimum's prior that follows from the model's prior, before any trace is seen.
+    """Return location and scale of the optimum's prior, which follows from the model's prior alone.
 
     **Privacy.** Public: the model and the public number of records.
 
     The posterior mean of a parameter has at most its prior variance, so loc* is given the prior's mean and standard
-    deviation S.  The scale s* lies between S / sqrt(1 + N) and S when one record says at most as much about a parameter
-    as its prior does; u* = softplus^-1(s*) gets a normal prior with that interval as mean plus and minus one sd.
+    deviation S.  The scale s* lies between S / sqrt(1 + N) and S if one record is at most as informative about a
+    parameter as its prior; u* = softplus^-1(s*) gets a normal prior with that interval as mean plus and minus one sd.
 
     Parameters
     ----------

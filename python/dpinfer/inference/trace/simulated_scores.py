@@ -19,8 +19,8 @@ _SMALL = 1e-300
 class AlignedScore:
     """Clipped scores averaged over the steps of a run with aligned gradients.
 
-    Few of the sampled points stand for all, with weights that keep the mean of the points: the expected clipped score
-    is nearly linear in where it is taken.  Made-up rows and random words are the same for every truth.
+    A few of the sampled points represent all, with weights that keep the mean of the points: the expected clipped
+    score is nearly linear in the point.  Made-up rows and random words are the same for every truth.
 
     Parameters
     ----------

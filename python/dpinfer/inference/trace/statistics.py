@@ -1,4 +1,4 @@
-"""Sufficient statistics of the trace regression: what the posterior needs to know of a trace, whatever its length."""
+"""Sufficient statistics of the trace regression, of a size that does not depend on the length of the trace."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,7 +105,7 @@ class TraceStatistics:
         if np.any(still):
             name = names[int(np.argmax(still))]
             raise NumericalError(
-                f"the positions of {name!r} do not change after the burn-in, so the trace says nothing about its "
+                f"the positions of {name!r} do not change after the burn-in, so the trace has no information about its "
                 "Hessian; give it a positive learning rate or a shorter burn-in"
             )
 

@@ -59,7 +59,7 @@ def release_statistics(
     model : ConjugateFamily or conjugate model
         See :func:`dpinfer.lab.baselines.conjugate_family`.
     X : (N,) or (N, 1) array
-        Counts, category codes 0 ... M - 1, or non-negative numbers, as the model says.
+        Counts, category codes 0 ... M - 1, or non-negative numbers, depending on the model.
     epsilon : float
         In (0, inf).
     n_records : int
@@ -135,7 +135,7 @@ def release_statistics(
 
 
 def _contributions(family: ConjugateFamily, X: npt.ArrayLike, n_records: int, relation: Adjacency) -> FloatArray:
-    """Return what each record that is there contributes, (rows, s)."""
+    """Return the contribution of each record that is not null, (rows, s)."""
     records = as_record_array("X", X)
     rows = records.shape[0] if records.ndim else 0
     if rows and records.dtype.kind in "fiub":

@@ -1,4 +1,4 @@
-"""What each record adds to the released statistic of a conjugate family."""
+"""Contributions of records to the released statistic of a conjugate family."""
 
 from functools import singledispatch
 
@@ -17,7 +17,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @singledispatch
 def contributions(family: ConjugateFamily, X: npt.ArrayLike) -> FloatArray:
-    """Return what each record adds to the statistic of `family`, (N, s), each in [0, family.high].
+    """Return the contribution of each record to the statistic of `family`, (N, s), each in [0, family.high].
 
     **Privacy.** Reads records, on behalf of the mechanism.
 

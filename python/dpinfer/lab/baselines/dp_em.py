@@ -53,7 +53,7 @@ class EMRelease(Guaranteed):
     secure : bool
     settings : mapping
     certified_epsilon : float, optional
-        Of all parts together; derived where it is not given, and refused where it does not follow.
+        Of all parts together; derived by default, and refused if it does not follow from them.
     other_parts, leaks : tuple
         As of every release: :class:`dpinfer.GradientTrace`.
     """
@@ -109,7 +109,7 @@ class EMOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EMArguments:
-    """What the caller of :func:`run_dp_em` asks for; checked when it is called, before anything is spent.
+    """Arguments of :func:`run_dp_em`; checked by the call, before anything is spent.
 
     **Privacy.** Public; holds no records.  None of them may depend on the records.
 
@@ -119,7 +119,7 @@ class EMArguments:
         Clipping norm C of a record's statistics.
     statistics : {"published", "centred"}
         Relative to c = 0, as published, or to the released means: then a record near its component's mean contributes
-        little, whatever the mean is.
+        little, for any mean.
     count_weight : float
         Weight of the counts in a contribution, positive.
     damping : float in (0, 1]
@@ -228,7 +228,7 @@ def run_dp_em(
 
 
 class _ExpectationMaximisation(Algorithm[Records]):
-    """E-steps on noisy sums of expected statistics, M-steps on what they release."""
+    """E-steps on noisy sums of expected statistics, M-steps on their releases."""
 
     mechanism = "dp_em"
 
@@ -297,7 +297,7 @@ class _ExpectationMaximisation(Algorithm[Records]):
         self.kept["loc"][step] = loc
         counts = np.maximum(sums[blocks * d :] / self._weight, self._least)
         self.kept["counts"][step] = counts
-        # Relative to c: the count of c's own share is the floored one, so that what is left out is not divided by.
+        # Relative to c: the count of c's own share is the floored one, so that the omitted part is not divided by.
         linear = sums[: blocks * d].reshape(blocks, d)
         total = prior + counts[:, None, None] * self._inverse
         gradient = (self._inverse @ linear[..., None])[..., 0]

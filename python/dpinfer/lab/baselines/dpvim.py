@@ -36,7 +36,7 @@ class DPVIMOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DPVIMArguments:
-    """What the caller of :func:`run_dpvim` asks for; checked when it is called, before anything is spent.
+    """Arguments of :func:`run_dpvim`; checked by the call, before anything is spent.
 
     **Privacy.** Public; holds no records.  None of them may depend on the records.
 
@@ -121,7 +121,7 @@ def run_dpvim(
     Jalko, Prediger, Honkela and Kaski (2023).  The gradient of raw_scale follows from the noisy gradient of loc at the
     sampled theta, so it is neither clipped nor noised again.  The spread of the iterates is that of the last one around
     the optimum, so it overstates the error of an average of many; where the iterates mix slowly it is about right.
-    Deviations: the loss is "split" unless asked otherwise, and the converged part of the trace is found by this
+    Deviations: the loss is "split" by default, and the converged part of the trace is found by this
     package's trend test.
 
     Examples

@@ -1,4 +1,4 @@
-"""What the record-and-replay audit runs of the baselines.
+"""Scenarios of the record-and-replay audit for the baselines.
 
 **Privacy.** Made-up records only.
 """

@@ -169,7 +169,7 @@ def emcee_nodes(
     columns = problems.columns
     score = columns.slope_score
     start = np.empty((n_walkers, k, dims))
-    # The mode of the slope under a flat prior proportional to it: positive whatever the sign of the estimate.
+    # The mode of the slope under a flat prior proportional to it: positive for any sign of the estimate.
     likely = 0.5 * (score + np.hypot(score, 2.0))
     likely = np.where(score > 0.0, likely, 2.0 / (np.hypot(score, 2.0) - score))
     start[..., 0] = softplus_inverse(likely) + 0.5 * rng.standard_normal((n_walkers, k))

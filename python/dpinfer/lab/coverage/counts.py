@@ -23,7 +23,7 @@ def check_draws(name: str, value: npt.ArrayLike) -> DrawArray:
     Parameters
     ----------
     name : str
-        What an error calls the array.
+        Name of the array in errors.
     value : (n_draws, n_sims, n_dims) array
 
     Returns
@@ -85,7 +85,7 @@ def tarp_counts(
     Notes
     -----
     NA-DPVI (2025), eq. A63; a tie, which a continuous posterior has with probability zero, counts half.  The samples
-    are read once, whatever the number of reference points.
+    are read once, for any number of reference points.
 
     Examples
     --------

@@ -63,7 +63,7 @@ class SbcResult:
 
     @cached_property
     def mean_z(self) -> FloatArray:
-        """Mean z-score, (d,): 0 for an exact posterior, whatever its shape; nan without z-scores."""
+        """Mean z-score, (d,): 0 for an exact posterior of any shape; nan without z-scores."""
         return np.full(self.n_dims, np.nan) if self.z is None else np.asarray(self.z.mean(axis=0))
 
     @cached_property

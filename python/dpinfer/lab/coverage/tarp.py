@@ -39,7 +39,7 @@ class TarpAccumulator:
     Raises
     ------
     TypeError, ValueError
-        If an argument is outside what is said above.
+        If an argument is outside of its range above.
 
     Examples
     --------

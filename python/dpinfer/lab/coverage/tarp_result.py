@@ -1,4 +1,4 @@
-"""What a TARP coverage test found: shares, coverage curve, RMSE with its floor, p-values, and a verdict in words."""
+"""Result of a TARP coverage test: shares, coverage curve, RMSE with its floor, p-values, and a verdict in words."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,7 +105,7 @@ class TarpResult:
 
     @property
     def rmse_floor(self) -> float:
-        """What :attr:`rmse` is on average for an exact posterior at this K, these levels and this number of draws.
+        """Average of :attr:`rmse` for an exact posterior at this K, these levels and this number of draws.
 
         From a seeded simulation; about 0.9 sqrt(1 / (6 K)) for a fine grid.
         """
@@ -191,7 +191,7 @@ class TarpVerdict:
 
 
 def check_tarp(result: TarpResult, level: float = 0.05) -> TarpVerdict:
-    """Say in words whether coverage is what an exact posterior would show.
+    """State in words whether coverage is consistent with an exact posterior.
 
     **Privacy.** Post-processing of Releases made from simulated data.
 

@@ -1,4 +1,4 @@
-"""Tests of uniformity shared by the coverage checks: exact, and valid whatever the number of posterior draws."""
+"""Tests of uniformity shared by the coverage checks: exact, and valid for any number of posterior draws."""
 
 from functools import lru_cache
 
@@ -65,7 +65,7 @@ def ks_pvalue(values: FloatArray) -> FloatArray:
     >>> float(ks_pvalue(np.array([0.5])))
     1.0
     """
-    from scipy import stats  # a second to import, so only where it is needed
+    from scipy import stats  # a second to import, so only if needed
 
     ordered = np.sort(values, axis=-1)
     count = ordered.shape[-1]

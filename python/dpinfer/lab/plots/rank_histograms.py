@@ -98,7 +98,7 @@ def z_scores(result: SbcResult, *, names: tuple[str, ...] | None = None, ax: "Ax
 
     Notes
     -----
-    Scores beyond five are counted in the outermost bins.  The density is what normal posteriors would show; the mean 0
+    Scores beyond five are counted in the outermost bins.  The density is that of normal posteriors; the mean 0
     and standard deviation 1 hold for exact posteriors of any shape.
     """
     labels = _labels(result, names)

@@ -1,4 +1,4 @@
-"""What the NA-DPVI paper proves about a trace: how well it tells the Hessian, and which learning rates it allows."""
+"""Results of the NA-DPVI paper about a trace: its information about the Hessian, and stable learning rates."""
 
 import math
 from typing import Any
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def hessian_stddev(square_distance: npt.ArrayLike, sample_rate: float, noise_stddev: npt.ArrayLike) -> Any:
-    """Return the standard deviation with which a trace tells the Hessian's diagonal when the optimum is known.
+    """Return the standard deviation of a trace's estimate of the Hessian's diagonal when the optimum is known.
 
     **Privacy.** Reads no records.
 

@@ -1,4 +1,4 @@
-"""Arrays and a JSON document in one zip that NumPy can read as ``.npz`` and that never executes what it reads."""
+"""Arrays and a JSON document in one zip that NumPy can read as ``.npz``, read without executing anything."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _DOCUMENT = "document.json"
 def pack(document: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """Return the content of an archive; equal content gives equal bytes.
 
-    **Privacy.** Writes what it is given: results of simulations.
+    **Privacy.** Writes results of simulations.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def unpack(content: bytes, kind: str) -> tuple[dict[str, Any], dict[str, npt.NDA
     ----------
     content : bytes
     kind : str
-        What the document's ``format`` must be.
+        Required ``format`` of the document.
 
     Returns
     -------

@@ -92,7 +92,7 @@ class GibbsOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GibbsSettings:
-    """The settings of Gibbs-SS-Noisy, which checks them: what it releases, under which prior, how long its chains are.
+    """The settings of Gibbs-SS-Noisy, which checks them: released moments, prior, and length of chains.
 
     **Privacy.** Public; holds no records.
 
@@ -182,7 +182,7 @@ def bernstein_sheldon_chunk(
     Bernstein and Sheldon (2018), Algorithm 1.  Chains advance in blocks of 25 consecutive runs that start at a multiple
     of 25 and are simulated whole, so chunks that end at such multiples waste nothing.
 
-    Their draws are those of one Markov chain: thin them (`n_draws`) where tests of ranks must be exact.
+    Draws come from one Markov chain: thin them (`n_draws`) for exact tests of ranks.
     """
     family = conjugate_family(model, bounds=bounds)
 

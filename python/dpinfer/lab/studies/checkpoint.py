@@ -32,7 +32,7 @@ def plain_settings(name: str, value: Any) -> Any:
     Parameters
     ----------
     name : str
-        What an error calls it.
+        Its name in errors.
     value
         None, bool, number, string, array, or sequences and mappings of them.
 
@@ -94,7 +94,7 @@ class Checkpoint:
         self._check_manifest()
 
     def stored(self) -> list[tuple[int, int]]:
-        """Return first and past-the-end run of every file, by first run; nothing is said of what is in them."""
+        """Return first and past-the-end run of every file, by first run, without their content."""
         found = (_NAME.fullmatch(path.name) for path in self._folder.iterdir())
         return sorted((int(match[1]), int(match[2])) for match in found if match)
 
@@ -151,7 +151,7 @@ class Checkpoint:
             there, here = found["study"], self._description
             differing = sorted(key for key in there.keys() | here.keys() if there.get(key) != here.get(key))
             raise ValueError(self._refusal(f"it differs in {', '.join(differing) or 'the version of its format'}"))
-        # A manifest that is not there or cannot be read says nothing; every file of runs has the fingerprint too.
+        # A missing or unreadable manifest has no effect; every file of runs has the fingerprint too.
         document = {"version": _FORMAT_VERSION, "study": self._description}
         write_atomically(path, json.dumps(document, allow_nan=False, sort_keys=True, indent=1).encode())
 

@@ -25,7 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Task:
-    """One chunk of a study, reduced where it is computed: what comes back from another process is small."""
+    """One chunk of a study, reduced in its own process, which returns small results."""
 
     study: Study
     method: str
@@ -80,7 +80,7 @@ def coverage_study(
         "gamma-exponential", "beta-bernoulli", "beta-binomial", "dirichlet-categorical", "linear-regression" or
         "logistic-regression"; or an object of your own with the same methods.
     method : str
-        How posteriors are computed; the study says what it knows.
+        Method of the posteriors; the study lists its methods.
     n_runs : int
         Number K of runs, at least 2.  The floor of the RMSE is about sqrt(1 / (6 K)).
     epsilon : float
@@ -102,8 +102,8 @@ def coverage_study(
     progress : bool or callable
         True draws a bar on a terminal; a callable gets (done, total) in runs.
     **settings
-        Fields of `execution`; and further settings of the runs, plain values, of which the study refuses those that it
-        does not know.
+        Fields of `execution`; and further settings of the runs, plain values; the study refuses
+        unknown ones.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def coverage_study(
     Notes
     -----
     NA-DPVI (2025), section 3.1 and appendix H; Lemos et al. (2023); Talts et al. (2018).  Ranks and z-scores come from
-    distribution functions and moments, so they see what reference points placed symmetrically do not: a shifted mean.
+    distribution functions and moments, so they detect a shifted mean, which symmetric reference points do not.
     """
     start = time.perf_counter()
     chosen = find_study(study)

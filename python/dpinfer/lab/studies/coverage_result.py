@@ -1,4 +1,4 @@
-"""What a coverage study found."""
+"""Result of a coverage study."""
 
 import math
 import os
@@ -54,7 +54,7 @@ class CoverageResult:
     runs : RunStatistics
         All runs, failed ones included.
     seconds : float
-        What the call took; runs read from a checkpoint cost next to nothing.
+        Duration of the call; runs read from a checkpoint cost next to nothing.
     """
 
     study: str
@@ -127,7 +127,7 @@ class CoverageResult:
 
     @cached_property
     def relative_width(self) -> FloatArray:
-        """Widths of the runs divided by that of the posterior without privacy, (K, n); nan where there is none."""
+        """Widths of the runs divided by that of the posterior without privacy, (K, n); nan without one."""
         ok = ~self.runs.failed
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.runs.width90[ok] / self.runs.reference_width90[ok]
@@ -137,7 +137,7 @@ class CoverageResult:
         """Monte Carlo standard error of the median of :attr:`relative_width`, (n,), from its order statistics.
 
         The number of runs below the median is binomial, with standard deviation sqrt(K) / 2: half the distance between
-        the order statistics that far from the middle, whatever the distribution of the widths.
+        the order statistics that far from the middle, for any distribution of the widths.
         """
         ordered = np.sort(self.relative_width, axis=0)
         step, middle = 0.5 * math.sqrt(len(ordered)), 0.5 * (len(ordered) - 1)
@@ -145,7 +145,7 @@ class CoverageResult:
         return np.asarray((ordered[high] - ordered[low]) * step / (high - low))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the findings as plain values, None where there is no number.
+        """Return the findings as plain values, None for missing numbers.
 
         **Privacy.** Simulated records only.
 
@@ -205,7 +205,7 @@ class CoverageResult:
         write_atomically(path, self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """Return what :meth:`save` writes.
+        """Return the content of :meth:`save`.
 
         **Privacy.** Simulated records only.
         """

@@ -12,7 +12,7 @@ __all__ = ["StudyExecution"]
 
 @dataclass(frozen=True, kw_only=True)
 class StudyExecution:
-    """Where and how a study's runs are computed.  No result depends on it.
+    """Execution of a study's runs. No result depends on it.
 
     **Privacy.** Holds no records.
 
@@ -23,8 +23,8 @@ class StudyExecution:
     executor : concurrent.futures.Executor, optional
         Where chunks are computed; here by default.  It is not shut down.
     checkpoint : path-like, optional
-        Folder for the reduced results of finished chunks; a study continued there, or made longer, computes only what
-        is missing.
+        Folder for the reduced results of finished chunks; a study continued there, or made longer, computes only
+        missing chunks.
     chunk_size : int
         Runs computed together, at least 1; memory is proportional to it.
     backend : {"cpu", "cuda"}

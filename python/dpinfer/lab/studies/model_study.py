@@ -20,7 +20,7 @@ __all__ = ["ModelStudy"]
 
 @dataclass(frozen=True)
 class ModelStudy:
-    """What :func:`dpinfer.lab.studies.coverage_study` takes in place of a name: any generalised linear model.
+    """A study of any generalised linear model, for :func:`dpinfer.lab.studies.coverage_study` in place of a name.
 
     Truths come from the prior, features are independent and normal with the model's public scales, responses follow
     the model.  A run is :func:`dpinfer.run_dpvi`, a posterior :func:`dpinfer.noise_aware_posterior`; the library's own

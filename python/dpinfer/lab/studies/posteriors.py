@@ -1,4 +1,4 @@
-"""Posteriors of a chunk of simulated releases, and what a study records of them."""
+"""Posteriors of a chunk of simulated releases, and a study's record of them."""
 
 from collections.abc import Callable, Sequence
 
@@ -80,7 +80,7 @@ def by_coordinate(
 def each(
     releases: RunReleases, solve: Callable[[RunReleases], list[IndependentTheta]]
 ) -> list[IndependentTheta | None]:
-    """Solve all runs at once, or, where that fails, one by one: None for those that have no posterior."""
+    """Solve all runs at once, or, after a failure, one by one: None for runs without a posterior."""
     try:
         return list(solve(releases))
     except NumericalError:

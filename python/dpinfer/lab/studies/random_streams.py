@@ -1,4 +1,4 @@
-"""Random numbers of a study: a stream of its own for each purpose and run, whatever the chunks, threads or machines."""
+"""Random numbers of a study: a separate stream for each purpose and run, for any chunks, threads or machines."""
 
 import numpy as np
 

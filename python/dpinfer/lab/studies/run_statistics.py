@@ -1,4 +1,4 @@
-"""What is kept of a simulated run once its posterior draws are gone."""
+"""Statistics of a simulated run, kept in place of its posterior draws."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

@@ -45,8 +45,8 @@ def run_chunks(
     max_in_flight : int, optional
         Most chunks submitted at a time; twice the number of processors by default.
     checkpoint : Checkpoint, optional
-        Finished chunks are read from it and written to it.  Its chunks may have other sizes, and there may be more of
-        them than asked for.
+        Finished chunks are read from it and written to it.  Its chunks may differ in size and number from the
+        requested ones.
     report : callable, optional
         Called as ``report(done, n_runs)`` when a chunk has been written.
 

@@ -28,7 +28,7 @@ StudyModel = ConjugateModel | GeneralizedLinearModel
 
 N_BLOCKS = 100
 _DATA, _KEYS = 0, 1
-# What a GPU needs beside the records of a chunk.
+# Memory of a GPU besides the records of a chunk.
 _WORKING_BYTES = 2**28
 # Of the Gauss-Hermite rules of a study.
 N_NODES = 16
@@ -176,7 +176,7 @@ def _regression_width(model: LinearRegression, features: FloatArray, response: F
 
 @dataclass(frozen=True, eq=False)
 class RunReleases:
-    """What the posteriors need of k releases: block by block, or at the end.
+    """Input of the posteriors from k releases: block by block, or at the end.
 
     **Privacy.** Of simulated runs, with noise from a seeded generator.
 
@@ -341,9 +341,9 @@ def engine_runs(
     keep_trace: bool = False,
     backend: str = "cpu",
 ) -> dict[str, Any]:
-    """Run the compiled mechanism on every run's records, each with its key, and return what the engine does.
+    """Run the compiled mechanism on every run's records, each with its key, and return the engine's result.
 
-    **Privacy.** Simulated records; whoever knows the keys knows the noise.
+    **Privacy.** Simulated records; the keys determine the noise.
     """
     engine = _native if backend == "cpu" else _cuda_engine(model, data)
     nodes, weights = np.polynomial.hermite_e.hermegauss(N_NODES)

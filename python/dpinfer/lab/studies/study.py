@@ -1,4 +1,4 @@
-"""What a coverage study is: simulated runs, computed chunk by chunk, each run a function of the seed and its index."""
+"""Coverage studies: simulated runs, computed chunk by chunk, each run a function of the seed and its index."""
 
 import importlib
 from collections.abc import Mapping
@@ -45,9 +45,9 @@ class ChunkResult:
     width90 : (k, n) float64
         Width of the central 90% interval.
     reference_width90 : (k, n) float64
-        The same of the exact posterior without privacy; nan where there is none to compare with.
+        The same of the exact posterior without privacy; nan without one.
     failed : (k,) bool
-        Runs without a posterior; whatever the other arrays hold for them is ignored.
+        Runs without a posterior; their entries in the other arrays are ignored.
     """
 
     truth: FloatArray
@@ -94,8 +94,8 @@ class Study(Protocol):
     ) -> ChunkResult:
         """Simulate runs ``first, ..., first + count - 1`` and return their posteriors.
 
-        A pure function of its arguments.  What belongs to run i depends on `seed` and i only, whatever the chunk it is
-        in, bit for bit: see :func:`dpinfer.lab.studies.random_streams.run_generator`, and note that NumPy's order of a
+        A pure function of its arguments.  The results of run i depend on `seed` and i only, for any chunk, bit for bit:
+        see :func:`dpinfer.lab.studies.random_streams.run_generator`, and note that NumPy's order of a
         sum may change with the number of runs summed beside it.
 
         Parameters
@@ -107,7 +107,8 @@ class Study(Protocol):
         seed : int
         settings : mapping
             ``recipe`` (str or None), ``n_draws`` (int), ``n_threads`` (int or None; never changes a result), and
-            whatever else the caller of the study has set.
+            further
+            settings from the caller of the study.
 
         Returns
         -------

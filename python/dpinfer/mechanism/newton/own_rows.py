@@ -159,7 +159,7 @@ def score_norms(values: FloatArray) -> FloatArray:
 
 
 def _squares(values: FloatArray) -> FloatArray:
-    """Return the sum of squares of each column of (n, ...), in one order of operations for any other columns."""
+    """Return the sum of squares of each column of (n, ...), by operations whose order ignores other columns."""
     total = np.zeros(values.shape[1:])
     for row in values:
         total += row * row

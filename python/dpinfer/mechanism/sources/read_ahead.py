@@ -89,7 +89,7 @@ class _Reader:
 
 
 def announce(advise: Callable[[int, int], object], start: int, size: int) -> None:
-    """Tell the system which bytes are read next, so that it reads them while others are used.
+    """Announce the next bytes to the system, which reads them while the program uses others.
 
     Parameters
     ----------

@@ -62,8 +62,8 @@ class SparseFeatures:
 class CodedRows:
     """Numbers and codes of categories, with an indicator column for each category, as `X` of a run.
 
-    Its columns are those of `numeric`, then for each column of `codes` one for each category, 1 where the code is that
-    category's and 0 elsewhere.  The release has the bits of a run over those columns, which are never formed.
+    Its columns are those of `numeric`, then an indicator for each category of each column of `codes`.  The release has
+    the bits of a run over those columns, which are never formed.
 
     **Privacy.** Holds the records, which are not looked at before a run asks for them.  `n_categories` is public: from
     a code book, not from these rows.

@@ -9,7 +9,7 @@ __all__ = ["integers_of_part"]
 
 
 def integers_of_part(part: _native.PartialSum) -> npt.NDArray[np.int64]:
-    """Return the integers of a sum that is to be added to another.
+    """Return the integers of a partial sum, for addition to another sum.
 
     **Privacy.** Exact: as private as the records.  Only code that adds them to a sum with noise may call this; record
     and replay reports any other reading of a sum's integers as a leak (docs/derivations/audit.md).

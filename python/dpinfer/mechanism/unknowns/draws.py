@@ -116,7 +116,7 @@ def draw_bounds(
     relation: Adjacency,
     key: bytes,
 ) -> FloatArray:
-    """Return the quantiles of each column, (k, 2); `epsilon` is that of one selection.
+    """Return the quantiles of each column, (k, 2), with `epsilon` for one selection.
 
     **Privacy.** Reads the records: see :func:`release_bounds`.
     """

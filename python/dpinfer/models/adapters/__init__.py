@@ -1,6 +1,6 @@
 """Models of the user's own, from code for one record: NumPy, JAX, PyTorch, NumPyro.
 
-**Privacy.** A model holds no records; its code gets them from the mechanism, which clips and rounds what comes back.
+**Privacy.** A model holds no records; its code gets them from the mechanism, which clips and rounds the results.
 """
 
 from dpinfer.models.adapters.blocks import FRAMEWORK_BLOCK

@@ -15,7 +15,7 @@ FRAMEWORK_BLOCK = 2048
 def in_blocks(function: Callable[..., Any], size: int) -> Callable[..., npt.NDArray[np.float64]]:
     """Return ``over(params, *arrays)``: `function` on the rows of the arrays, `size` at a time, the last block padded.
 
-    The same compiled code runs whatever the number of rows, and memory is bounded by a block's.
+    The same compiled code runs for any number of rows, and memory is bounded by a block's.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Trials of a user's code on public records, before anything is spent: what it returns, and that rows do not mix."""
+"""Checks of a user's code on public records, before anything is spent: its results, and independence of rows."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +23,7 @@ _LARGEST = 1e100
 # Truths on both sides of a point are so far from it, in standard deviations of one record's information; below the
 # second, where prior and saturation leave no longer step, nothing is tested.
 _SHIFT, _TOLD = 0.2, 0.01
-# The slope may differ from the variance by chance, by this share, and by so many times what half the step changes.
+# Tolerance of the slope against the variance: chance, this share, and this multiple of the change by half the step.
 _UNEQUAL, _BENT = 0.25, 3.0
 _FAR_OUT = 5.0  # median absolute deviations
 # All draws for so many parameters, fewer for more.
@@ -99,7 +99,7 @@ def _rows(rows: Any, *arrays: Any) -> list[Any]:
 
 
 def _check_rows(what: str, at: Callable[[Any], FloatArray], features: FloatArray) -> None:
-    """Refuse what changes from call to call, or with the other rows: alone, in reverse, and in part."""
+    """Refuse results that change between calls, or with the other rows: alone, in reverse, and in part."""
     size = len(features)
     whole = at(slice(None))
     if at(slice(None)).tobytes() != whole.tobytes():
@@ -116,11 +116,11 @@ def _check_rows(what: str, at: Callable[[Any], FloatArray], features: FloatArray
         if near
         else "records are mixed (batch norm, standardising by the batch, sorting, a mean over rows)"
     )
-    raise ValueError(f"{what} of a record must not change with the other records, in no bit, and do: {reason}")
+    raise ValueError(f"{what} of a record must not depend on the other records in any bit, and do: {reason}")
 
 
 def _check_differences(model: OwnModel, features: FloatArray, response: FloatArray, theta: FloatArray) -> None:
-    """Compare the gradient with central differences of the log-likelihood, where there is one."""
+    """Compare the gradient with central differences of the log-likelihood, if there is one."""
     code = model.code
     if code is None or code.log_likelihood is None:
         return
@@ -138,7 +138,7 @@ def _check_differences(model: OwnModel, features: FloatArray, response: FloatArr
         step = np.zeros(theta.size)
         step[index] = _STEP * max(1.0, abs(theta[index]))
         slope = (density(theta + step) - density(theta - step)) / (2.0 * step[index])
-        # What is left of the digits of the density after a difference over so short a step.
+        # Remaining digits of the density after a difference over so short a step.
         allowed = _RELATIVE * np.abs(slope) + _ABSOLUTE + 1e-14 * size / step[index]
         wrong = np.abs(gradients[:, index] - slope) > allowed
         if np.any(wrong & np.isfinite(slope)):
@@ -159,7 +159,7 @@ def _check_sampler(model: OwnModel, features: FloatArray, theta: FloatArray, rng
     scores = scores[np.all(np.isfinite(scores), axis=1)]
     if len(scores) < 0.9 * _DRAWS:
         raise ValueError(
-            "gradients must be finite for responses that the sampler draws, and are not for over 10% of them"
+            "gradients must be finite for responses drawn by the sampler, and are not for over 10% of them"
         )
     error = scores.std(axis=0) / np.sqrt(len(scores))
     far = np.abs(scores.mean(axis=0)) > _FARTHEST_MEAN * error + 1e-9

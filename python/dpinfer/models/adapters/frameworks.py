@@ -1,4 +1,4 @@
-"""The optional packages of the adapters: imported when they are asked for, and as new as their extras ask for."""
+"""The optional packages of the adapters: imported on use, in at least the versions of their extras."""
 
 import re
 from importlib import import_module
@@ -8,7 +8,7 @@ from dpinfer.errors import BackendUnavailableError
 
 __all__ = ["OLDEST", "framework"]
 
-# As the extras of pyproject.toml say.
+# As in the extras of pyproject.toml.
 OLDEST = {"jax": (0, 4, 30), "numpyro": (0, 15), "torch": (2, 2)}
 _NAMES = {"jax": "JAX", "numpyro": "NumPyro", "torch": "PyTorch"}
 

@@ -30,7 +30,7 @@ def uniforms_of(words: Words) -> FloatArray:
 
 
 def check_callables(required: Mapping[str, Any], optional: Mapping[str, Any]) -> None:
-    """Refuse what cannot be called, by the name of its argument; None where it is optional.
+    """Refuse objects that cannot be called, by the name of the argument; None if optional.
 
     Raises
     ------
@@ -76,8 +76,8 @@ def from_gradient(
 ) -> OwnModel:
     """Make a model from NumPy code for the gradient of a record's log-likelihood.
 
-    **Privacy.** Reads no records: the code is tried on made-up or public ones, before anything is spent.  What it must
-    not do with private ones is keep or print them, or let one record's row depend on another.
+    **Privacy.** Reads no records: the code is tried on simulated or public ones, before anything is spent. It must not
+    store or print private ones, or let one record's row depend on another.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def from_gradient(
     prior_mean, prior_scale : number, (n,) array, or mapping from name to number or array
         Of independent normal priors before the map of `bijectors`; finite, and the scale positive.
     bijectors : mapping from name to {"identity", "exp", "softplus", "sigmoid"}, optional
-        Keep the entries of an array where they make sense: "exp" for what is positive.
+        Maps of the entries of an array to their range: "exp" for positive numbers.
     public_data : (X, y), optional
         Records that are no secret, to try the code on instead of made-up ones.
     **declared

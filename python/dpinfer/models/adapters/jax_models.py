@@ -27,7 +27,7 @@ _CALLS = {
 
 
 def double_precision() -> Any:
-    """Return a context in which JAX computes in double precision, whatever the user's setting."""
+    """Return a context in which JAX computes in double precision, for any setting of the user."""
     jax = framework("jax")
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)

@@ -122,7 +122,7 @@ def _sites(model: Callable[..., Any], n_features: int) -> tuple[str, dict[str, A
 
 
 def _numbers_of(distribution: Any) -> bytes:
-    """Return what a distribution's density is at three points, as bytes: equal for equal distributions."""
+    """Return a distribution's density at three points, as bytes: equal for equal distributions."""
     import jax
 
     at = [distribution.sample(jax.random.PRNGKey(seed)) for seed in range(3)]

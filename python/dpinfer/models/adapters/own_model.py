@@ -1,4 +1,4 @@
-"""A model of which the user gives code for one record, in NumPy or a framework, and the library needs nothing else."""
+"""A model from the user's code for one record, in NumPy or a framework."""
 
 import contextlib
 import hashlib
@@ -31,9 +31,9 @@ _MADE_UP_SEED = 20_240
 
 @dataclass(frozen=True)
 class ModelCode:
-    """What the user's code computes, in the terms of the library.
+    """The user's code, with the interface of the library.
 
-    **Privacy.** Code only.  Each row of what it returns may depend on the same row of what it gets, and on no other.
+    **Privacy.** Code only.  Each row of its result may depend on the same row of its argument, and on no other.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class ModelCode:
 
 @contextlib.contextmanager
 def named_failure(argument: str, call: str) -> Iterator[None]:
-    """Raise what the user's code raises as a ValueError that names the argument and says how it is called."""
+    """Raise the error of the user's code as a ValueError that names the argument and its call."""
     try:
         yield
     except Exception as error:
@@ -79,7 +79,7 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 class OwnModel(GradientModel):
     """A regression of the user's own, as `from_gradient`, `from_jax`, `from_torch` and `from_numpyro` make it.
 
-    **Privacy.** Public; holds no records.  What its code returns of a record is clipped and rounded by the mechanism.
+    **Privacy.** Public; holds no records.  The mechanism clips and rounds its results for a record.
 
     Parameters
     ----------
@@ -90,9 +90,9 @@ class OwnModel(GradientModel):
     name : str
         For messages and releases.
     fingerprint : str
-        What the code computes on made-up records, hashed: two models with the same are taken to be the same.
+        Hash of the code's results on simulated records: models with equal fingerprints count as equal.
     code : ModelCode, optional
-        None for the model of a loaded release, of which only the posterior is asked.
+        None for the model of a loaded release, which is used only for the posterior.
 
     Raises
     ------
@@ -145,7 +145,7 @@ class OwnModel(GradientModel):
         return self.parameters.unflatten(params)
 
     def invalid_records(self, values: FloatArray) -> str | None:
-        """Return what responses must be when `values` are not, or None."""
+        """Return a description of valid responses if `values` are not valid, or None."""
         valid = {
             "real": True,
             "binary": np.all((values == 0.0) | (values == 1.0)),
@@ -170,12 +170,12 @@ class OwnModel(GradientModel):
     def call(
         self, what: str, function: Callable[..., Any], theta: FloatArray, *rows: npt.NDArray[Any]
     ) -> npt.NDArray[Any]:
-        """Return what the user's code says of these rows, which it can read and not write.
+        """Return the results of the user's code for these rows, which it can read and not write.
 
         Raises
         ------
         ValueError
-            If the code raises, or writes to what it is given; `what` names it.
+            If the code raises, or writes to its arguments; `what` names it.
         """
         call = self._code().calls.get(what, f"{what}(params, ...)")
         with named_failure(call.partition("(")[0], f"{call}; n = {self.n_params} and p = {self.n_features} here"):
@@ -194,7 +194,7 @@ class OwnModel(GradientModel):
         TypeError, ValueError
             If the code returns anything but B rows of n real numbers.
         """
-        # A copy: what the code returned may be its own.
+        # A copy: the result may be the code's own array.
         scores = self.mapped_scores(features, response, theta).astype(np.float64)
         if not self.parameters.unmapped:
             scores *= self.parameters.slopes(theta)
@@ -203,7 +203,7 @@ class OwnModel(GradientModel):
     def mapped_scores(self, features: FloatArray, response: FloatArray, theta: FloatArray) -> npt.NDArray[Any]:
         """Return the gradients of log p(y | x, theta) in the parameters of the model's own space, (B, n).
 
-        What the code returned, when it is B rows of n real numbers: it may be the code's own, and is not written to.
+        The code's result, if it is B rows of n real numbers: it may be the code's own array, and is not written to.
         """
         n = self.n_params
         values = self.call("gradients", self._code().score, theta, features, response)
@@ -235,7 +235,7 @@ class OwnModel(GradientModel):
         return drawn.astype(np.float64)
 
     def made_up_features(self, size: int, rng: np.random.Generator) -> FloatArray:
-        """Return public features (size, p), drawn as the model's declaration says.
+        """Return public features (size, p), drawn by the model's declaration.
 
         Raises
         ------
@@ -253,8 +253,7 @@ class OwnModel(GradientModel):
             rows = rows[rng.integers(0, len(rows), size)]
         if rows.shape != (size, self.n_features) or not np.all(np.isfinite(rows)):
             raise ValueError(
-                f"features must give finite rows of {self.n_features} numbers, as n_features says, got shape "
-                f"{rows.shape}"
+                f"features must give finite rows of {self.n_features} numbers (n_features), got shape {rows.shape}"
             )
         return np.ascontiguousarray(rows, dtype=np.float64)
 
@@ -321,7 +320,7 @@ class OwnModel(GradientModel):
         return f"OwnModel({self.name!r}: {self.n_params} parameters, {self.n_features} features)"
 
     def take_fingerprint(self) -> None:
-        """Note what the code computes on made-up records, to six digits: another function has another fingerprint."""
+        """Hash the code's results on simulated records, to six digits: another function has another fingerprint."""
         rng = np.random.default_rng(_MADE_UP_SEED)
         features, response = self.made_up_records(16, rng)
         digest = hashlib.sha256()

@@ -28,7 +28,7 @@ class ParameterSet:
     parameters : int, sequence of names, or mapping from name to shape
         ``{"intercept": (), "coef": (3,)}``; a number n stands for theta[0] ... theta[n - 1].
     bijectors : mapping from name to {"identity", "exp", "softplus", "sigmoid"}, optional
-        Map of each array from the real line to where its entries live; the identity where none is given.
+        Map of each array from the real line to the range of its entries; by default the identity.
     prior_mean, prior_scale : number, (n,) array, or mapping from name to number or array
         Of independent normal priors *before* the map: "exp" makes them log-normal.
 

@@ -49,8 +49,8 @@ def from_torch(
     ----------
     log_likelihood : callable
         ``log_likelihood(params, x, y)`` of one record: tensors x (n_features,) and y (); returns a tensor with one
-        number.  `params` are in the model's own space: a tensor (n,) where `parameters` is a number, else a dict of
-        named tensors.  With a `module`: ``log_likelihood(output, y)`` of what the module returns for x.
+        number.  `params` are in the model's own space: a tensor (n,) if `parameters` is a number, else a dict of
+        named tensors. With a `module`: ``log_likelihood(output, y)`` of the module's output for x.
     parameters : int, sequence of names, or mapping from name to shape
         None with a module, whose parameters they are.
     module : torch.nn.Module, optional
@@ -114,7 +114,7 @@ def _of_module(torch: Any, module: Any) -> dict[str, tuple[int, ...]]:
 def _through(
     torch: Any, module: Any, log_likelihood: Callable[..., Any], sampler: Callable[..., Any] | None
 ) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-    """Return what is said of a module's output as said of its parameters and x."""
+    """Return a function of a module's output as a function of its parameters and x."""
 
     def output(params: Any, x: Any) -> Any:
         return torch.func.functional_call(module, params, (x,))

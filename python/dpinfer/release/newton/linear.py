@@ -52,7 +52,7 @@ class SumsOfPasses(Release):
         raise NotImplementedError
 
     def _check_means(self, means: FloatArray, d: int) -> None:
-        """Check the arrays of the means, those of one pass or of none."""
+        """Check the arrays of the means, from one pass or none."""
         passes = min(np.size(means), 1)
         shapes = ((passes, d) if passes else (0,), (passes,), (passes,))
         self._check_arrays(dict(zip(MEANS, shapes, strict=True)), MEANS[1:])

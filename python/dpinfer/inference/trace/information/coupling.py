@@ -14,7 +14,7 @@ _NULL = 1e-10
 
 
 def coupling_pvalue(trace: InformationTrace, expected: FloatArray) -> float:
-    """Return the p-value of "the information is diagonal, with the diagonal that is expected".
+    """Return the p-value of "the information is diagonal, with the expected diagonal".
 
     **Privacy.** Post-processing of a Release.
 
@@ -33,8 +33,8 @@ def coupling_pvalue(trace: InformationTrace, expected: FloatArray) -> float:
     Notes
     -----
     With a diagonal information every weight has a recursion of its own, so that given the paths of all others the noise
-    in its gradient is still independent normal.  What its expected slope leaves of a gradient is projected on the paths
-    of the others: in units of the noise the square of that is chi-square with p - 1 degrees of freedom, exactly.  The
+    in its gradient is still independent normal.  A gradient less its expected slope is projected on the paths of
+    the others: in units of the noise the square of that is chi-square with p - 1 degrees of freedom, exactly.  The
     smallest of the p p-values counts p times (Bonferroni), since they depend on each other.
     """
     size = expected.size

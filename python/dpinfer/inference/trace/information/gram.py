@@ -35,14 +35,14 @@ _POINTS = 256
 
 @dataclass(frozen=True)
 class VarianceTrace:
-    """What a trace says of the noise variance: the mean square u_t of all residuals, at the iterates.
+    """A trace's information about the noise variance: the mean square u_t of all residuals, at the iterates.
 
     Parameters
     ----------
     residual, error : float
         Estimate of the weighted mean of u_t and its standard deviation, from the privacy noise and the sampling.
     spread : float
-        By how much clipping widens the distribution of what the records say of their variance.
+        Factor by which clipping widens the distribution of the records' variance estimate.
     position_mean : (p,) array
         Mean of the weights' iterates, with the weights of that estimate.
     position_cov : (p, p) array
@@ -70,7 +70,7 @@ class GramTrace:
     variance : VarianceTrace
     n_records : int
     clip_slope, clip_spread : float
-        What clipping does to that slope, and to the spread of the optimum around the truth.
+        Effect of clipping on that slope, and on the spread of the optimum around the truth.
     """
 
     weights: InformationTrace
@@ -246,7 +246,7 @@ def gram_posterior(
             f"{effective:.1f}, at least {_FEWEST_DRAWS:g} are needed; the weights wander too far, use the "
             "recipe 'tied', or opt out with check_convergence=False"
         )
-    # Systematic resampling: as many copies as the share says, up to rounding.
+    # Systematic resampling: copies in proportion to the share, up to rounding.
     chosen = np.minimum(np.searchsorted(np.cumsum(share), (np.arange(size) + rng.uniform()) / size), size - 1)
     location, factor = np.empty((size, p + 1)), np.zeros((size, p + 1, p + 1))
     variances, data = np.empty_like(location), np.empty_like(location)
@@ -369,7 +369,7 @@ def _normal_points(p: int, rng: np.random.Generator) -> FloatArray:
 
 @dataclass(frozen=True)
 class _VarianceGiven:
-    """The noise variance given an information matrix: values and probabilities, and what they say of rho."""
+    """The noise variance given an information matrix: values and probabilities, and the law of rho."""
 
     values: FloatArray
     probability: FloatArray

@@ -52,7 +52,7 @@ def hamiltonian_draws(
     Parameters
     ----------
     log_density : callable
-        Position (m,) to (log density, gradient (m,)); -inf where it is not defined.
+        Position (m,) to (log density, gradient (m,)); -inf outside of the domain.
     start : (m,) array
         Of positive density.
     n_warmup, n_draws : int

@@ -46,14 +46,14 @@ def _fisher_run(release: GradientTrace, model: LinearRegression) -> FisherRun | 
 
 
 def features_coupled(release: GradientTrace, model: LinearRegression) -> float:
-    """Return the p-value of "the weights' Hessian is as diagonal as declared"; 0 where the declared one is not.
+    """Return the p-value of "the weights' Hessian is as diagonal as declared"; 0 if the declared one is not diagonal.
 
     **Privacy.** Post-processing of a Release.
 
     Parameters
     ----------
     release : GradientTrace
-        Whose facts say that it has a full Hessian under its model.
+        Analysis of a release with a full Hessian under its model.
     model : LinearRegression
 
     Notes
@@ -70,7 +70,7 @@ def features_coupled(release: GradientTrace, model: LinearRegression) -> float:
 
 
 def coupling_findings(analysis: Analysis) -> tuple[float | None, str]:
-    """Return the p-value of coupled features for a diagonal posterior, and what to add to its verdict.
+    """Return the p-value of coupled features for a diagonal posterior, and an addition to its verdict.
 
     **Privacy.** Post-processing of a Release.
 
@@ -150,7 +150,7 @@ def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     Parameters
     ----------
     analysis : Analysis
-        Whose facts say that it has a full Hessian under its model.
+        Analysis of a release with a full Hessian under its model.
     start : BurnIn
         Which steps are used.
 
@@ -221,7 +221,7 @@ def gram_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     Parameters
     ----------
     analysis : Analysis
-        Whose facts say that it has a full Hessian under its model.
+        Analysis of a release with a full Hessian under its model.
     start : BurnIn
         Which steps are used for the weights; the noise variance, at first inflated by the weights' distance, takes none
         of the first half.

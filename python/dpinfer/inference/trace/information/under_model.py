@@ -135,7 +135,7 @@ class _Density:
     """Log density of the information ``A = F B B' F'``, B lower triangular with a positive diagonal.
 
     The coordinates are the entries of B, logarithms on the diagonal, in units of their standard deviations about the
-    identity: what F is chosen for.
+    identity, by the choice of F.
     """
 
     def __init__(
@@ -325,7 +325,7 @@ def information_draws(
     trace : InformationTrace
         Of n weights with independent N(0, prior_variance) priors.
     expected : (n, n) array
-        Prior mean of the information of all records, from public knowledge; its null space is believed.
+        Prior mean of the information of all records, from public knowledge; its null space is taken as exact.
     prior_variance : float
     moments_known : bool
         Whether the diagonal of `expected` is known up to one factor, and only the rest a guess.

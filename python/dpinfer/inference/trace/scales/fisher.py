@@ -1,4 +1,4 @@
-"""Fisher-scaled runs: their public settings, and what the tied posterior needs of their traces."""
+"""Fisher-scaled runs: their public settings, and the input of the tied posterior from their traces."""
 
 from dataclasses import dataclass, fields
 
@@ -24,7 +24,7 @@ _RATIOS = np.array([0.4, 0.7, 1.0])
 
 @dataclass(frozen=True)
 class TiedTrace:
-    """What the tied posterior needs of one or many Fisher-scaled traces; k = runs * n, run by run.
+    """Input of the tied posterior from one or many Fisher-scaled traces; k = runs * n, run by run.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ class TiedTrace:
     last_position, last_spread : (k,) arrays
         Mean and spread of the positions with the weights of the run's last coordinate: where its steps find the others.
     whole_statistics, whole_side : TraceStatistics, SideSums or None
-        The same with (nearly) all steps: where the iterate's excursions are judged, for the iterate remembers what the
-        steps before the burn-in taught it.
+        The same with (nearly) all steps: they estimate the iterate's excursions, since the iterate
+        depends on the steps before the burn-in.
     """
 
     statistics: TraceStatistics
@@ -165,7 +165,7 @@ class FisherRun:
         )
 
     def expected(self, positions: FloatArray, ratio: FloatArray | None = None) -> ExpectedGradients:
-        """Return the expected gradients at positions (runs, n), with a leading axis: runs, or 1 where they agree.
+        """Return the expected gradients at positions (runs, n), with a leading axis: runs, or 1 if they agree.
 
         Parameters
         ----------
@@ -190,7 +190,7 @@ class FisherRun:
             return _stacked([at(centre)])
         table = [at(centre, share) for share in _RATIOS]
 
-        from scipy import interpolate  # slow to import, so only where it is needed
+        from scipy import interpolate  # slow to import, so only if needed
 
         def between(name: str) -> FloatArray:
             values = np.array([getattr(item, name) for item in table])

@@ -1,4 +1,4 @@
-"""The noise variance of a regression: from what a trace says of its value to the posterior of rho."""
+"""The noise variance of a regression: from a trace's likelihood to the posterior of rho."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +40,7 @@ class VarianceSlope:
 
     @classmethod
     def at(cls, clipping: DispersionClipping | None, position: FloatArray, level: FloatArray) -> "VarianceSlope":
-        """Take the tangent where the mean of the scaled gradients over the mean of v_t says that u / v_t lies.
+        """Take the tangent at the value of u / v_t from the means of the scaled gradients and of v_t.
 
         Parameters
         ----------
@@ -65,7 +65,7 @@ def with_variance_prior(
     excess: FloatArray,
     excess_variance: FloatArray,
 ) -> Nodes:
-    """Replace the last coordinate's nodes, about v, by a normal in rho: what the trace says times the variance's prior.
+    """Replace the last coordinate's nodes, about v, by a normal in rho: the trace's likelihood times the prior.
 
     Parameters
     ----------
@@ -73,9 +73,9 @@ def with_variance_prior(
         Over runs * n coordinates; every n-th is the zero of the gradients in v.
     model : LinearRegression
     stretch : (runs,) array
-        What turns that zero into u: see :class:`VarianceSlope`.
+        Factor from that zero to u: see :class:`VarianceSlope`.
     excess, excess_variance : (runs,) arrays
-        Mean and variance of what the weights' excursions add to the variance of the residuals.
+        Mean and variance of the part of the weights' excursions in the variance of the residuals.
 
     Returns
     -------
@@ -85,8 +85,8 @@ def with_variance_prior(
     Notes
     -----
     Given its node, u is normal; at small epsilon its standard deviation is a good part of its value and of the prior's,
-    so the product is taken on a grid of log v, where it is not negligible: where prior and trace disagree, that may be
-    beyond every quantile of the prior.  The moments of rho under it make the normal.
+    so the product is taken on a grid of log v over its support: if prior and trace disagree, that may be beyond every
+    quantile of the prior.  The moments of rho under it make the normal.
     """
     n = model.n_params
     runs = stretch.shape[0]

@@ -66,7 +66,7 @@ def fisher_tied_nodes(
     Notes
     -----
     The slope of the loss at the iterate is eta_j I_j(phi_t), eta_j unknown with log eta_j ~ N(log N, tolerance**2), so
-    that gradients divided by I_j(phi_t) have a constant slope.  Derivation, and what the two corrections are:
+    that gradients divided by I_j(phi_t) have a constant slope.  Derivation, with the two corrections:
     docs/derivations/noise-aware-posterior.md, "Fisher-scaled traces".
     """
     problems = _TiedProblems.of(
@@ -96,7 +96,7 @@ def fisher_tied_nodes(
 
 @dataclass(frozen=True)
 class _TiedProblems:
-    """What the problems of the coordinates have in common, whichever steps and shifts they are posed with.
+    """Common parts of the problems of the coordinates, for all steps and shifts.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class _TiedProblems:
     ) -> "_TiedProblems":
         statistics, model = trace.statistics, run.model
         if not isinstance(model, InformedModel):
-            raise TypeError(f"model must know its expected information, got {type(model).__name__}")
+            raise TypeError(f"model must have an expected information, got {type(model).__name__}")
         moved = np.ones(statistics.xx.shape, dtype=bool) if trace.side is None else trace.side.design_square > 0.0
         if not np.all(moved & np.isfinite(statistics.xx)):
             name = names[int(np.argmin(moved))]
@@ -160,7 +160,7 @@ class _TiedProblems:
         return self.run.model if isinstance(self.run.model, LinearRegression) else None
 
     def solve(self, part: TraceStatistics, side: SideSums | None, shift: FloatArray | float = 0.0) -> Nodes:
-        """Integrate over the Hessians, given what excursions of the iterate add to the scaled gradients' mean."""
+        """Integrate over the Hessians, given the effect of the iterate's excursions on the scaled gradients' mean."""
         run, shape, slope = self.run, self.at.shape, self.slope
         runs, n = shape
         factor, bias_loc = np.ones(shape), np.zeros(shape)
@@ -212,7 +212,7 @@ def _spread(values: FloatArray, runs: int) -> FloatArray:
 
 @dataclass(frozen=True)
 class _Bend:
-    """What excursions of the iterate cause, to second order.
+    """Effects of the iterate's excursions, to second order.
 
     ``E_q g_k / I_k`` is off its linear part by kappa N / 2 times the sum over j of ``bend_kj / sqrt(I_k)`` times
     ``I_j ((mu_t - mu*)_j**2 + s_tj**2 - 1 / h_j)``, less, as the divisor I_k changes with mu_t,
@@ -223,9 +223,9 @@ class _Bend:
     Parameters
     ----------
     shift, variance : (k,) arrays
-        Mean of the scaled gradients, and what it adds to the variance of the optimum.
+        Mean of the scaled gradients, and its part in the variance of the optimum.
     excess, excess_variance : (runs,) arrays
-        Mean and variance of what is added to the variance of the residuals.
+        Mean and variance of the addition to the variance of the residuals.
     """
 
     shift: FloatArray

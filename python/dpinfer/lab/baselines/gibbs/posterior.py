@@ -23,7 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Chain:
-    """What is kept of a chain: its iterations and its seed."""
+    """The settings of a chain: its iterations and its seed."""
 
     n_samples: int
     n_warmup: int
@@ -87,7 +87,7 @@ def _conjugate(release: StatisticRelease, chain: _Chain) -> Posterior:
         for statistic, theta in states:
             yield theta[0], family.draw_parameters(statistic, theta, release.n_records, again)[0]
 
-    # The last of several probabilities is what the others leave.
+    # The last of several probabilities is 1 less the others.
     kept = (drawn[:, : model.n_params] for drawn in _kept(pairs(), family.n_params, chain))
     draws, twins = (model.unconstrain(drawn) for drawn in kept)
     return _posterior(release, model.names, model, draws, twins)
@@ -137,7 +137,7 @@ def _posterior(
     twins: FloatArray,
 ) -> Posterior:
     total = draws.var(axis=0)
-    # Twins differ by what the data, were their statistic known, would leave open.
+    # Twins differ by the sampling error given a known statistic.
     data = np.minimum(0.5 * np.mean((draws - twins) ** 2, axis=0), total)
     parts = VarianceParts(data, total - data, np.zeros_like(total))
     unknown = np.full(len(names), np.nan)

@@ -312,7 +312,7 @@ class Chains:
         total[:, :m, :m], total[:, :m, m:] = self.covariance, cross
         total[:, m:, :m], total[:, m:, m:] = cross.swapaxes(1, 2), corner
         total *= n
-        # An unconditional draw by the same structure, then the correction by what was observed.
+        # An unconditional draw by the same structure, then the correction by the observation.
         base = np.einsum("kij,kj->ki", self.root, rng.standard_normal((K, m)))
         noise = np.sqrt(sigma2)[:, None] * np.einsum("kij,kj->ki", self.second_root, rng.standard_normal((K, p)))
         square = 2.0 * np.einsum("ki,ki->k", theta, noise) + np.sqrt(2.0) * sigma2 * rng.standard_normal(K)

@@ -1,4 +1,4 @@
-"""Which products of features and response a release of regression statistics holds, in what order."""
+"""Products of features and response in a release of regression statistics, and their order."""
 
 from functools import cache
 from itertools import combinations_with_replacement

@@ -8,6 +8,10 @@ by 10 and 30%, the number of records by 10%.  Constants and thresholds look at t
 
     python bench/coverage/newton_scope.py run --results FOLDER [--half seen|unseen|both] [--cells 320] [--intervals 48]
     python bench/coverage/newton_scope.py report --results FOLDER [--list]     run goes on where it was stopped
+    python bench/coverage/newton_scope.py ablate --results FOLDER [--cells 320] [--every 2]
+
+The last one runs seen cells with one chosen number at a time as if it had not been chosen, with the same records and
+keys: coverage, width and interval score less those of the default, with errors over cells.
 
 Posteriors are those of the public interface.  Real columns need DPINFER_DATA, a folder with the UCI sets; without it
 their cells are left out, and said so.
@@ -17,7 +21,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,9 @@ import numpy.typing as npt
 from scipy import stats
 
 import dpinfer as dpi
+from dpinfer.inference.newton import tuning as posterior_tuning
+from dpinfer.mechanism.newton import tuning as run_tuning
+from dpinfer.models import whitening
 from dpinfer.testing import InsecureRNG
 from newton_runs import LEVELS, NORMAL_WIDTH
 from scope_cells import SEED, Cell, Population, draw_design
@@ -299,19 +306,120 @@ def _report_flags(own: list[Result]) -> None:
     print(f"a cell whose independent intervals cover {WRONG:g} is found in {np.mean(power):.2f} of the cells")
 
 
+def of_run(**changes: Any) -> tuple[Any, str, Any]:
+    """Return what sets chosen numbers of a run."""
+    return run_tuning, "TUNING", replace(run_tuning.TUNING, **changes)
+
+
+def of_posterior(**changes: Any) -> tuple[Any, str, Any]:
+    """Return what sets chosen numbers of a posterior."""
+    return posterior_tuning, "TUNING", replace(posterior_tuning.TUNING, **changes)
+
+
+def evenly(rounds: int | None, table: tuple[tuple[float, tuple[float, ...]], ...]) -> Any:
+    """Return the shares of a table of rounds, as large in all, in equal ones."""
+    return tuple((least, (sum(own) / (rounds or len(own)),) * (rounds or len(own))) for least, own in table)
+
+
+DEFAULT = run_tuning.TUNING
+# What is left out, or put in the place of what was chosen.
+ABLATIONS: dict[str, tuple[Any, str, Any]] = {
+    "as chosen": of_run(),
+    "posterior: no flattened direction": of_posterior(flattened=0),
+    "posterior: one flattened direction": of_posterior(flattened=1),
+    "posterior: all taken for normal": of_posterior(few=0),
+    "posterior: sampled only where hidden": of_posterior(near_hidden=1.0),
+    "posterior: levels even in their logit": of_posterior(location_stddev=8.0, location=0.0),
+    "posterior: gamma is the level's square": of_posterior(power=1.0),
+    "posterior: no error of slopes": of_posterior(slope_error=0.0),
+    "posterior: none that grows with the predictor's": of_posterior(slope_error_of_excess=0.0),
+    "posterior: none of scale scores with it": of_posterior(scale_error_of_excess=0.0),
+    "posterior: mean weight as of normal features": of_posterior(weight_error=0.0),
+    "posterior: number of records as declared": of_posterior(records_error=1e-3),
+    "posterior: all scores at one zero": of_posterior(sampling_share=0.0),
+    "posterior: sigma around the responses' spread": of_posterior(log_scale_shift=0.0),
+    "posterior: sigma within a factor of 50": of_posterior(log_scale_stddev=1.0),
+    "posterior: last score alone": of_posterior(scores=1),
+    "posterior: all scores": of_posterior(scores=20),
+    "run: rounds of geometry with equal shares": of_run(
+        geometry=evenly(None, DEFAULT.geometry), sloped_geometry=evenly(None, DEFAULT.sloped_geometry)
+    ),
+    "run: two rounds of geometry": of_run(
+        geometry=evenly(2, DEFAULT.geometry), sloped_geometry=evenly(2, DEFAULT.sloped_geometry)
+    ),
+    "run: no carried coordinates": (whitening, "_LOST", np.inf),
+    "run: half of the floor": (whitening, "FLOOR", 0.35),
+    "run: four steps": of_run(localise=(0.02, 0.02, 0.026, 0.026)),
+    "run: clips of the present spread": of_run(clip_decay=0.0, least_clip=0.0),
+    "run: no least clip": of_run(least_clip=0.0),
+    "run: no largest clip": of_run(largest_clip=1e9),
+    "run: no error of scale scores": of_run(scale_error=0.0),
+    "run: no plan for what noise hides": of_run(unresolved=np.inf),
+    "run: no error of early scores": of_run(score_error=0.0),
+    "run: steps count in full": of_run(trusted=1.0),
+    "run: steps do not count": of_run(trusted=0.0),
+    "run: counts placed exactly": of_run(misplaced=0.0),
+    "run: shares of octaves exact": of_run(share_error=0.0),
+}
+
+
+def ablate(cells: Sequence[Cell], folder: Path) -> None:
+    """Make one run of each cell with each change, and print what it does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    print("| | cells | covered | width | interval score | seconds |\n|---|---|---|---|---|---|")
+    usual: dict[int, list[float]] = {}
+    for number, (name, (module, attribute, value)) in enumerate(ABLATIONS.items()):
+        path = folder / f"ablation-{number:02d}.json"
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        before = getattr(module, attribute)
+        setattr(module, attribute, value)
+        for cell in cells:
+            population = None if str(cell.index) in found else Population.of(cell)
+            if population is not None:
+                found[str(cell.index)] = _in_short(population)
+                path.write_text(json.dumps(found), encoding="utf-8")
+        setattr(module, attribute, before)
+        own = {int(index): told for index, told in found.items()}
+        usual = usual or own
+        _, both = zip(*sorted((i, (told, usual[i])) for i, told in own.items() if i in usual), strict=True)
+        changed = np.array([told for told, _ in both])
+        away = changed - np.array([told for _, told in both])
+        mean, error = away.mean(axis=0), away.std(axis=0, ddof=1) / np.sqrt(len(away))
+        ratios = " | ".join(f"{np.exp(mean[k]):.3f} ± {np.exp(mean[k]) * error[k]:.3f}" for k in (1, 2))
+        covered = f"{changed[:, 0].mean():.3f}, {mean[0]:+.4f} ± {error[0]:.4f}"
+        print(f"| {name} | {len(away)} | {covered} | {ratios} | {changed[:, 3].mean():.2f} |", flush=True)
+
+
+def _in_short(population: Population) -> list[float]:
+    """Return coverage, logs of mean width and interval score (relative to no privacy), and seconds of one run."""
+    run, level = simulate(population, 0), 1.0 - NOMINAL
+    begun, d = time.process_time(), len(run.truth)
+    posterior = dpi.noise_aware_posterior(run.release, model=population.model, check_convergence=False)
+    seconds = time.process_time() - begun
+    low, high = posterior.quantile(LEVELS)[:, :d]
+    missed = np.maximum(low - run.truth, 0.0) + np.maximum(run.truth - high, 0.0)
+    unit = NORMAL_WIDTH * np.sqrt(np.diag(run.covariance))
+    width, score = (np.log(np.mean(value / unit)) for value in (high - low, high - low + 2.0 / level * missed))
+    return [float(np.mean(missed == 0.0)), float(width), float(score), seconds]
+
+
 def main() -> None:
     """Run the design, or tabulate what is there."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("what", choices=("run", "report", "ablate"))
     parser.add_argument("--results", type=Path, default=Path("bench/results/newton_scope"))
     parser.add_argument("--cells", type=int, default=CELLS)
     parser.add_argument("--intervals", type=int, default=INTERVALS, help="of a cell's runs together")
     parser.add_argument("--half", choices=("seen", "unseen", "both"), default="both")
+    parser.add_argument("--every", type=int, default=1, help="of the seen cells, for ablate")
     parser.add_argument("--list", action="store_true", help="also every cell that is not within")
     arguments = parser.parse_args()
     cells = [
         cell for cell in draw_design(arguments.cells) if arguments.half in ("both", "seen" if cell.seen else "unseen")
     ]
+    if arguments.what == "ablate":
+        ablate([cell for cell in cells if cell.seen][:: arguments.every], arguments.results)
+        return
     if arguments.what == "run":
         run_cells(cells, arguments.results, arguments.intervals)
         return

@@ -10,7 +10,7 @@ from scipy import special, stats
 import dpinfer as dpi
 from dpinfer.accounting import GaussianEvent, NonPrivateEvent
 from dpinfer.errors import NumericalError, ReleaseFormatError
-from dpinfer.inference.newton import mixture, moments_law
+from dpinfer.inference.newton import mixture, moments_law, tuning
 from dpinfer.inference.newton import scores as scores_module
 from dpinfer.inference.newton.conflict import prior_conflict
 from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws, MomentsLaw
@@ -106,7 +106,7 @@ def test_chains_are_draws_from_the_prior_weighted_by_release_and_scores(smallest
     """Means of M's entries and least eigenvalue and of the weights, within 5 Monte Carlo errors of both."""
     rng, noisy, stddev = np.random.default_rng(4), np.diag([smallest, 0.8, 1.0]), 0.25
     scores = MeanScores(np.array([0.3, 0.0, 0.0]), np.array([0.2, 0.1, 0.0]), 0.01, 0.01, 1.5 * np.eye(3))
-    monkeypatch.setattr(moments_law, "_MOST", flattened)
+    monkeypatch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, flattened=flattened))
     law = MomentsLaw(noisy, stddev, scores)
 
     def told(moments):
@@ -419,7 +419,7 @@ def test_what_does_not_fit_is_refused(rng, monkeypatch):
     with pytest.raises(ValueError, match="2 parameters"):
         dpi.noise_aware_posterior(release, model=dpi.models.LinearRegression(3))
     monkeypatch.setattr(mixture, "_FIRST", 1)
-    monkeypatch.setattr(mixture, "_LARGEST_ERROR", 1e-6)
+    monkeypatch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, error=1e-6))
     with pytest.raises(NumericalError, match="Monte Carlo error"):
         dpi.noise_aware_posterior(release, fallback=False)
     assert "of a posterior standard deviation" in str(dpi.noise_aware_posterior(release).summary())

@@ -12,7 +12,7 @@ import dpinfer as dpi
 from dpinfer.accounting import Adjacency, GaussianEvent, account
 from dpinfer.errors import CheckpointError, InsecureReleaseError, RecordError
 from dpinfer.mechanism import RunCheckpoint, _native
-from dpinfer.mechanism.newton import glm
+from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import (
     ClippedCurvatures,
     ClippedScores,
@@ -626,5 +626,5 @@ def test_a_run_of_large_counts_ends_near_the_truth(monkeypatch):
     """
     assert arrived(8, 700.0, 0.012) >= 5
     near = arrived(8, 3000.0, 0.92)
-    monkeypatch.setattr(glm, "_MISPLACED", 0.0)
+    monkeypatch.setattr(tuning, "TUNING", replace(tuning.TUNING, misplaced=0.0))
     assert arrived(8, 3000.0, 0.92) < near

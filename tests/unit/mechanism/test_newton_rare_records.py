@@ -1,10 +1,12 @@
 """Records of a rare category in a private Newton run: how much they say, and how fast a score moves to their weight."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import dpinfer as dpi
-from dpinfer.mechanism.newton import linear
+from dpinfer.mechanism.newton import tuning
 from dpinfer.testing import InsecureRNG
 
 N, SHARE = 20_000, 0.02
@@ -42,6 +44,6 @@ def test_clips_come_down_slowly_while_a_run_localises(monkeypatch):
     """The spread of all residuals falls at once; those of rare records may not, and a clip is how far a step may go."""
     _, release = run("linear", np.random.default_rng(5), other=8.0)
     assert np.all(release.clips[1:7] > 0.75 * release.clips[:6])
-    monkeypatch.setattr(linear, "_CLIP_DECAY", 0.0)
+    monkeypatch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, clip_decay=0.0))
     _, release = run("linear", np.random.default_rng(5), other=8.0)
     assert np.min(release.clips[1:3] / release.clips[:2]) < 0.3

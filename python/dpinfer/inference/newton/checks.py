@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.conflict import prior_conflict
 from dpinfer.release import GlmNewtonRelease, NewtonRelease, PopulationRelease
 from dpinfer.release.newton.linear import spread_of_counts
@@ -18,18 +19,6 @@ from dpinfer.release.newton.linear import spread_of_counts
 __all__ = ["Checks", "check_draws", "count_unresolved", "declared_sizes"]
 
 FloatArray = npt.NDArray[np.float64]
-
-_PRIOR_LEVEL, _FIT_LEVEL = 0.005, 0.003
-_IN_DOUBT = 0.05  # of the scores: no warning, but the verdict states the p-value
-# Noisy shares count beyond three standard deviations of their noise.
-_SURE = 3.0
-_BEYOND, _BELOW = 0.02, 0.2  # share of the responses larger, smaller than the declared scale allows for
-# Where a fifth of the responses of a smooth law lies below an edge, 68% lie below six times as much (normal, Cauchy).
-_SPREAD_BELOW = 6.0
-_FAR, _TAIL = 4.0, 0.02  # share of the responses beyond four times their 68% point
-_SATURATED = 0.89  # share of the largest trace that the features' second moments can have in the declared units
-_MARGIN = 0.07  # between that and what features of the declared scales have, in any case
-_RESOLVED = 2.0  # an eigenvalue over the largest that noise alone has
 
 
 @dataclass(frozen=True)
@@ -69,17 +58,17 @@ class Checks:
     def warnings(self) -> dict[str, str]:
         """Failed checks, by name."""
         found = _of_sizes(self.beyond_scale, self.below_scale, self.saturation)
-        if self.tail > _TAIL:
+        if self.tail > tuning.TUNING.tail:
             found["tails"] = (
                 "responses lie much farther out than normal ones do: transform them, or declare closer bounds"
             )
-        if self.fit_pvalue < _FIT_LEVEL:
+        if self.fit_pvalue < tuning.TUNING.fit_level:
             found["fit"] = (
                 f"the scores contradict each other (p = {self.fit_pvalue:.2g}): the mean is not the model's, or the "
                 "errors are not normal; intervals may be too narrow: try curves or interactions of the columns, or "
                 "another scale of the response"
             )
-        if self.prior_pvalue < _PRIOR_LEVEL:
+        if self.prior_pvalue < tuning.TUNING.prior_level:
             found["prior"] = (
                 f"the weights are larger than their prior expects (p = {self.prior_pvalue:.2g}): use a larger "
                 "prior_scale"
@@ -101,7 +90,7 @@ class Checks:
         if said:
             return said
         passed = "No contradiction of scale, features, scores or prior was found"
-        if self.fit_pvalue < _IN_DOUBT:
+        if self.fit_pvalue < tuning.TUNING.doubt:
             return (
                 f"{passed}, and that of the scores only just (p = {self.fit_pvalue:.2g}): the model is in doubt; the "
                 "same intervals at another budget can come with a warning."
@@ -115,10 +104,10 @@ class Checks:
 
 def _of_sizes(beyond: float, below: float, saturation: float) -> dict[str, str]:
     found = {}
-    if beyond > _BEYOND or below > _BELOW:
-        which = "small" if beyond > _BEYOND else "large"
+    if beyond > tuning.TUNING.beyond or below > tuning.TUNING.below:
+        which = "small" if beyond > tuning.TUNING.beyond else "large"
         found["scale"] = f"response_scale is far too {which}: use one within a factor of 10 of the responses' size"
-    if saturation > _SATURATED:
+    if saturation > tuning.TUNING.saturated:
         found["features"] = "the features are larger than declared: declare a larger feature_scale"
     return found
 
@@ -177,23 +166,23 @@ def check_draws(
 
 def _shares(release: NewtonRelease | PopulationRelease) -> tuple[float, float, float]:
     """Return the shares of responses beyond the declared scale, below it, and far out, less three times their noise."""
-    noise = _SURE * release.counts_stddev
+    noise = tuning.TUNING.sure * release.counts_stddev
     spread = spread_of_counts(release.counts, release.edges)
-    first = int(np.searchsorted(release.edges, _FAR * spread)) + 1
+    first = int(np.searchsorted(release.edges, tuning.TUNING.far * spread)) + 1
     far = release.counts[first:]
     tail = float(np.sum(far)) - noise * math.sqrt(max(far.size, 1))
-    small = spread < _SPREAD_BELOW * release.edges[0]
+    small = spread < tuning.TUNING.spread_below * release.edges[0]
     return float(release.counts[-1]) - noise, float(release.counts[0]) - noise if small else 0.0, tail
 
 
 def _saturation(release: NewtonRelease | GlmNewtonRelease | PopulationRelease) -> float:
     """Return the trace of the first second moments over the largest that it can be, less noise beyond the margin."""
     largest = float(release.moment_bounds[0]) ** 2
-    noise = _SURE * float(release.moment_stddev[0]) * math.sqrt(release.n_coef) / largest
-    return float(np.trace(release.moments[0])) / largest - max(noise - _MARGIN, 0.0)
+    noise = tuning.TUNING.sure * float(release.moment_stddev[0]) * math.sqrt(release.n_coef) / largest
+    return float(np.trace(release.moments[0])) / largest - max(noise - tuning.TUNING.margin, 0.0)
 
 
 def count_unresolved(matrix: FloatArray, stddev: float) -> int:
     """Count eigenvalues of a released matrix that noise alone might have; its norm is about stddev sqrt(2 d)."""
-    least = _RESOLVED * stddev * math.sqrt(2.0 * len(matrix))
+    least = tuning.TUNING.unresolved * stddev * math.sqrt(2.0 * len(matrix))
     return int(np.count_nonzero(np.linalg.eigvalsh(matrix) < least))

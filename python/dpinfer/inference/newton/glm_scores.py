@@ -3,8 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws
-from dpinfer.inference.newton.scores import SLOPE_ERROR, SWEEPS, GivenMoments, Measured
+from dpinfer.inference.newton.scores import SWEEPS, GivenMoments, Measured
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import ResponseGrid
 from dpinfer.models.normal_design import NormalDesign
@@ -63,7 +64,7 @@ class BoundedScores:
         """Return the scores, the same for each of `size` draws."""
         release = self._release
         # |J away|**2 <= (largest eigenvalue of J) away'J away, and w z z' is near the identity on average.
-        wrong = release.slope_bound * SLOPE_ERROR**2 * self._excess / release.n_coef
+        wrong = release.slope_bound * tuning.TUNING.slope_error**2 * self._excess / release.n_coef
         precision = 1.0 / (np.square(release.score_stddev) + wrong)
         return Measured(
             release.positions,

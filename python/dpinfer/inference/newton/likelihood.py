@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.population import residual_prior_variance
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta
@@ -19,7 +20,6 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 _MOST = 256  # draws that are kept
-_LARGE_ON_LINK = 2.5
 
 
 @dataclass(frozen=True)
@@ -120,4 +120,4 @@ def large_effect(release: Release, model: GeneralizedLinearModel) -> float:
     """
     if isinstance(model, LinearRegression) and isinstance(release, (NewtonRelease, PopulationRelease)):
         return spread_of_counts(release.counts, release.edges)
-    return _LARGE_ON_LINK
+    return tuning.TUNING.large_on_link

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from dpinfer._progress import resolve_progress
 from dpinfer.errors import NumericalError
+from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import count_unresolved
 from dpinfer.inference.newton.moments_law import MomentsLaw
 from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
@@ -21,15 +22,10 @@ __all__ = ["Mixture", "mixture_of", "theta_of_draws"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_AIM, _LARGEST_ERROR = 0.045, 0.05
 _FIRST, _MOST_GROWTH = 3, 2.0  # times that laws are kept at first, and factor by which that grows
-# Chains: how many, sweeps before the first and between two that are kept, how often they are: about 2 s in all.
-_CHAINS, _WARM_UP, _THIN = 128, 120, 10
-_KEPT, _FEWEST, _MOST = 20_000, 40, 200
+_FEWEST, _MOST = 40, 200  # times that chains are kept, at most
 # Without chains: independent sets of draws, how many draws are in one (as many as entries of factors allow).
 _SETS, _ENTRIES, _FEWEST_DRAWS, _MOST_DRAWS = 8, 500_000, 3, 32
-_FEW = 24  # weights: of more, one that no score has seen is not flattened
-_NEAR_HIDDEN = 2.0  # an eigenvalue below so many times what hides it: what M is off by is not small
 
 
 @dataclass(frozen=True)
@@ -72,19 +68,19 @@ def mixture_of(scores: Scores, request: PosteriorRequest) -> Mixture:
         sampler.draw(wanted - sampler.n_kept, lambda share: report(min(int(100 * share), 99), 100))
         error = sampler.error()
         worst = float(np.max(error.quantile))
-        if worst < _AIM or wanted >= sampler.most:
+        if worst < tuning.TUNING.aim or wanted >= sampler.most:
             break
-        growth = min(1.2 * (worst / _AIM) ** 2, _MOST_GROWTH)
+        growth = min(1.2 * (worst / tuning.TUNING.aim) ** 2, _MOST_GROWTH)
         wanted = min(math.ceil(max(growth, 1.3) * wanted), sampler.most)
     report(100, 100)
     said = (
         f"Monte Carlo error of the 5% and 95% quantiles: at most {worst:.1%} of a posterior standard deviation "
         f"(means as exact as of {np.min(error.equivalent_draws):.0f} independent draws or more)"
     )
-    if worst >= _LARGEST_ERROR:
+    if worst >= tuning.TUNING.error:
         if request.check_convergence and not request.fallback:
             raise NumericalError(f"{said}: pass check_convergence=False")
-        said = f"{said}: more than {_LARGEST_ERROR:.0%}"
+        said = f"{said}: more than {tuning.TUNING.error:.0%}"
     distribution, misfit = sampler.mixture()
     return Mixture(distribution, error, f"{said}.", misfit)
 
@@ -98,9 +94,12 @@ class _Sampler:
         self._law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
         self._chains, self.most = None, 2 * _FIRST
         self._size = int(np.clip(_ENTRIES // d**2, _FEWEST_DRAWS, _MOST_DRAWS))
-        if 1 < d <= _FEW and count_unresolved(scores.noisy, _NEAR_HIDDEN * scores.stddev) > 0:
-            self._chains, self.most = self._law.chains(_CHAINS, self._rng), int(np.clip(_KEPT // d**2, _FEWEST, _MOST))
-            self._chains.advance(_WARM_UP, 0)
+        if 1 < d <= tuning.TUNING.few and count_unresolved(scores.noisy, tuning.TUNING.near_hidden * scores.stddev) > 0:
+            self._chains, self.most = (
+                self._law.chains(tuning.TUNING.chains, self._rng),
+                int(np.clip(tuning.TUNING.kept // d**2, _FEWEST, _MOST)),
+            )
+            self._chains.advance(tuning.TUNING.warm_up, 0)
         self._kept: list[tuple[FloatArray, FloatArray, FloatArray, FloatArray]] = []
 
     @property
@@ -114,7 +113,7 @@ class _Sampler:
             if self._chains is None:
                 self._draws = self._law.normal(self._size * _SETS, _SETS, self._rng)
             else:
-                self._chains.advance(_THIN, 0)
+                self._chains.advance(tuning.TUNING.thin, 0)
                 self._draws = self._law.drawn(self._chains, self._rng)
             found = self._scores.given(self._draws, self._rng)
             self._kept.append((*_normal_laws(found), found.misfit))
@@ -123,7 +122,7 @@ class _Sampler:
     def error(self) -> MonteCarloError:
         """Return the Monte Carlo error so far: between chains, or between sets of draws."""
         mean, variance = (np.concatenate([kept[part] for kept in self._kept]) for part in (0, 1))
-        between = _CHAINS if self._chains is not None else _SETS
+        between = tuning.TUNING.chains if self._chains is not None else _SETS
         return monte_carlo_error(*(part.reshape(-1, between, part.shape[-1]) for part in (mean, variance)))
 
     def mixture(self) -> tuple[DrawnTheta, FloatArray]:

@@ -17,20 +17,14 @@ import numpy.typing as npt
 from scipy import special
 
 from dpinfer.inference import _native
+from dpinfer.inference.newton import tuning
 
 __all__ = ["MeanScores", "MomentsDraws", "MomentsLaw", "stratified"]
 
 FloatArray = npt.NDArray[np.float64]
 
-# Levels of the flattening: gamma = (least + (1 - least) level**3)**2, level = logistic(t), t logistic around a normal
-# location.
-_FLATTEST, _POWER = 0.003, 3.0
-_LOGITS = np.linspace(-7.0, 9.0, 25)
-_LOCATION, _LOCATION_STDDEV = 3.5, 2.0
-# In units of the release's mean eigenvalue, or of its noise: t, flat, on a grid that is even in its log; ends of c.
-_SPREADS = np.exp(np.linspace(math.log(0.003), math.log(1.2), 45))
-_MOST = 2  # flattened directions
-_CENTRES = (0.05, 5.0)
+# Grids: of levels' logits, and how many spreads, even in their log.
+_LOGITS, _SPREADS = np.linspace(-7.0, 9.0, 25), 45
 _FIRST_LEVEL = 0.01
 _WIDE, _FLOORS = 4.0, (1e-3, 3e-2)
 _SWEEPS, _CLOSE = 30, 1e-3
@@ -107,7 +101,9 @@ class MomentsLaw:
         self._noise, self._scores = stddev**2, scores
         self._levels, self._log_prior = _levels()
         self._unit = max(float(np.mean(self._eigenvalues)), stddev / math.sqrt(len(noisy)))
-        self._spreads, self._centres = self._unit * _SPREADS, (self._unit * _CENTRES[0], self._unit * _CENTRES[1])
+        chosen = tuning.TUNING
+        self._spreads = self._unit * np.geomspace(chosen.least_spread, chosen.largest_spread, _SPREADS)
+        self._centres = self._unit * chosen.least_centre, self._unit * chosen.largest_centre
         self._score, self._position = scores.score @ self._basis, scores.position @ self._basis
         root = np.linalg.inv(self._basis.T @ scores.prior_factor)
         self._prior_precision = root.T @ root
@@ -157,7 +153,7 @@ class MomentsLaw:
     def chains(self, size: int, rng: np.random.Generator) -> _native.MomentsChains:
         """Return chains of all but M given release and score: frames near small eigenvalues, every second one flat."""
         d, stddev = len(self._eigenvalues), math.sqrt(self._noise)
-        m = min(_MOST, d - 1)
+        m = min(tuning.TUNING.flattened, d - 1)
         # A flat direction lies near eigenvectors of small eigenvalues: sd noise / (sqrt(2) eigenvalue) toward others.
         pocket = np.minimum(1.0, 0.5 * np.square(stddev / np.maximum(self._eigenvalues, stddev)))
         pocket[self._eigenvalues < stddev] = 1.0
@@ -258,8 +254,8 @@ def _proposal(covariance: FloatArray) -> FloatArray:
 
 def _levels() -> tuple[FloatArray, FloatArray]:
     """Return gamma at the nodes of its grid, and the log of its prior there."""
-    reach = np.linspace(-4.0, 4.0, 81)
-    away = _LOGITS[:, None] - _LOCATION - _LOCATION_STDDEV * reach
+    chosen, reach = tuning.TUNING, np.linspace(-4.0, 4.0, 81)
+    away = _LOGITS[:, None] - chosen.location - chosen.location_stddev * reach
     prior = (special.expit(away) * special.expit(-away)) @ np.exp(-0.5 * np.square(reach))
-    level = _FLATTEST + (1.0 - _FLATTEST) * special.expit(_LOGITS) ** _POWER
+    level = chosen.flattest + (1.0 - chosen.flattest) * special.expit(_LOGITS) ** chosen.power
     return np.square(level), np.log(prior / prior.sum())

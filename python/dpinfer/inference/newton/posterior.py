@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import Checks, check_draws
 from dpinfer.inference.newton.glm_scores import BoundedScores
 from dpinfer.inference.newton.mixture import Mixture, mixture_of
@@ -21,8 +22,7 @@ __all__ = ["glm_newton_posterior", "newton_posterior", "noise_prior"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_LOG_SCALE_SHIFT, _LOG_SCALE_STDDEV = -1.0, 2.0
-_TAIL = 0.05
+_TAIL = 0.05  # of a prior, on either side of what the summary says of it
 
 
 def newton_posterior(release: NewtonRelease, request: PosteriorRequest) -> Posterior:
@@ -115,11 +115,11 @@ def glm_newton_posterior(release: GlmNewtonRelease, request: PosteriorRequest) -
 def noise_prior(release: NewtonRelease, model: LinearRegression, name: str) -> tuple[NoiseScalePrior, str]:
     """Return the prior of the noise variance, with its text for the summary."""
     if name == "weak":
-        loc = math.log(release.response_spread) + _LOG_SCALE_SHIFT
+        loc = math.log(release.response_spread) + tuning.TUNING.log_scale_shift
         tail = float(special.ndtri(1.0 - _TAIL))
-        low, high = (math.exp(2.0 * (loc + sign * tail * _LOG_SCALE_STDDEV)) for sign in (-1.0, 1.0))
+        low, high = (math.exp(2.0 * (loc + sign * tail * tuning.TUNING.log_scale_stddev)) for sign in (-1.0, 1.0))
         words = f"weak, 90% of it between {low:.3g} and {high:.3g} (squared units of the response)"
-        return WeakScalePrior(loc, _LOG_SCALE_STDDEV), f"Prior of the noise variance: {words}"
+        return WeakScalePrior(loc, tuning.TUNING.log_scale_stddev), f"Prior of the noise variance: {words}"
     low, high = model.variance_prior_quantile([_TAIL, 1.0 - _TAIL])
     words = f"the model's inverse gamma, 90% of it between {low:.3g} and {high:.3g}"
     return ModelScalePrior(model.variance_shape, model.variance_rate), f"Prior of the noise variance: {words}"

@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.moments_law import MeanScores, MomentsDraws, stratified
 from dpinfer.models import LinearRegression
 from dpinfer.models.huber import chi_mean, chi_second_moment, chi_slope, huber_slope, huber_variance, mallows_mean
@@ -24,7 +25,6 @@ from dpinfer.models.whitening import shrink_moments
 from dpinfer.release import NewtonRelease
 
 __all__ = [
-    "SLOPE_ERROR",
     "SWEEPS",
     "GivenMoments",
     "LinearScores",
@@ -37,17 +37,9 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 
-_SCORES = 3  # the last ones
-SLOPE_ERROR = 0.05  # the score's slope is that of a model: relative error granted to it
-_SLOPE_ERROR_OF_EXCESS = 0.15  # and as a share of how much of the residual's variance is error of the predictor
-_SCALE_ERROR_OF_EXCESS = 0.1
-_RECORDS_ERROR = 0.1  # of the public number of records, to which a scale score is proportional
-_WEIGHT_ERROR = 0.05  # of the mean weight of the records, which is that of normal features
-_SAMPLING_SHARE = 0.15  # of the score's sampling variance that steps do not share
 SWEEPS = 4  # for the errors of the predictor
 _WIDE = np.linspace(math.log(2e-4), math.log(1.3), 500)  # log sigma around the spread of the responses
 _FINE = np.linspace(-7.0, 7.0, 301)  # in standard deviations, when it is known about where
-_NEAR = 3.0  # an error of the predictor up to so many noise variances: where a score checks the model
 _LEAST_EIGENVALUE = 1e-5
 _AVERAGED = 16  # matrices
 
@@ -263,20 +255,20 @@ class LinearScores:
         self.noisy, self.stddev = release.moments[-1], float(release.moment_stddev[-1])
         self.whitening = release.transforms[-1]
         steps = len(release.scores)
-        self._last = np.arange(max(steps - _SCORES, 0), steps)
+        self._last = np.arange(max(steps - tuning.TUNING.scores, 0), steps)
         self._weight = mallows_mean(release.n_coef, float(release.moment_bounds[-1]))
         # Every record is in one octave: the noisy shares sum to the number of records over the public one.
         noise = release.counts_stddev * math.sqrt(release.counts.size)
-        gain = _RECORDS_ERROR**2 / (_RECORDS_ERROR**2 + noise**2)
+        gain = tuning.TUNING.records_error**2 / (tuning.TUNING.records_error**2 + noise**2)
         self._ratio = 1.0 + gain * (float(np.sum(release.counts)) - 1.0)
-        self._ratio_error = _RECORDS_ERROR * math.sqrt(1.0 - gain)
+        self._ratio_error = tuning.TUNING.records_error * math.sqrt(1.0 - gain)
         self._excess = np.zeros(steps)
         self._find_law()
         moments = shrink_moments(self.noisy, self.stddev, float(release.moment_bounds[-1]) ** 2).matrix
         for _ in range(SWEEPS):
             self._excess = self._middle().predictor_errors(release.positions, moments, self.whitening)
             self._find_law()
-        near = self._excess < _NEAR * math.exp(2.0 * float(self._shares @ self._nodes))
+        near = self._excess < tuning.TUNING.near * math.exp(2.0 * float(self._shares @ self._nodes))
         self._checked = np.union1d(np.flatnonzero(near), self._last)
 
     @property
@@ -315,8 +307,8 @@ class LinearScores:
         excess = self._excess[last]
         spread = np.sqrt(np.exp(2.0 * log_scale)[:, None] + excess / self._weight)
         expected = self._weight * (chi_mean(release.scale_units[last] / spread) - release.scale_centre)
-        error = np.square(_SCALE_ERROR_OF_EXCESS * excess / np.square(spread))
-        error = error + (self._ratio_error**2 + _WEIGHT_ERROR**2) * np.square(expected)
+        error = np.square(tuning.TUNING.scale_error_of_excess * excess / np.square(spread))
+        error = error + (self._ratio_error**2 + tuning.TUNING.weight_error**2) * np.square(expected)
         missed = release.scale_scores[last] - self._ratio * expected
         return missed, np.square(release.scale_stddev[last]) + error
 
@@ -348,8 +340,10 @@ class LinearScores:
         spread = np.sqrt(variance + excess)
         clips = release.clips[steps]
         slope = huber_slope(clips / spread)
-        relative = SLOPE_ERROR**2 + np.square(_SLOPE_ERROR_OF_EXCESS * excess / (variance + excess))
-        own = np.where(steps < len(release.scores) - 1, _SAMPLING_SHARE, 0.0)
+        relative = tuning.TUNING.slope_error**2 + np.square(
+            tuning.TUNING.slope_error_of_excess * excess / (variance + excess)
+        )
+        own = np.where(steps < len(release.scores) - 1, tuning.TUNING.sampling_share, 0.0)
         noise = np.square(release.score_stddev[steps] / slope) + relative * excess / d + own * variance / n
         bound = clips[-1] / spread[:, -1]
         sampling = np.square(spread[:, -1] / huber_slope(bound)) * huber_variance(bound) / n

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import FeatureMeans, Query, SecondMoments, smat
 from dpinfer.mechanism.newton.passes import NoisySum
 from dpinfer.mechanism.newton.plan import NewtonPlan
@@ -15,12 +16,11 @@ from dpinfer.models.declared_moments import moments_of_means
 from dpinfer.models.huber import mallows_moment
 from dpinfer.models.whitening import Onward, ShrunkenMoments, onward, shrink_moments
 
-__all__ = ["BOUND", "Geometry", "NoisySums", "learn_geometry"]
+__all__ = ["Geometry", "NoisySums", "learn_geometry"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _DECLARED_FLOOR = 1e-3  # of the eigenvalues of the declared correlations
-BOUND = 1.3  # B**2 in units of the expected trace of the whitened second moments
 
 
 class NoisySums(Protocol):
@@ -83,7 +83,7 @@ def _declared_moments(
     d, n = model.n_coef, model.n_features
     declared = np.asarray(model.feature_moments, dtype=np.float64)
     units = np.sqrt(model.second_moments)
-    bound = math.sqrt(BOUND * d)
+    bound = math.sqrt(tuning.TUNING.bound * d)
     released = passes.noisy_sum("means", FeatureMeans(np.diag(1.0 / units), bound))
     values, stddev = released.values / n_records, released.stddev / n_records
     arrays = {"means": values[None], "means_stddev": np.array([stddev]), "means_bounds": np.array([bound])}
@@ -107,7 +107,7 @@ def learn_geometry(model: GeneralizedLinearModel, plan: NewtonPlan, passes: Nois
     rounds = plan.indices("geometry")
     ahead = Onward(transform, np.zeros((d, d)), None)
     for index in rounds:
-        bound = math.sqrt(BOUND * trace)
+        bound = math.sqrt(tuning.TUNING.bound * trace)
         released = passes.noisy_sum("geometry", SecondMoments(transform, bound))
         noisy, stddev = smat(released.values, d) / n_records, released.stddev / n_records
         transforms.append(transform)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import ClippedCurvatures, ClippedScores, LogScaleCounts, smat
-from dpinfer.mechanism.newton.geometry import BOUND, Geometry, learn_geometry
+from dpinfer.mechanism.newton.geometry import Geometry, learn_geometry
 from dpinfer.mechanism.newton.localiser import Localiser
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
@@ -16,22 +17,17 @@ from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.clipped_residuals import ClippedResidual, ResponseGrid
 from dpinfer.models.normal_design import ExpectedResidual, NormalDesign, PredictorLaw, best_clip, means_of_laws
 
-__all__ = ["STEEPEST", "GlmNewton"]
+__all__ = ["GlmNewton"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _COARSE, _FINE = 1.0 / 8.0, 1.0 / 512.0
-_MISPLACED = 0.15  # of the predictor, when the localising begins
 _APART, _WITHIN, _MOST_HALVINGS = 1.25, 2.0, 3
 # Octaves of counts: 0, 1, 2 and 3, 4 to 7, ..., 4096 and more.
 _EDGES = np.concatenate(([0.5], np.ldexp(1.0, np.arange(1, 13)) - 0.5))
 _FIRST_LAW = PredictorLaw(0.0, 1.0)
 _LOCS, _SCALES = np.linspace(-6.0, 7.5, 109), np.linspace(0.0, 2.5, 26)
-_SHARE_ERROR = 0.01  # relative error granted to a share: predictors are not normal
-STEEPEST = 2.5  # slopes steeper than any this many standard deviations about the predictor's mean are cut off
 _FLATTEST = 1e-6  # of the steepest slope that there is: a positive norm for runs that end far out
-_LEAST_TILT = 0.01
-_TRUSTED = 0.5  # of the localiser's information, when the measurements begin
 
 
 @dataclass(frozen=True)
@@ -115,10 +111,10 @@ class GlmNewton:
         geometry, localiser, residual = localised.geometry, localised.localiser, localised.residual
         transform = geometry.transform
         forth, radius = self._measured_coordinates(geometry, localiser, residual)
-        localiser, transform = localiser.in_coordinates(forth, _TRUSTED), forth @ transform
+        localiser, transform = localiser.in_coordinates(forth, tuning.TUNING.trusted), forth @ transform
         residual = self._residual("measure", radius, localiser.law)
         measured = self._take_steps("measure", passes, (transform, radius), localiser, residual)
-        steepest = localiser.law.largest(self.fine, residual.slope, STEEPEST)
+        steepest = localiser.law.largest(self.fine, residual.slope, tuning.TUNING.steepest)
         residual = residual.with_slope_at_most(max(steepest, _FLATTEST * residual.slope_bound))
         query = ClippedCurvatures(transform, radius, transform.T @ localiser.position, self.link, residual)
         released = passes.noisy_sum("slope", query)
@@ -146,9 +142,9 @@ class GlmNewton:
         back = np.linalg.inv(root)
         slope = localiser.design.expected_slope(self.fine, residual.slope, localiser.position)
         values, vectors = np.linalg.eigh(back @ white @ slope @ white.T @ back.T)
-        values = np.maximum(values, _LEAST_TILT)
+        values = np.maximum(values, tuning.TUNING.least_tilt)
         forth = np.asarray(root @ (vectors / np.sqrt(values)) @ vectors.T @ back @ white, dtype=np.float64)
-        bound = math.sqrt(BOUND * float(np.sum((forth @ moments) * forth)))
+        bound = math.sqrt(tuning.TUNING.bound * float(np.sum((forth @ moments) * forth)))
         return geometry.onward.transform @ np.linalg.inv(white) @ forth, bound
 
     def _count_scales(self, passes: Passes) -> tuple[dict[str, FloatArray | float], PredictorLaw]:
@@ -191,7 +187,7 @@ class GlmNewton:
         """
         if self.model.response != "count":
             return 0.0
-        return _MISPLACED * law.mean(self.coarse, np.gradient(self.coarse.mean, self.coarse.spacing))
+        return tuning.TUNING.misplaced * law.mean(self.coarse, np.gradient(self.coarse.mean, self.coarse.spacing))
 
     def _residual(self, phase: str, bound: float, law: PredictorLaw) -> ClippedResidual:
         return self.fine.clipped(self._clip(phase, bound, law))
@@ -227,7 +223,11 @@ class GlmNewton:
 
 def fit_law(grid: ResponseGrid, counts: FloatArray, stddev: float, n_records: int) -> PredictorLaw:
     """Return the law of the predictor that fits noisy shares of the counts' octaves best: least squares on a grid."""
-    variance = stddev**2 + np.maximum(counts, 0.0) / n_records + np.square(_SHARE_ERROR * np.maximum(counts, 0.01))
+    variance = (
+        stddev**2
+        + np.maximum(counts, 0.0) / n_records
+        + np.square(tuning.TUNING.share_error * np.maximum(counts, 0.01))
+    )
     locs, scales = (part.ravel() for part in np.meshgrid(_LOCS, _SCALES, indexing="ij"))
     misfit = np.zeros(locs.size)
     for share, noise, column in zip(counts, variance, grid.shares(_EDGES).T, strict=True):

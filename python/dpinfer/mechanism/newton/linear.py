@@ -6,26 +6,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import LogScaleCounts, RobustScores
 from dpinfer.mechanism.newton.geometry import learn_geometry
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
-from dpinfer.mechanism.newton.tracker import SCALE_UNIT, ScoreStep, Tracker, best_clip
+from dpinfer.mechanism.newton.tracker import ScoreStep, Tracker, best_clip
 from dpinfer.models import LinearRegression
 from dpinfer.models.huber import chi_mean, mallows_mean
 from dpinfer.release.newton.linear import spread_of_counts
 
-__all__ = ["OCTAVES", "SCALE_WEIGHT", "LinearNewton"]
+__all__ = ["LinearNewton"]
 
 FloatArray = npt.NDArray[np.float64]
-
-OCTAVES = 6
-SCALE_WEIGHT = 0.12  # squared norm of the scale score over that of the location score
-# While it localises, a clip is at least this of what the last one was at least: records of a rare category, whose
-# residuals are far larger than others', move a clipped score no further than the clip.
-_CLIP_DECAY = 0.8
-_LEAST_CLIP = 0.7  # times that, so that a mean far from zero is not cut off
-_LARGEST_CLIP = 8.0  # in units of the present spread: responses may lie thousands of them from zero
 
 
 @dataclass
@@ -63,7 +56,8 @@ class LinearNewton:
             mean_weight=mallows_mean(transform.shape[0], bound),
         )
         for step, index in enumerate(self.plan.indices("localise")):
-            least = min(spread, _LARGEST_CLIP * tracker.spread) * _CLIP_DECAY**step
+            # Residuals of records of a rare category are far larger than others', and move a score by a clip at most.
+            least = min(spread, tuning.TUNING.largest_clip * tracker.spread) * tuning.TUNING.clip_decay**step
             tracker.add(self._score(passes, index, transform, bound, tracker, least))
         for index in self.plan.indices("measure"):
             tracker.add(self._score(passes, index, transform, bound, tracker))
@@ -71,7 +65,7 @@ class LinearNewton:
         return {**counts, **geometry.arrays, **_trace(tracker.steps), **measured}
 
     def _count_scales(self, passes: Passes) -> dict[str, FloatArray | float]:
-        edges: FloatArray = np.ldexp(self.response_scale, np.arange(-OCTAVES, OCTAVES + 1))
+        edges: FloatArray = np.ldexp(self.response_scale, np.arange(-tuning.TUNING.octaves, tuning.TUNING.octaves + 1))
         counts = passes.noisy_sum("scale", LogScaleCounts(edges))
         return {
             "counts": counts.values / self.n_records,
@@ -84,10 +78,12 @@ class LinearNewton:
     ) -> ScoreStep:
         multiplier = passes.noise_multiplier(index)
         clip = best_clip(multiplier, self.n_records, bound)
-        clip = max(clip, _LEAST_CLIP) * max(tracker.spread, least) if least > 0.0 else clip * tracker.spread
-        unit = SCALE_UNIT * tracker.spread
-        centre = float(chi_mean(SCALE_UNIT))
-        weight = clip * bound * math.sqrt(SCALE_WEIGHT) / max(centre, 1.0 - centre)
+        clip = (
+            max(clip, tuning.TUNING.least_clip) * max(tracker.spread, least) if least > 0.0 else clip * tracker.spread
+        )
+        unit = tuning.TUNING.scale_unit * tracker.spread
+        centre = float(chi_mean(tuning.TUNING.scale_unit))
+        weight = clip * bound * math.sqrt(tuning.TUNING.scale_weight) / max(centre, 1.0 - centre)
         coefficients = transform.T @ tracker.position
         query = RobustScores(transform, bound, coefficients, clip=clip, unit=unit, centre=centre, scale_weight=weight)
         released = passes.noisy_sum(self.plan.phases[index], query)
@@ -104,5 +100,5 @@ def _trace(steps: list[ScoreStep]) -> dict[str, FloatArray | float]:
         "scale_scores": np.array([step.scale for step in steps]),
         "scale_stddev": np.array([step.scale_stddev for step in steps]),
         "scale_units": np.array([step.unit for step in steps]),
-        "scale_centre": float(chi_mean(SCALE_UNIT)),
+        "scale_centre": float(chi_mean(tuning.TUNING.scale_unit)),
     }

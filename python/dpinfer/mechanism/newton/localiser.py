@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.mechanism.newton import tuning
 from dpinfer.models.normal_design import ExpectedResidual, NormalDesign, PredictorLaw
 from dpinfer.models.steady import steady_solve
 
@@ -14,8 +15,6 @@ FloatArray = npt.NDArray[np.float64]
 
 _SWEEPS, _HALVINGS = 12, 6
 _CLOSE = 1e-4
-# Features are not normal: relative error granted to what a score far from its zero is expected to be.
-_MODEL_ERROR = 0.2
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Localiser:
         )
 
     def _noise(self, expected: FloatArray, score: _Score) -> float:
-        share = _MODEL_ERROR**2 * float(expected @ expected) / expected.size
+        share = tuning.TUNING.score_error**2 * float(expected @ expected) / expected.size
         return score.stddev**2 + self.sampling + share
 
     def _objective(self, position: FloatArray, errors: list[FloatArray], noises: list[float]) -> float:

@@ -10,6 +10,7 @@ from dpinfer.accounting import Adjacency, Composed, Event, GaussianEvent, as_adj
 from dpinfer.accounting.accountant import certify
 from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.calibration import calibrate
+from dpinfer.mechanism.newton import tuning
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, LogisticRegression, OwnModel, PoissonRegression
 
 __all__ = ["PHASES", "NewtonPlan", "check_model", "phases_of", "plan_newton"]
@@ -17,30 +18,8 @@ __all__ = ["PHASES", "NewtonPlan", "check_model", "phases_of", "plan_newton"]
 PHASES = ("scale", "means", "geometry", "localise", "measure", "slope", "lengths", "bread", "sizes", "meat")
 TARGETS = ("model", "population")
 
-# The histogram's noise in a share of the records, where its own share of the budget is not cut off.
-_SCALE_NOISE, _SCALE_LEAST, _SCALE_MOST = 0.05, 0.01, 0.06
-# Shares of the geometry's passes by s d / N: the noise multiplier of the whole run times parameters per record, the
-# public order of magnitude of a whitened second moment's relative noise.
-_GEOMETRY = (
-    (0.03, (0.03, 0.05, 0.08, 0.12, 0.22)),
-    (0.015, (0.02, 0.03, 0.05, 0.08, 0.16)),
-    (0.004, (0.02, 0.03, 0.04, 0.06)),
-    (0.0, (0.02, 0.03, 0.04)),
-)
-# No unknown scale: the slope of the score is released where the steps end.  The measurements have the rest.
-_SLOPED = {"localise": (0.02, 0.03, 0.04, 0.05), "slope": (0.2,)}
-_SLOPED_GEOMETRY = ((0.004, (0.02, 0.03, 0.04, 0.06)), (0.0, (0.01, 0.02, 0.03, 0.04)))
-# Coordinates that whiten measured shares: each round after that makes records of rare categories longer.
-_AFTER_MEANS = (0.04, 0.06)
-_MEASURE = (0.21, 0.33, 0.46)
-_COUNTED_SCALE = 0.02  # counts: where they lie is seen first
-# The same where noise is far larger than any matrix: to the scores.
-_UNRESOLVED = 0.5
-_HIDDEN = {"geometry": (0.01, 0.02), "localise": (0.03, 0.05, 0.06, 0.08), "slope": (0.05,)}
 # A user's own model: scores and matrices of a localising pass together.
 _OWN = {"localise": (0.32 / 9.0,) * 9, "slope": (0.08,), "measure": (0.15,) * 4}
-# A known slope: steps find the place, and the posterior reads those that measure alone.
-_LOCALISE, _MEASURE_WITH_SCALE = (0.01, 0.01, 0.01, 0.012, 0.014, 0.016, 0.02), (0.2, 0.3, 0.5)
 # For the population's coefficients; the measurements have the rest.
 _POPULATION = {
     "geometry": (0.02, 0.03, 0.04),
@@ -51,8 +30,6 @@ _POPULATION = {
     "meat": (0.09,),
 }
 _POPULATION_MEASURE = (0.1, 0.2, 0.7)
-# Declared means that are a guess are measured, with a share that makes their relative noise small where one can.
-_MEANS_NOISE, _MEANS_LEAST, _MEANS_MOST = 0.1, 0.01, 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +233,8 @@ def default_passes(
         passes = _without_scale(model, ratio)
     if "means" not in phases_of(model, target):
         return passes
-    share = min(max((ratio / _MEANS_NOISE) ** 2, _MEANS_LEAST), _MEANS_MOST)
+    chosen = tuning.TUNING
+    share = min(max((ratio / chosen.means_noise) ** 2, chosen.least_means), chosen.most_means)
     passes = {phase: tuple((1.0 - share) * own for own in shares) for phase, shares in passes.items()}
     return {phase: (share,) if phase == "means" else passes[phase] for phase in phases_of(model, target)}
 
@@ -264,7 +242,7 @@ def default_passes(
 def _for_population(model: GeneralizedLinearModel, noise: float) -> dict[str, tuple[float, ...]]:
     shares = _POPULATION | {"scale": (_scale_share(noise),)}
     if model.residual_link is not None:
-        shares |= {"localise": _SLOPED["localise"], "scale": (_COUNTED_SCALE,)}
+        shares |= {"localise": tuning.TUNING.sloped_localise, "scale": (tuning.TUNING.counted_scale,)}
     phases = [phase for phase in phases_of(model, "population") if phase != "means"]
     rest = 1.0 - math.fsum(share for phase in phases for share in shares.get(phase, ()))
     shares["measure"] = tuple(rest * share for share in _POPULATION_MEASURE)
@@ -272,15 +250,18 @@ def _for_population(model: GeneralizedLinearModel, noise: float) -> dict[str, tu
 
 
 def _without_scale(model: GeneralizedLinearModel, ratio: float) -> dict[str, tuple[float, ...]]:
-    geometry: tuple[float, ...] = next(shares for least, shares in _SLOPED_GEOMETRY if ratio >= least)
+    chosen = tuning.TUNING
+    geometry = next(shares for least, shares in chosen.sloped_geometry if ratio >= least)
     if "means" in phases_of(model):
-        geometry = _AFTER_MEANS
+        geometry = chosen.after_means
     # About the spectral norm of the noise of second moments near the identity, had they the whole budget.
-    hidden = math.sqrt(2.0 * model.n_coef) * ratio >= _UNRESOLVED
-    passes = dict(_HIDDEN) if hidden else {"geometry": geometry, **_SLOPED}
-    scale = {"scale": (_COUNTED_SCALE,)} if model.response == "count" else {}
+    passes = {"geometry": geometry, "localise": chosen.sloped_localise, "slope": (chosen.slope,)}
+    if math.sqrt(2.0 * model.n_coef) * ratio >= chosen.unresolved:
+        passes = {"geometry": chosen.hidden_geometry, "localise": chosen.hidden_localise}
+        passes["slope"] = (chosen.hidden_slope,)
+    scale = {"scale": (chosen.counted_scale,)} if model.response == "count" else {}
     rest = 1.0 - math.fsum(share for shares in (*scale.values(), *passes.values()) for share in shares)
-    measure = tuple(rest * share for share in _MEASURE)
+    measure = tuple(rest * share for share in chosen.sloped_measure)
     return {
         **scale,
         "geometry": passes["geometry"],
@@ -291,16 +272,18 @@ def _without_scale(model: GeneralizedLinearModel, ratio: float) -> dict[str, tup
 
 
 def _with_scale(noise_multiplier: float, n_records: int, ratio: float) -> dict[str, tuple[float, ...]]:
-    geometry = next(shares for least, shares in _GEOMETRY if ratio >= least)
+    chosen = tuning.TUNING
+    geometry = next(shares for least, shares in chosen.geometry if ratio >= least)
     scale = _scale_share(noise_multiplier / n_records)
-    rest = 1.0 - scale - math.fsum(geometry) - math.fsum(_LOCALISE)
-    measure = tuple(rest * share for share in _MEASURE_WITH_SCALE)
-    return {"scale": (scale,), "geometry": geometry, "localise": _LOCALISE, "measure": measure}
+    rest = 1.0 - scale - math.fsum(geometry) - math.fsum(chosen.localise)
+    measure = tuple(rest * share for share in chosen.measure)
+    return {"scale": (scale,), "geometry": geometry, "localise": chosen.localise, "measure": measure}
 
 
 def _scale_share(noise: float) -> float:
     """Return the share of the pass that counts responses by octave, so that noise leaves their spread visible."""
-    return min(max((noise / _SCALE_NOISE) ** 2, _SCALE_LEAST), _SCALE_MOST)
+    chosen = tuning.TUNING
+    return min(max((noise / chosen.scale_noise) ** 2, chosen.least_scale), chosen.most_scale)
 
 
 def check_model(model: object) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.contributions import LogScaleCounts, smat
 from dpinfer.mechanism.newton.geometry import Geometry, learn_geometry
 from dpinfer.mechanism.newton.glm import GlmNewton
@@ -18,7 +19,6 @@ from dpinfer.mechanism.newton.joint import (
     UnitScores,
     UnitSizes,
 )
-from dpinfer.mechanism.newton.linear import OCTAVES
 from dpinfer.mechanism.newton.passes import NoisySum, Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.newton.prior import prior_in
@@ -117,7 +117,7 @@ class PopulationNewton:
         return {**kept, "localise_bounds": bounds, **bread, **self._measure(passes, white, where, 1.0)}
 
     def _linear(self, passes: Passes, response_scale: float) -> dict[str, FloatArray | float | int]:
-        edges: FloatArray = np.ldexp(response_scale, np.arange(-OCTAVES, OCTAVES + 1))
+        edges: FloatArray = np.ldexp(response_scale, np.arange(-tuning.TUNING.octaves, tuning.TUNING.octaves + 1))
         counted = self._shares(passes.noisy_sum("scale", LogScaleCounts(edges)))
         spread = spread_of_counts(counted.values, edges)
         geometry = learn_geometry(self.model, self.plan, passes, self.n_records)

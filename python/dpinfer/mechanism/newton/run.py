@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from dpinfer._version import __version__
 from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.errors import FallbackWarning
+from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.glm import GlmNewton
 from dpinfer.mechanism.newton.linear import LinearNewton
 from dpinfer.mechanism.newton.own_clipped_model import ClippedNewton
@@ -200,6 +202,8 @@ def run_newton(
         # A checkpoint stays until the sites know of the end of the session.
         told = {"silos": records.close(plan)} if isinstance(records, SiloRecords) else {}
     settings: dict[str, Any] = {"mechanism": "newton", "version": __version__, "plan": plan.to_dict(), **units, **told}
+    if plan.target == "model" and not isinstance(model, OwnModel):
+        settings["tuning"] = asdict(tuning.TUNING)
     if left:
         settings["steadied"] = len(left)
         warnings.warn(

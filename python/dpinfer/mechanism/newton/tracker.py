@@ -5,20 +5,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.mechanism.newton import tuning
 from dpinfer.mechanism.newton.prior import prior_in
 from dpinfer.models.huber import chi_mean, huber_slope, huber_variance
 from dpinfer.models.steady import steady_inverse, steady_solve
 
-__all__ = ["SCALE_UNIT", "ScoreStep", "Tracker", "best_clip"]
+__all__ = ["ScoreStep", "Tracker", "best_clip"]
 
 FloatArray = npt.NDArray[np.float64]
 
-SCALE_UNIT = 1.6  # the scale score is min(|r| / (SCALE_UNIT * expected spread), 1) less its expectation
 _CLIPS = np.linspace(0.1, 3.0, 59)
 _GRID = 800
 _LARGEST_SPREAD, _LEAST_SPREAD = 1.3, 2e-4
-_LOG_SCALE_SHIFT, _LOG_SCALE_STDDEV = -1.0, 2.0
-_SCALE_MODEL_ERROR = 0.02
 
 
 def best_clip(noise: float, n_records: int, bound: float) -> float:
@@ -105,7 +103,8 @@ class Tracker:
         log_scale = np.log(self.response_scale)
         low, high = log_scale + np.log(_LEAST_SPREAD), log_scale + np.log(_LARGEST_SPREAD)
         self._grid = np.linspace(low, high, _GRID)
-        self._log_prior = -0.5 * np.square((self._grid - log_scale - _LOG_SCALE_SHIFT) / _LOG_SCALE_STDDEV)
+        chosen = tuning.TUNING
+        self._log_prior = -0.5 * np.square((self._grid - log_scale - chosen.log_scale_shift) / chosen.log_scale_stddev)
 
     def _prior_precision(self) -> FloatArray:
         """Return the prior precision of the whitened weights at the present noise variance, (d, d)."""
@@ -140,8 +139,8 @@ class Tracker:
         variance = np.exp(2.0 * self._grid)
         for step, more in zip(self.steps, excess, strict=True):
             spread = np.sqrt(variance + more / self.mean_weight)
-            expected = self.mean_weight * (chi_mean(step.unit / spread) - chi_mean(SCALE_UNIT))
-            spread2 = step.scale_stddev**2 + _SCALE_MODEL_ERROR**2
+            expected = self.mean_weight * (chi_mean(step.unit / spread) - chi_mean(tuning.TUNING.scale_unit))
+            spread2 = step.scale_stddev**2 + tuning.TUNING.scale_error**2
             log_density -= 0.5 * np.square(step.scale - expected) / spread2
         weight = np.exp(log_density - log_density.max())
         return float(weight @ variance / weight.sum())

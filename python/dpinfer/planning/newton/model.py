@@ -9,11 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.mechanism.newton import NewtonPlan
+from dpinfer.mechanism.newton import NewtonPlan, tuning
 from dpinfer.mechanism.newton.contributions import FeatureMeans, Query, SecondMoments
 from dpinfer.mechanism.newton.geometry import learn_geometry
-from dpinfer.mechanism.newton.glm import STEEPEST
-from dpinfer.mechanism.newton.linear import SCALE_WEIGHT
 from dpinfer.mechanism.newton.passes import NoisySum
 from dpinfer.mechanism.newton.tracker import best_clip
 from dpinfer.models import GeneralizedLinearModel
@@ -194,7 +192,7 @@ def _linear(model: GeneralizedLinearModel, plan: NewtonPlan, geometry: _Geometry
         spread = math.sqrt(1.0 + excess)
         multiplier = plan.noise_multipliers[index]
         clip = best_clip(multiplier, n, bound) * spread
-        stddev = multiplier * clip * bound * math.sqrt(1.0 + SCALE_WEIGHT) / n
+        stddev = multiplier * clip * bound * math.sqrt(1.0 + tuning.TUNING.scale_weight) / n
         slope = float(huber_slope(clip / spread))
         wrong = 0.5 * geometry.error**2 * float(np.trace(covariance))
         gained = slope**2 / (stddev**2 + slope**2 * wrong) * moments @ moments
@@ -225,7 +223,7 @@ def _bounded(
     measured = list(plan.indices("measure"))
     clip = choose_clip(grid, model.response, law, float(np.sum(noise[measured] ** -2.0) ** -0.5), n)
     residual = grid.clipped(clip)
-    residual = residual.with_slope_at_most(law.largest(grid, residual.slope, STEEPEST))
+    residual = residual.with_slope_at_most(law.largest(grid, residual.slope, tuning.TUNING.steepest))
     jacobian = geometry.weighted(np.interp(predictor, grid.nodes, residual.slope))
     prior = transform @ transform.T / model.prior_scale**2
     (at,) = plan.indices("slope")

@@ -4,6 +4,7 @@
 void bind_affine_session(pybind11::module_& module);
 void bind_network(pybind11::module_& module);
 void bind_partial_sum(pybind11::module_& module);
+void bind_person_scores(pybind11::module_& module);
 void bind_regression_rows(pybind11::module_& module);
 void bind_site_session(pybind11::module_& module);
 void bind_step_session(pybind11::module_& module);
@@ -18,6 +19,7 @@ PYBIND11_MODULE(_native, module) {
   bind_network(module);
   bind_site_session(module);
   bind_partial_sum(module);
+  bind_person_scores(module);
   bind_regression_rows(module);
   bind_mutants(module);
 }

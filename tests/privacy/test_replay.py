@@ -54,6 +54,7 @@ READ_WITHOUT_PRIVACY = {
     "dpinfer.mechanism.checkpoint.tag_of_records": "its tag stays in a secret file",
     "dpinfer.mechanism.sites.network_records.check_network_records": "returns the records",
     "dpinfer.mechanism.newton.pass_records.open_records": "returns the records",
+    "dpinfer.mechanism.newton.person_records.open_persons": "returns the records",
     "dpinfer.mechanism.sources.sparse.sparse_features": "returns the records",
 }
 VERBS_WITHOUT_RECORDS = {"account", "audit", "coverage", "demo", "ledger", "plan", "posterior", "silos"}

@@ -50,6 +50,7 @@ from dpinfer.models import (
     LogisticRegression,
     MultinomialRegression,
     OwnModel,
+    PersonModel,
     PoissonRegression,
     ProbitRegression,
     SurveyWeights,
@@ -236,7 +237,11 @@ def _newton(
 
 
 def _by_units(
-    model: LinearRegression | LogisticRegression, adjacency: Adjacency, *, streamed: bool, target: str = "model"
+    model: LinearRegression | LogisticRegression | PersonModel,
+    adjacency: Adjacency,
+    *,
+    streamed: bool,
+    target: str = "model",
 ) -> Scenario:
     """Return a run over units of one to three rows, and neighbours with another unit."""
     (X, y), other, far, refused = regression_records(model, 2 * N_RECORDS)
@@ -281,7 +286,8 @@ def _by_units(
         )
 
     said = f"{', streamed' if streamed else ''}{', population' if target == 'population' else ''}"
-    name = f"run_newton: {type(model).__name__} by units{said}, {adjacency.value}"
+    kind = f"{model.family} with persons" if isinstance(model, PersonModel) else type(model).__name__
+    name = f"run_newton: {kind} by units{said}, {adjacency.value}"
     return Scenario(name, "dpinfer.mechanism.run_newton", run, records, tuple(found), adjacency)
 
 
@@ -313,6 +319,9 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _newton("logistic, streamed", logistic, rows=in_blocks, adjacency=Adjacency.ZERO_OUT)
     yield _by_units(linear, Adjacency.ADD_REMOVE, streamed=False)
     yield _by_units(logistic, Adjacency.REPLACE_ONE, streamed=True)
+    persons: dict[str, Any] = {"max_rows": 2, "mean_rows": 2.0, "features": np.eye(2)}
+    yield _by_units(PersonModel("gaussian", ("a", "b"), **persons), Adjacency.ADD_REMOVE, streamed=False)
+    yield _by_units(PersonModel("binomial", ("a", "b"), slope=1, **persons), Adjacency.REPLACE_ONE, streamed=True)
     yield _newton("logistic, sharded", logistic, rows=in_shards, ledger=True, checkpoint=True)
     yield _newton("logistic, ledger and checkpoint", logistic, ledger=True, checkpoint=True)
     yield _newton("probit, replaced", ProbitRegression(2, fit_intercept=True), adjacency=Adjacency.REPLACE_ONE)

@@ -9,6 +9,7 @@ from dpinfer.formulas.coefficients import CoefficientTable
 from dpinfer.formulas.comparison import ModelComparison
 from dpinfer.formulas.design import Design, DesignColumn, design
 from dpinfer.formulas.mixed import MixedFit
+from dpinfer.formulas.persons import EffectComparison, PersonFit
 from dpinfer.formulas.result import RegressionFit, RegressionSummary, load_regression
 from dpinfer.formulas.run import plan_regression, regression
 from dpinfer.formulas.silos import SiloTable
@@ -17,8 +18,10 @@ __all__ = [
     "CoefficientTable",
     "Design",
     "DesignColumn",
+    "EffectComparison",
     "MixedFit",
     "ModelComparison",
+    "PersonFit",
     "RegressionFit",
     "RegressionSummary",
     "SiloTable",

@@ -21,20 +21,24 @@ from dpinfer.formulas.factors import (
     compile_factor,
     compile_offset,
     compile_response,
+    of_persons,
     public_location,
 )
 from dpinfer.formulas.grammar import Formula, parse
 from dpinfer.formulas.own_families import OwnRegression
 from dpinfer.formulas.reference_points import reference_values
+from dpinfer.mechanism import Units
 from dpinfer.models import (
     GeneralizedLinearModel,
     LinearRegression,
     LogisticRegression,
     MultinomialRegression,
+    PersonModel,
     PoissonRegression,
     ProbitRegression,
     SurveyWeights,
 )
+from dpinfer.models.person_model import MOST_ROWS, PERSON_FAMILIES
 from dpinfer.tabular import Column, ContinuousColumn, IgnoredColumn, Schema
 
 __all__ = ["FAMILIES", "MOST_COLUMNS", "Design", "DesignColumn", "count_columns", "design"]
@@ -116,6 +120,8 @@ class Design:
         Their codes in the table.
     weights : str
         The column of survey weights; empty without one.
+    persons : Units or None
+        The owner of each row, where the formula has effects of persons.
     """
 
     formula: Formula
@@ -135,10 +141,12 @@ class Design:
     classes: tuple[str, ...] = ()
     class_codes: tuple[int, ...] = ()
     weights: str = ""
+    persons: Units | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The compiled formula is code: it is compiled again, as from a file.
-        return _again, (self.formula.text, self.schema, self.family, self.prior_scale, self.completed, self.weights)
+        made = (self.formula.text, self.schema, self.family, self.prior_scale, self.completed, self.weights)
+        return _again, (*made, self.persons)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -146,8 +154,19 @@ class Design:
         return tuple(column.name for column in self.columns)
 
     @cached_property
-    def model(self) -> GeneralizedLinearModel | OwnRegression | MultinomialRegression:
+    def model(self) -> GeneralizedLinearModel | OwnRegression | MultinomialRegression | PersonModel:
         """The model that is fitted, in scaled units."""
+        if self.persons is not None:
+            return PersonModel(
+                self.family,
+                self.names,
+                max_rows=int(self.persons.max_rows),
+                mean_rows=float(self.persons.mean_rows or 1.0),
+                slope=self._slope(),
+                prior_scale=self.prior_scale,
+                intercept_mean=self.intercept_mean,
+                features=self.encode(reference_values(self.schema, self.predictor_columns)),
+            )
         if self.classes:
             return MultinomialRegression(
                 len(self.columns),
@@ -175,6 +194,19 @@ class Design:
             feature_moments=self.moments,
             survey_weights=_survey_weights(self.schema, self.weights) if self.weights else None,
         )
+
+    def _slope(self) -> int:
+        """Return the column whose coefficient varies between persons, -1 where there is none."""
+        person = self.formula.person
+        if person is None or not person.slope:
+            return -1
+        found = [place for place, column in enumerate(self.columns) if column.term == (person.slope,)]
+        if len(found) != 1 or "[" in self.columns[found[0]].name:
+            raise FormulaError(
+                f"formula must have {person.slope!r} as a term of its own, a number, with {person.text}: a slope that "
+                "varies between persons has a mean"
+            )
+        return found[0]
 
     def table_columns(self, *, response: bool = True) -> tuple[Column, ...]:
         """Return the columns of the schema that are read."""
@@ -273,9 +305,17 @@ class Design:
         return f"Design({self.formula.text!r}, {self.family}, {len(self.columns)} columns)"
 
 
-def _again(formula: str, schema: Schema, family: str, prior_scale: float, completed: bool, weights: str = "") -> Design:
+def _again(
+    formula: str,
+    schema: Schema,
+    family: str,
+    prior_scale: float,
+    completed: bool,
+    weights: str = "",
+    persons: Units | None = None,
+) -> Design:
     options: Any = {"family": family, "prior_scale": prior_scale, "completed": completed}
-    return design(formula, schema, **options, weights=weights or None)
+    return design(formula, schema, **options, weights=weights or None, unit=persons)
 
 
 def design(
@@ -286,6 +326,7 @@ def design(
     prior_scale: float | None = None,
     completed: bool = False,
     weights: str | None = None,
+    unit: Units | None = None,
 ) -> Design:
     """Return the design of a formula for tables with a schema.
 
@@ -305,6 +346,8 @@ def design(
         collinear terms are no errors, and their posterior is the prior.
     weights : str, optional
         A column of survey weights: a continuous one with a lower bound of at least 0, which declares its mean.
+    unit : Units, optional
+        Whose each row is: ``(1 | person)`` of its column is then a term of effects of persons.
 
     Returns
     -------
@@ -328,7 +371,15 @@ def design(
         raise TypeError(f"schema must be a Schema, got {type(schema).__name__}")
     check_choice("family", family, FAMILIES)
     known = tuple(column.name for column in schema.columns if not isinstance(column, IgnoredColumn))
-    parsed = parse(formula, known)
+    parsed = parse(formula, known, "" if unit is None else str(unit.ids))
+    persons = unit if parsed.person is not None else None
+    if persons is not None:
+        _check_persons(parsed, family, persons, weights)
+    for text in parsed.levels:
+        # An ignored column names persons, and has no categories.
+        name = text.rpartition("|")[2].strip(" )")
+        if "|" in text and name in {column.name for column in schema.columns} - set(known):
+            raise FormulaError(of_persons(text, name))
     response, response_columns, own = compile_response(parsed.response, schema)
     classes, class_codes = _classes(own, response) if family == "multinomial" else ((), ())
     factors = {text: compile_factor(text, schema) for term in parsed.terms for text in term}
@@ -361,7 +412,7 @@ def design(
     if family == "gaussian":
         offset -= sum(0.5 * (factor.parts[0].bounds[0] + factor.parts[0].bounds[1]) for factor in offsets)
     scaled, moments = _scaled(columns, schema, predictor_columns, intercept=parsed.intercept, completed=completed)
-    return Design(
+    found = Design(
         formula=parsed,
         schema=schema,
         family=family,
@@ -371,7 +422,7 @@ def design(
         predictor_columns=predictor_columns,
         response_offset=offset,
         response_scale=scale,
-        prior_scale=_PRIOR_SCALES[family] if prior_scale is None else prior_scale,
+        prior_scale=_prior_scale(family, persons) if prior_scale is None else prior_scale,
         moments=moments,
         completed=completed,
         offsets=tuple(factor.parts[0] for factor in offsets),
@@ -379,7 +430,29 @@ def design(
         classes=classes,
         class_codes=class_codes,
         weights=weights or "",
+        persons=persons,
     )
+    if persons is not None:
+        found._slope()
+    return found
+
+
+def _prior_scale(family: str, persons: Units | None) -> float:
+    # A model of persons has the noise's standard deviation apart, and weights in the response's public spread.
+    return _PRIOR_SCALES["binomial" if persons is not None else family]
+
+
+def _check_persons(parsed: Formula, family: str, persons: Units, weights: str | None) -> None:
+    """Refuse what a model of persons has not."""
+    text = "" if parsed.person is None else parsed.person.text
+    if family not in PERSON_FAMILIES:
+        raise FormulaError(
+            f"formula must do without {text} for family {family!r}: it is for {', '.join(PERSON_FAMILIES)}"
+        )
+    if parsed.offsets or weights is not None:
+        raise FormulaError(f"formula must do without offset(), and weights be None, with {text}")
+    if persons.max_rows != round(persons.max_rows) or persons.max_rows > MOST_ROWS:
+        raise FormulaError(f"unit must have a whole number of max_rows, at most {MOST_ROWS}, with {text}")
 
 
 def _survey_weights(schema: Schema, name: str) -> SurveyWeights:

@@ -7,6 +7,7 @@ from typing import Any
 from dpinfer.errors import ReleaseFormatError
 from dpinfer.fitting.files import RELEASE_FILE
 from dpinfer.formulas.design import Design, design
+from dpinfer.mechanism import Units
 from dpinfer.release.files import write_atomically
 from dpinfer.tabular import Schema
 
@@ -42,9 +43,14 @@ def save_design(design: Design, folder: Path) -> None:
         "prior_scale": design.prior_scale,
         **({"completed": True} if design.completed else {}),
         **({"weights": design.weights} if design.weights else {}),
+        **({"persons": _persons(design.persons)} if design.persons else {}),
         "schema": design.schema.to_dict(),
     }
     write_atomically(folder / DESIGN_FILE, json.dumps(data, indent=1, allow_nan=False).encode())
+
+
+def _persons(units: Units) -> dict[str, Any]:
+    return {"ids": str(units.ids), "max_rows": units.max_rows, "mean_rows": units.mean_rows}
 
 
 def load_design(folder: Path) -> Design:
@@ -72,6 +78,7 @@ def load_design(folder: Path) -> Design:
             prior_scale=data["prior_scale"],
             completed=data.get("completed", False) is True,
             weights=data.get("weights"),
+            unit=Units(**data["persons"]) if "persons" in data else None,
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReleaseFormatError(f"{str(path)!r} is not the design of a regression: {error}") from error

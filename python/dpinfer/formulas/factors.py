@@ -20,7 +20,16 @@ from dpinfer.formulas import intervals
 from dpinfer.formulas.intervals import Interval
 from dpinfer.tabular import BinaryColumn, CategoricalColumn, Column, ContinuousColumn, Schema
 
-__all__ = ["Factor", "Part", "Values", "category_labels", "compile_factor", "compile_offset", "compile_response"]
+__all__ = [
+    "Factor",
+    "Part",
+    "Values",
+    "category_labels",
+    "compile_factor",
+    "compile_offset",
+    "compile_response",
+    "of_persons",
+]
 
 FloatArray = npt.NDArray[np.float64]
 Values = Mapping[str, FloatArray]
@@ -45,6 +54,15 @@ _REFUSED = {
 
 class FormulaError(ValueError):
     """A formula needs more than public knowledge; the text gives the reason."""
+
+
+def of_persons(term: str, name: str) -> str:
+    """Return what is said of a term of groups without categories."""
+    return (
+        f"formula must have a column of declared categories in {term}: effects of a few large groups are learned.  "
+        "Effects of persons, many with few rows each, need the column as the one that is protected: "
+        f"unit=Units({name!r}, max_rows=...)"
+    )
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ class Formula:
         Expressions whose coefficient is known to be 1.
     levels : tuple of str
         Terms whose coefficients have a prior with an unknown scale: ``(1 | site)``, ``s(age)``.
+    person : Group or None
+        The term of effects of persons, whose column says whose each row is.
     """
 
     text: str
@@ -44,9 +46,10 @@ class Formula:
     intercept: bool
     offsets: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
+    person: "Group | None" = None
 
 
-def parse(text: str, names: tuple[str, ...]) -> Formula:
+def parse(text: str, names: tuple[str, ...], person: str = "") -> Formula:
     """Read a formula.
 
     **Privacy.** Reads no records.
@@ -58,6 +61,8 @@ def parse(text: str, names: tuple[str, ...]) -> Formula:
         ``(1 | site)`` as in lme4, ``s(age)`` as in mgcv.
     names : tuple of str
         The columns of ``.``, the response included.
+    person : str
+        The column that identifies the person of each row: its term has effects of persons.
 
     Raises
     ------
@@ -100,13 +105,29 @@ def parse(text: str, names: tuple[str, ...]) -> Formula:
     offsets = tuple(match[1] for match in found if match is not None)
     others = tuple(term for term, match in zip(kept, found, strict=True) if match is None)
     intercept = len(kept) < len(terms)
+    own, groups = _person_of(groups, person)
     others, levels = _with_levels(others, groups)
+    if own is not None and (levels or not intercept or _NO_INTERCEPT.search(plain)):
+        raise ValueError(
+            f"formula must have an intercept and no other effects with {own.text}, got {text!r}: crossed and nested "
+            "effects are not there; a column of few groups can be a term of its own"
+        )
     if levels and (not intercept or (groups and _NO_INTERCEPT.search(plain))):
         raise ValueError(f"formula must have an intercept with {levels[0]}, got {text!r}")
-    return Formula(text, str(response), others, intercept, offsets, levels)
+    return Formula(text, str(response), others, intercept, offsets, levels, own)
 
 
 Terms = tuple[tuple[str, ...], ...]
+
+
+def _person_of(groups: tuple["Group", ...], person: str) -> tuple["Group | None", tuple["Group", ...]]:
+    """Return the term of persons, and the others."""
+    own = [group for group in groups if person and group.name == person]
+    if len(own) > 1:
+        raise ValueError(f"formula must have one term of {person!r}, got {own[0].text} and {own[1].text}")
+    if own and not (own[0].intercept and own[0].correlated):
+        raise ValueError(f"formula must have (1 | {person}) or (1 + x | {person}), got {own[0].text}")
+    return (own[0] if own else None), tuple(group for group in groups if group not in own)
 
 
 def _with_levels(terms: Terms, groups: tuple["Group", ...]) -> tuple[Terms, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy import linalg
 
 from dpinfer.formulas.design import Design, DesignColumn
-from dpinfer.formulas.factors import FormulaError, category_labels, compile_factor
+from dpinfer.formulas.factors import FormulaError, category_labels, compile_factor, of_persons
 from dpinfer.formulas.grammar import Group, read_group
 from dpinfer.formulas.reference_points import reference_values
 from dpinfer.models import GeneralizedLinearModel
@@ -199,11 +199,7 @@ def _groups(design: Design, group: Group) -> tuple[list[Effects], set[int]]:
     column = next((column for column in design.schema.columns if column.name == group.name), None)
     labels = () if column is None else category_labels(column)
     if len(labels) < 2:
-        raise FormulaError(
-            f"formula must have a column of declared categories in {group.text}: effects of a few large groups are "
-            "learned.  Effects of persons, many with few rows each, are not there: unit= protects all rows of a "
-            "person, and takes the rows as independent given the columns"
-        )
+        raise FormulaError(of_persons(group.text, group.name))
     own = _measured(design, frozenset((group.name,)))
     slopes = _measured(design, frozenset((group.slope, group.name))) if group.slope else {}
     if (group.intercept and not own) or (group.slope and not slopes):

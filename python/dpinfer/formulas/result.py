@@ -509,5 +509,9 @@ def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:
     fit = load_fit(folder, model=found.model if isinstance(found.model, OwnModel) else None)
     if fit.release.names != found.model.names or type(fit.plan.model) is not type(found.model):
         raise ReleaseFormatError(f"{str(Path(folder) / DESIGN_FILE)!r} is not the design of the fit beside it")
+    if found.persons is not None:
+        from dpinfer.formulas.persons import PersonFit
+
+        return PersonFit(design=found, fit=fit)
     plain = RegressionFit(design=found, fit=fit)
     return plain.with_prior() if found.formula.levels and not plain.failure else plain

@@ -15,6 +15,7 @@ from dpinfer.formulas.completion import Completion, released_before, response_sc
 from dpinfer.formulas.design import Design, design
 from dpinfer.formulas.design_files import save_first
 from dpinfer.formulas.levels import HORSESHOE, layout_of
+from dpinfer.formulas.persons import PersonFit
 from dpinfer.formulas.records import UnreadRecords
 from dpinfer.formulas.result import RegressionFit
 from dpinfer.formulas.silos import asked_of_sites
@@ -59,6 +60,7 @@ def plan_regression(
     predictor_spread: float | None = None,
     simulate: bool = False,
     target: str = "auto",
+    unit: Units | None = None,
 ) -> FitPlan:
     """Return the plan of a regression, before any record is read; see :func:`dpinfer.plan_fit`.
 
@@ -66,19 +68,22 @@ def plan_regression(
 
     Parameters
     ----------
-    formula, family, schema, prior_scale
-        As in :func:`regression`.
+    formula, family, schema, prior_scale, unit
+        As in :func:`regression`; `unit` for a formula with effects of persons.
     epsilon, delta, n_records, method, adjacency, predictor_spread, simulate, target
         As in :func:`dpinfer.plan_fit`.
     """
+    found = design(formula, schema, family=family, prior_scale=prior_scale, unit=unit)
+    if unit is not None and found.persons is None:
+        raise ValueError("unit must be None for a formula without effects of its persons: plan for n_records persons")
     return plan_fit(
-        design(formula, schema, family=family, prior_scale=prior_scale).model,
+        found.model,
         epsilon=epsilon,
         delta=delta,
         n_records=n_records,
         method=method,
         adjacency=adjacency,
-        response_scale=response_scale_of(family),
+        response_scale=None if found.persons is not None else response_scale_of(family),
         predictor_spread=predictor_spread,
         simulate=simulate,
         target=target,
@@ -141,7 +146,8 @@ def regression(
         largest weight as a bound, and the mean.  Its policy for missing values is that of the schema.
     unit : Units, optional
         Its `ids` name the column that identifies the unit of each row: privacy protects a unit with all of its rows,
-        and intervals allow for dependence of its rows.
+        and intervals allow for dependence of its rows.  With ``(1 | person)`` of that column the result is a
+        :class:`PersonFit`, a mixed model: docs/people.md.
     posterior, adjacency, predictor_spread, simulate, target, checkpoint, progress, n_threads
         As in :func:`dpinfer.fit`.
 
@@ -196,7 +202,7 @@ def regression(
     if unknown is None:
         if isinstance(schema, SchemaDraft):
             raise TypeError("schema must be a Schema: a SchemaDraft needs unknown=, the facts to release")
-        found = design(formula, schema, family=family, prior_scale=prior_scale, weights=weights)
+        found = design(formula, schema, family=family, prior_scale=prior_scale, weights=weights, unit=unit)
         terms = _learned(found, prior, given, alone=weights is None and unit is None)
         if isinstance(data, Silos):
             return _fitted(found, asked_of_sites(data, found, formula, prior_scale), None, folder, given, terms)
@@ -220,7 +226,9 @@ def _learned(found: Design, prior: str | None, given: dict[str, Any], *, alone: 
     if terms:
         layout_of(found, terms)
         if not alone:
-            raise ValueError(f"weights and unit must be None with {terms[0]!r}")
+            raise ValueError(
+                f"weights and unit must be None with {terms[0]!r}: effects of persons are those of the column of unit"
+            )
         if given["method"] not in ("auto", "newton"):
             raise ValueError(f"method must be 'newton' with {terms[0]!r}, got {given['method']!r}")
         given["method"] = "newton"
@@ -250,12 +258,12 @@ def _fitted(
         found.model,
         X,
         y,
-        response_scale=response_scale_of(found.family),
+        response_scale=None if found.persons is not None else response_scale_of(found.family),
         leaks=found.schema.leaks,
         parts=found.schema.parts,
         **given,
     )
-    plain = RegressionFit(design=found, fit=result)
+    plain = (RegressionFit if found.persons is None else PersonFit)(design=found, fit=result)
     if not terms or plain.failure:
         return plain
     try:

@@ -300,3 +300,28 @@ class RegressionRows:
     ) -> None: ...
     @property
     def n_coef(self) -> int: ...
+
+class PersonModel:
+    def __init__(
+        self,
+        *,
+        family: str,
+        max_rows: int,
+        n_columns: int,
+        slope: int,
+        nodes: list[float],
+        weights: list[float],
+    ) -> None: ...
+    def scores(
+        self,
+        *,
+        point: npt.NDArray[np.float64],
+        truth: npt.NDArray[np.float64],
+        transform: npt.NDArray[np.float64],
+        features: npt.NDArray[np.float64],
+        responses: npt.NDArray[np.float64] | None,
+        seeds: npt.NDArray[np.uint64],
+        stream: int,
+        n_draws: int,
+        n_threads: int = 1,
+    ) -> npt.NDArray[np.float64]: ...

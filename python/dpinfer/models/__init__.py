@@ -31,6 +31,7 @@ from dpinfer.models.gradient_model import GradientModel
 from dpinfer.models.linear_regression import LinearRegression
 from dpinfer.models.multinomial import MultinomialRegression
 from dpinfer.models.normal_inverse_gamma import NormalInverseGamma
+from dpinfer.models.person_model import PersonModel
 from dpinfer.models.registry import model_from_dict, register_model
 from dpinfer.models.site_model import SiteModel
 from dpinfer.models.survey_weights import SurveyWeights
@@ -58,6 +59,7 @@ __all__ = [
     "NetworkWeights",
     "NormalInverseGamma",
     "OwnModel",
+    "PersonModel",
     "PoissonRegression",
     "ProbitRegression",
     "SiteModel",

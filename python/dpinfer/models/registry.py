@@ -11,6 +11,7 @@ from dpinfer.models.conjugate import BetaBernoulli, BetaBinomial, DirichletCateg
 from dpinfer.models.gaussian_mixture import GaussianMixture
 from dpinfer.models.glm import LogisticRegression, PoissonRegression, ProbitRegression
 from dpinfer.models.linear_regression import LinearRegression
+from dpinfer.models.person_model import PersonModel
 
 __all__ = ["model_from_dict", "register_model"]
 
@@ -27,6 +28,7 @@ _KINDS: dict[str, type[Model]] = {
         LinearRegression,
         LogisticRegression,
         OwnModel,
+        PersonModel,
         PoissonRegression,
         ProbitRegression,
     )

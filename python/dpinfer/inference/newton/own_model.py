@@ -1,25 +1,34 @@
 """From the release of a private Newton run of a user's own model to a posterior of its parameters."""
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer.inference.newton.own_checks import check_own
+from dpinfer.inference.newton.persons import NOT_TOLD, BoundedEffects, bounded_effects
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
 from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.models.person_model import PersonModel
 from dpinfer.models.whitening import shrink_to_level
 from dpinfer.release import OwnNewtonRelease
 
-__all__ = ["own_newton_posterior"]
+__all__ = ["law_of_effects", "own_newton_posterior"]
 
 FloatArray = npt.NDArray[np.float64]
 
 _DRAWS = 1000
 _LEAST_EIGENVALUE = 0.05
 _FAR = 2.0  # standard deviations
+# Squared error of a slope's entry from eight draws of each record, over its level, for one record: of normal scores.
+_SLOPE_ERROR = 2.0 / 8.0
+_EFFECTS = ("the intercept", "the slope")
+_NOT_TOLD = (
+    "The standard deviation of {effects} between persons is not told from zero: read the upper end of its interval."
+)
 _CLIPPED = (
     "The model has no sampler, so nothing centres the clipped scores. Of the scores {share:.1%} (noise {noise:.1%}) "
     "were clipped. A sampler takes the bias away."
@@ -57,28 +66,29 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     request.check(release)
     model = model_of(release, request.model)
     n, steps = release.n_params, len(release.scores)
-    shrunken, spread = shrink_to_level(release.slope, release.slope_stddev, release.slope_spread)
-    level = float(np.trace(shrunken)) / n
     rng = np.random.default_rng(request.seed)
-    size = _DRAWS if request.n_samples is None else request.n_samples
-    slopes = [_positive_definite(shrunken + spread * _symmetric_normal(rng, n), level) for _ in range(size)]
-    location, precisions, data = _given_slopes(release, slopes, 1.0)
-    inside = np.mean([np.diag(np.linalg.inv(precision)) for precision in precisions], axis=0)
-    squared_shift = release.squared_shift + _not_arrived(release, location, inside)
-    if squared_shift > 0.0:
-        location, precisions, _ = _given_slopes(release, slopes, 1.0 / (1.0 + squared_shift))
-    factor = np.stack([np.linalg.cholesky(precision) for precision in precisions])
-    covariance = np.mean([np.linalg.inv(precision) for precision in precisions], axis=0)
-    beyond = np.diag(covariance)
-    checks = check_own(release, location.mean(axis=0), covariance + np.cov(location, rowvar=False).reshape(n, n))
-    from_data = np.minimum(np.diag(data), inside)
+    location, precisions, data, inside, squared_shift = _laws(release, model, request.n_samples, rng)
+    told: tuple[str, ...] = ()
+    alone = np.mean([np.diag(np.linalg.inv(precision)) for precision in precisions], axis=0) - inside
+    if isinstance(model, PersonModel):
+        bounded = bounded_effects(model, location, np.stack(precisions), rng)
+        location, precisions = bounded.location, list(bounded.precision)
+        told = tuple(name for name, far in zip(_EFFECTS, bounded.distance, strict=False) if far < NOT_TOLD)
+    factor = np.linalg.cholesky(np.stack(precisions))
+    covariance = np.mean(np.linalg.inv(np.stack(precisions)), axis=0)
+    covariance = covariance + np.cov(location, rowvar=False, bias=True).reshape(n, n)
+    checks = check_own(release, location.mean(axis=0), covariance)
+    from_data = np.minimum(np.minimum(np.diag(data), inside), np.diag(covariance))
+    alone = np.minimum(alone, np.diag(covariance) - from_data)
     verdict, share = checks.verdict, None
     if release.clipped:
         share, stddev = release.clipped_share()
         verdict = f"{_CLIPPED.format(share=share, noise=stddev)} {verdict}"
     # The uncertainty of the slope is due to the privacy noise; that of curvature belongs to the approximation.
-    parts = VarianceParts(from_data, inside - from_data + location.var(axis=0), beyond - inside)
+    parts = VarianceParts(from_data, np.diag(covariance) - from_data - alone, alone)
     unknown = np.full(n, np.nan)
+    if told:
+        verdict = f"{_NOT_TOLD.format(effects=' and '.join(told))} {verdict}"
     distribution = DrawnTheta(location, None, factor, parts, None if squared_shift > 0.0 else data)
     return Posterior(
         names=release.names,
@@ -107,6 +117,57 @@ def own_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -
     )
 
 
+def _laws(
+    release: OwnNewtonRelease, model: Any, n_samples: int | None, rng: np.random.Generator
+) -> tuple[FloatArray, list[FloatArray], FloatArray, FloatArray, float]:
+    """Return normal laws of theta given draws of the slope, the records' part of the covariance, and what bends.
+
+    The variances within the laws before they are widened, and the square of what curvature shifts, come last.
+    """
+    n = release.n_params
+    shrunken, spread = shrink_to_level(release.slope, release.slope_stddev, release.slope_spread)
+    level = float(np.trace(shrunken)) / n
+    size = _DRAWS if n_samples is None else n_samples
+    slopes = [_positive_definite(shrunken + spread * _symmetric_normal(rng, n), level) for _ in range(size)]
+    flat = model.first_effect if isinstance(model, PersonModel) else None
+    noise = _noise_and_distance(release, shrunken, spread)
+    location, precisions, data = _given_slopes(release, slopes, noise, 1.0, flat)
+    inside = np.mean([np.diag(np.linalg.inv(precision)) for precision in precisions], axis=0)
+    squared_shift = release.squared_shift + _not_arrived(release, location, inside)
+    if squared_shift > 0.0:
+        location, precisions, _ = _given_slopes(release, slopes, noise, 1.0 / (1.0 + squared_shift), flat)
+    return location, precisions, data, inside, squared_shift
+
+
+def _noise_and_distance(release: OwnNewtonRelease, slope: FloatArray, spread: FloatArray) -> FloatArray:
+    """Return the variance of each measured score: its noise, and what the slope's error makes of a point's distance."""
+    noise = np.square(release.score_stddev)
+    white = np.linalg.inv(release.transform)
+    # In the coordinates of the transformed score: where each measurement puts the zero, less where it was made.
+    steps = np.linalg.solve(slope, release.scores.T).T
+    points = release.positions @ white
+    away = np.sum(np.square((1.0 / noise) @ (points + steps) / np.sum(1.0 / noise) - points), axis=1)
+    level = float(np.trace(slope)) / len(slope)
+    error = float(np.mean(np.square(spread))) + _SLOPE_ERROR * level**2 / release.n_records
+    return np.asarray(noise + error * away)
+
+
+def law_of_effects(release: OwnNewtonRelease, model: PersonModel, seed: int = 0) -> BoundedEffects:
+    """Return the posterior of a model of persons as a mixture of normals, and what it says of zero.
+
+    **Privacy.** Post-processing of a release.
+
+    Parameters
+    ----------
+    release : OwnNewtonRelease
+    model : PersonModel
+    seed : int
+    """
+    rng = np.random.default_rng(seed)
+    location, precisions, *_ = _laws(release, model, None, rng)
+    return bounded_effects(model, location, np.stack(precisions), rng)
+
+
 def _not_arrived(release: OwnNewtonRelease, location: FloatArray, inside: FloatArray) -> float:
     """Return the mean square of how far the last measurement was from the posterior's centre, 0 if that is not far."""
     variance = inside + location.var(axis=0)
@@ -115,15 +176,18 @@ def _not_arrived(release: OwnNewtonRelease, location: FloatArray, inside: FloatA
 
 
 def _given_slopes(
-    release: OwnNewtonRelease, slopes: list[FloatArray], temper: float
+    release: OwnNewtonRelease, slopes: list[FloatArray], noise: FloatArray, temper: float, flat: int | None = None
 ) -> tuple[FloatArray, list[FloatArray], FloatArray]:
     """Return means (S, n) and precisions of the normal posteriors given each slope, and the data's covariance (n, n).
 
-    The likelihood is raised to the power `temper`: curvature reduces its information.
+    The likelihood is raised to the power `temper`: curvature reduces its information.  Parameters from `flat` on have
+    no prior.  `noise` has the variance of each measured score's entries.
     """
+    flat = release.n_params if flat is None else flat
     n = release.n_params
-    back, noise = np.linalg.inv(release.transform).T, np.square(release.score_stddev)
+    back = np.linalg.inv(release.transform).T
     gain, prior = 1.0 / noise / np.sum(1.0 / noise), np.diag(1.0 / np.square(release.prior_scale))
+    prior[flat:, flat:] = 0.0
     location, precisions, data = np.empty((len(slopes), n)), [], np.zeros((n, n))
     for draw, slope in enumerate(slopes):
         jacobian = slope @ back

@@ -15,6 +15,8 @@ __all__ = ["DrawnTheta", "IndependentTheta", "ThetaDistribution", "VarianceParts
 
 FloatArray = npt.NDArray[np.float64]
 
+_ENTRIES_AT_ONCE = 2**22
+
 
 @dataclass(frozen=True)
 class VarianceParts:
@@ -191,6 +193,9 @@ class DrawnTheta:
             return np.asarray(self.location[chosen] + self.q_stddev[chosen] * z)
         theta = np.asarray(self.location[chosen])
         factors = np.asarray(self.q_factor)
+        if 8 * len(factors) > size and factors.shape[1] ** 2 * size <= _ENTRIES_AT_ONCE:
+            moved: FloatArray = np.linalg.solve(np.swapaxes(factors[chosen], 1, 2), z[..., None])[..., 0]
+            return np.asarray(theta + moved)
         for index in np.unique(chosen):
             rows = chosen == index
             theta[rows] += np.linalg.solve(factors[index].T, z[rows].T).T

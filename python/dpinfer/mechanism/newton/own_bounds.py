@@ -1,10 +1,12 @@
 """Bounds of a private Newton run of a user's own model, from the model's own simulation: no records."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer.mechanism.newton.own_made_up import MadeUp
 from dpinfer.mechanism.newton.own_rows import N_DRAWS
 from dpinfer.models import OwnModel
 
@@ -15,6 +17,7 @@ FloatArray = npt.NDArray[np.float64]
 _WEIGHT_LEVEL = 0.95
 _CLIP_LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
 _SHARES = (0.25, 0.5, 1.0)
+_BEYOND, _NOTHING = 1.5, 0.05
 _RIDGE = 1e-4
 _LEAST = 1e-12
 _LARGEST_SCORE = 1e50
@@ -99,7 +102,10 @@ def simulate_bounds(
     information = information + _RIDGE * level * np.eye(n)
     white = scores @ symmetric_inverse_root(information)
     size = np.mean(np.sum(white[:, :N_DRAWS] ** 2, axis=2), axis=1)
-    weight_bound = max(float(np.quantile(size, _WEIGHT_LEVEL)), _LEAST)
+    longest = _BEYOND * max(float(np.sqrt(np.max(np.sum(white**2, axis=2)))), _LEAST)
+    # A bound that holds no made-up score back, where its noise is nothing beside what the records leave open.
+    unbounded = noise * (1.0 + _SHARES[0]) * longest < _NOTHING * math.sqrt(n_records)
+    weight_bound = longest**2 if unbounded else max(float(np.quantile(size, _WEIGHT_LEVEL)), _LEAST)
     weight = np.minimum(1.0, weight_bound / np.maximum(size, _LEAST))
     white = white[:, N_DRAWS:]
     weighted = white * weight[:, None, None]
@@ -107,8 +113,8 @@ def simulate_bounds(
     products = np.sum(weighted * white, axis=2)
     total = weighted.mean(axis=1)
     narrowest, best = np.inf, (0.0, 0.0, 0.0, 0.0)
-    for quantile in _CLIP_LEVELS:
-        clip = max(float(np.quantile(norm, quantile)), _LEAST)
+    clips = [longest] if unbounded else [max(float(np.quantile(norm, level)), _LEAST) for level in _CLIP_LEVELS]
+    for clip in clips:
         kept = np.minimum(1.0, clip / np.maximum(norm, _LEAST))
         inside = np.mean(kept[:, :, None] * weighted, axis=1)
         excess = total - inside
@@ -141,9 +147,6 @@ def simulate_bounds(
 
 def _simulated_scores(model: OwnModel, theta: FloatArray, rng: np.random.Generator, n_rows: int) -> FloatArray:
     """Return scores of made-up records with drawn responses, (n_rows, 2 N_DRAWS, n), finite."""
-    rows = np.repeat(model.made_up_features(n_rows, rng), 2 * N_DRAWS, axis=0)
-    words = rng.integers(0, 2**64, (len(rows), model.n_words), dtype=np.uint64)
-    with np.errstate(all="ignore"):
-        scores = model.scores(rows, model.draw_responses(theta, rows, words), theta)
+    scores = MadeUp(model, n_rows, rng).scores(theta, theta)
     kept = np.nan_to_num(scores, nan=0.0, posinf=_LARGEST_SCORE, neginf=-_LARGEST_SCORE)
-    return np.clip(kept, -_LARGEST_SCORE, _LARGEST_SCORE).reshape(n_rows, 2 * N_DRAWS, -1)
+    return np.clip(kept, -_LARGEST_SCORE, _LARGEST_SCORE)

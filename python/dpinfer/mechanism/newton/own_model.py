@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from dpinfer.mechanism.newton.contributions import smat
 from dpinfer.mechanism.newton.own_bounds import SimulatedBounds, simulate_bounds, symmetric_inverse_root
-from dpinfer.mechanism.newton.own_rows import CentredScores
+from dpinfer.mechanism.newton.own_rows import CentredScores, PersonScores
 from dpinfer.mechanism.newton.own_shift import ExpectedScore, NormalPosterior, simulate_reach, simulate_shift
 from dpinfer.mechanism.newton.passes import Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.models import OwnModel
+from dpinfer.models.person_model import PersonModel
 from dpinfer.models.steady import steady_inverse, steady_solve
 from dpinfer.models.whitening import shrink_to_level
 
@@ -94,6 +95,13 @@ class OwnSteps(ABC):
     def _theta(self, units: FloatArray) -> FloatArray:
         return np.asarray(self._prior.prior_mean + self._prior.prior_scale * units)
 
+    def _held(self, units: FloatArray) -> FloatArray:
+        """Return the nearest point, in units of the prior, where there is a model."""
+        clipped = np.clip(units, -_FARTHEST, _FARTHEST)
+        theta = self._theta(clipped)
+        held = self.model.held(theta)
+        return clipped if held is theta else np.asarray((held - self._prior.prior_mean) / self._prior.prior_scale)
+
     def _keep(self, **values: Any) -> None:
         for name, value in values.items():
             self._kept.setdefault(name, []).append(value)
@@ -150,6 +158,7 @@ class OwnSteps(ABC):
             noise, drift = observed(reach * length)
             filtered.forget(filtered.surprise(white.T @ step, noise))
         filtered.update(filtered.mean + white.T @ step, noise, drift)
+        filtered.mean = self._held(filtered.mean)
 
     def _reach(self, units: FloatArray, white: FloatArray, step: FloatArray, released: dict[str, Any]) -> float:
         """Return by how much to lengthen a step that the filter did not expect."""
@@ -180,9 +189,9 @@ class OwnSteps(ABC):
             length = float(np.linalg.norm(step))
             if number == 0 or length >= 2.0 * stddevs[-1] / level:
                 moved = centre + white.T @ (step * min(1.0, _SHORT_TRUST / max(length, 1e-12)))
-                units = np.clip(moved, -_FARTHEST, _FARTHEST)
+                units = self._held(moved)
             else:
-                units = centre
+                units = self._held(centre)
         return {
             "positions": np.array([self._theta(point) for point in points]),
             "scores": np.array(scores),
@@ -292,7 +301,7 @@ class OwnNewton(OwnSteps):
             "slope": (0.0, 1.0, 0.0),
             "measure": (1.0 - TALLY_SHARE, 0.0, TALLY_SHARE),
         }[phase]
-        query = CentredScores(
+        query = (PersonScores if isinstance(self.model, PersonModel) else CentredScores)(
             self.model,
             self._theta(units),
             # The score in the parameters' own units is that in the prior's, divided by them.

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,19 @@ from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Query
 from dpinfer.models import OwnModel
 from dpinfer.models.adapters import FRAMEWORK_BLOCK
+from dpinfer.models.person_model import PersonModel
 from dpinfer.release.newton.own import OwnNewtonRelease
 
 __all__ = [
     "MATRIX_BOUND",
     "N_DRAWS",
+    "PERSONS_STREAM",
     "CentredScores",
     "OwnQuery",
     "OwnRecords",
     "OwnRows",
+    "PersonScores",
+    "kernel_scores",
     "score_matrix",
     "score_vector",
 ]
@@ -82,23 +86,25 @@ class OwnRows:
     Parameters
     ----------
     features : (N, p) array
-    response : (N,) array
+    response : (N,) array, or (N, max_rows) of persons
     seeds : (N, 2) array of 64-bit words
+    n_threads : int
     """
 
     features: npt.NDArray[np.floating]
     response: FloatArray
     seeds: Words
+    n_threads: int = 1
 
     @classmethod
-    def of(cls, features: npt.NDArray[np.floating], response: FloatArray) -> "OwnRows":
+    def of(cls, features: npt.NDArray[np.floating], response: FloatArray, n_threads: int = 1) -> "OwnRows":
         """Return the rows of checked records.
 
         A seed is a hash of the record and of the number of equal records before it: so equal records have different
         draws, and the seeds of the others do not change when a record is added or removed at any place.
         """
-        digests, seeds = (np.empty((response.size, words), dtype="<u8") for words in (4, 2))
-        for first in range(0, response.size, _BLOCK):
+        digests, seeds = (np.empty((len(response), words), dtype="<u8") for words in (4, 2))
+        for first in range(0, len(response), _BLOCK):
             block = slice(first, first + _BLOCK)
             rows = [row.tobytes() for row in _joined(features[block], response[block])]
             found = b"".join(hashlib.blake2b(row, digest_size=32).digest() for row in rows)
@@ -108,12 +114,12 @@ class OwnRows:
         for place in np.flatnonzero(number):
             (row,) = _joined(features[place : place + 1], response[place : place + 1])
             seeds[place] = _seed(row.tobytes(), int(number[place]))
-        return cls(features, response, seeds)
+        return cls(features, response, seeds, n_threads)
 
     @classmethod
-    def without_draws(cls, features: npt.NDArray[np.floating], response: FloatArray) -> "OwnRows":
+    def without_draws(cls, features: npt.NDArray[np.floating], response: FloatArray, n_threads: int = 1) -> "OwnRows":
         """Return the rows of checked records, for contributions without draws."""
-        return cls(features, response, np.empty((0, 2), dtype=np.uint64))
+        return cls(features, response, np.empty((0, 2), dtype=np.uint64), n_threads)
 
     def words(self, rows: slice, pass_number: int, n_words: int) -> Words:
         """Return the random words of these rows in one pass, (B, 2 N_DRAWS, n_words)."""
@@ -131,13 +137,22 @@ class OwnRecords:
     Parameters
     ----------
     features : (N, p) array
-    response : (N,) array
+    response : (N,) array, or (N, max_rows) of persons
     drawn : bool
         Whether contributions draw responses.
+    n_threads : int
+        For compiled scores.
     """
 
-    def __init__(self, features: npt.NDArray[np.floating], response: FloatArray, *, drawn: bool = True) -> None:
-        self._rows = (OwnRows.of if drawn else OwnRows.without_draws)(features, response)
+    def __init__(
+        self,
+        features: npt.NDArray[np.floating],
+        response: FloatArray,
+        *,
+        drawn: bool = True,
+        n_threads: int = 1,
+    ) -> None:
+        self._rows = (OwnRows.of if drawn else OwnRows.without_draws)(features, response, n_threads)
 
     @property
     def n_rows(self) -> int:
@@ -205,6 +220,8 @@ class OwnQuery(ABC):
     transform : (n, n) array
     """
 
+    block: ClassVar[int] = _BLOCK
+
     model: OwnModel
     theta: FloatArray
     transform: FloatArray
@@ -226,8 +243,9 @@ class OwnQuery(ABC):
     def add(self, total: _native.PartialSum, rows: OwnRows) -> None:
         """Add all records to `total`."""
         with np.errstate(all="ignore"):
-            for first in range(0, rows.response.size, _BLOCK):
-                total.add_contributions(self._robust(rows, slice(first, min(first + _BLOCK, rows.response.size))))
+            size = len(rows.response)
+            for first in range(0, size, self.block):
+                total.add_contributions(self._robust(rows, slice(first, min(first + self.block, size))))
 
     def _robust(self, rows: OwnRows, block: slice) -> FloatArray:
         """Return a block's contributions; a record on which the code fails contributes nothing."""
@@ -300,15 +318,7 @@ class CentredScores(OwnQuery):
 
     def contributions(self, rows: OwnRows, block: slice) -> FloatArray:
         """Return these rows' vectors, (B, length): not private."""
-        X = np.ascontiguousarray(rows.features[block], dtype=np.float64)
-        y = np.ascontiguousarray(rows.response[block])
-        n_words = self.model.n_words
-        # Records last, draws before them: each operation runs over whole blocks, and each record by itself.
-        words = np.swapaxes(rows.words(block, self.pass_number, n_words), 0, 1).reshape(-1, n_words)
-        repeated = np.tile(X, (2 * N_DRAWS, 1))
-        drawn = self.model.draw_responses(self.theta, repeated, words)
-        scores = self._scores(np.concatenate((repeated, X)), np.concatenate((drawn, y)))
-        scores = scores.reshape(-1, 2 * N_DRAWS + 1, len(X))
+        scores = self._with_draws(rows, block)
         simulated, observed = scores[:, :-1], scores[:, -1]
         weight = self._weight(simulated[:, :N_DRAWS])
         others = simulated[:, N_DRAWS:]
@@ -326,9 +336,21 @@ class CentredScores(OwnQuery):
             slope = score_matrix(clipped, others, self.matrix_bound)
             parts.append(slope * (self.matrix_weight / self.matrix_bound))
         if self.tally_weight:
-            tally = np.stack((self._excess(own, clipped), np.ones(len(X))))
+            tally = np.stack((self._excess(own, clipped), np.ones(scores.shape[2])))
             parts.append(tally * (self.tally_weight / math.sqrt(2.0)))
         return np.concatenate(parts).T
+
+    def _with_draws(self, rows: OwnRows, block: slice) -> FloatArray:
+        """Return transformed scores of each record's draws, then of the record itself, (n, 2 N_DRAWS + 1, B)."""
+        X = np.ascontiguousarray(rows.features[block], dtype=np.float64)
+        y = np.ascontiguousarray(rows.response[block])
+        n_words = self.model.n_words
+        # Records last, draws before them: each operation runs over whole blocks, and each record by itself.
+        words = np.swapaxes(rows.words(block, self.pass_number, n_words), 0, 1).reshape(-1, n_words)
+        repeated = np.tile(X, (2 * N_DRAWS, 1))
+        drawn = self.model.draw_responses(self.theta, repeated, words)
+        scores = self._scores(np.concatenate((repeated, X)), np.concatenate((drawn, y)))
+        return scores.reshape(-1, 2 * N_DRAWS + 1, len(X))
 
     def _excess(self, own: FloatArray, simulated: FloatArray) -> FloatArray:
         return np.asarray(np.clip((_squares(own) - self._mean_square(simulated)) / self.clip**2, -1.0, 1.0))
@@ -343,3 +365,68 @@ class CentredScores(OwnQuery):
     def _weight(self, simulated: FloatArray) -> FloatArray:
         size = self._mean_square(simulated)
         return np.asarray(np.minimum(1.0, self.weight_bound / (size + _SMALL)))
+
+
+# The stream of made-up persons; those of passes have their numbers.
+PERSONS_STREAM = 2**32
+
+
+def kernel_scores(
+    model: PersonModel,
+    theta: FloatArray,
+    truth: FloatArray,
+    transform: FloatArray,
+    features: FloatArray,
+    response: FloatArray | None,
+    seeds: Words,
+    stream: int,
+    n_threads: int = 1,
+) -> FloatArray:
+    """Return transformed scores at `theta` of persons' draws at `truth`, then of their own responses where given.
+
+    Returns
+    -------
+    (n, 2 N_DRAWS (+ 1), B) array
+        Zero where a score is not finite.
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(model.n_nodes)
+    kernel = _native.PersonModel(
+        family=model.family,
+        max_rows=model.max_rows,
+        n_columns=len(model.columns),
+        slope=model.slope,
+        nodes=nodes.tolist(),
+        weights=(weights / weights.sum()).tolist(),
+    )
+    return kernel.scores(
+        point=model.natural(theta),
+        truth=model.natural(truth),
+        transform=np.ascontiguousarray(transform @ model.jacobian(theta).T),
+        features=features,
+        responses=response,
+        seeds=seeds,
+        stream=stream,
+        n_draws=2 * N_DRAWS,
+        n_threads=n_threads,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PersonScores(CentredScores):
+    """Centred scores of persons: the marginal likelihood of all rows of a person, by compiled code."""
+
+    block: ClassVar[int] = 4096
+
+    def _with_draws(self, rows: OwnRows, block: slice) -> FloatArray:
+        model: Any = self.model
+        return kernel_scores(
+            model,
+            self.theta,
+            self.theta,
+            self.transform,
+            np.ascontiguousarray(rows.features[block], dtype=np.float64),
+            np.ascontiguousarray(rows.response[block]),
+            np.ascontiguousarray(rows.seeds[block]),
+            self.pass_number,
+            rows.n_threads,
+        )

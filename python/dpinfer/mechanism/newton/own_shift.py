@@ -2,13 +2,16 @@
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism.newton.own_bounds import SimulatedBounds
+from dpinfer.mechanism.newton.own_made_up import MadeUp
 from dpinfer.mechanism.newton.own_rows import N_DRAWS, score_norms, score_vector
 from dpinfer.models import OwnModel
+from dpinfer.models.person_model import PersonModel
 
 __all__ = ["ExpectedScore", "NormalPosterior", "simulate_reach", "simulate_shift"]
 
@@ -80,9 +83,8 @@ class ExpectedScore:
         rng: np.random.Generator,
         n_rows: int,
     ) -> None:
-        self._model, self._transform, self._bounds = model, transform, bounds
-        self._rows = np.repeat(model.made_up_features(n_rows, rng), 2 * N_DRAWS, axis=0)
-        self._words = rng.integers(0, 2**64, (len(self._rows), model.n_words), dtype=np.uint64)
+        self._transform, self._bounds = transform, bounds
+        self._records = MadeUp(model, n_rows, rng)
         self._move(theta)
 
     def _move(self, theta: FloatArray) -> None:
@@ -100,10 +102,9 @@ class ExpectedScore:
 
     def _scores(self, truth: FloatArray) -> FloatArray:
         with np.errstate(all="ignore"):
-            responses = self._model.draw_responses(truth, self._rows, self._words)
-            drawn = self._model.scores(self._rows, responses, self._theta) @ self._transform.T
-        drawn[~np.all(np.isfinite(drawn), axis=1)] = 0.0
-        return np.ascontiguousarray(drawn.T).reshape(self._theta.size, -1, 2 * N_DRAWS)
+            drawn = self._records.scores(self._theta, truth) @ self._transform.T
+        drawn[~np.all(np.isfinite(drawn), axis=2)] = 0.0
+        return np.ascontiguousarray(np.moveaxis(drawn, 2, 0))
 
     def _clipped(self, drawn: FloatArray) -> FloatArray:
         return score_vector(drawn * self._weight, self._bounds.clip)
@@ -202,8 +203,13 @@ def simulate_shift(
     centre, slope = score.at_point, score.moved_to(slope_point).slope()
     # Steps in the coordinates of the transformed score are steps of theta by the transposed transform.
     scored = posterior.spread @ rng.standard_normal((n, _PAIRS))
-    steps = transform.T @ scored
+    steps: npt.NDArray[Any] = transform.T @ scored
     even, odd = [], []
+    if isinstance(model, PersonModel):
+        # Symmetric steps that stay where the model is one.
+        after, before = (np.abs(model.held(theta + sign * steps.T) - theta).T for sign in (1.0, -1.0))
+        steps = np.sign(steps) * np.minimum(np.abs(steps), np.minimum(after, before))
+        scored = np.linalg.solve(transform.T, steps)
     for step, own in zip(steps.T, scored.T, strict=True):
         after, before = score.at(theta + step), score.at(theta - step)
         even.append(posterior.gain @ (0.5 * (after + before) - centre) / np.sqrt(n))

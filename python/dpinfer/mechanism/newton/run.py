@@ -24,6 +24,7 @@ from dpinfer.mechanism.newton.own_model import OwnNewton
 from dpinfer.mechanism.newton.own_rows import OwnRecords
 from dpinfer.mechanism.newton.pass_records import PassRecords, open_records
 from dpinfer.mechanism.newton.passes import Passes
+from dpinfer.mechanism.newton.person_records import open_persons
 from dpinfer.mechanism.newton.plan import NewtonPlan, check_model, phases_of
 from dpinfer.mechanism.newton.population import PopulationNewton
 from dpinfer.mechanism.private_run import CheckpointArgument, private_run
@@ -36,6 +37,7 @@ from dpinfer.mechanism.sources.sparse import is_sparse
 from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows
 from dpinfer.mechanism.units import Units, check_identity_layout
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
+from dpinfer.models.person_model import PersonModel
 from dpinfer.models.steady import watched
 from dpinfer.release.newton.glm import GlmNewtonRelease
 from dpinfer.release.newton.linear import NewtonRelease, SumsOfPasses
@@ -171,7 +173,8 @@ def run_newton(
     check_control_of_silos(X, control)
     units = {} if unit is None else {"unit": unit.to_dict(n_records)}
     sites = {"silos": X.to_dict()} if isinstance(X, Silos) else {}
-    n_rows = n_records if unit is None else unit.n_rows(n_records)
+    persons = isinstance(model, PersonModel)
+    n_rows = n_records if unit is None or persons else unit.n_rows(n_records)
     kind, algorithm = _algorithm(model, plan, n_rows, response_scale, None if unit is None else n_records)
 
     def description() -> dict[str, Any]:
@@ -196,7 +199,7 @@ def run_newton(
         # From here on the records are read; nothing is drawn before the passes begin.
         with private.reading():
             records = _records_of(model, X, y, plan, control.n_threads, unit, n_records, private.saved)
-        max_rows = 1.0 if unit is None else unit.max_rows
+        max_rows = 1.0 if unit is None or persons else unit.max_rows
         with watched() as left:
             arrays = algorithm.run(Passes(private, plan, records, report=control.report, max_rows=max_rows))
         # A checkpoint stays until the sites know of the end of the session.
@@ -277,7 +280,9 @@ def check_run(
         raise TypeError("X must be an array, not CudaRows, for a model of your own and with units")
     _check_unit(unit, X, plan.adjacency)
     _check_phases(plan, phases_of(model, plan.target))
-    if isinstance(model, OwnModel) and (isinstance(X, (RowSource, ShardedRows)) or unit is not None):
+    if isinstance(model, PersonModel):
+        _check_persons(model, unit)
+    elif isinstance(model, OwnModel) and (isinstance(X, (RowSource, ShardedRows)) or unit is not None):
         raise TypeError(
             "X must be an array, and unit None, for a model of your own: streams and units are not supported"
         )
@@ -291,6 +296,17 @@ def check_run(
     if response_scale is not None:
         raise TypeError(f"response_scale must be None for {type(model).__name__}, got {type(response_scale).__name__}")
     return None
+
+
+def _check_persons(model: PersonModel, unit: Units | None) -> None:
+    """Refuse a run without units, and another number of rows than the model's."""
+    if unit is None:
+        raise TypeError("unit must be Units for a model of persons: they say whose each row is")
+    if (unit.max_rows, min(float(unit.mean_rows or 1.0), unit.max_rows)) != (model.max_rows, model.mean_rows):
+        raise ValueError(
+            f"unit must have max_rows={model.max_rows} and mean_rows={model.mean_rows:g}, those of the model of "
+            f"persons, got {unit.max_rows:g} and {unit.mean_rows:g}"
+        )
 
 
 def _check_sizes(model: GeneralizedLinearModel) -> None:
@@ -346,6 +362,8 @@ def _records_of(
     """Return the checked records, as passes read them."""
     if isinstance(X, Silos):
         return SiloRecords(X, model, plan, n_records, saved)
+    if isinstance(model, PersonModel) and unit is not None:
+        return open_persons(model, X, y, unit, n_threads=n_threads)
     if isinstance(model, OwnModel):
         return OwnRecords(*check_records(model, X, y, plan.adjacency), drawn=model.has_sampler)
     return open_records(model, X, y, plan.adjacency, n_threads=n_threads, units=unit)

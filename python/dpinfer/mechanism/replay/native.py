@@ -28,8 +28,8 @@ _WITHOUT_RECORDS = (
     "simd_variant",
 )
 _NOT_PRIVATE = ("NetworkPasses",)
-# Made by other functions only.
-_TYPES = ("SiteSession",)
+# Made by other functions only, or public: what it computes of a block of persons is not seen, their sum is.
+_TYPES = ("PersonModel", "SiteSession")
 NATIVE_NAMES = frozenset((*_SESSIONS, _SUMS_IN_PARTS, _ROWS, _SAMPLER, *_WITHOUT_RECORDS, *_NOT_PRIVATE, *_TYPES))
 
 _RECORDS = ("features", "points", "response", "statistics", "columns", "starts", "weights")

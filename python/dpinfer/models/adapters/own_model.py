@@ -162,6 +162,10 @@ class OwnModel(GradientModel):
         """Invert :meth:`constrain`."""
         return self.parameters.unconstrain(params)
 
+    def held(self, theta: FloatArray) -> FloatArray:
+        """Return the nearest unconstrained parameters (..., n) with which there is a model: all are."""
+        return theta
+
     def _code(self) -> ModelCode:
         if self.code is None:
             raise TypeError("the model of a loaded release has no code: build it again, as it was for the run")

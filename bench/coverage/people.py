@@ -1,0 +1,289 @@
+"""Mixed models at the level of people: coverage and widths of a random design, agreement with lme4, seconds of a pass.
+
+    python bench/coverage/people.py run --results FILE [--half seen|unseen|both] [--runs 4] [--plain 1] [--lme4]
+    python bench/coverage/people.py report --results FILE
+    python bench/coverage/people.py agree; python bench/coverage/people.py speed
+
+The seed was written before anything ran: 20261132.  It draws 120 cells: family (gaussian, binomial, poisson), people
+(1000 to 50 000), largest number of rows (2 to 20, unbalanced), the standard deviation tau of people (0 in one cell of
+eight, else even up to 2; gaussian in units of the noise), epsilon (0.5, 1, 3), a slope that varies in a quarter of the
+cells.  Even cells are seen, odd ones unseen.  --plain repeats a run with unit= and no effects of people, as it was
+before.  --lme4 takes the width of lme4's intervals of the fixed effects (R, epsilon 1 and at least 5000 people).
+Flagged: a warning of the summary, or a standard deviation that is not told from zero.  The file takes up again.
+"""
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+import dpinfer as dpi
+from dpinfer.mechanism import Units
+from dpinfer.testing import InsecureRNG
+
+SEED, DELTA, CELLS = 20261132, 1e-6, 120
+RESPONSES: dict[str, dict[str, Any]] = {
+    "gaussian": {"kind": "continuous", "bounds": [-12, 12]},
+    "binomial": {"kind": "target", "positive": "yes", "negative": "no"},
+    "poisson": {"kind": "continuous", "bounds": [0, 2000]},
+}
+R_CODE = """library(lme4); a <- commandArgs(TRUE); d <- read.csv(a[1]); f <- as.formula(a[2])
+m <- if (a[3] == "gaussian") lmer(f, d, REML = FALSE) else
+  glmer(f, d, family = a[3], nAGQ = if (grepl("1 + x |", a[2], fixed = TRUE)) 1 else 9)
+s <- as.data.frame(VarCorr(m)); cat(fixef(m), sqrt(diag(as.matrix(vcov(m)))), s$sdcor[is.na(s$var2)], sep = "\\n")"""
+
+
+def cell_of(number: int) -> dict[str, Any]:
+    """Return what the seed draws for a cell."""
+    rng = np.random.default_rng([SEED, number])
+    family = ("gaussian", "binomial", "poisson")[number % 3]
+    return {
+        "number": number,
+        "family": family,
+        "people": int(np.exp(rng.uniform(np.log(1000), np.log(50_000)))),
+        "max_rows": int(rng.choice([2, 4, 6, 10, 20])),
+        "epsilon": float(rng.choice([0.5, 1.0, 3.0])),
+        "tau": 0.0 if rng.random() < 0.125 else float(rng.uniform(0.0, 2.0)),
+        "slope": float(rng.uniform(0.1, 0.8)) if rng.random() < 0.25 else 0.0,
+        "correlation": float(rng.uniform(-0.6, 0.6)),
+        "coef": rng.normal(scale=0.4, size=3).tolist(),
+        "seen": number % 2 == 0,
+    }
+
+
+def simulate(cell: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """Return a table of a cell."""
+    people, rows = cell["people"], cell["max_rows"]
+    counts = np.minimum(1 + rng.geometric(2.0 / (rows + 1.0), people) - 1, rows)
+    own = np.repeat(np.arange(people), counts)
+    x = np.clip(rng.normal(size=own.size), -3.0, 3.0)
+    group = rng.integers(0, 2, people)[own]
+    normal = rng.normal(size=(people, 2))
+    r = cell["correlation"]
+    effects = np.column_stack(
+        (cell["tau"] * normal[:, 0], cell["slope"] * (r * normal[:, 0] + (1 - r * r) ** 0.5 * normal[:, 1]))
+    )
+    b0, bx, bg = cell["coef"]
+    eta = b0 + bx * x + bg * group + effects[own, 0] + effects[own, 1] * x
+    if cell["family"] == "gaussian":
+        y: Any = eta + rng.normal(size=own.size)
+    elif cell["family"] == "poisson":
+        y = rng.poisson(np.exp(np.minimum(eta, 7.0))).astype(np.float64)
+    else:
+        y = np.where(rng.random(own.size) < special.expit(eta), "yes", "no")
+    return {"person": own, "x": x, "g": np.array(["a", "b"])[group], "y": y}
+
+
+def truth_of(cell: dict[str, Any]) -> dict[str, float]:
+    """Return the true parameters by the names of the tables."""
+    b0, bx, bg = cell["coef"]
+    found = {"x": bx, "g[T.b]": bg, "intercept": b0, "sd by person": cell["tau"]}
+    if cell["slope"]:
+        found |= {"sd of x by person": cell["slope"], "correlation by person": cell["correlation"]}
+    return found | ({"sigma": 1.0} if cell["family"] == "gaussian" else {})
+
+
+def fitted(
+    cell: dict[str, Any], table: dict[str, Any], seed: int, *, effects: bool = True, epsilon: float = 0.0
+) -> Any:
+    """Return a fit of a cell's table, with effects of people or without."""
+    schema = {
+        "person": {"kind": "ignore"},
+        "x": {"kind": "continuous", "bounds": [-3, 3], "mean": 0.0, "sd": 1.0},
+        "g": {"kind": "categorical", "categories": ["a", "b"]},
+        "y": RESPONSES[cell["family"]],
+    }
+    mean_rows = round((cell["max_rows"] + 1) / 3, 1)
+    term = ("(1 + x | person)" if cell["slope"] else "(1 | person)") if effects else ""
+    return dpi.regression(
+        "y ~ x + g" + (f" + {term}" if term else ""),
+        table,
+        family=cell["family"],
+        schema=dpi.tabular.Schema.from_dict({"columns": schema}),
+        unit=Units("person", max_rows=cell["max_rows"], mean_rows=max(mean_rows, 1.0)),
+        epsilon=epsilon or cell["epsilon"],
+        delta=DELTA,
+        n_records=cell["people"],
+        random_source=InsecureRNG(seed),
+        method="newton",
+    )
+
+
+def intervals(fit: Any) -> dict[str, list[float]]:
+    """Return low, high and sd of every parameter by name."""
+    tables = [fit.coefficients(), *([fit.scales()] if hasattr(fit, "compare_effect") else [])]
+    return {
+        name: [float(part[place]) for part in (table.low, table.high, table.sd, table.mean)]
+        for table in tables
+        for place, name in enumerate(table.names)
+    }
+
+
+def lme4(cell: dict[str, Any], table: dict[str, Any]) -> list[float]:
+    """Return lme4's fixed effects (intercept, x, g), their standard errors, and standard deviations."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.csv"
+        y = (table["y"] == "yes").astype(int) if cell["family"] == "binomial" else table["y"]
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["person", "x", "g", "y"])
+            writer.writerows(zip(table["person"], table["x"], table["g"], y, strict=True))
+        term = "(1 + x | person)" if cell["slope"] else "(1 | person)"
+        command = ["Rscript", "-e", R_CODE, str(path), f"y ~ x + g + {term}", cell["family"]]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+    return [float(line) for line in done.stdout.split()]
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run the cells that the file lacks."""
+    path = Path(arguments.results)
+    done = {(row["number"], row["run"]) for row in _rows(path)}
+    for number in range(CELLS):
+        cell = cell_of(number)
+        if arguments.half not in ("both", "seen" if cell["seen"] else "unseen"):
+            continue
+        for repeat in range(arguments.runs):
+            if (number, repeat) in done:
+                continue
+            start = time.process_time()
+            table = simulate(cell, np.random.default_rng([SEED, number, repeat]))
+            fit = fitted(cell, table, 1000 * number + repeat)
+            found = fit.posterior.summary()
+            row = cell | {
+                "run": repeat,
+                "found": intervals(fit),
+                "warned": bool(found.warnings) or bool(fit.posterior.diagnostics.warnings),
+                "not_told": list(fit.scales().remarks),
+                "seconds": time.process_time() - start,
+            }
+            if repeat < arguments.plain:
+                row["plain"] = intervals(fitted(cell, table, 1000 * number + repeat, effects=False))
+            if arguments.lme4 and repeat == 0 and cell["epsilon"] == 1.0 and 5000 <= cell["people"] <= 25_000:
+                row["lme4"] = lme4(cell, table)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def _covered(found: dict[str, list[float]], truth: dict[str, float], names: list[str]) -> list[float]:
+    return [float(found[name][0] <= truth[name] <= found[name][1]) for name in names if name in found]
+
+
+def _mean(values: list[list[float]]) -> tuple[float, float]:
+    """Return the mean, and its standard error over groups of values."""
+    groups = [group for group in values if group]
+    if not groups:
+        return float("nan"), float("nan")
+    size, total = np.array([len(group) for group in groups]), np.array([sum(group) for group in groups])
+    mean = total.sum() / size.sum()
+    return float(mean), float(np.sqrt(np.sum((total - mean * size) ** 2)) / size.sum())
+
+
+def report(arguments: argparse.Namespace) -> None:
+    """Print coverage by half, family and tau, the cells within, widths, and what unit= covers."""
+    rows = _rows(Path(arguments.results))
+    fixed, spread = ["x", "g[T.b]", "intercept"], ["sd by person", "sd of x by person"]
+    flag = [row["warned"] or bool(row["not_told"]) for row in rows]
+
+    def line(name: str, chosen: list[int]) -> None:
+        parts = []
+        for names in (fixed, spread, ["correlation by person"], ["sigma"]):
+            mean, error = _mean([_covered(rows[k]["found"], truth_of(rows[k]), names) for k in chosen])
+            parts.append(f"{mean:.3f} +- {error:.3f}")
+        plain = _mean([_covered(rows[k].get("plain", {}), truth_of(rows[k]), fixed) for k in chosen])
+        told = f"flagged {np.mean([flag[k] for k in chosen]):.2f}  unit= {plain[0]:.3f} +- {plain[1]:.3f}"
+        print(f"{name:<22}{len(chosen):>5} runs  {'  '.join(parts)}  {told}")
+
+    print("fixed effects, standard deviations, correlation, noise: covered by 90% intervals")
+    every = range(len(rows))
+    for half, wanted in (("seen", True), ("unseen", False)):
+        line(half, [k for k in every if rows[k]["seen"] == wanted])
+    for family in RESPONSES:
+        line(family, [k for k in every if rows[k]["family"] == family])
+    for epsilon in (0.5, 1.0, 3.0):
+        line(f"epsilon {epsilon:g}", [k for k in every if rows[k]["epsilon"] == epsilon])
+    for low, high in ((-1.0, 0.0), (0.0, 0.5), (0.5, 1.0), (1.0, 1.5), (1.5, 2.0)):
+        line(f"tau up to {high:g}", [k for k in every if low < rows[k]["tau"] <= high])
+    for slope in (False, True):
+        line(f"slope: {slope}", [k for k in every if bool(rows[k]["slope"]) == slope])
+    line("not flagged", [k for k in every if not flag[k]])
+    for half in (True, False):
+        within, flagged, number = 0, 0, 0
+        for cell in sorted({row["number"] for row in rows if row["seen"] == half}):
+            own = [k for k in every if rows[k]["number"] == cell]
+            mean, error = _mean([_covered(rows[k]["found"], truth_of(rows[k]), fixed + spread) for k in own])
+            error = max(error, np.sqrt(0.09 / (3.0 * len(own))))
+            inside = 0.87 - 2.0 * error <= mean <= 0.93 + 2.0 * error
+            number, within = number + 1, within + inside
+            flagged += not inside and np.mean([flag[k] for k in own]) >= 0.5
+        name = "seen" if half else "unseen"
+        print(f"{name}: {within} of {number} cells within 0.87 to 0.93 but for two errors; of others {flagged} flagged")
+    order = ("intercept", "x", "g[T.b]")
+    ratios = [
+        np.median([row["found"][name][2] / row["lme4"][3 + place] for place, name in enumerate(order)])
+        for row in rows
+        if "lme4" in row
+    ]
+    if ratios:
+        print(f"widths over lme4's: median {np.median(ratios):.3f}, largest {max(ratios):.3f}, {len(ratios)} cells")
+    seconds = [row["seconds"] for row in rows]
+    print(f"processor seconds of a fit: median {np.median(seconds):.1f}, largest {max(seconds):.1f}")
+
+
+def agree(arguments: argparse.Namespace) -> None:
+    """Print differences from lme4 without noise to speak of, in lme4's standard errors."""
+    names, spread = ("intercept", "x", "g[T.b]"), ("sd by person", "sd of x by person")
+    for family in RESPONSES:
+        for tau, slope in ((0.3, 0.0), (1.0, 0.0), (0.8, 0.4)):
+            cell = cell_of(0) | {"family": family, "people": 4000, "max_rows": 10, "tau": tau, "slope": slope}
+            table = simulate(cell, np.random.default_rng([SEED, 7]))
+            found, other = intervals(fitted(cell, table, 7, epsilon=1e6)), lme4(cell, table)
+            away = np.round([(found[name][3] - other[k]) / other[3 + k] for k, name in enumerate(names)], 3)
+            wide = np.round([found[name][2] / other[3 + k] for k, name in enumerate(names)], 3)
+            known = zip([name for name in spread if name in found], other[6:], strict=False)
+            scales = np.round([(found[name][3] - sd) / found[name][2] for name, sd in known], 3)
+            print(f"{family} tau {tau} slope {slope}: fixed {away}, widths {wide}, sds {scales}", flush=True)
+
+
+def speed(arguments: argparse.Namespace) -> None:
+    """Print processor seconds of fits of 10**6 rows, with effects of people and with unit= alone."""
+    for family in RESPONSES:
+        cell = cell_of(0) | {"family": family, "people": 140_000, "max_rows": 20, "tau": 0.7, "slope": 0.0}
+        table = simulate(cell, np.random.default_rng(0))
+        seconds = []
+        for effects in (True, False):
+            start = time.process_time()
+            fitted(cell, table, 1, effects=effects)
+            seconds.append(time.process_time() - start)
+        rows = len(table["x"])
+        print(f"{family}: {rows} rows, a fit {seconds[0]:.1f} s, with unit= alone {seconds[1]:.1f} s", flush=True)
+
+
+def main() -> None:
+    """Run one of the parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("run", "report", "agree", "speed"))
+    parser.add_argument("--results", default="bench/results/people.jsonl")
+    parser.add_argument("--half", default="both", choices=("seen", "unseen", "both"))
+    parser.add_argument("--runs", type=int, default=4)
+    parser.add_argument("--plain", type=int, default=1)
+    parser.add_argument("--lme4", action="store_true")
+    arguments = parser.parse_args()
+    {"run": run, "report": report, "agree": agree, "speed": speed}[arguments.part](arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""Regressions with effects of persons: what lme4 and MixedLM show, from the release of a run that protects persons."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpinfer._validate import check_interval
+from dpinfer.formulas.arviz_export import regression_to_arviz
+from dpinfer.formulas.coefficients import CoefficientTable
+from dpinfer.formulas.effects import DRAWS, SEED, complete_points
+from dpinfer.formulas.records import predictors
+from dpinfer.formulas.result import RegressionFit, RegressionSummary
+from dpinfer.inference.newton.own_model import law_of_effects
+from dpinfer.inference.newton.persons import NOT_TOLD, BoundedEffects
+from dpinfer.models import PersonModel
+
+__all__ = ["EffectComparison", "PersonFit"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_ENDS = 16_384  # draws for ends of intervals
+_REMARK = "not told from zero"
+# Variance of a response's own noise on the scale of the link (Nakagawa and Schielzeth 2010).
+_LINK_VARIANCE = {"binomial": np.pi**2 / 3.0, "probit": 1.0}
+
+
+@dataclass(frozen=True)
+class EffectComparison:
+    """How much a release speaks for an effect of persons: a standard deviation that is not zero.
+
+    **Privacy.** Post-processing of a Release.
+
+    Parameters
+    ----------
+    without : str
+        The standard deviation that is zero in the smaller model.
+    log_bayes_factor : float
+        Of the model with the effect against the one without: Savage and Dickey's ratio of prior to posterior density at
+        zero, under the half-t prior of the standard deviation.  nan with a slope.
+    distance : float
+        Of the variance from zero, in standard deviations of the likelihood.
+    p_value : float
+        One-sided: zero is at the boundary, where the law of a likelihood ratio is half zero and half chi-squared of one
+        degree (Self and Liang 1987).
+    """
+
+    without: str
+    log_bayes_factor: float
+    distance: float
+    p_value: float
+
+    def __str__(self) -> str:
+        factor = "" if np.isnan(self.log_bayes_factor) else f"log Bayes factor  {self.log_bayes_factor:.3g}\n"
+        return (
+            f"with against without {self.without}\n{factor}distance from zero  {self.distance:.3g} standard deviations"
+            f" of the likelihood, p = {self.p_value:.2g}\n"
+            "A standard deviation of zero is at the boundary: the test is one-sided, and both count the privacy noise."
+        )
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PersonFit(RegressionFit):
+    """A regression with effects of persons, ``score ~ week + (1 | person)`` and ``unit=Units("person", ...)``.
+
+    It is a :class:`RegressionFit` too: its coefficients are the fixed effects, those of a person in the middle.
+
+    **Privacy.** Holds no records: a release, what follows from it, and public knowledge.
+    """
+
+    @property
+    def _model(self) -> PersonModel:
+        model: Any = self.design.model
+        return cast(PersonModel, model)
+
+    @property
+    def _column(self) -> str:
+        person = self.design.formula.person
+        return "" if person is None else person.name
+
+    @cached_property
+    def _law(self) -> BoundedEffects:
+        release: Any = self.release
+        return law_of_effects(release, self._model)
+
+    def _names(self) -> tuple[str, ...]:
+        """Names of the standard deviations, correlation, and noise or size, in the order of :meth:`_scale_draws`."""
+        person = self.design.formula.person
+        slope = "" if person is None else person.slope
+        found: tuple[str, ...] = (f"sd by {self._column}",)
+        if self._model.n_effects == 2:
+            found += (f"sd of {slope} by {self._column}", f"correlation by {self._column}")
+        return found + (("sigma",) if self._model.family == "gaussian" else ("size",) if self._model.has_scale else ())
+
+    def _scale_draws(self, theta: FloatArray) -> dict[str, FloatArray]:
+        """Return draws in the table's units from unconstrained draws (S, n).
+
+        The effects are those at zero of the scaled columns, so of a pair the intercept is that at the public mean of
+        the slope's column.
+        """
+        model, unit = self._model, self.design.response_scale
+        own = model.constrain(theta)
+        at = model.first_effect
+        values = [own[:, at] * unit]
+        if model.n_effects == 2:
+            values += [own[:, at + 2] * unit / self.design.columns[model.slope].scale, own[:, at + 1]]
+        if model.has_scale:
+            values.append(own[:, model.n_coef] * (unit if model.family == "gaussian" else 1.0))
+        return dict(zip(self._names(), values, strict=True))
+
+    def _remarks(self) -> dict[str, str]:
+        names = self._names()
+        return {names[k]: _REMARK for k, far in enumerate(self._law.distance) if far < NOT_TOLD}
+
+    def _drawn(self, draws: dict[str, FloatArray], level: float, remarks: dict[str, str]) -> CoefficientTable:
+        """Return a table of draws; of what is not told from zero, the interval begins there."""
+        tail = 0.5 * (1.0 - level)
+        ends = np.array(
+            [
+                [0.0, np.quantile(own, level)] if name in remarks else np.quantile(own, [tail, 1.0 - tail])
+                for name, own in draws.items()
+            ]
+        )
+        mean, sd = (np.array([summary(own) for own in draws.values()]) for summary in (np.mean, np.std))
+        blank, ess = np.full(len(draws), np.nan), np.full(len(draws), float(len(self._law.location)))
+        parts = (mean, sd, ends[:, 0], ends[:, 1], blank, blank, sd / np.sqrt(ess), ess, blank, level)
+        return CoefficientTable(tuple(draws), *parts, False, self.design.response.label, remarks)
+
+    def scales(self, level: float = 0.9) -> CoefficientTable:
+        """Return standard deviations of the effects, their correlation, and the noise's, in the table's units.
+
+        A row is marked "not told from zero" where the release is as likely without the effect, but for chance at 5%.
+        Its interval then begins at zero, and has its level by the upper end alone.
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        level : float in (0, 1)
+        """
+        level = check_interval("level", level, 0.0, 1.0)
+        theta = self.posterior.sample(_ENDS, seed=SEED, space="unconstrained")
+        return self._drawn(self._scale_draws(theta), level, self._remarks())
+
+    def intraclass_correlation(self, level: float = 0.9) -> CoefficientTable:
+        """Return the correlation of two responses of a person: the effects' share of the variance.
+
+        Of a binomial response on the scale of its link, where the noise has variance pi**2 / 3, of a probit 1 (Nakagawa
+        and Schielzeth 2010).  With a slope it is that at the public mean of the slope's column.
+
+        **Privacy.** Post-processing of a Release.
+
+        Parameters
+        ----------
+        level : float in (0, 1)
+
+        Raises
+        ------
+        ValueError
+            For counts, whose noise depends on the mean.
+        """
+        level = check_interval("level", level, 0.0, 1.0)
+        model = self._model
+        if model.family not in ("gaussian", *_LINK_VARIANCE):
+            raise ValueError(f"intraclass_correlation() is not there for family {model.family!r}: its noise varies")
+        theta = self.posterior.sample(_ENDS, seed=SEED, space="unconstrained")
+        variance = np.maximum(model.covariance(theta)[:, 0, 0], 0.0)
+        share = variance / (variance + _LINK_VARIANCE.get(model.family, 1.0))
+        name = f"intraclass correlation by {self._column}"
+        return self._drawn({name: share}, level, {name: _REMARK} if self._law.distance[0] < NOT_TOLD else {})
+
+    def compare_effect(self) -> EffectComparison:
+        """Compare the model with one without the effects' standard deviation, of a pair that of the slope.
+
+        **Privacy.** Post-processing of a Release.
+        """
+        law = self._law
+        far = float(law.distance[-1])
+        name = self._names()[len(law.distance) - 1]
+        return EffectComparison(name, law.log_bayes_factor, far, float(special.ndtr(-far)))
+
+    def predict(self, new_data: Any, *, return_std: bool = False, conditional: bool = False) -> Any:
+        """Return E[y | x] of a person who is not known, in the table's units: the mean over persons.
+
+        **Privacy.** Post-processing of the release; `new_data` are the caller's own points.
+
+        Parameters
+        ----------
+        new_data, return_std
+            As in :meth:`RegressionFit.predict`.
+        conditional : bool
+            Of a person in the middle, whose effects are zero, instead of the mean over persons; the same for gaussian.
+        """
+        if not conditional:
+            return super().predict(new_data, return_std=return_std)
+        values = predictors(new_data, self.design)
+        known = np.all([np.isfinite(column) for column in values.values()], axis=0)
+        theta = self.posterior.sample(DRAWS, seed=SEED, space="unconstrained")
+        points = {name: column[known] for name, column in values.items()}
+        drawn = self._model.predict_mean(theta, self.design.encode(points), conditional=True)
+        drawn = self.design.response_units(drawn, points)
+        mean, sd = np.full(len(known), np.nan), np.full(len(known), np.nan)
+        mean[known], sd[known] = drawn.mean(axis=0), drawn.std(axis=0)
+        return (mean, sd) if return_std else mean
+
+    def to_arviz(self, new_data: Any = None, *, n_samples: int = 1000, n_chains: int = 4, seed: int = 0) -> Any:
+        """Return draws as in :meth:`RegressionFit.to_arviz`, with ``scale`` along ``scale_of``: see :meth:`scales`.
+
+        **Privacy.** Post-processing of the release; `new_data` are the caller's own points.
+
+        Parameters
+        ----------
+        new_data, n_samples, n_chains, seed
+            As in :meth:`RegressionFit.to_arviz`.  Responses are those of unknown persons, one each.
+        """
+        points = None if new_data is None else complete_points(self.design, new_data)
+        theta = self.posterior.sample(n_samples * n_chains, seed=seed, space="unconstrained")
+        draws = self._scale_draws(theta)
+        scales = ("scale_of", list(draws), np.column_stack(list(draws.values())))
+        chains: Any = {"n_samples": n_samples, "n_chains": n_chains, "seed": seed}
+        return regression_to_arviz(self.design, self.posterior, points, **chains, drawn=(theta, {"scale": scales}))
+
+    def summary(self, level: float = 0.9, *, exp: bool = False) -> RegressionSummary:
+        """Return the regression in words and numbers, the standard deviations after the coefficients.
+
+        Parameters
+        ----------
+        level, exp
+            As in :meth:`RegressionFit.coefficients`.
+        """
+        found = super().summary(level, exp=exp)
+        if self.fit.maybe_posterior is None:
+            return found
+        units = self.release.settings["unit"]
+        told = (
+            f"a record is all rows of one {self._column}, the first {self._model.max_rows} of those with more; "
+            f"{units['n_units']} of them are declared"
+        )
+        return RegressionSummary(
+            found.title.replace(" records,", f" records of {self._column!r},"),
+            found.guarantee,
+            found.table,
+            (str(self.scales(level)), told, *found.notes),
+        )

@@ -1,0 +1,51 @@
+"""Made-up records of a model of the user's own, with random numbers that are common to all truths: no records."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer.mechanism.newton.own_rows import N_DRAWS, PERSONS_STREAM, kernel_scores
+from dpinfer.models import OwnModel
+from dpinfer.models.person_model import PersonModel
+
+__all__ = ["MadeUp"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class MadeUp:
+    """Made-up records; each has the random numbers of 2 N_DRAWS responses.
+
+    **Privacy.** Reads no records.
+
+    Parameters
+    ----------
+    model : OwnModel
+        With a sampler.
+    size : int
+    rng : Generator
+        Public.
+    """
+
+    def __init__(self, model: OwnModel, size: int, rng: np.random.Generator) -> None:
+        self._model: Any = model
+        self._rows = model.made_up_features(size, rng)
+        self._persons = isinstance(model, PersonModel)
+        if self._persons:
+            self._words = rng.integers(0, 2**64, (size, 2), dtype=np.uint64)
+        else:
+            self._rows = np.repeat(self._rows, 2 * N_DRAWS, axis=0)
+            self._words = rng.integers(0, 2**64, (len(self._rows), model.n_words), dtype=np.uint64)
+
+    def scores(self, theta: FloatArray, truth: FloatArray) -> FloatArray:
+        """Return the scores at `theta` of responses that are drawn with `truth`, (size, 2 N_DRAWS, n)."""
+        with np.errstate(all="ignore"):
+            if self._persons:
+                found = kernel_scores(
+                    self._model, theta, truth, np.eye(theta.size), self._rows, None, self._words, PERSONS_STREAM
+                )
+                return np.ascontiguousarray(found.transpose(2, 1, 0))
+            drawn = self._model.draw_responses(truth, self._rows, self._words)
+            scores: FloatArray = self._model.scores(self._rows, drawn, theta)
+            return scores.reshape(-1, 2 * N_DRAWS, theta.size)

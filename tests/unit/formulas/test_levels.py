@@ -187,7 +187,7 @@ def test_persons_are_refused_with_what_unit_does() -> None:
     schema = SCHEMA.to_dict()
     schema["columns"]["person"] = {"kind": "continuous", "bounds": [0, 1e6]}
     table = {"x": [1.0], "site": ["a"], "y": [0.0], "person": [1.0]}
-    with pytest.raises(ValueError, match="unit= protects all rows"):
+    with pytest.raises(ValueError, match="the column as the one that is protected"):
         dpi.regression(
             "y ~ x + (1 | person)",
             table,

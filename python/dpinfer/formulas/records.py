@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._records import DeferredArray, check_container, known_shape, warn_of_clamped
-from dpinfer._values import as_values, number_of, text_of
+from dpinfer._values import as_identities, as_values, identity_of, number_of, text_of
 from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
 from dpinfer.formulas.design import Design
 from dpinfer.tabular import ContinuousColumn
@@ -75,9 +75,12 @@ class UnreadRecords:
 def _identities(column: RawColumn) -> npt.NDArray[np.object_]:
     """Return whose each row is, as a text by itself."""
     found = np.empty(len(column), dtype=object)
-    found[:] = [text_of(value) for value in (column.tolist() if isinstance(column, np.ndarray) else column)]
+    found[:] = list(map(identity_of, column))
     if any(text in (None, "") for text in found):
-        raise RecordError("data must name the unit of each row in the column of units, and a row lacks it")
+        raise RecordError(
+            "data must name the unit of each row in the column of units, and a row lacks it, or names it by a number of "
+            "more digits than a float holds: give whole numbers as integers, or as text"
+        )
     return found
 
 
@@ -173,18 +176,18 @@ def _source(data: Any, design: Design, unit: str = "") -> Any:
         path, declared = data, [column.name for column in schema.columns]
         check_header(path, declared, delimiter=schema.delimiter)
         refuse = "refuse" in (schema.missing, *(column.missing for column in design.table_columns()))
-        return lambda: read_chunks(path, declared, delimiter=schema.delimiter, refuse_malformed=refuse)
-    return _frame("data", data, names)
+        return lambda: read_chunks(path, declared, delimiter=schema.delimiter, refuse_malformed=refuse, unit=unit)
+    return _frame("data", data, names, unit)
 
 
-def _frame(argument: str, data: Any, names: list[str]) -> Any:
+def _frame(argument: str, data: Any, names: list[str], unit: str = "") -> Any:
     """Return a function that returns the raw columns of a data frame; the names are checked at once."""
     if isinstance(data, Mapping):
         _check_names(argument, list(data), names)
         if type(data) is dict:
             # Other mappings may read records to give a column.
             _check_shapes(argument, data, names)
-        return lambda: _mapping_chunks(argument, data, names)
+        return lambda: _mapping_chunks(argument, data, names, unit)
     try:
         import narwhals as nw
     except ImportError as error:
@@ -195,7 +198,7 @@ def _frame(argument: str, data: Any, names: list[str]) -> Any:
     except TypeError as error:
         raise TypeError(f"{argument} must be {_KINDS}, got {type(data).__name__}") from error
     _check_names(argument, present, names)
-    return lambda: _frame_chunks(frame, names, nw)
+    return lambda: _frame_chunks(frame, names, nw, unit)
 
 
 def _check_names(argument: str, present: list[Any], names: list[str]) -> None:
@@ -213,20 +216,27 @@ def _check_shapes(argument: str, data: Mapping[str, Any], names: list[str]) -> N
         raise RecordError(f"{argument} must have columns of one dimension and of equal length")
 
 
-def _mapping_chunks(argument: str, data: Mapping[str, Any], names: list[str]) -> Iterator[dict[str, RawColumn]]:
-    columns: dict[str, RawColumn] = {name: as_values(f"{argument}[{name!r}]", data[name]) for name in names}
+def _mapping_chunks(
+    argument: str, data: Mapping[str, Any], names: list[str], unit: str = ""
+) -> Iterator[dict[str, RawColumn]]:
+    columns: dict[str, RawColumn] = {
+        name: (as_identities if name == unit else as_values)(f"{argument}[{name!r}]", data[name]) for name in names
+    }
     if len(set(map(len, columns.values()))) > 1:
         raise RecordError(f"{argument} must have columns of one dimension and of equal length")
     yield columns
 
 
-def _frame_chunks(frame: Any, names: list[str], nw: Any) -> Iterator[dict[str, RawColumn]]:
+def _frame_chunks(frame: Any, names: list[str], nw: Any, unit: str = "") -> Iterator[dict[str, RawColumn]]:
     problem = None
     try:
         selected = frame.select(names)
         if isinstance(selected, nw.LazyFrame):
             selected = selected.collect()
-        chunk = {name: _series(selected[name], nw) for name in names}
+        chunk = {
+            name: _series(selected[name], nw) if name != unit else tuple(map(identity_of, selected[name].to_list()))
+            for name in names
+        }
     except Exception as error:
         problem = type(error).__name__
     if problem is not None:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._sinks import toml_string
-from dpinfer._values import text_of
+from dpinfer._values import identity_of, text_of
 from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
 
 __all__ = [
@@ -92,6 +92,7 @@ def read_chunks(
     delimiter: str,
     refuse_malformed: bool = False,
     counts: LineCounts | None = None,
+    unit: str = "",
 ) -> Iterator[dict[str, RawColumn]]:
     """Yield the file's records chunk by chunk as columns of strings (or of floats, from Parquet).
 
@@ -106,6 +107,8 @@ def read_chunks(
         Whether a line that is no record refuses the file; otherwise it is left out.
     counts : LineCounts, optional
         Counts the lines as they are read.
+    unit : str
+        The column that says whose each row is, if there is one: its whole numbers keep all of their digits.
 
     Raises
     ------
@@ -125,7 +128,7 @@ def read_chunks(
     (a quote inside is doubled).  An empty line is nothing.  A chunk has at most 65 536 records, and ends with the line
     that makes it 16 MiB.
     """
-    chunks = _chunks(path, delimiter, refuse_malformed, LineCounts() if counts is None else counts)
+    chunks = _chunks(path, delimiter, refuse_malformed, LineCounts() if counts is None else counts, unit)
     with closing(chunks):
         header = list(next(chunks))
         if names is None:
@@ -235,12 +238,12 @@ def is_parquet(path: str | os.PathLike[str]) -> bool:
 
 
 def _chunks(
-    path: str | os.PathLike[str], delimiter: str, refuse_malformed: bool, counts: LineCounts
+    path: str | os.PathLike[str], delimiter: str, refuse_malformed: bool, counts: LineCounts, unit: str = ""
 ) -> Generator[Any, None, None]:
     """Yield the header, then lists of columns."""
     source = Path(path)
     if is_parquet(source):
-        return _parquet_chunks(source, counts)
+        return _parquet_chunks(source, counts, unit)
     return _csv_chunks(source, delimiter, refuse_malformed, counts)
 
 
@@ -402,7 +405,7 @@ def _quoted_fields(text: str, delimiter: str) -> list[str] | LineFault:
         at += 1
 
 
-def _parquet_chunks(path: Path, counts: LineCounts) -> Generator[Any, None, None]:
+def _parquet_chunks(path: Path, counts: LineCounts, unit: str) -> Generator[Any, None, None]:
     """Yield the header, then lists of columns; numbers stay numbers."""
     try:
         import pyarrow
@@ -420,15 +423,18 @@ def _parquet_chunks(path: Path, counts: LineCounts) -> Generator[Any, None, None
         while (batch := _guarded(lambda: next(batches, None), errors)) is not None:
             counts.records += batch.num_rows
             if batch.num_rows:
-                yield _guarded(partial(_parquet_columns, batch, pyarrow.types), errors)
+                yield _guarded(partial(_parquet_columns, batch, pyarrow.types, unit), errors)
 
 
-def _parquet_columns(batch: Any, types: Any) -> list[RawColumn]:
-    return [_parquet_column(column, types) for column in batch.columns]
+def _parquet_columns(batch: Any, types: Any, unit: str) -> list[RawColumn]:
+    return [
+        _parquet_column(column, types, identity_of if name == unit else text_of)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
 
 
-def _parquet_column(column: Any, types: Any) -> RawColumn:
-    if types.is_floating(column.type) or types.is_integer(column.type):
+def _parquet_column(column: Any, types: Any, spelled: Callable[[Any], str | None]) -> RawColumn:
+    if spelled is text_of and (types.is_floating(column.type) or types.is_integer(column.type)):
         # Nulls become NaN, the mark of a missing number.
         return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
     try:
@@ -436,7 +442,7 @@ def _parquet_column(column: Any, types: Any) -> RawColumn:
     except (ValueError, ArithmeticError):
         # One value that Python cannot hold (a text that is not UTF-8, a date beyond its calendar) is missing by itself.
         values = [_value(item) for item in column]
-    return tuple(map(text_of, values))
+    return tuple(map(spelled, values))
 
 
 def _value(item: Any) -> Any:

@@ -127,11 +127,13 @@ class PrivateRun:
     def reading(self) -> Iterator[None]:
         """Read the records: any error of the block, except an interrupt, may depend on them.
 
-        **Privacy.** The system's errors come from the reader, which may be a user's own code: the charge stays.
+        **Privacy.** Errors of every kind come from the reader, which may be a user's own code: the charge stays.
         """
         try:
             yield
-        except OSError:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             self._charge.refused = True
             raise
 

@@ -8,6 +8,7 @@ import dpinfer as dpi
 from dpinfer.accounting.charging import REFUSED_AND_CHARGED
 from dpinfer.errors import (
     BudgetExceededError,
+    CheckpointError,
     InsecureReleaseError,
     PrivacyLeakWarning,
     RecordError,
@@ -153,9 +154,11 @@ def test_an_interrupted_run_is_not_charged(account, plan, records):
     assert [item.status for item in account.runs()] == ["cancelled"]
 
 
-def test_what_a_reader_of_records_raises_stays_charged(ledger, plan, records):
+@pytest.mark.parametrize(
+    "error", [(OSError, 5, "no such device"), (SystemExit, 1), (CheckpointError, "moved")], ids=str
+)
+def test_what_a_reader_of_records_raises_stays_charged(ledger, plan, records, error):
     """A source can raise an error of the system at one value of one record, and refunds would tell of it."""
-    error = (OSError, 5, "no such device")
     X, y = (Watched(array, raising(*error)) for array in records)
     source = dpi.mechanism.RowSource(raising(*error), 2)
     newton = dpi.plan_newton(dpi.models.LogisticRegression(2), target_epsilon=0.8, target_delta=1e-5, n_records=60)
@@ -170,7 +173,7 @@ def test_what_a_reader_of_records_raises_stays_charged(ledger, plan, records):
     ]
     for place, call in enumerate(calls):
         account = ledger.add_dataset(f"people {place}", budget=(1.0, 1e-5))
-        with pytest.raises(OSError) as caught:  # noqa: PT011
+        with pytest.raises(error[0]) as caught:
             call(account)
         assert caught.value.__notes__ == [REFUSED_AND_CHARGED]
         assert [item.status for item in account.runs()] == ["started"]

@@ -196,14 +196,19 @@ def regression():
 
 
 def test_with_little_noise_it_is_the_posterior_without_privacy(regression):
+    """Over 80 seeds: widths 4% too large with a spread of 7%, distances at most 0.27 of them, correlations off by 0.07
+    with a spread of 0.03 (root mean square). The tolerances are 4.5 such spreads away: one seed in 10 000 fails.
+    """
     _, release, weights, covariance = regression
     posterior = noise_aware_posterior(release)
     assert (posterior.hessian, posterior.prior) == ("full", "model")
     stddev = np.sqrt(np.diag(covariance))
     assert np.all(np.abs(posterior.mean - weights) < 0.6 * stddev)
-    np.testing.assert_allclose(posterior.stddev, stddev, rtol=0.25)
+    np.testing.assert_array_less(np.abs(np.log(posterior.stddev / stddev) - 0.04), 0.33)
     correlation = posterior.cov / np.outer(posterior.stddev, posterior.stddev)
-    np.testing.assert_allclose(correlation, covariance / np.outer(stddev, stddev), atol=0.3)
+    wrong = (correlation - covariance / np.outer(stddev, stddev))[np.triu_indices(4, 1)]
+    # Without correlations it would be 0.27.
+    assert np.sqrt(np.mean(wrong**2)) < 0.2
     np.testing.assert_allclose(posterior.decompose().total, posterior.stddev**2, rtol=1e-9)
     # The power twin: a mean-field posterior with a diagonal Hessian is far too narrow here.
     assert np.any(noise_aware_posterior(release, hessian="diagonal").stddev < 0.75 * stddev)

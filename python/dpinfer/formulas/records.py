@@ -78,8 +78,8 @@ def _identities(column: RawColumn) -> npt.NDArray[np.object_]:
     found[:] = list(map(identity_of, column))
     if any(text in (None, "") for text in found):
         raise RecordError(
-            "data must name the unit of each row in the column of units, and a row lacks it, or names it by a number of "
-            "more digits than a float holds: give whole numbers as integers, or as text"
+            "data must name the unit of each row in the column of units, and a row lacks it, or names it by a number "
+            "of more digits than a float holds: give whole numbers as integers, or as text"
         )
     return found
 

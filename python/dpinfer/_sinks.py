@@ -23,7 +23,7 @@ __all__ = [
     "variable_names",
 ]
 
-_LONGEST_LABEL = 60
+_LONGEST_LABEL = 60  # characters that fit in a column of a report or a legend
 # First characters of spreadsheet formulas, also in the full width of East Asian keyboards.
 _FORMULA = "=+-@|＝＋－＠"
 # Names of dimensions and coordinates of the containers that ArviZ makes.

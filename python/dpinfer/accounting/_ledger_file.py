@@ -27,10 +27,10 @@ APPLICATION_ID = 0x64704C31  # "dpL1"
 _NAME_SECONDS = 2.0
 # How long a file may stay locked without a change to it before one who waits gives up.
 _LOCK_SECONDS = 60.0
-_LONGEST_VALUE = 2**22
+_LONGEST_VALUE = 2**22  # bytes: an entry is a few kB; a hostile file must not allocate more
 # Far more virtual-machine steps than an honest file needs for each of its bytes: a damaged one must not run for ever.
 _STEPS_PER_CALL = 100_000
-_LEAST_CALLS = 100
+_LEAST_CALLS = 100  # of SQLite's progress handler: an honest file of this size needs fewer
 
 _SCHEMA = {
     ("table", "entries"): (

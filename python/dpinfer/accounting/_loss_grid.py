@@ -19,11 +19,11 @@ __all__ = ["Direction", "GridLaw", "discretise", "loss", "noise_range"]
 
 FloatArray = npt.NDArray[np.float64]
 
-UNIT = 2.0**-53
+UNIT = 2.0**-53  # unit roundoff of double precision
 # Below this the arithmetic comes near the subnormal range, and relative error bounds would stop holding.
 _TINY = 1e-280
-_MAX_EXPONENT = 600.0
-_TOLERANCE = 1e-7
+_MAX_EXPONENT = 600.0  # exp(600) is still far from overflow, and a bound at exp(-600) is 0 for any delta
+_TOLERANCE = 1e-7  # far above the rounding of the sums, far below a fault of a bin
 # Only for tail masses, which are small beside delta already.
 _ROUND_UP = 1.0 + 1e-9
 

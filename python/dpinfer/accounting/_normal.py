@@ -9,7 +9,7 @@ __all__ = ["ndtr", "upper_quantile"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_BISECTIONS = 60
+_BISECTIONS = 60  # 60 halvings exhaust double precision
 
 
 def ndtr(x: npt.ArrayLike) -> FloatArray:

@@ -20,16 +20,16 @@ __all__ = ["Layout", "plan_layout"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_N_POINTS = 1201
+_N_POINTS = 1201  # of a rough first grid; the certified bound does not depend on it
 # Tilted mass that may fall outside the window on either side; it comes back as relative looseness of about this size.
 _OUTSIDE = 1e-8
-_RELATIVE_ERROR = 3e-5
-_MIN_POINTS = 2**12
-_MAX_POINTS = 2**19
-_MAX_STEP_POINTS = 2**20
+_RELATIVE_ERROR = 3e-5  # aim for epsilon of the discretisation; the excess is part of the certified bound
+_MIN_POINTS = 2**12  # below it the transform costs nothing
+_MAX_POINTS = 2**19  # memory and time of a transform
+_MAX_STEP_POINTS = 2**20  # the same for a single step's law
 # How much coarser than its own choice a layout may be made, so that its errors stay below a per cent.
 _COARSEST = 16.0
-_MAX_THETA = 1e12
+_MAX_THETA = 1e12  # tilts beyond it overflow with any loss
 # A tilt toward events rarer than exp of minus this leaves the range of the arithmetic.
 _LARGEST_LEVEL = 640.0
 

@@ -35,7 +35,7 @@ _COVERED = (
 
 # Shifts and rates are rounded up by more than the rounding error of computing them: a larger one dominates.
 _MOST_STEPS = 10**300
-_ROUND_UP = 1.0 + 1e-14
+_ROUND_UP = 1.0 + 1e-14  # more than the rounding of the few operations that it covers (100 units)
 
 
 class StepKind(enum.Enum):

@@ -21,12 +21,12 @@ FloatArray = npt.NDArray[np.float64]
 # The normwise relative error of a transform of length n is at most this times u log2(n) (Higham 2002, section 24.1,
 # gives about 7 for radix 2; the transforms used here also have factors 3 and 5).
 _FFT_CONSTANT = 16.0
-_MAX_EXPONENT = 650.0
+_MAX_EXPONENT = 650.0  # below the 709 of the largest double
 # Larger values mean "more than any mass", with room for sums and products: 1e60 squared is below 1e308.
 _MAX_LOG_MASS = 250.0
 # At most ten atoms can be larger than this.
 _ATOM = 0.1
-_NEGLIGIBLE_LOG = -700.0
+_NEGLIGIBLE_LOG = -700.0  # about the least normal double; smaller masses are counted as missed
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from dpinfer.errors import BudgetExceededError
 
 __all__ = ["MAX_NOISE_MULTIPLIER", "MIN_NOISE_MULTIPLIER", "calibrate", "calibrate_noise_multiplier"]
 
-MIN_NOISE_MULTIPLIER = 1e-2
-MAX_NOISE_MULTIPLIER = 1e6
-_MAX_EVALUATIONS = 60
+MIN_NOISE_MULTIPLIER = 1e-2  # epsilon of one full-batch step is above 5000
+MAX_NOISE_MULTIPLIER = 1e6  # more noise than 1e6 times the sensitivity leaves no use
+_MAX_EVALUATIONS = 60  # bisection alone needs 60 for double precision
 # Interpolation settles this search within about six evaluations; from here on it bisects.
 _MAX_INTERPOLATIONS = 16
 

@@ -28,11 +28,11 @@ FloatArray = npt.NDArray[np.float64]
 
 # The curve is known down to about this delta; below it the last value is used.
 _LEAST_DELTA = 1e-12
-_N_POINTS = 513
+_N_POINTS = 513  # points of the table; between them the certified chord lies above the curve
 # More than the rounding of the formulas below, all of which are sums of a few terms of size at most 1.
 _ROUNDING = 1e-14
-_ROUND_UP = 1.0 + 1e-9
-_BISECTIONS = 60
+_ROUND_UP = 1.0 + 1e-9  # more than the rounding of the formulas, which are sums of a few terms
+_BISECTIONS = 60  # 60 halvings exhaust double precision
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,10 +4,10 @@ import math
 
 __all__ = ["gaussian_delta", "gaussian_epsilon", "pure_mu"]
 
-_UNIT = 2.0**-53
+_UNIT = 2.0**-53  # unit roundoff of double precision
 # log_ndtr is accurate to a few units in the last place; this is the multiple of the unit roundoff granted to it.
 _SLACK = 16.0
-_MAX_EPSILON = 1e12
+_MAX_EPSILON = 1e12  # a larger epsilon counts as infinite
 
 
 def gaussian_delta(shift: float, epsilon: float) -> float:

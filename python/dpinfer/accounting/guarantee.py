@@ -22,7 +22,7 @@ NEIGHBOURS = {
     Adjacency.ZERO_OUT: "blanking one record",
     Adjacency.REPLACE_ONE: "replacing one record",
 }
-_ATTACKS = (0.01, 0.05)
+_ATTACKS = (0.01, 0.05)  # false positive rates of the membership attacks in the text: usual levels of tests
 
 
 def rounded_up(value: float, digits: int = 4) -> str:

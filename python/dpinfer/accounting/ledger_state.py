@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 FORMAT_NAME = "dpinfer-ledger"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # see docs/stability.md
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -17,10 +17,10 @@ __all__ = ["pld_delta", "pld_deltas", "pld_epsilon"]
 
 # The share of delta that cutting the tails of the one-step laws may cost.
 _TAIL_SHARE = 1e-5
-_LEAST_TAIL = 1e-280
-_MAX_REFINEMENTS = 30
-_MAX_SHIFT = 1e4
-_MIN_SHIFT = 1e-9
+_LEAST_TAIL = 1e-280  # above the least normal double, 2e-308, with room for products
+_MAX_REFINEMENTS = 30  # the assumed delta falls by 10 or more in each
+_MAX_SHIFT = 1e4  # steps with less noise have no useful guarantee; larger shifts overflow
+_MIN_SHIFT = 1e-9  # below it the loss is lost in rounding
 _BOTH = (Direction.REMOVE, Direction.ADD)
 
 FloatArray = npt.NDArray[np.float64]

@@ -17,8 +17,8 @@ __all__ = ["PRVError", "PRVInterval", "prv_epsilon"]
 
 # The package's memory and time are proportional to the number of mesh points.
 _MAX_MESH = 500_000
-_RELATIVE_ERROR = 0.01
-_DELTA_ERROR_SHARE = 1e-3
+_RELATIVE_ERROR = 0.01  # of epsilon: stated in the docstring
+_DELTA_ERROR_SHARE = 1e-3  # of delta: small beside the error of epsilon
 
 
 class PRVError(ArithmeticError):

@@ -13,8 +13,8 @@ __all__ = ["conversion", "rdp_epsilon", "renyi_divergence"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_LARGEST_ORDER = 10_000
-_UNIT = 2.0**-53
+_LARGEST_ORDER = 10_000  # larger orders suit epsilon below 1e-3 only
+_UNIT = 2.0**-53  # unit roundoff of double precision
 # Error bound of logarithm, exponential and log-gamma, in units of the last place: several times their documented
 # errors.
 _SLACK = 16.0

@@ -15,7 +15,7 @@ from dpinfer.accounting.sampler_slack import reserve_suffices, total_variation_s
 
 __all__ = ["RenyiFilter"]
 
-_LARGEST_ORDER = 10_000
+_LARGEST_ORDER = 10_000  # larger orders suit epsilon below 1e-3 only
 # Of delta, for the finite precision of the noise: fixed, because the filter must be.
 _RESERVED_SHARE = 2.0**-20
 

@@ -22,7 +22,7 @@ __all__ = ["LARGEST_EPSILON", "RESERVED_SHARES", "reserve_suffices", "total_vari
 # The probability that one coordinate of one step, with noise multiplier s, differs from exact noise is at
 # most s 2**-131 + 2**-138; a step has at most 2**20 coordinates.
 _PER_NOISE_MULTIPLIER = 2.0**-111
-_PER_STEP = 2.0**-118
+_PER_STEP = 2.0**-118  # 2**-138 times 2**20 coordinates
 
 # Shares of delta to set aside, tried in turn: the first moves epsilon by less than its tenth digit.
 RESERVED_SHARES = (2.0**-30, 2.0**-20, 2.0**-10, 2.0**-5, 2.0**-3, 0.5)

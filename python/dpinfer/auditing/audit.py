@@ -20,9 +20,9 @@ __all__ = ["audit"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_RATE = 0.1
-_NOISE_SHARE = 10
-_LEAST_STEPS = 400
+_RATE = 0.1  # of Poisson samples: the library's usual rate
+_NOISE_SHARE = 10  # one trial in ten tests the noise, which needs fewer than the distance
+_LEAST_STEPS = 400  # a variance has a relative error of sqrt(2 / 400), 7%, for each coordinate
 # Three blocks of rows, so that three threads have one each; none is sampled.
 _MANY_ROWS, _NO_RATE, _THREADS = 3072, 1e-12, 3
 

@@ -20,11 +20,11 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 
-_PILOT_SHARE = 0.1
-_PILOT_LEVEL = 1e-3
+_PILOT_SHARE = 0.1  # of the trials, to choose the threshold; the others bound the error
+_PILOT_LEVEL = 1e-3  # of the pilot's own intervals; validity does not depend on it
 # Errors are counted apart only where that promises more than luck among 49 thresholds does.
 _IN_FAVOUR = 0.85
-_MAX_EPSILON = 50.0
+_MAX_EPSILON = 50.0  # a larger refuted epsilon is reported as this one
 
 
 def binomial_upper(count: npt.ArrayLike, trials: int, alpha: float) -> FloatArray:

@@ -23,7 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 
 # So little noise rounds to none: at most 2**31 steps times 1e-12 times 16 standard deviations.
 NO_NOISE = 1e-12
-_LAGS = 12
+_LAGS = 12  # of autocorrelations: a generator's fault shows at the first ones
 
 
 def _integers(path: AuditPath, records: FloatArray, key: bytes) -> list[int]:

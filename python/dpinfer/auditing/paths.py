@@ -35,9 +35,9 @@ __all__ = ["AuditPath", "Opened", "audit_paths", "draw_paths", "model_paths", "s
 FloatArray = npt.NDArray[np.float64]
 Opened: TypeAlias = Callable[[int, float], FloatArray]
 
-_N_OPPOSED = 50
-_HUGE = 100.0
-_MODEST = 0.5
+_N_OPPOSED = 50  # the sum of fifty full contributions is far from zero
+_HUGE = 100.0  # contribution in clipping norms: far above the clip
+_MODEST = 0.5  # contribution in clipping norms: well below the clip
 
 
 @dataclass(frozen=True, eq=False)

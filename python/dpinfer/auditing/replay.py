@@ -35,8 +35,8 @@ __all__ = ["ReplayCheck", "ReplayResult", "replay_audit"]
 
 # With which a correct mechanism's noise fails, for each scenario; keys are frozen, so that it fails always or never.
 NOISE_RATE = 1e-9
-_BUDGET = (1e6, 1e-5)
-_SHOWN = 5
+_BUDGET = (1e6, 1e-5)  # (epsilon, delta) that no scenario exhausts
+_SHOWN = 5  # findings of one kind in a message
 
 
 @dataclass(frozen=True, eq=False)

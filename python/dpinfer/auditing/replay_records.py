@@ -35,7 +35,7 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 Records = tuple[npt.NDArray[Any], ...]
 
-N_RECORDS = 12
+N_RECORDS = 12  # few, for speed; every kind of record occurs
 # Finite, and so far out that nearly every product with it is not.
 FAR = 1e300
 

@@ -16,7 +16,7 @@ from dpinfer.cli.pictures import draw_picture
 
 __all__ = ["add_parser", "run"]
 
-_PICTURE_BYTES = 2**21
+_PICTURE_BYTES = 2**21  # room for the picture and the checks
 
 
 def add_parser(verbs: Any) -> None:

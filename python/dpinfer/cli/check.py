@@ -21,7 +21,7 @@ _FROM_PUBLIC_KNOWLEDGE = (
     "Change a bound, a category or a spelling only if the new one is public knowledge: a value taken from the "
     "records is itself a release, which no guarantee covers."
 )
-_SHOWN = 10
+_SHOWN = 10  # values of a kind in the output
 
 
 def add_parser(verbs: Any) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
-_PICTURE_BYTES = 2**22
+_PICTURE_BYTES = 2**22  # room for the pictures
 
 
 def add_parser(verbs: Any) -> None:

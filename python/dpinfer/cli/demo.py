@@ -19,11 +19,11 @@ from dpinfer.tabular import ContinuousColumn, Schema
 
 __all__ = ["add_parser", "run"]
 
-_EPSILON, _DELTA = 1.0, 1e-5
+_EPSILON, _DELTA = 1.0, 1e-5  # the demonstration's budget: usual values of examples
 _FORMULA = "`income` ~ ."
-_TEST_SEED = 20_260_102
-_N_TEST = 4000
-_LEVEL = 0.9
+_TEST_SEED = 20_260_102  # a date, one day after the seed of the training table
+_N_TEST = 4000  # half as many as the fitted records
+_LEVEL = 0.9  # the default of all summaries
 
 
 def add_parser(verbs: Any) -> None:

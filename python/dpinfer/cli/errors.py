@@ -17,11 +17,11 @@ __all__ = [
     "reason",
 ]
 
-EXIT_DONE = 0
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_BUDGET = 3
-EXIT_INTERRUPTED = 130
+EXIT_DONE = 0  # codes are documented in `dpinfer --help`
+EXIT_FAILED = 1  # codes are documented in `dpinfer --help`
+EXIT_USAGE = 2  # as argparse
+EXIT_BUDGET = 3  # codes are documented in `dpinfer --help`
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
 class UsageError(DpinferError):

@@ -14,7 +14,7 @@ from dpinfer.release import load_release
 
 __all__ = ["add_parser", "run"]
 
-_DELTA = 1e-5
+_DELTA = 1e-5  # the default of all commands
 
 
 def add_parser(verbs: Any) -> None:

@@ -14,8 +14,8 @@ from dpinfer.release.files import write_atomically
 
 __all__ = ["OutputFolder", "files_text", "output_folder"]
 
-_RESERVE_BYTES = 4 * 2**20
-_BLOCK = bytes(2**20)
+_RESERVE_BYTES = 4 * 2**20  # room for tables and the report besides the release
+_BLOCK = bytes(2**20)  # of the trial write
 _LOCK_NAME = ".dpinfer.lock"
 
 

@@ -48,7 +48,7 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 
-_CALIBRATION_BINS = 10
+_CALIBRATION_BINS = 10  # as in the published calibration tables (NA-DPVI 2025, section 4.4)
 
 
 @dataclass(frozen=True, kw_only=True)

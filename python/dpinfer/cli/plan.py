@@ -34,9 +34,9 @@ _CONJUGATE: dict[str, Callable[[], Model]] = {
     "dirichlet-categorical": DirichletCategorical,
 }
 _MODELS = ("logistic", "linear", *_CONJUGATE)
-_PICTURE_BYTES = 2**20
-_FEATURES = 10
-_EPSILONS = (0.1, 0.3, 1.0, 3.0)
+_PICTURE_BYTES = 2**20  # room for the plan's picture and table
+_FEATURES = 10  # an example's size where the user gives none
+_EPSILONS = (0.1, 0.3, 1.0, 3.0)  # of the picture: the grid of the documentation
 
 
 def add_parser(verbs: Any) -> None:

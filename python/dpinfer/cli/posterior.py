@@ -22,7 +22,7 @@ from dpinfer.tabular import Schema, UnreadTable
 
 __all__ = ["add_parser", "run"]
 
-_PICTURE_BYTES = 2**22
+_PICTURE_BYTES = 2**22  # room for the pictures
 
 
 def add_parser(verbs: Any) -> None:

@@ -23,7 +23,7 @@ __all__ = ["BUDGET", "COMMAND_OPTIONS", "PUBLIC_FACTS", "all_scenarios", "comman
 
 RECORDS, SCHEMA, DRAFT, TEST = "records.csv", "schema.toml", "draft.toml", "test.csv"
 _CHECKPOINT = "run.checkpoint"
-_N_LINES = 12
+_N_LINES = 12  # few, for speed; every kind of line occurs
 
 _HEADER = "id,age,job,region,member,rich"
 

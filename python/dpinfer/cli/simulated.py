@@ -11,7 +11,7 @@ from dpinfer.tabular.columns import ContinuousColumn
 
 __all__ = ["N_RECORDS", "SCHEMA_TOML", "TRUE_PARAMETERS", "simulate"]
 
-N_RECORDS = 8000
+N_RECORDS = 8000  # the demonstration runs in seconds, and its intervals show the noise
 
 SCHEMA_TOML = """\
 # The public schema, written without looking at the records: bounds come from the questionnaire, `mean` and `sd` from an
@@ -79,8 +79,8 @@ TRUE_PARAMETERS = {
     "intercept": -0.4,
 }
 
-_SEED = 20_260_101
-_MISSING_SHARE = 0.02
+_SEED = 20_260_101  # a date
+_MISSING_SHARE = 0.02  # a usual share of missing values in a census
 
 
 def simulate(n_records: int = N_RECORDS, seed: int = _SEED) -> str:

@@ -13,7 +13,7 @@ from dpinfer.release import GradientTrace
 
 __all__ = ["TraceCheck", "check_trace"]
 
-_FEWEST_STEPS = 4
+_FEWEST_STEPS = 4  # fewer have no autocorrelation
 
 
 def check_trace(

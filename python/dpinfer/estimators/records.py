@@ -30,8 +30,8 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 
-_MINIMUM_RECORDS = 2
-_LARGEST_BOUND = 1e100
+_MINIMUM_RECORDS = 2  # as scikit-learn's checks expect
+_LARGEST_BOUND = 1e100  # squares of scaled values stay far from overflow
 _NO_LABELS = "y must be given: this estimator requires y to be passed, but the target y is None"
 _NO_COLUMNS = "X must have a column: 0 feature(s) (shape=(, 0)) while a minimum of 1 is required."
 

@@ -27,7 +27,7 @@ FloatArray = npt.NDArray[np.float64]
 
 # Released bounds reach as many scales to either side of the centre.
 _REACH = 4.0
-RELEASED_WIDTH = 2.0 * _REACH
+RELEASED_WIDTH = 2.0 * _REACH  # released bounds are centre +- reach scales (BoundsRelease.bounds)
 _NO_CLASSES = (
     "unknown must not hold 'classes': the positive label determines the sign of the coefficients, and has to be "
     "public; give classes=(negative, positive)"

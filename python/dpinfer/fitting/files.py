@@ -13,7 +13,7 @@ __all__ = ["PLAN_FILE", "POSTERIOR_FILE", "RELEASE_FILE", "load_plan", "save_pla
 
 PLAN_FILE, RELEASE_FILE, POSTERIOR_FILE = "plan.json", "fit.release", "fit.posterior"
 _FORMAT, _VERSION = "dpinfer-fit", 1
-_LARGEST = 1 << 24
+_LARGEST = 1 << 24  # bytes: a plan has some kB; a hostile file must not allocate more
 
 
 def save_plan(plan: FitPlan, folder: Path) -> None:

@@ -44,6 +44,7 @@ from dpinfer.release import (
 
 __all__ = ["METHODS", "ROUTES", "DoesNotApplyError", "MechanismPlan", "Route", "StatisticPlan", "Target"]
 
+# Full batches, since subsampling buys no accuracy, and tens of steps (docs/dp-sep.md, "Choices").
 _SEP_RATE, _SEP_STEPS = 1.0, 50
 # Intervals of a gradient trace are many times wider where features are correlated (docs/coverage.md).
 _UNWHITENED = 1.5

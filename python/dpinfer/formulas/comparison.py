@@ -20,8 +20,8 @@ __all__ = ["ModelComparison", "chosen_weights", "compare_without"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_BATCHES, _NODES = 8, 7
-_UNRELIABLE = 0.5
+_BATCHES, _NODES = 8, 7  # of the error of a logarithm, each with a few draws at least; nodes for one normal factor
+_UNRELIABLE = 0.5  # of a logarithm: beyond it batches differ so much that their error is not known either
 
 
 @dataclass(frozen=True)

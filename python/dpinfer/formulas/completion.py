@@ -27,7 +27,7 @@ __all__ = ["Completion", "released_before", "response_scale_of"]
 
 # Stand-in for a number of records that is not yet released; any value of usual size would do.
 _STAND_IN = 10_000
-_NARROW = 1e-9
+_NARROW = 1e-9  # share of the limits: the narrowest bounds that a release could give
 
 
 def response_scale_of(family: str) -> float | None:

@@ -34,6 +34,7 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 Values = Mapping[str, FloatArray]
 
+# Higher polynomials are ill-conditioned; more knots or nesting exceed any reasonable formula.
 _MOST_DEGREE, _MOST_KNOTS, _DEEPEST = 10, 100, 50
 _CURVE, _LEAST_CURVE = 10, 5  # functions of s(x); 10 is mgcv's
 # `a column's name`, as formulaic leaves it in an expression.

@@ -11,7 +11,7 @@ from dpinfer.errors import BackendUnavailableError
 __all__ = ["Formula", "Group", "parse", "read_group"]
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
-_LONGEST = 10_000
+_LONGEST = 10_000  # characters: no reasonable formula is longer, and the parser's time is bounded
 _COMPARISON = re.compile(r"[<>]|[=!]=")
 _EVERY = re.compile("`(.+)` ~ \\.")
 _CURVE = re.compile(r"s\(")

@@ -26,6 +26,7 @@ SIZE = "size"
 _SIZE_MEAN, _SIZE_STDDEV = 1.0, 1.5
 # Of the logarithm of a mean: responses are drawn up to a mean of 22 000.
 _LARGEST_LOG_MEAN = 10.0
+# Larger rates take SciPy's quantile; Poisson(30) exceeds 150 with probability below 1e-50.
 _SMALL_RATE, _MOST_STEPS = 30.0, 150
 
 

@@ -20,7 +20,7 @@ _WITHOUT_A_VALUE = {
     "refuse": "A record without a value is refused, with the file.",
     "other": "A record without a value is counted as the column's other category.",
 }
-_LONGEST = 300
+_LONGEST = 300  # characters of a cell of the report
 
 
 def labelled(design: Design, name: str) -> str:

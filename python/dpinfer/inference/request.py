@@ -37,7 +37,7 @@ SITE_METHODS = ("exact", "naive", "averaged")
 PLUG_INS = ("naive", "averaged")
 HESSIANS = ("auto", "diagonal", "full", "tied")
 
-_LARGEST_MODEL = 200
+_LARGEST_MODEL = 200  # the time of a draw grows as its cube; more were not measured (docs/coverage.md)
 
 
 @dataclass(frozen=True, kw_only=True)

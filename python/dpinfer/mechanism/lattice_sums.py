@@ -19,7 +19,7 @@ __all__ = ["LatticeSum", "pure_terms"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_LATTICE_BITS = 30
+_LATTICE_BITS = 30  # the rounding of a contribution is below 2**-30 of its bound
 # delta for reports of a ledger without a budget; a pure guarantee has none of its own. The library's default.
 _REPORTED_DELTA = 1e-6
 

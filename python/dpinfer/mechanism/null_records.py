@@ -17,7 +17,7 @@ __all__ = ["without_null_records"]
 Array = npt.NDArray[Any]
 Features = TypeVar("Features", bound=Array)
 
-_CHUNK = 1 << 14
+_CHUNK = 1 << 14  # records at once: memory only
 
 
 def without_null_records(adjacency: Adjacency, features: Array, response: Array | None) -> tuple[Array, Array]:

@@ -30,8 +30,8 @@ __all__ = [
 
 Features = npt.NDArray[np.float64] | npt.NDArray[np.float32]
 
-_MAX_RECORDS = 2**31
-_CHUNK = 4096
+_MAX_RECORDS = 2**31  # exact integer sums of 64 bits are proved for so many
+_CHUNK = 4096  # records at once: memory only
 
 
 def check_records(

@@ -30,7 +30,7 @@ __all__ = ["Algorithm", "RunControl", "check_plan", "check_source", "guarantee_f
 FloatArray = npt.NDArray[np.float64]
 Loaded = TypeVar("Loaded")
 
-_MAX_THREADS = 4096
+_MAX_THREADS = 4096  # more than any machine has
 
 
 def check_source(source: RandomSource | None) -> RandomSource:

@@ -29,10 +29,10 @@ __all__ = ["clipped_information", "default_clip", "drawn", "has_statistic", "lat
 
 FloatArray = npt.NDArray[np.float64]
 
-_CHUNK = 1 << 16
-_PRIOR_LEVELS = 41
-_CLIPS = 200
-_COARSE_BITS = 10
+_CHUNK = 1 << 16  # records at once: memory only
+_PRIOR_LEVELS = 41  # quantiles of the prior in an average
+_CLIPS = 200  # candidates on a log scale, 5% apart
+_COARSE_BITS = 10  # rounding below 2**-10 of the bound, for exact laws of small tables
 
 
 def default_clip(model: GammaExponential, *, epsilon: float, n_records: int) -> float:

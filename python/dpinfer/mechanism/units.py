@@ -16,7 +16,7 @@ from dpinfer.errors import RecordError
 
 __all__ = ["Units", "check_identities"]
 
-_MOST_ROWS = 1e6
+_MOST_ROWS = 1e6  # noise grows in proportion: more are of no use
 
 
 @dataclass(frozen=True, eq=False)

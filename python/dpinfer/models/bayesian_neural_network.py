@@ -18,8 +18,8 @@ from dpinfer.release.parts import Part
 
 __all__ = ["BayesianNeuralNetwork", "NetworkWeights", "output_moments"]
 
-_CHUNK = 4096
-_LEAST_VARIANCE = 1e-290
+_CHUNK = 4096  # rows at once: memory only
+_LEAST_VARIANCE = 1e-290  # avoids division by zero
 
 
 @dataclass(frozen=True)

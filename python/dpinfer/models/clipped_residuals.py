@@ -20,9 +20,10 @@ FloatArray = npt.NDArray[np.float64]
 
 # Predictors: of zeros and ones, and of counts up to that of the largest mean.
 _BINARY_REACH = 12.0
+# From the predictor of a mean of exp(-10) to a mean of 2000, where tables end (docs/private-newton.md).
 _LEAST_LOG_MEAN, _LARGEST_MEAN = -10.0, 2000.0
-_TAIL, _NEGLIGIBLE = 1e-12, 1e-18
-_MOST_COUNTS = 2**14
+_TAIL, _NEGLIGIBLE = 1e-12, 1e-18  # probability of responses left out, and of those that are dropped at every node
+_MOST_COUNTS = 2**14  # responses of a table, more than a mean of 2000 needs
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,12 +17,12 @@ from dpinfer.models.conjugate_model import ConjugateModel
 
 __all__ = ["BetaBernoulli", "BetaBinomial", "DirichletCategorical", "GammaExponential"]
 
-_SMALL = 1e-300
-_QUANTILES = 2048
-_SMALLEST_INFORMATION = 1e-12
-_MAX_CATEGORIES = 33
-_START_RAW_SCALE = -4.0
-_CATEGORICAL_START_RAW_SCALE = -6.0
+_SMALL = 1e-300  # avoids division by zero
+_QUANTILES = 2048  # of an exponential record (docs/derivations/noise-aware-posterior.md)
+_SMALLEST_INFORMATION = 1e-12  # keeps steps finite
+_MAX_CATEGORIES = 33  # 32 parameters: limit of the compiled engine
+_START_RAW_SCALE = -4.0  # small scales: the start is near the prior's centre
+_CATEGORICAL_START_RAW_SCALE = -6.0  # as above, for several parameters
 
 
 def _column(X: npt.ArrayLike) -> FloatArray:

@@ -16,8 +16,8 @@ __all__ = ["BIJECTORS", "SPACES", "ConjugateDistribution", "DirichletOnLogits", 
 BIJECTORS = ("stick_breaking", "softmax")
 SPACES = ("constrained", "unconstrained")
 
-_SMALL = 1e-300
-_SCORES = 32
+_SMALL = 1e-300  # avoids a logarithm of zero
+_SCORES = 32  # Gauss-Hermite nodes, exact to degree 63
 
 
 class ConjugateDistribution(ABC):

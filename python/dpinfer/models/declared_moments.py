@@ -8,9 +8,9 @@ __all__ = ["indicators_of", "moments_of_means", "with_variances"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_ALIKE = 1e-9
-_SWEEPS, _CLOSE = 40, 1e-3
-_LEAST_VARIANCE = 1e-12
+_ALIKE = 1e-9  # a mean and a mean square from a file agree up to rounding
+_SWEEPS, _CLOSE = 40, 1e-3  # of iterative scaling; stops when every variance is met to 0.1%
+_LEAST_VARIANCE = 1e-12  # avoids division by zero
 
 
 def indicators_of(moments: FloatArray) -> npt.NDArray[np.bool_]:

@@ -15,7 +15,7 @@ from dpinfer.models.bijectors import sigmoid, softplus
 
 __all__ = ["GaussianMixture"]
 
-_START_RAW_SCALE = -2.0
+_START_RAW_SCALE = -2.0  # small scales: the start is near the prior's centre
 
 
 @dataclass(frozen=True)

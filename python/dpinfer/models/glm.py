@@ -23,7 +23,7 @@ __all__ = [
     "ProbitRegression",
 ]
 
-_LARGEST_LOG_RATE = 40.0
+_LARGEST_LOG_RATE = 40.0  # exp(40) counts, more than any record
 # Parameters drawn from the prior where records are, too.
 _REFERENCE_THETAS = 64
 

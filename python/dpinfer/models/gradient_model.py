@@ -11,7 +11,7 @@ from dpinfer.models.normal_prior import NormalPriorModel
 
 __all__ = ["GradientModel", "check_row_gradients"]
 
-_CHECKED_ROWS = 33
+_CHECKED_ROWS = 33  # odd, so that parts have different sizes
 
 
 class GradientModel(NormalPriorModel):

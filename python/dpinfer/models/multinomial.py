@@ -13,7 +13,7 @@ from dpinfer.models.base import FloatArray
 
 __all__ = ["MultinomialRegression"]
 
-_MOST_CLASSES = 100
+_MOST_CLASSES = 100  # a coefficient for each class and column: more were not tried
 
 
 class MultinomialRegression(OwnModel):

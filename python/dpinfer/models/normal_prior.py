@@ -9,7 +9,7 @@ from dpinfer.models.bijectors import sigmoid, softplus
 
 __all__ = ["NormalPriorModel"]
 
-_START_RAW_SCALE = -6.0
+_START_RAW_SCALE = -6.0  # small scales: the start is near the prior's centre
 
 
 class NormalPriorModel(Model):

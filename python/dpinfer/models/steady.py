@@ -11,8 +11,8 @@ __all__ = ["steady_inverse", "steady_solve", "watched"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_SMALLEST = 1e-300
-_RESOLVED = 1e-13
+_SMALLEST = 1e-300  # avoids division by zero
+_RESOLVED = 1e-13  # some hundred units of double precision
 _LEFT: ContextVar[list[str] | None] = ContextVar("left", default=None)
 
 

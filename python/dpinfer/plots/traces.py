@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["gradient_fit", "trace"]
 
-_MAXIMUM_LINES = 12
-_FIT_BINS = 20
+_MAXIMUM_LINES = 12  # lines that a picture can hold
+_FIT_BINS = 20  # of a scatter, each with a visible mean
 
 
 def trace(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["trade_off"]
 
-_N_POINTS = 201
+_N_POINTS = 201  # of a curve: no corner is visible
 
 
 def trade_off(guarantee: Guarantee, *, ax: "Axes | None" = None) -> "Axes":

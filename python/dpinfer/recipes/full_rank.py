@@ -15,13 +15,14 @@ __all__ = ["GuideStart", "full_rank_start", "moved_guide", "pack_guide", "simula
 
 FloatArray = npt.NDArray[np.float64]
 
+# Draws of the prior, rows of each, an arbitrary seed (docs/derivations/any-model.md, "A full-rank guide").
 _POINTS, _ROWS, _SEED = 32, 500, 513
-_CLIP_LEVEL = 0.98
-_STEPS = 10.0
-_LARGEST_RATE = 0.5
-_LONGEST, _LONGEST_TURN = 1.0, 0.3
-_TURN_VARIANCE = 0.2
-_LEAST = 1e-12
+_CLIP_LEVEL = 0.98  # quantile of simulated norms (docs/derivations/any-model.md)
+_STEPS = 10.0  # of rho = min(1/2, 10/T, 1/nu): ten mixing times (docs/derivations/any-model.md)
+_LARGEST_RATE = 0.5  # of rho; a natural step of 1 would be a full Newton step
+_LONGEST, _LONGEST_TURN = 1.0, 0.3  # step of m in standard deviations, and of K: L keeps a positive diagonal
+_TURN_VARIANCE = 0.2  # of rho': stationary variances of K add up to about a tenth
+_LEAST = 1e-12  # avoids division by zero
 
 
 @dataclass(frozen=True)

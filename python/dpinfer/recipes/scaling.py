@@ -29,9 +29,9 @@ Schedule = Callable[[int, FloatArray], npt.ArrayLike]
 GradScale = float | tuple[float, float] | npt.ArrayLike | Schedule
 LearningRate = str | float | npt.ArrayLike | Schedule
 
-_SMALLEST_SCALE, _LARGEST_SCALE = 1e-30, 1e30
-_SMALLEST_INFORMATION = 1e-12
-_SMALLEST_SLOPE = 1e-20
+_SMALLEST_SCALE, _LARGEST_SCALE = 1e-30, 1e30  # squares stay far from overflow and underflow
+_SMALLEST_INFORMATION = 1e-12  # its root, 1e-6, keeps a step finite where the model has no information
+_SMALLEST_SLOPE = 1e-20  # avoids division by zero
 
 
 def largest_natural_rate(n_steps: int, n_params: int = 1, relative_noise: float = 0.0) -> float:

@@ -25,7 +25,7 @@ _HEADER = re.compile(
     rb"\{'descr': '([<>|][biuf][1248])', 'fortran_order': (True|False), "
     rb"'shape': \(((?:\d{1,18}, )*(?:\d{1,18},?)?)\), \} *\n"
 )
-_PREFIX = len(_MAGIC) + 2
+_PREFIX = len(_MAGIC) + 2  # NumPy's format: magic, then two bytes of length
 
 
 def pack_archive(members: Mapping[str, str | npt.NDArray[Any]]) -> bytes:

@@ -34,7 +34,7 @@ NEWTON_FORMAT_NAME = "dpinfer-newton-release"
 GLM_NEWTON_FORMAT_NAME = "dpinfer-glm-newton-release"
 OWN_NEWTON_FORMAT_NAME = "dpinfer-own-newton-release"
 POPULATION_FORMAT_NAME = "dpinfer-population-release"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 2  # see docs/stability.md
 # Version 1 had neither parts nor marks of leakage.
 _READABLE = (1, 2)
 

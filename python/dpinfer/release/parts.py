@@ -9,7 +9,7 @@ from dpinfer.accounting.events import check_event
 
 __all__ = ["Part", "check_leaks", "check_parts", "compose", "part_from_dict"]
 
-_LONGEST_TEXT = 1000
+_LONGEST_TEXT = 1000  # characters; a hostile file must not fill a page
 
 
 @dataclass(frozen=True)

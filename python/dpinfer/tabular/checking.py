@@ -49,7 +49,7 @@ NOTICE = (
     "NOT PRIVATE: this reads the private records and counts them without noise. For the curator's eyes only: do not "
     "publish it."
 )
-_DIFFERENT = 100
+_DIFFERENT = 100  # distinct values that a check keeps: memory only
 
 
 @dataclass

@@ -34,7 +34,7 @@ MISSING_POLICIES = ("drop", "refuse")
 SCALINGS = ("standard", "unit", "none")
 # Squares of scaled values, and sums of many of them, must stay far from overflow.
 _LARGEST_SCALED = 1e100
-_LONGEST_WORDS = 80
+_LONGEST_WORDS = 80  # characters of a label in a table or picture
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,11 +31,11 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
-MINIMUM_RECORDS = 2
+MINIMUM_RECORDS = 2  # fewer have no spread
 SEE_CHECK = "'dpinfer check' shows the curator the effect of the schema on the file"
 
-_MISSING = -1
-_UNKNOWN = -2
+_MISSING = -1  # marks in an array of indices, which are not negative
+_UNKNOWN = -2  # marks in an array of indices, which are not negative
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ BOUNDS_FROM_DATA = (
 )
 
 _MISSING_VALUES = ("", "?")
-_MAXIMUM_CATEGORIES = 100
+_MAXIMUM_CATEGORIES = 100  # a column with more labels is an identifier or text
 
 
 def schema_from_data(

@@ -41,9 +41,9 @@ __all__ = [
     "read_header",
 ]
 
-CHUNK_ROWS = 65_536
-CHUNK_BYTES = 2**24
-LONGEST_LINE = 2**20
+CHUNK_ROWS = 65_536  # memory only
+CHUNK_BYTES = 2**24  # memory only
+LONGEST_LINE = 2**20  # bytes; longer lines are no record
 MALFORMED_REFUSED = (
     "at least one line is no record, which the policy 'refuse' refuses: it has another number of fields than the "
     "header, a quote inside a field or one that is not closed on its line, is not UTF-8, or is longer than 1 MiB"

@@ -19,8 +19,8 @@ __all__ = ["MonteCarloError", "effective_draws", "monte_carlo_error"]
 FloatArray = npt.NDArray[np.float64]
 
 _SAMPLERS = ("emcee", "nuts")
-_FEWEST = 4
-_SMALLEST = 1e-12
+_FEWEST = 4  # fewer draws have no batches
+_SMALLEST = 1e-12  # far above rounding, far below any printed digit
 
 
 @dataclass(frozen=True)

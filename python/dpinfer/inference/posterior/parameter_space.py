@@ -11,7 +11,7 @@ __all__ = ["ParameterSpace"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_REACH = 20.0
+_REACH = 20.0  # far out on the unconstrained space, and without overflow in exp
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ FloatArray = npt.NDArray[np.float64]
 
 SPACES = ("constrained", "unconstrained")
 
-_HERMITE_NODES = 31
-_MAP_DRAWS = 16_384
-_MAP_SEED = 20_250_101
+_HERMITE_NODES = 31  # exact to degree 61
+_MAP_DRAWS = 16_384  # Monte Carlo error below 1% of a standard deviation
+_MAP_SEED = 20_250_101  # an arbitrary seed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

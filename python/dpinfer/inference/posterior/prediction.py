@@ -10,7 +10,7 @@ __all__ = ["network_mean", "predictive_mean", "require_classifier", "require_glm
 
 FloatArray = npt.NDArray[np.float64]
 
-_CHUNK_CELLS = 2_000_000
+_CHUNK_CELLS = 2_000_000  # of an intermediate array, 16 MB
 
 
 def require_glm(model: Model | None) -> GeneralizedLinearModel:

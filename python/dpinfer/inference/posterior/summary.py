@@ -19,10 +19,10 @@ __all__ = ["RESIDUAL_SPREAD", "PosteriorSummary", "VarianceDecomposition", "summ
 
 FloatArray = npt.NDArray[np.float64]
 
-_LOW_SCORE = 3.0
-_LARGE_NOISE_RATIO = 1.1
-_LOW_PVALUE = 0.01
-_MANY_DROPPED = 0.5
+_LOW_SCORE = 3.0  # a relative error of a third (`_WELL_IDENTIFIED` of the trace's checks)
+_LARGE_NOISE_RATIO = 1.1  # extra noise of 10%; chosen by hand, a remark and no test
+_LOW_PVALUE = 0.01  # the level of all tests of a trace, over all coordinates (Bonferroni)
+_MANY_DROPPED = 0.5  # more than half of the draws of the Hessian are not positive definite
 # Responses of real tables are not normal about the mean, and three of them missed it (docs/private-newton.md).
 RESIDUAL_SPREAD = "spread of the residuals; covered less often than stated"
 

@@ -15,16 +15,16 @@ __all__ = ["MeanScore", "Prior", "simulated_draws"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_TRUTHS = 400
-_TEMPER = 0.25
-_WIDER = 1.5
-_SWEEPS, _FIRST_SWEEPS = 40, 15
-_MOST_SHRINKS = 40
-_NEWTON_STEPS, _LONGEST_STEP = 6, 1.5
+_TRUTHS = 400  # two hundred pairs, or enough for the polynomial's coefficients (docs/derivations/any-model.md)
+_TEMPER = 0.25  # a quarter of the information spreads the truths over twice the posterior's width
+_WIDER = 1.5  # truths cover the first posterior with a margin
+_SWEEPS, _FIRST_SWEEPS = 40, 15  # of slice sampling; each chain starts at its own draw of the truth
+_MOST_SHRINKS = 40  # brackets shrink by half on average: 40 exhaust double precision
+_NEWTON_STEPS, _LONGEST_STEP = 6, 1.5  # of Gauss-Newton, each at most 1.5 standard deviations long: public arithmetic
 _FARTHEST = 4.0  # prior standard deviations
-_RIDGE = 1e-3
-_CUBIC_UP_TO = 3
-_JITTER = 1e-12
+_RIDGE = 1e-3  # of the polynomial, per truth: keeps it solvable; its error is measured by leave-one-out
+_CUBIC_UP_TO = 3  # cubics of more parameters need more coefficients than truths
+_JITTER = 1e-12  # relative to the trace: above rounding
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ __all__ = ["ratio_draws"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_LEVEL_SPREAD = 0.25
-_LEAST_SPREAD = 0.02
-_LEAST_EIGENVALUE = 0.15
-_LEAST_SHARE = 0.05
+_LEVEL_SPREAD = 0.25  # the prior of the level, N(1, 1/4 squared) (docs/derivations/any-model.md)
+_LEAST_SPREAD = 0.02  # of the deviations: 2%, so that a release with little noise is not taken as exact
+_LEAST_EIGENVALUE = 0.15  # of a ratio, relative to its level: it stays positive definite
+_LEAST_SHARE = 0.05  # of a slope's eigenvalues, relative to their mean, as in `own_model`
 
 
 def ratio_draws(

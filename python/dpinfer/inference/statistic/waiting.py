@@ -13,12 +13,12 @@ __all__ = ["clipped_moments", "clipped_sum_density", "rate_theta"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_GRID = 301
-_COARSE = 101
-_MOST_FREQUENCIES = 2**12
-_LOG_VISIBLE = 34.0
-_REACH = 14.0
-_SMALLEST_TRANSFORM = 1e-17
+_GRID = 301  # rates on the final grid
+_COARSE = 101  # rates on the grids that locate the posterior
+_MOST_FREQUENCIES = 2**12  # of the Fourier integral, which stops earlier when the transform is negligible
+_LOG_VISIBLE = 34.0  # exp(-34) is 2e-15: below double precision
+_REACH = 14.0  # standard deviations: exp(-14**2 / 2) is 3e-43
+_SMALLEST_TRANSFORM = 1e-17  # below double precision relative to its start, 1
 
 
 def clipped_moments(rate: FloatArray, clip: float) -> tuple[FloatArray, FloatArray]:

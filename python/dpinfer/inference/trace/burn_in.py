@@ -14,12 +14,12 @@ __all__ = ["MIN_STEPS", "BurnIn", "choose_burn_in", "parse_burn_in"]
 
 FloatArray = npt.NDArray[np.float64]
 
-FALSE_POSITIVE_RATE = 0.01
+FALSE_POSITIVE_RATE = 0.01  # alpha of docs/derivations/noise-aware-posterior.md, "Burn-in"
 
-_BLOCKS = 64
-_FEWEST_BLOCKS = 16
-_CANDIDATES = (0, 1, 2, 4, 8, 16, 24, 32)
-MIN_STEPS = 2
+_BLOCKS = 64  # B of docs/derivations/noise-aware-posterior.md, "Burn-in"
+_FEWEST_BLOCKS = 16  # fewer leave a regression too few degrees of freedom
+_CANDIDATES = (0, 1, 2, 4, 8, 16, 24, 32)  # starts in blocks, up to half of the trace
+MIN_STEPS = 2  # a regression line needs two
 
 
 @dataclass(frozen=True)

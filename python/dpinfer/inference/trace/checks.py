@@ -13,11 +13,11 @@ __all__ = ["FALSE_POSITIVE_RATE", "TraceCheck", "check_statistics"]
 
 FloatArray = npt.NDArray[np.float64]
 
-FALSE_POSITIVE_RATE = 0.01
-_DRIFT_VARIANCE = 2.0
-_FITTED = 30.0
-_WELL_IDENTIFIED = 3.0
-_NAMED = 3
+FALSE_POSITIVE_RATE = 0.01  # of all tests of a trace together
+_DRIFT_VARIANCE = 2.0  # of the statistic, by which two independent terms of variance 1 add up (see Notes)
+_FITTED = 30.0  # a fit lowers the sum by more with probability below 1e-6 (see Notes)
+_WELL_IDENTIFIED = 3.0  # a relative error of a third
+_NAMED = 3  # names in a sentence
 
 
 @dataclass(frozen=True)

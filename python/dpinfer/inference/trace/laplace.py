@@ -17,8 +17,8 @@ FloatArray = npt.NDArray[np.float64]
 
 # A prior far from its trace puts v where softplus(v) is not a normal number any more.
 _LOWEST_HESSIAN = 1e-300
-_RELATIVE_STEP = 1e-2
-_NEWTON_STEPS = 200
+_RELATIVE_STEP = 1e-2  # of central differences, relative to the posterior's width: error of order 1e-4
+_NEWTON_STEPS = 200  # damped steps converge in tens
 
 
 @dataclass(frozen=True)

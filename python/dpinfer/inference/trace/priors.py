@@ -16,9 +16,9 @@ FloatArray = npt.NDArray[np.float64]
 
 PRIORS = ("weak", "model", "empirical")
 
-_OPTIMUM_SPREADS = 10.0
-_SLOPE_SCORES = 100.0
-_LOWEST_RAW = -500.0
+_OPTIMUM_SPREADS = 10.0  # 10 D of the "weak" prior (see Notes)
+_SLOPE_SCORES = 100.0  # 100 times the slope's size (see Notes)
+_LOWEST_RAW = -500.0  # softplus of it, exp(-500), is still a normal double
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ __all__ = ["AlignedScore"]
 
 FloatArray = npt.NDArray[np.float64]
 
+# Monte Carlo error 1 / sqrt(12 000) of a score's standard deviation; a covariance needs fewer.
 _ROWS, _COVARIANCE_ROWS = 12_000, 800
-_POINTS_PER_PARAMETER, _LEAST_POINTS = 4, 24
-_SMALL = 1e-300
+_POINTS_PER_PARAMETER, _LEAST_POINTS = 4, 24  # points that represent a trace (docs/derivations/any-model.md)
+_SMALL = 1e-300  # avoids division by zero
 
 
 class AlignedScore:

@@ -22,7 +22,7 @@ __all__ = ["release_statistics"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_CHUNK = 1 << 16
+_CHUNK = 1 << 16  # records at once: memory only
 
 
 def release_statistics(

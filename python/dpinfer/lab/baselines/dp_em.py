@@ -30,7 +30,7 @@ __all__ = ["EMArguments", "EMOptions", "EMRelease", "run_dp_em"]
 FloatArray = npt.NDArray[np.float64]
 
 STATISTICS = ("published", "centred")
-_START_STREAM = 2**40
+_START_STREAM = 2**40  # beyond the numbers of all steps
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -24,7 +24,7 @@ __all__ = ["release_regression_statistics"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_CHUNK = 2048
+_CHUNK = 2048  # records at once: memory only
 
 
 def release_regression_statistics(

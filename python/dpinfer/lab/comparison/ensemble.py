@@ -15,14 +15,15 @@ __all__ = ["emcee_nodes", "nodes_from_draws"]
 
 FloatArray = npt.NDArray[np.float64]
 
-DEFAULT_WALKERS = 16
-DEFAULT_WARMUP = 300
-DEFAULT_SAMPLES = 1500
+DEFAULT_WALKERS = 16  # emcee needs at least twice the dimension, which is 1 or 2
+DEFAULT_WARMUP = 300  # the autocorrelation time is checked after the run
+DEFAULT_SAMPLES = 1500  # 24 000 draws of all walkers
 
-_STRETCH = 2.0
+_STRETCH = 2.0  # emcee's default (Goodman and Weare 2010)
+# One step in five; the stretch move alone mixes slower (docs/derivations/noise-aware-posterior.md).
 _STRETCH_SHARE = 0.2
-_TIMES_AUTOCORRELATION = 50.0
-_KEPT_DRAWS = 4000
+_TIMES_AUTOCORRELATION = 50.0  # emcee's rule for a reliable estimate of the autocorrelation time
+_KEPT_DRAWS = 4000  # memory only
 
 
 class CoordinatewiseMove(emcee.moves.Move):  # type: ignore[misc]

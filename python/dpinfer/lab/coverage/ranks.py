@@ -16,7 +16,7 @@ __all__ = ["SbcResult", "run_sbc", "sbc_from_cdf"]
 FloatArray = npt.NDArray[np.float64]
 
 _SIMS_PER_BIN = 10  # enough for the chi-square approximation
-_MAX_BINS = 20
+_MAX_BINS = 20  # more bins show no further shape
 _CHUNK_BYTES = 1 << 24  # of draws compared at a time, so that the comparison needs little memory
 
 

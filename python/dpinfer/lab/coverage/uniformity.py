@@ -18,7 +18,7 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 
 _SIMULATIONS = 5000  # the mean of the simulated RMSE then has a relative standard error of about 0.5 %
-_SIMULATION_SEED = 20_230_206
+_SIMULATION_SEED = 20_230_206  # an arbitrary seed
 
 
 def randomised_ranks(shares: FloatArray, n_draws: int, generator: np.random.Generator) -> FloatArray:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["rank_histogram", "z_scores"]
 
-_Z_EDGES = np.linspace(-5.0, 5.0, 51)
-_MAX_LABELS = 12
+_Z_EDGES = np.linspace(-5.0, 5.0, 51)  # five standard deviations, in bins of 0.2
+_MAX_LABELS = 12  # lines that a legend can hold
 
 
 def rank_histogram(

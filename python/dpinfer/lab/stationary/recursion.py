@@ -24,7 +24,7 @@ FloatArray = npt.NDArray[np.float64]
 TIMES = ("discrete", "continuous")
 FORMS = ("auto", "diagonal", "symmetric", "general")
 
-_OK, _UNSTABLE = 0, 1
+_OK, _UNSTABLE = 0, 1  # codes of the compiled function
 
 
 def covariance(

@@ -20,7 +20,7 @@ __all__ = ["Checkpoint", "plain_settings"]
 
 _MANIFEST = "study.json"
 _FORMAT = "dpinfer-study-runs"
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 1  # of the files of a study
 _NAME = re.compile(r"runs-(\d{9})-(\d{9})\.npz")
 
 

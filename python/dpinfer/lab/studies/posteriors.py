@@ -21,8 +21,8 @@ __all__ = ["by_coordinate", "chunk_result", "each", "plug_in", "tied"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_DRAWS = 2
-_TAILS = np.array([0.05, 0.95])
+_DRAWS = 2  # number of a stream
+_TAILS = np.array([0.05, 0.95])  # ends of 90% intervals, as in all studies
 
 
 def tied(

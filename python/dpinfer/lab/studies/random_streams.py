@@ -6,8 +6,8 @@ __all__ = ["REFERENCES", "RELEASES", "SAMPLERS", "run_generator", "run_seed"]
 
 # First element of a spawn key; a study's own recipes may use any smaller number for theirs.
 REFERENCES = 2**16
-RELEASES = REFERENCES + 1
-SAMPLERS = REFERENCES + 2
+RELEASES = REFERENCES + 1  # numbers of streams
+SAMPLERS = REFERENCES + 2  # numbers of streams
 
 
 def run_generator(seed: int, stream: int, run: int) -> np.random.Generator:

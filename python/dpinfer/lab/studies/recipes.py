@@ -48,7 +48,7 @@ __all__ = ["SimulationStudy", "find"]
 
 FloatArray = npt.NDArray[np.float64]
 
-DELTA = 1e-5
+DELTA = 1e-5  # of the published experiments
 METHODS = ("exact", "laplace", "naive", "averaged", "dpvim", "bernstein-sheldon", "gibbs-ss-noisy")
 RECIPES = ("tied", "aligned", "plain", "paper", "dpvim")
 _FISHER_RECIPES = ("tied", "aligned")
@@ -63,7 +63,7 @@ _OPTIONS = _MECHANISM_OPTIONS | {
     "n_burn_in",
     "n_samples",
 }
-_AVERAGED_BURN_IN = 0.5
+_AVERAGED_BURN_IN = 0.5  # half of the trace, as the published averages
 
 
 @cache
@@ -370,7 +370,7 @@ def _runs(
     return kept, releases, fisher
 
 
-_ROOT2 = float(np.sqrt(2.0))
+_ROOT2 = float(np.sqrt(2.0))  # preconditioner of the published experiments
 
 
 @cache

@@ -12,7 +12,7 @@ from dpinfer.lab.studies.run_statistics import RunStatistics
 
 __all__ = ["DEFAULT_CHUNK_SIZE", "run_chunks"]
 
-DEFAULT_CHUNK_SIZE = 50
+DEFAULT_CHUNK_SIZE = 50  # runs at once: memory and progress only
 
 Task = Callable[[int, int], RunStatistics]
 

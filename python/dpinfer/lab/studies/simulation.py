@@ -26,8 +26,8 @@ __all__ = ["N_BLOCKS", "N_NODES", "RunData", "RunReleases", "Settings", "simulat
 FloatArray = npt.NDArray[np.float64]
 StudyModel = ConjugateModel | GeneralizedLinearModel
 
-N_BLOCKS = 100
-_DATA, _KEYS = 0, 1
+N_BLOCKS = 100  # blocks of a trace, for statistics of all burn-ins in one pass
+_DATA, _KEYS = 0, 1  # numbers of streams
 # Memory of a GPU besides the records of a chunk.
 _WORKING_BYTES = 2**28
 # Of the Gauss-Hermite rules of a study.

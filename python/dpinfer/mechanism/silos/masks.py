@@ -34,7 +34,7 @@ __all__ = [
     "tag",
 ]
 
-KEY_BYTES = 32
+KEY_BYTES = 32  # 256 bits
 # A key serves one message or one mask.
 _NONCE = bytes(12)
 Words = npt.NDArray[np.uint64]

@@ -20,7 +20,7 @@ __all__ = ["StatisticWork"]
 
 IntArray = npt.NDArray[np.int64]
 
-_WORD = 2**64
+_WORD = 2**64  # sums are modulo 2**64
 
 
 class StatisticWork(Work):

@@ -14,8 +14,8 @@ from dpinfer.mechanism.silos.site import Site
 
 __all__ = ["TcpLine", "listening", "serve", "tls_context"]
 
-_MOST_BYTES = 2**30
-_HEAD = 8
+_MOST_BYTES = 2**30  # of a message; a hostile end must not fill memory
+_HEAD = 8  # bytes of a message's length
 
 
 def tls_context(certificate: Path, key: Path, authority: Path, *, serves: bool) -> ssl.SSLContext:

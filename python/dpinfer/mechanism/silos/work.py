@@ -31,7 +31,7 @@ IntArray = npt.NDArray[np.int64]
 
 # In lattice steps, of one share: the sum of rounded shares then differs negligibly from one rounded Gaussian.
 _LEAST_STDDEV = 64.0
-_MOST_STDDEV = 1e17
+_MOST_STDDEV = 1e17  # in lattice steps: sums of all shares stay far inside of 64 bits
 
 
 def gaussian_share(key: bytes, query: Query, noise_multiplier: float, shares: int) -> IntArray:

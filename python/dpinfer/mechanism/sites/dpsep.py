@@ -45,10 +45,12 @@ __all__ = ["run_dp_sep"]
 
 FloatArray = npt.NDArray[np.float64]
 
+# W of the table's settings (docs/dp-sep.md, "The mixture of the paper"); 1 for regressions.
 _MIXTURE_WEIGHT, _REGRESSION_WEIGHT = 0.1, 1.0
+# Of the typical norm of a site; chosen on simulated data (docs/dp-sep.md, "Limits").
 _MIXTURE_QUANTILE, _REGRESSION_QUANTILE = 0.6, 0.99
-_ANNEALING = (8.0, 0.6)
-_START_STREAM = 2**40
+_ANNEALING = (8.0, 0.6)  # temperature, share of the steps; chosen on simulated data (docs/dp-sep.md)
+_START_STREAM = 2**40  # beyond the numbers of all steps
 
 
 @standard_arithmetic()

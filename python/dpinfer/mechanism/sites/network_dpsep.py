@@ -30,11 +30,11 @@ FloatArray = npt.NDArray[np.float64]
 
 # Shares of the norm: the noise variance's statistic gets a quarter, the weights the rest.
 _NOISE_NORM = 0.25
-_NOISE_WEIGHT = 0.1
+_NOISE_WEIGHT = 0.1  # share of the norm for the noise statistic; part of the rule (docs/dp-sep-network.md)
 # The noise variance moves by at most a quarter up or a fifth down in a step, and never below this.
 _NOISE_RISE, _NOISE_FALL, _LEAST_NOISE = 1.25, 0.8, 1e-4
-_LEAST_NOISE_RATE = 0.02
-_START_NOISE = 0.5
+_LEAST_NOISE_RATE = 0.02  # part of the rule (docs/dp-sep-network.md)
+_START_NOISE = 0.5  # half of the standardised response's variance
 # The rule at N epsilon = 8000.
 _REFERENCE_SIGNAL, _REFERENCE_NORM, _REFERENCE_WEIGHT, _REFERENCE_MOVEMENT = 8000.0, 0.4, 0.4, (300.0, 10.0)
 

@@ -16,7 +16,7 @@ __all__ = ["check_network_records"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_MAX_RECORDS = 2**31
+_MAX_RECORDS = 2**31  # as in all runs
 
 
 def check_network_records(

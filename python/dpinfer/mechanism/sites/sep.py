@@ -31,8 +31,8 @@ FloatArray = npt.NDArray[np.float64]
 
 METHODS = ("sep", "ep", "adf")
 CLIPS = ("joint", "separate")
-_KEY = bytes(32)
-_CHUNK = 4096
+_KEY = bytes(32)  # without noise no key is needed
+_CHUNK = 4096  # records at once: memory only
 
 
 @dataclass(frozen=True, eq=False)

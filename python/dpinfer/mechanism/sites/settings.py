@@ -20,13 +20,13 @@ __all__ = ["Damping", "SiteArguments", "SiteOptions", "damping_rates", "start_lo
 FloatArray = npt.NDArray[np.float64]
 Damping: TypeAlias = float | str | npt.ArrayLike | Callable[[int], float]
 
-_REFERENCE_SEED = 20_230
-_REFERENCE_RECORDS = 64 * 256
+_REFERENCE_SEED = 20_230  # an arbitrary seed
+_REFERENCE_RECORDS = 64 * 256  # simulated sites
 # Rates add up to so much by default: less and the mean has not arrived when the steps count, more and its excursions
 # are wide enough to bend the drift (docs/dp-sep.md).
 _AUTO_TOTAL_MIXTURE, _AUTO_TOTAL_REGRESSION = 8.0, 11.0
-_AUTO_MOST = 0.3
-_START_SPREAD = 0.6
+_AUTO_MOST = 0.3  # of min(0.3, 11 / T) (docs/dp-sep.md, "Limits")
+_START_SPREAD = 0.6  # in units of a block's scale: components begin near each other (docs/dp-sep.md, "Choices")
 
 
 class SiteOptions(TypedDict, total=False):

@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 # Of a block: arrays, or sparse features in the place of the first.
 Records = Sequence[Any]
 
-MAX_ROWS = 2**31
+MAX_ROWS = 2**31  # as for arrays in memory
 
 
 class RowSource:

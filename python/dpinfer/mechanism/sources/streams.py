@@ -43,8 +43,8 @@ _BLOCK_BYTES = 2**21
 _BATCH_BLOCKS = 8
 # Larger row groups are read in parts, which is slower for groups that are not much larger.
 _MOST_GROUP_BYTES = 2**26
-_LEAST_ROWS, _MOST_ROWS = 1024, 2**20
-_QUERIED_ROWS = 2**15
+_LEAST_ROWS, _MOST_ROWS = 1024, 2**20  # blocks of about 2 MB, between these numbers of rows: speed only
+_QUERIED_ROWS = 2**15  # rows of a query's batch: speed and memory only
 
 
 def rows_of_arrays(

@@ -21,7 +21,7 @@ __all__ = ["EvidenceSession", "NumpySession"]
 FloatArray = npt.NDArray[np.float64]
 
 _BLOCK = FRAMEWORK_BLOCK
-_CACHE_LINE = 64
+_CACHE_LINE = 64  # bytes, on x86-64 and ARM
 
 
 def _aligned(rows: int, columns: int) -> FloatArray:

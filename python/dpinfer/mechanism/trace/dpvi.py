@@ -29,8 +29,8 @@ __all__ = ["run_dpvi"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_SMALL = 1e-300
-_FARTHEST = 1e100
+_SMALL = 1e-300  # avoids division by zero
+_FARTHEST = 1e100  # an iterate's squares stay far from overflow
 
 
 @standard_arithmetic()

@@ -28,8 +28,8 @@ __all__ = ["NetworkVIOptions", "NetworkVISettings", "run_network_vi"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_START_RAW_SCALE = -4.0
-_FIRST_DECAY, _SECOND_DECAY, _SMALL = 0.9, 0.999, 1e-8
+_START_RAW_SCALE = -4.0  # small scales: the start is near the mean
+_FIRST_DECAY, _SECOND_DECAY, _SMALL = 0.9, 0.999, 1e-8  # Adam's defaults (Kingma and Ba 2015)
 
 
 class NetworkVIOptions(TypedDict, total=False):

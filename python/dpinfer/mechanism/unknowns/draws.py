@@ -24,8 +24,9 @@ FloatArray = npt.NDArray[np.float64]
 _COUNT_STREAM, _FIRST_SELECTION = 0, 1
 # Half octaves from a millionth to a trillion, of either sign.
 _MAGNITUDES = 2.0 ** (0.5 * np.arange(-40, 81))
+# Half octaves of either sign (docs/derivations/unknowns.md).
 _COARSE_EDGES = np.concatenate((-_MAGNITUDES[::-1], [0.0], _MAGNITUDES))
-_FINE_EDGES = 1025
+_FINE_EDGES = 1025  # 1024 cells over the first selection: a bound then errs by 0.1% of it
 
 
 class QuantileSearch:

@@ -25,7 +25,7 @@ __all__ = ["UNKNOWN", "UnknownParts", "UnknownPlan", "split_budget"]
 UNKNOWN = ("n_records", "bounds", "categories")
 # Shares of the requested parts in the parts' budget, as squares of the signal-to-noise ratio.
 _WEIGHTS = {"n_records": 1.0, "bounds": 5.0, "categories": 4.0}
-_FAILURE_SHARE = 0.1
+_FAILURE_SHARE = 0.1  # of delta, for thresholds of labels; the rest is for the fit
 # The calibrations of the plan and, later, of the fit are each exact to less than this.
 _CALIBRATED = 1.0 - 1e-6
 

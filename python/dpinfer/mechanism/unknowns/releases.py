@@ -43,13 +43,14 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 
-_LONGEST_LABEL = 1000
+_LONGEST_LABEL = 1000  # characters of a name
 # A share is one part of an epsilon or delta, rounded so that the parts never add to more.
 _SHARE = 1.0 - 1e-13
 
 
 # A draw among 1024 cells lands beyond all of N values about once in 10 000 times at an epsilon p N / (1 - p) of 32.
 _RESOLVED = 32.0
+# The default quantile, and the range of those that follow from the number of records (docs/unknown.md).
 _PROBABILITY, _LEAST_PROBABILITY, _LARGEST_PROBABILITY = 0.1, 0.02, 0.25
 
 

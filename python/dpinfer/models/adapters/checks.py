@@ -12,14 +12,15 @@ from dpinfer.models.base import FloatArray
 
 __all__ = ["check_own_model"]
 
-_ROWS = 33
-_POINTS = 3
-_STEP = 1e-5
-_RELATIVE, _ABSOLUTE = 1e-4, 1e-6
+_ROWS = 33  # odd, so that blocks and parts have different sizes
+_POINTS = 3  # parameters at which the code is checked
+_STEP = 1e-5  # of central differences: about the cube root of double precision
+_RELATIVE, _ABSOLUTE = 1e-4, 1e-6  # tolerances of a central difference beyond its own rounding
+# Power of the checks of means and of variances against slopes; false-positive rate below 1e-10.
 _DRAWS, _PAIRED_DRAWS = 4096, 16_384
 # Normal mean of the scores' averages under the sampler: beyond 7 with probability 3e-12 each.
 _FARTHEST_MEAN = 7.0
-_LARGEST = 1e100
+_LARGEST = 1e100  # of a start
 # Truths on both sides of a point are so far from it, in standard deviations of one record's information; below the
 # second, where prior and saturation leave no longer step, nothing is tested.
 _SHIFT, _TOLD = 0.2, 0.01
@@ -28,7 +29,7 @@ _UNEQUAL, _BENT = 0.25, 3.0
 _FAR_OUT = 5.0  # median absolute deviations
 # All draws for so many parameters, fewer for more.
 _MANY, _FEW = 64, 256
-_SMALL = 1e-300
+_SMALL = 1e-300  # avoids division by zero
 
 
 def check_own_model(model: OwnModel, public_data: Any = None) -> None:

@@ -26,7 +26,7 @@ RESPONSES: Mapping[str, str] = {
 
 Words = npt.NDArray[np.uint64]
 
-_MADE_UP_SEED = 20_240
+_MADE_UP_SEED = 20_240  # an arbitrary seed
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ __all__ = ["predict_newton", "widest_newton"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_REFERENCE_RECORDS = 2000
-_GEOMETRIES = 4
-_SEED = 20_261_122
-_SPACING = 1.0 / 8.0
+_REFERENCE_RECORDS = 2000  # simulated moments err by 1 / sqrt(2000), 2%
+_GEOMETRIES = 4  # simulated runs in the average
+_SEED = 20_261_122  # a date
+_SPACING = 1.0 / 8.0  # of the table of responses, as in a run
 _RESOLVED = 2.0  # an eigenvalue over the largest that noise alone has, as the checks of a release count them
 
 

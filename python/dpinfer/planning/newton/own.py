@@ -15,7 +15,8 @@ __all__ = ["predict_own_newton"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_SEED = 20_261_123
+_SEED = 20_261_123  # a date
+# Parameters from the prior, those with a simulated shift, and rows: seconds of a plan (docs/any-model.md).
 _POINTS, _SHIFTED, _ROWS = 8, 3, 500
 
 

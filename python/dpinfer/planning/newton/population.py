@@ -13,10 +13,10 @@ __all__ = ["predict_population"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_REFERENCE_RECORDS = 20_000
-_DRAWS = 16
+_REFERENCE_RECORDS = 20_000  # simulated moments err by 1 / sqrt(20 000), 0.7%
+_DRAWS = 16  # draws of the noise: the plan's time is proportional to them
 _LEAST = 0.05  # eigenvalue of a bread of the identity and its noise
-_SEED = 20_261_123
+_SEED = 20_261_123  # a date
 
 
 def predict_population(

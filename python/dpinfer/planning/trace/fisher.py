@@ -17,8 +17,8 @@ __all__ = ["Prediction", "predict_tied"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_PRIOR_DRAWS = 8
-_SEED = 20_261_121
+_PRIOR_DRAWS = 8  # draws of the prior in the average: the plan's time is proportional to them
+_SEED = 20_261_121  # a date
 
 
 @dataclass(frozen=True)

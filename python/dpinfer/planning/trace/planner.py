@@ -33,15 +33,15 @@ __all__ = ["plan_inference", "recommended_run", "widening_grid"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_SAMPLE_RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
-_STEPS = (1000, 2500, 5000, 10_000)
-_SLACK = 1.01
-_FACTORS = (0.125, 0.18, 0.25, 0.35, 0.5, 1.0, 2.0)
-_LARGEST_CONTRACTION = 0.5
-_LEAST_COVERAGE = 0.88
-_COVERAGE_SLACK = 0.03
-_CLIP_QUANTILE = 0.985
-_SEED = 20_261_121
+_SAMPLE_RATES = (0.05, 0.1, 0.2, 0.5, 1.0)  # candidates of the search: a factor of 2 apart
+_STEPS = (1000, 2500, 5000, 10_000)  # candidates of the search, up to the published number
+_SLACK = 1.01  # fewer steps are preferred to 1% of width
+_FACTORS = (0.125, 0.18, 0.25, 0.35, 0.5, 1.0, 2.0)  # candidates of the learning rate, as the docstring lists
+_LARGEST_CONTRACTION = 0.5  # of one step; at 2 it diverges
+_LEAST_COVERAGE = 0.88  # of 90% intervals, as the docstring states
+_COVERAGE_SLACK = 0.03  # choices so near to the best coverage are compared by their score
+_CLIP_QUANTILE = 0.985  # that of the recipes (docs/coverage-record.md)
+_SEED = 20_261_121  # a date
 _TRIAL: PosteriorOptions = {"n_samples": 60, "n_warmup": 40, "check_convergence": False}
 _PAPER_POSTERIOR: PosteriorOptions = {"prior": "empirical", "burn_in": 0.2, "extra_noise": False}
 

@@ -15,8 +15,8 @@ __all__ = ["InferencePlan", "PlanGrid"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_MOST_ROWS = 20
-_LOW = 0.8
+_MOST_ROWS = 20  # of a printed table
+_LOW = 0.8  # coverage of 90% intervals that the table marks
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ __all__ = ["SiteRelease", "smat", "svec"]
 FloatArray = npt.NDArray[np.float64]
 
 SITES = ("centred", "natural")
-_ROOT_TWO = math.sqrt(2.0)
+_ROOT_TWO = math.sqrt(2.0)  # of svec, which keeps the Frobenius norm
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ __all__ = ["coupling_pvalue"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_NULL = 1e-10
+_NULL = 1e-10  # relative rank tolerance: far above rounding
 
 
 def coupling_pvalue(trace: InformationTrace, expected: FloatArray) -> float:

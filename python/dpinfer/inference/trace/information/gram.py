@@ -24,13 +24,13 @@ __all__ = ["GramPosterior", "GramTrace", "VarianceTrace", "gram_posterior"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_CELLS = 400
-_TAIL = 1e-7
-_SMALLEST = 1e-300
-_NULL = 1e-10
-_ROUNDS = 2
-_FEWEST_DRAWS = 10.0
-_POINTS = 256
+_CELLS = 400  # of log v over its support: smooth
+_TAIL = 1e-7  # probability of the prior outside of the grid
+_SMALLEST = 1e-300  # avoids division by zero
+_NULL = 1e-10  # relative rank tolerance: far above rounding
+_ROUNDS = 2  # v from the trace at A's mode, the mode at v (docs/derivations/noise-aware-posterior.md)
+_FEWEST_DRAWS = 10.0  # draws' worth below which the two traces contradict each other (same page)
+_POINTS = 256  # points of h, in pairs (same page)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ __all__ = ["HamiltonianDraws", "hamiltonian_draws", "split_rhat"]
 FloatArray = npt.NDArray[np.float64]
 LogDensity = Callable[[FloatArray], tuple[float, FloatArray]]
 
-_TARGET_ACCEPTANCE = 0.8
-_FIRST_STEP = 0.1
+_TARGET_ACCEPTANCE = 0.8  # that of dual averaging (Hoffman and Gelman 2014), for few leapfrog steps
+_FIRST_STEP = 0.1  # short: adapted during the warm-up
 # Dual averaging of the step size (Hoffman and Gelman 2014, section 3.2): their gamma, t_0 and kappa.
 _GAMMA, _DELAY, _DECAY = 0.05, 10.0, 0.75
 

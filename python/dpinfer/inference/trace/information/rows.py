@@ -14,9 +14,9 @@ __all__ = ["FullPosterior", "RowRegressions", "full_hessian_posterior", "row_reg
 
 FloatArray = npt.NDArray[np.float64]
 
-_MOST_TRIALS = 20
-_HOPELESS = 300
-_INFLATION_POINTS = 400
+_MOST_TRIALS = 20  # of each wanted draw, if some are positive definite
+_HOPELESS = 300  # trials without a positive definite draw
+_INFLATION_POINTS = 400  # of a tabulated density: smooth
 
 
 @dataclass(frozen=True)

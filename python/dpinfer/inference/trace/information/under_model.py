@@ -25,14 +25,14 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 
-_MORE_DEGREES = 2.0
+_MORE_DEGREES = 2.0  # beyond the rank: the vaguest Wishart with a mode (docs/derivations/noise-aware-posterior.md)
 # Where the moments of single features are known: degrees of freedom over the rank.
 _KNOWN_DEGREES = 2.0
-_NULL = 1e-10
-_MODE_STAGES, _MODE_ITERATIONS = 2, 60
-_LONGEST = 10
-_LARGEST_RHAT = 1.2
-_MOST_CHAINS = 3
+_NULL = 1e-10  # relative rank tolerance: far above rounding
+_MODE_STAGES, _MODE_ITERATIONS = 2, 60  # two rounds of L-BFGS (same page); iterations of each
+_LONGEST = 10  # leapfrog steps, 5 to 10 (same page)
+_LARGEST_RHAT = 1.2  # of the two halves of a chain (same page)
+_MOST_CHAINS = 3  # continuations of a chain with a larger R-hat
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 VARIANCE_TOLERANCE = 0.02  # of the slope in the noise variance, which is the public number of records
 WHOLE_TRACE = 0.06  # the share of the first steps that even the judgement of excursions leaves out
 
-_RATIOS = np.array([0.4, 0.7, 1.0])
+_RATIOS = np.array([0.4, 0.7, 1.0])  # u / v at which clipping is tabulated: weights' excursions make u smaller than v
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ __all__ = ["VarianceSlope", "with_variance_prior"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_CELLS = 400
-_SPREADS = 8.0
-_TAIL = 1e-7
+_CELLS = 400  # of log v over its support, for prior and trace each: smooth
+_SPREADS = 8.0  # exp(-8**2 / 2) is 1e-14
+_TAIL = 1e-7  # probability of the prior outside of the grid
 
 
 @dataclass(frozen=True)

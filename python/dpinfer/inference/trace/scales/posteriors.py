@@ -18,6 +18,7 @@ from dpinfer.models import LinearRegression, Model
 
 __all__ = ["fisher_burn_in", "fisher_tied_posterior", "tied_coordinates"]
 
+# Shares of the trace: chosen with the recipe (docs/coverage-record.md).
 _FISHER_BURN_IN, _FISHER_VARIANCE_BURN_IN = 0.35, 0.5
 
 

@@ -20,8 +20,8 @@ __all__ = ["fisher_tied_nodes"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_OPTIMUM_SPREADS = 10.0
-_SMALLEST_VARIANCE = 1e-12
+_OPTIMUM_SPREADS = 10.0  # 10 D, as in the "weak" prior
+_SMALLEST_VARIANCE = 1e-12  # avoids a logarithm of zero
 
 
 def fisher_tied_nodes(

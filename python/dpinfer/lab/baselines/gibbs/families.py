@@ -14,8 +14,8 @@ __all__ = ["BinomialFamily", "CategoricalFamily", "ConjugateFamily", "Exponentia
 
 FloatArray = npt.NDArray[np.float64]
 
-_MAX_TRIES = 50
-_SMALLEST_PROBABILITY = 1e-12
+_MAX_TRIES = 50  # as the docstring of `draw_statistic` states; the target does not depend on it
+_SMALLEST_PROBABILITY = 1e-12  # avoids division by zero
 
 
 class ConjugateFamily(ABC):

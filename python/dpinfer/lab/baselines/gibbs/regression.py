@@ -24,8 +24,8 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_RUNS_PER_CHUNK = 25
-_SMALLEST = 1e-10
+_RUNS_PER_CHUNK = 25  # runs side by side: memory and speed only
+_SMALLEST = 1e-10  # least eigenvalue of a covariance made positive definite
 
 
 @dataclass(frozen=True)

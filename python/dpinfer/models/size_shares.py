@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-__all__ = ["HIDDEN_SIZES", "SIZE_EDGES", "SizeShares"]
+__all__ = ["HIDDEN_SIZES", "SIZE_EDGES", "SizeShares", "clips_of", "combined", "differences", "pointed"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -22,7 +22,61 @@ _SURE, _SURE_ALONE = 2.0, 4.0
 # least, does not count by itself.
 HIDDEN_SIZES = 0.2 / _SURE_ALONE
 _HIDDEN = np.array([0.4, 0.2])  # of the records that noise may hide in the next intervals
+_FIRST = 0.5  # clip of the first score over that of the others: their difference shows the direction of a tail
+# Factors of the prior variance of the clipped part, and the standard deviation of their binary logarithm.
+_FACTORS, _FACTOR_SPREAD = np.exp2(np.arange(-6.0, 5.0)), 2.0
+_SMALLEST = 1e-12  # eigenvalue of a covariance over its trace
+_ALIKE = 0.8  # correlation of the mean directions of the parts that two clips take off
 _ONE_WAY = 0.5  # of the clipped part: clipped records also point in opposite directions
+
+
+def clips_of(n_scores: int) -> FloatArray:
+    """Return the bounds of scores that are taken in turn, over that of the last, (n_scores,)."""
+    return np.append(_FIRST, np.ones(n_scores - 1)) if n_scores > 1 else np.ones(1)
+
+
+def combined(covariance: FloatArray) -> tuple[FloatArray, float]:
+    """Return the weights of the best mean of numbers with a common expectation, (T,), and its variance."""
+    said = np.linalg.solve(_regular(covariance), np.ones(len(covariance)))
+    total = float(np.sum(said))
+    return said / total, 1.0 / total
+
+
+def differences(common: FloatArray) -> FloatArray:
+    """Return an orthonormal basis of what is orthogonal to a vector, (T - 1, T)."""
+    return np.asarray(np.linalg.svd(common[None])[2][1:])
+
+
+def _regular(covariance: FloatArray) -> FloatArray:
+    """Return a covariance that has an inverse in floating point."""
+    return covariance + _SMALLEST * np.trace(covariance) * np.eye(len(covariance))
+
+
+def pointed(clipped: FloatArray, noise: FloatArray, said: FloatArray) -> float:
+    """Return by which factor the covariance of what clips take off agrees with scores that differ.
+
+    Parameters
+    ----------
+    clipped : (T, T) array
+        Of a coordinate, before the scores are seen.
+    noise : (T, T) array
+        Covariance of what else lets scores differ.
+    said : (T, d) array
+        The scores, at one point.
+
+    Returns
+    -------
+    float
+        Its mean given their differences.
+    """
+    contrast = differences(np.ones(len(noise)))
+    logs = -0.5 * np.square(np.log2(_FACTORS) / _FACTOR_SPREAD)
+    for place, factor in enumerate(_FACTORS):
+        root = np.linalg.cholesky(contrast @ _regular(noise + factor * clipped) @ contrast.T)
+        seen = np.linalg.solve(root, contrast @ said)
+        logs[place] -= 0.5 * float(np.sum(np.square(seen))) + said.shape[1] * float(np.sum(np.log(np.diag(root))))
+    weight = np.exp(logs - logs.max())
+    return float(weight @ _FACTORS / np.sum(weight))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +136,28 @@ class SizeShares:
     def lost_square(self, bound: float) -> float:
         """Return half of E (a**2 - bound**2)+."""
         return _ONE_WAY * float(np.sum(self.shares * np.maximum(np.square(_MIDDLES) - bound**2, 0.0)))
+
+    def kept(self, bound: float) -> float:
+        """Return the share of E a**2 that a clip at `bound` keeps, taken for a half where it is less."""
+        return max(1.0 - self.lost_square(bound) / (_ONE_WAY * max(self.mean_square, 1e-300)), 0.5)
+
+    def clip_covariance(self, bounds: FloatArray) -> FloatArray:
+        """Return the covariance of what clips at several bounds take off a coordinate of the mean, (T, T).
+
+        Parameters
+        ----------
+        bounds : (T,) array
+
+        Notes
+        -----
+        What a clip at C takes off is the sum over the sizes beyond C of how much lies there times a mean direction.
+        Directions of neighbouring sizes are alike, so that the difference of two clips says where the rest points.
+        """
+        edges = np.unique(bounds)
+        beyond = np.array([self.bias(edge) for edge in edges])
+        parts = np.where(bounds[:, None] <= edges, beyond - np.append(beyond[1:], 0.0), 0.0)
+        alike = _ALIKE + (1.0 - _ALIKE) * np.eye(edges.size)
+        return np.asarray(parts @ alike @ parts.T)
 
     def best_bound(self, cost: Callable[[float], float]) -> float:
         """Return the bound of least cost, a quarter of an octave from the next."""

@@ -207,6 +207,7 @@ _POPULATION_ARRAYS = (
     "positions",
     "scores",
     "score_stddev",
+    "score_bounds",
     "meat",
     "meat_position",
 )

@@ -19,7 +19,7 @@ from dpinfer.inference.request import PosteriorRequest, model_of
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
 from dpinfer.models.bijectors import sigmoid, softplus_inverse
 from dpinfer.models.likely_records import Curves, LikelyRecords
-from dpinfer.models.size_shares import HIDDEN_SIZES, SizeShares
+from dpinfer.models.size_shares import HIDDEN_SIZES, SizeShares, combined, differences, pointed
 from dpinfer.models.steady import steady_solve
 from dpinfer.release import PopulationRelease
 
@@ -29,7 +29,7 @@ FloatArray = npt.NDArray[np.float64]
 
 _DRAWS, _MOST_DRAWS, _BATCHES = 200, 25_600, 10
 _ACCURATE = 0.05  # Monte Carlo error of a quantile, in posterior standard deviations
-_LEAST_CURVATURE = 0.02  # relative to whitened directions
+_LEAST_CURVATURE = 0.1  # of what whitened directions have
 _LEAST_MEAT = 0.1  # of its mean eigenvalue
 _KEPT_MEAT = 0.02  # least share of the noise's energy that counts as the meat's own
 _SHARES_ERROR = 0.7  # relative, of a variance made of shares of sizes
@@ -67,7 +67,7 @@ class _Population:
 
     @cached_property
     def zero(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The zero of the scores, the weight of each, and the variance of its noise and of its distance."""
+        """Where the scores lead to, the weight of each, and their covariance by noise, distance and clip, (T, T)."""
         release, d = self.release, self.release.n_coef
         at, noise = release.positions, np.square(release.score_stddev)
         bread = self.curvatures(1, None)[0]
@@ -75,17 +75,24 @@ class _Population:
         least = float(np.trace(self.meat[0])) / d / release.n_records
         found = at[-1]
         for _ in range(_SWEEPS):
-            alone = noise + _MODEL_ERROR**2 * np.mean(np.square(found - at), axis=1)
-            weight = 1.0 / alone / np.sum(1.0 / alone)
+            error = noise + _MODEL_ERROR**2 * np.mean(np.square(found - at), axis=1)
+            said = np.array(
+                [
+                    score - self._between(point, found, bread) @ (found - point)
+                    for point, score in zip(at, release.scores, strict=True)
+                ]
+            )
+            covariance = np.diag(error) + pointed(self.clipped, np.diag(error), said) * self.clipped
+            weight, variance = combined(covariance)
             slope = sum(share * self._between(point, found, bread) for share, point in zip(weight, at, strict=True))
             said = sum(
                 share * (score + self._between(point, found, bread) @ point)
                 for share, point, score in zip(weight, at, release.scores, strict=True)
             )
-            trusted = 1.0 / (least + float(np.square(weight) @ alone))
+            trusted = 1.0 / (least + variance)
             next_point = steady_solve(trusted * slope @ slope + prior, trusted * slope @ said)
             found = self.curves.within_reach(found, next_point)
-        return found, weight, alone
+        return found, weight, covariance
 
     def _between(self, point: FloatArray, found: FloatArray, bread: FloatArray) -> FloatArray:
         """Return the bread on the way from one point to another."""
@@ -93,10 +100,11 @@ class _Population:
         return np.asarray(change @ bread @ change)
 
     @cached_property
-    def bias(self) -> float:
-        """Largest shift of a coordinate of the mean score by the clip."""
-        bound = self.release.score_bound / self.release.size_unit
-        return self.sizes.bias(bound) * self.release.size_unit / math.sqrt(self.release.n_coef) * self.scores_per_row
+    def clipped(self) -> FloatArray:
+        """Covariance of what the clips may shift a coordinate of each mean score by, (T, T)."""
+        release = self.release
+        unit = release.size_unit / math.sqrt(release.n_coef) * self.scores_per_row
+        return self.sizes.clip_covariance(release.score_bounds / release.size_unit) * unit**2
 
     @property
     def scores_per_row(self) -> float:
@@ -156,8 +164,12 @@ class _Population:
         """Return draws of the bread at its point, (size, d, d); without `rng`, the released one."""
         release = self.release
         onward = release.score_transform @ np.linalg.inv(release.bread_transform)
-        noise = np.zeros((size, 1, 1)) if rng is None else _symmetric(rng, size, release.n_coef, release.bread_stddev)
-        return _at_least(onward @ (release.bread + noise) @ onward.T, _LEAST_CURVATURE)
+        kept = SizeShares(release.lengths, release.lengths_stddev).kept(release.bread_bound / release.length_unit)
+        grown, noise = np.full((size, 1, 1), 1.0 / kept), np.zeros((size, 1, 1))
+        if rng is not None:
+            noise = _symmetric(rng, size, release.n_coef, release.bread_stddev)
+            grown = 1.0 + (grown - 1.0) * rng.uniform(0.0, 2.0, size=grown.shape)
+        return _at_least(grown * (onward @ (release.bread + noise) @ onward.T), _LEAST_CURVATURE)
 
     def draw(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return mean, precision and sampling covariance of the weights for draws of bread and meat."""
@@ -166,14 +178,14 @@ class _Population:
         meat, left = self.meat
         meats = meat + _symmetric(rng, size, d, left)
         meats = _at_least(meats, _LEAST_MEAT * float(np.trace(meat)) / d)
-        at, weight, alone = self.zero
+        at, weight, covariance = self.zero
         missed = np.zeros((size, d))
         for share, point, score in zip(weight, release.positions, release.scores, strict=True):
             missed += share * (score - self._between(point, at, curvature) @ (at - point))
         change = self.curves.change(at)
         curvature = change @ curvature @ change
         sampling = meats / release.n_records
-        spread = sampling + (float(np.square(weight) @ alone) + self.bias**2) * np.eye(d)
+        spread = sampling + float(weight @ covariance @ weight) * np.eye(d)
         said = np.linalg.solve(spread, curvature)
         prior = release.score_transform @ release.score_transform.T / self.prior_variance
         precision = np.swapaxes(curvature, 1, 2) @ said + prior
@@ -196,7 +208,7 @@ class _Population:
         freedom = (len(release.scores) - 1) * release.n_coef
         if freedom == 0:
             return 1.0
-        found, weight, alone = self.zero
+        found, _, covariance = self.zero
         bread = self.curvatures(_DRAWS, np.random.default_rng(0))
         missed = np.array(
             [
@@ -204,11 +216,14 @@ class _Population:
                 for point, score in zip(release.positions, release.scores, strict=True)
             ]
         )  # (T, draws, d)
-        away = missed - np.tensordot(weight, missed, axes=1)
+        # In units of their covariance, and without their mean.
+        root = np.linalg.inv(np.linalg.cholesky(covariance))
+        common = root @ np.ones(len(root))
+        rest = differences(common)
         total = 0.0
-        for own, variance in zip(away, alone, strict=True):
+        for own in np.tensordot(rest @ root, missed, axes=1):
+            noise = np.cov(own.T, bias=True).reshape(release.n_coef, -1) + np.eye(release.n_coef)
             centre = own.mean(axis=0)
-            noise = np.cov(own.T, bias=True).reshape(len(centre), -1) + variance * np.eye(len(centre))
             total += float(centre @ np.linalg.solve(noise, centre))
         return float(special.chdtrc(freedom, total))
 
@@ -224,8 +239,9 @@ class _Population:
                 "few records determine a combination of the coefficients: the privacy noise hides their effect, and "
                 "its interval may be too narrow: use closer bounds, or transform the column with the longest tail"
             )
-        if self.bias > _BIASED * sampling:
-            found["clip"] = "scores have a longer tail than the budget can follow: intervals allow for the clipped part"
+        _, weight, _ = self.zero
+        if math.sqrt(weight @ self.clipped @ weight) > _BIASED * sampling:
+            found["clip"] = "scores have a longer tail than the budget can follow: intervals allow for what was cut off"
         if self.release.sizes_stddev > HIDDEN_SIZES:
             found["sizes"] = (
                 "the privacy noise hides how large scores are, and intervals may be too narrow: use target='model', or "

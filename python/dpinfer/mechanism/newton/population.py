@@ -25,7 +25,7 @@ from dpinfer.mechanism.newton.prior import prior_in
 from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.huber import chi_mean
 from dpinfer.models.likely_records import Curves, LikelyRecords
-from dpinfer.models.size_shares import SIZE_EDGES, SizeShares
+from dpinfer.models.size_shares import SIZE_EDGES, SizeShares, clips_of, combined
 from dpinfer.models.steady import steady_solve
 from dpinfer.release.newton.linear import spread_of_counts
 
@@ -159,7 +159,7 @@ class PopulationNewton:
         released = passes.noisy_sum("bread", Curvatures(transform, weights, self.link, bound**2))
         matrix, stddev = smat(released.values, d) / self.n_records, released.stddev / self.n_records
         values, vectors = np.linalg.eigh(matrix)
-        floored = np.maximum(values, _FLOOR * stddev * math.sqrt(2.0 * d))
+        floored = np.maximum(values, _FLOOR * stddev * math.sqrt(2.0 * d)) / sizes.kept(bound / usual)
         white = np.asarray((vectors / np.sqrt(floored)).T @ transform, dtype=np.float64)
         arrays: dict[str, FloatArray | float] = {
             "lengths": counted.values,
@@ -227,12 +227,18 @@ class PopulationNewton:
         likely = where.curves.size_shares(where.position, usual) if self.n_units is None else None
         sizes = SizeShares(shares, stddev, likely)
         rounds = self.plan.indices("measure")
-        noise = math.sqrt(1.0 / sum((self.plan.noise_multipliers[index] / n) ** -2.0 for index in rounds))
-        bound = usual * sizes.best_bound(lambda a: (noise * a * math.sqrt(d)) ** 2 + sizes.bias(a) ** 2)
+        noise = np.array([self.plan.noise_multipliers[index] / n for index in rounds])
+        share = clips_of(len(rounds))
+
+        def cost(a: float) -> float:
+            return combined(np.diag(np.square(noise * share * a) * d) + sizes.clip_covariance(share * a))[1]
+
+        bounds = usual * sizes.best_bound(cost) * share
+        bound = float(bounds[-1])
         positions, scores, stddevs = [], [], []
-        for _ in rounds:
-            of_rows = JointScores(white, white.T @ where.position, self.link, bound)
-            query = of_rows if self.n_units is None else UnitScores(of_rows, bound)
+        for clip in bounds.tolist():
+            of_rows = JointScores(white, white.T @ where.position, self.link, clip)
+            query = of_rows if self.n_units is None else UnitScores(of_rows, clip)
             released = self._shares(passes.noisy_sum("measure", query))
             positions.append(where.position)
             scores.append(released.values)
@@ -247,6 +253,7 @@ class PopulationNewton:
             "scores": np.array(scores),
             "score_stddev": np.array(stddevs),
             "score_bound": bound,
+            "score_bounds": bounds,
             "meat": smat(meat.values, d) / self.n_records,
             "meat_stddev": meat.stddev / self.n_records,
             "meat_position": where.position,

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from dpinfer.mechanism.newton import NewtonPlan
 from dpinfer.models import GeneralizedLinearModel, LinearRegression
-from dpinfer.models.size_shares import SIZE_EDGES, SizeShares
+from dpinfer.models.size_shares import SIZE_EDGES, SizeShares, clips_of, combined
 
 __all__ = ["predict_population"]
 
@@ -57,9 +57,12 @@ def predict_population(
     (bread,) = noise["bread"]
     reach = lengths.best_bound(lambda a: bread * a**2 * d * math.sqrt(2.0 * d) + lengths.lost_square(a))
     sizes = _shares(np.abs(residual) * length / math.sqrt(d), noise["sizes"][0])
-    measured = math.sqrt(1.0 / sum(value**-2.0 for value in noise["measure"]))
-    clip = sizes.best_bound(lambda a: (measured * a * math.sqrt(d)) ** 2 + sizes.bias(a) ** 2)
-    added = (measured * clip * math.sqrt(d)) ** 2 + sizes.bias(clip) ** 2
+    share, measured = clips_of(len(noise["measure"])), np.array(noise["measure"])
+
+    def error(clip: float) -> float:
+        return combined(np.diag(np.square(measured * share * clip) * d) + sizes.clip_covariance(share * clip))[1]
+
+    added = error(sizes.best_bound(error))
     sampling = (z * np.square(residual)[:, None]).T @ z / len(z) / n_records
     matrices = np.eye(d) + _symmetric(rng, d, bread * d * reach**2)
     values, vectors = np.linalg.eigh(matrices)

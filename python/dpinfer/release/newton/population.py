@@ -17,7 +17,14 @@ __all__ = ["PopulationRelease"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_POSITIVE = ("moment_stddev", "moment_bounds", "localise_score_stddev", "localise_bounds", "score_stddev")
+_POSITIVE = (
+    "moment_stddev",
+    "moment_bounds",
+    "localise_score_stddev",
+    "localise_bounds",
+    "score_stddev",
+    "score_bounds",
+)
 _POSITIVE_NUMBERS = (
     "lengths_stddev",
     "length_unit",
@@ -71,6 +78,9 @@ class PopulationRelease(SumsOfPasses):
     positions, scores : (T, d) float64
     score_stddev : (T,) float64
     score_bound : float
+        The largest norm of a record's last score.
+    score_bounds : (T,) float64, optional
+        Of each score; `score_bound` where it is not given.
     meat : (d, d) float64
     meat_stddev : float
     meat_position : (d,) float64
@@ -117,6 +127,7 @@ class PopulationRelease(SumsOfPasses):
     meat_position: FloatArray
     names: tuple[str, ...]
     n_records: int
+    score_bounds: FloatArray = field(default_factory=no_means)
     scale_scores: FloatArray = field(default_factory=no_means)
     scale_stddev: FloatArray = field(default_factory=no_means)
     scale_units: FloatArray = field(default_factory=no_means)
@@ -140,6 +151,8 @@ class PopulationRelease(SumsOfPasses):
         found = check_float_array("localise_positions", self.localise_positions, (None, d)).shape[0]
         if rounds < 1 or steps < 1 or found < 1:
             raise ValueError("a release must hold at least one matrix and one score of each kind")
+        if not check_float_array("score_bounds", self.score_bounds, (None,)).size:
+            object.__setattr__(self, "score_bounds", np.full(steps, float(self.score_bound)))
         shares = check_float_array("counts", self.counts, (None,)).size
         cells = check_float_array("sizes", self.sizes, (None,)).size
         scales = check_float_array("scale_scores", self.scale_scores, (None,)).size
@@ -166,6 +179,7 @@ class PopulationRelease(SumsOfPasses):
             "positions": (steps, d),
             "scores": (steps, d),
             "score_stddev": (steps,),
+            "score_bounds": (steps,),
             "meat": (d, d),
             "meat_position": (d,),
         }
@@ -191,7 +205,7 @@ class PopulationRelease(SumsOfPasses):
         bread = [(self.lengths_stddev, 1.0), (self.bread_stddev, self.bread_bound**2)]
         localise = list(zip(self.localise_score_stddev, self.localise_bounds, strict=True))
         middle = [*bread, *localise] if self.scale_scores.size else [*localise, *bread]
-        measure = [(stddev, self.score_bound) for stddev in self.score_stddev]
+        measure = list(zip(self.score_stddev, self.score_bounds, strict=True))
         end = [(self.sizes_stddev, 1.0), *measure, (self.meat_stddev, self.score_bound**2)]
         stddev, norms = np.array([*begin, *middle, *end], dtype=np.float64).T
         return stddev * self.n_records, norms

@@ -129,6 +129,10 @@ class SizeShares:
         """E a**4 / (E a**2)**2."""
         return float(np.sum(self.shares * _MIDDLES**4)) / max(self.mean_square**2, 1e-300)
 
+    def fourth(self, bound: float) -> float:
+        """Return E min(a, bound)**4."""
+        return float(np.sum(self.shares * np.minimum(_MIDDLES, bound) ** 4))
+
     def bias(self, bound: float) -> float:
         """Return the largest bias of the mean of a vector of this size, clipped at `bound`: half of E (a - bound)+."""
         return _ONE_WAY * float(np.sum(self.shares * np.maximum(_MIDDLES - bound, 0.0)))

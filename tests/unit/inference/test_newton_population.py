@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize, special, stats
 
 import dpinfer as dpi
-from dpinfer.models.size_shares import SIZE_EDGES, SizeShares
+from dpinfer.models.size_shares import SIZE_EDGES, SizeShares, combined, pointed
 from dpinfer.testing import InsecureRNG
 
 N_FEATURES = 3
@@ -122,6 +122,30 @@ def test_intervals_hold_where_events_are_rare():
     assert narrow / 2 < least
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_matrices_have_more_of_the_budget_where_noise_hides_directions(kind):
+    model = getattr(dpi.models, kind)(8, fit_intercept=True)
+    matrices = []
+    for n in (1000, 2000, 8000, 100_000):
+        plan = dpi.plan_newton(model, target_epsilon=1.0, target_delta=1e-6, n_records=n, target="population")
+        assert sum(plan.shares) == pytest.approx(1.0)
+        matrices.append(sum(plan.shares[k] for phase in ("geometry", "bread") for k in plan.indices(phase)))
+    assert matrices == sorted(matrices, reverse=True)
+    assert matrices[0] > 3.0 * matrices[-1]
+
+
+@pytest.mark.parametrize(("spread", "differs"), [(0.0, False), (0.8, True)])
+def test_whites_comparison_knows_errors_of_unequal_spread(spread, differs):
+    """Errors at either side have a false-positive rate of 1%."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(20_000, N_FEATURES))
+    y = X @ [0.7, -0.4, 0.0] + rng.normal(size=len(X)) * np.exp(spread * X[:, 0])
+    release, posterior = fitted("LinearRegression", X, y, epsilon=1.0, seed=2)
+    assert (posterior.diagnostics.information_pvalue < 0.01) == differs
+    assert ("The model is not true (White's comparison" in posterior.diagnostics.verdict) == differs
+    assert release.score_bounds.tolist() == (release.score_bound * np.array([0.5, 1.0, 1.0])).tolist()
+
+
 def test_the_models_own_target_is_elsewhere(rng):
     """The power twin of the tests above: clips of factors are pulled away by skewed errors."""
     X, y = linear_population(rng, 20_000)
@@ -191,6 +215,23 @@ def test_shares_say_what_a_clip_takes(rng):
     for bound in (2.0, 5.0):
         # Half of the excess; sizes are known to half an octave.
         assert found.bias(bound) == pytest.approx(0.5 * np.mean(np.maximum(sizes - bound, 0.0)), rel=0.25)
+
+
+def test_two_clips_say_where_a_tail_points(rng):
+    """Sizes in one direction: the best mean goes beyond the longer clip; where they cancel it does not."""
+    sizes = rng.pareto(3.0, size=200_000)
+    found, bounds = shares(sizes, 1e-7, rng), np.array([4.0, 8.0])
+    clipped, noise = found.clip_covariance(bounds), np.diag([1e-6, 2e-6])
+    lost = np.array([np.mean(np.maximum(sizes - bound, 0.0)) for bound in bounds])
+    np.testing.assert_allclose(np.sqrt(np.diag(clipped)), 0.5 * lost, rtol=0.25)
+    said = -lost[:, None] * np.eye(6)[0]
+    one_way = pointed(clipped, noise, said)
+    none = pointed(clipped, noise, 1e-3 * rng.normal(size=(2, 6)))
+    assert one_way > 2.0 * none
+    weight, variance = combined(noise + one_way * clipped)
+    assert weight.sum() == pytest.approx(1.0)
+    assert variance == pytest.approx(weight @ (noise + one_way * clipped) @ weight)
+    assert abs(weight @ said[:, 0]) < 0.6 * lost[1]
 
 
 def test_the_bound_grows_with_the_budget(rng):

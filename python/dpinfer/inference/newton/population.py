@@ -38,6 +38,8 @@ _MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is
 _SWEEPS = 6
 _FIT_LEVEL, _PRIOR_LEVEL = 0.003, 0.005
 _BIASED = 1.0  # of the sampling error: shift by the clip that causes a warning
+_DIFFERS = 0.01  # level of White's comparison
+_INDEPENDENT = 0.5  # share of the entries of a matrix that vary by themselves
 _DOMINATED = 3.0  # eigenvalue of the bread, in coordinates that whiten shortened features
 
 
@@ -67,7 +69,7 @@ class _Population:
 
     @cached_property
     def zero(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Where the scores lead to, the weight of each, and their covariance by noise, distance and clip, (T, T)."""
+        """The zero of the scores, the weight of each, and their covariance by noise, distance and clip, (T, T)."""
         release, d = self.release, self.release.n_coef
         at, noise = release.positions, np.square(release.score_stddev)
         bread = self.curvatures(1, None)[0]
@@ -101,7 +103,7 @@ class _Population:
 
     @cached_property
     def clipped(self) -> FloatArray:
-        """Covariance of what the clips may shift a coordinate of each mean score by, (T, T)."""
+        """Covariance of the shifts of a coordinate of each mean score by its clip, (T, T)."""
         release = self.release
         unit = release.size_unit / math.sqrt(release.n_coef) * self.scores_per_row
         return self.sizes.clip_covariance(release.score_bounds / release.size_unit) * unit**2
@@ -202,6 +204,36 @@ class _Population:
         return int(np.count_nonzero(np.linalg.eigvalsh(self.release.bread) < least))
 
     @cached_property
+    def information(self) -> tuple[float, FloatArray] | None:
+        """White's comparison: its p-value, and the robust over the model-based standard error of each weight, (d,).
+
+        None for weighted records and units, whose scores have no variance under the model.  Bread and meat are
+        proportional where the model is true (White 1982), equal without a scale: their distance is compared with what
+        their noise, the sampling of fourth moments and the meat's clip make of it.
+        """
+        release, d = self.release, self.release.n_coef
+        if self.model.survey_weights is not None or self.scores_per_row != 1.0:
+            return None
+        change = self.curves.change(self.zero[0])
+        draws = change @ self.curvatures(_DRAWS, np.random.default_rng(0)) @ change
+        bread = change @ self.curvatures(1, None)[0] @ change
+        linear = isinstance(self.model, LinearRegression)
+        level = (
+            max(float(np.trace(release.meat) / np.trace(bread)), _LEAST_MEAT * self.usual_variance) if linear else 1.0
+        )
+        unit, bound = release.size_unit**2 / d, release.score_bound / release.size_unit
+        expected = 0.5 * d * (d + 1) * release.meat_stddev**2
+        expected += level**2 * float(np.mean(np.sum(np.square(draws - draws.mean(axis=0)), axis=(1, 2))))
+        expected += self.sizes.fourth(bound) * (unit * d) ** 2 / release.n_records
+        expected += (self.sizes.lost_square(bound) * unit) ** 2 * d
+        found = float(np.sum(np.square(release.meat - level * bread)))
+        freedom = _INDEPENDENT * (0.5 * d * (d + 1) - linear)
+        back = np.linalg.inv(bread) @ release.score_transform
+        robust = np.einsum("ji,jk,ki->i", back, self.meat[0], back)
+        own = level * np.einsum("ji,ji->i", release.score_transform, back)
+        return float(special.chdtrc(freedom, freedom * found / expected)), np.sqrt(robust / own)
+
+    @cached_property
     def fit_pvalue(self) -> float:
         """p-value of the scores' differences: scores far from the zero are clipped."""
         release = self.release
@@ -241,7 +273,7 @@ class _Population:
             )
         _, weight, _ = self.zero
         if math.sqrt(weight @ self.clipped @ weight) > _BIASED * sampling:
-            found["clip"] = "scores have a longer tail than the budget can follow: intervals allow for what was cut off"
+            found["clip"] = "scores have a longer tail than the budget can follow: intervals allow for the clipped part"
         if self.release.sizes_stddev > HIDDEN_SIZES:
             found["sizes"] = (
                 "the privacy noise hides how large scores are, and intervals may be too narrow: use target='model', or "
@@ -338,6 +370,7 @@ def population_posterior(release: PopulationRelease, request: PosteriorRequest) 
             equivalent_draws=error.equivalent_draws,
             prior_pvalue=conflict,
             fit_pvalue=population.fit_pvalue,
+            information_pvalue=None if population.information is None else population.information[0],
             n_unresolved=population.n_unresolved,
             warnings=", ".join(found),
             verdict=_verdict(population, found),
@@ -385,6 +418,7 @@ def _verdict(population: _Population, found: dict[str, str]) -> str:
         "whether or not the model is true"
     )
     said += "." if population.scores_per_row == 1.0 else ", and rows of a unit may depend on each other."
+    said += _compared(population)
     if found:
         said += "  " + "; ".join(found.values()) + "."
     if population.n_unresolved:
@@ -393,3 +427,16 @@ def _verdict(population: _Population, found: dict[str, str]) -> str:
             "features: intervals along them rest on the prior: give more epsilon, or fewer columns and categories."
         )
     return said
+
+
+def _compared(population: _Population) -> str:
+    """Return White's comparison in words."""
+    if population.information is None:
+        return ""
+    pvalue, ratios = population.information
+    if pvalue >= _DIFFERS:
+        return f"  White's comparison of robust and model-based standard errors finds no difference (p = {pvalue:.2g})."
+    return (
+        f"  The model is not true (White's comparison, p = {pvalue:.2g}): robust standard errors are "
+        f"{ratios.min():.2f} to {ratios.max():.2f} times the model-based ones."
+    )

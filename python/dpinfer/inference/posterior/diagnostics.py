@@ -44,6 +44,8 @@ class PosteriorDiagnostics:
         Of the size of the weights under their prior.
     fit_pvalue : float, optional
         Posterior predictive p-value of the residuals of the released sums.
+    information_pvalue : float, optional
+        p-value of White's comparison of robust and model-based covariances.
     n_unresolved : int, optional
         Directions of the features that the privacy noise hides.
     warnings : str
@@ -100,6 +102,7 @@ class PosteriorDiagnostics:
     coupling_pvalue: float | None = None
     prior_pvalue: float | None = None
     fit_pvalue: float | None = None
+    information_pvalue: float | None = None
     n_unresolved: int | None = None
     warnings: str = ""
     share_dropped: float | None = None

@@ -37,7 +37,7 @@ def clips_of(n_scores: int) -> FloatArray:
 
 def combined(covariance: FloatArray) -> tuple[FloatArray, float]:
     """Return the weights of the best mean of numbers with a common expectation, (T,), and its variance."""
-    said = np.linalg.solve(_regular(covariance), np.ones(len(covariance)))
+    said: FloatArray = np.linalg.solve(_regular(covariance), np.ones(len(covariance)))
     total = float(np.sum(said))
     return said / total, 1.0 / total
 
@@ -49,7 +49,7 @@ def differences(common: FloatArray) -> FloatArray:
 
 def _regular(covariance: FloatArray) -> FloatArray:
     """Return a covariance that has an inverse in floating point."""
-    return covariance + _SMALLEST * np.trace(covariance) * np.eye(len(covariance))
+    return np.asarray(covariance + _SMALLEST * float(np.trace(covariance)) * np.eye(len(covariance)), dtype=np.float64)
 
 
 def pointed(clipped: FloatArray, noise: FloatArray, said: FloatArray) -> float:

@@ -37,7 +37,7 @@ def clips_of(n_scores: int) -> FloatArray:
 
 def combined(covariance: FloatArray) -> tuple[FloatArray, float]:
     """Return the weights of the best mean of numbers with a common expectation, (T,), and its variance."""
-    said: FloatArray = np.linalg.solve(_regular(covariance), np.ones(len(covariance)))
+    said = np.asarray(np.linalg.solve(_regular(covariance), np.ones(len(covariance))), dtype=np.float64)
     total = float(np.sum(said))
     return said / total, 1.0 / total
 

@@ -5,15 +5,17 @@ import json
 import math
 import os
 import secrets
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from dpinfer._plugins import find_plugin
 from dpinfer.accounting import Adjacency, event_from_dict
 from dpinfer.errors import ReleaseFormatError, UnfoundedEpsilonError
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
 from dpinfer.release.guarantee import Release
 from dpinfer.release.newton.glm import GlmNewtonRelease
-from dpinfer.release.newton.linear import MEANS, NewtonRelease
+from dpinfer.release.newton.linear import NewtonRelease
 from dpinfer.release.newton.own import OwnNewtonRelease
 from dpinfer.release.newton.population import PopulationRelease
 from dpinfer.release.parts import part_from_dict
@@ -26,221 +28,30 @@ __all__ = ["load_release", "release_bytes", "save_release", "write_atomically"]
 
 Kind = TypeVar("Kind", bound=Release)
 
-FORMAT_NAME = "dpinfer-release"
-SITE_FORMAT_NAME = "dpinfer-site-release"
-NETWORK_FORMAT_NAME = "dpinfer-network-release"
-STATISTIC_FORMAT_NAME = "dpinfer-statistic-release"
-NEWTON_FORMAT_NAME = "dpinfer-newton-release"
-GLM_NEWTON_FORMAT_NAME = "dpinfer-glm-newton-release"
-OWN_NEWTON_FORMAT_NAME = "dpinfer-own-newton-release"
-POPULATION_FORMAT_NAME = "dpinfer-population-release"
 FORMAT_VERSION = 2  # see docs/stability.md
 # Version 1 had neither parts nor marks of leakage.
 _READABLE = (1, 2)
 
-_ARRAYS = ("params", "positions", "noisy_gradients", "noise_stddev", "final_params", "grad_scale", "learning_rate")
-_SCALARS = (
-    "sample_rate",
-    "n_records",
-    "family",
-    "gradient",
-    "max_grad_norm",
-    "noise_multiplier",
-    "delta",
-    "accountant",
-    "secure",
-    "model_spec",
-    "settings",
-)
-_SITE_ARRAYS = ("loc", "precision", "noisy_sums", "damping", "floor", "prior_loc")
-_SITE_SCALARS = (
-    "noise_stddev",
-    "block_weight",
-    "sample_rate",
-    "n_records",
-    "prior_scale",
-    "sites",
-    "sampling",
-    "isotropic",
-    "max_site_norm",
-    "noise_multiplier",
-    "delta",
-    "accountant",
-    "secure",
-)
-
-_NETWORK_ARRAYS = ("loc", "precision", "noise_variance", "noisy_sums", "weights", "damping", "floor")
-_NETWORK_SCALARS = (
-    "noise_stddev",
-    "sample_rate",
-    "n_records",
-    "prior_precision",
-    "max_site_norm",
-    "noise_multiplier",
-    "delta",
-    "accountant",
-    "secure",
-)
-_STATISTIC_ARRAYS = ("noisy_statistics", "laplace_scale")
-_STATISTIC_SCALARS = ("method", "n_records", "delta", "accountant", "secure")
-_NEWTON_ARRAYS = (
-    "counts",
-    "edges",
-    *MEANS,
-    "transforms",
-    "moments",
-    "moment_stddev",
-    "moment_bounds",
-    "positions",
-    "scores",
-    "score_stddev",
-    "clips",
-    "scale_scores",
-    "scale_stddev",
-    "scale_units",
-)
-_NEWTON_SCALARS = (
-    "counts_stddev",
-    "scale_centre",
-    "n_measured",
-    "response_scale",
-    "n_records",
-    "delta",
-    "accountant",
-    "secure",
-)
-_GLM_NEWTON_ARRAYS = (
-    "counts",
-    "edges",
-    *MEANS,
-    "transforms",
-    "moments",
-    "moment_stddev",
-    "moment_bounds",
-    "localise_positions",
-    "localise_scores",
-    "localise_score_stddev",
-    "score_transform",
-    "slope",
-    "slope_position",
-    "positions",
-    "scores",
-    "score_stddev",
-)
-_GLM_NEWTON_SCALARS = (
-    "counts_stddev",
-    "localise_clip",
-    "localise_residual_bound",
-    "score_radius",
-    "slope_stddev",
-    "clip",
-    "residual_bound",
-    "slope_bound",
-    "n_records",
-    "delta",
-    "accountant",
-    "secure",
-)
-_OWN_NEWTON_ARRAYS = (
-    "localise_positions",
-    "localise_transforms",
-    "localise_scores",
-    "localise_stddev",
-    "localise_bounds",
-    "matrices",
-    "matrix_stddev",
-    "matrix_bounds",
-    "transform",
-    "slope",
-    "slope_position",
-    "positions",
-    "scores",
-    "score_stddev",
-    "score_bounds",
-    "prior_mean",
-    "prior_scale",
-    "count_shares",
-    "norm_edges",
-    "norm_shares",
-    "norm_stddev",
-    "tallies",
-    "tally_stddev",
-    "expected_slopes",
-    "square_slope",
-)
-_OWN_NEWTON_SCALARS = (
-    "score_share",
-    "slope_stddev",
-    "slope_bound",
-    "slope_spread",
-    "variance_ratio",
-    "squared_shift",
-    "centre_share",
-    "square",
-    "square_variance",
-    "n_records",
-    "delta",
-    "accountant",
-    "secure",
-)
-_POPULATION_ARRAYS = (
-    "counts",
-    "edges",
-    *MEANS,
-    "transforms",
-    "moments",
-    "moment_stddev",
-    "moment_bounds",
-    "lengths",
-    "bread_transform",
-    "bread",
-    "bread_position",
-    "score_transform",
-    "localise_positions",
-    "localise_scores",
-    "localise_score_stddev",
-    "localise_bounds",
-    "scale_scores",
-    "scale_stddev",
-    "scale_units",
-    "sizes",
-    "positions",
-    "scores",
-    "score_stddev",
-    "score_bounds",
-    "meat",
-    "meat_position",
-)
-_POPULATION_SCALARS = (
-    "counts_stddev",
-    "lengths_stddev",
-    "length_unit",
-    "bread_stddev",
-    "bread_bound",
-    "sizes_stddev",
-    "size_unit",
-    "score_bound",
-    "meat_stddev",
-    "n_records",
-    "delta",
-    "accountant",
-    "secure",
-)
 # Characters; a run's event has about a hundred, and accounting takes time for each.
 _LONGEST_EVENTS = 20_000
 _UNCOUNTED_SHARES = (
     "an older version wrote it and did not count the shares of categories that may have been released with it"
 )
-_KINDS: dict[str, tuple[Any, tuple[str, ...], tuple[str, ...]]] = {
-    FORMAT_NAME: (GradientTrace, _ARRAYS, _SCALARS),
-    SITE_FORMAT_NAME: (SiteRelease, _SITE_ARRAYS, _SITE_SCALARS),
-    NETWORK_FORMAT_NAME: (NetworkRelease, _NETWORK_ARRAYS, _NETWORK_SCALARS),
-    STATISTIC_FORMAT_NAME: (StatisticRelease, _STATISTIC_ARRAYS, _STATISTIC_SCALARS),
-    NEWTON_FORMAT_NAME: (NewtonRelease, _NEWTON_ARRAYS, _NEWTON_SCALARS),
-    GLM_NEWTON_FORMAT_NAME: (GlmNewtonRelease, _GLM_NEWTON_ARRAYS, _GLM_NEWTON_SCALARS),
-    OWN_NEWTON_FORMAT_NAME: (OwnNewtonRelease, _OWN_NEWTON_ARRAYS, _OWN_NEWTON_SCALARS),
-    POPULATION_FORMAT_NAME: (PopulationRelease, _POPULATION_ARRAYS, _POPULATION_SCALARS),
+KINDS: dict[str, type[Release]] = {
+    kind.format_name: kind
+    for kind in (
+        GradientTrace,
+        SiteRelease,
+        NetworkRelease,
+        StatisticRelease,
+        NewtonRelease,
+        GlmNewtonRelease,
+        OwnNewtonRelease,
+        PopulationRelease,
+    )
 }
+# Fields that a file has in a form of its own; of the others arrays are members, and the rest is in the header.
+_IN_WORDS = ("names", "event", "adjacency", "certified_epsilon", "other_parts", "leaks", "model_spec", "settings")
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666, lasting: bool = True) -> None:
@@ -317,11 +128,14 @@ def release_bytes(release: Release) -> bytes:
 
     **Privacy.** The content of the release.
     """
-    kind = next((name for name, entry in _KINDS.items() if isinstance(release, entry[0])), None)
-    if kind is None:
+    if not isinstance(release, Release) or not release.format_name:
         raise TypeError(f"release must be the release of a mechanism, got {type(release).__name__}")
-    _, array_names, scalars = _KINDS[kind]
-    header: dict[str, Any] = {name: getattr(release, name) for name in scalars}
+    array_names = _array_names(type(release))
+    header: dict[str, Any] = {
+        item.name: getattr(release, item.name)
+        for item in fields(release)  # type: ignore[arg-type]
+        if item.name not in (*array_names, *_IN_WORDS)
+    }
     header["model_spec"] = dict(release.model_spec)
     header["settings"] = dict(release.settings)
     header["names"] = list(release.names)
@@ -332,11 +146,35 @@ def release_bytes(release: Release) -> bytes:
     header["certified_epsilon"] = None if math.isinf(release.certified_epsilon) else release.certified_epsilon
     if isinstance(release, GradientTrace):
         header["positions_are_params"] = release.positions is release.params
-        array_names = tuple(name for name in _ARRAYS if name != "positions" or not header["positions_are_params"])
+        array_names = tuple(name for name in array_names if name != "positions" or not header["positions_are_params"])
     arrays = {name: getattr(release, name) for name in array_names if getattr(release, name) is not None}
-    document = {"format": kind, "version": FORMAT_VERSION, "release": header}
+    document = {"format": release.format_name, "version": FORMAT_VERSION, "release": header}
     text = json.dumps(document, allow_nan=False, sort_keys=True, indent=1)
     return pack_archive({"release.json": text} | {f"{name}.npy": array for name, array in arrays.items()})
+
+
+def _array_names(kind: type[Release]) -> tuple[str, ...]:
+    """Return the fields of a kind of release that are arrays."""
+    return tuple(item.name for item in fields(kind) if "ndarray" in str(item.type))  # type: ignore[arg-type]
+
+
+def _kind_of(document: Any) -> type[Release]:
+    """Return the kind of release that a file holds; the package of another method brings kinds of its own.
+
+    Raises
+    ------
+    ReleaseFormatError
+        If there is none of that format.
+    """
+    name = document.get("format")
+    if isinstance(name, str) and name in KINDS:
+        return KINDS[name]
+    method = dict(dict(document.get("release") or {}).get("settings") or {}).get("method_of")
+    found = find_plugin("dpinfer.methods", str(method.get("name"))) if isinstance(method, dict) else None
+    for kind in () if found is None else found[0].releases:
+        if issubclass(kind, Release) and kind.format_name == name:
+            return kind
+    raise ReleaseFormatError("path must name a dpinfer release, got another kind of file")
 
 
 def _upgrade(header: dict[str, Any]) -> None:
@@ -397,9 +235,7 @@ def _loaded(path: str | os.PathLike[str]) -> Release:
     try:
         members = unpack_archive(content)
         document = parse_json(members["release.json"])
-        kind = document.get("format")
-        if kind not in _KINDS:
-            raise ReleaseFormatError("path must name a dpinfer release, got another kind of file")
+        kind = _kind_of(document)
         version = document.get("version")
         if version not in _READABLE:
             raise ReleaseFormatError(
@@ -409,7 +245,7 @@ def _loaded(path: str | os.PathLike[str]) -> Release:
         if version == 1:
             _upgrade(header)
         arrays: dict[str, Any] = {
-            name: unpack_array(members[f"{name}.npy"]) for name in _KINDS[kind][1] if f"{name}.npy" in members
+            name: unpack_array(members[f"{name}.npy"]) for name in _array_names(kind) if f"{name}.npy" in members
         }
         if len(json.dumps([header["event"], header["other_parts"]])) > _LONGEST_EVENTS:
             raise ReleaseFormatError("the release has more private parts than can be accounted for when it is loaded")
@@ -422,10 +258,9 @@ def _loaded(path: str | os.PathLike[str]) -> Release:
             "other_parts": tuple(part_from_dict(part) for part in header.pop("other_parts")),
             "leaks": tuple(header.pop("leaks")),
         }
-        if kind == FORMAT_NAME and header.pop("positions_are_params"):
+        if kind is GradientTrace and header.pop("positions_are_params"):
             arrays["positions"] = arrays["params"]
-        release: Release = _KINDS[kind][0](**arrays, **common, **header)
-        return release
+        return kind(**arrays, **common, **header)
     except ReleaseFormatError:
         raise
     except UnfoundedEpsilonError as error:

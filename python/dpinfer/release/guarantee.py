@@ -257,6 +257,10 @@ class Release(Guaranteed):
     n_records: int | None
     model_spec: Mapping[str, Any]
     settings: Mapping[str, Any]
+    # Of its files; one without cannot be saved.
+    format_name: ClassVar[str] = ""
+    # How another package's kind is asked for its posterior: see `dpinfer.inference.request.Room`.
+    room: ClassVar[Any] = None
 
     def __new__(cls, *args: Any, **fields: Any) -> Self:
         """Make a trace where the base is called, as code written for version 0.1 does."""

@@ -77,6 +77,7 @@ class StatisticRelease(Release):
     leaks: tuple[str, ...] = ()
     model_spec: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    format_name: ClassVar[str] = "dpinfer-statistic-release"
     _part_name: ClassVar[str] = "sufficient statistics"
     _released: ClassVar[str] = "the statistics"
 

@@ -114,6 +114,7 @@ class GradientTrace(Release):
     leaks: tuple[str, ...] = ()
     model_spec: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    format_name: ClassVar[str] = "dpinfer-release"
     _part_name: ClassVar[str] = "gradient trace"
 
     def __post_init__(self) -> None:

@@ -111,7 +111,7 @@ def test_fisher_scaled_releases_are_checked_in_their_own_units():
 
 
 def test_bad_arguments(rng):
-    with pytest.raises(TypeError, match="release must be a Release"):
+    with pytest.raises(TypeError, match="release must be a GradientTrace"):
         check_trace(3)
     release = release_from_arrays(
         *traces(rng, columns=1, steps=50), noise_stddev=TAU, sample_rate=KAPPA, family="point"

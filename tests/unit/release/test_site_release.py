@@ -96,7 +96,7 @@ def test_a_file_of_another_kind_is_refused_by_name(release, tmp_path):
     release.save(path)
     assert dpi.load_release(path, dpi.SiteRelease).loc.tobytes() == release.loc.tobytes()
     assert isinstance(dpi.load_release(path, Release), dpi.SiteRelease)
-    with pytest.raises(ReleaseFormatError, match="path must name a Release, got a SiteRelease"):
+    with pytest.raises(ReleaseFormatError, match="path must name a GradientTrace, got a SiteRelease"):
         dpi.load_release(path, dpi.GradientTrace)
     for kind in ("GradientTrace", dict, release):
         with pytest.raises(TypeError, match="kind must be a class of releases"):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -118,6 +118,8 @@ class GlmNewtonRelease(SumsOfPasses):
     leaks: tuple[str, ...] = ()
     model_spec: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    format_name: ClassVar[str] = "dpinfer-glm-newton-release"
 
     def __post_init__(self) -> None:
         rounds, d, _ = check_float_array("transforms", self.transforms, (None, None, None)).shape

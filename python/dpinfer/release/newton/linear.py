@@ -159,6 +159,8 @@ class NewtonRelease(SumsOfPasses):
     model_spec: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    format_name: ClassVar[str] = "dpinfer-newton-release"
+
     def __post_init__(self) -> None:
         put = object.__setattr__
         transforms = check_float_array("transforms", self.transforms, (None, None, None))

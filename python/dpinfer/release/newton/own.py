@@ -148,6 +148,8 @@ class OwnNewtonRelease(SumsOfPasses):
     model_spec: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    format_name: ClassVar[str] = "dpinfer-own-newton-release"
+
     def __post_init__(self) -> None:
         found, n = check_float_array("localise_positions", self.localise_positions, (None, None)).shape
         steps = check_float_array("positions", self.positions, (None, n)).shape[0]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -144,6 +144,8 @@ class PopulationRelease(SumsOfPasses):
     leaks: tuple[str, ...] = ()
     model_spec: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    format_name: ClassVar[str] = "dpinfer-population-release"
 
     def __post_init__(self) -> None:
         rounds, d, _ = check_float_array("transforms", self.transforms, (None, None, None)).shape

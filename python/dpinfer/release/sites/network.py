@@ -98,6 +98,7 @@ class NetworkRelease(Release):
     leaks: tuple[str, ...] = ()
     model_spec: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    format_name: ClassVar[str] = "dpinfer-network-release"
     _part_name: ClassVar[str] = "network trace"
 
     def __post_init__(self) -> None:

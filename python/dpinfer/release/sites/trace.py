@@ -147,6 +147,7 @@ class SiteRelease(Release):
     leaks: tuple[str, ...] = ()
     model_spec: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    format_name: ClassVar[str] = "dpinfer-site-release"
     _part_name: ClassVar[str] = "site trace"
 
     def __post_init__(self) -> None:

@@ -1,40 +1,24 @@
 """From a release to a posterior: the one entry point of the post-processing."""
 
-import math
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 import numpy as np
 
 from dpinfer._blas import one_blas_thread
 from dpinfer._validate import settings_of
-from dpinfer.errors import FallbackWarning, NumericalError
+from dpinfer.errors import NumericalError
 from dpinfer.inference.newton.own_model import own_newton_posterior
 from dpinfer.inference.newton.population import population_posterior
 from dpinfer.inference.newton.posterior import glm_newton_posterior, newton_posterior
+from dpinfer.inference.newton.request import check_newton_request
 from dpinfer.inference.posterior.posterior import Posterior
-from dpinfer.inference.request import PLUG_INS, PosteriorOptions, PosteriorRequest, ReleaseFacts, model_of
-from dpinfer.inference.simulated.posterior import simulated_newton_posterior, simulated_posterior
+from dpinfer.inference.request import PlannedRelease, PosteriorOptions, PosteriorRequest, Room, model_of, room_of
+from dpinfer.inference.simulated.posterior import simulated_newton_posterior
 from dpinfer.inference.sites.network import network_trace_posterior
-from dpinfer.inference.sites.posterior import site_posterior
-from dpinfer.inference.statistic.conjugate import one_shot_posterior
-from dpinfer.inference.trace.analysis import Analysis
-from dpinfer.inference.trace.burn_in import MIN_STEPS, choose_burn_in
-from dpinfer.inference.trace.by_coordinate import Coordinates, coordinate_posterior, plug_in_posterior
-from dpinfer.inference.trace.information.posteriors import (
-    COUPLING_LEVEL,
-    GRAM_BURN_IN,
-    MODEL_BURN_IN,
-    features_coupled,
-    flat_full_posterior,
-    gram_full_posterior,
-    model_full_posterior,
-)
-from dpinfer.inference.trace.scales.posteriors import fisher_burn_in, fisher_tied_posterior, tied_coordinates
-from dpinfer.models import LinearRegression
+from dpinfer.inference.sites.posterior import check_site_request, site_posterior
+from dpinfer.inference.statistic.conjugate import check_statistic_request, one_shot_posterior
+from dpinfer.inference.trace.posterior import trace_posterior
 from dpinfer.release import (
     GlmNewtonRelease,
     GradientTrace,
@@ -47,9 +31,7 @@ from dpinfer.release import (
     StatisticRelease,
 )
 
-__all__ = ["noise_aware_posterior"]
-
-_FAILURES = (ArithmeticError, np.linalg.LinAlgError)
+__all__ = ["ROOMS", "noise_aware_posterior"]
 
 
 def noise_aware_posterior(
@@ -170,16 +152,15 @@ def noise_aware_posterior(
     request.check(release)
     with one_blas_thread():
         request = _with_prior(release, request)
-        if not isinstance(release, GradientTrace):
-            try:
-                return _OTHER_RELEASES[type(release)](release, request)
-            except np.linalg.LinAlgError:
-                raise NumericalError(
-                    "the posterior cannot be computed in double precision, as features or priors are too far apart in "
-                    "size: declare features of about one size"
-                ) from None
-        analysis = Analysis(release, ReleaseFacts.of(release, request.model), request)
-        return _named_for_what_it_is(release, _of_trace(analysis))
+        try:
+            return room_of(type(release)).posterior(release, request)
+        except np.linalg.LinAlgError as error:
+            if isinstance(release, GradientTrace):
+                raise
+            raise NumericalError(
+                "the posterior cannot be computed in double precision, as features or priors are too far apart in "
+                "size: declare features of about one size"
+            ) from error
 
 
 def _with_prior(release: Release, request: PosteriorRequest) -> PosteriorRequest:
@@ -190,139 +171,24 @@ def _with_prior(release: Release, request: PosteriorRequest) -> PosteriorRequest
     return replace(request, model=replace(model, prior_scale=request.prior_scale), prior_scale=None)
 
 
-def _of_trace(analysis: Analysis) -> Posterior:
-    request = analysis.request
-    if request.method in PLUG_INS:
-        return plug_in_posterior(replace(analysis, request=request.resolve(analysis.facts)))
-    if not request.fallback:
-        return _attempt(_resolved(analysis))
-    return _first_that_works(analysis)
+def _own_posterior(release: OwnNewtonRelease, request: PosteriorRequest) -> Posterior:
+    """Return what was asked for: a mixture of normal laws, or draws by the model's own simulator."""
+    infer = simulated_newton_posterior if request.method == "simulated" else own_newton_posterior
+    return infer(release, request)
 
 
-def _named_for_what_it_is(release: GradientTrace, posterior: Posterior) -> Posterior:
-    """Mark the posterior of a bare trace: of the optimum alone, or with a curvature and without clipping's bias."""
-    bare = release.family == "point" and release.settings.get("source") == "external"
-    counted = "curvature" in release.settings and posterior.hessian == "diagonal" and posterior.method not in PLUG_INS
-    if not bare:
-        return posterior
-    known = posterior.diagnostics
-    marked = replace(known, clipping_uncounted=True) if counted else replace(known, optimum_only=True)
-    return replace(posterior, diagnostics=marked)
+def _check_trace_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
+    raise TypeError("release must be a GradientTrace or its ReleaseFacts: what it answers depends on its noise")
 
 
-# Posteriors of releases other than gradient traces.
-_OTHER_RELEASES: dict[type, Callable[[Any, PosteriorRequest], Posterior]] = {
-    SiteRelease: site_posterior,
-    NetworkRelease: network_trace_posterior,
-    StatisticRelease: one_shot_posterior,
-    NewtonRelease: newton_posterior,
-    GlmNewtonRelease: glm_newton_posterior,
-    PopulationRelease: population_posterior,
-    OwnNewtonRelease: lambda release, request: _OWN_NEWTON[request.method](release, request),
+# How each kind of release is asked, and answers.
+ROOMS: dict[type[Release], Room] = {
+    GradientTrace: Room(_check_trace_request, trace_posterior),
+    SiteRelease: Room(check_site_request, site_posterior),
+    NetworkRelease: Room(check_site_request, network_trace_posterior),
+    StatisticRelease: Room(check_statistic_request, one_shot_posterior),
+    NewtonRelease: Room(check_newton_request, newton_posterior, takes_prior_scale=True),
+    GlmNewtonRelease: Room(check_newton_request, glm_newton_posterior, takes_prior_scale=True),
+    PopulationRelease: Room(check_newton_request, population_posterior, takes_prior_scale=True),
+    OwnNewtonRelease: Room(check_newton_request, _own_posterior),
 }
-
-
-_OWN_NEWTON: dict[str, Callable[[OwnNewtonRelease, PosteriorRequest], Posterior]] = {
-    "exact": own_newton_posterior,
-    "simulated": simulated_newton_posterior,
-}
-
-
-def _first_that_works(analysis: Analysis) -> Posterior:
-    """Compute the requested posterior, or else the next simpler one that works, with a warning."""
-    first = replace(analysis, request=analysis.request.resolve(analysis.facts))
-    try:
-        first = _resolved(analysis)
-        return _attempt(first)
-    except _FAILURES as error:
-        failure = error
-    *between, last = _simpler(first)
-    for simpler in between:
-        with suppress(*_FAILURES):
-            return _told(_attempt(simpler), first.request, failure)
-    return _told(_attempt(last, rescue=True), first.request, failure)
-
-
-def _simpler(analysis: Analysis) -> Iterator[Analysis]:
-    """Return the posteriors to fall back to, the best first; none of them draws samples."""
-    asked = replace(analysis.request, method="exact", n_samples=None, n_warmup=None)
-    if analysis.request.method != "exact":
-        yield replace(analysis, request=asked)
-    if asked.hessian == "full" and analysis.facts.fisher_scaled and analysis.model is not None:
-        yield replace(analysis, request=replace(asked, hessian="tied", prior="weak"))
-    yield replace(analysis, request=replace(asked, hessian="diagonal", prior="weak"))
-
-
-def _told(posterior: Posterior, asked: PosteriorRequest, failure: Exception) -> Posterior:
-    """Return the posterior with the reason of the fallback, and warn."""
-
-    def named(method: str, hessian: str, prior: str) -> str:
-        return f"method={method!r}, hessian={hessian!r}, prior={prior!r}"
-
-    text = (
-        f"the posterior with {named(asked.method, asked.hessian, asked.prior_name)} failed ({failure}); computed "
-        f"instead: {named(posterior.method, posterior.hessian, posterior.prior)}"
-    )
-    lost = posterior.diagnostics.prior_only
-    if lost is not None:
-        text += f", and {np.count_nonzero(lost)} of {lost.size} parameters keep their prior"
-    warnings.warn(text, FallbackWarning, stacklevel=4)
-    return replace(posterior, diagnostics=replace(posterior.diagnostics, fallback=text))
-
-
-def _resolved(analysis: Analysis) -> Analysis:
-    """Replace "auto" for Hessian and prior; the trace may also show correlated features."""
-    facts = analysis.facts
-    request = analysis.request.resolve(facts)
-    if (
-        analysis.request.left_to_trace(facts)
-        and features_coupled(analysis.release, cast(LinearRegression, analysis.model)) < COUPLING_LEVEL
-    ):
-        request = replace(request, hessian="full", prior="model")
-    return replace(analysis, request=request)
-
-
-@np.errstate(divide="ignore", over="ignore", invalid="ignore")  # values that are not finite are found at the end
-def _attempt(analysis: Analysis, *, rescue: bool = False) -> Posterior:
-    """Compute one posterior.
-
-    Raises
-    ------
-    NumericalError
-        If it cannot be computed, or is not proper.
-    """
-    facts, request = analysis.facts, analysis.request
-    if request.method == "simulated":
-        return simulated_posterior(analysis)
-    under_model = request.hessian == "full" and request.prior == "model"
-    linear = isinstance(facts.model, LinearRegression)
-    burn_in = request.burn_in
-    share: float | None = None
-    if isinstance(burn_in, str):
-        if request.hessian == "tied" and facts.fisher_scaled:
-            share = fisher_burn_in(facts.model)
-        elif under_model:
-            share = GRAM_BURN_IN if linear else MODEL_BURN_IN
-    if share is not None:
-        burn_in = min(math.floor(share * facts.n_steps), facts.n_steps - MIN_STEPS)
-    # The tied model is nonlinear in u exactly, so only the location coordinates show the start of linearity.
-    start = choose_burn_in(
-        burn_in,
-        *analysis.steps(0),
-        watched=facts.n_params if request.hessian == "tied" else None,
-        n_threads=request.threads,
-    )
-    if under_model:
-        posterior = (gram_full_posterior if linear else model_full_posterior)(analysis, start)
-    elif request.hessian == "full":
-        posterior = flat_full_posterior(analysis, start)
-    elif request.hessian == "tied" and facts.fisher_scaled:
-        posterior = fisher_tied_posterior(analysis, start)
-    else:
-        tied = request.hessian == "tied"
-        coordinates = tied_coordinates(analysis, start) if tied else Coordinates.of(analysis.release, start)
-        posterior = coordinate_posterior(analysis, start, coordinates, rescue=rescue)
-    marginals = posterior.distribution.marginals
-    if not np.all(np.isfinite(marginals.mean) & np.isfinite(marginals.variance) & (marginals.variance > 0.0)):
-        raise NumericalError("the trace leads to no proper posterior of some parameter")
-    return posterior

@@ -1,39 +1,33 @@
 """Requests of a posterior, and their check from public facts alone, before anything is spent."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from dpinfer._validate import check_choice, check_integer, check_interval
 from dpinfer.inference.trace.burn_in import parse_burn_in
 from dpinfer.inference.trace.priors import PRIORS, TracePrior
-from dpinfer.models import (
-    BayesianNeuralNetwork,
-    ConjugateModel,
-    GeneralizedLinearModel,
-    LinearRegression,
-    Model,
-    OwnModel,
-    model_from_dict,
-)
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnModel, model_from_dict
 from dpinfer.recipes import GradientSettings
-from dpinfer.release import (
-    GlmNewtonRelease,
-    GradientTrace,
-    NetworkRelease,
-    NewtonRelease,
-    OwnNewtonRelease,
-    PopulationRelease,
-    Release,
-    SiteRelease,
-    StatisticRelease,
-)
+from dpinfer.release import GradientTrace, Release
 
-__all__ = ["HESSIANS", "METHODS", "PlannedRelease", "PosteriorOptions", "PosteriorRequest", "ReleaseFacts"]
+if TYPE_CHECKING:
+    from dpinfer.inference.posterior.posterior import Posterior
+
+__all__ = [
+    "HESSIANS",
+    "METHODS",
+    "PlannedRelease",
+    "PosteriorOptions",
+    "PosteriorRequest",
+    "ReleaseFacts",
+    "Room",
+    "room_of",
+]
 
 METHODS = ("exact", "laplace", "simulated", "naive", "averaged")
-SITE_METHODS = ("exact", "naive", "averaged")
 PLUG_INS = ("naive", "averaged")
 HESSIANS = ("auto", "diagonal", "full", "tied")
 
@@ -166,7 +160,7 @@ class PlannedRelease:
     """
 
     kind: type[Release]
-    model: Model
+    model: Model | None
     n_steps: int = 1
 
 
@@ -282,20 +276,37 @@ check_convergence, fallback, n_threads
         TypeError, ValueError
             If the settings do not fit each other or the release; the message names the argument.
         """
-        kind = release.kind if isinstance(release, PlannedRelease) else type(release)
-        if self.prior_scale is not None and not issubclass(kind, (NewtonRelease, GlmNewtonRelease, PopulationRelease)):
-            raise ValueError(
-                "prior_scale must be None but for a private Newton run of a linear, logistic, probit or Poisson "
-                "regression: elsewhere give model=, the release's model with another prior"
-            )
-        if isinstance(release, StatisticRelease) and release.method != "one_shot":
-            raise ValueError(
-                "release must be that of run_statistic: noisy statistics of a published baseline have their posterior "
-                "from dpinfer.lab.baselines.gibbs_sampler_posterior"
-            )
-        facts = self._check_other(release)
-        if facts is None:
+        if isinstance(release, (GradientTrace, ReleaseFacts)):
+            if self.prior_scale is not None:
+                raise ValueError(_NO_PRIOR_SCALE)
+            self._check_trace(ReleaseFacts.of(release, self.model) if isinstance(release, GradientTrace) else release)
             return
+        planned = release
+        if isinstance(release, PlannedRelease):
+            planned = release if self.model is None else replace(release, model=self.model)
+        elif isinstance(release, Release):
+            steps = getattr(release, "n_steps", 1)
+            planned = PlannedRelease(kind=type(release), model=model_of(release, self.model), n_steps=steps)
+        else:
+            raise TypeError(f"release must be a Release, got {type(release).__name__}")
+        room = room_of(planned.kind)
+        if self.prior_scale is not None and not room.takes_prior_scale:
+            raise ValueError(_NO_PRIOR_SCALE)
+        room.check(self, planned)
+
+    def refuse_changed(self, names: Sequence[str], why: str) -> None:
+        """Refuse settings that are not at their defaults.
+
+        Raises
+        ------
+        ValueError
+            If one is not; the message names it, and ends with `why`.
+        """
+        for name in names:
+            if getattr(self, name) != getattr(_DEFAULTS, name):
+                raise ValueError(f"{name} must be left at its default for {why}")
+
+    def _check_trace(self, facts: ReleaseFacts) -> None:
         asked = self.resolve(facts)
         asked._check_combination(facts)
         if not self.left_to_trace(facts):
@@ -338,90 +349,6 @@ check_convergence, fallback, n_threads
         if prior == "auto":
             prior = "model" if hessian == "full" and facts.has_model_hessian else "weak"
         return replace(self, hessian=hessian, prior=prior)
-
-    def _check_other(self, release: ReleaseFacts | PlannedRelease | Release) -> ReleaseFacts | None:
-        """Check requests for releases other than gradient traces; return the facts of a gradient trace."""
-        if isinstance(release, ReleaseFacts):
-            return release
-        if isinstance(release, GradientTrace):
-            return ReleaseFacts.of(release, self.model)
-        model: Model | None
-        if isinstance(release, PlannedRelease):
-            kind, model = release.kind, release.model if self.model is None else self.model
-        elif isinstance(release, Release):
-            kind, model = type(release), model_of(release, self.model)
-        else:
-            raise TypeError(f"release must be a Release, got {type(release).__name__}")
-        if issubclass(kind, (SiteRelease, NetworkRelease)):
-            n_steps: int = getattr(release, "n_steps", 1)
-            self._check_sites(n_steps, model, network=issubclass(kind, NetworkRelease))
-        elif issubclass(kind, StatisticRelease):
-            self._check_statistic(model)
-        else:
-            self._check_newton(model, kind)
-        return None
-
-    def _check_sites(self, n_steps: int, model: Model | None, *, network: bool) -> None:
-        if network and self.method not in PLUG_INS:
-            raise ValueError(
-                f"method must be 'naive' or 'averaged' for the trace of a network, got {self.method!r}: no posterior "
-                "of a network counts the privacy noise yet"
-            )
-        check_choice("method", self.method, SITE_METHODS)
-        given = {
-            "hessian": self.hessian != "auto",
-            "prior": self.prior != "auto",
-            "n_warmup": self.n_warmup is not None,
-        }
-        for name, changed in given.items():
-            if changed:
-                raise ValueError(f"{name} must be left at its default for the trace of DP-SEP")
-        if self.n_samples is not None and self.method != "exact":
-            raise ValueError(f"n_samples must not be given with method={self.method!r}: it does not sample")
-        parse_burn_in(self.burn_in, n_steps, least=1)
-        if network and not isinstance(model, BayesianNeuralNetwork):
-            raise ValueError(f"release must be of a BayesianNeuralNetwork, got {type(model).__name__}")
-
-    def _check_statistic(self, model: Model | None) -> None:
-        default = PosteriorRequest()
-        for name in ("method", "hessian", "prior", "burn_in", "n_samples", "n_warmup"):
-            if getattr(self, name) != getattr(default, name):
-                raise ValueError(f"{name} must be left at its default for a one-shot release, whose posterior is exact")
-        if not isinstance(model, ConjugateModel):
-            raise ValueError(f"model must be a conjugate model, got {type(model).__name__}")
-
-    def _check_newton(self, model: Model | None, kind: type[Release]) -> None:
-        simulated = self.method == "simulated" and issubclass(kind, OwnNewtonRelease)
-        if simulated and not (isinstance(model, OwnModel) and model.has_sampler):
-            raise ValueError("method='simulated' needs model=, the model of the run with its sampler")
-        given = {
-            "method": self.method != "exact" and not simulated,
-            "hessian": self.hessian != "auto",
-            "burn_in": self.burn_in != "auto",
-            "extra_noise": not self.extra_noise,
-        }
-        for name, changed in given.items():
-            if changed:
-                raise ValueError(f"{name} must be left at its default for the release of a private Newton run")
-        linear = issubclass(kind, NewtonRelease)
-        priors = ("auto", "weak", "model") if linear else ("auto", "model")
-        if self.prior not in priors:
-            raise ValueError(f"prior must be one of {', '.join(priors)} for this release, got {self.prior_name!r}")
-        if issubclass(kind, OwnNewtonRelease):
-            if self.n_warmup is not None:
-                raise ValueError("n_warmup must not be given for this release, whose posterior has independent draws")
-            if self.n_samples is not None:
-                check_integer("n_samples", self.n_samples, 20)
-            return
-        if linear and not isinstance(model, LinearRegression):
-            raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
-        population = issubclass(kind, PopulationRelease) and isinstance(model, LinearRegression)
-        glm = isinstance(model, GeneralizedLinearModel) and model.residual_link is not None
-        if not linear and not glm and not population:
-            raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
-        for name, value, least in (("n_samples", self.n_samples, 20), ("n_warmup", self.n_warmup, 10)):
-            if value is not None:
-                check_integer(name, value, least)
 
     def _check_combination(self, facts: ReleaseFacts) -> None:
         hessian, prior = self.hessian, self.prior
@@ -471,6 +398,48 @@ check_convergence, fallback, n_threads
             )
         if self.n_warmup is not None and not samples:
             raise ValueError(f"n_warmup must not be given with method={self.method!r}: it has no warm-up")
+
+
+_DEFAULTS = PosteriorRequest()
+_NO_PRIOR_SCALE = (
+    "prior_scale must be None but for a private Newton run of a linear, logistic, probit or Poisson regression: "
+    "elsewhere give model=, the release's model with another prior"
+)
+
+
+@dataclass(frozen=True)
+class Room:
+    """How one kind of release is asked for its posterior, and answers.
+
+    Parameters
+    ----------
+    check : callable
+        Gets a request and a :class:`PlannedRelease`, and refuses what the kind cannot answer, from public facts alone.
+    posterior : callable
+        Gets a release and a request that it has passed, and returns a :class:`dpinfer.Posterior`.
+    takes_prior_scale : bool
+        Whether a request may have another prior scale than the run.
+    """
+
+    check: Callable[[PosteriorRequest, PlannedRelease], None]
+    posterior: Callable[[Any, PosteriorRequest], "Posterior"]
+    takes_prior_scale: bool = False
+
+
+def room_of(kind: type[Release]) -> Room:
+    """Return the room of a kind of release: the kind's own, or the library's.
+
+    Raises
+    ------
+    TypeError
+        If it has none.
+    """
+    from dpinfer.inference.fit import ROOMS
+
+    room: Room | None = kind.room or ROOMS.get(kind)
+    if room is None:
+        raise TypeError(f"release must be of a kind that has a posterior, got {kind.__name__}")
+    return room
 
 
 def has_model_hessian(model: Model | None) -> bool:

@@ -1,5 +1,7 @@
 """A posterior is computed with one thread of BLAS, and leaves the process as it was."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
@@ -33,7 +35,7 @@ def test_a_posterior_has_one_thread(blas, monkeypatch):
         seen.append(blas())
         raise ArithmeticError("enough")
 
-    monkeypatch.setitem(fit._OTHER_RELEASES, StatisticRelease, watched)
+    monkeypatch.setitem(fit.ROOMS, StatisticRelease, replace(fit.ROOMS[StatisticRelease], posterior=watched))
     release = dpi.run_statistic(BetaBernoulli(), np.ones(20), epsilon=1.0, n_records=20)
     with pytest.raises(ArithmeticError, match="enough"):
         dpi.noise_aware_posterior(release)

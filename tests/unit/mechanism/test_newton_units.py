@@ -1,6 +1,7 @@
 """Private Newton runs in units of any size: what is paid for is a release, what cannot be is refused before."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def test_a_posterior_that_doubles_cannot_hold_says_what_to_do(monkeypatch):
         raise np.linalg.LinAlgError("Singular matrix")
 
     release = run("LogisticRegression", (1.0, 1.0))
-    monkeypatch.setitem(fit._OTHER_RELEASES, type(release), singular)
+    monkeypatch.setitem(fit.ROOMS, type(release), replace(fit.ROOMS[type(release)], posterior=singular))
     with pytest.raises(NumericalError, match="about one size"):
         dpi.noise_aware_posterior(release)
 

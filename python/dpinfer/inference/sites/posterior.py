@@ -6,15 +6,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpinfer._validate import check_choice
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
-from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.inference.request import PLUG_INS, PlannedRelease, PosteriorRequest, model_of
 from dpinfer.inference.trace.burn_in import parse_burn_in
+from dpinfer.models import BayesianNeuralNetwork
 from dpinfer.release import NetworkRelease, SiteRelease
 from dpinfer.release.sites.trace import smat
 
-__all__ = ["posterior_of_sites", "site_burn_in", "site_posterior"]
+__all__ = ["check_site_request", "posterior_of_sites", "site_burn_in", "site_posterior"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -42,6 +44,34 @@ def site_burn_in(release: SiteRelease, burn_in: str | float | int) -> int:
     first = 0 if annealing is None else min(steps - 1, math.ceil(annealing[1] * steps))
     mixed = int(np.searchsorted(np.cumsum(release.damping[first:]), _MIXED)) + 1
     return min(first + mixed, max(first, steps // 2))
+
+
+def check_site_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
+    """Refuse what no trace of DP-SEP answers.
+
+    Parameters
+    ----------
+    request : PosteriorRequest
+    planned : PlannedRelease
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the request or the model does not fit the kind of release.
+    """
+    network = issubclass(planned.kind, NetworkRelease)
+    if network and request.method not in PLUG_INS:
+        raise ValueError(
+            f"method must be 'naive' or 'averaged' for the trace of a network, got {request.method!r}: no posterior of "
+            "a network counts the privacy noise yet"
+        )
+    check_choice("method", request.method, ("exact", *PLUG_INS))
+    request.refuse_changed(("hessian", "prior", "n_warmup"), "the trace of DP-SEP")
+    if request.n_samples is not None and request.method != "exact":
+        raise ValueError(f"n_samples must not be given with method={request.method!r}: it does not sample")
+    parse_burn_in(request.burn_in, planned.n_steps, least=1)
+    if network and not isinstance(planned.model, BayesianNeuralNetwork):
+        raise ValueError(f"release must be of a BayesianNeuralNetwork, got {type(planned.model).__name__}")
 
 
 def site_posterior(release: SiteRelease, request: PosteriorRequest) -> Posterior:

@@ -7,14 +7,14 @@ from dpinfer._validate import check_float_array, check_integer, check_interval
 from dpinfer.accounting import PureEvent
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import ThetaDistribution
-from dpinfer.inference.request import PosteriorRequest, model_of
+from dpinfer.inference.request import PlannedRelease, PosteriorRequest, model_of
 from dpinfer.inference.statistic.counts import categorical_theta, success_theta, success_theta_of_some_trials
 from dpinfer.inference.statistic.noise_laws import LaplaceLaw, LaplaceSharesLaw, NoiseLaw, TableLaw
 from dpinfer.inference.statistic.waiting import rate_theta
 from dpinfer.models import BetaBernoulli, BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
 from dpinfer.release import CountRelease, StatisticRelease
 
-__all__ = ["one_shot_posterior", "statistic_posterior"]
+__all__ = ["check_statistic_request", "one_shot_posterior", "statistic_posterior"]
 
 # Slices of the law of an unknown number of records.
 _NUMBERS = 40
@@ -65,6 +65,25 @@ def statistic_posterior(
     raise TypeError(f"model must be a conjugate model with a sufficient statistic, got {type(model).__name__}")
 
 
+def check_statistic_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
+    """Refuse what no one-shot release answers.
+
+    Parameters
+    ----------
+    request : PosteriorRequest
+    planned : PlannedRelease
+
+    Raises
+    ------
+    ValueError
+        If the request or the model does not fit.
+    """
+    names = ("method", "hessian", "prior", "burn_in", "n_samples", "n_warmup")
+    request.refuse_changed(names, "a one-shot release, whose posterior is exact")
+    if not isinstance(planned.model, ConjugateModel):
+        raise ValueError(f"model must be a conjugate model, got {type(planned.model).__name__}")
+
+
 def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> Posterior:
     """Return the exact posterior of a one-shot release.
 
@@ -81,6 +100,11 @@ def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> 
     -------
     Posterior
     """
+    if release.method != "one_shot":
+        raise ValueError(
+            "release must be that of run_statistic: noisy statistics of a published baseline have their posterior from "
+            "dpinfer.lab.baselines.gibbs_sampler_posterior"
+        )
     model = model_of(release, request.model)
     if not isinstance(model, ConjugateModel):
         raise ValueError("release must name its conjugate model, or model must be given")

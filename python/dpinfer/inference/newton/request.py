@@ -1,0 +1,49 @@
+"""What can be asked of the release of a private Newton run."""
+
+from dpinfer._validate import check_integer
+from dpinfer.inference.request import PlannedRelease, PosteriorRequest
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
+from dpinfer.release import NewtonRelease, OwnNewtonRelease, PopulationRelease
+
+__all__ = ["check_newton_request"]
+
+_A_RUN = "the release of a private Newton run"
+
+
+def check_newton_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
+    """Refuse what no private Newton run answers.
+
+    Parameters
+    ----------
+    request : PosteriorRequest
+    planned : PlannedRelease
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the request or the model does not fit the kind of release.
+    """
+    kind, model = planned.kind, planned.model
+    own, linear = issubclass(kind, OwnNewtonRelease), issubclass(kind, NewtonRelease)
+    simulated = request.method == "simulated" and own
+    if simulated and not (isinstance(model, OwnModel) and model.has_sampler):
+        raise ValueError("method='simulated' needs model=, the model of the run with its sampler")
+    request.refuse_changed((*(() if simulated else ("method",)), "hessian", "burn_in", "extra_noise"), _A_RUN)
+    priors = ("auto", "weak", "model") if linear else ("auto", "model")
+    if request.prior not in priors:
+        raise ValueError(f"prior must be one of {', '.join(priors)} for this release, got {request.prior_name!r}")
+    if own:
+        if request.n_warmup is not None:
+            raise ValueError("n_warmup must not be given for this release, whose posterior has independent draws")
+        if request.n_samples is not None:
+            check_integer("n_samples", request.n_samples, 20)
+        return
+    if linear and not isinstance(model, LinearRegression):
+        raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
+    population = issubclass(kind, PopulationRelease) and isinstance(model, LinearRegression)
+    glm = isinstance(model, GeneralizedLinearModel) and model.residual_link is not None
+    if not linear and not glm and not population:
+        raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
+    for name, value, least in (("n_samples", request.n_samples, 20), ("n_warmup", request.n_warmup, 10)):
+        if value is not None:
+            check_integer(name, value, least)

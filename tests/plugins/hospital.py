@@ -1,30 +1,45 @@
 """A package outside of dpinfer that brings a model, a method, a source and a law of noise, by entry points."""
 
 import math
+from dataclasses import fields, replace
 
 import numpy as np
 
 import dpinfer as dpi
-from dpinfer.fitting import DoesNotApplyError, Route, StatisticPlan
+from dpinfer.auditing.paths import model_paths
+from dpinfer.auditing.replay_paths import library_scenarios
+from dpinfer.fitting import DoesNotApplyError, Method, StatisticPlan
+from dpinfer.inference.request import Room
+from dpinfer.inference.statistic.conjugate import check_statistic_request, one_shot_posterior
 from dpinfer.mechanism import RowSource, run_statistic
+from dpinfer.methods import NewtonMethod
 from dpinfer.models import LogisticRegression
+from dpinfer.release import StatisticRelease
 
 
 class HospitalRegression(LogisticRegression):
     """A model of another package."""
 
 
-class Halves(Route):
-    """A method: the library's statistic at half of the budget."""
+class HalvesRelease(StatisticRelease):
+    """A kind of release of another package, with its own format of files."""
+
+    format_name = "hospital-halves"
+    room = Room(check_statistic_request, one_shot_posterior)
+
+
+class Halves(Method):
+    """A method: the library's statistic at half of the budget, in a release of its own kind."""
 
     name = "halves"
+    releases = (HalvesRelease,)
 
     def plan(self, target):
         if not isinstance(target.model, dpi.models.BetaBernoulli):
             raise DoesNotApplyError("for a Beta-Bernoulli model only")
         return StatisticPlan(0.5 * target.epsilon, target.adjacency), {}
 
-    def predict(self, target, plan):
+    def predicted_width(self, target, plan):
         return math.nan, "no width is predicted"
 
     def n_passes(self, plan):
@@ -38,7 +53,7 @@ class Halves(Route):
             raise ValueError("checkpoint must be None with method 'halves'")
 
     def run(self, target, plan, settings, X, y, run):
-        return run_statistic(
+        release = run_statistic(
             target.model,
             X,
             epsilon=plan.epsilon,
@@ -47,6 +62,23 @@ class Halves(Route):
             random_source=run.random_source,
             ledger=run.ledger,
         )
+        return HalvesRelease(**{item.name: getattr(release, item.name) for item in fields(release)})
+
+
+class Thrift(NewtonMethod):
+    """A method of regressions: the library's private Newton run at half of the budget."""
+
+    name = "thrift"
+    told = "the sums of a private Newton run, at half of the budget"
+
+    def plan(self, target):
+        return super().plan(replace(target, epsilon=0.5 * target.epsilon))
+
+    def audited_paths(self):
+        return [replace(path, name=f"thrift, {path.name}") for path in model_paths(LogisticRegression(2))[:1]]
+
+    def scenarios(self):
+        return [replace(scenario, name=f"thrift: {scenario.name}") for scenario in library_scenarios()[:1]]
 
 
 class Careless(Halves):

@@ -14,6 +14,7 @@ from dpinfer.auditing.checks import check_distinguishing, check_draws, check_nei
 from dpinfer.auditing.paths import AuditPath, audit_paths, draw_paths, model_paths, sampling_paths
 from dpinfer.auditing.result import AuditCheck, AuditResult
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
+from dpinfer.methods import find_method
 from dpinfer.models import GeneralizedLinearModel
 
 __all__ = ["audit"]
@@ -31,6 +32,7 @@ def audit(
     n_runs: int = 20_000,
     *,
     models: Sequence[GeneralizedLinearModel] = (),
+    methods: Sequence[str] = (),
     noise_multiplier: float = 1.0,
     false_positive_rate: float = 1e-3,
     fail_fast: bool = False,
@@ -59,6 +61,8 @@ def audit(
         Trials per data set, at least 1000.
     models : sequence of GeneralizedLinearModel
         Regressions of yours, to be audited as the library's are.
+    methods : sequence of str
+        Methods of other packages, whose own paths are audited too.
     noise_multiplier : float
         Noise of the trials, in [1e-3, 1e3]; the claim is mu = 1 / noise_multiplier (twice that for replacement).
     false_positive_rate : float in (0, 0.5]
@@ -99,7 +103,9 @@ def audit(
     if not isinstance(source, RandomSource):
         raise TypeError(f"random_source must be a RandomSource, got {type(source).__name__}")
     report = resolve_progress(progress, "checks")
-    planned = list(_plan(n_runs, noise, source, [path for model in models for path in model_paths(model)]))
+    own = [path for model in models for path in model_paths(model)]
+    own += [path for method in methods for path in find_method(method)[0].audited_paths()]
+    planned = list(_plan(n_runs, noise, source, own))
     checks: list[AuditCheck] = []
     for index, check in enumerate(planned):
         checks.append(check(alpha=rate / len(planned)))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dpinfer.inference import PosteriorRequest
 
 __all__ = [
-    "ROUTES",
+    "POSTERIORS",
     "OneLineParser",
     "add_posterior_arguments",
     "integer",
@@ -75,21 +75,34 @@ def share_or_steps(text: str) -> str | float | int:
     raise argparse.ArgumentTypeError(f"must be 'auto', a number of steps, or a share in [0, 1), got {text!r}")
 
 
-# Values of `fit --method` that name a mechanism; all others are posteriors of a gradient trace.
-ROUTES = ("auto", "newton", "dpvi")
+# Values of `fit --method` that are posteriors of the published gradient trace; all others are methods of the table.
+POSTERIORS = ("exact", "laplace", "naive", "averaged")
+
+
+def method(text: str) -> str:
+    """Return the name of a method, or of a posterior of the published trace, as it is."""
+    if text not in ("auto", *POSTERIORS):
+        from dpinfer.methods import find_method  # a second to import, and not every command needs it
+
+        try:
+            find_method(text)
+        except (TypeError, ValueError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def add_posterior_arguments(parser: argparse.ArgumentParser, *, routes: bool = False) -> None:
-    """Add the options of :func:`dpinfer.noise_aware_posterior`; with `routes`, methods include the mechanisms."""
+    """Add the options of :func:`dpinfer.noise_aware_posterior`; `routes`: and the methods of fits."""
     group = parser.add_argument_group("posterior (post-processing; costs no privacy)")
     group.add_argument(
         "--method",
-        choices=(*(ROUTES if routes else ()), "exact", "laplace", "naive", "averaged"),
+        **({"type": method, "metavar": "METHOD"} if routes else {"choices": POSTERIORS}),
         default="auto" if routes else "exact",
         help="method of the noise-aware posterior (default: %(default)s)"
         + (
             "; 'auto' chooses the mechanism by predicted width, 'newton' makes a few full passes over the records, "
-            "'dpvi' is the published gradient trace with its exact posterior, and the others are posteriors of it"
+            "'dpvi' is the published gradient trace with its exact posterior; 'exact', 'laplace', 'naive' and "
+            "'averaged' are posteriors of that trace, and any other name is the method of an installed package"
             if routes
             else ""
         ),
@@ -132,7 +145,7 @@ def posterior_request(args: argparse.Namespace) -> "PosteriorRequest":
     from dpinfer.inference import PosteriorRequest  # a second to import, and not every verb needs it
 
     return PosteriorRequest(
-        method="exact" if args.method in ROUTES else args.method,
+        method=args.method if args.method in POSTERIORS else "exact",
         hessian=args.hessian,
         prior=args.prior,
         burn_in=args.burn_in,

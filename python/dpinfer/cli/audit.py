@@ -9,7 +9,7 @@ from typing import Any
 
 from dpinfer import plots
 from dpinfer.auditing import AuditResult, ReplayResult, audit, replay_audit
-from dpinfer.cli.arguments import integer, interval
+from dpinfer.cli.arguments import integer, interval, method
 from dpinfer.cli.errors import EXIT_DONE, EXIT_FAILED, public_arguments
 from dpinfer.cli.output import files_text, output_folder
 from dpinfer.cli.pictures import draw_picture
@@ -40,6 +40,14 @@ def add_parser(verbs: Any) -> None:
         help="instead: run every private call on neighbouring simulated records with the same noise, and compare all "
         "outputs",
     )
+    parser.add_argument(
+        "--method",
+        action="append",
+        default=[],
+        type=method,
+        metavar="NAME",
+        help="audit the sums of this method of an installed package too; with --replay, its fits and calls alone",
+    )
     parser.add_argument("--checks", action="store_true", help="list every check, not only those that failed")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the checks and their picture")
     parser.set_defaults(run=run)
@@ -53,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 def _audit(args: argparse.Namespace) -> int:
     with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder:
         with public_arguments():
-            result = audit(args.runs, noise_multiplier=args.noise_multiplier, progress=True)
+            result = audit(args.runs, methods=args.method, noise_multiplier=args.noise_multiplier, progress=True)
         files = []
         if folder is not None:
             files.append(folder.write("audit.json", json.dumps(result.to_dict(), indent=1) + "\n"))
@@ -66,9 +74,10 @@ def _audit(args: argparse.Namespace) -> int:
 def _replay(args: argparse.Namespace) -> int:
     # The replay runs the command line itself.
     from dpinfer.cli.replay import all_scenarios
+    from dpinfer.cli.replay_calls import fit_scenarios
 
     with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder:
-        result = replay_audit(all_scenarios(), progress=True)
+        result = replay_audit(tuple(fit_scenarios(args.method)) or all_scenarios(), progress=True)
         files = []
         if folder is not None:
             files.append(folder.write("replay.json", json.dumps(result.to_dict(), indent=1) + "\n"))

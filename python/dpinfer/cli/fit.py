@@ -9,7 +9,7 @@ from typing import Any
 
 from dpinfer._sinks import printable, terminal_text
 from dpinfer.accounting import Event, LedgerAccount, PrivacyLedger, PrivacyPlan, plan_privacy, run_event
-from dpinfer.cli.arguments import add_posterior_arguments, integer, interval, posterior_request
+from dpinfer.cli.arguments import POSTERIORS, add_posterior_arguments, integer, interval, posterior_request
 from dpinfer.cli.errors import EXIT_DONE, CommandError, UsageError, public_arguments
 from dpinfer.cli.output import OutputFolder, files_text
 from dpinfer.cli.pipeline import (
@@ -208,8 +208,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def is_regression(args: argparse.Namespace) -> bool:
-    """Return whether a plan chooses the mechanism (False: the published trace)."""
-    return args.formula is not None or args.method in ("auto", "newton")
+    """Return whether the fit is a regression by the mechanism that a plan chooses, and not the published trace."""
+    return args.formula is not None or args.method not in ("dpvi", *POSTERIORS)
 
 
 def drafted_schema(args: argparse.Namespace, notes: list[str]) -> Schema:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dpinfer._sinks import csv_cell, printable, terminal_text
 from dpinfer.accounting import LedgerAccount
-from dpinfer.cli.arguments import posterior_request
+from dpinfer.cli.arguments import POSTERIORS, posterior_request
 from dpinfer.cli.errors import EXIT_DONE, UsageError, public_arguments
 from dpinfer.cli.fit import (
     COUNT_FROM_DATA,
@@ -50,8 +50,8 @@ def check_formula_options(args: argparse.Namespace) -> None:
         raise UsageError("--family needs --formula")
     if args.schema is None or (args.n_records is None and args.unknown is None):
         raise UsageError("--formula needs --schema and --n-records: the design and the plan follow from them")
-    if args.method not in ("auto", "newton", "dpvi"):
-        raise UsageError(f"--method must be auto, newton or dpvi with --formula, got {args.method}")
+    if args.method in POSTERIORS:
+        raise UsageError(f"--method must be a method of fits with --formula, auto say, got {args.method}")
     if args.target is not None:
         raise UsageError("--target cannot be given with --formula")
     if args.test is not None and args.family not in _BINARY:

@@ -23,10 +23,11 @@ from dpinfer.estimators import (
 from dpinfer.fitting import fit
 from dpinfer.formulas import regression
 from dpinfer.inference import PosteriorRequest
+from dpinfer.methods import DoesNotApplyError, Target, find_method
 from dpinfer.models import BetaBernoulli, LinearRegression, LogisticRegression
 from dpinfer.tabular import Schema, SchemaDraft, Table, plan_unknown, release_shares, release_unknown
 
-__all__ = ["DRAFT_TOML", "SCHEMA_TOML", "call_scenarios"]
+__all__ = ["DRAFT_TOML", "SCHEMA_TOML", "call_scenarios", "fit_scenarios"]
 
 SCHEMA_TOML = """\
 [table]
@@ -158,8 +159,13 @@ def _planned_estimators() -> Iterator[Scenario]:
         )
 
 
-def _fits() -> Iterator[Scenario]:
-    """Yield a scenario for each mechanism that :func:`dpinfer.fitting.fit` hands records to."""
+def fit_scenarios(methods: Sequence[str]) -> Iterator[Scenario]:
+    """Yield a scenario of :func:`dpinfer.fitting.fit` for each of these methods, and those that it brings.
+
+    A logistic regression is fitted, or the probability of a success where a method does not do regressions.
+
+    **Privacy.** Made-up records only.
+    """
     rng = np.random.default_rng(43)
     X, y = rng.uniform(-1.0, 1.0, size=(N_RECORDS, 2)), np.arange(N_RECORDS) % 2.0
 
@@ -179,17 +185,22 @@ def _fits() -> Iterator[Scenario]:
         Neighbour("a value that is none (1)", (np.append(y, 2.0),), refused="value"),
         Neighbour("a value that is none (2)", (np.append(y, 0.5),), refused="value"),
     )
-    for method, model, records, found in (
-        ("newton", LogisticRegression(2), (X, y), regression),
-        ("dpvi", LogisticRegression(2), (X, y), regression),
-        ("statistic", BetaBernoulli(), (y,), values),
-    ):
+    for method in methods:
+        yield from find_method(method)[0].scenarios()
+        target: Any = {"epsilon": 4.0, "delta": 1e-5, "n_records": N_RECORDS, "adjacency": Adjacency.ADD_REMOVE}
+        model: Any = LogisticRegression(2)
+        records: tuple[Any, ...]
+        found: tuple[Neighbour, ...]
+        try:
+            find_method(method)[0].plan(Target(model=model, **target))
+            epsilon, records, found = 4.0, (X, y), regression
+        except DoesNotApplyError:
+            # The replay knows the law of counts' noise where it is wider than a count.
+            model, epsilon, records, found = BetaBernoulli(), 0.8, (y,), values
 
-        def run(parts: Any, place: Place, model: Any = model, method: str = method) -> Any:
+        def run(parts: Any, place: Place, model: Any = model, method: str = method, epsilon: float = epsilon) -> Any:
             watched = [place.watched(part) for part in parts]
             request = PosteriorRequest(method="naive") if method == "dpvi" else PosteriorRequest()
-            # The replay knows the noise of counts if it is wider than one count.
-            epsilon = 0.8 if method == "statistic" else 4.0
             public: dict[str, Any] = {"epsilon": epsilon, "delta": 1e-5, "n_records": N_RECORDS, "method": method}
             with warnings.catch_warnings():
                 # With so few records a posterior may fail; the releases are compared.
@@ -402,4 +413,12 @@ def call_scenarios(*, formulas: bool) -> tuple[Scenario, ...]:
     tables: tuple[Scenario, ...] = ()
     if formulas:
         tables = (_table(), _table(unknown=True), _table(adjacency=Adjacency.REPLACE_ONE), _table_of_counts())
-    return (_shares(), _unknown(), *_estimator(), *_planned_estimators(), *_fits(), _counted_fit(), *tables)
+    return (
+        _shares(),
+        _unknown(),
+        *_estimator(),
+        *_planned_estimators(),
+        *fit_scenarios(("newton", "dpvi", "statistic")),
+        _counted_fit(),
+        *tables,
+    )

@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._validate import check_choice, check_float_array, check_interval
+from dpinfer._validate import check_float_array, check_interval
 from dpinfer.accounting import (
     AccountantName,
     Adjacency,
@@ -34,6 +34,7 @@ from dpinfer.fitting.unknown import ReleasedArguments, keep_with
 from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.inference.request import METHODS
 from dpinfer.mechanism import NewtonPlan, RandomSource, run_dpvi
+from dpinfer.methods import find_method, method_with
 from dpinfer.models import LogisticRegression
 from dpinfer.release import GradientTrace, SumsOfPasses
 
@@ -44,8 +45,8 @@ FloatArray = npt.NDArray[np.float64]
 # Monte Carlo error 1.6% of a standard deviation (1 / sqrt(2 * 2000)); the seed is arbitrary.
 _PREDICTION_DRAWS, _SEED = 2000, 0
 
-# Values of `method` that name the mechanism; all others are posteriors of a gradient trace.
-ROUTES = ("auto", "newton", "dpvi")
+# Values of `method` that are for the published gradient trace; all others are methods of the table.
+_POSTERIORS_OF_A_TRACE = ("dpvi", *METHODS)
 _NO_BOUNDS = (
     "data_bounds must be given: (low, high), or a row for each column; columns are clipped to them, and their size "
     "follows from them, which taking it from the records would leak (a gradient trace, method='dpvi', does without "
@@ -305,7 +306,7 @@ class BayesianLogisticRegression(PrivateEstimator):
     ) -> "_Run":
         """Return the plan of the run and its mechanism, after refusing fits that would fail; reads no records."""
         n_records, bounds = values["n_records"], as_bounds(values["data_bounds"], model.n_features)
-        if self.method in ("auto", "newton"):
+        if self.method not in _POSTERIORS_OF_A_TRACE:
             self._refuse_dpvi_settings()
             if bounds is None:
                 raise ValueError(_NO_BOUNDS)
@@ -314,7 +315,7 @@ class BayesianLogisticRegression(PrivateEstimator):
                 epsilon=epsilon,
                 delta=self.delta,
                 n_records=n_records,
-                method=self.method if self.unknown is None else "newton",
+                method=self.method if self.unknown is None else method_with("unknown", self.method),
                 adjacency=self._relation(),
             )
             fit_plan.check(request)
@@ -443,8 +444,9 @@ class BayesianLogisticRegression(PrivateEstimator):
         )
 
     def _posterior_request(self) -> PosteriorRequest:
-        method = check_choice("method", self.method, (*ROUTES, *METHODS))
-        method = "exact" if method in ROUTES else method
+        method = self.method if self.method in METHODS else "exact"
+        if self.method not in ("auto", *METHODS):
+            find_method(self.method)
         return PosteriorRequest(
             method=method, hessian=self.hessian, burn_in=self.burn_in, prior=self.prior, progress=self.progress
         )

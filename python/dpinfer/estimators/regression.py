@@ -24,10 +24,10 @@ from dpinfer.estimators.records import (
 from dpinfer.estimators.scaling import UNIFORM_WIDTH, Scaling
 from dpinfer.estimators.unknown import RELEASED_WIDTH, check_unknown_parameters
 from dpinfer.fitting import FitPlan, plan_fit
-from dpinfer.fitting.routes import RunSettings
 from dpinfer.fitting.unknown import ReleasedArguments, keep_with
 from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism import RandomSource
+from dpinfer.methods import RunSettings, method_with
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, MultinomialRegression, PoissonRegression
 
 __all__ = ["BayesianLinearRegression", "BayesianPoissonRegression", "PlannedRegression"]
@@ -147,7 +147,7 @@ class PlannedRegression(PrivateEstimator):
             epsilon=epsilon,
             delta=self.delta,
             n_records=values["n_records"],
-            method="newton" if asked else self.method,
+            method=method_with("unknown", self.method) if asked else self.method,
             adjacency=self._relation(),
             response_scale=1.0 if self._model is LinearRegression else None,
         )
@@ -300,8 +300,8 @@ class BayesianLinearRegression(_Regressor):
         Parameters that are not public. They are left out, and released first, with noise, for a tenth of the
         budget (in squares); the fit gets the rest, by "newton".  `epsilon` and `delta` are of all together, and the
         release's guarantee states them; a ledger has an entry for each.  X needs a shape: docs/unknown.md.
-    method : {"auto", "newton", "dpvi"}
-        As in :func:`dpinfer.plan_fit`.
+    method : str
+        As in :func:`dpinfer.plan_fit`: "auto", "newton", "dpvi", or that of another package.
     prior_scale : float, optional
         Prior standard deviation of a scaled weight, in units of the noise's; that of the model by default.
     fit_intercept : bool

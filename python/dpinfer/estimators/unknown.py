@@ -17,6 +17,7 @@ from dpinfer.estimators.spending import Charge
 from dpinfer.fitting.unknown import ReleasedArguments, check_unknown_names, release_numbers, split_arguments
 from dpinfer.mechanism import RandomSource
 from dpinfer.mechanism.unknowns.plan import UnknownPlan
+from dpinfer.methods import method_with
 from dpinfer.release import BoundsRelease
 from dpinfer.release.parts import Part
 
@@ -47,8 +48,7 @@ def check_unknown_parameters(unknown: Any, method: str) -> tuple[str, ...]:
     names = check_unknown_names(unknown)
     if "classes" in names:
         raise ValueError(_NO_CLASSES)
-    if method not in ("auto", "newton"):
-        raise ValueError(f"method must be 'auto' or 'newton' with unknown, got {method!r}")
+    method_with("unknown", method)
     return names
 
 

@@ -8,7 +8,7 @@ from dpinfer.fitting.choice import Candidate, Choice
 from dpinfer.fitting.one_call import FitOptions, fit
 from dpinfer.fitting.plan import FitPlan, plan_fit
 from dpinfer.fitting.result import Fit, FitSummary, load_fit
-from dpinfer.fitting.routes import METHODS, DoesNotApplyError, Route, StatisticPlan, Target
+from dpinfer.methods import METHODS, DoesNotApplyError, Method, StatisticPlan, Target
 
 __all__ = [
     "METHODS",
@@ -19,7 +19,7 @@ __all__ = [
     "FitOptions",
     "FitPlan",
     "FitSummary",
-    "Route",
+    "Method",
     "StatisticPlan",
     "Target",
     "fit",

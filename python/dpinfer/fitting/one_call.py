@@ -17,7 +17,6 @@ from dpinfer.errors import FallbackWarning, WeakGuaranteeWarning
 from dpinfer.fitting.files import RELEASE_FILE, save_plan
 from dpinfer.fitting.plan import FitPlan, plan_fit
 from dpinfer.fitting.result import Fit
-from dpinfer.fitting.routes import RunSettings
 from dpinfer.fitting.unknown import (
     UNKNOWN_ARGUMENTS,
     ReleasedArguments,
@@ -25,12 +24,12 @@ from dpinfer.fitting.unknown import (
     plan_unknown_arguments,
     release_arguments,
 )
-from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
+from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.mechanism import CudaRows, RowSource, RunCheckpoint, ShardedRows, Units
 from dpinfer.mechanism.newton.plan import has_population_target
-from dpinfer.mechanism.newton.run import check_run
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.methods import RunSettings, find_method, method_with
 from dpinfer.models import Model
 from dpinfer.release import Release
 from dpinfer.release.parts import Part, check_leaks, check_parts
@@ -190,14 +189,13 @@ def fit(
 
 
 def _of_units(model: Model, method: str, unknown: Any, planned: dict[str, Any]) -> str:
-    """Return the method of a run over units, and set the planned target."""
-    if method not in ("auto", "newton"):
-        raise ValueError(f"method must be 'auto' or 'newton' with unit, got {method!r}")
+    """Return the method of a run over units, and put its target into what is planned."""
+    method = method_with("unit", method)
     if unknown is not None:
         raise ValueError("unknown must be None with unit: unknown arguments are released for rows")
     if planned.get("target", "auto") == "auto" and has_population_target(model):
         planned["target"] = "population"
-    return "newton"
+    return method
 
 
 def _on_backend(backend: str, X: Any, method: str) -> tuple[Any, str]:
@@ -206,9 +204,8 @@ def _on_backend(backend: str, X: Any, method: str) -> tuple[Any, str]:
         raise ValueError(f"backend must be 'cpu' or 'cuda', got {backend!r}")
     if backend == "cpu" and not isinstance(X, CudaRows):
         return X, method
-    if method not in ("auto", "newton"):
-        raise ValueError(f"method must be 'auto' or 'newton' with backend 'cuda', got {method!r}")
-    return X if isinstance(X, CudaRows) else CudaRows(X), "newton"
+    method = method_with("cuda", method, argument="backend 'cuda'")
+    return X if isinstance(X, CudaRows) else CudaRows(X), method
 
 
 @dataclass(frozen=True)
@@ -240,23 +237,20 @@ def _released(
     """
     if asked.run.checkpoint is not None:
         raise ValueError("checkpoint must be None with unknown: a run taken up again would release twice")
-    method = arguments["method"]
-    if method not in ("auto", "newton"):
-        raise ValueError(f"method must be 'auto' or 'newton' with unknown, got {method!r}")
+    method = method_with("unknown", arguments["method"])
     relation = as_adjacency(arguments.get("adjacency", Adjacency.ADD_REMOVE))
     known = {name: arguments.get(name) for name in UNKNOWN_ARGUMENTS}
     split = plan_unknown_arguments(
         unknown, known, epsilon=arguments["epsilon"], delta=arguments["delta"], adjacency=relation, X=X
     )
-    arguments = arguments | {"epsilon": split.fit_epsilon, "method": "newton"}
+    arguments = arguments | {"epsilon": split.fit_epsilon, "method": method}
     before = Part("what was unknown in public", split.parts.event, relation)
     trial = replace(asked, parts=(*check_parts("parts", asked.parts, relation), before))
     with warnings.catch_warnings():
         # They concern stand-ins of the numbers to be released.
         warnings.simplefilter("ignore", WeakGuaranteeWarning)
         tried = _checked_plan(model, arguments | {name: _STAND_IN[name] for name in unknown}, trial)
-    mechanism: Any = tried.mechanism
-    check_run(model, X, y, mechanism, None, tried.target.response_scale)
+    find_method(method)[0].check_records(tried.target, tried.mechanism, X, y)
     if asked.run.ledger is not None:
         check_account(asked.run.ledger).check(split.event, adjacency=relation)
     charged: Any = {"ledger": asked.run.ledger, "random_source": asked.run.random_source}
@@ -300,7 +294,7 @@ def _with_posterior(plan: FitPlan, release: Release, request: PosteriorRequest, 
     found: Posterior | None = None
     failure = ""
     try:
-        found = noise_aware_posterior(release, request)
+        found = find_method(plan.method)[0].posterior(release, request)
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
         _tell(f"the posterior failed ({failure}); the private run is paid for, and fit.release holds its release")

@@ -14,18 +14,26 @@ from dpinfer.accounting import Adjacency, Event, LedgerAccount, as_adjacency
 from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting.choice import MODEL, POPULATION, Candidate, Choice, choose
-from dpinfer.fitting.methods import find_route, marked
-from dpinfer.fitting.routes import ESTIMANDS, ROUTES, DoesNotApplyError, MechanismPlan, Route, RunSettings, Target
 from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism import Units
-from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.methods import (
+    METHODS,
+    DoesNotApplyError,
+    MechanismPlan,
+    Method,
+    RunSettings,
+    Target,
+    find_method,
+    marked,
+)
 from dpinfer.models import GeneralizedLinearModel, Model, model_from_dict
 from dpinfer.release import Release
 
 __all__ = ["FitPlan", "plan_fit"]
 
+ESTIMANDS = ("auto", MODEL, POPULATION)
 _LARGEST_SCALE = 1e10  # of responses, for the population's target: what run_newton admits
 
 
@@ -121,9 +129,10 @@ class FitPlan:
             If the posterior needs a package that is not installed.
         """
         settings = RunSettings() if run is None else run
-        if settings.unit is not None and self.method != "newton":
-            raise ValueError(f"unit must be None for a plan of method {self.method!r}: 'newton' alone protects units")
-        find_route(self.method)[0].check(self.target, self.mechanism, posterior, settings)
+        method = find_method(self.method)[0]
+        if settings.unit is not None and "unit" not in method.offers:
+            raise ValueError(f"unit must be None for a plan of method {self.method!r}, which protects rows")
+        method.check(self.target, self.mechanism, posterior, settings)
 
     def run(
         self,
@@ -164,8 +173,8 @@ class FitPlan:
         told: Any = {"ledger": ledger, "checkpoint": checkpoint, "random_source": random_source, "unit": unit}
         run = RunSettings(progress=progress, n_threads=n_threads, **told)
         self.check(run=run)
-        route, package = find_route(self.method)
-        release = route.run(self.target, self.mechanism, self.settings, X, y, run)
+        method, package = find_method(self.method)
+        release = method.run(self.target, self.mechanism, self.settings, X, y, run)
         return marked(release, self.event, self.method, package) if package else release
 
     def to_dict(self) -> dict[str, Any]:
@@ -210,9 +219,8 @@ class FitPlan:
             own = model_from_dict(data["model"]) if model is None else model
             target = _target(own, **data["target"])
             method = str(data["method"])
-            route, _ = find_route(method)
             choice = Choice.from_dict({"candidates": data["candidates"], "assumes": data["assumes"]})
-            mechanism = route.plan_from_dict(data["mechanism"])
+            mechanism = find_method(method)[0].plan_from_dict(data["mechanism"])
             settings = {str(name): check_real(str(name), value) for name, value in data["settings"].items()}
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the plan of the fit is malformed: {error}") from error
@@ -302,7 +310,7 @@ def plan_fit(
     """
     if not isinstance(model, Model):
         raise TypeError(f"model must be a Model, got {type(model).__name__}")
-    routes = ROUTES if method == "auto" else {**ROUTES, method: find_route(method)[0]}
+    methods = METHODS if method == "auto" else {**METHODS, method: find_method(method)[0]}
     check_choice("target", target, ESTIMANDS)
     if getattr(model, "survey_weights", None) is not None:
         if target == MODEL:
@@ -322,8 +330,8 @@ def plan_fit(
     with warnings.catch_warnings():
         # Stated once, below.
         warnings.simplefilter("ignore", WeakGuaranteeWarning)
-        plans, candidates = _candidates(public, routes)
-    if target == "population" and ("newton", "population") not in plans:
+        plans, candidates = _candidates(public, methods)
+    if target == POPULATION and not any(aim == POPULATION for _, aim in plans):
         raise ValueError(f"target must be 'auto' or 'model' for a {type(model).__name__}: it has no population target")
     if not plans:
         raise ValueError(f"model must be one that some mechanism fits; none does a {type(model).__name__} by default")
@@ -342,46 +350,44 @@ def plan_fit(
 Plans: TypeAlias = dict[tuple[str, str], tuple[MechanismPlan, dict[str, Any]]]
 
 
-def _candidates(public: Target, routes: Mapping[str, Route]) -> tuple[Plans, list[Candidate]]:
+def _candidates(public: Target, methods: Mapping[str, Method]) -> tuple[Plans, list[Candidate]]:
     """Return the plan and settings of every mechanism that has a run for the model, and a candidate for each."""
     plans: Plans = {}
     candidates = []
     scale = public.response_scale
     # A scale that was released may be anything: squares of scores must be ordinary numbers.
     usable = public.estimand == POPULATION or scale is None or 1.0 / _LARGEST_SCALE < scale < _LARGEST_SCALE
-    both = has_population_target(public.model) and usable
-    for name, aim in [(own, aim) for own in routes for aim in _aims(own, public.estimand, both=both)]:
-        route, target = routes[name], replace(public, estimand=aim) if aim else public
+    for name, aim in [(own, aim) for own in methods for aim in _aims(methods[own], public, both=usable)]:
+        method, target = methods[name], replace(public, estimand=aim) if aim else public
         try:
-            plans[name, aim] = route.plan(target)
+            plans[name, aim] = method.plan(target)
         except DoesNotApplyError as error:
             candidates.append(Candidate(method=name, applies=False, reason=str(error), target=aim))
             continue
         plan = plans[name, aim][0]
-        width, remark = route.predict(target, plan)
-        widest = route.widest(target, plan) if math.isfinite(width) else math.nan
+        width, remark = method.predicted_width(target, plan)
+        widest = method.widest(target, plan) if math.isfinite(width) else math.nan
         candidates.append(
             Candidate(
                 method=name,
                 applies=True,
                 predicted_width=width,
                 widest=max(width, widest) if math.isfinite(widest) else math.nan,
-                n_passes=route.n_passes(plan),
+                n_passes=method.n_passes(plan),
                 reason=remark,
-                allowance=route.allowance(target),
+                allowance=method.allowance(target),
                 target=aim,
             )
         )
     return plans, candidates
 
 
-def _aims(method: str, estimand: str, *, both: bool) -> tuple[str, ...]:
-    """Return the targets of a method's plans; an empty one if it has no choice."""
-    if estimand == POPULATION:
-        return (POPULATION,) if both and method == "newton" else ()
-    if method != "newton" or not both:
-        return ("",)
-    return (MODEL,) if estimand == MODEL else (MODEL, POPULATION)
+def _aims(method: Method, public: Target, *, both: bool) -> tuple[str, ...]:
+    """Return the targets that a method is planned for; an empty one where it has no choice."""
+    found = method.targets(public.model) if both else ()
+    if public.estimand == POPULATION:
+        return tuple(aim for aim in found if aim == POPULATION)
+    return tuple(aim for aim in found if public.estimand in ("auto", aim)) or ("",)
 
 
 def _target(

@@ -21,6 +21,7 @@ from dpinfer.fitting.plan import FitPlan
 from dpinfer.inference import Posterior
 from dpinfer.inference.posterior.causes import DOMINATED, causes
 from dpinfer.inference.posterior.diagnostics import in_words
+from dpinfer.methods import find_method
 from dpinfer.models import Model, OwnModel
 from dpinfer.release import GradientTrace, Release
 
@@ -31,12 +32,6 @@ Picture: TypeAlias = tuple[str, bytes, str]
 # Ending of the names of pictures that repeat another one for a narrow screen.
 NARROW = "-narrow"
 
-_METHODS = {
-    "newton": "a few noisy sums over all records",
-    "statistic": "one noisy statistic of all records",
-    "dpvi": "noisy gradients of many steps",
-    "sep": "noisy sites of many steps",
-}
 _PROPER = {"Bernoulli", "Dirichlet", "Gaussian", "Poisson"}
 _OTHER_TERMS = (
     "Mu and rho state the same promise on the scales of Gaussian and zero-concentrated differential privacy, on which "
@@ -294,7 +289,7 @@ def _run(content: ReportContent) -> str:
         rows.append(("Released before the fit", ", ".join(earlier)))
     if plan is not None:
         rows += [
-            ("Mechanism", f"{plan.method}: {_METHODS.get(plan.method, 'a method of another package')}"),
+            ("Mechanism", f"{plan.method}: {find_method(plan.method)[0].told}"),
             ("Passes over the records", f"{plan.n_passes:g}"),
         ]
     rows += [("Neighbouring data sets", NEIGHBOURS[release.adjacency]), ("Accountant", release.accountant)]

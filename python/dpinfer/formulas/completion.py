@@ -15,12 +15,12 @@ from dpinfer.accounting import Adjacency, as_adjacency
 from dpinfer.accounting.ledger import check_account
 from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting import plan_fit
-from dpinfer.fitting.routes import RunSettings
 from dpinfer.formulas.design import MOST_COLUMNS, Design, count_columns, design
 from dpinfer.formulas.design_files import save_first
 from dpinfer.formulas.factors import FormulaError, compile_factor
 from dpinfer.formulas.records import UnreadRecords, unread_columns
 from dpinfer.inference import PosteriorRequest
+from dpinfer.methods import RunSettings, method_with
 from dpinfer.tabular import Schema, SchemaDraft, UnknownPlan, UnknownRelease, plan_unknown, release_unknown
 
 __all__ = ["Completion", "released_before", "response_scale_of"]
@@ -100,8 +100,7 @@ class Completion:
         asked = _asked(draft, unknown, fit["n_records"])
         if fit.get("checkpoint") is not None:
             raise ValueError("checkpoint must be None with unknown: a run taken up again would release twice")
-        if fit["method"] not in ("auto", "newton"):
-            raise ValueError(f"method must be 'auto' or 'newton' with unknown, got {fit['method']!r}")
+        fit = {**fit, "method": method_with("unknown", fit["method"])}
         relation = as_adjacency(fit.get("adjacency", Adjacency.ADD_REMOVE))
         plan = plan_unknown(draft, asked, target_epsilon=fit["epsilon"], target_delta=fit["delta"], adjacency=relation)
         most = _most_labels(formula, draft)
@@ -122,7 +121,7 @@ class Completion:
                 epsilon=self.plan.fit_epsilon,
                 delta=self.fit["delta"],
                 n_records=_STAND_IN if self.fit["n_records"] is None else self.fit["n_records"],
-                method="newton",
+                method=self.fit["method"],
                 adjacency=self.plan.adjacency,
                 response_scale=response_scale_of(self.family),
                 predictor_spread=self.fit.get("predictor_spread"),
@@ -164,7 +163,7 @@ class Completion:
     def fit_arguments(self, release: UnknownRelease) -> dict[str, Any]:
         """Return the arguments of the fit that follow from the plan and the release."""
         known = {} if release.n_records is None else {"n_records": release.n_records}
-        return {"epsilon": self.plan.fit_epsilon, "method": "newton", **known}
+        return {"epsilon": self.plan.fit_epsilon, "method": self.fit["method"], **known}
 
 
 def _asked(draft: SchemaDraft, unknown: Any, n_records: int | None) -> tuple[str, ...]:

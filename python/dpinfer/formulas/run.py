@@ -23,6 +23,7 @@ from dpinfer.inference import PosteriorRequest
 from dpinfer.mechanism import Silos, Units
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.methods import method_with
 from dpinfer.tabular import Schema, SchemaDraft
 
 __all__ = ["RegressionOptions", "plan_regression", "regression"]
@@ -229,9 +230,7 @@ def _learned(found: Design, prior: str | None, given: dict[str, Any], *, alone: 
             raise ValueError(
                 f"weights and unit must be None with {terms[0]!r}: effects of persons are those of the column of unit"
             )
-        if given["method"] not in ("auto", "newton"):
-            raise ValueError(f"method must be 'newton' with {terms[0]!r}, got {given['method']!r}")
-        given["method"] = "newton"
+        given["method"] = method_with("levels", given["method"], argument=repr(terms[0]))
         if given.get("target", "auto") == "auto":
             # Effects that come from a law are a model; the population's steps are slow where categories are rare.
             given["target"] = "model"

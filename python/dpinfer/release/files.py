@@ -167,6 +167,7 @@ def _kind_of(document: Any) -> type[Release]:
         If there is none of that format.
     """
     name = document.get("format")
+    kind: type[Release]
     if isinstance(name, str) and name in KINDS:
         return KINDS[name]
     method = dict(dict(document.get("release") or {}).get("settings") or {}).get("method_of")

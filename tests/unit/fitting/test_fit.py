@@ -155,7 +155,7 @@ def test_the_release_is_saved_before_the_posterior_and_kept_when_it_fails(record
         seen.append((folder / "fit.release").exists())
         raise np.linalg.LinAlgError("no luck")
 
-    monkeypatch.setattr("dpinfer.fitting.one_call.noise_aware_posterior", failing)
+    monkeypatch.setattr("dpinfer.methods.method.noise_aware_posterior", failing)
     with pytest.warns(FallbackWarning, match="the private run is paid for"):
         result = dpi.fit(MODEL, *records, ledger=account, path=folder, **PUBLIC)
     assert seen == [True]
@@ -174,7 +174,7 @@ def test_an_interrupt_of_the_posterior_hands_over_the_release(records, monkeypat
     def interrupted(release, request):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpinfer.fitting.one_call.noise_aware_posterior", interrupted)
+    monkeypatch.setattr("dpinfer.methods.method.noise_aware_posterior", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
         dpi.fit(MODEL, *records, random_source=InsecureRNG(1), **PUBLIC)
     assert isinstance(caught.value.release, dpi.PopulationRelease)

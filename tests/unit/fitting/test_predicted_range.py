@@ -43,7 +43,7 @@ def test_it_is_printed_as_a_range_and_what_came_is_told(correlated):
     assert "features that nearly determine each other, hidden by the noise" in str(fit.choice)
     told = found_width(fit.plan, fit.posterior)
     assert told.startswith(
-        f"Width over that without privacy, median parameter: predicted {low:.2f} to {high:.3g}, came"
+        f"Width over that without privacy, median parameter: predicted {low:.2f} to {high:.3g}, estimated"
     )
     assert fit.posterior.diagnostics.n_unresolved
     assert "at least" in told

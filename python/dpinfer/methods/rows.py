@@ -1,25 +1,30 @@
-"""Routes from records to a posterior: each one checks a model, plans, predicts and runs.
+"""The library's methods: private Newton, one statistic, gradient traces, sites.
 
-A route asks the mechanism whether it supports a model; no route names the library's models.
+A method asks its mechanism whether it supports a model; no method names the library's models.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_interval
-from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan, PureEvent, as_adjacency, plan_privacy
+from dpinfer.accounting import Adjacency, PrivacyPlan, plan_privacy
 from dpinfer.inference import PlannedRelease, PosteriorRequest, ReleaseFacts
-from dpinfer.mechanism import NewtonPlan, Units, plan_newton, run_dp_sep, run_dpvi, run_newton, run_statistic
-from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism import NewtonPlan, plan_newton, run_dp_sep, run_dpvi, run_newton, run_statistic
+from dpinfer.mechanism.newton.plan import has_population_target
+from dpinfer.mechanism.newton.run import check_run
 from dpinfer.mechanism.statistic import has_statistic
+from dpinfer.methods.method import (
+    DoesNotApplyError,
+    MechanismPlan,
+    Method,
+    RunSettings,
+    Settings,
+    StatisticPlan,
+    Target,
+)
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnModel
 from dpinfer.models.size_shares import HIDDEN_SIZES
 from dpinfer.planning import (
@@ -42,160 +47,25 @@ from dpinfer.release import (
     StatisticRelease,
 )
 
-__all__ = ["METHODS", "ROUTES", "DoesNotApplyError", "MechanismPlan", "Route", "StatisticPlan", "Target"]
+__all__ = ["DPVIMethod", "NewtonMethod", "SepMethod", "StatisticMethod"]
 
+# Full batches, since subsampling buys no accuracy, and tens of steps (docs/dp-sep.md, "Choices").
 # Full batches, since subsampling buys no accuracy, and tens of steps (docs/dp-sep.md, "Choices").
 _SEP_RATE, _SEP_STEPS = 1.0, 50
 # Intervals of a gradient trace are many times wider where features are correlated (docs/coverage.md).
 _UNWHITENED = 1.5
-METHODS = ("auto", "newton", "statistic", "dpvi", "sep")
-ESTIMANDS = ("auto", "model", "population")
 
 
-class DoesNotApplyError(ValueError):
-    """A mechanism has no run for a model; its text says why."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    """The public numbers that a fit is planned from.
-
-    Parameters
-    ----------
-    model : Model
-    epsilon, delta : float
-    n_records : int
-    adjacency : Adjacency
-    response_scale : float or None
-    predictor_spread : float or None
-        None: 1, or that of the prior if it is smaller or runs are simulated.
-    simulate : bool
-    estimand : {"auto", "model", "population"}
-        Target of the coefficients of a regression.
-    """
-
-    model: Model
-    epsilon: float
-    delta: float
-    n_records: int
-    adjacency: Adjacency
-    response_scale: float | None = None
-    predictor_spread: float | None = None
-    simulate: bool = False
-    estimand: str = "auto"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    """Settings common to all private runs."""
-
-    ledger: LedgerAccount | None = None
-    checkpoint: CheckpointArgument = None
-    random_source: RandomSource | None = None
-    progress: bool | ProgressCallback | None = None
-    n_threads: int | None = None
-    unit: Units | None = None
-
-    @property
-    def of_rows(self) -> dict[str, Any]:
-        """The settings of runs that protect rows."""
-        return {name: value for name, value in vars(self).items() if name != "unit"}
-
-
-@dataclass(frozen=True)
-class StatisticPlan:
-    """Plan of a one-shot statistic.
-
-    **Privacy.** Holds no records.
-
-    Parameters
-    ----------
-    epsilon : float
-    adjacency : Adjacency
-    """
-
-    epsilon: float
-    adjacency: Adjacency
-
-    @property
-    def delta(self) -> float:
-        """Nothing: the guarantee is pure."""
-        return 0.0
-
-    @property
-    def event(self) -> Event:
-        """The privacy event of the release."""
-        return PureEvent(self.epsilon, self.adjacency.value)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON values."""
-        return {"epsilon": self.epsilon, "adjacency": self.adjacency.value}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "StatisticPlan":
-        """Rebuild from the result of :meth:`to_dict`."""
-        return cls(check_interval("epsilon", data["epsilon"], 0.0), as_adjacency(data["adjacency"]))
-
-
-MechanismPlan: TypeAlias = NewtonPlan | PrivacyPlan | StatisticPlan
-
-
-class Route(ABC):
-    """One mechanism of the library, as a way to fit a model."""
-
-    name: ClassVar[str]
-
-    @abstractmethod
-    def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
-        """Return the mechanism's plan and its further public settings, as JSON values.
-
-        Raises
-        ------
-        DoesNotApplyError
-            If the mechanism has no run for the model.
-        """
-
-    @abstractmethod
-    def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
-        """Return the predicted relative width, nan without one, and a remark."""
-
-    def widest(self, target: Target, plan: MechanismPlan) -> float:
-        """Return the largest relative width over designs with unknown correlations; nan: no range."""
-        return math.nan
-
-    def allowance(self, target: Target) -> float:
-        """Return the factor of the predicted width in the comparison, for its assumptions."""
-        return 1.0
-
-    @abstractmethod
-    def n_passes(self, plan: MechanismPlan) -> float:
-        """Return the number of passes over the records."""
-
-    @abstractmethod
-    def plan_from_dict(self, data: Mapping[str, Any]) -> MechanismPlan:
-        """Rebuild the mechanism's plan from its ``to_dict``."""
-
-    @abstractmethod
-    def check(self, target: Target, plan: MechanismPlan, request: PosteriorRequest | None, run: RunSettings) -> None:
-        """Refuse, from public facts alone, a run that would fail, or whose requested posterior would."""
-
-    @abstractmethod
-    def run(
-        self,
-        target: Target,
-        plan: MechanismPlan,
-        settings: Mapping[str, Any],
-        X: npt.ArrayLike,
-        y: npt.ArrayLike | None,
-        run: RunSettings,
-    ) -> Release:
-        """Make the private run."""
-
-
-class NewtonRoute(Route):
+class NewtonMethod(Method):
     """A few full-batch passes: :func:`dpinfer.run_newton`."""
 
     name = "newton"
+    told = "a few noisy sums over all records"
+    offers = ("unit", "unknown", "cuda", "levels")
+
+    def targets(self, model: Model) -> tuple[str, ...]:
+        """Return both where the likelihood has a population's target."""
+        return ("model", "population") if has_population_target(model) else ()
 
     def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
         """Ask the mechanism for its plan."""
@@ -213,8 +83,8 @@ class NewtonRoute(Route):
             raise DoesNotApplyError("not for this model") from error
         return plan, {}
 
-    def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
-        """Return the closed form of the plan, or the simulation from a model of the user's own."""
+    def predicted_width(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
+        """Return the closed form of the plan, or what a model of the user's own simulates."""
         if isinstance(target.model, OwnModel) and isinstance(plan, NewtonPlan):
             return self._predict_own(target.model, plan, target.n_records)
         if not isinstance(plan, NewtonPlan) or not isinstance(target.model, GeneralizedLinearModel):
@@ -280,15 +150,7 @@ class NewtonRoute(Route):
                 kind = PopulationRelease if population else OwnNewtonRelease
             request.check(PlannedRelease(kind=kind, model=target.model))
 
-    def run(
-        self,
-        target: Target,
-        plan: MechanismPlan,
-        settings: Mapping[str, Any],
-        X: npt.ArrayLike,
-        y: npt.ArrayLike | None,
-        run: RunSettings,
-    ) -> Release:
+    def run(self, target: Target, plan: MechanismPlan, settings: Settings, X: Any, y: Any, run: RunSettings) -> Release:
         """Run it."""
         model: Any = target.model
         mechanism: Any = plan
@@ -303,11 +165,18 @@ class NewtonRoute(Route):
             **vars(run),
         )
 
+    def check_records(self, target: Target, plan: MechanismPlan, X: Any, y: Any) -> None:
+        """Check dimensions, columns and types."""
+        model: Any = target.model
+        mechanism: Any = plan
+        check_run(model, X, y, mechanism, None, target.response_scale)
 
-class StatisticRoute(Route):
+
+class StatisticMethod(Method):
     """One noisy sufficient statistic: :func:`dpinfer.run_statistic`."""
 
     name = "statistic"
+    told = "one noisy statistic of all records"
 
     def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
         """Spend epsilon on one release; delta is not needed."""
@@ -315,7 +184,7 @@ class StatisticRoute(Route):
             raise DoesNotApplyError("no sufficient statistic of a few numbers")
         return StatisticPlan(target.epsilon, target.adjacency), {}
 
-    def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
+    def predicted_width(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
         """Return the median over parameters from the prior."""
         model: Any = target.model
         widths = predict_statistic(
@@ -339,15 +208,7 @@ class StatisticRoute(Route):
         if request is not None:
             request.check(PlannedRelease(kind=StatisticRelease, model=target.model))
 
-    def run(
-        self,
-        target: Target,
-        plan: MechanismPlan,
-        settings: Mapping[str, Any],
-        X: npt.ArrayLike,
-        y: npt.ArrayLike | None,
-        run: RunSettings,
-    ) -> Release:
+    def run(self, target: Target, plan: MechanismPlan, settings: Settings, X: Any, y: Any, run: RunSettings) -> Release:
         """Run it."""
         if y is not None:
             raise TypeError(f"y must be None for a {type(target.model).__name__}, whose records are the values in X")
@@ -363,10 +224,11 @@ class StatisticRoute(Route):
         )
 
 
-class DPVIRoute(Route):
+class DPVIMethod(Method):
     """A noisy gradient trace: :func:`dpinfer.run_dpvi`, with the settings that the planner recommends."""
 
     name = "dpvi"
+    told = "noisy gradients of many steps"
 
     def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
         """Take the planner's sampling, steps and clipping norm, and calibrate the noise for the adjacency."""
@@ -392,8 +254,8 @@ class DPVIRoute(Route):
             )
         return plan, {"max_grad_norm": norm}
 
-    def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
-        """Return the planner's closed form, or its simulated runs if requested."""
+    def predicted_width(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
+        """Return the planner's closed form, or its simulated runs where they are asked for."""
         if target.adjacency is not Adjacency.ADD_REMOVE:
             return math.nan, "predicted under add_remove adjacency only"
         closed = default_recipe(target.model) == "tied"
@@ -435,15 +297,7 @@ class DPVIRoute(Route):
             )
             request.check(facts)
 
-    def run(
-        self,
-        target: Target,
-        plan: MechanismPlan,
-        settings: Mapping[str, Any],
-        X: npt.ArrayLike,
-        y: npt.ArrayLike | None,
-        run: RunSettings,
-    ) -> Release:
+    def run(self, target: Target, plan: MechanismPlan, settings: Settings, X: Any, y: Any, run: RunSettings) -> Release:
         """Run it."""
         mechanism: Any = plan
         return run_dpvi(
@@ -457,10 +311,11 @@ class DPVIRoute(Route):
         )
 
 
-class SepRoute(Route):
+class SepMethod(Method):
     """A site trace: :func:`dpinfer.run_dp_sep`, all records in every step."""
 
     name = "sep"
+    told = "noisy sites of many steps"
 
     def plan(self, target: Target) -> tuple[MechanismPlan, dict[str, Any]]:
         """Calibrate the noise of the steps."""
@@ -474,7 +329,7 @@ class SepRoute(Route):
             adjacency=target.adjacency,
         ), {}
 
-    def predict(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
+    def predicted_width(self, target: Target, plan: MechanismPlan) -> tuple[float, str]:
         """Return that there is no prediction."""
         return math.nan, "no width is predicted"
 
@@ -492,22 +347,11 @@ class SepRoute(Route):
         if request is not None:
             request.check(PlannedRelease(kind=SiteRelease, model=target.model, n_steps=_SEP_STEPS))
 
-    def run(
-        self,
-        target: Target,
-        plan: MechanismPlan,
-        settings: Mapping[str, Any],
-        X: npt.ArrayLike,
-        y: npt.ArrayLike | None,
-        run: RunSettings,
-    ) -> Release:
+    def run(self, target: Target, plan: MechanismPlan, settings: Settings, X: Any, y: Any, run: RunSettings) -> Release:
         """Run it."""
         model: Any = target.model
         mechanism: Any = plan
         return run_dp_sep(model, X, y, plan=mechanism, n_records=target.n_records, **run.of_rows)
-
-
-ROUTES: dict[str, Route] = {route.name: route for route in (NewtonRoute(), StatisticRoute(), DPVIRoute(), SepRoute())}
 
 
 def _spread(target: Target) -> float:

@@ -28,6 +28,7 @@ _MODULES = (
     "planning",
     "plots",
     "release",
+    "tables",
     "tabular",
     "testing",
 )
@@ -58,6 +59,7 @@ _NAMES = {
     "Release": "dpinfer.release",
     "SiteRelease": "dpinfer.release",
     "StatisticRelease": "dpinfer.release",
+    "SumRelease": "dpinfer.release",
     "account": "dpinfer.accounting",
     "audit": "dpinfer.auditing",
     "audit_one_run": "dpinfer.auditing",
@@ -73,6 +75,7 @@ _NAMES = {
     "plan_newton": "dpinfer.mechanism",
     "plan_privacy": "dpinfer.accounting",
     "plan_unknown": "dpinfer.tabular",
+    "private_sum": "dpinfer.mechanism",
     "release_bounds": "dpinfer.mechanism",
     "release_categories": "dpinfer.mechanism",
     "release_count": "dpinfer.mechanism",
@@ -114,6 +117,7 @@ __all__ = [
     "Release",
     "SiteRelease",
     "StatisticRelease",
+    "SumRelease",
     "__version__",
     "account",
     "accounting",
@@ -144,6 +148,7 @@ __all__ = [
     "plan_unknown",
     "planning",
     "plots",
+    "private_sum",
     "regression",
     "release",
     "release_bounds",
@@ -156,6 +161,7 @@ __all__ = [
     "run_newton",
     "run_sep",
     "run_statistic",
+    "tables",
     "tabular",
     "testing",
 ]
@@ -176,6 +182,7 @@ if TYPE_CHECKING:
         planning,
         plots,
         release,
+        tables,
         tabular,
         testing,
     )
@@ -196,6 +203,7 @@ if TYPE_CHECKING:
     from dpinfer.mechanism import (
         NewtonPlan,
         plan_newton,
+        private_sum,
         release_bounds,
         release_categories,
         release_count,
@@ -218,6 +226,7 @@ if TYPE_CHECKING:
         Release,
         SiteRelease,
         StatisticRelease,
+        SumRelease,
         load_release,
         release_from_arrays,
     )

@@ -57,6 +57,7 @@ def releases():
         "newton": dpi.run_newton(
             linear, X, X[:, 0] - 0.5, plan=dpi.plan_newton(linear, **newton), response_scale=1.0, **common
         ),
+        "sum": dpi.private_sum(X, lambda rows: rows, names=("a", "b"), max_norm=2.0, epsilon=1.0, random_source=RNG),
         "statistic": dpi.run_statistic(dpi.models.BetaBernoulli(1.0, 1.0), y, epsilon=1.0, **common),
     }
 

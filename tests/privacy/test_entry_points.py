@@ -184,6 +184,42 @@ def shares(watch, **options):
     return release_shares(table, noise_multiplier=5.0, delta=1e-5, **options)
 
 
+def summed(watch, **options):
+    keywords = {"names": ("left", "right"), "max_norm": 1.0, "epsilon": 1.0, **options}
+    return dpi.private_sum(features(watch), lambda rows: rows, **keywords)
+
+
+def streamed_sum(watch, **options):
+    keywords = {"names": ("left", "right"), "max_norm": 1.0, "epsilon": 1.0, "delta": 1e-5, **options}
+    return dpi.private_sum(stream(features(watch)), lambda rows: rows, **keywords)
+
+
+def of_a_table(call, *arguments):
+    """Return a case of a private table."""
+
+    def case(watch, **options):
+        kinds = {
+            "size": {"kind": "continuous", "bounds": [-1, 1]},
+            "pet": {"kind": "categorical", "categories": ["cat", "dog"]},
+            "alive": {"kind": "target", "positive": "1", "negative": "0"},
+        }
+        data = {
+            "size": watch(np.linspace(-1.0, 1.0, N)),
+            "pet": watch(np.array(["cat", "dog"])[np.arange(N) % 2]),
+            "alive": labels(watch),
+        }
+        schema = Schema.from_dict({"columns": kinds})
+        return call(data, *arguments, schema=schema, epsilon=1.0, **options).release
+
+    case.__name__ = f"table_of_{call.__name__}"
+    return case
+
+
+counted_table = of_a_table(dpi.tables.counts, ["pet", "alive"])
+crossed_table = of_a_table(dpi.tables.crosstab, ["pet", "alive"])
+table_of_means = of_a_table(dpi.tables.means, "size", "pet")
+
+
 def fitted(watch, **options):
     model = dpi.models.LogisticRegression(2)
     keywords = {"epsilon": 1.0, "delta": 1e-5, "n_records": N, "method": "newton", **options}
@@ -298,6 +334,11 @@ CASES = {
     streamed_one_shot: dpi.run_statistic,
     regression_statistics: baselines.release_regression_statistics,
     shares: release_shares,
+    summed: dpi.private_sum,
+    streamed_sum: dpi.private_sum,
+    counted_table: dpi.tables.counts,
+    crossed_table: dpi.tables.crosstab,
+    table_of_means: dpi.tables.means,
     fitted: dpi.fit,
     fitted_statistic: dpi.fit,
     count: dpi.release_count,
@@ -446,6 +487,7 @@ def test_refused_runs_touch_neither_records_nor_ledger(entry, account):
 # A source is read when it is charged, any array has rows to count, and a table is made of columns before that.
 LAZY = {
     streamed_newton, sharded_newton, streamed_one_shot, counted_stream, streamed_count, streamed_bounds, count, shares,
+    streamed_sum,
 }  # fmt: skip
 RESPONSES = {
     dpvi, dp_sep, network_dp_sep, network_vi, dpvim, newton, logistic_newton, declared_newton, probit_newton,
@@ -501,7 +543,10 @@ NO_RECORDS = {
 
 
 # They take one: columns of labels, a stream of rows.
-TAKEN = {(categories, "mapping"), *((case, "source") for case in (conjugate_dpvi, one_shot, fitted_statistic, bounds))}
+TAKEN = {
+    (categories, "mapping"),
+    *((case, "source") for case in (conjugate_dpvi, one_shot, fitted_statistic, bounds, summed)),
+}
 
 
 @pytest.mark.parametrize(

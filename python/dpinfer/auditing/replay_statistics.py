@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dpinfer.accounting import Adjacency
 from dpinfer.auditing.replay_records import (
@@ -19,7 +20,7 @@ from dpinfer.auditing.replay_records import (
     single_column,
 )
 from dpinfer.auditing.replay_scenario import Place, Scenario
-from dpinfer.mechanism import release_bounds, release_categories, release_count, run_statistic
+from dpinfer.mechanism import private_sum, release_bounds, release_categories, release_count, run_statistic
 from dpinfer.models import BetaBinomial, ConjugateModel, DirichletCategorical, GammaExponential
 
 __all__ = ["statistics", "unknowns"]
@@ -56,6 +57,37 @@ def statistics(adjacency: Adjacency) -> Iterator[Scenario]:
             adjacency,
             ledger=True,
         )
+    yield from _sums(adjacency)
+
+
+def _sums(adjacency: Adjacency) -> Iterator[Scenario]:
+    """Yield a scenario for each law of noise of a sum that a user has written."""
+
+    def below(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        # The far record's are longer than any bound, and a record that is not a number has no value.
+        return np.column_stack((rows[:, 0] < 0.0, rows[:, 1] < 0.5, 0.5 * rows[:, 0]))
+
+    rng = np.random.default_rng(35)
+    records, far = (rng.uniform(-1.0, 1.0, size=(N_RECORDS, 2)),), (np.array([[FAR, -FAR]]),)
+    found = neighbours(records, (np.array([[0.9, 0.2]]),), far, adjacency)
+    # An empty data set is one of those that may be summed.
+    possible = tuple(item for item in found if not item.refused)
+    for name, delta in (("Laplace", 0.0), ("Gaussian", 1e-5)):
+
+        def run(parts: Records, place: Place, delta: float = delta) -> Any:
+            return private_sum(
+                place.watched(parts[0]),
+                below,
+                names=("negative", "below half", "half of the first"),
+                max_norm=1.3,
+                epsilon=0.8,
+                delta=delta,
+                adjacency=adjacency,
+                ledger=place.account,
+            )
+
+        title = f"private_sum, {name}, {adjacency.value}"
+        yield Scenario(title, "dpinfer.mechanism.private_sum", run, records, possible, adjacency, ledger=True)
 
 
 def unknowns(adjacency: Adjacency) -> Iterator[Scenario]:

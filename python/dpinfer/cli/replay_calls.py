@@ -25,6 +25,7 @@ from dpinfer.formulas import regression
 from dpinfer.inference import PosteriorRequest
 from dpinfer.methods import DoesNotApplyError, Target, find_method
 from dpinfer.models import BetaBernoulli, LinearRegression, LogisticRegression
+from dpinfer.tables import counts, crosstab, means
 from dpinfer.tabular import Schema, SchemaDraft, Table, plan_unknown, release_shares, release_unknown
 
 __all__ = ["DRAFT_TOML", "SCHEMA_TOML", "call_scenarios", "fit_scenarios"]
@@ -408,6 +409,44 @@ def _unknown() -> Scenario:
     return Scenario("release_unknown", "dpinfer.tabular.release_unknown", run, columns, found, ledger=True)
 
 
+def _noisy_tables() -> Iterator[Scenario]:
+    """Yield a scenario for each private table."""
+    schema = Schema.from_toml(SCHEMA_TOML)
+    size = np.arange(N_RECORDS)
+    columns = {
+        "age": np.random.default_rng(48).uniform(20.0, 70.0, N_RECORDS),
+        "job": np.array(["clerk", "cook", "else"], dtype=object)[size % 3],
+        "rich": np.array(["yes", "no"], dtype=object)[size % 2],
+    }
+
+    def more(age: float, job: Any, rich: Any) -> Any:
+        record = {"age": np.array([age]), "job": np.array([job], dtype=object), "rich": np.array([rich], dtype=object)}
+        return {name: np.append(column, record[name]) for name, column in columns.items()}
+
+    found = (
+        Neighbour("a record more", more(33.0, "cook", "yes")),
+        Neighbour("a record far out of an unseen category more", more(1e300, "astronaut", "no")),
+        Neighbour("a record of a label that is none more", more(33.0, "cook", "perhaps")),
+        Neighbour("a record without anything more", more(np.nan, None, None)),
+        Neighbour("the last record less", {name: column[:-1] for name, column in columns.items()}),
+        Neighbour("the first record less", {name: column[1:] for name, column in columns.items()}),
+    )
+    calls: tuple[tuple[Any, tuple[Any, ...], float], ...] = (
+        (counts, (["job", "rich"],), 0.0),
+        (crosstab, (["job", "rich"],), 1e-5),
+        (means, ("age", "job"), 1e-5),
+    )
+    for call, arguments, delta in calls:
+
+        def run(records: Any, place: Place, call: Any = call, arguments: Any = arguments, delta: float = delta) -> Any:
+            data = {name: place.watched(column) for name, column in records.items()}
+            terms = {"epsilon": 0.8, "delta": delta, "ledger": place.account}
+            return call(data, *arguments, schema=schema, **terms).release
+
+        name = call.__name__
+        yield Scenario(f"tables.{name}", f"dpinfer.tables.{name}", run, columns, found, ledger=True)
+
+
 def call_scenarios(*, formulas: bool) -> tuple[Scenario, ...]:
     """Return a scenario for every private call of tables, estimators and fits; with a formula, if `formulas`."""
     tables: tuple[Scenario, ...] = ()
@@ -416,6 +455,7 @@ def call_scenarios(*, formulas: bool) -> tuple[Scenario, ...]:
     return (
         _shares(),
         _unknown(),
+        *_noisy_tables(),
         *_estimator(),
         *_planned_estimators(),
         *fit_scenarios(("newton", "dpvi", "statistic")),

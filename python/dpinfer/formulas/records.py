@@ -3,28 +3,25 @@
 **Privacy.** Names and types of columns are public.  Values are read when a private function converts them to arrays.
 """
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer._records import DeferredArray, check_container, known_shape, warn_of_clamped
-from dpinfer._values import as_identities, as_values, identity_of, number_of, text_of
-from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
+from dpinfer._records import DeferredArray, warn_of_clamped
+from dpinfer._values import identity_of
+from dpinfer.errors import RecordError, SchemaError
 from dpinfer.formulas.design import Design
 from dpinfer.tabular import ContinuousColumn
 from dpinfer.tabular.decoding import DecodedChunk, decode, lacking_value, undeclared_value
-from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
+from dpinfer.tabular.frames import raw_frame, raw_records
+from dpinfer.tabular.reading import RawColumn
 
 __all__ = ["UnreadRecords", "predictors", "unread_columns"]
 
 FloatArray = npt.NDArray[np.float64]
-
-_KINDS = "a data frame (pandas, Polars, Arrow, DuckDB), a mapping of columns, or the path of a CSV or Parquet file"
 
 
 class UnreadRecords:
@@ -102,7 +99,7 @@ def unread_columns(data: Any, names: list[str]) -> Any:
     """
     if isinstance(data, (str, os.PathLike)):
         return data
-    chunks = _frame("data", data, names)
+    chunks = raw_frame("data", data, names)
     found: dict[str, RawColumn] = {}
 
     def column(name: str) -> npt.NDArray[Any]:
@@ -128,7 +125,7 @@ def predictors(data: Any, design: Design) -> dict[str, FloatArray]:
     if isinstance(data, (str, os.PathLike)):
         raise TypeError(f"new_data must be a data frame or a mapping of columns, got {type(data).__name__}")
     names = [column.name for column in design.table_columns(response=False)]
-    (chunk,) = _frame("new_data", data, names)()
+    (chunk,) = raw_frame("new_data", data, names)()
     values: dict[str, FloatArray] = {}
     beyond: list[str] = []
     for item in decode(chunk, design.schema, names).columns:
@@ -172,85 +169,4 @@ def _source(data: Any, design: Design, unit: str = "") -> Any:
     names = [column.name for column in design.table_columns()] + ([unit] if unit else [])
     if unit and unit not in [column.name for column in schema.columns]:
         raise SchemaError(f"unit must have as its ids a column of the schema (kind 'ignore' will do), got {unit!r}")
-    if isinstance(data, (str, os.PathLike)):
-        path, declared = data, [column.name for column in schema.columns]
-        check_header(path, declared, delimiter=schema.delimiter)
-        refuse = "refuse" in (schema.missing, *(column.missing for column in design.table_columns()))
-        return lambda: read_chunks(path, declared, delimiter=schema.delimiter, refuse_malformed=refuse, unit=unit)
-    return _frame("data", data, names, unit)
-
-
-def _frame(argument: str, data: Any, names: list[str], unit: str = "") -> Any:
-    """Return a function that returns the raw columns of a data frame; the names are checked at once."""
-    if isinstance(data, Mapping):
-        _check_names(argument, list(data), names)
-        if type(data) is dict:
-            # Other mappings may read records to give a column.
-            _check_shapes(argument, data, names)
-        return lambda: _mapping_chunks(argument, data, names, unit)
-    try:
-        import narwhals as nw
-    except ImportError as error:
-        raise BackendUnavailableError("data frames need narwhals: pip install 'dpinfer[formula]'") from error
-    try:
-        frame: Any = nw.from_native(data)
-        present = list(frame.collect_schema().names())
-    except TypeError as error:
-        raise TypeError(f"{argument} must be {_KINDS}, got {type(data).__name__}") from error
-    _check_names(argument, present, names)
-    return lambda: _frame_chunks(frame, names, nw, unit)
-
-
-def _check_names(argument: str, present: list[Any], names: list[str]) -> None:
-    absent = [name for name in names if name not in present]
-    if absent:
-        raise SchemaError(f"{argument} must have the column {absent[0]!r}, which the formula uses")
-
-
-def _check_shapes(argument: str, data: Mapping[str, Any], names: list[str]) -> None:
-    """Refuse columns with different declared shapes; no record is read."""
-    for name in names:
-        check_container(f"{argument}[{name!r}]", data[name])
-    shapes = {shape for shape in (known_shape(data[name]) for name in names) if shape is not None}
-    if len(shapes) > 1 or any(len(shape) != 1 for shape in shapes):
-        raise RecordError(f"{argument} must have columns of one dimension and of equal length")
-
-
-def _mapping_chunks(
-    argument: str, data: Mapping[str, Any], names: list[str], unit: str = ""
-) -> Iterator[dict[str, RawColumn]]:
-    columns: dict[str, RawColumn] = {
-        name: (as_identities if name == unit else as_values)(f"{argument}[{name!r}]", data[name]) for name in names
-    }
-    if len(set(map(len, columns.values()))) > 1:
-        raise RecordError(f"{argument} must have columns of one dimension and of equal length")
-    yield columns
-
-
-def _frame_chunks(frame: Any, names: list[str], nw: Any, unit: str = "") -> Iterator[dict[str, RawColumn]]:
-    problem = None
-    try:
-        selected = frame.select(names)
-        if isinstance(selected, nw.LazyFrame):
-            selected = selected.collect()
-        chunk = {
-            name: _series(selected[name], nw) if name != unit else tuple(map(identity_of, selected[name].to_list()))
-            for name in names
-        }
-    except Exception as error:
-        problem = type(error).__name__
-    if problem is not None:
-        # Raised outside the handler: the text of the original may quote a record, and would travel along.
-        raise RecordError(f"data could not be read ({problem}, whose text is withheld: it could quote a record)")
-    yield chunk
-
-
-def _series(series: Any, nw: Any) -> RawColumn:
-    if series.dtype.is_numeric():
-        # Not every library casts numbers with more digits than a float.
-        with contextlib.suppress(Exception):
-            values = series.cast(nw.Float64).to_numpy()
-            if values.dtype.kind == "f":
-                return np.asarray(values, dtype=np.float64)
-        return np.array(list(map(number_of, series.to_list())), dtype=np.float64)
-    return tuple(map(text_of, series.to_list()))
+    return raw_records(data, schema, names, unit)

@@ -12,6 +12,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 
 from dpinfer.mechanism.checkpoint import RunCheckpoint
 from dpinfer.mechanism.newton import NewtonPlan, plan_newton, run_newton
+from dpinfer.mechanism.private_sum import private_sum
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.silos.rows import Silos
 from dpinfer.mechanism.sites.dpsep import run_dp_sep
@@ -60,6 +61,7 @@ __all__ = [
     "network_plan_arguments",
     "open_source",
     "plan_newton",
+    "private_sum",
     "release_bounds",
     "release_categories",
     "release_count",

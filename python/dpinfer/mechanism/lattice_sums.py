@@ -14,7 +14,7 @@ from dpinfer.accounting import Adjacency, PureEvent
 from dpinfer.mechanism.discrete_laplace import laplace_mechanism
 from dpinfer.mechanism.private_run import ReleaseTerms
 
-__all__ = ["LatticeSum", "pure_terms"]
+__all__ = ["LatticeSum", "NormSum", "pure_terms"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -98,3 +98,47 @@ class LatticeSum:
         """Return the noisy sums for integers from :meth:`total`, or for the sum of several of them."""
         noisy = laplace_mechanism(total, l1_sensitivity=self.l1_sensitivity, epsilon=epsilon, key=key, stream=stream)
         return np.array([value * self.step for value in noisy])
+
+
+class NormSum:
+    """Sum contributions of a bounded L1 norm on a lattice and release the sums with Laplace noise.
+
+    A contribution v, in units of the step g = 2**(floor(log2(max_norm)) - 30), is shortened to the norm
+    (1 - 2**-20) M where it is longer than M = floor(max_norm / g), and each coordinate is rounded towards zero.  One
+    that is not finite, or whose integers have a norm above M, adds zero.
+
+    **Privacy.** One record's integers have an L1 norm of at most M, which is compared in integers; so the sums move by
+    at most M where a record is added, removed or blanked, and by 2 M where it is replaced.
+
+    Parameters
+    ----------
+    length : int
+    max_norm : float
+    """
+
+    def __init__(self, length: int, max_norm: float) -> None:
+        self.step = 2.0 ** (math.floor(math.log2(max_norm)) - _LATTICE_BITS)
+        self.largest = math.floor(max_norm / self.step)
+        self._total = np.zeros(length, dtype=np.int64)
+
+    def add_contributions(self, values: FloatArray) -> None:
+        """Add a block of contributions (B, length)."""
+        with np.errstate(all="ignore"):
+            scaled = values / self.step
+            norms = np.abs(scaled).sum(axis=1)
+            scaled[~np.isfinite(norms)] = 0.0
+            long = np.isfinite(norms) & (norms > self.largest)
+            scaled[long] *= ((1.0 - 2.0**-20) * self.largest / norms[long])[:, None]
+        integers = np.trunc(scaled).astype(np.int64)
+        integers[np.abs(integers).sum(axis=1) > self.largest] = 0
+        self._total += integers.sum(axis=0)
+
+    def noisy_sum(self, key: bytes, *, epsilon: float, replace: bool) -> FloatArray:
+        """Return the noisy sums, (length,), in units of the contributions."""
+        sensitivity = (2 if replace else 1) * self.largest
+        noisy = laplace_mechanism(self._total.tolist(), l1_sensitivity=sensitivity, epsilon=epsilon, key=key)
+        return np.array([value * self.step for value in noisy])
+
+    def scale(self, epsilon: float, *, replace: bool) -> float:
+        """Return the Laplace scale of the noise, in units of the contributions."""
+        return (2 if replace else 1) * self.largest * self.step / epsilon

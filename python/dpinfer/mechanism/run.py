@@ -216,6 +216,9 @@ def run_once(
     control: RunControl,
     load: Callable[[], Loaded],
     query: Callable[[Loaded, bytes], Any],
+    *,
+    description: Callable[[], Mapping[str, Any]] = dict,
+    arrays: Callable[[Loaded], Iterable[npt.NDArray[Any]]] | None = None,
 ) -> tuple[Any, dict[str, Any]]:
     """Charge a single release, load its records, and draw it; return it, with the record of its charge.
 
@@ -231,13 +234,25 @@ def run_once(
         Returns the checked records.
     query : callable
         Gets them and the key.
+    description : callable
+        Returns every public setting that the release depends on; asked for with a checkpoint only.
+    arrays : callable, optional
+        Returns the records' arrays, for a checkpoint to know them again: for a release that takes one.
     """
-    with private_run(terms, mechanism=mechanism, source=control.source, ledger=control.ledger) as private:
+    with private_run(
+        terms,
+        mechanism=mechanism,
+        source=control.source,
+        ledger=control.ledger,
+        checkpoint=control.checkpoint,
+        description=lambda: {"version": __version__, "event": terms.event.to_dict(), **description()},
+    ) as private:
         with private.reading():
             records = load()
-        private.begin(())
+        private.begin(() if arrays is None else arrays(records))
         # This key is dropped after the draw; the hash also separates seeded studies.
         result = query(records, noise_key(private.key, mechanism, terms.event, terms.adjacency))
+        private.save(1, dict, last=True)
     return result, _settings(mechanism, private)
 
 

@@ -2,8 +2,8 @@
 
 **Privacy.** Every :class:`Release` holds noisy quantities and public settings only: a :class:`GradientTrace`, a
 :class:`SiteRelease` (the trace of DP-SEP), a :class:`NetworkRelease` (that of a network), a :class:`NewtonRelease` (the
-sums of a private Newton run) or a :class:`StatisticRelease` (one noisy sum).  Everything computed from it is
-post-processing and costs nothing.
+sums of a private Newton run), a :class:`StatisticRelease` (a model's noisy statistic) or a :class:`SumRelease` (noisy
+sums of any query).  Everything computed from it is post-processing and costs nothing.
 """
 
 import warnings
@@ -20,6 +20,7 @@ from dpinfer.release.parts import Part
 from dpinfer.release.sites.network import NetworkRelease
 from dpinfer.release.sites.trace import SiteRelease
 from dpinfer.release.statistic import StatisticRelease
+from dpinfer.release.sums import SumRelease
 from dpinfer.release.trace import GradientTrace
 from dpinfer.release.unknowns import BoundsRelease, CategoriesRelease, CountRelease
 
@@ -37,6 +38,7 @@ __all__ = [
     "Release",
     "SiteRelease",
     "StatisticRelease",
+    "SumRelease",
     "SumsOfPasses",
     "load_release",
     "release_from_arrays",

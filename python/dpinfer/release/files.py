@@ -22,6 +22,7 @@ from dpinfer.release.parts import part_from_dict
 from dpinfer.release.sites.network import NetworkRelease
 from dpinfer.release.sites.trace import SiteRelease
 from dpinfer.release.statistic import StatisticRelease
+from dpinfer.release.sums import SumRelease
 from dpinfer.release.trace import GradientTrace
 
 __all__ = ["load_release", "release_bytes", "save_release", "write_atomically"]
@@ -48,6 +49,7 @@ KINDS: dict[str, type[Release]] = {
         GlmNewtonRelease,
         OwnNewtonRelease,
         PopulationRelease,
+        SumRelease,
     )
 }
 # Fields that a file has in a form of its own; of the others arrays are members, and the rest is in the header.

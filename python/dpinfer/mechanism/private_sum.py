@@ -1,0 +1,281 @@
+"""One private sum of whatever a record contributes: the seam for a query that the library does not have.
+
+**Privacy.** Reads the records.  Proof: docs/derivations/private-queries.md.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpinfer._records import as_record_array, known_shape
+from dpinfer._validate import check_interval
+from dpinfer.accounting import Adjacency, GaussianEvent, LedgerAccount, as_adjacency, calibrate_noise_multiplier
+from dpinfer.errors import RecordError
+from dpinfer.mechanism import _native
+from dpinfer.mechanism.lattice_sums import NormSum, pure_terms
+from dpinfer.mechanism.layout import check_numbers
+from dpinfer.mechanism.noise_keys import noise_key
+from dpinfer.mechanism.null_records import without_null_records
+from dpinfer.mechanism.private_run import CheckpointArgument, ReleaseTerms
+from dpinfer.mechanism.random_source import RandomSource
+from dpinfer.mechanism.run import RunControl, run_once
+from dpinfer.mechanism.sources.row_source import MAX_ROWS, Records, RowSource
+from dpinfer.mechanism.sources.sparse import is_sparse
+from dpinfer.release import SumRelease
+
+__all__ = ["Contribution", "private_sum", "released_sum"]
+
+FloatArray = npt.NDArray[np.float64]
+# From a block of rows, (B,) or (B, d), to what each of them adds, (B, s).
+Contribution = Callable[[FloatArray], npt.ArrayLike]
+Blocks = Callable[[], Iterable[Records]]
+
+# Numbers of a block's contributions: 32 MiB.
+_BLOCK_VALUES = 1 << 22
+_MAX_SUMS = 1 << 20
+_TRIAL_ROWS = 8
+
+
+def private_sum(
+    records: npt.ArrayLike | RowSource,
+    contribution: Contribution,
+    *,
+    names: Sequence[str],
+    max_norm: float,
+    epsilon: float,
+    delta: float = 0.0,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    ledger: LedgerAccount | None = None,
+    checkpoint: CheckpointArgument = None,
+    random_source: RandomSource | None = None,
+) -> SumRelease:
+    """Release, with noise, the sum over the records of what each contributes: any query that is a bounded sum.
+
+    Counts, totals, moments, cross-tables, how many values lie below each of some points: a few lines of NumPy make the
+    query, and this function bounds, charges, sums exactly, adds noise and saves.
+
+    **Privacy.** Reads the records.  (epsilon, delta)-differentially private.  Each contribution is shortened to
+    `max_norm`, rounded on a lattice and summed in integers, so that one record moves the sum by at most `max_norm`
+    (twice that where it is replaced) whatever `contribution` returns.  This rests on one thing that nobody can check
+    in full: what `contribution` computes of a row must depend on that row alone.  It is tried on made-up rows, one by
+    one and together, before the charge.  What it cannot compute of a row, or is not finite, adds zero and never raises.
+
+    Parameters
+    ----------
+    records : (N,) or (N, d) array of numbers, or RowSource
+        NaN is passed on.  Under "zero_out" a row of NaN alone is no record.  A source is read once, a block at a time.
+    contribution : callable
+        From a block of rows, (B,) or (B, d) float64, to what each adds, (B, s).  It must work on rows of zeros and
+        ones; use elementwise operations and sums along a row, whose bits do not depend on other rows.
+    names : sequence of s str
+        What each sum is of.
+    max_norm : float
+        In (0, 1e100]: with ``delta=0`` of the sum of absolute values of a contribution, else of its Euclidean norm.
+        Contributions within 1e-6 of it may be shortened by as much.
+    epsilon : float
+        In (0, inf).
+    delta : float
+        In [0, 1).  0 draws discrete Laplace noise, which is the better for few sums; any other Gaussian noise.
+    adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
+    ledger : LedgerAccount, optional
+        Charged before the records are looked at, or refused.
+    checkpoint : path-like or RunCheckpoint, optional
+        A call that was interrupted and is made again with the same arguments has the same noise, for one charge.
+    random_source : RandomSource, optional
+        The operating system's generator by default.  ``dpinfer.testing.InsecureRNG(seed)`` gives reproducible releases
+        that are marked NOT PRIVATE.
+
+    Returns
+    -------
+    SumRelease
+        ``release.noisy_sums``, and ``release.interval(level)`` for the sums without noise.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong, or `contribution` mixes rows.
+    RecordError
+        If the records are no array of numbers.
+    BudgetExceededError
+        If the ledger's budget would be exceeded; nothing was spent.
+
+    Notes
+    -----
+    In the spirit of ``clipped_grad`` of JAX-Privacy, which bounds any function of an example; here with noise, guard
+    and accounting.
+
+    Examples
+    --------
+    >>> import numpy as np, dpinfer as dpi
+    >>> waits = np.random.default_rng(1).exponential(10.0, 4000)
+    >>> below = dpi.private_sum(waits, lambda wait: wait[:, None] <= [5.0, 10.0, 20.0], names=["5", "10", "20"],
+    ...                         max_norm=3 ** 0.5, epsilon=1.0, delta=1e-6)
+    >>> bool(abs(below.noisy_sums[1] - np.sum(waits <= 10.0)) < 100.0)
+    True
+    """
+    named = _check_names(names)
+    if not callable(contribution):
+        raise TypeError(f"contribution must be callable, got {type(contribution).__name__}")
+    if isinstance(records, RowSource):
+        if records.units:
+            raise TypeError("records must be a source without units: rows are what is protected here")
+    else:
+        if is_sparse(records):
+            raise TypeError("records must be an array, not sparse")
+        _check_form(records)
+    _try(contribution, records, len(named))
+    control = RunControl.checked(random_source=random_source, ledger=ledger, checkpoint=checkpoint)
+    terms = {"max_norm": max_norm, "epsilon": epsilon, "delta": delta, "adjacency": adjacency}
+    return released_sum(records, contribution, named, control, **terms)  # type: ignore[arg-type]
+
+
+def released_sum(
+    records: Any,
+    contribution: Contribution,
+    names: tuple[str, ...],
+    control: RunControl,
+    *,
+    max_norm: float,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency | str,
+    settings: Mapping[str, Any] | None = None,
+) -> SumRelease:
+    """Make the release of :func:`private_sum` from a contribution whose rows are known to be apart.
+
+    **Privacy.** Reads the records, once it is charged.
+    """
+    norm = check_interval("max_norm", max_norm, 1e-100, 1e100, high_open=False)
+    epsilon = check_interval("epsilon", epsilon, 0.0)
+    delta = check_interval("delta", delta, 0.0, 1.0, low_open=False)
+    relation = as_adjacency(adjacency)
+    replace, gaussian = relation is Adjacency.REPLACE_ONE, delta > 0.0
+    multiplier = 0.0
+    terms = pure_terms(epsilon, relation)
+    if gaussian:
+        target: dict[str, Any] = {"target_epsilon": epsilon, "target_delta": delta, "adjacency": relation}
+        multiplier = calibrate_noise_multiplier(GaussianEvent, **target)
+        terms = ReleaseTerms(GaussianEvent(multiplier), relation, delta)
+    asked = noise_key(b"", contribution, names, norm, settings)
+
+    def load() -> tuple[Blocks, _native.PartialSum | NormSum]:
+        if isinstance(records, RowSource):
+            blocks: Blocks = partial(records.each, lambda rows, y: (_rows(rows, relation),))
+        else:
+            blocks = partial(iter, [(_rows(records, relation),)])
+        total = _native.PartialSum(length=len(names), max_norm=norm) if gaussian else NormSum(len(names), norm)
+        for (rows,) in blocks():
+            for part in _contributions(contribution, rows, len(names)):
+                total.add_contributions(part)
+        return blocks, total
+
+    def draw(loaded: tuple[Blocks, _native.PartialSum | NormSum], key: bytes) -> FloatArray:
+        own = noise_key(key, "private_sum", asked)
+        if isinstance(loaded[1], NormSum):
+            return loaded[1].noisy_sum(own, epsilon=epsilon, replace=replace)
+        return np.asarray(loaded[1].noisy_sum(own, 0, multiplier))
+
+    noisy, said = run_once(
+        terms,
+        "private_sum",
+        control,
+        load,
+        draw,
+        description=lambda: {"adjacency": relation.value, "asked": asked.hex()},
+        arrays=lambda loaded: (rows for (rows,) in loaded[0]()),
+    )
+    return SumRelease(
+        names=names,
+        noisy_sums=noisy,
+        noise="gaussian" if gaussian else "laplace",
+        noise_scale=multiplier * norm if gaussian else NormSum(1, norm).scale(epsilon, replace=replace),
+        max_norm=norm,
+        event=terms.event,
+        adjacency=relation,
+        delta=delta,
+        secure=control.source.secure,
+        settings=said | dict(settings or {}),
+    )
+
+
+def _check_names(names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise TypeError("names must be a sequence of strings")
+    if not 0 < len(names) <= _MAX_SUMS or len(set(names)) != len(names):
+        raise ValueError(f"names must hold 1 to {_MAX_SUMS} names, and none of them twice")
+    return tuple(names)
+
+
+def _check_form(records: Any) -> None:
+    """Refuse what holds no numbers in rows; no record is looked at."""
+    check_numbers("records", records)
+    shape = known_shape(records)
+    if shape is not None and len(shape) not in (1, 2):
+        raise RecordError(f"records must have one or two dimensions, got {len(shape)}")
+
+
+def _rows(records: Any, relation: Adjacency) -> FloatArray:
+    """Return the records that are there, (N,) or (N, d) float64."""
+    array = as_record_array("records", records)
+    _check_form(array)
+    if len(array) > MAX_ROWS:
+        raise RecordError(f"records must have at most {MAX_ROWS} rows")
+    present, _ = without_null_records(relation, array.astype(np.float64, copy=False), None)
+    return np.ascontiguousarray(present)
+
+
+def _contributions(contribution: Contribution, rows: FloatArray, length: int) -> Iterator[FloatArray]:
+    """Yield what the rows contribute, a block at a time."""
+    size = max(1, _BLOCK_VALUES // length)
+    with np.errstate(all="ignore"):
+        for first in range(0, len(rows), size):
+            yield _robust(contribution, rows[first : first + size], length)
+
+
+def _robust(contribution: Contribution, rows: FloatArray, length: int) -> FloatArray:
+    """Return a block's contributions (B, length), of an array of its own; what cannot be computed contributes nothing.
+
+    To raise would tell that there is such a record.
+    """
+    try:
+        values = np.array(contribution(rows.copy()), dtype=np.float64, order="C")
+        if values.shape == (len(rows), length):
+            return values
+    except Exception:
+        values = np.empty(0)
+    if len(rows) == 1:
+        return np.zeros((1, length))
+    return np.concatenate([_robust(contribution, rows[index : index + 1], length) for index in range(len(rows))])
+
+
+def _try(contribution: Contribution, records: Any, length: int) -> None:
+    """Refuse a contribution that has another form, or mixes rows, on made-up rows of zeros and ones."""
+    shape = known_shape(records)
+    width = records.n_features if isinstance(records, RowSource) else shape[1] if shape and len(shape) == 2 else None
+    if width is None and not (shape and len(shape) == 1):
+        return
+    rows = (
+        np.random.default_rng(0)
+        .integers(0, 2, (_TRIAL_ROWS,) if width is None else (_TRIAL_ROWS, width))
+        .astype(np.float64)
+    )
+    try:
+        together = np.asarray(contribution(rows.copy()), dtype=np.float64)
+        alone = [np.asarray(contribution(rows[i : i + 1].copy()), dtype=np.float64) for i in range(_TRIAL_ROWS)]
+    except Exception as error:
+        raise ValueError(
+            f"contribution must work on rows of zeros and ones, and raised {type(error).__name__}: {error}"
+        ) from error
+    if together.shape != (_TRIAL_ROWS, length):
+        raise ValueError(
+            f"contribution must return a row of {length} numbers, one for each name, for each row: got shape "
+            f"{together.shape} for {_TRIAL_ROWS} rows"
+        )
+    if any(one.shape != (1, length) for one in alone) or not np.array_equal(np.vstack(alone), together, equal_nan=True):
+        raise ValueError(
+            "contribution must compute what a row adds from that row alone, to the last bit, and gave another result "
+            "for rows together than for each by itself: use elementwise operations and sums along a row"
+        )

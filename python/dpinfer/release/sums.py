@@ -1,0 +1,140 @@
+"""The release of one private sum: noisy totals of what each record contributes."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from dpinfer._validate import check_choice, check_float_array, check_integer, check_interval
+from dpinfer.accounting import Adjacency, Event, GaussianEvent, NonPrivateEvent, PureEvent
+from dpinfer.release.guarantee import DERIVED, Release
+from dpinfer.release.parts import Part
+
+__all__ = ["SumRelease"]
+
+FloatArray = npt.NDArray[np.float64]
+
+# The lattice rounds the largest norm by less than one part in 2**30, and the square root of a norm by less.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SumRelease(Release):
+    """Noisy sums over the records, and all that is needed to use them.
+
+    **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for, and everything else is public.
+
+    Parameters
+    ----------
+    names : tuple of s str
+        What each sum is of.
+    noisy_sums : (s,) float64
+        In units of the contributions.
+    noise : {"gaussian", "laplace"}
+        Law of the noise in each sum, independent of the others'.
+    noise_scale : float
+        Standard deviation of Gaussian noise, or scale b of Laplace noise with density exp(-abs(x) / b) / (2 b).
+    max_norm : float
+        The largest norm of one record's contribution: Euclidean for Gaussian noise, the sum of absolute values for
+        Laplace noise.
+    event : Event
+        ``GaussianEvent`` or ``PureEvent``.
+    adjacency : Adjacency
+    delta : float
+        0 for Laplace noise, unless other parts need one.
+    n_records : int, optional
+        The *public* number of records, where there is one.
+    certified_epsilon : float, optional
+        Derived from the events of all parts; where it is given it must follow from them.
+    accountant : str
+        Which accountant certifies where `delta` is positive.
+    secure : bool
+        False when a seeded generator drew the noise: then `epsilon` raises.
+    other_parts : tuple of Part
+        Released before, and used here.
+    leaks : tuple of str
+        What was taken from the records without noise.
+    model_spec : mapping
+        Empty: a sum has no model.
+    settings : mapping
+        Public settings as plain values: what the sums are a table of, the ledger's entry.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field has the wrong type, shape or range, or the noise is less than `event` says.
+    """
+
+    names: tuple[str, ...]
+    noisy_sums: FloatArray
+    noise: str
+    noise_scale: float
+    max_norm: float
+    event: Event
+    adjacency: Adjacency
+    delta: float = 0.0
+    n_records: int | None = None
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
+    secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
+    model_spec: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    format_name: ClassVar[str] = "dpinfer-sum-release"
+    _part_name: ClassVar[str] = "private sums"
+    _released: ClassVar[str] = "the noisy sums"
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "names", tuple(self.names))
+        if not self.names or not all(isinstance(name, str) for name in self.names):
+            raise ValueError("names must hold at least one string")
+        array = check_float_array("noisy_sums", self.noisy_sums, (len(self.names),)).copy()
+        array.flags.writeable = False
+        put(self, "noisy_sums", array)
+        check_choice("noise", self.noise, ("gaussian", "laplace"))
+        for name in ("noise_scale", "max_norm"):
+            put(self, name, check_interval(name, getattr(self, name), 0.0))
+        if self.n_records is not None:
+            put(self, "n_records", check_integer("n_records", self.n_records, 1))
+        self._check_guarantee()
+        self._check_noise()
+
+    def _check_noise(self) -> None:
+        """Refuse a guarantee for anything but this noise."""
+        event = self.event
+        if isinstance(event, NonPrivateEvent):
+            return
+        if self.noise == "gaussian" and isinstance(event, GaussianEvent):
+            least = event.noise_multiplier * self.max_norm
+        elif self.noise == "laplace" and isinstance(event, PureEvent):
+            least = (2.0 if self.adjacency is Adjacency.REPLACE_ONE else 1.0) * self.max_norm / event.epsilon
+        else:
+            raise ValueError(f"event must be that of {self.noise} noise, got {type(event).__name__}")
+        if not self.noise_scale >= least * (1.0 - _ROUNDING):
+            raise ValueError("noise_scale must be that of the event")
+
+    @property
+    def noise_stddev(self) -> float:
+        """Standard deviation of the noise in each sum."""
+        return self.noise_scale * (1.0 if self.noise == "gaussian" else math.sqrt(2.0))
+
+    def interval(self, level: float = 0.9) -> FloatArray:
+        """Return an interval for each sum over the records, (s, 2): it leaves out the noise of both ends alike.
+
+        Parameters
+        ----------
+        level : float
+            In (0, 1): the probability, over the noise, that an interval holds its sum.
+        """
+        level = check_interval("level", level, 0.0, 1.0)
+        unit = float(ndtri(0.5 + 0.5 * level)) if self.noise == "gaussian" else -math.log1p(-level)
+        return self.noisy_sums[:, None] + self.noise_scale * unit * np.array([-1.0, 1.0])
+
+    def __repr__(self) -> str:
+        return f"SumRelease({len(self.names)} sums, {self.noise} noise of {self.noise_scale:.4g})\n  {self.guarantee}"

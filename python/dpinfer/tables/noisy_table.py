@@ -1,0 +1,206 @@
+"""What a noisy table says: estimates, and intervals that count the privacy noise.
+
+**Privacy.** Post-processing: reads the release alone.
+"""
+
+import math
+import os
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr
+
+from dpinfer._validate import check_choice, check_interval
+from dpinfer.release import SumRelease, load_release
+from dpinfer.tables.ratio_law import hull_of_ratios, probability_beyond
+
+__all__ = ["SQUARE_WEIGHT", "NoisyTable", "load", "table"]
+
+FloatArray = npt.NDArray[np.float64]
+
+# Squares only say how wide an interval is: they get a quarter of the squared norm of counts and sums.
+SQUARE_WEIGHT = 0.5
+_SHOWN_ROWS = 40
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyTable:
+    """A table of noisy counts or means, made from its release.
+
+    **Privacy.** Safe to publish: computed from `release` alone.
+
+    Parameters
+    ----------
+    release : SumRelease
+        That of :func:`dpinfer.tables.counts`, :func:`~dpinfer.tables.crosstab` or :func:`~dpinfer.tables.means`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is another release.
+    """
+
+    release: SumRelease
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.release, SumRelease):
+            raise TypeError(f"release must be a SumRelease, got {type(self.release).__name__}")
+        if "table" not in self.release.settings:
+            raise ValueError("release must be that of a table: its settings do not say of which")
+        sums = len(self._cells()) * (3 if self.value else 1)
+        if sums != len(self.release.names):
+            raise ValueError("release must hold the sums of each cell that its settings say")
+
+    @property
+    def _table(self) -> Any:
+        return self.release.settings["table"]
+
+    @property
+    def kind(self) -> str:
+        """One of "counts", "crosstab", "means"."""
+        return str(self._table["kind"])
+
+    @property
+    def value(self) -> str | None:
+        """The column whose means these are; None for counts."""
+        return None if self._table["value"] is None else str(self._table["value"]["name"])
+
+    def _cells(self) -> list[dict[str, str]]:
+        """Return the labels of each cell, in the order of the sums."""
+        labels = self._table["labels"]
+        return [
+            dict(zip(margin, cell, strict=True))
+            for margin in self._table["margins"]
+            for cell in product(*(labels[name] for name in margin))
+        ]
+
+    @property
+    def _sums(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return count, sum and sum of squares of each cell; values are scaled to [-1, 1]."""
+        count, total, square = self.release.noisy_sums.reshape(-1, 3).T
+        return count, total, square / SQUARE_WEIGHT
+
+    @property
+    def _centre_and_reach(self) -> tuple[float, float]:
+        low, high = self._table["value"]["bounds"]
+        return 0.5 * (low + high), 0.5 * (high - low)
+
+    @property
+    def estimate(self) -> FloatArray:
+        """Noisy count of each cell, not below 0; or its mean, inside the bounds, their middle where it counts none."""
+        if self.value is None:
+            return np.maximum(self.release.noisy_sums, 0.0)
+        count, total, _ = self._sums
+        centre, reach = self._centre_and_reach
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(count > 0.0, np.clip(total / count, -1.0, 1.0), 0.0)
+        return np.asarray(centre + reach * ratio)
+
+    def interval(self, level: float = 0.9, *, target: str | None = None) -> FloatArray:
+        """Return an interval for each cell, (cells, 2).
+
+        Parameters
+        ----------
+        level : float
+            In (0, 1): the probability of holding the truth, for each cell by itself.
+        target : {"sample", "population"}, optional
+            Of a count only "sample": the number of records.  Of a mean "sample" is that of the records, where the
+            privacy noise alone is random, or "population" (default), of which the records are a random sample: by the
+            normal approximation of a mean.
+
+        Returns
+        -------
+        (cells, 2) float64
+            All that the bounds allow where the noise hides the cell.
+        """
+        level = check_interval("level", level, 0.0, 1.0)
+        if self.value is None:
+            check_choice("target", "sample" if target is None else target, ("sample",))
+            low, high = self.release.interval(level).T
+            low = np.maximum(np.ceil(low), 0.0)
+            return np.column_stack((low, np.maximum(np.floor(high), low)))
+        target = check_choice("target", "population" if target is None else target, ("sample", "population"))
+        count, total, square = self._sums
+        release = self.release
+
+        def beyond(distance: FloatArray, mu: FloatArray) -> FloatArray:
+            variance = np.zeros_like(mu)
+            if target == "population":
+                noise = release.noise_stddev * np.sqrt(SQUARE_WEIGHT**-2 + 4.0 * mu**2 + mu**4)
+                variance = _positive_mean(square - 2.0 * mu * total + mu**2 * count, noise)
+            return probability_beyond(distance, release.noise, release.noise_scale, variance, mu)
+
+        centre, reach = self._centre_and_reach
+        return np.asarray(centre + reach * np.column_stack(hull_of_ratios(total, count, level, beyond)))
+
+    def rows(self, level: float = 0.9, *, target: str | None = None) -> list[dict[str, Any]]:
+        """Return a row for each cell: its labels, "estimate", "low" and "high".
+
+        Parameters
+        ----------
+        level, target
+            As of :meth:`interval`.
+        """
+        numbers = zip(self.estimate.tolist(), self.interval(level, target=target).tolist(), strict=True)
+        return [
+            {**_labels(cell, self.kind), "estimate": estimate, "low": low, "high": high}
+            for cell, (estimate, (low, high)) in zip(self._cells(), numbers, strict=True)
+        ]
+
+    def to_dict(self, level: float = 0.9, *, target: str | None = None) -> dict[str, list[Any]]:
+        """Return the columns of :meth:`rows`: ``pandas.DataFrame(table.to_dict())`` is a data frame."""
+        rows = self.rows(level, target=target)
+        return {name: [row[name] for row in rows] for name in rows[0]}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the release; :func:`dpinfer.tables.load` reads it."""
+        self.release.save(path)
+
+    def __repr__(self) -> str:
+        rows = self.rows()
+        shown = [[f"{item:.6g}" if isinstance(item, float) else item for item in row.values()] for row in rows]
+        lines = [list(rows[0]), *shown[:_SHOWN_ROWS]]
+        widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+        text = ["  ".join(item.rjust(width) for item, width in zip(line, widths, strict=True)) for line in lines]
+        more = [f"... {len(shown) - _SHOWN_ROWS} cells more"] if len(shown) > _SHOWN_ROWS else []
+        of = f" of {self.value}" if self.value else ""
+        return "\n".join([f"{self.kind}{of}, 90% intervals", *text, *more, f"  {self.release.guarantee}"])
+
+
+def _labels(cell: dict[str, str], kind: str) -> dict[str, str]:
+    """Return the labels of a row; the tables of counts stand below each other, and say which each is."""
+    if kind != "counts":
+        return cell
+    ((name, label),) = cell.items()
+    return {"column": name, "label": label}
+
+
+def _positive_mean(value: FloatArray, noise: FloatArray) -> FloatArray:
+    """Return the mean of a number that is at least 0, given it with normal noise, and a flat prior."""
+    score = value / noise
+    hazard = np.exp(-0.5 * score**2 - 0.5 * math.log(2.0 * math.pi) - log_ndtr(score))
+    return np.asarray(np.maximum(noise * (score + hazard), 0.0))
+
+
+def table(release: SumRelease) -> NoisyTable:
+    """Return the table of a release that :func:`counts`, :func:`crosstab` or :func:`means` has made.
+
+    **Privacy.** Post-processing.
+    """
+    return NoisyTable(release)
+
+
+def load(path: str | os.PathLike[str]) -> NoisyTable:
+    """Load a table that :meth:`NoisyTable.save` wrote.
+
+    **Privacy.** Post-processing.
+
+    Raises
+    ------
+    OSError, ReleaseFormatError, ValueError
+        If the file cannot be read, is no release of sums, or is not that of a table.
+    """
+    return NoisyTable(load_release(path, SumRelease))

@@ -1,0 +1,130 @@
+"""Data frames, relations and mappings as raw columns, looked at when a run is charged.
+
+**Privacy.** Names and types of columns are public.  Values are read when what is returned here is called.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpinfer._records import check_container, known_shape
+from dpinfer._values import as_identities, as_values, identity_of, number_of, text_of
+from dpinfer.errors import BackendUnavailableError, RecordError, SchemaError
+from dpinfer.tabular.reading import RawColumn, check_header, read_chunks
+from dpinfer.tabular.schema import Schema
+
+__all__ = ["raw_frame", "raw_records"]
+
+_KINDS = "a data frame (pandas, Polars, Arrow, DuckDB), a mapping of columns, or the path of a CSV or Parquet file"
+
+
+def raw_records(
+    data: Any, schema: Schema, names: Sequence[str], unit: str = ""
+) -> Callable[[], Iterator[dict[str, RawColumn]]]:
+    """Return what gives the raw columns of a table, a chunk at a time, when it is called; names are checked at once.
+
+    **Privacy.** Reads no records until then.
+
+    Parameters
+    ----------
+    data : data frame, mapping or path-like
+    schema : Schema
+        Declares every column of a file.
+    names : sequence of str
+        Columns that are used.
+    unit : str
+        The one of them that says whose each row is; empty where a row is a record.
+
+    Raises
+    ------
+    TypeError, OSError, RecordError, SchemaError, BackendUnavailableError
+        If it is not a table, or has not these columns.
+    """
+    if isinstance(data, (str, os.PathLike)):
+        path, declared = data, [column.name for column in schema.columns]
+        check_header(path, declared, delimiter=schema.delimiter)
+        used = [column for column in schema.columns if column.name in names and column.name != unit]
+        refuse = "refuse" in (schema.missing, *(column.missing for column in used))
+        return lambda: read_chunks(path, declared, delimiter=schema.delimiter, refuse_malformed=refuse, unit=unit)
+    return raw_frame("data", data, list(names), unit)
+
+
+def raw_frame(
+    argument: str, data: Any, names: list[str], unit: str = ""
+) -> Callable[[], Iterator[dict[str, RawColumn]]]:
+    """Return a function that returns the raw columns of a data frame; the names are checked at once."""
+    if isinstance(data, Mapping):
+        _check_names(argument, list(data), names)
+        if type(data) is dict:
+            # Other mappings may read records to give a column.
+            _check_shapes(argument, data, names)
+        return lambda: _mapping_chunks(argument, data, names, unit)
+    try:
+        import narwhals as nw
+    except ImportError as error:
+        raise BackendUnavailableError("data frames need narwhals: pip install 'dpinfer[formula]'") from error
+    try:
+        frame: Any = nw.from_native(data)
+        present = list(frame.collect_schema().names())
+    except TypeError as error:
+        raise TypeError(f"{argument} must be {_KINDS}, got {type(data).__name__}") from error
+    _check_names(argument, present, names)
+    return lambda: _frame_chunks(frame, names, nw, unit)
+
+
+def _check_names(argument: str, present: list[Any], names: list[str]) -> None:
+    absent = [name for name in names if name not in present]
+    if absent:
+        raise SchemaError(f"{argument} must have the column {absent[0]!r}, and has not")
+
+
+def _check_shapes(argument: str, data: Mapping[str, Any], names: list[str]) -> None:
+    """Refuse columns with different declared shapes; no record is read."""
+    for name in names:
+        check_container(f"{argument}[{name!r}]", data[name])
+    shapes = {shape for shape in (known_shape(data[name]) for name in names) if shape is not None}
+    if len(shapes) > 1 or any(len(shape) != 1 for shape in shapes):
+        raise RecordError(f"{argument} must have columns of one dimension and of equal length")
+
+
+def _mapping_chunks(
+    argument: str, data: Mapping[str, Any], names: list[str], unit: str = ""
+) -> Iterator[dict[str, RawColumn]]:
+    columns: dict[str, RawColumn] = {
+        name: (as_identities if name == unit else as_values)(f"{argument}[{name!r}]", data[name]) for name in names
+    }
+    if len(set(map(len, columns.values()))) > 1:
+        raise RecordError(f"{argument} must have columns of one dimension and of equal length")
+    yield columns
+
+
+def _frame_chunks(frame: Any, names: list[str], nw: Any, unit: str = "") -> Iterator[dict[str, RawColumn]]:
+    problem = None
+    try:
+        selected = frame.select(names)
+        if isinstance(selected, nw.LazyFrame):
+            selected = selected.collect()
+        chunk = {
+            name: _series(selected[name], nw) if name != unit else tuple(map(identity_of, selected[name].to_list()))
+            for name in names
+        }
+    except Exception as error:
+        problem = type(error).__name__
+    if problem is not None:
+        # Raised outside the handler: the text of the original may quote a record, and would travel along.
+        raise RecordError(f"data could not be read ({problem}, whose text is withheld: it could quote a record)")
+    yield chunk
+
+
+def _series(series: Any, nw: Any) -> RawColumn:
+    if series.dtype.is_numeric():
+        # Not every library casts numbers with more digits than a float.
+        with contextlib.suppress(Exception):
+            values = series.cast(nw.Float64).to_numpy()
+            if values.dtype.kind == "f":
+                return np.asarray(values, dtype=np.float64)
+        return np.array(list(map(number_of, series.to_list())), dtype=np.float64)
+    return tuple(map(text_of, series.to_list()))

@@ -161,7 +161,7 @@ def released_sum(
         terms = ReleaseTerms(GaussianEvent(multiplier), relation, delta)
     asked = noise_key(b"", contribution, names, norm, settings)
 
-    def load() -> tuple[Blocks, _native.PartialSum | NormSum]:
+    def load() -> "tuple[Blocks, _native.PartialSum | NormSum]":
         if isinstance(records, RowSource):
             blocks: Blocks = partial(records.each, lambda rows, y: (_rows(rows, relation),))
         else:
@@ -172,7 +172,7 @@ def released_sum(
                 total.add_contributions(part)
         return blocks, total
 
-    def draw(loaded: tuple[Blocks, _native.PartialSum | NormSum], key: bytes) -> FloatArray:
+    def draw(loaded: "tuple[Blocks, _native.PartialSum | NormSum]", key: bytes) -> FloatArray:
         own = noise_key(key, "private_sum", asked)
         if isinstance(loaded[1], NormSum):
             return loaded[1].noisy_sum(own, epsilon=epsilon, replace=replace)

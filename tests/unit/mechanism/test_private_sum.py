@@ -226,7 +226,7 @@ def private_median(values, **terms):
 
 
 def test_the_recipe_of_a_private_query_is_one_file(tmp_path, monkeypatch):
-    """docs/architecture.md, "a private query": one file; then charged, saved, certified and audited."""
+    """The row of docs/architecture.md: one file; then it is charged, saved, certified and audited."""
     path = tmp_path / "median.py"
     path.write_text(QUERY, encoding="utf-8")
     spec = importlib.util.spec_from_file_location("median", path)

@@ -190,6 +190,7 @@ void add_second_moments(const Rows& self, PartialSum& sum, const Array<double>& 
 // A link, the point at which residuals are taken, their bound, and what is tabulated of them.
 struct PyResiduals {
   Likelihood link;
+  bool is_derivative;
   std::vector<double> loc, centre, slope;
   double bound, first_node, spacing;
 };
@@ -205,7 +206,9 @@ inline PyResiduals make_residuals(const std::string& link, const Array<double>& 
     throw py::value_error("first_node must be finite, and spacing positive");
   }
   const auto copy = [](std::span<const double> values) { return std::vector<double>(values.begin(), values.end()); };
-  return {likelihood_from_name(link),
+  const bool is_derivative = link == "probit_score";
+  return {is_derivative ? Likelihood::probit : likelihood_from_name(link),
+          is_derivative,
           copy(finite("loc", loc, loc.size())),
           copy(finite("centre", centre, centre.size())),
           copy(finite("slope", slope, slope.size())),
@@ -220,6 +223,7 @@ void set_residuals(RegressionPass& pass, const Rows& self, const PyResiduals& re
     throw py::value_error("residuals must be at a point of " + std::to_string(self.n_coef()) + " coordinates");
   }
   pass.link = residuals.link;
+  pass.is_derivative = residuals.is_derivative;
   pass.loc = residuals.loc;
   pass.residual_bound = residuals.bound;
   pass.table = {residuals.centre, residuals.slope, residuals.first_node, residuals.spacing};

@@ -54,6 +54,7 @@ struct Kind {
   RegressionOutput output;
   Likelihood link;
   bool has_table;
+  bool is_derivative = false;
 };
 
 Records records_of(const Data& data, bool sparse = false) {
@@ -70,6 +71,7 @@ RegressionPass pass_of(const Data& data, const Kind& kind, double bound = 1.5) {
   RegressionPass pass;
   pass.output = kind.output;
   pass.link = kind.link;
+  pass.is_derivative = kind.is_derivative;
   pass.transform = data.transform;
   pass.n_directions = data.n_features + 1;
   pass.loc = data.loc;
@@ -108,6 +110,7 @@ std::vector<Kind> kinds() {
          {Likelihood::logistic, Likelihood::probit, Likelihood::gaussian, Likelihood::poisson}) {
       all.push_back({output, link, false});
       if (link == Likelihood::poisson) all.push_back({output, link, true});
+      if (link == Likelihood::probit) all.push_back({output, link, false, true});
     }
   }
   return all;

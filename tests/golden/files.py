@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import dpinfer as dpi
-from dpinfer.mechanism import run_network_dp_sep
+from dpinfer.mechanism import Clusters, run_network_dp_sep
 from dpinfer.mechanism.silos import LocalLine, Silos, Site
 from dpinfer.testing import InsecureRNG
 from tests.golden import certificates
@@ -40,6 +40,7 @@ def releases():
     common = {"n_records": 60, "random_source": RNG}
     newton = {"target_epsilon": 1.0, "target_delta": 1e-5, "n_records": 60}
     population = dpi.plan_newton(logistic, target="population", **newton)
+    own = {"target": "population", **newton}
     code = dpi.models.from_gradient(_gradient, 2, n_features=2, sampler=_sampler, response="binary")
     sites = [
         Site(X[part], y[part], random_source=InsecureRNG(part.start))
@@ -49,6 +50,15 @@ def releases():
     return {
         "population": dpi.run_newton(logistic, X, y, plan=population, **common),
         "own-newton": dpi.run_newton(code, X, y, plan=dpi.plan_newton(code, **newton), **common),
+        "own-population": dpi.run_newton(code, X, y, plan=dpi.plan_newton(code, **own), **common),
+        "clusters": dpi.run_newton(
+            logistic,
+            X,
+            y,
+            plan=dpi.plan_newton(logistic, clusters=True, **own),
+            unit=Clusters(np.arange(60) // 3),
+            **common,
+        ),
         "silos": dpi.run_newton(logistic, silos, plan=dpi.plan_newton(logistic, **newton), n_records=60),
         "site": dpi.run_dp_sep(logistic, X, y, plan=steps, **common),
         "network": run_network_dp_sep(dpi.models.BayesianNeuralNetwork(2, 3), X, y, plan=steps, **common),

@@ -36,6 +36,7 @@ RegressionTask regression_task(const Records& records, const RegressionPass& pas
   return {.records = records,
           .output = pass.output,
           .link = pass.link,
+          .is_derivative = pass.is_derivative,
           .n_coef = records.n_features + (records.has_intercept ? 1 : 0),
           .n_directions = pass.n_directions,
           .transform = pass.transform.data(),

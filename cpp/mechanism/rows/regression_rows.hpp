@@ -24,6 +24,7 @@ struct PredictorTable {
 struct RegressionPass {
   RegressionOutput output = RegressionOutput::moments;
   Likelihood link = Likelihood::gaussian;
+  bool is_derivative = false;
   std::span<const double> transform;  // n_directions x n_coef
   int n_directions = 0;
   std::span<const double> loc;  // n_coef

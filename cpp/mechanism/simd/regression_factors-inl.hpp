@@ -61,6 +61,15 @@ DPINFER_INLINE void residuals(const RegressionTask& task, const RegressionNumber
       return;
     }
     case Likelihood::probit: {
+      if (task.is_derivative) {
+        const Vec sign = group.response + group.response - splat(1.0);
+        const Vec t = sign * eta;
+        const Vec ratio = inverse_mills(t);
+        residual = sign * ratio;
+        // Between 0 and 1 in exact arithmetic; far out the difference is lost in rounding.
+        slope = maximum(minimum(ratio * (t + ratio), splat(1.0)), splat(0.0));
+        return;
+      }
       Vec p;
       normal_cdf(eta, p, slope);
       residual = group.response - p;

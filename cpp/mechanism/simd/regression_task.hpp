@@ -14,7 +14,7 @@ inline constexpr int kMostFewDirections = 2048;
 // What a record contributes, before it is held inside its ball; sizes are one-hot vectors among public edges.  w is its
 // survey weight times its Mallows weight min(1, square_bound / |z|^2); eta = loc'x its linear predictor, r = y - E[y |
 // eta] its residual, psi = the residual cut off at +-residual_bound, less what the centre table says it is on average,
-// and slope = -E[d psi / d eta].
+// and slope = -E[d psi / d eta].  Of a probit likelihood, r is its derivative in eta, and slope minus the second one.
 enum class RegressionOutput {
   moments,          // w z z'
   curvature,        // w slope z z'
@@ -30,6 +30,7 @@ struct RegressionTask {
   Records records;
   RegressionOutput output;
   Likelihood link;
+  bool is_derivative;       // probit: r is the derivative of the log-likelihood, not y - E[y | eta]
   int n_coef;               // of x, with the intercept
   int n_directions;         // of z
   const double* transform;  // n_directions x n_coef

@@ -27,6 +27,7 @@ from dpinfer.auditing.replay_records import (
 from dpinfer.auditing.replay_scenario import Neighbour, Place, Scenario
 from dpinfer.auditing.replay_statistics import statistics, unknowns
 from dpinfer.mechanism import (
+    Clusters,
     NetworkSettings,
     NetworkVISettings,
     RunCheckpoint,
@@ -291,6 +292,49 @@ def _by_units(
     return Scenario(name, "dpinfer.mechanism.run_newton", run, records, tuple(found), adjacency)
 
 
+def _in_clusters(model: LinearRegression | LogisticRegression, adjacency: Adjacency) -> Scenario:
+    """Return a run of rows in clusters that are not protected; neighbours have a row in an old or a new cluster."""
+    (X, y), other, far, refused = regression_records(model)
+    cluster: npt.NDArray[Any] = np.sort(np.arange(N_RECORDS) ** 2 % 7)
+    records = (X, y, cluster)
+    kept = slice(1, None) if adjacency is Adjacency.REPLACE_ONE else slice(None)
+
+    def instead(own: Records, where: int) -> Records:
+        return append(tuple(array[kept] for array in records), (*own, np.full(1, where)))
+
+    found = [
+        Neighbour("another row of an old cluster", instead(other, 2)),
+        Neighbour("another row far out of an old cluster", instead(far, 2)),
+        Neighbour("a row far out of a cluster of its own", instead(far, N_RECORDS)),
+    ]
+    if adjacency is Adjacency.ADD_REMOVE:
+        found.append(Neighbour("a row less", tuple(array[1:] for array in records), aligned=False))
+    found += [
+        Neighbour(f"a row outside of the domain ({index + 1})", instead(bad, 2), refused="one reason")
+        for index, bad in enumerate(refused)
+    ]
+    plan = plan_newton(
+        model, target_epsilon=5.0, target_delta=1e-5, n_records=N_RECORDS, adjacency=adjacency, target="population",
+        clusters=True,
+    )  # fmt: skip
+
+    def run(records: Records, place: Place) -> Any:
+        arrays = [place.watched(part) for part in records]
+        return run_newton(
+            model,
+            *arrays[:2],
+            plan=plan,
+            n_records=N_RECORDS,
+            response_scale=1.0 if isinstance(model, LinearRegression) else None,
+            unit=Clusters(arrays[2]),
+            n_threads=1,
+            progress=place.progress,
+        )
+
+    name = f"run_newton: {type(model).__name__}, population, clusters, {adjacency.value}"
+    return Scenario(name, "dpinfer.mechanism.run_newton", run, records, tuple(found), adjacency)
+
+
 def own_logistic(*, sampled: bool = True) -> OwnModel:
     """Return a logistic regression as a user would bring it: a gradient and, on request, a sampler in NumPy."""
 
@@ -335,6 +379,9 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _newton("population, logistic, replaced", logistic, target="population", adjacency=Adjacency.REPLACE_ONE)
     yield _newton("population, logistic, sharded", logistic, target="population", rows=in_shards)
     yield _newton("population, Poisson, blanked", poisson, target="population", adjacency=Adjacency.ZERO_OUT)
+    probit = ProbitRegression(2, fit_intercept=True)
+    yield _newton("population, probit", probit, target="population", ledger=True, checkpoint=True)
+    yield _newton("population, probit, sparse", probit, target="population", rows=in_sparse_blocks)
     weights = SurveyWeights(largest=2.0)
     surveyed = LinearRegression(2, fit_intercept=True, survey_weights=weights)
     yield _newton("population, linear, weighted", surveyed, target="population")
@@ -343,13 +390,20 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _newton("population, weighted, streamed", surveyed, target="population", rows=in_blocks)
     yield _by_units(surveyed, Adjacency.ADD_REMOVE, streamed=False, target="population")
     yield _by_units(logistic, Adjacency.REPLACE_ONE, streamed=True, target="population")
+    yield _in_clusters(linear, Adjacency.ADD_REMOVE)
+    yield _in_clusters(logistic, Adjacency.REPLACE_ONE)
     own = own_logistic()
     yield _newton("own model", own)
     yield _newton("own model, replaced", own, adjacency=Adjacency.REPLACE_ONE)
     yield _newton("own model, blanked", own, adjacency=Adjacency.ZERO_OUT)
     yield _newton("own model, interrupted", own, ledger=True, checkpoint=True, interrupted=True)
     yield _newton("multinomial", MultinomialRegression(2, 3), ledger=True, checkpoint=True)
+    yield _newton("population, own model", own, target="population")
+    yield _newton("population, own model, replaced", own, target="population", adjacency=Adjacency.REPLACE_ONE)
+    yield _newton("population, own model, blanked", own, target="population", adjacency=Adjacency.ZERO_OUT)
+    yield _newton("population, own model, interrupted", own, target="population", checkpoint=True, interrupted=True)
     bare = own_logistic(sampled=False)
+    yield _newton("population, own model without a sampler", bare, target="population")
     yield _newton("own model without a sampler", bare)
     yield _newton("own model without a sampler, replaced", bare, adjacency=Adjacency.REPLACE_ONE)
 

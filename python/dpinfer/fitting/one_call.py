@@ -25,7 +25,7 @@ from dpinfer.fitting.unknown import (
     release_arguments,
 )
 from dpinfer.inference import Posterior, PosteriorRequest
-from dpinfer.mechanism import CudaRows, RowSource, RunCheckpoint, ShardedRows, Units
+from dpinfer.mechanism import Clusters, CudaRows, RowSource, RunCheckpoint, ShardedRows, Units
 from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
@@ -55,6 +55,7 @@ class FitOptions(TypedDict, total=False):
     progress: bool | ProgressCallback | None
     n_threads: int | None
     unit: Units | None
+    clusters: npt.ArrayLike | None
     backend: str
 
 
@@ -120,6 +121,9 @@ def fit(
         The unit of each row. Privacy then protects a unit with all of its rows, `n_records` counts units, the method
         is "newton", and "auto" means the population's target if the model has it: its intervals allow for dependence
         of rows within a unit (cluster-robust).
+    clusters : (N,) array of integers or strings, optional
+        Clusters within which rows may depend on each other.  Privacy protects rows, and intervals of the population's
+        coefficients are cluster-robust; for method "newton" and arrays.
     backend : {"cpu", "cuda"}
         Processor of the passes; the release does not depend on it.  "cuda" is for arrays and method "newton":
         see :class:`dpinfer.mechanism.CudaRows` for its requirements.
@@ -166,13 +170,18 @@ def fit(
     if isinstance(X, CudaRows):
         planned.setdefault("target", "model")
     given: Any = options
-    foreign = set(given) - set(RunSettings.__dataclass_fields__)
+    foreign = set(given) - {"clusters", *RunSettings.__dataclass_fields__}
     if foreign:
         raise TypeError(f"fit() got an unexpected keyword argument {min(foreign)!r}; see FitOptions")
     drawn = given.get("progress")
     request = PosteriorRequest(progress=drawn if drawn in (None, True) else False) if posterior is None else posterior
     if not isinstance(request, PosteriorRequest):
         raise TypeError(f"posterior must be a PosteriorRequest, got {type(request).__name__}")
+    clusters = given.pop("clusters", None)
+    if clusters is not None:
+        if given.get("unit") is not None:
+            raise ValueError("clusters must be None with unit: a unit is a cluster, and is protected as a whole")
+        given["unit"], planned["clusters"] = Clusters(clusters), True
     run = RunSettings(ledger=ledger, random_source=random_source, **given)
     asked = _Asked(request, run, parts, None if path is None else Path(path))
     if run.unit is not None:
@@ -192,7 +201,7 @@ def _of_units(model: Model, method: str, unknown: Any, planned: dict[str, Any]) 
     """Return the method of a run over units, and put its target into what is planned."""
     method = method_with("unit", method)
     if unknown is not None:
-        raise ValueError("unknown must be None with unit: unknown arguments are released for rows")
+        raise ValueError("unknown must be None with unit or clusters: unknown arguments are released for rows")
     if planned.get("target", "auto") == "auto" and has_population_target(model):
         planned["target"] = "population"
     return method

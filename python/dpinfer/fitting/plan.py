@@ -15,7 +15,8 @@ from dpinfer.accounting.cautions import caution_of_delta
 from dpinfer.errors import WeakGuaranteeWarning
 from dpinfer.fitting.choice import MODEL, POPULATION, Candidate, Choice, choose
 from dpinfer.inference import PosteriorRequest
-from dpinfer.mechanism import Units
+from dpinfer.mechanism import Clusters, Units
+from dpinfer.mechanism.newton.plan import has_population_target
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.methods import (
@@ -28,7 +29,7 @@ from dpinfer.methods import (
     find_method,
     marked,
 )
-from dpinfer.models import GeneralizedLinearModel, Model, model_from_dict
+from dpinfer.models import GeneralizedLinearModel, Model, OwnModel, model_from_dict
 from dpinfer.release import Release
 
 __all__ = ["FitPlan", "plan_fit"]
@@ -144,7 +145,7 @@ class FitPlan:
         random_source: RandomSource | None = None,
         progress: bool | ProgressCallback | None = None,
         n_threads: int | None = None,
-        unit: Units | None = None,
+        unit: Units | Clusters | None = None,
     ) -> Release:
         """Make the private run alone, and return its release.
 
@@ -248,6 +249,7 @@ def plan_fit(
     predictor_spread: float | None = None,
     simulate: bool = False,
     target: str = "auto",
+    clusters: bool = False,
 ) -> FitPlan:
     """Choose the mechanism with the narrowest predicted posterior, before any record is read.
 
@@ -279,9 +281,11 @@ def plan_fit(
         seconds to minutes; by default it is not predicted, and not chosen where another width is.
     target : {"auto", "model", "population"}
         Target of a regression by "newton". "population": least squares, or maximum likelihood, on the whole
-        population, with robust intervals (HC-type), whether or not the model is true; for linear, logistic and
-        Poisson regression. "model": the model's parameters, assuming that it is true, with less noise in small
-        samples. "auto": the population's if its predicted intervals are at most 25% wider.
+        population, with robust intervals (HC-type), whether or not the model is true. "model": the model's parameters,
+        assuming that it is true, with less noise in small samples. "auto": the population's if its predicted intervals
+        are at most 25% wider, and for a model of your own without a sampler.
+    clusters : bool
+        Whether the run gets ``clusters=`` (see :func:`fit`): for the population's target, by "newton".
 
     Returns
     -------
@@ -316,6 +320,13 @@ def plan_fit(
         if target == MODEL:
             raise ValueError("target must be 'auto' or 'population' for a model with survey_weights")
         target = POPULATION
+    if clusters:
+        if target == MODEL or isinstance(model, OwnModel) or not has_population_target(model):
+            raise ValueError(
+                "clusters must be False for target 'model', and for what has no compiled sums of the population's "
+                "scores: they are for linear, logistic, probit and Poisson regressions"
+            )
+        target = POPULATION
     public = _target(
         model,
         epsilon=epsilon,
@@ -326,6 +337,7 @@ def plan_fit(
         predictor_spread=predictor_spread,
         simulate=simulate,
         estimand=target,
+        clusters=clusters,
     )
     with warnings.catch_warnings():
         # Stated once, below.
@@ -385,7 +397,10 @@ def _candidates(public: Target, methods: Mapping[str, Method]) -> tuple[Plans, l
 def _aims(method: Method, public: Target, *, both: bool) -> tuple[str, ...]:
     """Return the targets that a method is planned for; an empty one where it has no choice."""
     found = method.targets(public.model) if both else ()
-    if public.estimand == POPULATION:
+    model = public.model
+    # Without a sampler nothing centres the scores of the model's own target: its intervals would be flagged.
+    bare = isinstance(model, OwnModel) and not model.has_sampler and POPULATION in found
+    if public.estimand == POPULATION or (public.estimand == "auto" and bare):
         return tuple(aim for aim in found if aim == POPULATION)
     return tuple(aim for aim in found if public.estimand in ("auto", aim)) or ("",)
 
@@ -401,6 +416,7 @@ def _target(
     predictor_spread: float | None,
     simulate: bool,
     estimand: str = "auto",
+    clusters: bool = False,
 ) -> Target:
     """Return the public numbers, checked."""
     if not isinstance(simulate, bool):
@@ -415,6 +431,7 @@ def _target(
         predictor_spread=_positive("predictor_spread", predictor_spread),
         simulate=simulate,
         estimand=check_choice("target", estimand, ESTIMANDS),
+        clusters=clusters,
     )
 
 

@@ -35,6 +35,7 @@ class RegressionOptions(TypedDict, total=False):
     prior_scale: float | None
     weights: str | None
     unit: Units | None
+    clusters: str | None
     unknown: Sequence[str]
     posterior: PosteriorRequest | None
     adjacency: Adjacency | str
@@ -149,6 +150,9 @@ def regression(
         Its `ids` name the column that identifies the unit of each row: privacy protects a unit with all of its rows,
         and intervals allow for dependence of its rows.  With ``(1 | person)`` of that column the result is a
         :class:`PersonFit`, a mixed model: docs/people.md.
+    clusters : str, optional
+        The column that identifies clusters, within which rows may depend on each other: privacy protects rows, and
+        intervals allow for the dependence.
     posterior, adjacency, predictor_spread, simulate, target, checkpoint, progress, n_threads
         As in :func:`dpinfer.fit`.
 
@@ -185,8 +189,8 @@ def regression(
     prior = options.pop("prior", None)
     if prior is not None:
         check_choice("prior", prior, (HORSESHOE,))
-    weights, unit = options.pop("weights", None), options.pop("unit", None)
-    _check_survey(weights, unit, alone=unknown is None and not isinstance(data, Silos))
+    weights, unit, clusters = options.pop("weights", None), options.pop("unit", None), options.pop("clusters", None)
+    _check_survey(weights, unit, clusters, alone=unknown is None and not isinstance(data, Silos))
     folder = None if path is None else Path(path)
     if isinstance(schema, (str, os.PathLike)):
         schema = Schema.load(schema) if unknown is None else SchemaDraft.load(schema)
@@ -204,11 +208,13 @@ def regression(
         if isinstance(schema, SchemaDraft):
             raise TypeError("schema must be a Schema: a SchemaDraft needs unknown=, the facts to release")
         found = design(formula, schema, family=family, prior_scale=prior_scale, weights=weights, unit=unit)
-        terms = _learned(found, prior, given, alone=weights is None and unit is None)
+        terms = _learned(found, prior, given, alone=not (weights or unit or clusters))
         if isinstance(data, Silos):
             return _fitted(found, asked_of_sites(data, found, formula, prior_scale), None, folder, given, terms)
-        records = UnreadRecords(data, found, unit="" if unit is None else str(unit.ids))
-        whose = {} if unit is None else {"unit": replace(unit, ids=records.unit)}
+        records = UnreadRecords(data, found, unit=clusters or ("" if unit is None else str(unit.ids)))
+        whose: Any = {} if unit is None else {"unit": replace(unit, ids=records.unit)}
+        if clusters is not None:
+            whose = {"clusters": records.unit}
         return _fitted(found, records.X, records.y, folder, given | whose, terms)
     if isinstance(data, Silos):
         raise TypeError("unknown must be None with Silos: give n_records, bounds and categories that are public")
@@ -228,7 +234,8 @@ def _learned(found: Design, prior: str | None, given: dict[str, Any], *, alone: 
         layout_of(found, terms)
         if not alone:
             raise ValueError(
-                f"weights and unit must be None with {terms[0]!r}: effects of persons are those of the column of unit"
+                f"weights, unit and clusters must be None with {terms[0]!r}: effects of persons are those of the "
+                "column of unit"
             )
         given["method"] = method_with("levels", given["method"], argument=repr(terms[0]))
         if given.get("target", "auto") == "auto":
@@ -237,14 +244,17 @@ def _learned(found: Design, prior: str | None, given: dict[str, Any], *, alone: 
     return terms
 
 
-def _check_survey(weights: Any, unit: Any, *, alone: bool) -> None:
-    """Refuse weights and units that name no columns, and those of a regression that something else goes with."""
-    if weights is not None and not isinstance(weights, str):
-        raise TypeError(f"weights must be the name of a column, got {type(weights).__name__}")
+def _check_survey(weights: Any, unit: Any, clusters: Any, *, alone: bool) -> None:
+    """Refuse weights, units and clusters that name no columns, and those of a regression that something else has."""
+    for name, value in (("weights", weights), ("clusters", clusters)):
+        if value is not None and not (isinstance(value, str) and value):
+            raise TypeError(f"{name} must be the name of a column, got {type(value).__name__}")
+    if unit is not None and clusters is not None:
+        raise ValueError("clusters must be None with unit: a unit is a cluster, and is protected as a whole")
     if unit is not None and not (isinstance(unit, Units) and isinstance(unit.ids, str)):
         raise TypeError("unit must be Units whose ids are the name of a column: Units('household', max_rows=5)")
-    if not alone and (weights is not None or unit is not None):
-        raise ValueError("weights and unit must be None with unknown, and with Silos")
+    if not alone and (weights or unit or clusters):
+        raise ValueError("weights, unit and clusters must be None with unknown, and with Silos")
 
 
 def _fitted(

@@ -20,11 +20,13 @@ from dpinfer.inference.sites.posterior import check_site_request, site_posterior
 from dpinfer.inference.statistic.conjugate import check_statistic_request, one_shot_posterior
 from dpinfer.inference.trace.posterior import trace_posterior
 from dpinfer.release import (
+    ClusteredPopulationRelease,
     GlmNewtonRelease,
     GradientTrace,
     NetworkRelease,
     NewtonRelease,
     OwnNewtonRelease,
+    OwnPopulationRelease,
     PopulationRelease,
     Release,
     SiteRelease,
@@ -190,5 +192,7 @@ ROOMS: dict[type[Release], Room] = {
     NewtonRelease: Room(check_newton_request, newton_posterior, takes_prior_scale=True),
     GlmNewtonRelease: Room(check_newton_request, glm_newton_posterior, takes_prior_scale=True),
     PopulationRelease: Room(check_newton_request, population_posterior, takes_prior_scale=True),
+    ClusteredPopulationRelease: Room(check_newton_request, population_posterior, takes_prior_scale=True),
     OwnNewtonRelease: Room(check_newton_request, _own_posterior),
+    OwnPopulationRelease: Room(check_newton_request, population_posterior),
 }

@@ -34,11 +34,12 @@ from dpinfer.mechanism.statistic import default_clip, run_statistic
 from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows, open_source, rows_of_dask
 from dpinfer.mechanism.trace.dpvi import run_dpvi
 from dpinfer.mechanism.trace.network_vi import NetworkVISettings, run_network_vi
-from dpinfer.mechanism.units import Units
+from dpinfer.mechanism.units import Clusters, Units
 from dpinfer.mechanism.unknowns.releases import release_bounds, release_categories, release_count
 from dpinfer.recipes import FisherScaling, GradientArguments, largest_natural_rate, steady_rate
 
 __all__ = [
+    "Clusters",
     "CodedRows",
     "CudaRows",
     "FisherScaling",

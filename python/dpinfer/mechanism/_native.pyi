@@ -212,7 +212,8 @@ class Residuals:
     """How the residual r = y - E[y | eta] of a record enters: psi = clip(r, -bound, bound) - centre(eta).
 
     eta = loc'x with loc (n_coef,); bound may be inf.  E[y | eta] is sigmoid(eta), Phi(eta), eta or exp(eta) for the
-    link "logistic", "probit", "gaussian" or "poisson".  centre and slope are public functions of eta, tabulated at
+    link "logistic", "probit", "gaussian" or "poisson"; with "probit_score" r is the derivative of the probit log-
+    likelihood in eta, and the slope minus its second one.  centre and slope are public functions of eta, tabulated at
     first_node + spacing * (0, 1, ...), linear in between and constant beyond; empty arrays: the centre is 0, and the
     slope is dE[y | eta]/deta where abs(r) <= bound, else 0.
     """

@@ -4,7 +4,7 @@
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from dpinfer._validate import check_interval
 from dpinfer._values import is_listed
 from dpinfer.errors import RecordError
 
-__all__ = ["Units", "check_identities"]
+__all__ = ["Clusters", "Units", "check_identities"]
 
 _MOST_ROWS = 1e6  # noise grows in proportion: more are of no use
 
@@ -64,6 +64,30 @@ class Units:
 
     def __repr__(self) -> str:
         return f"Units(max_rows={self.max_rows:g}, mean_rows={self.mean_rows:g}; private identities, not shown)"
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """Clusters within which rows may depend on each other: rows are protected, and intervals allow for the dependence.
+
+    **Privacy.** Holds records: the cluster of a row is one.
+
+    Parameters
+    ----------
+    ids : (N,) array of integers or strings
+        The cluster of each row.
+    """
+
+    ids: npt.ArrayLike
+    max_rows: ClassVar[float] = 1.0
+
+    @staticmethod
+    def n_rows(n_records: int) -> int:
+        """Return the public number of rows: that of records."""
+        return n_records
+
+    def __repr__(self) -> str:
+        return "Clusters(private identities, not shown)"
 
 
 def check_identities(ids: Any, n_rows: int) -> npt.NDArray[Any]:

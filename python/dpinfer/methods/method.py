@@ -10,7 +10,7 @@ from dpinfer._progress import ProgressCallback
 from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, Event, LedgerAccount, PrivacyPlan, PureEvent, as_adjacency
 from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
-from dpinfer.mechanism import NewtonPlan, Units
+from dpinfer.mechanism import Clusters, NewtonPlan, Units
 from dpinfer.mechanism.private_run import CheckpointArgument
 from dpinfer.mechanism.random_source import RandomSource
 from dpinfer.models import Model
@@ -41,6 +41,8 @@ class Target:
     simulate : bool
     estimand : {"auto", "model", "population"}
         Target of the coefficients of a regression.
+    clusters : bool
+        Whether the run gets clusters, which are not protected.
     """
 
     model: Model
@@ -52,6 +54,7 @@ class Target:
     predictor_spread: float | None = None
     simulate: bool = False
     estimand: str = "auto"
+    clusters: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +66,7 @@ class RunSettings:
     random_source: RandomSource | None = None
     progress: bool | ProgressCallback | None = None
     n_threads: int | None = None
-    unit: Units | None = None
+    unit: Units | Clusters | None = None
 
     @property
     def of_rows(self) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from dpinfer.planning import (
     plan_inference,
     predict_newton,
     predict_own_newton,
+    predict_own_population,
     predict_population,
     predict_statistic,
     recommended_run,
@@ -41,6 +42,7 @@ from dpinfer.release import (
     GlmNewtonRelease,
     NewtonRelease,
     OwnNewtonRelease,
+    OwnPopulationRelease,
     PopulationRelease,
     Release,
     SiteRelease,
@@ -50,8 +52,8 @@ from dpinfer.release import (
 __all__ = ["DPVIMethod", "NewtonMethod", "SepMethod", "StatisticMethod"]
 
 # Full batches, since subsampling buys no accuracy, and tens of steps (docs/dp-sep.md, "Choices").
-# Full batches, since subsampling buys no accuracy, and tens of steps (docs/dp-sep.md, "Choices").
 _SEP_RATE, _SEP_STEPS = 1.0, 50
+_HIDDEN = "the noise would hide how large scores are"
 # Intervals of a gradient trace are many times wider where features are correlated (docs/coverage.md).
 _UNWHITENED = 1.5
 
@@ -78,6 +80,7 @@ class NewtonMethod(Method):
                 n_records=target.n_records,
                 adjacency=target.adjacency,
                 target="population" if target.estimand == "population" else "model",
+                clusters=target.clusters,
             )
         except TypeError as error:
             raise DoesNotApplyError("not for this model") from error
@@ -92,7 +95,7 @@ class NewtonMethod(Method):
         try:
             predict = predict_population if plan.target == "population" else predict_newton
             if plan.target == "population" and plan.noise_of("sizes", target.n_records) > HIDDEN_SIZES:
-                return math.nan, "the noise would hide how large scores are"
+                return math.nan, _HIDDEN
             widths = predict(target.model, plan, target.n_records, predictor_spread=_spread(target))
         except ValueError as error:
             return math.nan, str(error)
@@ -107,9 +110,16 @@ class NewtonMethod(Method):
 
     @staticmethod
     def _predict_own(model: OwnModel, plan: NewtonPlan, n_records: int) -> tuple[float, str]:
+        if not model.has_sampler and plan.target == "population":
+            return math.nan, "no width is predicted: the model has no sampler"
+        if plan.target == "population" and plan.noise_of("sizes", n_records) > HIDDEN_SIZES:
+            return math.nan, _HIDDEN
         if not model.has_sampler:
             return math.nan, "no width is predicted, and intervals will be flagged: the model has no sampler"
         try:
+            if plan.target == "population":
+                widths = predict_own_population(model, plan, n_records)
+                return float(np.median(widths)), "by the model's own simulation"
             widths, squared_shift = predict_own_newton(model, plan, n_records)
         except Exception as error:
             # A user's code, on made-up records: a plan does without a prediction.
@@ -146,8 +156,10 @@ class NewtonMethod(Method):
             check_interval("model.prior_scale", target.model.prior_scale, 1e-30, 1e30)
         if request is not None:
             kind: type[Release] = NewtonRelease if linear else GlmNewtonRelease
-            if population or isinstance(target.model, OwnModel):
-                kind = PopulationRelease if population else OwnNewtonRelease
+            if isinstance(target.model, OwnModel):
+                kind = OwnPopulationRelease if population else OwnNewtonRelease
+            elif population:
+                kind = PopulationRelease
             request.check(PlannedRelease(kind=kind, model=target.model))
 
     def run(self, target: Target, plan: MechanismPlan, settings: Settings, X: Any, y: Any, run: RunSettings) -> Release:

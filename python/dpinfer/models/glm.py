@@ -50,6 +50,8 @@ class GeneralizedLinearModel(NormalPriorModel):
         The compiled kernels' name of the link, if they have it.
     residual_link : str or None
         Their name of E[y | eta], for a private Newton run: "logistic", "probit" or "poisson" (None: there is none).
+    score_link : str or None
+        Their name of the likelihood's derivative in eta, for the population's coefficients (None: there is none).
     largest_predictor : float
         The largest linear predictor at which responses can be drawn.
 
@@ -93,6 +95,7 @@ class GeneralizedLinearModel(NormalPriorModel):
     gradient_sum: ClassVar[str | None] = "numpy"
     has_quadrature: ClassVar[bool] = True
     residual_link: ClassVar[str | None] = None
+    score_link: ClassVar[str | None] = None
     largest_predictor: ClassVar[float] = math.inf
 
     def __init_subclass__(cls) -> None:
@@ -390,6 +393,7 @@ class LogisticRegression(GeneralizedLinearModel):
 
     likelihood: ClassVar[str] = "logistic"
     residual_link: ClassVar[str | None] = "logistic"
+    score_link: ClassVar[str | None] = "logistic"
     response: ClassVar[str] = "binary"
     gradient_sum: ClassVar[str | None] = "glm"
     site_sum: ClassVar[str | None] = "binary"
@@ -418,6 +422,7 @@ class ProbitRegression(GeneralizedLinearModel):
 
     likelihood: ClassVar[str] = "probit"
     residual_link: ClassVar[str | None] = "probit"
+    score_link: ClassVar[str | None] = "probit_score"
     response: ClassVar[str] = "binary"
     gradient_sum: ClassVar[str | None] = "glm"
     site_sum: ClassVar[str | None] = "binary"
@@ -448,6 +453,7 @@ class PoissonRegression(GeneralizedLinearModel):
 
     likelihood: ClassVar[str] = "poisson"
     residual_link: ClassVar[str | None] = "poisson"
+    score_link: ClassVar[str | None] = "poisson"
     largest_predictor: ClassVar[float] = _LARGEST_LOG_RATE
     response: ClassVar[str] = "count"
     gradient_sum: ClassVar[str | None] = "glm"

@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.models.glm import GeneralizedLinearModel
+from dpinfer.models.likely_own import LikelyOwnRecords
 from dpinfer.models.size_shares import SIZE_EDGES
 from dpinfer.models.whitening import shrink_moments, transport
 
-__all__ = ["Curves", "LikelyRecords"]
+__all__ = ["Curves", "KnownCurves", "LikelyRecords"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -67,8 +68,9 @@ class LikelyRecords:
     def curvature(self, transform: FloatArray, weights: FloatArray) -> FloatArray:
         """Return E[s z z'] for z = transform x, s the derivative of the mean in the predictor, (d, d)."""
         z = self.features @ transform.T
-        slope = self._slope(self._mean(weights))
-        return np.asarray((z * slope[:, None]).T @ z / len(z))
+        eta = self._predictor(weights)
+        slope = sum(share * self.model.loss_slopes(eta, y, weights)[1] for y, share in self._responses(eta, weights))
+        return np.asarray((z * np.asarray(slope)[:, None]).T @ z / len(z))
 
     def predictor_spread(self, weights: FloatArray) -> float:
         """Return the root mean square of weights'x."""
@@ -77,25 +79,22 @@ class LikelyRecords:
     def size_shares(self, transform: FloatArray, weights: FloatArray, unit: float) -> FloatArray:
         """Return the shares of the records by |r z|, between the edges SIZE_EDGES times `unit`."""
         eta = self._predictor(weights)
-        mean = self._mean(weights)
         length = np.linalg.norm(self.features @ transform.T, axis=1) / unit
-        edges = [0.0, *SIZE_EDGES, np.inf]
-        if self.model.response == "binary":
-            sizes = np.concatenate(((1.0 - mean) * length, mean * length))
-            counted = np.histogram(sizes, edges, weights=np.concatenate((mean, 1.0 - mean)))[0]
-        else:
-            response = self.model.draw_response(eta, weights, np.random.default_rng(_SEED))
-            counted = np.histogram(np.abs(response - mean) * length, edges)[0]
-        return np.asarray(counted / len(length), dtype=np.float64)
+        counted = np.zeros(SIZE_EDGES.size + 1)
+        for response, share in self._responses(eta, weights):
+            sizes = np.abs(self.model.loss_slopes(eta, response, weights)[0]) * length
+            counted += np.histogram(sizes, [0.0, *SIZE_EDGES, np.inf], weights=share)[0]
+        return counted / len(length)
 
     def _predictor(self, weights: FloatArray) -> FloatArray:
         return np.clip(self.features @ weights, -_LARGEST_PREDICTOR, _LARGEST_PREDICTOR)
 
-    def _mean(self, weights: FloatArray) -> FloatArray:
-        return np.asarray(self.model.inverse_link(self._predictor(weights)), dtype=np.float64)
-
-    def _slope(self, mean: FloatArray) -> FloatArray:
-        return mean * (1.0 - mean) if self.model.response == "binary" else mean
+    def _responses(self, eta: FloatArray, weights: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        """Return responses of every record and how likely each is: all that there are, or one that is drawn."""
+        if self.model.response == "binary":
+            mean = np.asarray(self.model.inverse_link(eta), dtype=np.float64)
+            return [(np.ones_like(eta), mean), (np.zeros_like(eta), 1.0 - mean)]
+        return [(self.model.draw_response(eta, weights, np.random.default_rng(_SEED)), np.ones_like(eta))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,13 +105,13 @@ class Curves:
     ----------
     transform : (d, d) array
         The coordinates.
-    records : LikelyRecords, optional
+    records : LikelyRecords or LikelyOwnRecords, optional
         None: it does not change, as in a linear regression.
     start : (d,) array, optional
     """
 
     transform: FloatArray
-    records: LikelyRecords | None = None
+    records: LikelyRecords | LikelyOwnRecords | None = None
     start: FloatArray | None = None
 
     @cached_property
@@ -132,7 +131,8 @@ class Curves:
         same = np.eye(len(self.transform))
         if self.records is None:
             return same
-        with contextlib.suppress(np.linalg.LinAlgError):
+        # Linear algebra, or the code of a model of the user's own.
+        with contextlib.suppress(Exception):
             values, vectors = np.linalg.eigh(transport(self._first, self._curvature(point)))
             limit = math.sqrt(_MOST_CHANGE)
             found = np.asarray((vectors * np.clip(values, 1.0 / limit, limit)) @ vectors.T)
@@ -149,13 +149,48 @@ class Curves:
         if self.records is None:
             return second
         moved = self.records.predictor_spread(self.transform.T @ (second - first))
-        return first + min(1.0, _REACH / max(moved, _REACH)) * (second - first)
+        return _shortened(first, second, moved)
 
     def size_shares(self, point: FloatArray, unit: float) -> FloatArray | None:
         """Return the expected shares of scores by size at `point`; None without a law of responses."""
         if self.records is None:
             return None
-        return self.records.size_shares(self.transform, self.transform.T @ point, unit)
+        with contextlib.suppress(Exception):
+            return self.records.size_shares(self.transform, self.transform.T @ point, unit)
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class KnownCurves:
+    """What a release says in the place of :class:`Curves`, for a model whose code is not at hand.
+
+    Parameters
+    ----------
+    points : (m, d) array
+    changes : (m, d, d) array
+    sizes : (k,) array
+        Likely shares of scores by size; empty where there are none.
+    """
+
+    points: FloatArray
+    changes: FloatArray
+    sizes: FloatArray
+
+    def change(self, point: FloatArray) -> FloatArray:
+        """Return the change at the nearest point that is known."""
+        return np.asarray(self.changes[int(np.argmin(np.sum(np.square(self.points - point), axis=1)))])
+
+    def within_reach(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """As :meth:`Curves.within_reach`: in these coordinates one record tells about 1."""
+        return _shortened(first, second, float(np.linalg.norm(second - first)))
+
+    def size_shares(self, point: FloatArray, unit: float) -> FloatArray | None:
+        """Return the likely shares of the release."""
+        return self.sizes if self.sizes.size else None
+
+
+def _shortened(first: FloatArray, second: FloatArray, moved: float) -> FloatArray:
+    return first + min(1.0, _REACH / max(moved, _REACH)) * (second - first)
 
 
 def _root(matrix: FloatArray) -> FloatArray:

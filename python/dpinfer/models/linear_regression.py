@@ -61,6 +61,7 @@ class LinearRegression(GeneralizedLinearModel):
     variance_rate: float = 0.5
 
     likelihood: ClassVar[str] = "gaussian"
+    score_link: ClassVar[str | None] = "gaussian"
     gradient_sum: ClassVar[str | None] = "glm"
     natural_steps: ClassVar[bool] = True
     pivotal: ClassVar[bool] = True  # scaled by the information, gradients have the same distribution at every theta

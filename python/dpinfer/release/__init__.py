@@ -15,7 +15,7 @@ from dpinfer.release.guarantee import Release
 from dpinfer.release.newton.glm import GlmNewtonRelease
 from dpinfer.release.newton.linear import NewtonRelease, SumsOfPasses
 from dpinfer.release.newton.own import OwnNewtonRelease
-from dpinfer.release.newton.population import PopulationRelease
+from dpinfer.release.newton.population import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
 from dpinfer.release.parts import Part
 from dpinfer.release.sites.network import NetworkRelease
 from dpinfer.release.sites.trace import SiteRelease
@@ -27,12 +27,14 @@ from dpinfer.release.unknowns import BoundsRelease, CategoriesRelease, CountRele
 __all__ = [
     "BoundsRelease",
     "CategoriesRelease",
+    "ClusteredPopulationRelease",
     "CountRelease",
     "GlmNewtonRelease",
     "GradientTrace",
     "NetworkRelease",
     "NewtonRelease",
     "OwnNewtonRelease",
+    "OwnPopulationRelease",
     "Part",
     "PopulationRelease",
     "Release",

@@ -17,7 +17,7 @@ from dpinfer.release.guarantee import Release
 from dpinfer.release.newton.glm import GlmNewtonRelease
 from dpinfer.release.newton.linear import NewtonRelease
 from dpinfer.release.newton.own import OwnNewtonRelease
-from dpinfer.release.newton.population import PopulationRelease
+from dpinfer.release.newton.population import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
 from dpinfer.release.parts import part_from_dict
 from dpinfer.release.sites.network import NetworkRelease
 from dpinfer.release.sites.trace import SiteRelease
@@ -49,6 +49,8 @@ KINDS: dict[str, type[Release]] = {
         GlmNewtonRelease,
         OwnNewtonRelease,
         PopulationRelease,
+        ClusteredPopulationRelease,
+        OwnPopulationRelease,
         SumRelease,
     )
 }

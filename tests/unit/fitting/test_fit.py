@@ -297,7 +297,7 @@ def test_a_model_of_ones_own_from_records_to_a_saved_fit(tmp_path):
     with pytest.raises(ValueError, match="n_warmup"):
         dpi.fit(model, untouchable(), y, posterior=dpi.PosteriorRequest(n_warmup=20), **PUBLIC)
     fit = dpi.fit(model, X, y, path=tmp_path / "fit", random_source=InsecureRNG(1), **PUBLIC)
-    assert isinstance(fit.release, dpi.OwnNewtonRelease)
+    assert isinstance(fit.release, dpi.OwnPopulationRelease)
     assert np.all(np.abs(fit.posterior.optimum_mean - theta) < 5.0 * fit.posterior.stddev)
     loaded = dpi.load_fit(tmp_path / "fit", model=model)
     assert loaded.plan.predicted_width == fit.plan.predicted_width

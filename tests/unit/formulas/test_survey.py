@@ -56,6 +56,20 @@ def test_a_record_without_a_weight_is_dropped_with_its_units_row(rng):
     np.testing.assert_array_equal(first.fit.release.scores, second.fit.release.scores)
 
 
+def test_rows_in_clusters_that_are_not_protected(rng):
+    """Whole houses have one x and one error: rows alone would say three times as much as there is."""
+    x, error = (np.repeat(part, 3) for part in (rng.uniform(-3.0, 3.0, 1000), rng.normal(size=1000)))
+    data = {"y": x + error, "x": x, "w": np.ones(3000), "bare": x, "house": [f"h{place // 3}" for place in range(3000)]}
+    alone, together = fitted(data), fitted(data, clusters="house")
+    ratio = together.coefficients().sd[:2] / alone.coefficients().sd[:2]
+    np.testing.assert_allclose(ratio, np.sqrt(3.0), rtol=0.08)
+    assert "cluster-robust" in str(together.summary())
+    with pytest.raises(ValueError, match="clusters must be None with unit"):
+        fitted(data, clusters="house", unit=Units("house", max_rows=3.0))
+    with pytest.raises(TypeError, match="clusters must be the name of a column"):
+        fitted(data, clusters=np.arange(3000))
+
+
 def test_files_have_the_bits_of_mappings(rng, tmp_path):
     data = table(rng, 300)
     path = tmp_path / "table.csv"

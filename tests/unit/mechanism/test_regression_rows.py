@@ -11,7 +11,7 @@ from dpinfer.mechanism import _native
 
 KEY = bytes(range(32))
 NO_TABLE = {"centre": np.empty(0), "slope": np.empty(0), "first_node": 0.0, "spacing": 1.0}
-LINKS = ("logistic", "probit", "gaussian", "poisson")
+LINKS = ("logistic", "probit", "probit_score", "gaussian", "poisson")
 
 
 def make_records(n, d, link="gaussian", seed=1):
@@ -34,6 +34,15 @@ def mean_and_slope(link, eta):
     if link == "probit":
         return stats.norm.cdf(eta), stats.norm.pdf(eta)
     return (eta, np.ones_like(eta)) if link == "gaussian" else (np.exp(eta), np.exp(eta))
+
+
+def residual_and_slope(link, eta, y):
+    if link == "probit_score":
+        sign = 2.0 * y - 1.0
+        ratio = np.exp(stats.norm.logpdf(eta) - stats.norm.logcdf(sign * eta))
+        return sign * ratio, ratio * (sign * eta + ratio)
+    mean, slope = mean_and_slope(link, eta)
+    return y - mean, slope
 
 
 class Pass:
@@ -71,8 +80,7 @@ class Pass:
         """Return each record's contribution in float64."""
         z = self.rows @ self.transform.T
         weight = np.minimum(1.0, self.bound**2 / np.maximum((z**2).sum(axis=1), 1e-300))
-        mean, slope = mean_and_slope(self.link, self.rows @ self.loc)
-        residual = self.y - mean
+        residual, slope = residual_and_slope(self.link, self.rows @ self.loc, self.y)
         psi = np.clip(residual, -self.cut, self.cut)
         slope = np.where(np.abs(residual) <= self.cut, slope, 0.0)
         if self.table is not None:

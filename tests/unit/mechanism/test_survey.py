@@ -6,9 +6,19 @@ import numpy as np
 import pytest
 
 import dpinfer as dpi
+from dpinfer.accounting import Adjacency
 from dpinfer.errors import RecordError
-from dpinfer.mechanism import RowSource, Units
-from dpinfer.mechanism.newton.joint import JointScores, UnitProducts, UnitScores, UnitSizes
+from dpinfer.mechanism import Clusters, RowSource, Units, _native
+from dpinfer.mechanism.newton.joint import (
+    CLUSTER_NORM,
+    ClusterProducts,
+    ClusterSizes,
+    JointScores,
+    UnitProducts,
+    UnitScores,
+    UnitSizes,
+)
+from dpinfer.mechanism.newton.pass_records import open_records
 from dpinfer.models import SurveyWeights
 from dpinfer.testing import InsecureRNG
 
@@ -51,7 +61,10 @@ def reference(kind, X, y, weights, groups):
 
 def release(kind, X, y, *, n_records, epsilon=300.0, weights=None, **options):
     model = getattr(dpi.models, kind)(X.shape[1], fit_intercept=True, prior_scale=10.0, survey_weights=weights)
-    plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=1e-6, n_records=n_records, target="population")
+    plan = dpi.plan_newton(
+        model, target_epsilon=epsilon, target_delta=1e-6, n_records=n_records, target="population",
+        clusters=isinstance(options.get("unit"), Clusters),
+    )  # fmt: skip
     scale = {"response_scale": 1.5} if kind == "LinearRegression" else {}
     source = InsecureRNG(3)
     return dpi.run_newton(model, X, y, plan=plan, n_records=n_records, random_source=source, **scale, **options)
@@ -188,3 +201,82 @@ def test_what_a_unit_contributes_is_the_sum_of_its_rows():
     np.testing.assert_allclose(np.linalg.norm(products, axis=1), [25.0, 0.25], rtol=1e-15)
     sizes = UnitSizes(of_rows, 1.0, np.array([1.0, 5.0, 9.0]))
     np.testing.assert_array_equal(sizes.of_units(g), [[0, 0, 1, 0], [1, 0, 0, 0]])
+
+
+@pytest.mark.parametrize(("kind", "weighted"), [("LinearRegression", True), ("LogisticRegression", False)])
+def test_with_much_budget_rows_in_clusters_have_cluster_robust_errors(kind, weighted, rng, tmp_path):
+    """Rows come in any order, and are what is protected."""
+    X, y, weights = records(kind, rng, 12_000, clusters=4)
+    cluster, order = np.repeat(np.arange(3000), 4), rng.permutation(12_000)
+    response = np.column_stack((y, weights)) if weighted else y
+    options = {"weights": WEIGHTS if weighted else None, "unit": Clusters(cluster[order])}
+    made = release(kind, X[order], response[order], n_records=12_000, **options)
+    found = dpi.noise_aware_posterior(made)
+    exact, stddev = reference(kind, X, y, weights if weighted else np.ones(12_000), cluster)
+    np.testing.assert_array_less(np.abs(found.mean[:3] - exact), 0.2 * stddev)
+    np.testing.assert_allclose(found.stddev[:3], stddev, rtol=0.06)
+    _, alone = reference(kind, X, y, weights if weighted else np.ones(12_000), np.arange(12_000))
+    assert np.min(alone / stddev) < 0.85
+    assert "rows of a cluster" in found.diagnostics.verdict
+    made.save(tmp_path / "clusters.release")
+    again = dpi.noise_aware_posterior(dpi.load_release(tmp_path / "clusters.release"))
+    np.testing.assert_array_equal(again.interval(0.9), found.interval(0.9))
+    with pytest.raises(ValueError, match="more noise"):
+        made.replace(cluster_bound=2.0 * made.cluster_bound)
+
+
+@pytest.mark.parametrize("kind", ["products", "sizes"])
+def test_a_row_moves_what_clusters_add_by_no_more_than_is_said(rng, kind):
+    """In an old cluster, in a new one, from one to another; long rows and short ones, beside clusters at the bound."""
+    model = dpi.models.LinearRegression(3)
+    scores = JointScores(np.eye(3), np.zeros(3), "gaussian", 1.5)
+    query = {
+        "products": ClusterProducts.of(scores, 4.0),
+        "sizes": ClusterSizes(scores, CLUSTER_NORM, np.array([0.5, 1.0, 2.0, 4.0])),
+    }[kind]
+
+    def integers(X, y, cluster):
+        total = _native.PartialSum(length=query.length, max_norm=query.max_norm)
+        open_records(model, X, y, Adjacency.ADD_REMOVE, n_threads=1, units=Clusters(cluster)).add(total, query)
+        return np.array(total.integers, dtype=object), total.lattice_step
+
+    largest = 0.0
+    for _ in range(60):
+        n = int(rng.integers(2, 12))
+        X, y = rng.normal(size=(n, 3)) * 3.0, rng.normal(size=n) * 3.0
+        # All rows of a cluster point alike in some of the tables, so that its sum is at its bound.
+        X, y = (np.abs(X), np.abs(y)) if rng.random() < 0.5 else (X, y)
+        cluster = rng.integers(0, 3, n)
+        whole, step = integers(X, y, cluster)
+        rest, _ = integers(X[1:], y[1:], cluster[1:])
+        moved, _ = integers(X, y, np.concatenate((cluster[:1] + 1, cluster[1:])))
+        for other, factor in ((rest, 1.0), (moved, 2.0)):
+            square = sum(int(k) ** 2 for k in whole - other)
+            assert square <= (factor * query.max_norm / step) ** 2
+        largest = max(largest, float(np.sqrt(float(sum(int(k) ** 2 for k in whole - rest)))) * step)
+    # The bound is not idle; half of it would not do.
+    assert largest > 0.5 * query.max_norm
+
+
+def test_clusters_are_refused_where_they_say_nothing(rng):
+    X, y, _ = records("LinearRegression", rng, 100)
+    model, cluster = dpi.models.LinearRegression(2), np.arange(100) // 4
+    common = {"target_epsilon": 1.0, "target_delta": 1e-5, "n_records": 100}
+    with pytest.raises(TypeError, match="clusters must be False but"):
+        dpi.plan_newton(model, clusters=True, **common)
+    plan = dpi.plan_newton(model, target="population", clusters=True, **common)
+    run = {"plan": plan, "n_records": 100, "response_scale": 1.0}
+    for unit in (None, Units(cluster)):
+        with pytest.raises(ValueError, match="unit must be Clusters with a plan"):
+            dpi.run_newton(model, X, y, unit=unit, **run)
+    with pytest.raises(ValueError, match="clusters must be None with unit"):
+        dpi.fit(model, X, y, epsilon=1.0, delta=1e-5, n_records=100, clusters=cluster, unit=Units(cluster))
+    with pytest.raises(ValueError, match="none with a RowSource"):
+        dpi.run_newton(model, RowSource(lambda: [(X, y)], 2), unit=Clusters(cluster), **run)
+    with pytest.raises(RecordError, match="as many entries"):
+        dpi.run_newton(model, X, y, unit=Clusters(cluster[1:]), **run)
+    blanked = dpi.plan_newton(model, target="population", clusters=True, adjacency="zero_out", **common)
+    with pytest.raises(ValueError, match="zero_out"):
+        dpi.run_newton(model, X, y, unit=Clusters(cluster), **(run | {"plan": blanked}))
+    with pytest.raises(ValueError, match="clusters must be False for target 'model'"):
+        dpi.plan_fit(model, epsilon=1.0, delta=1e-5, n_records=100, response_scale=1.0, target="model", clusters=True)

@@ -16,12 +16,13 @@ from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta
 from dpinfer.inference.request import PosteriorRequest, model_of
-from dpinfer.models import GeneralizedLinearModel, LinearRegression
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models.bijectors import sigmoid, softplus_inverse
-from dpinfer.models.likely_records import Curves, LikelyRecords
+from dpinfer.models.likely_records import Curves, KnownCurves, LikelyRecords
 from dpinfer.models.size_shares import HIDDEN_SIZES, SizeShares, combined, differences, pointed
 from dpinfer.models.steady import steady_solve
-from dpinfer.release import PopulationRelease
+from dpinfer.release import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
+from dpinfer.release.newton.population import PopulationSums
 
 __all__ = ["population_posterior", "residual_prior_variance"]
 
@@ -47,8 +48,8 @@ _DOMINATED = 3.0  # eigenvalue of the bread, in coordinates that whiten shortene
 class _Population:
     """Quantities computed from a release, in the coordinates of the scores, in which the bread is the identity."""
 
-    release: PopulationRelease
-    model: GeneralizedLinearModel
+    release: PopulationSums
+    model: GeneralizedLinearModel | OwnModel
 
     @cached_property
     def sizes(self) -> SizeShares:
@@ -59,10 +60,12 @@ class _Population:
         return SizeShares(release.sizes, release.sizes_stddev, expected)
 
     @cached_property
-    def curves(self) -> Curves:
+    def curves(self) -> Curves | KnownCurves:
         """How the bread changes with the weights."""
         white = self.release.score_transform
-        if isinstance(self.model, LinearRegression):
+        if isinstance(self.release, OwnPopulationRelease):
+            return KnownCurves(self.release.change_points, self.release.changes, self.release.likely_sizes)
+        if isinstance(self.model, (OwnModel, LinearRegression)):
             return Curves(white)
         start = np.asarray(np.linalg.solve(white.T, self.release.bread_position))
         return Curves(white, LikelyRecords.of_moments(self.model, vars(self.release)), start)
@@ -73,7 +76,7 @@ class _Population:
         release, d = self.release, self.release.n_coef
         at, noise = release.positions, np.square(release.score_stddev)
         bread = self.curvatures(1, None)[0]
-        prior = release.score_transform @ release.score_transform.T / self.prior_variance
+        prior = self.prior_precision
         least = float(np.trace(self.meat[0])) / d / release.n_records
         found = at[-1]
         for _ in range(_SWEEPS):
@@ -109,6 +112,19 @@ class _Population:
         return self.sizes.clip_covariance(release.score_bounds / release.size_unit) * unit**2
 
     @property
+    def clusters(self) -> SizeShares | None:
+        """Sums of clusters by norm, per row, where rows are protected and clusters are not."""
+        release = self.release
+        if not isinstance(release, ClusteredPopulationRelease):
+            return None
+        return SizeShares(release.cluster_sizes, release.cluster_sizes_stddev)
+
+    @property
+    def dependent(self) -> bool:
+        """Whether scores are summed over rows that may depend on each other."""
+        return self.scores_per_row != 1.0 or self.clusters is not None
+
+    @property
     def scores_per_row(self) -> float:
         """1, or units per row where scores are those of units."""
         return self.release.n_scores / self.release.n_records
@@ -117,6 +133,11 @@ class _Population:
     def meat(self) -> tuple[FloatArray, float]:
         """The meat, shrunk to a multiple of the identity, and the standard deviation of its remaining noise."""
         noisy, stddev, d = self.release.meat, self.release.meat_stddev, self.release.n_coef
+        if self.clusters is not None and isinstance(self.release, ClusteredPopulationRelease):
+            # What is cut off the longest sums is counted as if it pointed anywhere.
+            unit = self.release.size_unit
+            lost = self.clusters.lost_square(self.release.cluster_bound / unit) * unit**2 / d
+            noisy = np.asarray(noisy + lost * np.eye(d))
         level = max(float(np.trace(noisy)) / d, _LEAST_MEAT * self.usual_variance)
         away = noisy - level * np.eye(d)
         energy = float(np.sum(np.square(away))) / (0.5 * d * (d + 1)) - stddev**2
@@ -127,20 +148,21 @@ class _Population:
     @property
     def usual_variance(self) -> float:
         """Mean square of a coordinate of the scores, from the shares of their sizes."""
-        square = max(self.sizes.mean_square, 1e-6) * self.release.size_unit**2 / self.release.n_coef
+        sizes = self.clusters or self.sizes
+        square = max(sizes.mean_square, 1e-6) * self.release.size_unit**2 / self.release.n_coef
         return square * self.scores_per_row
 
     @cached_property
     def residual_variance(self) -> tuple[float, float]:
         """The residuals' mean square and its standard deviation: of a linear regression, noise and sampling counted."""
         release, d = self.release, self.release.n_coef
-        weights = self.model.survey_weights
+        weights = getattr(self.model, "survey_weights", None)
         effect = 1.0 if weights is None else weights.design_effect
-        if self.scores_per_row != 1.0 or effect is None:
-            # Scores are sums over units, or weighted records: for residuals, their size during the steps.
+        if self.dependent or effect is None:
+            # Scores are sums over units or clusters, or weighted records: for residuals, their size during the steps.
             usual = release.size_unit**2 * self.scores_per_row / d
             return usual, _SHARES_ERROR * usual
-        if self.model.fit_intercept:
+        if getattr(self.model, "fit_intercept", False):
             constant = np.linalg.solve(release.score_transform.T, np.eye(d)[-1])
             square = float(constant @ constant)
             value, noise = float(constant @ release.meat @ constant), release.meat_stddev * square
@@ -157,8 +179,22 @@ class _Population:
         return variance, math.sqrt(1.0 / (1.0 / first + 1.0 / second) + sampling)
 
     @cached_property
-    def prior_variance(self) -> float:
+    def prior_precision(self) -> FloatArray:
+        """The prior's, of a point."""
+        transform = self.release.score_transform
+        return np.asarray((transform / self.prior_variance) @ transform.T)
+
+    @property
+    def origin(self) -> FloatArray:
+        """The weights of the point 0: the prior's mean."""
+        release = self.release
+        return release.prior_mean if isinstance(release, OwnPopulationRelease) else np.zeros(release.n_coef)
+
+    @cached_property
+    def prior_variance(self) -> float | FloatArray:
         """Of each weight."""
+        if isinstance(self.model, OwnModel):
+            return np.square(self.model.parameters.prior_scale)
         scale = self.residual_variance[0] if isinstance(self.model, LinearRegression) else 1.0
         return self.model.prior_scale**2 * scale
 
@@ -189,7 +225,7 @@ class _Population:
         sampling = meats / release.n_records
         spread = sampling + float(weight @ covariance @ weight) * np.eye(d)
         said = np.linalg.solve(spread, curvature)
-        prior = release.score_transform @ release.score_transform.T / self.prior_variance
+        prior = self.prior_precision
         precision = np.swapaxes(curvature, 1, 2) @ said + prior
         target = missed + curvature @ at
         information = (np.swapaxes(said, 1, 2) @ target[:, :, None])[..., 0]
@@ -212,7 +248,7 @@ class _Population:
         their noise, the sampling of fourth moments and the meat's clip make of it.
         """
         release, d = self.release, self.release.n_coef
-        if self.model.survey_weights is not None or self.scores_per_row != 1.0:
+        if getattr(self.model, "survey_weights", None) is not None or self.dependent:
             return None
         change = self.curves.change(self.zero[0])
         draws = change @ self.curvatures(_DRAWS, np.random.default_rng(0)) @ change
@@ -261,7 +297,7 @@ class _Population:
 
     def warnings(self, prior_pvalue: float) -> dict[str, str]:
         """Return the warnings for users, by name."""
-        found = declared_sizes(self.release)
+        found = declared_sizes(self.release) if isinstance(self.release, PopulationRelease) else {}
         sampling = math.sqrt(float(np.trace(self.meat[0])) / self.release.n_coef / self.release.n_records)
         largest = float(np.linalg.eigvalsh(self.release.bread)[-1])
         noise = self.release.bread_stddev * math.sqrt(2.0 * self.release.n_coef)
@@ -305,17 +341,17 @@ def _at_least(matrices: FloatArray, least: float) -> FloatArray:
 
 def residual_prior_variance(release: PopulationRelease, model: GeneralizedLinearModel) -> float:
     """Return the prior variance of each weight: a linear regression's is in units of the residuals' mean square."""
-    return _Population(release, model).prior_variance
+    return float(_Population(release, model).prior_variance)
 
 
-def population_posterior(release: PopulationRelease, request: PosteriorRequest) -> Posterior:
-    """Infer the population's coefficients from a release.
+def population_posterior(release: PopulationSums, request: PosteriorRequest) -> Posterior:
+    """Infer the population's coefficients from a release: of a model of the user's own, its parameters.
 
-    **Privacy.** Post-processing of a PopulationRelease: it costs nothing.
+    **Privacy.** Post-processing of a release: it costs nothing.
 
     Parameters
     ----------
-    release : PopulationRelease
+    release : PopulationRelease or OwnPopulationRelease
     request : PosteriorRequest
         Bread and meat are drawn until the Monte Carlo error of the 5% and 95% quantiles is below 5% of the posterior
         standard deviation; `n_samples` has no effect.
@@ -337,7 +373,8 @@ def population_posterior(release: PopulationRelease, request: PosteriorRequest) 
     """
     request.check(release)
     model = model_of(release, request.model)
-    if not isinstance(model, GeneralizedLinearModel):
+    of_own = isinstance(release, OwnPopulationRelease)
+    if not isinstance(model, (GeneralizedLinearModel, OwnModel)) or isinstance(model, OwnModel) is not of_own:
         raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")
     population = _Population(release, model)
     size = _DRAWS
@@ -346,7 +383,9 @@ def population_posterior(release: PopulationRelease, request: PosteriorRequest) 
         size *= 4
         theta, error, draws = _theta(population, size, request.seed)
     d = release.n_coef
-    conflict = prior_conflict(*draws, np.full(len(draws[0]), population.prior_variance))
+    root = np.broadcast_to(np.sqrt(population.prior_variance), (d,))
+    away, spread = (draws[0] - population.origin) / root, draws[1] / np.outer(root, root)
+    conflict = prior_conflict(away, spread, np.ones(len(away)))
     found = population.warnings(conflict)
     unknown = np.full(d, np.nan)
     parts = theta.parts
@@ -386,7 +425,7 @@ def _theta(
     mean, precision, sampling = population.draw(size, np.random.default_rng(seed))
     transform = release.score_transform
     back = np.linalg.inv(transform)
-    location = mean @ transform
+    location = population.origin + mean @ transform
     precision = back @ precision @ back.T
     covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
     data = (transform.T @ sampling @ transform).mean(axis=0)
@@ -406,18 +445,20 @@ def _theta(
         data = grown
     by_batch = (location.reshape(-1, _BATCHES, location.shape[1]), variance.reshape(-1, _BATCHES, location.shape[1]))
     theta = theta_of_draws(*by_batch, factor, data)
-    return theta, monte_carlo_error(*by_batch), (mean @ transform, covariance)
+    return theta, monte_carlo_error(*by_batch), (location[:, : release.n_coef], covariance)
 
 
 def _verdict(population: _Population, found: dict[str, str]) -> str:
     by = "least squares" if isinstance(population.model, LinearRegression) else "maximum likelihood"
-    kind = "design-based" if population.model.survey_weights is not None else "robust"
-    kind += " (HC-type" if population.scores_per_row == 1.0 else " (cluster-robust"
+    kind = "design-based" if getattr(population.model, "survey_weights", None) is not None else "robust"
+    kind += " (cluster-robust" if population.dependent else " (HC-type"
+    what = "parameters" if isinstance(population.model, OwnModel) else "coefficients"
     said = (
-        f"The coefficients are the population's, by {by} on the whole population.  Intervals are {kind}): they hold "
+        f"The {what} are the population's, by {by} on the whole population.  Intervals are {kind}): they hold "
         "whether or not the model is true"
     )
-    said += "." if population.scores_per_row == 1.0 else ", and rows of a unit may depend on each other."
+    whose = "unit" if population.scores_per_row != 1.0 else "cluster"
+    said += f", and rows of a {whose} may depend on each other." if population.dependent else "."
     said += _compared(population)
     if found:
         said += "  " + "; ".join(found.values()) + "."

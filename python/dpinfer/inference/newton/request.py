@@ -3,7 +3,7 @@
 from dpinfer._validate import check_integer
 from dpinfer.inference.request import PlannedRelease, PosteriorRequest
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
-from dpinfer.release import NewtonRelease, OwnNewtonRelease, PopulationRelease
+from dpinfer.release import NewtonRelease, OwnNewtonRelease, OwnPopulationRelease, PopulationRelease
 
 __all__ = ["check_newton_request"]
 
@@ -37,6 +37,10 @@ def check_newton_request(request: PosteriorRequest, planned: PlannedRelease) -> 
             raise ValueError("n_warmup must not be given for this release, whose posterior has independent draws")
         if request.n_samples is not None:
             check_integer("n_samples", request.n_samples, 20)
+        return
+    if issubclass(kind, OwnPopulationRelease):
+        if request.n_samples is not None or request.n_warmup is not None:
+            raise ValueError("n_samples and n_warmup must not be given for this release: it needs no sampler")
         return
     if linear and not isinstance(model, LinearRegression):
         raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")

@@ -6,16 +6,34 @@ residuals are not cut off before that (docs/derivations/population.md).
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import Rows
+from dpinfer.mechanism.newton.own_rows import OwnQuery
 
-__all__ = ["Curvatures", "JointScores", "ScoreProducts", "Sizes", "UnitProducts", "UnitScores", "UnitSizes"]
+__all__ = [
+    "CLUSTER_NORM",
+    "ClusterProducts",
+    "ClusterSizes",
+    "Curvatures",
+    "JointScores",
+    "ScoreProducts",
+    "Sizes",
+    "UnitProducts",
+    "UnitScores",
+    "UnitSizes",
+]
 
 FloatArray = npt.NDArray[np.float64]
+
+# In units of the norm that a sum holds its contributions to: a lattice step at most, and what floating point adds to
+# products of up to 2000 coordinates.  A sum shortens what is within a millionth of that norm: parts are smaller.
+_LATTICE, _FLOATING, _LARGER = 2.0**-30, 1e-11, 1e-5
+CLUSTER_NORM = 1.4143  # at least sqrt(2): a row takes one cluster from interval to interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,13 +156,13 @@ class UnitScores:
 
     Parameters
     ----------
-    scores : JointScores
-        Of a row.
+    scores : JointScores or OwnQuery
+        Of a row.  Of a model of the user's own each row is a unit, and vectors may be others than scores.
     max_norm : float
         Norm bound of a unit's contribution.
     """
 
-    scores: JointScores
+    scores: JointScores | OwnQuery
     max_norm: float
 
     @property
@@ -156,9 +174,11 @@ class UnitScores:
         """Return the contributions of units, (n, length), from their scores (n, d)."""
         return scores
 
-    def add(self, total: _native.PartialSum, rows: Rows) -> None:
-        """Units are added by :meth:`of_units`: of rows alone nothing is known."""
-        raise TypeError("a query of units needs records with units")
+    def add(self, total: _native.PartialSum, rows: Any) -> None:
+        """Add all records, each a unit; rows of larger units are added up first, and then come to :meth:`of_units`."""
+        if isinstance(self.scores, JointScores):
+            raise TypeError("a query of units needs records with units")
+        self.scores.add_made(total, rows, self.of_units)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,3 +212,47 @@ class UnitSizes(UnitScores):
         """Return the contributions of units, (n, length), from their scores (n, d)."""
         place = np.searchsorted(self.edges, np.linalg.norm(scores, axis=1), side="right")
         return np.asarray(place[:, None] == np.arange(self.length), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterSizes(UnitSizes):
+    """The indicator for a cluster, where rows are protected: a row moves one cluster from interval to interval.
+
+    Parameters
+    ----------
+    max_norm : float
+        At least sqrt(2).
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterProducts(UnitProducts):
+    """svec(g g') of a cluster's score g, shortened to the norm `reach`, where rows are protected.
+
+    A row moves g, which is in a ball of this radius, by at most ``scores.max_norm``, and gg' by at most twice the
+    product of both: docs/derivations/population.md.  A cluster adds as many equal parts as keep each within that.
+
+    Parameters
+    ----------
+    max_norm : float
+        What a row moves the sum by at most: :meth:`of`.
+    reach : float
+    parts : int
+    """
+
+    reach: float
+    parts: int
+
+    @classmethod
+    def of(cls, scores: JointScores, reach: float) -> "ClusterProducts":
+        """Return the query for this reach, at least half of ``scores.max_norm``."""
+        moved = 2.0 * reach * scores.max_norm
+        parts = math.ceil(reach**2 * (1.0 + _LARGER) / moved)
+        length = scores.length * (scores.length + 1) // 2
+        return cls(scores, moved * (1.0 + parts * (2.1 * math.sqrt(length) * _LATTICE + _FLOATING)), reach, parts)
+
+    def of_units(self, scores: FloatArray) -> FloatArray:
+        """Return the contributions of clusters, (n * parts, length), from their scores (n, d)."""
+        length = np.linalg.norm(scores, axis=1, keepdims=True)
+        shortened = scores * np.minimum(1.0, self.reach / np.maximum(length, 1e-300))
+        return np.repeat(super().of_units(shortened) / self.parts, self.parts, axis=0)

@@ -62,8 +62,8 @@ class ClippedScores(OwnQuery):
 
     def contributions(self, rows: OwnRows, block: slice) -> FloatArray:
         """Return these rows' vectors, (B, length): not private."""
-        X = np.ascontiguousarray(rows.features[block], dtype=np.float64)
-        scores = self._scores(X, np.ascontiguousarray(rows.response[block]))
+        X, y = rows.arrays(block)
+        scores = self._scores(X, y)
         clipped = score_vector(scores, self.clip)
         parts = []
         if self.score_part:

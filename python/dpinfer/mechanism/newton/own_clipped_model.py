@@ -66,10 +66,16 @@ class ClippedNewton(OwnSteps):
         return self._arrays(filtered.mean, white, released, measured) | {
             "slope_spread": error,
             "variance_ratio": _VARIANCE_RATIO,
-            "score_share": SCORE_SHARE,
             "count_shares": np.array(list(_COUNT_SHARES.values())),
             "norm_edges": NORM_EDGES.copy(),
         }
+
+    def localised(self, passes: Passes) -> tuple[FloatArray, FloatArray, dict[str, Any]]:
+        """Make the steps, as the run of the model's own target does."""
+        filtered = Filter(np.zeros(self.model.n_params), np.eye(self.model.n_params))
+        white, _, _ = self._localise(passes, filtered)
+        counted = {"count_share": _COUNT_SHARES["localise"], "norm_edges": NORM_EDGES.copy()}
+        return filtered.mean, white, self._kept_arrays() | counted
 
     @staticmethod
     def _parts(phase: str) -> tuple[float, float, float]:

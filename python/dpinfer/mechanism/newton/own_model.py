@@ -89,6 +89,13 @@ class OwnSteps(ABC):
         """Make the plan's passes and return the arrays of the release."""
 
     @abstractmethod
+    def localised(self, passes: Passes) -> tuple[FloatArray, FloatArray, dict[str, Any]]:
+        """Make the steps; return the point in units of the prior, coordinates that whiten there, and what was kept."""
+
+    def _kept_arrays(self) -> dict[str, Any]:
+        return {name: np.array(values) for name, values in self._kept.items()} | {"score_share": SCORE_SHARE}
+
+    @abstractmethod
     def _query(self, passes: Passes, phase: str, units: FloatArray, white: FloatArray, bounds: Any) -> dict[str, Any]:
         """Release a pass: the score, the matrix, or both, each divided by the number of records."""
 
@@ -123,7 +130,7 @@ class OwnSteps(ABC):
     ) -> dict[str, Any]:
         """Return the arrays of the release, from the slope's pass at `units` and the measurements."""
         return {
-            **{name: np.array(values) for name, values in self._kept.items()},
+            **self._kept_arrays(),
             **measured,
             "transform": white * self._prior.prior_scale,
             "slope": smat(released["matrix"], self.model.n_params),
@@ -237,7 +244,6 @@ class OwnNewton(OwnSteps):
         return self._arrays(filtered.mean, white, released, measured) | {
             "slope_spread": ratio_stddev,
             "variance_ratio": bounds.variance_ratio,
-            "score_share": SCORE_SHARE,
             "centre_share": bounds.share,
             "count_shares": np.array([0.0, 0.0, TALLY_SHARE]),
             "square": bounds.square,
@@ -248,6 +254,18 @@ class OwnNewton(OwnSteps):
             "square_variance": bounds.square_variance,
             "squared_shift": self._squared_shift(filtered.mean, white, bounds, mean, measured),
         }
+
+    def localised(self, passes: Passes) -> tuple[FloatArray, FloatArray, dict[str, Any]]:
+        """Make the steps, as the run of the model's own target does."""
+        filtered = Filter(np.zeros(self.model.n_params), np.eye(self.model.n_params))
+        ratio, _ = self._localise(passes, filtered)
+        information = self._bounds(filtered.mean, _LAST_ROWS).information
+        self._kept.pop("expected_slopes")
+        return (
+            filtered.mean,
+            symmetric_inverse_root(ratio) @ symmetric_inverse_root(information),
+            self._kept_arrays() | {"count_share": 0.0},
+        )
 
     def _reach(self, units: FloatArray, white: FloatArray, step: FloatArray, released: dict[str, Any]) -> float:
         """Simulate how far the truth is whose expected score was released; 1 where the model's code fails."""

@@ -8,7 +8,7 @@ docs/derivations/any-model.md.
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -120,6 +120,11 @@ class OwnRows:
     def without_draws(cls, features: npt.NDArray[np.floating], response: FloatArray, n_threads: int = 1) -> "OwnRows":
         """Return the rows of checked records, for contributions without draws."""
         return cls(features, response, np.empty((0, 2), dtype=np.uint64), n_threads)
+
+    def arrays(self, block: slice) -> tuple[FloatArray, FloatArray]:
+        """Return features and responses of these rows, as the model's code gets them."""
+        features = np.ascontiguousarray(self.features[block], dtype=np.float64)
+        return features, np.ascontiguousarray(self.response[block])
 
     def words(self, rows: slice, pass_number: int, n_words: int) -> Words:
         """Return the random words of these rows in one pass, (B, 2 N_DRAWS, n_words)."""
@@ -242,10 +247,15 @@ class OwnQuery(ABC):
 
     def add(self, total: _native.PartialSum, rows: OwnRows) -> None:
         """Add all records to `total`."""
+        self.add_made(total, rows, lambda vectors: vectors)
+
+    def add_made(self, total: _native.PartialSum, rows: OwnRows, make: Callable[[FloatArray], FloatArray]) -> None:
+        """Add what is made of the records' vectors (B, length), each row of its own, to `total`."""
         with np.errstate(all="ignore"):
             size = len(rows.response)
             for first in range(0, size, self.block):
-                total.add_contributions(self._robust(rows, slice(first, min(first + self.block, size))))
+                block = slice(first, min(first + self.block, size))
+                total.add_contributions(np.ascontiguousarray(make(self._robust(rows, block))))
 
     def _robust(self, rows: OwnRows, block: slice) -> FloatArray:
         """Return a block's contributions; a record on which the code fails contributes nothing."""
@@ -342,8 +352,7 @@ class CentredScores(OwnQuery):
 
     def _with_draws(self, rows: OwnRows, block: slice) -> FloatArray:
         """Return transformed scores of each record's draws, then of the record itself, (n, 2 N_DRAWS + 1, B)."""
-        X = np.ascontiguousarray(rows.features[block], dtype=np.float64)
-        y = np.ascontiguousarray(rows.response[block])
+        X, y = rows.arrays(block)
         n_words = self.model.n_words
         # Records last, draws before them: each operation runs over whole blocks, and each record by itself.
         words = np.swapaxes(rows.words(block, self.pass_number, n_words), 0, 1).reshape(-1, n_words)

@@ -24,9 +24,17 @@ from dpinfer.mechanism.sources.cuda import CudaRows
 from dpinfer.mechanism.sources.sparse import SparseFeatures
 from dpinfer.mechanism.sums import Records, RowSource, ShardedRows
 from dpinfer.mechanism.sums.parts import integers_of_part
-from dpinfer.mechanism.units import Units, check_identities
+from dpinfer.mechanism.units import Clusters, Units, check_identities
 
-__all__ = ["MemoryRecords", "PassRecords", "ShardedRecords", "StreamedRecords", "UnitRecords", "open_records"]
+__all__ = [
+    "ClusteredRecords",
+    "MemoryRecords",
+    "PassRecords",
+    "ShardedRecords",
+    "StreamedRecords",
+    "UnitRecords",
+    "open_records",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -243,7 +251,7 @@ class UnitRecords:
             If there are other numbers of rows or units than before.
         """
         # One exact sum over the rows of all units: a unit's sum is its increment.
-        of_rows = query.scores if isinstance(query, UnitScores) else query
+        of_rows: Query = query.scores if isinstance(query, UnitScores) else query
         max_norm = of_rows.max_norm if isinstance(query, UnitScores) else total.max_norm
         rows_sum = _native.PartialSum(length=of_rows.length, max_norm=max_norm)
         before, step = integers_of_part(rows_sum), rows_sum.lattice_step
@@ -293,7 +301,33 @@ class UnitRecords:
         return n_rows, n_units
 
 
-def _open_units(model: Any, X: Any, y: Any, units: Units, *, n_threads: int) -> UnitRecords:
+class ClusteredRecords(UnitRecords):
+    """Rows that are records, and the clusters in which they may depend on each other.
+
+    **Privacy.** As :class:`MemoryRecords`; what is made of a cluster's sum is held so that a row moves it little
+    (docs/derivations/population.md).
+
+    Parameters
+    ----------
+    block : (features, response, cluster)
+        Checked, in increasing order of the clusters.
+    intercept : bool
+    n_threads : int
+    """
+
+    def __init__(self, block: Records, *, intercept: bool, n_threads: int) -> None:
+        super().__init__(lambda: [block], intercept=intercept, n_threads=n_threads)
+        self._rows = Rows.of(*block[:2], intercept=intercept, n_threads=n_threads)
+
+    def add(self, total: _native.PartialSum, query: Query) -> None:
+        """Add all rows, or what is made of the sums of clusters."""
+        if isinstance(query, UnitScores):
+            super().add(total, query)
+        else:
+            query.add(total, self._rows)
+
+
+def _open_units(model: Any, X: Any, y: Any, units: Units | Clusters, *, n_threads: int) -> UnitRecords:
     def check(features: Any, response: Any, ids: Any) -> Records:
         rows = check_records(model, features, response)
         return (*rows, check_identities(ids, len(rows[0])))
@@ -303,16 +337,18 @@ def _open_units(model: Any, X: Any, y: Any, units: Units, *, n_threads: int) -> 
         return UnitRecords(lambda: source, intercept=model.fit_intercept, n_threads=n_threads)
     *rows, unit = check(X, y, units.ids)
     order = np.argsort(unit, kind="stable")
-    block = [array[order] for array in (*rows, unit)]
+    block = [np.ascontiguousarray(array[order]) for array in (*rows, unit)]
+    if isinstance(units, Clusters):
+        return ClusteredRecords(block, intercept=model.fit_intercept, n_threads=n_threads)
     return UnitRecords(lambda: [block], intercept=model.fit_intercept, n_threads=n_threads)
 
 
 def open_records(
-    model: Any, X: Any, y: Any, adjacency: Adjacency, *, n_threads: int, units: Units | None = None
+    model: Any, X: Any, y: Any, adjacency: Adjacency, *, n_threads: int, units: Units | Clusters | None = None
 ) -> PassRecords:
     """Check the records, and return them as passes read them.
 
-    With `units`, a record is a unit; they are for the relations "add_remove" and "replace_one".
+    With `units`, a record is a unit, or a row in its cluster; for the relations "add_remove" and "replace_one".
 
     **Privacy.** Reads the records.  Raises, if at all, before the mechanism starts, and names no value and no row.
 

@@ -92,8 +92,8 @@ class Passes:
         """Release a sum over all records.
 
         **Privacy.** Reads the records.  Adding, removing or blanking one moves the sum by at most `max_rows` times
-        ``query.max_norm`` in the L2 norm (by ``query.max_norm`` where the query is of whole units), replacing one by
-        at most twice that, in exact integer arithmetic, for any result of the query.
+        ``query.max_norm`` in the L2 norm (by ``query.max_norm`` for a query of whole units, or of clusters), replacing
+        one by at most twice that, in exact integer arithmetic, for any result of the query.
 
         Parameters
         ----------

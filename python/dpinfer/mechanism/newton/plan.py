@@ -11,11 +11,11 @@ from dpinfer.accounting.accountant import certify
 from dpinfer.accounting.bound import PrivacyBound
 from dpinfer.accounting.calibration import calibrate
 from dpinfer.mechanism.newton import tuning
-from dpinfer.models import GeneralizedLinearModel, LinearRegression, LogisticRegression, OwnModel, PoissonRegression
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PersonModel
 
 __all__ = ["PHASES", "NewtonPlan", "check_model", "phases_of", "plan_newton"]
 
-PHASES = ("scale", "means", "geometry", "localise", "measure", "slope", "lengths", "bread", "sizes", "meat")
+PHASES = ("scale", "means", "geometry", "localise", "measure", "slope", "lengths", "bread", "sizes", "clusters", "meat")
 TARGETS = ("model", "population")
 
 # A user's own model: scores and matrices of a localising pass together.
@@ -30,6 +30,9 @@ _POPULATION: tuple[tuple[float, dict[str, tuple[float, ...]]], ...] = (
     (0.0, {"geometry": (0.02, 0.03, 0.04), "bread": (0.08,), "sizes": (0.04,), "meat": (0.09,)}),
 )
 _LENGTHS, _POPULATION_LOCALISE = (0.012,), (0.0135,) * 4
+# Of a model as code: passes with scores and matrices, which find the coordinates as well; two thirds of those of _OWN.
+_OWN_LOCALISE = (0.024,) * 9
+_CLUSTERS = 0.04  # of the budget: the sizes of the sums of clusters, as of scores
 _POPULATION_MEASURE = (0.1, 0.2, 0.7)
 
 
@@ -98,6 +101,11 @@ class NewtonPlan:
     def target(self) -> str:
         """Target of the coefficients: "model", or "population", which assumes no model."""
         return "population" if "bread" in self.phases else "model"
+
+    @property
+    def clusters(self) -> bool:
+        """Whether rows may depend on each other within clusters, which are not what is protected."""
+        return "clusters" in self.phases
 
     @property
     def noise_multipliers(self) -> tuple[float, ...]:
@@ -197,14 +205,19 @@ def _flat(passes: Mapping[str, tuple[float, ...]]) -> tuple[tuple[str, ...], tup
 
 
 def has_population_target(model: object) -> bool:
-    """Return whether a model's score is its residual times the features: a linear, logistic or Poisson regression."""
-    return isinstance(model, (LinearRegression, LogisticRegression, PoissonRegression))
+    """Return whether there are sums of a model's scores: of the compiled regressions, and of models as code."""
+    if isinstance(model, OwnModel):
+        # The score of a person is that of a marginal likelihood: a target of its own.
+        return not isinstance(model, PersonModel)
+    return getattr(model, "score_link", None) is not None
 
 
-def phases_of(model: GeneralizedLinearModel | OwnModel, target: str = "model") -> tuple[str, ...]:
+def phases_of(
+    model: GeneralizedLinearModel | OwnModel, target: str = "model", *, clusters: bool = False
+) -> tuple[str, ...]:
     """Return the phases of a model's run, in order."""
     if isinstance(model, OwnModel):
-        return tuple(_OWN)
+        return tuple(_OWN) if target == "model" else ("localise", "lengths", "bread", "sizes", "measure", "meat")
     begin = ("scale", "means", "geometry")
     phases: tuple[str, ...]
     if target == "model":
@@ -216,18 +229,29 @@ def phases_of(model: GeneralizedLinearModel | OwnModel, target: str = "model") -
     without = {"slope"} if model.residual_link is None else {"scale"} if model.response == "binary" else set()
     if model.feature_moments is None or model.feature_moments_known:
         without.add("means")
+    if clusters:
+        phases = (*phases[:-1], "clusters", "meat")
     return tuple(phase for phase in phases if phase not in without)
 
 
 def default_passes(
-    model: GeneralizedLinearModel | OwnModel, noise_multiplier: float, n_records: int, target: str = "model"
+    model: GeneralizedLinearModel | OwnModel,
+    noise_multiplier: float,
+    n_records: int,
+    target: str = "model",
+    *,
+    clusters: bool = False,
 ) -> dict[str, tuple[float, ...]]:
     """Return the default shares of each phase, from public numbers alone."""
     if isinstance(model, OwnModel):
-        return dict(_OWN)
+        if target == "model":
+            return dict(_OWN)
+        shares = _matrices(noise_multiplier * model.n_params / n_records)
+        shares = {**shares, "localise": _OWN_LOCALISE, "lengths": _LENGTHS}
+        return _measured_last(shares, phases_of(model, target))
     ratio = noise_multiplier * model.n_coef / n_records
     if target == "population":
-        passes = _for_population(model, noise_multiplier / n_records)
+        passes = _for_population(model, noise_multiplier / n_records, clusters=clusters)
     elif model.residual_link is None:
         passes = _with_scale(noise_multiplier, n_records, ratio)
     else:
@@ -237,18 +261,29 @@ def default_passes(
     chosen = tuning.TUNING
     share = min(max((ratio / chosen.means_noise) ** 2, chosen.least_means), chosen.most_means)
     passes = {phase: tuple((1.0 - share) * own for own in shares) for phase, shares in passes.items()}
-    return {phase: (share,) if phase == "means" else passes[phase] for phase in phases_of(model, target)}
+    phases = phases_of(model, target, clusters=clusters)
+    return {phase: (share,) if phase == "means" else passes[phase] for phase in phases}
 
 
-def _for_population(model: GeneralizedLinearModel, noise: float) -> dict[str, tuple[float, ...]]:
+def _matrices(ratio: float) -> dict[str, tuple[float, ...]]:
+    """Return the shares of the population's matrices and sizes, by the noise times parameters per record."""
+    return next(shares for least, shares in _POPULATION if ratio >= least)
+
+
+def _for_population(model: GeneralizedLinearModel, noise: float, *, clusters: bool) -> dict[str, tuple[float, ...]]:
     begin = {"scale": (_scale_share(noise),), "lengths": _LENGTHS, "localise": _POPULATION_LOCALISE}
-    shares = begin | next(shares for least, shares in _POPULATION if noise * model.n_coef >= least)
+    shares = begin | _matrices(noise * model.n_coef) | {"clusters": (_CLUSTERS,)}
     if model.residual_link is not None:
         shares |= {"localise": tuning.TUNING.sloped_localise, "scale": (tuning.TUNING.counted_scale,)}
-    phases = [phase for phase in phases_of(model, "population") if phase != "means"]
+    phases = phases_of(model, "population", clusters=clusters)
+    return _measured_last(shares, tuple(phase for phase in phases if phase != "means"))
+
+
+def _measured_last(shares: Mapping[str, tuple[float, ...]], phases: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
+    """Return the shares of the phases, in order; the measurements have the rest."""
     rest = 1.0 - math.fsum(share for phase in phases for share in shares.get(phase, ()))
-    shares["measure"] = tuple(rest * share for share in _POPULATION_MEASURE)
-    return {phase: shares[phase] for phase in phases}
+    measure = tuple(rest * share for share in _POPULATION_MEASURE)
+    return {phase: measure if phase == "measure" else shares[phase] for phase in phases}
 
 
 def _without_scale(model: GeneralizedLinearModel, ratio: float) -> dict[str, tuple[float, ...]]:
@@ -320,6 +355,7 @@ def plan_newton(
     n_records: int,
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     target: str = "model",
+    clusters: bool = False,
 ) -> NewtonPlan:
     """Find the least noise with which a private Newton run meets a privacy target, and its shares for the passes.
 
@@ -338,8 +374,9 @@ def plan_newton(
     adjacency : Adjacency or {"add_remove", "zero_out", "replace_one"}
     target : {"model", "population"}
         Target of the coefficients. "model": the model's parameters, assuming that it is true. "population": least
-        squares, or maximum likelihood, on the whole population, whether or not the model is true (White 1980); for a
-        LinearRegression, LogisticRegression or PoissonRegression.
+        squares, or maximum likelihood, on the whole population, whether or not the model is true (White 1980).
+    clusters : bool
+        Whether the run gets clusters that are not protected; for target "population".
 
     Returns
     -------
@@ -369,7 +406,13 @@ def plan_newton(
         raise TypeError("target must be 'population' for a model with survey_weights: they weight the population")
     if target == "population" and not has_population_target(model):
         raise TypeError(f"target must be 'model' for {type(model).__name__}: its likelihood has no population target")
-    passes = default_passes(model, noise_multiplier, count, target)
+    if not isinstance(clusters, bool):
+        raise TypeError(f"clusters must be a bool, got {type(clusters).__name__}")
+    if clusters and (target != "population" or isinstance(model, OwnModel)):
+        raise TypeError(
+            "clusters must be False but for target='population' of a linear, logistic, probit or Poisson one"
+        )
+    passes = default_passes(model, noise_multiplier, count, target, clusters=clusters)
     bound = NewtonPlan.from_noise_multiplier(
         noise_multiplier * (1.0 + 1e-9), passes, target_delta, adjacency=as_adjacency(adjacency)
     )

@@ -2,15 +2,19 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpinfer.mechanism.newton import tuning
-from dpinfer.mechanism.newton.contributions import LogScaleCounts, smat
+from dpinfer.mechanism.newton.contributions import LogScaleCounts, Query, smat
 from dpinfer.mechanism.newton.geometry import Geometry, learn_geometry
 from dpinfer.mechanism.newton.glm import GlmNewton
 from dpinfer.mechanism.newton.joint import (
+    CLUSTER_NORM,
+    ClusterProducts,
+    ClusterSizes,
     Curvatures,
     JointScores,
     ScoreProducts,
@@ -22,14 +26,13 @@ from dpinfer.mechanism.newton.joint import (
 from dpinfer.mechanism.newton.passes import NoisySum, Passes
 from dpinfer.mechanism.newton.plan import NewtonPlan
 from dpinfer.mechanism.newton.prior import prior_in
-from dpinfer.models import GeneralizedLinearModel
 from dpinfer.models.huber import chi_mean
 from dpinfer.models.likely_records import Curves, LikelyRecords
 from dpinfer.models.size_shares import SIZE_EDGES, SizeShares, clips_of, combined
 from dpinfer.models.steady import steady_solve
 from dpinfer.release.newton.linear import spread_of_counts
 
-__all__ = ["PopulationNewton"]
+__all__ = ["Coordinates", "PopulationNewton"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -45,7 +48,7 @@ _OF_THE_MODEL = ("localise_clip", "localise_residual_bound")  # of scores that a
 
 
 @dataclass
-class _Coordinates:
+class Coordinates:
     """Scores taken so far in coordinates where their derivative is minus the identity, and the point they lead to."""
 
     prior_precision: FloatArray
@@ -76,11 +79,12 @@ class _Coordinates:
 
 @dataclass
 class PopulationNewton:
-    """One run.
+    """One run of a regression; what it shares with that of a user's own model is `_bread` and `_measure`.
 
     Parameters
     ----------
     model : GeneralizedLinearModel
+        With a `score_link`.
     plan : NewtonPlan
     n_records : int
     response_scale : float or None
@@ -89,24 +93,24 @@ class PopulationNewton:
         Number of protected units, each with all of its rows: scores are then those of units.
     """
 
-    model: GeneralizedLinearModel
+    model: Any
     plan: NewtonPlan
     n_records: int
     response_scale: float | None
     n_units: int | None = None
 
     def __post_init__(self) -> None:
-        self.link = self.model.residual_link or "gaussian"
+        self.d = int(self.model.n_coef)
+        self.link = str(self.model.score_link)
 
     def run(self, passes: Passes) -> dict[str, FloatArray | float | int]:
         """Make the plan's passes and return the arrays of the release."""
         if self.response_scale is not None:
             return self._linear(passes, self.response_scale)
         localised = GlmNewton(self.model, self.plan, self.n_records).localise(passes)
-        bread, white = self._bread(
-            passes, localised.geometry, localised.position, math.sqrt(self.model.n_coef * localised.slope)
-        )
         reached = localised.transform.T @ localised.position
+        onward = self._onward(localised.geometry)
+        bread, white = self._bread(passes, onward, reached, math.sqrt(self.d * localised.slope))
         position = np.asarray(np.linalg.solve(white.T, reached), dtype=np.float64)
         arrays = localised.arrays
         curves = Curves(white, LikelyRecords.of_moments(self.model, arrays), position)
@@ -121,8 +125,8 @@ class PopulationNewton:
         counted = self._shares(passes.noisy_sum("scale", LogScaleCounts(edges)))
         spread = spread_of_counts(counted.values, edges)
         geometry = learn_geometry(self.model, self.plan, passes, self.n_records)
-        origin = np.zeros(self.model.n_coef)
-        bread, white = self._bread(passes, geometry, origin, math.sqrt(self.model.n_coef))
+        origin = np.zeros(self.d)
+        bread, white = self._bread(passes, self._onward(geometry), origin, math.sqrt(self.d))
         where = self._coordinates(white, origin, spread, Curves(white))
         localised, scale = self._localise(passes, white, where, spread)
         return {
@@ -142,21 +146,23 @@ class PopulationNewton:
         """Return a pass's noise per record, of a vector of norm 1."""
         return passes.noise_multiplier(index) / self.n_records
 
+    @staticmethod
+    def _onward(geometry: Geometry) -> FloatArray:
+        """Return the coordinates in which curvatures are released."""
+        return np.asarray(geometry.onward.transform @ geometry.transform)
+
     def _bread(
-        self, passes: Passes, geometry: Geometry, position: FloatArray, usual: float
+        self, passes: Passes, transform: FloatArray, weights: FloatArray, usual: float
     ) -> tuple[dict[str, FloatArray | float], FloatArray]:
         """Release how large curvatures are and their mean; return both, and the map to coordinates that whiten it."""
-        transform = geometry.onward.transform @ geometry.transform
-        weights = geometry.transform.T @ position
         edges = usual * SIZE_EDGES
         (index,) = self.plan.indices("bread")
         noise = self._noise(passes, index)
-        query = Sizes(transform, weights, self.link, edges, curved=True)
-        counted = self._shares(passes.noisy_sum("lengths", query))
+        counted = self._shares(passes.noisy_sum("lengths", self._lengths(transform, weights, edges)))
         sizes = SizeShares(counted.values, counted.stddev)
-        d = self.model.n_coef
+        d = self.d
         bound = usual * sizes.best_bound(lambda a: noise * a**2 * d * math.sqrt(2.0 * d) + sizes.lost_square(a))
-        released = passes.noisy_sum("bread", Curvatures(transform, weights, self.link, bound**2))
+        released = passes.noisy_sum("bread", self._curvatures(transform, weights, bound**2))
         matrix, stddev = smat(released.values, d) / self.n_records, released.stddev / self.n_records
         values, vectors = np.linalg.eigh(matrix)
         floored = np.maximum(values, _FLOOR * stddev * math.sqrt(2.0 * d)) / sizes.kept(bound / usual)
@@ -174,16 +180,16 @@ class PopulationNewton:
         }
         return arrays, white
 
-    def _coordinates(self, white: FloatArray, position: FloatArray, spread: float, curves: Curves) -> _Coordinates:
-        variance = np.full(self.model.n_coef, (self.model.prior_scale * spread) ** 2)
+    def _coordinates(self, white: FloatArray, position: FloatArray, spread: float, curves: Curves) -> Coordinates:
+        variance = np.full(self.d, (self.model.prior_scale * spread) ** 2)
         sizes = np.sqrt(self.model.second_moments)
-        return _Coordinates(prior_in(white, variance, sizes, self.n_records / spread**2), position, curves)
+        return Coordinates(prior_in(white, variance, sizes, self.n_records / spread**2), position, curves)
 
     def _localise(
-        self, passes: Passes, white: FloatArray, where: _Coordinates, spread: float
+        self, passes: Passes, white: FloatArray, where: Coordinates, spread: float
     ) -> tuple[dict[str, FloatArray], float]:
         """Take steps with scores of the residuals' size; return their releases, and that size."""
-        d, scale = self.model.n_coef, spread
+        d, scale = self.d, spread
         centre = float(chi_mean(_SCALE_UNIT))
         positions, scores, stddevs, bounds, scale_scores, scale_stddevs, units = [], [], [], [], [], [], []
         for index in self.plan.indices("localise"):
@@ -216,10 +222,10 @@ class PopulationNewton:
         }, scale
 
     def _measure(
-        self, passes: Passes, white: FloatArray, where: _Coordinates, scale: float
+        self, passes: Passes, white: FloatArray, where: Coordinates, scale: float
     ) -> dict[str, FloatArray | float]:
         """Release how large scores are, scores that are clipped accordingly, and their second moments."""
-        d, n = self.model.n_coef, self.n_units or self.n_records
+        d, n = self.d, self.n_units or self.n_records
         usual = scale * math.sqrt(d * self.n_records / n)
         counted = passes.noisy_sum("sizes", self._sizes(white, where.position, usual * SIZE_EDGES))
         shares, stddev = counted.values / n, counted.stddev / n
@@ -237,15 +243,16 @@ class PopulationNewton:
         bound = float(bounds[-1])
         positions, scores, stddevs = [], [], []
         for clip in bounds.tolist():
-            of_rows = JointScores(white, white.T @ where.position, self.link, clip)
-            query = of_rows if self.n_units is None else UnitScores(of_rows, clip)
-            released = self._shares(passes.noisy_sum("measure", query))
+            released = self._shares(passes.noisy_sum("measure", self._scores(white, where.position, clip)))
             positions.append(where.position)
             scores.append(released.values)
             stddevs.append(released.stddev)
             where.add(released.values, released.stddev)
-        meat = passes.noisy_sum("meat", self._products(white, where.position, bound))
+        clusters = self._cluster_sizes(passes, white, where.position, usual, bound) if self.plan.clusters else {}
+        reach = float(clusters.get("cluster_bound", 0.0))
+        meat = passes.noisy_sum("meat", self._products(white, where.position, bound, reach))
         return {
+            **clusters,
             "sizes": shares,
             "sizes_stddev": stddev,
             "size_unit": usual,
@@ -259,14 +266,41 @@ class PopulationNewton:
             "meat_position": where.position,
         }
 
-    def _sizes(self, white: FloatArray, position: FloatArray, edges: FloatArray) -> Sizes | UnitSizes:
+    def _lengths(self, transform: FloatArray, weights: FloatArray, edges: FloatArray) -> Query:
+        """Return the query for the sizes of curvatures' roots."""
+        return Sizes(transform, weights, self.link, edges, curved=True)
+
+    def _curvatures(self, transform: FloatArray, weights: FloatArray, bound: float) -> Query:
+        """Return the query for the bread."""
+        return Curvatures(transform, weights, self.link, bound)
+
+    def _scores(self, white: FloatArray, position: FloatArray, bound: float) -> Query:
+        """Return the query for scores: of rows, or of units."""
+        of_rows = JointScores(white, white.T @ position, self.link, bound)
+        return of_rows if self.n_units is None else UnitScores(of_rows, bound)
+
+    def _sizes(self, white: FloatArray, position: FloatArray, edges: FloatArray) -> Query:
         """Return the query for the sizes of scores: of rows, or of units."""
         if self.n_units is None:
             return Sizes(white, white.T @ position, self.link, edges, curved=False)
         return UnitSizes(JointScores(white, white.T @ position, self.link, float(edges[-1])), 1.0, edges)
 
-    def _products(self, white: FloatArray, position: FloatArray, bound: float) -> ScoreProducts | UnitProducts:
-        """Return the query for the second moments of scores: of rows, or of units."""
+    def _cluster_sizes(
+        self, passes: Passes, white: FloatArray, position: FloatArray, usual: float, bound: float
+    ) -> dict[str, FloatArray | float]:
+        """Release how large the sums of clusters are, and choose what they are shortened to."""
+        scores = JointScores(white, white.T @ position, self.link, bound)
+        counted = self._shares(passes.noisy_sum("clusters", ClusterSizes(scores, CLUSTER_NORM, usual * SIZE_EDGES)))
+        sizes = SizeShares(counted.values, counted.stddev)
+        (index,) = self.plan.indices("meat")
+        noise = 2.0 * self._noise(passes, index) * bound / usual * self.d * math.sqrt(2.0 * self.d)
+        reach = max(usual * sizes.best_bound(lambda a: noise * a + sizes.lost_square(a)), bound)
+        return {"cluster_sizes": counted.values, "cluster_sizes_stddev": counted.stddev, "cluster_bound": reach}
+
+    def _products(self, white: FloatArray, position: FloatArray, bound: float, reach: float) -> Query:
+        """Return the query for the second moments of scores: of rows, of units, or of clusters."""
+        if reach:
+            return ClusterProducts.of(JointScores(white, white.T @ position, self.link, bound), reach)
         if self.n_units is None:
             return ScoreProducts(white, white.T @ position, self.link, bound**2)
         return UnitProducts(JointScores(white, white.T @ position, self.link, bound), bound**2)

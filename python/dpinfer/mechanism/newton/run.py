@@ -21,6 +21,7 @@ from dpinfer.mechanism.newton.glm import GlmNewton
 from dpinfer.mechanism.newton.linear import LinearNewton
 from dpinfer.mechanism.newton.own_clipped_model import ClippedNewton
 from dpinfer.mechanism.newton.own_model import OwnNewton
+from dpinfer.mechanism.newton.own_population import OwnPopulation
 from dpinfer.mechanism.newton.own_rows import OwnRecords
 from dpinfer.mechanism.newton.pass_records import PassRecords, open_records
 from dpinfer.mechanism.newton.passes import Passes
@@ -35,14 +36,14 @@ from dpinfer.mechanism.silos.rows import SiloRecords, Silos, check_control_of_si
 from dpinfer.mechanism.sources.cuda import CudaRows
 from dpinfer.mechanism.sources.sparse import is_sparse
 from dpinfer.mechanism.sums import CodedRows, RowSource, ShardedRows
-from dpinfer.mechanism.units import Units, check_identity_layout
+from dpinfer.mechanism.units import Clusters, Units, check_identity_layout
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
 from dpinfer.models.person_model import PersonModel
 from dpinfer.models.steady import watched
 from dpinfer.release.newton.glm import GlmNewtonRelease
 from dpinfer.release.newton.linear import NewtonRelease, SumsOfPasses
 from dpinfer.release.newton.own import OwnNewtonRelease
-from dpinfer.release.newton.population import PopulationRelease
+from dpinfer.release.newton.population import ClusteredPopulationRelease, OwnPopulationRelease, PopulationRelease
 
 __all__ = ["check_run", "run_newton"]
 
@@ -59,7 +60,7 @@ def run_newton(
     plan: NewtonPlan,
     n_records: int,
     response_scale: float | None = None,
-    unit: Units | None = None,
+    unit: Units | Clusters | None = None,
     n_threads: int | None = None,
     progress: bool | ProgressCallback = False,
     random_source: RandomSource | None = None,
@@ -101,10 +102,11 @@ def run_newton(
         For, and only for, a linear regression: a public order of magnitude of the responses, in their units, within a
         factor of 10 of their root mean square; between 1e-25 and 1e25, for the population
         target 1e-10 and 1e10; with units the upper limit is over their `max_rows`.
-    unit : Units, optional
+    unit : Units or Clusters, optional
         The unit of each row: privacy then protects a unit with all of its rows, and `n_records`, here and in the plan,
         counts units.  All rows of a unit are summed before the sum is clipped (docs/derivations/units.md).  The
-        release's `n_records` counts rows: ``unit.n_rows(n_records)``.
+        release's `n_records` counts rows: ``unit.n_rows(n_records)``.  With :class:`dpinfer.mechanism.Clusters`, and a
+        plan with ``clusters=True``, rows are protected, and intervals allow for dependence within clusters.
     n_threads : int, optional
         All cores by default.  The release does not depend on it.
     progress : bool or callable
@@ -120,7 +122,7 @@ def run_newton(
 
     Returns
     -------
-    NewtonRelease, GlmNewtonRelease or OwnNewtonRelease
+    NewtonRelease, GlmNewtonRelease, PopulationRelease, OwnNewtonRelease or OwnPopulationRelease
 
     Raises
     ------
@@ -171,11 +173,11 @@ def run_newton(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
     check_control_of_silos(X, control)
-    units = {} if unit is None else {"unit": unit.to_dict(n_records)}
+    units: dict[str, Any] = {"unit": unit.to_dict(n_records)} if isinstance(unit, Units) else {}
     sites = {"silos": X.to_dict()} if isinstance(X, Silos) else {}
     persons = isinstance(model, PersonModel)
     n_rows = n_records if unit is None or persons else unit.n_rows(n_records)
-    kind, algorithm = _algorithm(model, plan, n_rows, response_scale, None if unit is None else n_records)
+    kind, algorithm = _algorithm(model, plan, n_rows, response_scale, n_records if isinstance(unit, Units) else None)
 
     def description() -> dict[str, Any]:
         return {
@@ -246,17 +248,25 @@ def _algorithm(
 
     A user's own code is called here for simulation, before anything is spent, and may raise.
     """
+    if isinstance(model, OwnModel) and plan.target == "population":
+        return OwnPopulationRelease, OwnPopulation(model, plan, n_rows, None)
     if isinstance(model, OwnModel):
         return OwnNewtonRelease, (OwnNewton if model.has_sampler else ClippedNewton)(model, plan, n_rows)
     if plan.target == "population":
-        return PopulationRelease, PopulationNewton(model, plan, n_rows, response_scale, n_units)
+        kind = ClusteredPopulationRelease if plan.clusters else PopulationRelease
+        return kind, PopulationNewton(model, plan, n_rows, response_scale, n_units)
     if response_scale is not None:
         return NewtonRelease, LinearNewton(model, plan, n_rows, response_scale)
     return GlmNewtonRelease, GlmNewton(model, plan, n_rows)
 
 
 def check_run(
-    model: Any, X: Any, y: Any, plan: NewtonPlan, unit: Units | None, response_scale: float | None
+    model: Any,
+    X: Any,
+    y: Any,
+    plan: NewtonPlan,
+    unit: Units | Clusters | None,
+    response_scale: float | None,
 ) -> float | None:
     """Refuse contradictory arguments, before records are read; return the scale of a linear run.
 
@@ -279,7 +289,9 @@ def check_run(
     if isinstance(X, CudaRows) and (isinstance(model, OwnModel) or unit is not None):
         raise TypeError("X must be an array, not CudaRows, for a model of your own and with units")
     _check_unit(unit, X, plan.adjacency)
-    _check_phases(plan, phases_of(model, plan.target))
+    if isinstance(unit, Clusters) is not plan.clusters:
+        raise ValueError("unit must be Clusters with a plan that has clusters=True, and with no other")
+    _check_phases(plan, phases_of(model, plan.target, clusters=plan.clusters))
     if isinstance(model, PersonModel):
         _check_persons(model, unit)
     elif isinstance(model, OwnModel) and (isinstance(X, (RowSource, ShardedRows)) or unit is not None):
@@ -298,9 +310,9 @@ def check_run(
     return None
 
 
-def _check_persons(model: PersonModel, unit: Units | None) -> None:
+def _check_persons(model: PersonModel, unit: Units | Clusters | None) -> None:
     """Refuse a run without units, and another number of rows than the model's."""
-    if unit is None:
+    if not isinstance(unit, Units):
         raise TypeError("unit must be Units for a model of persons: they say whose each row is")
     if (unit.max_rows, min(float(unit.mean_rows or 1.0), unit.max_rows)) != (model.max_rows, model.mean_rows):
         raise ValueError(
@@ -319,14 +331,14 @@ def _check_sizes(model: GeneralizedLinearModel) -> None:
         )
 
 
-def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:
+def _check_unit(unit: Units | Clusters | None, X: Any, adjacency: Adjacency) -> None:
     streamed = isinstance(X, RowSource) and X.units
     if unit is None:
         if streamed:
             raise ValueError("unit must be given with a source of (X, y, unit)")
         return
-    if not isinstance(unit, Units):
-        raise TypeError(f"unit must be a Units, got {type(unit).__name__}")
+    if not isinstance(unit, (Units, Clusters)):
+        raise TypeError(f"unit must be Units or Clusters, got {type(unit).__name__}")
     if isinstance(X, (ShardedRows, Silos)):
         raise TypeError(
             f"unit must be None with {type(X).__name__}: it cannot check that each unit is in one part only; give each "
@@ -340,7 +352,7 @@ def _check_unit(unit: Units | None, X: Any, adjacency: Adjacency) -> None:
         raise ValueError("plan must not be for 'zero_out' with units: plan for 'add_remove' or 'replace_one'")
 
 
-def _check_sparse(model: Any, unit: Units | None, X: Any, adjacency: Adjacency) -> None:
+def _check_sparse(model: Any, unit: Units | Clusters | None, X: Any, adjacency: Adjacency) -> None:
     if not is_sparse(X):
         return
     if isinstance(model, OwnModel) or unit is not None:
@@ -355,14 +367,14 @@ def _records_of(
     y: Any,
     plan: NewtonPlan,
     n_threads: int,
-    unit: Units | None,
+    unit: Units | Clusters | None,
     n_records: int,
     saved: Mapping[str, npt.NDArray[np.float64]],
 ) -> PassRecords | SiloRecords:
     """Return the checked records, as passes read them."""
     if isinstance(X, Silos):
         return SiloRecords(X, model, plan, n_records, saved)
-    if isinstance(model, PersonModel) and unit is not None:
+    if isinstance(model, PersonModel) and isinstance(unit, Units):
         return open_persons(model, X, y, unit, n_threads=n_threads)
     if isinstance(model, OwnModel):
         return OwnRecords(*check_records(model, X, y, plan.adjacency), drawn=model.has_sampler)

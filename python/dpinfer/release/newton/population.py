@@ -1,5 +1,6 @@
 """The release of a private Newton run for the population's coefficients: noisy matrices, scores and shares of sizes."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ from dpinfer.release.guarantee import DERIVED
 from dpinfer.release.newton.linear import SumsOfPasses, no_means
 from dpinfer.release.parts import Part
 
-__all__ = ["PopulationRelease"]
+__all__ = ["ClusteredPopulationRelease", "OwnPopulationRelease", "PopulationRelease", "PopulationSums"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -24,6 +25,15 @@ _POSITIVE = (
     "localise_bounds",
     "score_stddev",
     "score_bounds",
+)
+_OWN_POSITIVE = (
+    "localise_stddev",
+    "localise_bounds",
+    "matrix_stddev",
+    "matrix_bounds",
+    "score_stddev",
+    "score_bounds",
+    "prior_scale",
 )
 _POSITIVE_NUMBERS = (
     "lengths_stddev",
@@ -37,8 +47,75 @@ _POSITIVE_NUMBERS = (
 )
 
 
+class PopulationSums(SumsOfPasses):
+    """What the releases for the population's coefficients share: bread, sizes, scores and meat.
+
+    **Privacy.** Post-processing: reads only what the release holds.
+    """
+
+    lengths: FloatArray
+    lengths_stddev: float
+    length_unit: float
+    bread_transform: FloatArray
+    bread: FloatArray
+    bread_stddev: float
+    bread_bound: float
+    bread_position: FloatArray
+    score_transform: FloatArray
+    sizes: FloatArray
+    sizes_stddev: float
+    size_unit: float
+    score_bound: float
+    meat: FloatArray
+    meat_stddev: float
+    meat_position: FloatArray
+    score_bounds: FloatArray
+    settings: Mapping[str, Any]
+
+    def _shapes(self, d: int, steps: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of what is shared."""
+        cells = check_float_array("sizes", self.sizes, (None,)).size
+        return {
+            "lengths": (cells,),
+            "bread_transform": (d, d),
+            "bread": (d, d),
+            "bread_position": (d,),
+            "score_transform": (d, d),
+            "sizes": (cells,),
+            "positions": (steps, d),
+            "scores": (steps, d),
+            "score_stddev": (steps,),
+            "score_bounds": (steps,),
+            "meat": (d, d),
+            "meat_position": (d,),
+        }
+
+    def _check_numbers(self) -> None:
+        for name in _POSITIVE_NUMBERS:
+            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
+
+    @property
+    def _bread_sums(self) -> list[tuple[float, float]]:
+        return [(self.lengths_stddev, 1.0), (self.bread_stddev, self.bread_bound**2)]
+
+    @property
+    def _score_sums(self) -> list[tuple[float, float]]:
+        measure = list(zip(self.score_stddev.tolist(), self.score_bounds.tolist(), strict=True))
+        return [(self.sizes_stddev, 1.0), *measure, (self.meat_stddev, self.score_bound**2)]
+
+    @property
+    def n_coef(self) -> int:
+        """Number of coefficients d: of a model of the user's own, of parameters."""
+        return int(self.positions.shape[1])
+
+    @property
+    def n_scores(self) -> int:
+        """Number of independent scores: records, or protected units."""
+        return int(self.settings.get("unit", {}).get("n_units", self.n_records))
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PopulationRelease(SumsOfPasses):
+class PopulationRelease(PopulationSums):
     """Everything a private Newton run for the population's coefficients has published.
 
     Sums are divided by the public number of records.  With x the features, r = y - E[y | x] at the weights of a point u
@@ -156,7 +233,6 @@ class PopulationRelease(SumsOfPasses):
         if not check_float_array("score_bounds", self.score_bounds, (None,)).size:
             object.__setattr__(self, "score_bounds", np.full(steps, float(self.score_bound)))
         shares = check_float_array("counts", self.counts, (None,)).size
-        cells = check_float_array("sizes", self.sizes, (None,)).size
         scales = check_float_array("scale_scores", self.scale_scores, (None,)).size
         shapes: dict[str, tuple[int, ...]] = {
             "counts": (shares,),
@@ -165,11 +241,6 @@ class PopulationRelease(SumsOfPasses):
             "moments": (rounds, d, d),
             "moment_stddev": (rounds,),
             "moment_bounds": (rounds,),
-            "lengths": (cells,),
-            "bread_transform": (d, d),
-            "bread": (d, d),
-            "bread_position": (d,),
-            "score_transform": (d, d),
             "localise_positions": (found, d),
             "localise_scores": (found, d),
             "localise_score_stddev": (found,),
@@ -177,20 +248,12 @@ class PopulationRelease(SumsOfPasses):
             "scale_scores": (scales,),
             "scale_stddev": (scales,),
             "scale_units": (scales,),
-            "sizes": (cells,),
-            "positions": (steps, d),
-            "scores": (steps, d),
-            "score_stddev": (steps,),
-            "score_bounds": (steps,),
-            "meat": (d, d),
-            "meat_position": (d,),
         }
         if scales not in (0, found):
             raise ValueError(f"scale_scores must be empty, or one for each of {found} localise_scores, got {scales}")
-        self._check_arrays(shapes, _POSITIVE)
+        self._check_arrays(shapes | self._shapes(d, steps), _POSITIVE)
         self._check_means(self.means, d)
-        for name in _POSITIVE_NUMBERS:
-            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
+        self._check_numbers()
         least = check_interval("counts_stddev", self.counts_stddev, 0.0, low_open=shares > 0)
         object.__setattr__(self, "counts_stddev", least)
         self._check_names(d + (scales > 0))
@@ -204,27 +267,209 @@ class PopulationRelease(SumsOfPasses):
             *zip(self.means_stddev, self.means_bounds, strict=True),
             *zip(self.moment_stddev, np.square(self.moment_bounds), strict=True),
         ]
-        bread = [(self.lengths_stddev, 1.0), (self.bread_stddev, self.bread_bound**2)]
         localise = list(zip(self.localise_score_stddev, self.localise_bounds, strict=True))
-        middle = [*bread, *localise] if self.scale_scores.size else [*localise, *bread]
-        measure = list(zip(self.score_stddev, self.score_bounds, strict=True))
-        end = [(self.sizes_stddev, 1.0), *measure, (self.meat_stddev, self.score_bound**2)]
-        stddev, norms = np.array([*begin, *middle, *end], dtype=np.float64).T
+        middle = [*self._bread_sums, *localise] if self.scale_scores.size else [*localise, *self._bread_sums]
+        stddev, norms = np.array([*begin, *middle, *self._score_sums], dtype=np.float64).T
         return stddev * self.n_records, norms
-
-    @property
-    def n_coef(self) -> int:
-        """Number of weights d."""
-        return int(self.positions.shape[1])
-
-    @property
-    def n_scores(self) -> int:
-        """Number of independent scores: records, or protected units."""
-        return int(self.settings.get("unit", {}).get("n_units", self.n_records))
 
     def __repr__(self) -> str:
         model = self.model_spec.get("kind", "unknown model")
         return (
             f"PopulationRelease({model}, the population's coefficients: {self.n_passes} passes, {self.n_coef} weights)"
             f"\n  {self.guarantee}"
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClusteredPopulationRelease(PopulationRelease):
+    """A :class:`PopulationRelease` of rows in clusters, which are not protected.
+
+    The meat is the mean over rows of the products of the clusters' summed scores, each shortened to `cluster_bound`.
+
+    **Privacy.** As that: a row moves one cluster's sum.
+
+    Parameters
+    ----------
+    cluster_sizes : (m,) float64
+        Noisy number of clusters per row by the norm of their scores' sums, between the edges of `sizes`.
+    cluster_sizes_stddev, cluster_bound : float
+    """
+
+    format_name: ClassVar[str] = "dpinfer-clustered-population-release"
+
+    cluster_sizes: FloatArray
+    cluster_sizes_stddev: float
+    cluster_bound: float
+
+    def __post_init__(self) -> None:
+        for name in ("cluster_sizes_stddev", "cluster_bound"):
+            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0))
+        self._check_arrays({"cluster_sizes": (np.size(self.sizes),)}, ())
+        super().__post_init__()
+
+    @property
+    def _score_sums(self) -> list[tuple[float, float]]:
+        # A row moves a cluster from interval to interval, and its product by twice the product of both bounds.
+        products = (self.meat_stddev, 2.0 * self.score_bound * self.cluster_bound)
+        return [*super()._score_sums[:-1], (self.cluster_sizes_stddev, math.sqrt(2.0)), products]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OwnPopulationRelease(PopulationSums):
+    """Everything a private Newton run for the population's parameters of a user's own model has published.
+
+    Sums are divided by the public number of records.  With s = grad log p(y | x, theta), the parameters of a point u
+    are prior_mean + score_transform' u; score t is the mean of score_transform s at positions[t], each record's
+    shortened to the norm score_bounds[t], and the meat the mean of the products of such a score with itself at
+    `meat_position`, shortened to `score_bound`.  The bread is the mean of minus the derivatives of bread_transform s
+    along the rows of bread_transform, at prior_mean + bread_position, each shortened to the norm bread_bound**2.
+
+    **Privacy.** Safe to publish: the sums carry the noise that `event` accounts for, and everything else is public or
+    computed from earlier noisy sums.  No record, exact statistic, seed or generator state is in it.
+
+    Parameters
+    ----------
+    localise_positions, localise_transforms, localise_scores, localise_stddev, localise_bounds
+        As in :class:`OwnNewtonRelease`.
+    matrices, matrix_stddev, matrix_bounds, score_share, prior_mean, prior_scale
+        As in :class:`OwnNewtonRelease`.
+    count_share : float
+        The part of a localising pass's budget that is the counted norms'; 0 where nothing is counted.
+    norm_edges, norm_shares, norm_stddev
+        As in :class:`OwnNewtonRelease`, of the localising passes.
+    lengths, lengths_stddev, length_unit, bread, bread_stddev, bread_bound, score_transform
+        As in :class:`PopulationRelease`.
+    sizes, sizes_stddev, size_unit, positions, scores, score_stddev, score_bound, score_bounds
+        As in :class:`PopulationRelease`.
+    meat, meat_stddev, meat_position
+        As in :class:`PopulationRelease`.
+    bread_transform : (n, n) float64
+    bread_position : (n,) float64
+        How far the parameters are from the prior's mean where the bread is taken.
+    change_points : (T + 1, n) float64
+        Half way from each of the positions to `meat_position`, and that.
+    changes : (T + 1, n, n) float64
+        By W the bread A is W A W there, as the model's own draws say; the identity without a sampler.
+    likely_sizes : (m,) float64, or (0,)
+        What the model's own draws have in the place of `sizes`; empty without a sampler.
+    names : tuple of str
+    n_records : int
+    event, adjacency, delta, certified_epsilon, accountant, secure, other_parts, leaks, model_spec, settings
+        As in :class:`dpinfer.Release`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field has the wrong type, shape or range, or `event` claims other sums or less noise than these.
+    """
+
+    format_name: ClassVar[str] = "dpinfer-own-population-release"
+
+    localise_positions: FloatArray
+    localise_transforms: FloatArray
+    localise_scores: FloatArray
+    localise_stddev: FloatArray
+    localise_bounds: FloatArray
+    matrices: FloatArray
+    matrix_stddev: FloatArray
+    matrix_bounds: FloatArray
+    score_share: float
+    lengths: FloatArray
+    lengths_stddev: float
+    length_unit: float
+    bread_transform: FloatArray
+    bread: FloatArray
+    bread_stddev: float
+    bread_bound: float
+    bread_position: FloatArray
+    score_transform: FloatArray
+    sizes: FloatArray
+    sizes_stddev: float
+    size_unit: float
+    positions: FloatArray
+    scores: FloatArray
+    score_stddev: FloatArray
+    score_bound: float
+    score_bounds: FloatArray
+    meat: FloatArray
+    meat_stddev: float
+    meat_position: FloatArray
+    change_points: FloatArray
+    changes: FloatArray
+    prior_mean: FloatArray
+    prior_scale: FloatArray
+    names: tuple[str, ...]
+    n_records: int
+    likely_sizes: FloatArray = field(default_factory=no_means)
+    count_share: float = 0.0
+    norm_edges: FloatArray = field(default_factory=no_means)
+    norm_shares: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
+    norm_stddev: FloatArray = field(default_factory=no_means)
+    event: Event = field(default_factory=NonPrivateEvent)
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    delta: float = 0.0
+    certified_epsilon: float = DERIVED
+    accountant: str = "pld"
+    secure: bool = True
+    other_parts: tuple[Part, ...] = ()
+    leaks: tuple[str, ...] = ()
+    model_spec: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        steps, n = check_float_array("positions", self.positions, (None, None)).shape
+        found = check_float_array("localise_positions", self.localise_positions, (None, n)).shape[0]
+        if steps < 1 or found < 1:
+            raise ValueError("a release must hold at least one score of each kind")
+        shared = self._shapes(n, steps)
+        edges = check_float_array("norm_edges", self.norm_edges, (None,)).size
+        counted = found if edges else 0
+        likely = shared["sizes"] if np.size(self.likely_sizes) else (0,)
+        own: dict[str, tuple[int, ...]] = {
+            "localise_positions": (found, n),
+            "localise_transforms": (found, n, n),
+            "localise_scores": (found, n),
+            "localise_stddev": (found,),
+            "localise_bounds": (found,),
+            "matrices": (found, n, n),
+            "matrix_stddev": (found,),
+            "matrix_bounds": (found,),
+            "norm_edges": (edges,),
+            "norm_shares": (counted, edges + 1),
+            "norm_stddev": (counted,),
+            "change_points": (steps + 1, n),
+            "changes": (steps + 1, n, n),
+            "likely_sizes": likely,
+            "prior_mean": (n,),
+            "prior_scale": (n,),
+        }
+        self._check_arrays(own | shared, (*_OWN_POSITIVE, *(("norm_stddev",) if counted else ())))
+        self._check_numbers()
+        for name, least in (("score_share", True), ("count_share", edges > 0)):
+            object.__setattr__(self, name, check_interval(name, getattr(self, name), 0.0, 1.0, low_open=least))
+        self._check_names(n)
+        self._check_event()
+        self._check_guarantee()
+
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """Return each pass's noise and the largest norm that a record's contribution may have there, in order.
+
+        A localising pass is one sum of (score / bound, matrix / bound, count), times the roots of their shares.
+        """
+        rest = 1.0 - self.count_share
+        parts = [
+            self.localise_stddev * np.sqrt(rest * self.score_share) / self.localise_bounds,
+            self.matrix_stddev * np.sqrt(rest * (1.0 - self.score_share)) / self.matrix_bounds,
+        ]
+        if self.norm_edges.size:
+            parts.append(self.norm_stddev * math.sqrt(self.count_share))
+        stddev, norms = np.array([*self._bread_sums, *self._score_sums], dtype=np.float64).T
+        first = np.min(parts, axis=0)
+        return np.concatenate((first, stddev)) * self.n_records, np.concatenate((np.ones(first.size), norms))
+
+    def __repr__(self) -> str:
+        model = self.model_spec.get("name", "unknown model")
+        return (
+            f"OwnPopulationRelease({model}, the population's parameters: {self.n_passes} passes, {self.n_coef} "
+            f"parameters)\n  {self.guarantee}"
         )

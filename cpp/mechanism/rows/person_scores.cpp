@@ -11,10 +11,11 @@
 namespace dpinfer {
 namespace {
 
-constexpr double kLargestLogMean = 10.0;
+constexpr double kLargestLogMean = 10.0;  // of what is drawn
+constexpr double kFarthest = 60.0;        // of a likelihood's predictor: squares of its exponential are doubles
 constexpr double kSmallRate = 30.0;
 constexpr int kMostSteps = 25;
-constexpr double kNear = 1e-9;
+constexpr double kNear = 1e-5;         // of the mode, in squared standard deviations: nodes need no more
 constexpr double kLargestOdds = 80.0;  // of their logarithm: four of two together are doubles
 constexpr std::int64_t kRowsOfProduct = 4;
 constexpr double kStep = 1.2, kReach = 6.5,
@@ -145,12 +146,12 @@ Term term_of(PersonFamily family, double eta, double y, double size) noexcept {
       return {log_below, sign * ratio, ratio * (ratio + at)};
     }
     case PersonFamily::poisson: {
-      const double mean = std::exp(std::min(eta, kLargestLogMean));
-      return {y * eta - mean, y - mean, mean};
+      const double held = std::min(eta, kFarthest), mean = std::exp(held);
+      return {y * held - mean, y - mean, mean};
     }
     default: {
-      const double mean = std::exp(std::min(eta, kLargestLogMean)), share = size / (size + mean);
-      return {y * eta - (y + size) * std::log(size + mean), (y - mean) * share,
+      const double held = std::min(eta, kFarthest), mean = std::exp(held), share = size / (size + mean);
+      return {y * held - (y + size) * std::log(size + mean), (y - mean) * share,
               mean * share * (size + y) / (size + mean)};
     }
   }
@@ -158,7 +159,7 @@ Term term_of(PersonFamily family, double eta, double y, double size) noexcept {
 
 // In the logarithm of the size: what log p(y | eta) has of it.
 double size_slope(double eta, double y, double size) noexcept {
-  const double mean = std::exp(std::min(eta, kLargestLogMean));
+  const double mean = std::exp(std::min(eta, kFarthest));
   return size * (digamma(y + size) - digamma(size) + std::log(size / (size + mean)) + 1.0 - (size + y) / (size + mean));
 }
 
@@ -186,7 +187,7 @@ class Person {
 
   void read(const double* features) noexcept {
     const double count = features[0];
-    rows_ = count >= 1.0 ? std::min(static_cast<std::int64_t>(count), model_.max_rows) : 0;
+    rows_ = count >= 1.0 ? static_cast<std::int64_t>(std::min(count, static_cast<double>(model_.max_rows))) : 0;
     x_ = features + 1;
     for (std::int64_t j = 0; j < rows_; ++j) {
       at_point_[index(j)] = predictor(point_.coef, j);
@@ -315,7 +316,7 @@ class Person {
     std::ranges::fill(rated_, 0.0);
     for (std::int64_t j = 0; j < rows_; ++j) {
       const bool counts = model_.family == PersonFamily::poisson;
-      const double eta = std::clamp(at_point_[index(j)], -kLargestOdds, counts ? kLargestLogMean : kLargestOdds);
+      const double eta = std::clamp(at_point_[index(j)], -kLargestOdds, counts ? kFarthest : kLargestOdds);
       const double rate = std::exp(eta);
       rates_[index(j)] = rate;
       for (std::int64_t k = 0; k < p_; ++k) rated_[index(k)] += (k < model_.n_columns ? column(j, k) : 1.0) * rate;

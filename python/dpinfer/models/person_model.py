@@ -25,7 +25,7 @@ _ROW_WEIGHT = {"gaussian": 1.0, "binomial": 0.15, "probit": 0.5}
 _COUNT_WEIGHTS = (0.2, 20.0)
 _USUAL_VARIANCE = 0.3
 _SPREAD = 1.5
-_NODES = {1: 11, 2: 7}
+_NODES = {1: 11, 2: 5}
 _PREDICTION_NODES = 31
 
 

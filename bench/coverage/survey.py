@@ -2,12 +2,13 @@
 
 Populations are those of real_responses.py: tables with their own responses and simulated ones.  Weights are
 Adult's own (the census's fnlwgt), or follow a feature and chance, and are cut off at five times their mean, as agencies
-do.  Clusters are neighbours by a response's residual and chance, of 2 to 10 rows; a run samples whole clusters, and
-what is protected is a cluster.  The truth is the weighted fit of the whole population.  The design is drawn from SEED;
-no constant of the library was chosen on it.
+do.  Clusters are neighbours by a response's residual and chance, of 2 to 10 rows; a run samples whole clusters.
+Clusters are protected, or with --rows the rows of the 60 cells that have clusters.  The truth is the weighted fit of
+the whole population.  The design is drawn from SEED; no constant of the library was chosen on it.
 
-    python bench/coverage/survey.py run --results FOLDER [--runs 20]     resumes
+    python bench/coverage/survey.py run --results FOLDER [--runs 20] [--rows]     resumes
     python bench/coverage/survey.py report --results FOLDER [--list]
+    python bench/coverage/survey.py strata                     what ten strata would take off intervals, no privacy
     python bench/coverage/survey.py check                      the reference beside R's package `survey`, where R is
 
 Real tables need DPINFER_DATA, a folder with the UCI sets; without it their cells are left out.
@@ -28,7 +29,7 @@ import numpy.typing as npt
 from scipy import special
 
 import dpinfer as dpi
-from dpinfer.mechanism import Units
+from dpinfer.mechanism import Clusters, Units
 from dpinfer.models import SurveyWeights
 from dpinfer.testing import InsecureRNG
 from real_responses import ANSWERABLE, NORMAL, TABLES, Cell, real_population, simulated_population, table
@@ -116,8 +117,8 @@ def population(survey: Survey) -> tuple[FloatArray, FloatArray, FloatArray] | No
     return X[order], y[order], weights[order] / weights.mean()
 
 
-def run_survey(survey: Survey, runs: int) -> dict[str, Any] | None:
-    """Make the runs of a cell."""
+def run_survey(survey: Survey, runs: int, *, of_rows: bool = False) -> dict[str, Any] | None:
+    """Make the runs of a cell; `of_rows`: rows are protected, and clusters are not."""
     people = population(survey)
     if people is None:
         return None
@@ -129,8 +130,9 @@ def run_survey(survey: Survey, runs: int) -> dict[str, Any] | None:
         X.shape[1], fit_intercept=True, prior_scale=10.0, survey_weights=given
     )
     n_units = max(cell.n_records // m, 500)
+    n = n_units * m if of_rows else n_units
     plan = dpi.plan_newton(
-        model, target_epsilon=cell.epsilon, target_delta=1e-6, n_records=n_units, target="population"
+        model, target_epsilon=cell.epsilon, target_delta=1e-6, n_records=n, target="population", clusters=of_rows
     )
     options: dict[str, Any] = {"response_scale": 1.0} if cell.family == "gaussian" else {}
     found = []
@@ -141,11 +143,13 @@ def run_survey(survey: Survey, runs: int) -> dict[str, Any] | None:
         cluster = np.repeat(np.arange(n_units), m)
         estimate, stddev = estimated(cell.family, X[rows], y[rows], weights[rows], cluster)
         response = np.column_stack((y[rows], weights[rows])) if survey.weighted else y[rows]
-        unit = {"unit": Units(cluster, max_rows=float(m))} if m > 1 else {}
+        unit: dict[str, Any] = {"unit": Units(cluster, max_rows=float(m))} if m > 1 else {}
+        if of_rows:
+            unit = {"unit": Clusters(cluster)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             release = dpi.run_newton(
-                model, X[rows], response, plan=plan, n_records=n_units, n_threads=1,
+                model, X[rows], response, plan=plan, n_records=n, n_threads=1,
                 random_source=InsecureRNG(1000 * cell.index + index), **options, **unit,
             )  # fmt: skip
             posterior = dpi.noise_aware_posterior(release)
@@ -199,6 +203,35 @@ def report(folder: Path, listed: bool) -> None:
             )
 
 
+def strata() -> None:
+    """Print standard errors with ten strata over those without, no privacy: what a pass for strata could gain."""
+    found: dict[str, list[tuple[float, float]]] = {"of a feature": [], "of a third of the residual's variance": []}
+    for survey in draw_design():
+        people = population(replace(survey, rows=1)) if survey.weighted else None
+        if people is None:
+            continue
+        rng = np.random.default_rng([SEED, survey.cell.index, 3])
+        rows = rng.integers(len(people[1]), size=survey.cell.n_records)
+        X, y, weights = (part[rows] for part in people)
+        design = np.column_stack((X, np.ones(len(y))))
+        residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+        by = (X[:, 0] + 0.3 * rng.normal(size=len(y)), residual / residual.std() + 1.41 * rng.normal(size=len(y)))
+        fitted, plain = estimated(survey.cell.family, X, y, weights, np.arange(len(y)))
+        mean = design @ fitted if survey.cell.family == "gaussian" else special.expit(design @ fitted)
+        slope = np.ones(len(y)) if survey.cell.family == "gaussian" else mean * (1.0 - mean)
+        scores = design * (weights * (y - mean))[:, None]
+        bread = np.linalg.pinv((design * (weights * slope)[:, None]).T @ design)
+        for name, value in zip(found, by, strict=True):
+            stratum = np.searchsorted(np.quantile(value, np.arange(0.1, 0.95, 0.1)), value)
+            sums = np.array([scores[stratum == k].sum(axis=0) for k in range(10)])
+            between = (sums / np.bincount(stratum, minlength=10)[:, None]).T @ sums
+            ratio = np.sqrt(np.diag(bread @ (scores.T @ scores - between) @ bread)) / plain
+            found[name].append((float(np.median(ratio[:-1])), float(ratio[-1])))
+    for name, ratios in found.items():
+        median = np.median(ratios, axis=0)
+        print(f"strata {name}: {len(ratios)} samples, median slope {median[0]:.3f}, intercept {median[1]:.3f}")
+
+
 def check() -> None:
     """Print how far the reference is from R's package `survey`, in its standard errors."""
     survey = next(item for item in draw_design() if item.weighted and item.rows > 1 and item.cell.source == "normal")
@@ -233,19 +266,21 @@ def check() -> None:
 def main() -> None:
     """Run the cells, or report on them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "report", "check"))
+    parser.add_argument("what", choices=("run", "report", "strata", "check"))
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--rows", action="store_true", help="protect rows, where there are clusters")
     arguments = parser.parse_args()
-    if arguments.what == "check":
-        check()
+    if arguments.what in ("check", "strata"):
+        (check if arguments.what == "check" else strata)()
         return
     if arguments.what == "run":
         arguments.results.mkdir(parents=True, exist_ok=True)
         for survey in draw_design():
             path = arguments.results / f"survey-{survey.cell.index:03d}.json"
-            result = None if path.exists() else run_survey(survey, arguments.runs)
+            done = path.exists() or (arguments.rows and survey.rows == 1)
+            result = None if done else run_survey(survey, arguments.runs, of_rows=arguments.rows)
             if result is not None:
                 path.write_text(json.dumps(result), encoding="utf-8")
                 print(f"cell {survey.cell.index} of {CELLS}", end="\r", flush=True)

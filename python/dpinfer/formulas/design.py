@@ -39,7 +39,7 @@ from dpinfer.models import (
     SurveyWeights,
 )
 from dpinfer.models.person_model import MOST_ROWS, PERSON_FAMILIES
-from dpinfer.tabular import Column, ContinuousColumn, IgnoredColumn, Schema
+from dpinfer.tabular import BinaryColumn, Column, ContinuousColumn, IgnoredColumn, Schema
 
 __all__ = ["FAMILIES", "MOST_COLUMNS", "Design", "DesignColumn", "count_columns", "design"]
 
@@ -193,7 +193,17 @@ class Design:
             feature_names=self.names,
             feature_moments=self.moments,
             survey_weights=_survey_weights(self.schema, self.weights) if self.weights else None,
+            response_mean=self._response_mean(),
         )
+
+    def _response_mean(self) -> float | None:
+        """Return the declared mean of a response of 0 and 1 or of counts, where the response is a column."""
+        own = next((column for column in self.schema.columns if column.name == self.response.label), None)
+        if self.family in ("binomial", "probit") and isinstance(own, BinaryColumn) and own.declared_shares:
+            return own.declared_shares[0]
+        if self.family in COUNTS and isinstance(own, ContinuousColumn) and own.mean is not None and own.mean > 0.0:
+            return own.mean
+        return None
 
     def _slope(self) -> int:
         """Return the column whose coefficient varies between persons, -1 where there is none."""

@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 _LARGEST_LOG_RATE = 40.0  # exp(40) counts, more than any record
+_NODES, _BISECTIONS = 40, 60  # of a public mean: far beyond what a prediction needs
 # Parameters drawn from the prior where records are, too.
 _REFERENCE_THETAS = 64
 
@@ -78,6 +79,9 @@ class GeneralizedLinearModel(NormalPriorModel):
         posterior with a full Hessian is then narrower; with features that nearly determine one another, too narrow.
     survey_weights : SurveyWeights, optional
         Responses are then (N, 2) arrays of responses and weights, for runs whose target is the population's.
+    response_mean : float, optional
+        Public mean of the responses, as far as it is known without the records, of zeros and ones or counts.  Predicted
+        widths alone use it: those of rare outcomes are larger.
     """
 
     n_features: int
@@ -88,6 +92,7 @@ class GeneralizedLinearModel(NormalPriorModel):
     feature_moments: npt.ArrayLike | None = None
     feature_moments_known: bool = field(default=False, kw_only=True)
     survey_weights: SurveyWeights | None = field(default=None, kw_only=True)
+    response_mean: float | None = field(default=None, kw_only=True)
 
     likelihood: ClassVar[str]
     has_dispersion: ClassVar[bool] = False
@@ -129,6 +134,13 @@ class GeneralizedLinearModel(NormalPriorModel):
             put(self, "survey_weights", SurveyWeights(**self.survey_weights))
         if self.survey_weights is not None and not isinstance(self.survey_weights, SurveyWeights):
             raise TypeError(f"survey_weights must be SurveyWeights, got {type(self.survey_weights).__name__}")
+        if self.response_mean is not None:
+            if self.response not in ("binary", "count"):
+                raise TypeError(
+                    f"response_mean must be None for a {type(self).__name__}, whose responses have no scale"
+                )
+            largest = 1.0 if self.response == "binary" else 1e10
+            put(self, "response_mean", check_interval("response_mean", self.response_mean, 0.0, largest))
         if self.feature_names is not None:
             names = tuple(self.feature_names)
             if isinstance(self.feature_names, str) or not all(isinstance(name, str) for name in names):
@@ -151,6 +163,18 @@ class GeneralizedLinearModel(NormalPriorModel):
         if not np.all(np.diag(moments) > 0.0) or np.linalg.eigvalsh(moments)[0] < -1e-9 * np.trace(moments):
             raise ValueError("feature_moments must be positive semidefinite with a positive diagonal")
         return tuple(tuple(row) for row in moments.tolist())
+
+    def usual_predictor(self, spread: float) -> float:
+        """Return the mean of normal predictors of this spread whose responses have the public mean; 0 without one."""
+        if self.response_mean is None or not self.fit_intercept:
+            return 0.0
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+        low, high = -_LARGEST_LOG_RATE, _LARGEST_LOG_RATE
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            mean = weights @ self.inverse_link(middle + spread * nodes) / np.sum(weights)
+            low, high = (middle, high) if mean < self.response_mean else (low, middle)
+        return 0.5 * (low + high)
 
     @property
     def n_coef(self) -> int:
@@ -378,6 +402,7 @@ class GeneralizedLinearModel(NormalPriorModel):
             **({} if moments is None else {"feature_moments": np.asarray(moments).tolist()}),
             **({"feature_moments_known": True} if self.feature_moments_known else {}),
             **({} if self.survey_weights is None else {"survey_weights": self.survey_weights.to_dict()}),
+            **({} if self.response_mean is None else {"response_mean": self.response_mean}),
         }
 
 

@@ -107,7 +107,8 @@ def widest_newton(
     spread = math.sqrt(2.0 * model.n_coef)
     last, information = float(noise[-1]), 1.0
     if model.residual_link is not None:
-        grid, law = ResponseGrid(model, _SPACING), PredictorLaw(0.0, predictor_spread)
+        law = PredictorLaw(model.usual_predictor(predictor_spread), predictor_spread)
+        grid = ResponseGrid(model, _SPACING)
         information = law.mean(grid, grid.information)
     # The slope of the scores, or the bread, is the last measurement of directions.
     for at in (*plan.indices("slope"), *plan.indices("bread")):
@@ -217,8 +218,9 @@ def _bounded(
     # Which way the predictor points hardly matters: all weights alike, in the units of their features.
     weights = 1.0 / np.sqrt(model.second_moments)
     predictor = design @ (weights * np.where(np.arange(weights.size) % 2, 1.0, -1.0))
-    predictor = predictor * predictor_spread / float(np.sqrt(np.mean(predictor**2)))
-    grid, law = ResponseGrid(model, _SPACING), PredictorLaw(0.0, predictor_spread)
+    loc = model.usual_predictor(predictor_spread)
+    predictor = loc + predictor * predictor_spread / float(np.sqrt(np.mean(predictor**2)))
+    grid, law = ResponseGrid(model, _SPACING), PredictorLaw(loc, predictor_spread)
     noise = np.array([multiplier * bound / n for multiplier in plan.noise_multipliers])
     measured = list(plan.indices("measure"))
     clip = choose_clip(grid, model.response, law, float(np.sum(noise[measured] ** -2.0) ** -0.5), n)

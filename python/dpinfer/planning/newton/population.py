@@ -55,7 +55,9 @@ def predict_population(
     z = design @ root.T
     lengths = np.sqrt(slope) * np.linalg.norm(z, axis=1)
     scale = np.full(model.n_coef, model.prior_scale)
-    return _widths(z * residual[:, None], lengths, root, scale, plan, n_records)
+    return _widths(
+        z * residual[:, None], lengths, root, scale, plan, n_records, likely=not isinstance(model, LinearRegression)
+    )
 
 
 def predict_own_population(model: OwnModel, plan: NewtonPlan, n_records: int) -> FloatArray:
@@ -92,7 +94,7 @@ def predict_own_population(model: OwnModel, plan: NewtonPlan, n_records: int) ->
         white = symmetric_inverse_root(scores.T @ scores * np.outer(prior.prior_scale, prior.prior_scale) / len(X))
         root = white * prior.prior_scale
         lengths = np.sqrt(np.linalg.norm(OwnCurvatures(model, theta, root, 1.0).of_records(X, y), axis=1))
-        found.append(_widths(scores @ root.T, lengths, root, prior.prior_scale, plan, n_records))
+        found.append(_widths(scores @ root.T, lengths, root, prior.prior_scale, plan, n_records, likely=True))
     return np.asarray(np.median(found, axis=0))
 
 
@@ -103,6 +105,8 @@ def _widths(
     prior_scale: FloatArray,
     plan: NewtonPlan,
     n_records: int,
+    *,
+    likely: bool,
 ) -> FloatArray:
     """Return the widening for records with these scores, in coordinates `root` that whiten the bread, (d,)."""
     rng, d = np.random.default_rng(_SEED), len(root)
@@ -110,7 +114,7 @@ def _widths(
     long = _shares(lengths / math.sqrt(d), noise["lengths"][0])
     (bread,) = noise["bread"]
     reach = long.bread_bound(bread * d * math.sqrt(2.0 * d))
-    sizes = _shares(np.linalg.norm(scores, axis=1) / math.sqrt(d), noise["sizes"][0])
+    sizes = _shares(np.linalg.norm(scores, axis=1) / math.sqrt(d), noise["sizes"][0], likely=likely)
     share, measured = clips_of(len(noise["measure"])), np.array(noise["measure"])
 
     def error(clip: float) -> float:
@@ -134,15 +138,18 @@ def _records(
     if isinstance(model, LinearRegression):
         return rng.normal(size=len(design)), np.ones(len(design))
     weights = rng.normal(size=model.n_coef)
+    if model.response_mean is not None and model.fit_intercept:
+        weights[-1] = 0.0  # what the constant says is public
     eta = design @ weights
     weights *= spread / max(math.sqrt(float(np.mean(np.square(eta)))), 1e-300)
-    eta = design @ weights
+    eta = design @ weights + model.usual_predictor(spread)
     return model.loss_slopes(eta, model.draw_response(eta, weights, rng), weights)
 
 
-def _shares(sizes: FloatArray, stddev: float) -> SizeShares:
+def _shares(sizes: FloatArray, stddev: float, *, likely: bool = False) -> SizeShares:
     exact = np.histogram(sizes, [0.0, *SIZE_EDGES, np.inf])[0] / sizes.size
-    return SizeShares(exact, stddev)
+    # A run knows what its model makes likely where there is a law of responses without a scale.
+    return SizeShares(exact, stddev, exact if likely else None)
 
 
 def _symmetric(rng: np.random.Generator, d: int, stddev: float) -> FloatArray:

@@ -20,6 +20,8 @@ from dpinfer.auditing.replay_paths import library_scenarios
 from dpinfer.cli.replay import COMMAND_OPTIONS, command_scenario, files
 from dpinfer.cli.replay_calls import call_scenarios
 from dpinfer.mechanism import _native, run_newton
+from dpinfer.mechanism.lattice_sums import NormSum
+from dpinfer.mechanism.private_sum import released_sum
 from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.mechanism.replay.native import NativeSession
 from dpinfer.mechanism.trace import dpvi
@@ -35,6 +37,7 @@ REGRESSION, CHARGED, SITES = (
     "run_dpvi: logistic, ledger and checkpoint",
     "run_dp_sep: mixture",
 )
+SUMS = "private_sum, Laplace, add_remove"
 FILE, SHARES = "no ledger", "ledger, shares"
 BOUNDS, CATEGORIES = "release_bounds, add_remove", "release_categories, add_remove"
 LISTED, TABLE = "release_listed_categories, add_remove", "regression, replaced"
@@ -254,7 +257,27 @@ def an_event_lost_from_the_ledger():
     return replace_everywhere(right, lambda table, **options: right(table, **options | {"ledger": None}))
 
 
+def contributions_beyond_the_norm(total, values):
+    with np.errstate(all="ignore"):
+        steps = np.nan_to_num(np.rint(values / total.step), posinf=0.0, neginf=0.0)
+    total._total += np.clip(steps, -(2.0**40), 2.0**40).astype(np.int64).sum(axis=0)
+
+
+def a_contribution_of_other_rows():
+    """A contribution whose mean over the block has been taken off, after the trial on made-up rows."""
+    right = released_sum
+
+    def released(records, contribution, *arguments, **named):
+        return right(records, lambda rows: contribution(rows - rows.mean(axis=0)), *arguments, **named)
+
+    return replace_everywhere(right, released)
+
+
 MUTANTS = {
+    "a_sum_that_shortens_nothing": Mutant(
+        SUMS, in_place_of(NormSum, "add_contributions", lambda right: contributions_beyond_the_norm), "sensitivity"
+    ),
+    "a_contribution_of_other_rows": Mutant(SUMS, a_contribution_of_other_rows, "sensitivity"),
     "sensitivity_from_the_records": Mutant(REGRESSION, in_the_run(norm_from_the_records), "public"),
     "learning_rate_from_the_records": Mutant(REGRESSION, in_the_run(learning_rate_from_the_records), "public"),
     "count_of_the_records_released": Mutant(REGRESSION, in_the_run(count_of_the_records), "outcome"),

@@ -173,6 +173,39 @@ def test_a_source_gives_the_bits_of_the_arrays_and_must_be_sorted(people):
         run(model, X, y, Units(unit, 3.0))
 
 
+def test_an_interrupted_run_goes_on_for_one_charge(people, tmp_path):
+    X, y, unit = people
+    model = model_of("gaussian", rows=3)
+    units = Units(unit, 3, model.mean_rows)
+    account = dpi.PrivacyLedger.create(tmp_path / "spent.ledger").add_dataset("tests", budget=(20.0, 1e-3))
+    plan = dpi.plan_newton(model, target_epsilon=5.0, target_delta=1e-5, n_records=400)
+
+    def stop(done, total):
+        if done == 6:
+            raise KeyboardInterrupt
+
+    def once(progress):
+        return dpi.run_newton(
+            model,
+            X,
+            y,
+            plan=plan,
+            n_records=400,
+            unit=units,
+            ledger=account,
+            progress=progress,
+            checkpoint=tmp_path / "run.checkpoint",
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        once(stop)
+    release = once(False)
+    assert release.n_passes == plan.n_passes
+    assert release.secure
+    kinds = [entry.kind for entry in dpi.PrivacyLedger(tmp_path / "spent.ledger").entries()]
+    assert kinds.count("charge") == 1
+
+
 def test_rows_far_out_do_not_stop_a_run(people):
     X, y, unit = people
     model = model_of("gaussian")

@@ -2,7 +2,7 @@
 
 from dpinfer._validate import check_integer
 from dpinfer.inference.request import PlannedRelease, PosteriorRequest
-from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel
+from dpinfer.models import GeneralizedLinearModel, LinearRegression, OwnModel, PersonModel
 from dpinfer.release import NewtonRelease, OwnNewtonRelease, OwnPopulationRelease, PopulationRelease
 
 __all__ = ["check_newton_request"]
@@ -26,6 +26,8 @@ def check_newton_request(request: PosteriorRequest, planned: PlannedRelease) -> 
     kind, model = planned.kind, planned.model
     own, linear = issubclass(kind, OwnNewtonRelease), issubclass(kind, NewtonRelease)
     simulated = request.method == "simulated" and own
+    if simulated and isinstance(model, PersonModel):
+        raise ValueError("method must be 'exact' for a model of persons: its standard deviations have their own shape")
     if simulated and not (isinstance(model, OwnModel) and model.has_sampler):
         raise ValueError("method='simulated' needs model=, the model of the run with its sampler")
     request.refuse_changed((*(() if simulated else ("method",)), "hessian", "burn_in", "extra_noise"), _A_RUN)

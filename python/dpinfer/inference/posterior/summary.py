@@ -10,7 +10,7 @@ from dpinfer._sinks import printable
 from dpinfer.accounting import Guarantee
 from dpinfer.inference.posterior.causes import DOMINATED, PRIOR_DOMINATES
 from dpinfer.inference.posterior.monte_carlo import MonteCarloError
-from dpinfer.models import LinearRegression
+from dpinfer.models import LinearRegression, PersonModel
 
 if TYPE_CHECKING:
     from dpinfer.inference.posterior.posterior import Posterior
@@ -25,6 +25,8 @@ _LOW_PVALUE = 0.01  # the level of all tests of a trace, over all coordinates (B
 _MANY_DROPPED = 0.5  # more than half of the draws of the Hessian are not positive definite
 # Responses of real tables are not normal about the mean, and three of them missed it (docs/private-newton.md).
 RESIDUAL_SPREAD = "spread of the residuals; covered less often than stated"
+
+_OTHER_SHAPE = ": method='simulated' with model= has a shape of its own"
 
 
 @dataclass(frozen=True)
@@ -219,8 +221,8 @@ def _flags(posterior: "Posterior") -> tuple[tuple[str, ...], tuple[str, ...]]:
     if diagnostics.curvature_shift is not None:
         warnings.append(
             f"the posterior is not near normal: curvature shifts its centre by about {diagnostics.curvature_shift:.2f} "
-            "standard deviations, which widens the intervals; do not take tails or joint shapes from it: "
-            "method='simulated' with model= has a shape of its own"
+            "standard deviations, which widens the intervals; do not take tails or joint shapes from it"
+            + ("" if isinstance(posterior.model, PersonModel) else _OTHER_SHAPE)
         )
     if posterior.method in ("naive", "averaged"):
         warnings.append(f"method {posterior.method!r} ignores the privacy noise: its intervals are too narrow")

@@ -325,12 +325,8 @@ DEFAULT = run_tuning.TUNING
 # What is left out, or put in the place of what was chosen.
 ABLATIONS: dict[str, tuple[Any, str, Any]] = {
     "as chosen": of_run(),
-    "posterior: no flattened direction": of_posterior(flattened=0),
-    "posterior: one flattened direction": of_posterior(flattened=1),
     "posterior: all taken for normal": of_posterior(few=0),
     "posterior: sampled only where hidden": of_posterior(near_hidden=1.0),
-    "posterior: levels even in their logit": of_posterior(location_stddev=8.0, location=0.0),
-    "posterior: gamma is the level's square": of_posterior(power=1.0),
     "posterior: no error of slopes": of_posterior(slope_error=0.0),
     "posterior: none that grows with the predictor's": of_posterior(slope_error_of_excess=0.0),
     "posterior: none of scale scores with it": of_posterior(scale_error_of_excess=0.0),

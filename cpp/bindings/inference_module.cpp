@@ -5,13 +5,11 @@ void bind_gram_statistics(pybind11::module_& module);
 void bind_trace_statistics(pybind11::module_& module);
 void bind_collapsed_posterior(pybind11::module_& module);
 void bind_mixture_quantiles(pybind11::module_& module);
-void bind_moments_chains(pybind11::module_& module);
 
 PYBIND11_MODULE(_native, module) {
-  module.doc() = "Trace statistics, the quadrature of the noise-aware posterior, and chains over second moments.";
+  module.doc() = "Trace statistics, and the quadrature of the noise-aware posterior.";
   bind_trace_statistics(module);
   bind_gram_statistics(module);
   bind_collapsed_posterior(module);
   bind_mixture_quantiles(module);
-  bind_moments_chains(module);
 }

@@ -27,16 +27,3 @@ def mixture_quantiles(
     levels: FloatArray,
     standard: FloatArray,
 ) -> FloatArray: ...
-
-class MomentsChains:
-    def __init__(
-        self,
-        law: dict[str, FloatArray | float],
-        frames: FloatArray,
-        level: IntArray,
-        spread: IntArray,
-        error: FloatArray,
-        seed: int,
-    ) -> None: ...
-    def advance(self, sweeps: int, n_threads: int) -> None: ...
-    def states(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]: ...

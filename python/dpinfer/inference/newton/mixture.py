@@ -11,7 +11,7 @@ from dpinfer._progress import resolve_progress
 from dpinfer.errors import NumericalError
 from dpinfer.inference.newton import tuning
 from dpinfer.inference.newton.checks import count_unresolved
-from dpinfer.inference.newton.moments_law import MomentsLaw
+from dpinfer.inference.newton.moments_law import ErrorChains, MomentsLaw
 from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
 from dpinfer.inference.newton.scores import GivenMoments, Scores
 from dpinfer.inference.posterior.theta import DrawnTheta, VarianceParts
@@ -23,7 +23,7 @@ __all__ = ["Mixture", "mixture_of", "theta_of_draws"]
 FloatArray = npt.NDArray[np.float64]
 
 _FIRST, _MOST_GROWTH = 3, 2.0  # times that laws are kept at first, and factor by which that grows
-_FEWEST, _MOST = 40, 200  # times that chains are kept, at most
+_FEWEST, _MOST = 40, 150  # times that chains are kept, at most
 # Without chains: independent sets of draws, how many draws are in one (as many as entries of factors allow).
 _SETS, _ENTRIES, _FEWEST_DRAWS, _MOST_DRAWS = 8, 500_000, 3, 32
 
@@ -92,14 +92,13 @@ class _Sampler:
         self._scores, self._rng = scores, np.random.default_rng(seed)
         d = len(scores.noisy)
         self._law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
-        self._chains, self.most = None, 2 * _FIRST
         self._size = int(np.clip(_ENTRIES // d**2, _FEWEST_DRAWS, _MOST_DRAWS))
-        if 1 < d <= tuning.TUNING.few and count_unresolved(scores.noisy, tuning.TUNING.near_hidden * scores.stddev) > 0:
-            self._chains, self.most = (
-                self._law.chains(tuning.TUNING.chains, self._rng),
-                int(np.clip(tuning.TUNING.kept // d**2, _FEWEST, _MOST)),
-            )
-            self._chains.advance(tuning.TUNING.warm_up, 0)
+        self._chains: ErrorChains | None = None
+        self.most = 2 * _FIRST
+        if d <= tuning.TUNING.few and count_unresolved(scores.noisy, tuning.TUNING.near_hidden * scores.stddev) > 0:
+            self._chains = ErrorChains(self._law, tuning.TUNING.chains, self._rng)
+            self.most = int(np.clip(tuning.TUNING.kept // d**2, _FEWEST, _MOST))
+            self._chains.advance(tuning.TUNING.warm_up)
         self._kept: list[tuple[FloatArray, FloatArray, FloatArray, FloatArray]] = []
 
     @property
@@ -113,8 +112,8 @@ class _Sampler:
             if self._chains is None:
                 self._draws = self._law.normal(self._size * _SETS, _SETS, self._rng)
             else:
-                self._chains.advance(tuning.TUNING.thin, 0)
-                self._draws = self._law.drawn(self._chains, self._rng)
+                self._chains.advance(tuning.TUNING.thin)
+                self._draws = self._chains.draws()
             found = self._scores.given(self._draws, self._rng)
             self._kept.append((*_normal_laws(found), found.misfit))
             report(self.n_kept / self.most)

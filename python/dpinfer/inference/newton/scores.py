@@ -150,7 +150,7 @@ class Measured:
     def without_noise(self, draws: MomentsDraws, whitening: FloatArray) -> FloatArray:
         """Return the weights' covariance without privacy noise, (d, d), averaged over M, of the first row."""
         values, vectors = np.linalg.eigh(draws.matrix[:_AVERAGED])
-        back = np.linalg.inv(whitening) @ draws.basis[:_AVERAGED] @ vectors
+        back = np.linalg.inv(whitening) @ draws.basis @ vectors
         values = np.maximum(values, _LEAST_EIGENVALUE)[:, None, :]
         precision = (back * values) @ np.swapaxes(back, 1, 2) / self.sampling[0] + np.diag(1.0 / self.prior_variance[0])
         return np.asarray(np.linalg.inv(precision).mean(axis=0))
@@ -172,31 +172,30 @@ class Measured:
 
         The misfit is that of the scores `checked`, by default of these, each with what M is not known by.
 
-        With b = mean y + M mean u_t, normal around M u with variance n = 1 / P + kappa**2 (what M is near), the
-        precision of u is M n^-1 M + that of the prior.  Weights are W'u.
+        With b = mean y + M mean u_t, normal around M u with variance n = 1 / P + kappa**2 (what the release expects of
+        M), the precision of u is M n^-1 M + that of the prior.  Weights are W'u.
         """
         basis, matrix = draws.basis, draws.matrix
-        mean_value, mean_position = (np.einsum("sji,sj->si", basis, at) for at in (self.mean_value, self.mean_position))
+        mean_value, mean_position = self.mean_value @ basis, self.mean_position @ basis
         target = mean_value + np.einsum("sij,sj->si", matrix, mean_position)
-        total, sampling = self.total[:, None], self.sampling[:, None]
-        noise = 1.0 / total + sampling * draws.typical + draws.extra
+        total, own = self.total[:, None], self.sampling[:, None] * draws.sampled
+        noise = 1.0 / total + own + draws.extra
         back = np.linalg.inv(whitening) @ basis
         pushed = back @ matrix
         precision = (pushed / noise[:, None, :]) @ np.swapaxes(pushed, 1, 2)
         np.einsum("sii->si", precision)[:] += 1.0 / self.prior_variance
         factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
         inverse = np.linalg.inv(factor)
-        mean = np.einsum(
-            "sji,sj->si", inverse, np.einsum("sij,sj->si", inverse, np.einsum("sij,sj->si", pushed, target / noise))
-        )
+        told = np.einsum("sij,sj->si", inverse, np.einsum("sij,sj->si", pushed, target / noise))
         # A draw of u, and of what sampling adds to the score; what the scores miss of that.
-        drawn = rng.standard_normal((2, *mean.shape))
-        u = np.einsum("sji,sj->si", back, mean + np.einsum("sji,sj->si", inverse, drawn[0]))
-        left, own = target - np.einsum("sij,sj->si", matrix, u), sampling * draws.typical
+        drawn = rng.standard_normal((2, *told.shape))
+        mean = np.einsum("sji,sj->si", inverse, told)
+        u = (mean + np.einsum("sji,sj->si", inverse, drawn[0])) @ back
+        left = target - np.einsum("sij,sj->si", matrix, u)
         sampled = own / noise * left + np.sqrt(own * (1.0 - own / noise)) * drawn[1]
         checked = self if checked is None else checked
-        away = np.einsum("sji,tj->sti", basis, checked.positions) - u[:, None]
-        missed = np.einsum("sji,stj->sti", basis, checked.value) + np.einsum("sij,stj->sti", draws.expected, away)
+        away = checked.positions @ basis - u[:, None]
+        missed = checked.value @ basis + draws.expected[:, None] * away
         known = 1.0 / (1.0 / checked.precision + draws.variance[:, None] * np.sum(np.square(away), axis=2))
         return GivenMoments(
             mean=mean,

@@ -32,18 +32,12 @@ class Tuning:
     log_scale_shift, log_scale_stddev : float
         The weak prior of log sigma: its mean less the log of the responses' spread, and its standard deviation, 95% of
         it over a factor of 3000.  Not tuned: wide.
-    flattened : int
-        Directions that may be flat beyond what the others say, 0 to 2.  Scope.
-    location, location_stddev : float
-        Of the normal law around which the logit of a flattening's level is logistic; 0 to 5 and 1 to 4.  Scope.
-    flattest, power : float
-        A direction is flattened by (flattest + (1 - flattest) level**power)**2; 0.001 to 0.03 and 1 to 4.  Scope.
     least_spread, largest_spread : float
-        Ends of the spread of the other entries over the mean eigenvalue.  Not tuned: wide.
+        Ends of the spread of entries over the mean eigenvalue.  Not tuned: wide.
     least_centre, largest_centre : float
         Ends of the centre in the same units.  Not tuned: wide.
     few : int
-        Weights, of more of which no direction is flattened and all is taken for normal; 0 to 30.  Scope.
+        Weights, of more of which all is taken for normal; 0 to 30.  Scope.
     near_hidden : float
         Eigenvalues below so many times what hides a direction are sampled, not taken for normal; 1 to 4.  Scope: there
         quantiles of the two differ by more than 5% of a standard deviation.
@@ -86,11 +80,6 @@ class Tuning:
     sampling_share: float = 0.15
     log_scale_shift: float = -1.0
     log_scale_stddev: float = 2.0
-    flattened: int = 2
-    location: float = 3.5
-    location_stddev: float = 2.0
-    flattest: float = 0.003
-    power: float = 3.0
     least_spread: float = 0.003
     largest_spread: float = 1.2
     least_centre: float = 0.05
@@ -99,9 +88,9 @@ class Tuning:
     near_hidden: float = 2.0
     error: float = 0.05
     aim: float = 0.045
-    chains: int = 128
-    warm_up: int = 120
-    thin: int = 10
+    chains: int = 256
+    warm_up: int = 60
+    thin: int = 5
     kept: int = 20_000
     unresolved: float = 2.0
     prior_level: float = 0.005

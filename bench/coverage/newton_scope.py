@@ -9,9 +9,12 @@ by 10 and 30%, the number of records by 10%.  Constants and thresholds look at t
     python bench/coverage/newton_scope.py run --results FOLDER [--half seen|unseen|both] [--cells 320] [--intervals 48]
     python bench/coverage/newton_scope.py report --results FOLDER [--list]     run goes on where it was stopped
     python bench/coverage/newton_scope.py ablate --results FOLDER [--cells 320] [--every 2]
+    python bench/coverage/newton_scope.py agree [--cells 320] [--every 2]
 
-The last one runs seen cells with one chosen number at a time as if it had not been chosen, with the same records and
-keys: coverage, width and interval score less those of the default, with errors over cells.
+``ablate`` runs seen cells with one chosen number at a time as if it had not been chosen, with the same records and
+keys: coverage, width and interval score less those of the default, with errors over cells.  ``agree`` compares
+quantiles given sigma with those of emcee on the same density, written anew; half of the linear responses are far from
+zero.
 
 Posteriors are those of the public interface.  Real columns need DPINFER_DATA, a folder with the UCI sets; without it
 their cells are left out, and said so.
@@ -31,6 +34,12 @@ from scipy import stats
 
 import dpinfer as dpi
 from dpinfer.inference.newton import tuning as posterior_tuning
+from dpinfer.inference.newton.glm_scores import BoundedScores
+from dpinfer.inference.newton.mixture import mixture_of
+from dpinfer.inference.newton.moments_law import ErrorChains, MomentsLaw
+from dpinfer.inference.newton.posterior import noise_prior
+from dpinfer.inference.newton.scores import LinearScores
+from dpinfer.inference.request import PosteriorRequest
 from dpinfer.mechanism.newton import tuning as run_tuning
 from dpinfer.models import whitening
 from dpinfer.testing import InsecureRNG
@@ -55,14 +64,14 @@ class Run:
     covariance: FloatArray
 
 
-def simulate(population: Population, index: int) -> Run:
-    """Simulate one private run."""
+def simulate(population: Population, index: int, shift: float = 0.0) -> Run:
+    """Simulate one private run, with responses and the intercept moved by `shift`."""
     cell, model = population.cell, population.model
     rng = np.random.default_rng([SEED, cell.index, index])
     features = population.features(rng)
     design = np.hstack((features, np.ones((len(features), 1)))) if model.fit_intercept else features
     truth = population.truth(design, rng)
-    response = population.responses(design, truth, rng)
+    response = population.responses(design, truth, rng) + shift
     n_records = round(len(features) * cell.records_error)
     plan = dpi.plan_newton(model, target_epsilon=cell.epsilon, target_delta=cell.delta, n_records=n_records)
     scale = float(np.sqrt(np.mean(response**2))) * cell.response_error if cell.model == "linear" else None
@@ -399,10 +408,90 @@ def _in_short(population: Population) -> list[float]:
     return [float(np.mean(missed == 0.0)), float(width), float(score), seconds]
 
 
+def agree(cells: Sequence[Cell]) -> None:
+    """Print how far quantiles are from those of emcee, in posterior standard deviations, and both errors."""
+    told = []
+    for cell in cells:
+        population = Population.of(cell) if cell.n_features <= 12 else None
+        if population is None or population.model.n_coef > 12:
+            continue
+        far = cell.model == "linear" and population.model.fit_intercept and len(told) % 2 == 0
+        run = simulate(population, 0, 1000.0 * np.sqrt(cell.noise_variance) if far else 0.0)
+        scores: Any
+        if isinstance(run.release, dpi.NewtonRelease):
+            scores = LinearScores(run.release, population.model, noise_prior(run.release, population.model, "weak")[0])
+            scores._nodes, scores._shares = np.array([scores._shares @ scores._nodes]), np.ones(1)  # given sigma
+        else:
+            scores = BoundedScores(run.release, population.model)
+        begun = time.process_time()
+        found = mixture_of(scores, PosteriorRequest(check_convergence=False, progress=False))
+        seconds = time.process_time() - begun
+        ours = found.distribution.marginals.quantile(LEVELS)[:, : population.model.n_coef]
+        begun = time.process_time()
+        draws, size, moved = _with_emcee(MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores()))
+        weights = draws @ (scores.whitening.T @ np.linalg.eigh(scores.noisy)[1]).T
+        theirs, stddev = np.quantile(weights, LEVELS, axis=0), weights.std(axis=0)
+        near = np.quantile(weights, LEVELS[:, None] + [-0.01, 0.01], axis=0)  # (2, 2, d)
+        error = (near[:, 1] - near[:, 0]) / 0.02 * np.sqrt(0.05 * 0.95 / size) / stddev
+        away = np.abs(ours - theirs) / stddev
+        place = np.unravel_index(np.argmax(away), away.shape)
+        hidden = int(resolution(run.release)[0] < 2.0)
+        told.append((away.max(), error[place], found.error.quantile.max(), hidden, far, seconds))
+        name = f"{cell}{' hidden' * hidden}{' far' * far}: {away.max():.3f}, errors {error[place]:.3f}"
+        spent = time.process_time() - begun
+        print(f"{name} (emcee: {moved:.2f} accepted, {spent:.1f} s), {told[-1][2]:.3f} ({seconds:.2f} s)", flush=True)
+    values = np.array(told, dtype=np.float64)
+    for name, own in (("all", values), ("hidden", values[values[:, 3] > 0]), ("far", values[values[:, 4] > 0])):
+        excess = np.sqrt(np.maximum(np.square(own[:, 0]) - np.square(own[:, 1]) - np.square(own[:, 2]), 0.0))
+        print(f"{name}: {len(own)} releases, difference median {np.median(own[:, 0]):.3f}, below 5% in "
+              f"{np.mean(own[:, 0] < 0.05):.3f}, less both errors in {np.mean(excess < 0.05):.3f}")  # fmt: skip
+
+
+def _with_emcee(law: MomentsLaw) -> tuple[FloatArray, float, float]:
+    """Draw the weights in the release's eigenvectors with emcee: draws, equivalent number of them, least acceptance."""
+    import emcee
+
+    d = len(law.eigenvalues)
+
+    def log_density(x: FloatArray) -> FloatArray:
+        log_spread, centre, error = x[:, 0], x[:, 1], x[:, 2:]
+        inside = (log_spread > np.log(law.spreads[0])) & (log_spread < np.log(law.spreads[-1]))
+        inside &= (centre > law.ends[0]) & (centre < law.ends[1])
+        square = np.exp(2.0 * np.where(inside, log_spread, np.log(law.spreads[0])))
+        centre = np.where(inside, centre, law.ends[0])
+        total, kept = square + law.noise, square / (square + law.noise)
+        energy = np.sum(np.square(law.eigenvalues - centre[:, None]), axis=1)
+        value = log_spread - 0.5 * (0.5 * d * (d + 1) * np.log(total) + energy / total)
+        mean, sampled = law.expected(centre, kept)
+        covariance = 0.5 * (kept * law.noise)[:, None, None] * (
+            np.sum(np.square(error), axis=1)[:, None, None] * np.eye(d) + error[:, :, None] * error[:, None, :]
+        ) + (law.scores.noise + law.scores.sampling * sampled)[:, :, None] * np.eye(d)  # fmt: skip
+        missed, weights = law.score - mean * error, error + law.position
+        value -= 0.5 * np.sum(missed * np.linalg.solve(covariance, missed[..., None])[..., 0], axis=1)
+        value -= 0.5 * np.linalg.slogdet(covariance)[1] + 0.5 * np.sum(
+            (weights @ law.prior_precision) * weights, axis=1
+        )
+        return np.where(inside, value, -np.inf)
+
+    chains = ErrorChains(law, 6 * (d + 2), np.random.default_rng(1))
+    chains.advance(40)
+    rng, size = np.random.default_rng(2), len(chains.error)
+    spread = rng.choice(np.log(law.spreads[:-1]), size, p=law.weight[:-1] / law.weight[:-1].sum())
+    centre = np.clip(np.mean(law.eigenvalues), *law.ends) * np.exp(0.05 * rng.normal(size=size))
+    start = np.column_stack((spread + 0.01 * rng.random(size), centre, chains.error))
+    moves = [(emcee.moves.DEMove(), 0.6), (emcee.moves.DESnookerMove(), 0.2), (emcee.moves.StretchMove(), 0.2)]
+    sampler = emcee.EnsembleSampler(len(start), d + 2, log_density, vectorize=True, moves=moves)
+    sampler.run_mcmc(start, 2000)
+    steps = sampler.get_chain(discard=500)[:, :, 2:]
+    length = float(np.max(emcee.autocorr.integrated_time(steps, quiet=True)))
+    moved = float(np.min(sampler.acceptance_fraction))
+    return steps.reshape(-1, d) + law.position, steps.shape[0] * steps.shape[1] / length, moved
+
+
 def main() -> None:
     """Run the design, or tabulate what is there."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("run", "report", "ablate"))
+    parser.add_argument("what", choices=("run", "report", "ablate", "agree"))
     parser.add_argument("--results", type=Path, default=Path("bench/results/newton_scope"))
     parser.add_argument("--cells", type=int, default=CELLS)
     parser.add_argument("--intervals", type=int, default=INTERVALS, help="of a cell's runs together")
@@ -413,6 +502,9 @@ def main() -> None:
     cells = [
         cell for cell in draw_design(arguments.cells) if arguments.half in ("both", "seen" if cell.seen else "unseen")
     ]
+    if arguments.what == "agree":
+        agree([cell for cell in cells if cell.seen][:: arguments.every])
+        return
     if arguments.what == "ablate":
         ablate([cell for cell in cells if cell.seen][:: arguments.every], arguments.results)
         return

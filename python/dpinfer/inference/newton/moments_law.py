@@ -168,7 +168,7 @@ class ErrorChains:
         self._law, self._rng, d = law, rng, len(law.eigenvalues)
         centre = np.full(size, np.clip(np.mean(law.eigenvalues), *law.ends))
         kept = law.kept[stratified(law.weight, size, 1, rng)]
-        self._matrix = centre, kept, *law.expected(centre, kept)
+        self._matrix: tuple[FloatArray, ...] = (centre, kept, *law.expected(centre, kept))
         self.error = np.zeros((size, d))
         start = law.scores.noise + 0.5 * law.noise * rng.uniform(size=size)
         self.error, _ = self._near(start)

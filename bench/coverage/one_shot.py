@@ -107,8 +107,8 @@ def table_run(n, law, epsilon, rng, seed):
     return covered, width
 
 
-def tables(runs, epsilons, seed):
-    for n in (300, 3000):
+def tables(runs, epsilons, sizes, seed):
+    for n in sizes:
         for law in LAWS:
             for epsilon in epsilons:
                 rng = np.random.default_rng([seed, n])
@@ -132,9 +132,10 @@ def main():
     parser.add_argument("--cells", nargs="+", default=None, help="beginnings of names")
     parser.add_argument("--seed", type=int, default=2611)
     parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--records", type=int, nargs="+", default=[300, 3000], help="of tables")
     args = parser.parse_args()
     if args.tables:
-        tables(args.runs, args.epsilons, args.seed)
+        tables(args.runs, args.epsilons, args.records, args.seed)
         return
     for name, model, truth in CELLS:
         if args.cells is None or any(name.startswith(start) for start in args.cells):

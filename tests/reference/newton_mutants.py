@@ -8,6 +8,7 @@ import numpy as np
 from dpinfer.mechanism import _native
 from dpinfer.mechanism.newton.contributions import ClippedScores, LogScaleCounts, RobustScores, SecondMoments, smat
 from dpinfer.mechanism.newton.passes import NoisySum, Passes
+from dpinfer.mechanism.newton.population import PopulationNewton
 
 
 def in_place_of(owner, name, make):
@@ -122,6 +123,17 @@ def without_noise(right):
     return noisy_sum
 
 
+def clusters_as_if_they_were_small(right):
+    """A row is taken to move a cluster's product by an eighth of what it can."""
+
+    def products(self, white, position, bound, reach):
+        query = right(self, white, position, bound, reach)
+        return replace(query, max_norm=query.max_norm / 8.0, parts=8 * query.parts) if reach else query
+
+    return products
+
+
+CLUSTERS = "run_newton: LinearRegression, population, clusters, add_remove"
 LINEAR, PROBIT, POISSON = "run_newton: linear", "run_newton: probit, replaced", "run_newton: Poisson"
 LOGISTIC = "run_newton: logistic"
 PASSES, CENTRE = (Passes, "noisy_sum"), (ClippedScores, "add")
@@ -137,5 +149,11 @@ NEWTON_MUTANTS = {
     "newton_centred_by_the_records_poisson": (POISSON, CENTRE, centred_by_the_records, "public"),
     "newton_bounded_by_the_records": (LINEAR, (SecondMoments, "add"), bounded_by_the_records, "public"),
     "newton_a_block_counted_thrice": (POISSON, (LogScaleCounts, "add"), a_block_counted_thrice, "sensitivity"),
+    "newton_clusters_as_if_they_were_small": (
+        CLUSTERS,
+        (PopulationNewton, "_products"),
+        clusters_as_if_they_were_small,
+        "sensitivity",
+    ),
     "newton_whitened_by_the_exact_moments": (LINEAR, PASSES, without_noise, "unnoised"),
 }

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpinfer.mechanism.newton.own_clipped import ClippedScores
+from dpinfer.mechanism.newton.own_joint import OwnScores
 from dpinfer.mechanism.newton.own_rows import CentredScores, OwnQuery, OwnRows
 
 from .replay_mutants import Mutant
@@ -96,7 +97,23 @@ BATCH_MUTANTS = {
     "seeds_of_places": in_place_of(OwnRows, "of", seeds_of_places),
 }
 
+
+def scores_about_their_mean(right):
+    """Scores lose the mean of their block."""
+
+    def contributions(query, rows, block):
+        own = right(query, rows, block)
+        return np.ascontiguousarray(own - own.mean(axis=0))
+
+    return contributions
+
+
 OWN_NEWTON_MUTANTS = {
+    "scores_about_their_mean": Mutant(
+        "run_newton: population, own model",
+        in_place_of(OwnScores, "contributions", scores_about_their_mean),
+        "sensitivity",
+    ),
     "counts_of_the_batch": Mutant(
         f"{OWN} without a sampler",
         in_place_of(ClippedScores, "contributions", counts_of_the_batch),

@@ -134,9 +134,9 @@ class _Population:
         """The meat, shrunk to a multiple of the identity, and the standard deviation of its remaining noise."""
         noisy, stddev, d = self.release.meat, self.release.meat_stddev, self.release.n_coef
         if self.clusters is not None and isinstance(self.release, ClusteredPopulationRelease):
-            # What is cut off the longest sums is counted as if it pointed anywhere.
+            # What is cut off the longest sums, all of it as squares add up, is counted as if it pointed anywhere.
             unit = self.release.size_unit
-            lost = self.clusters.lost_square(self.release.cluster_bound / unit) * unit**2 / d
+            lost = 2.0 * self.clusters.lost_square(self.release.cluster_bound / unit) * unit**2 / d
             noisy = np.asarray(noisy + lost * np.eye(d))
         level = max(float(np.trace(noisy)) / d, _LEAST_MEAT * self.usual_variance)
         away = noisy - level * np.eye(d)

@@ -294,7 +294,7 @@ class PopulationNewton:
         sizes = SizeShares(counted.values, counted.stddev)
         (index,) = self.plan.indices("meat")
         noise = 2.0 * self._noise(passes, index) * bound / usual * self.d * math.sqrt(2.0 * self.d)
-        reach = max(usual * sizes.best_bound(lambda a: noise * a + sizes.lost_square(a)), bound)
+        reach = max(usual * sizes.best_bound(lambda a: noise * a + 2.0 * sizes.lost_square(a)), bound)
         return {"cluster_sizes": counted.values, "cluster_sizes_stddev": counted.stddev, "cluster_bound": reach}
 
     def _products(self, white: FloatArray, position: FloatArray, bound: float, reach: float) -> Query:

@@ -27,9 +27,6 @@ _FIRST = 0.5  # clip of the first score over that of the others: their differenc
 _FACTORS, _FACTOR_SPREAD = np.exp2(np.arange(-6.0, 5.0)), 2.0
 _SMALLEST = 1e-12  # eigenvalue of a covariance over its trace
 _ALIKE = 0.8  # correlation of the mean directions of the parts that two clips take off
-# Long records determine one direction more than others: the loss of the bread in units of that in a random one, where
-# the norm of its noise at the usual length is below the second number.  Seen half of bench/coverage/real_responses.py.
-_LONG_ALIKE, _TOLD = 4.0, 0.2
 _ONE_WAY = 0.5  # of the clipped part: clipped records also point in opposite directions
 
 
@@ -165,11 +162,6 @@ class SizeShares:
         parts = np.where(bounds[:, None] <= edges, beyond - np.append(beyond[1:], 0.0), 0.0)
         alike = _ALIKE + (1.0 - _ALIKE) * np.eye(edges.size)
         return np.asarray(parts @ alike @ parts.T)
-
-    def bread_bound(self, noise: float) -> float:
-        """Return the bound on lengths for a bread whose noise has the norm `noise` at the usual length."""
-        alike = _LONG_ALIKE if noise < _TOLD else 1.0
-        return self.best_bound(lambda a: noise * a**2 + alike * self.lost_square(a))
 
     def best_bound(self, cost: Callable[[float], float]) -> float:
         """Return the bound of least cost, a quarter of an octave from the next."""

@@ -161,7 +161,7 @@ class PopulationNewton:
         counted = self._shares(passes.noisy_sum("lengths", self._lengths(transform, weights, edges)))
         sizes = SizeShares(counted.values, counted.stddev)
         d = self.d
-        bound = usual * sizes.bread_bound(noise * d * math.sqrt(2.0 * d))
+        bound = usual * sizes.best_bound(lambda a: noise * a**2 * d * math.sqrt(2.0 * d) + sizes.lost_square(a))
         released = passes.noisy_sum("bread", self._curvatures(transform, weights, bound**2))
         matrix, stddev = smat(released.values, d) / self.n_records, released.stddev / self.n_records
         values, vectors = np.linalg.eigh(matrix)

@@ -113,7 +113,7 @@ def _widths(
     noise = {phase: [plan.noise_multipliers[k] / n_records for k in plan.indices(phase)] for phase in set(plan.phases)}
     long = _shares(lengths / math.sqrt(d), noise["lengths"][0])
     (bread,) = noise["bread"]
-    reach = long.bread_bound(bread * d * math.sqrt(2.0 * d))
+    reach = long.best_bound(lambda a: bread * a**2 * d * math.sqrt(2.0 * d) + long.lost_square(a))
     sizes = _shares(np.linalg.norm(scores, axis=1) / math.sqrt(d), noise["sizes"][0], likely=likely)
     share, measured = clips_of(len(noise["measure"])), np.array(noise["measure"])
 

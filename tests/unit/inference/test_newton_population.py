@@ -159,6 +159,16 @@ def test_whites_comparison_knows_errors_of_unequal_spread(spread, differs):
     assert release.score_bounds.tolist() == (release.score_bound * np.array([0.5, 1.0, 1.0])).tolist()
 
 
+@pytest.mark.parametrize("long", [False, True])
+def test_long_records_that_the_bound_hides_are_named(long):
+    """Features of a t law with 2.2 degrees of freedom: few records determine a coefficient."""
+    rng = np.random.default_rng(4)
+    X = rng.standard_t(2.2, size=(8000, N_FEATURES)) if long else rng.normal(size=(8000, N_FEATURES))
+    y = X @ [0.7, -0.4, 0.0] + rng.normal(size=len(X))
+    _, posterior = fitted("LinearRegression", X / X.std(axis=0), y, epsilon=1.0, seed=2)
+    assert ("leverage" in posterior.diagnostics.warnings.split(", ")) == long
+
+
 def test_the_models_own_target_is_elsewhere(rng):
     """The power twin of the tests above: clips of factors are pulled away by skewed errors."""
     X, y = linear_population(rng, 20_000)

@@ -12,6 +12,7 @@ from dpinfer.inference.newton.checks import declared_sizes
 from dpinfer.inference.newton.conflict import prior_conflict
 from dpinfer.inference.newton.mixture import theta_of_draws
 from dpinfer.inference.newton.monte_carlo import MonteCarloError, monte_carlo_error
+from dpinfer.inference.newton.white import white_comparison, white_in_words
 from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta
@@ -39,8 +40,9 @@ _MODEL_ERROR = 0.2  # relative error granted to a score far from its zero: it is
 _SWEEPS = 6
 _FIT_LEVEL, _PRIOR_LEVEL = 0.003, 0.005
 _BIASED = 1.0  # of the sampling error: shift by the clip that causes a warning
-_DIFFERS = 0.01  # level of White's comparison
-_INDEPENDENT = 0.5  # share of the entries of a matrix that vary by themselves
+# Kurtosis of the records' lengths over that of normal features, and share of their square that the bread's bound takes:
+# the seen half of bench/coverage/real_responses.py.
+_LONG, _LOST = 4.0, 0.1
 _DOMINATED = 3.0  # eigenvalue of the bread, in coordinates that whiten shortened features
 
 
@@ -58,6 +60,11 @@ class _Population:
         alone = self.scores_per_row == 1.0
         expected = self.curves.size_shares(release.positions[0], release.size_unit) if alone else None
         return SizeShares(release.sizes, release.sizes_stddev, expected)
+
+    @cached_property
+    def lengths(self) -> SizeShares:
+        """Shares of the records by length."""
+        return SizeShares(self.release.lengths, self.release.lengths_stddev)
 
     @cached_property
     def curves(self) -> Curves | KnownCurves:
@@ -202,7 +209,7 @@ class _Population:
         """Return draws of the bread at its point, (size, d, d); without `rng`, the released one."""
         release = self.release
         onward = release.score_transform @ np.linalg.inv(release.bread_transform)
-        kept = SizeShares(release.lengths, release.lengths_stddev).kept(release.bread_bound / release.length_unit)
+        kept = self.lengths.kept(release.bread_bound / release.length_unit)
         grown, noise = np.full((size, 1, 1), 1.0 / kept), np.zeros((size, 1, 1))
         if rng is not None:
             noise = _symmetric(rng, size, release.n_coef, release.bread_stddev)
@@ -241,33 +248,14 @@ class _Population:
 
     @cached_property
     def information(self) -> tuple[float, FloatArray] | None:
-        """White's comparison: its p-value, and the robust over the model-based standard error of each weight, (d,).
-
-        None for weighted records and units, whose scores have no variance under the model.  Bread and meat are
-        proportional where the model is true (White 1982), equal without a scale: their distance is compared with what
-        their noise, the sampling of fourth moments and the meat's clip make of it.
-        """
-        release, d = self.release, self.release.n_coef
-        if getattr(self.model, "survey_weights", None) is not None or self.dependent:
+        """White's comparison (:func:`white_comparison`); None where it was not measured."""
+        if isinstance(self.model, OwnModel) or self.model.survey_weights is not None or self.dependent:
             return None
         change = self.curves.change(self.zero[0])
         draws = change @ self.curvatures(_DRAWS, np.random.default_rng(0)) @ change
         bread = change @ self.curvatures(1, None)[0] @ change
-        linear = isinstance(self.model, LinearRegression)
-        level = (
-            max(float(np.trace(release.meat) / np.trace(bread)), _LEAST_MEAT * self.usual_variance) if linear else 1.0
-        )
-        unit, bound = release.size_unit**2 / d, release.score_bound / release.size_unit
-        expected = 0.5 * d * (d + 1) * release.meat_stddev**2
-        expected += level**2 * float(np.mean(np.sum(np.square(draws - draws.mean(axis=0)), axis=(1, 2))))
-        expected += self.sizes.fourth(bound) * (unit * d) ** 2 / release.n_records
-        expected += (self.sizes.lost_square(bound) * unit) ** 2 * d
-        found = float(np.sum(np.square(release.meat - level * bread)))
-        freedom = _INDEPENDENT * (0.5 * d * (d + 1) - linear)
-        back = np.linalg.inv(bread) @ release.score_transform
-        robust = np.einsum("ji,jk,ki->i", back, self.meat[0], back)
-        own = level * np.einsum("ji,ji->i", release.score_transform, back)
-        return float(special.chdtrc(freedom, freedom * found / expected)), np.sqrt(robust / own)
+        least = _LEAST_MEAT * self.usual_variance if isinstance(self.model, LinearRegression) else None
+        return white_comparison(self.release, self.sizes, draws, bread, self.meat[0], least)
 
     @cached_property
     def fit_pvalue(self) -> float:
@@ -302,7 +290,9 @@ class _Population:
         largest = float(np.linalg.eigvalsh(self.release.bread)[-1])
         noise = self.release.bread_stddev * math.sqrt(2.0 * self.release.n_coef)
         usual = float(np.median(np.linalg.eigvalsh(self.release.bread)))
-        if largest - noise > _DOMINATED * max(usual, noise):
+        long = self.lengths.kurtosis > _LONG * (1.0 + 2.0 / self.release.n_coef)
+        lost = 1.0 - self.lengths.kept(self.release.bread_bound / self.release.length_unit)
+        if largest - noise > _DOMINATED * max(usual, noise) or (long and lost > _LOST):
             found["leverage"] = (
                 "few records determine a combination of the coefficients: the privacy noise hides their effect, and "
                 "its interval may be too narrow: use closer bounds, or transform the column with the longest tail"
@@ -459,7 +449,7 @@ def _verdict(population: _Population, found: dict[str, str]) -> str:
     )
     whose = "unit" if population.scores_per_row != 1.0 else "cluster"
     said += f", and rows of a {whose} may depend on each other." if population.dependent else "."
-    said += _compared(population)
+    said += white_in_words(population.information)
     if found:
         said += "  " + "; ".join(found.values()) + "."
     if population.n_unresolved:
@@ -468,16 +458,3 @@ def _verdict(population: _Population, found: dict[str, str]) -> str:
             "features: intervals along them rest on the prior: give more epsilon, or fewer columns and categories."
         )
     return said
-
-
-def _compared(population: _Population) -> str:
-    """Return White's comparison in words."""
-    if population.information is None:
-        return ""
-    pvalue, ratios = population.information
-    if pvalue >= _DIFFERS:
-        return f"  White's comparison of robust and model-based standard errors finds no difference (p = {pvalue:.2g})."
-    return (
-        f"  The model is not true (White's comparison, p = {pvalue:.2g}): robust standard errors are "
-        f"{ratios.min():.2f} to {ratios.max():.2f} times the model-based ones."
-    )

@@ -372,6 +372,8 @@ HANDS_ON = {
     dpi.BayesianMultinomialRegression,
     dpi.BayesianPoissonRegression,
     dpi.BayesianProbitRegression,
+    # It holds the settings of a run, and runs nothing.
+    dpi.methods.RunSettings,
     # It charges at the first pass that a coordinator asks: tests/unit/silos/test_accounting.py.
     dpi.mechanism.silos.Site,
 }

@@ -37,6 +37,7 @@ NOT_REPLAYED = {
     "dpinfer.auditing.one_run.audit_one_run": "its records are made up",
     "dpinfer.fitting.unknown.release_arguments": "the replay of dpinfer.fit runs it",
     "dpinfer.fitting.unknown.release_numbers": "the replays of dpinfer.fit and of the estimators run it",
+    "dpinfer.methods.method.RunSettings": "it holds the settings of a run, and runs nothing",
     "dpinfer.mechanism.silos.site.Site": "tests/unit/silos hold its noise and its bits to those of one machine",
 }
 if importlib.util.find_spec("formulaic") is None:

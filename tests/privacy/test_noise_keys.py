@@ -311,3 +311,13 @@ def test_code_of_any_depth_is_read_as_far_as_it_goes():
         nested = [nested]
     assert noise_key(KEY, nested) == noise_key(KEY, nested)
     assert noise_key(KEY, [threading.Lock()]) == noise_key(KEY, [threading.Lock()])
+
+
+@pytest.mark.parametrize("made", ["def code(x):\n    return x + {}", "class code:\n    step = lambda self, x: x + {}"])
+def test_code_without_a_module_is_read(made):
+    keys = set()
+    for number in (1, 2, 1):
+        names = {}
+        exec(made.format(number), names)
+        keys.add(noise_key(bytes(32), names["code"]))
+    assert len(keys) == 2

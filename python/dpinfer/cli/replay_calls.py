@@ -160,10 +160,11 @@ def _planned_estimators() -> Iterator[Scenario]:
         )
 
 
-def fit_scenarios(methods: Sequence[str]) -> Iterator[Scenario]:
+def fit_scenarios(methods: Sequence[str], regression: Any = None) -> Iterator[Scenario]:
     """Yield a scenario of :func:`dpinfer.fitting.fit` for each of these methods, and those that it brings.
 
-    A logistic regression is fitted, or the probability of a success where a method does not do regressions.
+    `regression`, of two features, is fitted (a logistic one by default), or the probability of a success if a method
+    does not fit it.
 
     **Privacy.** Made-up records only.
     """
@@ -173,7 +174,7 @@ def fit_scenarios(methods: Sequence[str]) -> Iterator[Scenario]:
     def more(row: Sequence[float], label: float) -> tuple[Any, ...]:
         return np.vstack((X, [row])), np.append(y, label)
 
-    regression = (
+    rows = (
         Neighbour("a record more", more((0.5, 0.5), 1.0)),
         Neighbour("a record far out more", more((1e300, -1e300), 0.0)),
         Neighbour("the last record less", (X[:-1], y[:-1])),
@@ -189,12 +190,12 @@ def fit_scenarios(methods: Sequence[str]) -> Iterator[Scenario]:
     for method in methods:
         yield from find_method(method)[0].scenarios()
         target: Any = {"epsilon": 4.0, "delta": 1e-5, "n_records": N_RECORDS, "adjacency": Adjacency.ADD_REMOVE}
-        model: Any = LogisticRegression(2)
+        model: Any = LogisticRegression(2) if regression is None else regression
         records: tuple[Any, ...]
         found: tuple[Neighbour, ...]
         try:
             find_method(method)[0].plan(Target(model=model, **target))
-            epsilon, records, found = 4.0, (X, y), regression
+            epsilon, records, found = 4.0, (X, y), rows
         except DoesNotApplyError:
             # The replay knows the law of counts' noise where it is wider than a count.
             model, epsilon, records, found = BetaBernoulli(), 0.8, (y,), values

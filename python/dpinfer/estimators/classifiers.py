@@ -1,7 +1,7 @@
 """Bayesian probit and multinomial regression under differential privacy, by the mechanism that a plan chooses."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -9,10 +9,10 @@ import numpy.typing as npt
 from dpinfer._records import DeferredArray
 from dpinfer._validate import check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
+from dpinfer.estimators.private import RunOptions
 from dpinfer.estimators.records import PendingRecords, as_labels
 from dpinfer.estimators.regression import PlannedRegression
 from dpinfer.estimators.scaling import Scaling
-from dpinfer.mechanism import RandomSource
 from dpinfer.models import MultinomialRegression, ProbitRegression
 
 __all__ = ["BayesianMultinomialRegression", "BayesianProbitRegression"]
@@ -23,6 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 class _Classifier(PlannedRegression):
     """Base of the classifiers: classes, their probabilities, and the accuracy."""
 
+    classes: Sequence[Any] | None
     _facts = ("n_records", "classes")
     _estimator_type = "classifier"
     _binary: ClassVar[bool] = True
@@ -42,25 +43,10 @@ class _Classifier(PlannedRegression):
         prior_scale: float | None = None,
         fit_intercept: bool = True,
         adjacency: Adjacency | str = "add_remove",
-        n_threads: int | None = None,
-        progress: bool | None = None,
-        random_source: RandomSource | Callable[[], RandomSource] | None = None,
         ledger: LedgerAccount | None = None,
+        **options: Unpack[RunOptions],
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_records = n_records
-        self.unknown = unknown
-        self.classes = classes
-        self.data_bounds = data_bounds
-        self.method = method
-        self.prior_scale = prior_scale
-        self.fit_intercept = fit_intercept
-        self.adjacency = adjacency
-        self.n_threads = n_threads
-        self.progress = progress
-        self.random_source = random_source
-        self.ledger = ledger
+        self._keep_parameters(locals())
 
     def _read_classes(self, X: Any, y: Any) -> None:
         self._records = PendingRecords(X, y, self.classes, binary=self._binary)

@@ -1,9 +1,9 @@
 """Bayesian logistic regression under differential privacy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from dpinfer.accounting import (
     plan_privacy,
 )
 from dpinfer.estimators.checks import FISHER_RECIPES, check_fit
-from dpinfer.estimators.private import PrivateEstimator
+from dpinfer.estimators.private import PrivateEstimator, RunOptions
 from dpinfer.estimators.records import (
     PendingRecords,
     as_bounds,
@@ -33,7 +33,7 @@ from dpinfer.fitting import plan_fit
 from dpinfer.fitting.unknown import ReleasedArguments, keep_with
 from dpinfer.inference import Posterior, PosteriorRequest
 from dpinfer.inference.request import METHODS
-from dpinfer.mechanism import NewtonPlan, RandomSource, run_dpvi
+from dpinfer.mechanism import NewtonPlan, run_dpvi
 from dpinfer.methods import find_method, method_with
 from dpinfer.models import LogisticRegression
 from dpinfer.release import GradientTrace, SumsOfPasses
@@ -52,6 +52,39 @@ _NO_BOUNDS = (
     "follows from them, which taking it from the records would leak (a gradient trace, method='dpvi', does without "
     "where max_grad_norm is a number)"
 )
+
+
+class TraceOptions(RunOptions, total=False):
+    """Settings of the published gradient trace, method "dpvi", and of its posterior; and how a run is made."""
+
+    sample_rate: float
+    n_steps: int
+    max_grad_norm: float | str
+    grad_scale: Any
+    learning_rate: Any
+    loss: str | None
+    expectation: str | None
+    recipe: str | None
+    accountant: AccountantName
+    hessian: str
+    burn_in: str | float | int
+    prior: Any
+
+
+_OF_A_TRACE: dict[str, Any] = {
+    "sample_rate": 0.1,
+    "n_steps": 10_000,
+    "max_grad_norm": "auto",
+    "grad_scale": None,
+    "learning_rate": "heuristic",
+    "loss": None,
+    "expectation": None,
+    "recipe": None,
+    "accountant": "pld",
+    "hessian": "auto",
+    "burn_in": "auto",
+    "prior": "auto",
+}
 
 
 class BayesianLogisticRegression(PrivateEstimator):
@@ -155,6 +188,24 @@ class BayesianLogisticRegression(PrivateEstimator):
     """
 
     _facts = ("n_records", "classes")
+    _options: ClassVar[Mapping[str, Any]] = {**PrivateEstimator._options, **_OF_A_TRACE}
+    sample_rate: float
+    n_steps: int
+    max_grad_norm: float | str
+    grad_scale: Any
+    learning_rate: Any
+    loss: str | None
+    expectation: str | None
+    recipe: str | None
+    accountant: AccountantName
+    hessian: str
+    burn_in: str | float | int
+    prior: Any
+    classes: Sequence[Any] | None
+    prior_scale: float
+    fit_intercept: bool
+    data_bounds: npt.ArrayLike | None
+    method: str
     classes_: npt.NDArray[Any]
     coef_: FloatArray
     intercept_: FloatArray
@@ -170,11 +221,6 @@ class BayesianLogisticRegression(PrivateEstimator):
         *,
         epsilon: float = 1.0,
         delta: float = 1e-5,
-        sample_rate: float = 0.1,
-        n_steps: int = 10_000,
-        max_grad_norm: float | str = "auto",
-        grad_scale: Any = None,
-        learning_rate: Any = "heuristic",
         n_records: int | None = None,
         unknown: Sequence[str] | None = None,
         classes: Sequence[Any] | None = None,
@@ -182,45 +228,11 @@ class BayesianLogisticRegression(PrivateEstimator):
         fit_intercept: bool = True,
         data_bounds: npt.ArrayLike | None = None,
         method: str = "auto",
-        hessian: str = "auto",
-        burn_in: str | float | int = "auto",
-        prior: Any = "auto",
-        accountant: AccountantName = "pld",
         adjacency: Adjacency | str = "add_remove",
-        loss: str | None = None,
-        expectation: str | None = None,
-        recipe: str | None = None,
-        n_threads: int | None = None,
-        progress: bool | None = None,
-        random_source: RandomSource | Callable[[], RandomSource] | None = None,
         ledger: LedgerAccount | None = None,
+        **options: Unpack[TraceOptions],
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.sample_rate = sample_rate
-        self.n_steps = n_steps
-        self.max_grad_norm = max_grad_norm
-        self.grad_scale = grad_scale
-        self.learning_rate = learning_rate
-        self.n_records = n_records
-        self.unknown = unknown
-        self.classes = classes
-        self.prior_scale = prior_scale
-        self.fit_intercept = fit_intercept
-        self.data_bounds = data_bounds
-        self.method = method
-        self.hessian = hessian
-        self.burn_in = burn_in
-        self.prior = prior
-        self.accountant = accountant
-        self.adjacency = adjacency
-        self.loss = loss
-        self.expectation = expectation
-        self.recipe = recipe
-        self.n_threads = n_threads
-        self.progress = progress
-        self.random_source = random_source
-        self.ledger = ledger
+        self._keep_parameters(locals())
 
     def fit(self, X: Any, y: Any) -> Self:
         """Run the private mechanism on the records and compute the posterior from its release.

@@ -2,9 +2,9 @@
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from dpinfer.inference import Posterior, PosteriorRequest, noise_aware_posterior
 from dpinfer.mechanism import RandomSource
 from dpinfer.release import GradientTrace
 
-__all__ = ["PrivateEstimator"]
+__all__ = ["PrivateEstimator", "RunOptions"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -30,6 +30,14 @@ _LEAKS = {
     "classes": "the classes were read from the private records",
     "n_records": "the number of records was read from the private records",
 }
+
+
+class RunOptions(TypedDict, total=False):
+    """How an estimator's run is made, whatever it fits: further keyword arguments of every estimator."""
+
+    n_threads: int | None
+    progress: bool | None
+    random_source: RandomSource | Callable[[], RandomSource] | None
 
 
 class _Planned(Protocol):
@@ -84,6 +92,7 @@ class PrivateEstimator(Estimator):
     # Steps of the pipeline that is fitting it.
     _learned: tuple[str, ...] = ()
     # Parameters that are read from the records, with a warning, if not given.
+    _options: ClassVar[Mapping[str, Any]] = {"n_threads": None, "progress": None, "random_source": None}
     _facts: ClassVar[tuple[str, ...]] = ("n_records",)
 
     def _run_settings(self) -> dict[str, Any]:

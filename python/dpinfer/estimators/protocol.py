@@ -1,7 +1,8 @@
 """scikit-learn's estimator protocol, without scikit-learn: parameters, cloning, representation, tags."""
 
 import inspect
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 __all__ = ["Estimator", "not_fitted_error"]
 
@@ -12,10 +13,41 @@ class Estimator:
     **Privacy.** Reads no records.
     """
 
+    # Further keyword arguments that ``__init__`` takes together, and their defaults.
+    _options: ClassVar[Mapping[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Show the options in the signature, where scikit-learn reads an estimator's parameters."""
+        if "__init__" in vars(cls):
+            written = inspect.signature(cls.__init__)
+            named = [item for item in written.parameters.values() if item.kind is not item.VAR_KEYWORD]
+            more = [inspect.Parameter(own, named[-1].kind, default=value) for own, value in cls._options.items()]
+            cls.__init__.__signature__ = written.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        """Return the default of every parameter."""
+        named = inspect.signature(cls.__init__).parameters.values()
+        return {item.name: item.default for item in named if item.name != "self"}
+
     @classmethod
     def _parameter_names(cls) -> list[str]:
-        names = inspect.signature(cls.__init__).parameters
-        return sorted(name for name in names if name != "self")
+        return sorted(cls._defaults())
+
+    def _keep_parameters(self, given: Mapping[str, Any]) -> None:
+        """Keep the parameters as they were given: the local names of ``__init__``, `options` among them.
+
+        Raises
+        ------
+        TypeError
+            If an option is not one.
+        """
+        options = given["options"]
+        for name in options:
+            if name not in self._options:
+                raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {name!r}")
+        for name, default in self._defaults().items():
+            setattr(self, name, given.get(name, options.get(name, default)))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name.
@@ -44,11 +76,11 @@ class Estimator:
         return self
 
     def __repr__(self) -> str:
-        defaults = inspect.signature(type(self).__init__).parameters
+        defaults = self._defaults()
         shown = [
             f"{name}={value!r}"
             for name, value in self.get_params().items()
-            if value is not defaults[name].default and repr(value) != repr(defaults[name].default)
+            if value is not defaults[name] and repr(value) != repr(defaults[name])
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
 

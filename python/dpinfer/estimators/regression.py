@@ -1,10 +1,10 @@
 """Bayesian linear and Poisson regression under differential privacy, by the mechanism that a plan chooses."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dpinfer._records import DeferredArray
 from dpinfer._validate import check_float_array
 from dpinfer.accounting import Adjacency, LedgerAccount
-from dpinfer.estimators.private import PrivateEstimator
+from dpinfer.estimators.private import PrivateEstimator, RunOptions
 from dpinfer.estimators.records import (
     as_bounds,
     as_features,
@@ -26,7 +26,6 @@ from dpinfer.estimators.unknown import RELEASED_WIDTH, check_unknown_parameters
 from dpinfer.fitting import FitPlan, plan_fit
 from dpinfer.fitting.unknown import ReleasedArguments, keep_with
 from dpinfer.inference import PosteriorRequest
-from dpinfer.mechanism import RandomSource
 from dpinfer.methods import RunSettings, method_with
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, MultinomialRegression, PoissonRegression
 
@@ -335,6 +334,7 @@ class BayesianLinearRegression(_Regressor):
     """
 
     _model = LinearRegression
+    target_bounds: tuple[float, float] | None
 
     def __init__(
         self,
@@ -349,25 +349,10 @@ class BayesianLinearRegression(_Regressor):
         prior_scale: float | None = None,
         fit_intercept: bool = True,
         adjacency: Adjacency | str = "add_remove",
-        n_threads: int | None = None,
-        progress: bool | None = None,
-        random_source: RandomSource | Callable[[], RandomSource] | None = None,
         ledger: LedgerAccount | None = None,
+        **options: Unpack[RunOptions],
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_records = n_records
-        self.unknown = unknown
-        self.data_bounds = data_bounds
-        self.target_bounds = target_bounds
-        self.method = method
-        self.prior_scale = prior_scale
-        self.fit_intercept = fit_intercept
-        self.adjacency = adjacency
-        self.n_threads = n_threads
-        self.progress = progress
-        self.random_source = random_source
-        self.ledger = ledger
+        self._keep_parameters(locals())
 
     def _public_parameters(self) -> dict[str, Any]:
         return super()._public_parameters() | {"target_bounds": self._target_bounds()}
@@ -437,24 +422,10 @@ class BayesianPoissonRegression(_Regressor):
         prior_scale: float | None = None,
         fit_intercept: bool = True,
         adjacency: Adjacency | str = "add_remove",
-        n_threads: int | None = None,
-        progress: bool | None = None,
-        random_source: RandomSource | Callable[[], RandomSource] | None = None,
         ledger: LedgerAccount | None = None,
+        **options: Unpack[RunOptions],
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_records = n_records
-        self.unknown = unknown
-        self.data_bounds = data_bounds
-        self.method = method
-        self.prior_scale = prior_scale
-        self.fit_intercept = fit_intercept
-        self.adjacency = adjacency
-        self.n_threads = n_threads
-        self.progress = progress
-        self.random_source = random_source
-        self.ledger = ledger
+        self._keep_parameters(locals())
 
     def _records_of(self, X: Any, y: Any, scaling: Scaling) -> tuple[Any, Any]:
         features = _Features(X)

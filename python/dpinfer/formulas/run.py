@@ -48,6 +48,12 @@ class RegressionOptions(TypedDict, total=False):
     n_threads: int | None
 
 
+class PlanOptions(TypedDict, total=False):
+    """Further keyword arguments of :func:`plan_regression`."""
+
+    unit: Units | None
+
+
 def plan_regression(
     formula: str,
     *,
@@ -62,7 +68,7 @@ def plan_regression(
     predictor_spread: float | None = None,
     simulate: bool = False,
     target: str = "auto",
-    unit: Units | None = None,
+    **options: Unpack[PlanOptions],
 ) -> FitPlan:
     """Return the plan of a regression, before any record is read; see :func:`dpinfer.plan_fit`.
 
@@ -75,6 +81,9 @@ def plan_regression(
     epsilon, delta, n_records, method, adjacency, predictor_spread, simulate, target
         As in :func:`dpinfer.plan_fit`.
     """
+    if set(options) - {"unit"}:
+        raise TypeError(f"plan_regression() got an unexpected keyword argument {min(set(options) - {'unit'})!r}")
+    unit = options.get("unit")
     found = design(formula, schema, family=family, prior_scale=prior_scale, unit=unit)
     if unit is not None and found.persons is None:
         raise ValueError("unit must be None for a formula without effects of its persons: plan for n_records persons")

@@ -29,6 +29,7 @@ _CODE = ("co_code", "co_consts", "co_names", "co_varnames", "co_freevars", "co_c
 _OF_THIS_PROCESS = os.urandom(32)
 # Objects within objects, far below Python's own limit: deeper objects count as unreadable.
 _DEEPEST = 80
+_MADE_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 # A class that moved has the name that it had: releases with a fixed key keep their bits.
 _NAMED_BEFORE = {"dpinfer.mechanism.sites.state.Cavity": "dpinfer.mechanism.site_state.Cavity"}
 
@@ -154,7 +155,8 @@ class _Encoder:
 
     def _add_function(self, function: types.FunctionType) -> None:
         parts = (function.__closure__ or (), function.__defaults__, function.__kwdefaults__)
-        edition = _edition(function.__module__)
+        # Code that ``exec`` made may have no module, and is read.
+        edition = _edition(function.__module__ or "")
         if edition:
             self._many("function", (_name(function), edition, *parts))
             return
@@ -194,6 +196,8 @@ def _text(module: types.ModuleType) -> bytes:
 
 
 def _module(value: Any) -> str:
+    if isinstance(value, type) and value.__module__ == "builtins" and value.__flags__ & _MADE_IN_PYTHON:
+        return ""  # of code that ``exec`` made without a module: it is read
     return str(getattr(value, "__module__", None) or "builtins")
 
 

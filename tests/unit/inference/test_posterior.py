@@ -439,3 +439,20 @@ def test_gauss_rule_integrates_polynomials(rng):
     single, one = gauss_rule(np.full(5, 3.0), np.full(5, 0.2))
     np.testing.assert_allclose(single, [3.0])
     np.testing.assert_array_equal(one, [1.0])
+
+
+@pytest.mark.parametrize(
+    ("method", "hessian", "computed"),
+    [
+        ("exact", "diagonal", "quadrature"),
+        ("exact", "full", "sampled"),
+        ("laplace", "diagonal", "normal"),
+        ("naive", "auto", "plug-in"),
+    ],
+)
+def test_how_a_posterior_was_computed_is_said(rng, method, hessian, computed):
+    x = rng.normal(size=(400, 2))
+    release = oracle.point_release(x, x + rng.normal(size=x.shape), 1.0)
+    posterior = noise_aware_posterior(release, method=method, hessian=hessian, burn_in=0)
+    assert posterior.computed == computed
+    assert computed in repr(posterior)

@@ -19,7 +19,7 @@ from dpinfer.inference.posterior.prediction import network_mean, predictive_mean
 from dpinfer.inference.posterior.predictive import check_points, draw_records
 from dpinfer.inference.posterior.summary import PosteriorSummary, VarianceDecomposition, summarise
 from dpinfer.inference.posterior.synthetic import SyntheticSets
-from dpinfer.inference.posterior.theta import ThetaDistribution
+from dpinfer.inference.posterior.theta import DrawnTheta, ThetaDistribution
 from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model
 
 __all__ = ["Posterior"]
@@ -44,7 +44,7 @@ class Posterior:
     names : tuple of n str
         Names of the model's parameters.
     method, hessian, prior : str
-        How it was computed.
+        The request that it answers, with "auto" replaced; `computed` describes the computation.
     burn_in : int
         First step of the trace used.
     optimum_names : tuple of k str
@@ -94,6 +94,19 @@ class Posterior:
     def safe_to_publish(self) -> bool:
         """Whether it may be published wherever the release may: always."""
         return True
+
+    @property
+    def computed(self) -> str:
+        """How it was computed: "normal", "quadrature", "sampled", or "plug-in", which ignores the privacy noise.
+
+        "normal": one normal law, in closed form.  "quadrature": integrals of exact densities, coordinate by coordinate.
+        "sampled": a mixture of normal laws over draws, of the second moments of a private Newton run say.
+        """
+        if self.method in ("naive", "averaged"):
+            return "plug-in"
+        if isinstance(self.distribution, DrawnTheta):
+            return "normal" if len(self.distribution.location) == 1 else "sampled"
+        return "normal" if self.method == "laplace" else "quadrature"
 
     @property
     def n_params(self) -> int:
@@ -456,5 +469,7 @@ class Posterior:
 
     def __repr__(self) -> str:
         kind = "" if self.method in ("naive", "averaged") else f", {self.hessian} Hessian, {self.prior} prior"
-        head = f"Posterior({self.n_params} parameters, method {self.method!r}{kind}, burn-in {self.burn_in} steps)"
+        steps = f", burn-in {self.burn_in} steps" if kind == "" or not np.all(np.isnan(self.hessian_mean)) else ""
+        kind = kind if steps else f", {self.prior} prior"
+        head = f"Posterior({self.n_params} parameters, {self.computed}, method {self.method!r}{kind}{steps})"
         return f"{head}\n  {self.guarantee}"

@@ -43,7 +43,7 @@ NOT_REPLAYED = {
 if importlib.util.find_spec("formulaic") is None:
     NOT_REPLAYED["dpinfer.formulas.run.regression"] = "formulas need the extra dpinfer[formula]"
 READ_WITHOUT_PRIVACY = {
-    "dpinfer.mechanism.private_sum.released_sum": "the replays of private_sum and of tables run it",
+    "dpinfer.mechanism.bounded_sum.released_sum": "the replays of private_sum and of tables run it",
     "dpinfer.mechanism.statistic.total_of": "returns the exact sum to what adds noise; replayed with run_statistic",
     "dpinfer.lab.baselines.contributions.contributions": "returns what the records add",
     "dpinfer.mechanism.sites.sep.run_sep": "not private, and says so",

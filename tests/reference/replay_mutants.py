@@ -20,8 +20,8 @@ from dpinfer.auditing.replay_paths import library_scenarios
 from dpinfer.cli.replay import COMMAND_OPTIONS, command_scenario, files
 from dpinfer.cli.replay_calls import call_scenarios
 from dpinfer.mechanism import _native, run_newton
+from dpinfer.mechanism.bounded_sum import released_sum
 from dpinfer.mechanism.lattice_sums import NormSum
-from dpinfer.mechanism.private_sum import released_sum
 from dpinfer.mechanism.replay import replace_everywhere
 from dpinfer.mechanism.replay.native import NativeSession
 from dpinfer.mechanism.trace import dpvi

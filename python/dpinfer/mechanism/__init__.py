@@ -10,9 +10,9 @@ import os
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
+from dpinfer.mechanism.bounded_sum import private_sum
 from dpinfer.mechanism.checkpoint import RunCheckpoint
 from dpinfer.mechanism.newton import NewtonPlan, plan_newton, run_newton
-from dpinfer.mechanism.private_sum import private_sum
 from dpinfer.mechanism.random_source import OSRandomSource, RandomSource
 from dpinfer.mechanism.silos.rows import Silos
 from dpinfer.mechanism.sites.dpsep import run_dp_sep

@@ -17,8 +17,8 @@ from dpinfer._validate import check_interval
 from dpinfer.accounting import Adjacency, LedgerAccount, as_adjacency
 from dpinfer.errors import RecordError, SchemaError
 from dpinfer.mechanism import RandomSource
+from dpinfer.mechanism.bounded_sum import released_sum
 from dpinfer.mechanism.private_run import CheckpointArgument
-from dpinfer.mechanism.private_sum import released_sum
 from dpinfer.mechanism.run import RunControl
 from dpinfer.release.parts import check_parts
 from dpinfer.tables.noisy_table import SQUARE_WEIGHT, NoisyTable

@@ -1,4 +1,4 @@
-"""Negative binomial regressions, and offsets, through a formula: what intervals cover, and what a likelihood costs.
+"""Negative binomial regressions, and offsets, through a formula: the model's own target, and what a likelihood costs.
 
     python bench/coverage/formula_families.py [--runs 24] [--epsilon 1] [--family negativebinomial poisson binomial]
 
@@ -69,6 +69,7 @@ def one_run(family: str, epsilon: float, seed: int, *, wrong: bool = False) -> t
         epsilon=epsilon,
         delta=DELTA,
         n_records=N_RECORDS,
+        target="model",
         random_source=InsecureRNG(seed),
     )
     coefficients = fit.coefficients(0.9)

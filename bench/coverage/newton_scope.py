@@ -479,7 +479,7 @@ def _with_emcee(law: MomentsLaw) -> tuple[FloatArray, float, float]:
     spread = rng.choice(np.log(law.spreads[:-1]), size, p=law.weight[:-1] / law.weight[:-1].sum())
     centre = np.clip(np.mean(law.eigenvalues), *law.ends) * np.exp(0.05 * rng.normal(size=size))
     start = np.column_stack((spread + 0.01 * rng.random(size), centre, chains.error))
-    moves = [(emcee.moves.DEMove(), 0.6), (emcee.moves.DESnookerMove(), 0.2), (emcee.moves.StretchMove(), 0.2)]
+    moves = [(emcee.moves.DEMove(), 0.7), (emcee.moves.StretchMove(), 0.3)]
     sampler = emcee.EnsembleSampler(len(start), d + 2, log_density, vectorize=True, moves=moves)
     sampler.run_mcmc(start, 2000)
     steps = sampler.get_chain(discard=500)[:, :, 2:]

@@ -25,7 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 _FIRST, _MOST_GROWTH = 3, 2.0  # times that laws are kept at first, and factor by which that grows
 _FEWEST, _MOST = 40, 150  # times that chains are kept, at most
 # Without chains: independent sets of draws, how many draws are in one (as many as entries of factors allow).
-_SETS, _ENTRIES, _FEWEST_DRAWS, _MOST_DRAWS = 8, 500_000, 3, 32
+_SETS, _ENTRIES, _FEWEST_DRAWS, _MOST_DRAWS = 8, 100_000, 3, 32
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def mixture_of(scores: Scores, request: PosteriorRequest) -> Mixture:
     report = resolve_progress(request.progress, "posterior")
     report(0, 100)
     sampler = _Sampler(scores, request.seed)
-    wanted = _FIRST
+    wanted = sampler.first
     while True:
         sampler.draw(wanted - sampler.n_kept, lambda share: report(min(int(100 * share), 99), 100))
         error = sampler.error()
@@ -94,10 +94,10 @@ class _Sampler:
         self._law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
         self._size = int(np.clip(_ENTRIES // d**2, _FEWEST_DRAWS, _MOST_DRAWS))
         self._chains: ErrorChains | None = None
-        self.most = 2 * _FIRST
+        self.first, self.most = 1, 2 * _FIRST
         if d <= tuning.TUNING.few and count_unresolved(scores.noisy, tuning.TUNING.near_hidden * scores.stddev) > 0:
             self._chains = ErrorChains(self._law, tuning.TUNING.chains, self._rng)
-            self.most = int(np.clip(tuning.TUNING.kept // d**2, _FEWEST, _MOST))
+            self.first, self.most = _FIRST, int(np.clip(tuning.TUNING.kept // d**2, _FEWEST, _MOST))
             self._chains.advance(tuning.TUNING.warm_up)
         self._kept: list[tuple[FloatArray, FloatArray, FloatArray, FloatArray]] = []
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpinfer.accounting._normal import ndtr, upper_quantile
 from dpinfer.accounting._steps import Step, StepKind
+from dpinfer.accounting.gaussian import ndtr, upper_quantile
 
 __all__ = ["Direction", "GridLaw", "discretise", "loss", "noise_range"]
 

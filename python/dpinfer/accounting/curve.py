@@ -14,11 +14,10 @@ import numpy.typing as npt
 
 from dpinfer._float_environment import standard_arithmetic
 from dpinfer._validate import check_float_array, check_interval
-from dpinfer.accounting._normal import ndtr
 from dpinfer.accounting._steps import Step, StepKind, pure_as_gaussian, reduce_event, split_failure, split_pure
 from dpinfer.accounting.adjacency import Adjacency, as_adjacency
 from dpinfer.accounting.events import Event, check_event
-from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon, pure_mu
+from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon, ndtr, pure_mu
 from dpinfer.accounting.pld import pld_deltas
 from dpinfer.accounting.sampler_slack import LARGEST_EPSILON, total_variation_slack
 

@@ -2,7 +2,49 @@
 
 import math
 
-__all__ = ["gaussian_delta", "gaussian_epsilon", "pure_mu"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["gaussian_delta", "gaussian_epsilon", "ndtr", "pure_mu", "upper_quantile"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_BISECTIONS = 60  # 60 halvings exhaust double precision
+
+
+def ndtr(x: npt.ArrayLike) -> FloatArray:
+    """Return the standard normal mass below each entry, with the relative accuracy of ``erfc`` in either tail.
+
+    Parameters
+    ----------
+    x : array
+
+    Returns
+    -------
+    array of the shape of `x`
+    """
+    points = np.asarray(x, dtype=np.float64)
+    tails = np.fromiter(map(math.erfc, (points * -math.sqrt(0.5)).ravel().tolist()), np.float64, points.size)
+    return 0.5 * tails.reshape(points.shape)
+
+
+def upper_quantile(mass: float) -> float:
+    """Return a point with about `mass` of the standard normal above it, to nine digits.
+
+    Parameters
+    ----------
+    mass : float
+        In [1e-300, 0.5].
+    """
+    low, high = 0.0, 38.0
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        if 0.5 * math.erfc(middle * math.sqrt(0.5)) > mass:
+            low = middle
+        else:
+            high = middle
+    return high
+
 
 _UNIT = 2.0**-53  # unit roundoff of double precision
 # log_ndtr is accurate to a few units in the last place; this is the multiple of the unit roundoff granted to it.

@@ -7,9 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer.accounting._loss_grid import Direction, discretise
-from dpinfer.accounting._scout import Layout, plan_layout
 from dpinfer.accounting._steps import Step, StepKind
-from dpinfer.accounting._tilted import ComposedLaw, compose
+from dpinfer.accounting._tilted import ComposedLaw, Layout, compose, plan_layout
 from dpinfer.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from dpinfer.errors import UnsupportedEventError
 

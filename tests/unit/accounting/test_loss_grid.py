@@ -11,9 +11,9 @@ from tests.reference import accounting_oracles as oracle
 
 from dpinfer.accounting import _loss_grid
 from dpinfer.accounting._loss_grid import UNIT, Direction, discretise
-from dpinfer.accounting._normal import ndtr
 from dpinfer.accounting._steps import Step, StepKind
 from dpinfer.accounting._tilted import _FFT_CONSTANT, _transform
+from dpinfer.accounting.gaussian import ndtr
 
 TAIL = 1e-14
 REGIMES = [

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from dpinfer.accounting import _tilted
 from dpinfer.accounting._loss_grid import Direction, GridLaw, discretise
-from dpinfer.accounting._scout import Layout, plan_layout
 from dpinfer.accounting._steps import Step, StepKind
-from dpinfer.accounting._tilted import compose
+from dpinfer.accounting._tilted import Layout, compose, plan_layout
 from dpinfer.accounting.gaussian import gaussian_epsilon
 
 WIDTH = 2.0**-5

@@ -136,7 +136,9 @@ def test_a_release_is_read_again_and_needs_no_code(rng, tmp_path):
     first, second = (dpi.noise_aware_posterior(item) for item in (release, again))
     np.testing.assert_array_equal(first.interval(0.9), second.interval(0.9))
     with pytest.raises(ValueError, match="n_samples"):
-        dpi.noise_aware_posterior(release, n_samples=100)
+        dpi.noise_aware_posterior(release, n_samples=2)
+    with pytest.raises(ValueError, match="prior must be one of"):
+        dpi.noise_aware_posterior(release, prior="weak")
     with pytest.raises(ValueError, match="more noise"):
         release.replace(bread_stddev=0.5 * release.bread_stddev)
 

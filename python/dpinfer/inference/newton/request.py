@@ -40,13 +40,10 @@ def check_newton_request(request: PosteriorRequest, planned: PlannedRelease) -> 
         if request.n_samples is not None:
             check_integer("n_samples", request.n_samples, 20)
         return
-    if issubclass(kind, OwnPopulationRelease):
-        if request.n_samples is not None or request.n_warmup is not None:
-            raise ValueError("n_samples and n_warmup must not be given for this release: it needs no sampler")
-        return
     if linear and not isinstance(model, LinearRegression):
         raise TypeError(f"model must be a LinearRegression, got {type(model).__name__}")
     population = issubclass(kind, PopulationRelease) and isinstance(model, LinearRegression)
+    population = population or (issubclass(kind, OwnPopulationRelease) and isinstance(model, OwnModel))
     glm = isinstance(model, GeneralizedLinearModel) and model.residual_link is not None
     if not linear and not glm and not population:
         raise TypeError(f"model must be the regression of the release, got {type(model).__name__}")

@@ -27,10 +27,11 @@ FOLDER = Path(__file__).parent
 # Of a line on the page.
 MOST_CHARACTERS = 150
 ABOUT = """
-What benchmarks printed when they were last run, by `python -m bench NAME --json bench/results.json`; this page is made
-from that file (`python -m bench --json bench/results.json --page docs/results.md`).  Answers are checked before
-anything is timed.  Load: processes that wanted a processor, the benchmark's own among them, before it and at its end;
-beside others, ratios and processor time say more than the clock.
+Output of benchmarks when they were last run, by `python -m bench NAME --json bench/results.json`; this page is made
+from that file (`python -m bench --json bench/results.json --page docs/results.md`). A benchmark checks its answers
+before it times anything. Load: processes that wanted a processor, the benchmark's own among them, before it and at
+its end; beside other work, ratios and processor time are more reliable than the clock. Code: the commit that ran, or
+with which the result was stored. The numbers are those of that commit, not of later code.
 """
 
 
@@ -62,6 +63,13 @@ def processor():
 def load():
     """Return how many processes want a processor, over a minute."""
     return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
+
+
+def code():
+    """Return the commit of the code that runs, with a plus for changes since."""
+    command = ["git", "-C", str(FOLDER), "describe", "--always", "--dirty=+", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "?"
 
 
 def interpreter(name, peers):
@@ -96,7 +104,7 @@ def run(name, arguments, peers=None):
     status = process.wait()
     return {
         "name": name, "arguments": arguments, "status": status, "seconds": round(time.perf_counter() - start, 1),
-        "date": datetime.date.today().isoformat(), "processor": processor(), "cores": os.cpu_count(),
+        "date": datetime.date.today().isoformat(), "code": code(), "processor": processor(), "cores": os.cpu_count(),
         "system": platform.system(), "python": platform.python_version(), "load": [before, load()], "output": lines,
         **({"peers": found} if found else {}),
     }  # fmt: skip
@@ -104,12 +112,14 @@ def run(name, arguments, peers=None):
 
 def table(results):
     """Return how benchmarks went, as Markdown."""
-    rows = ["| benchmark | answer | seconds | load | date |", "|---|---|---|---|---|"]
+    rows = ["| benchmark | answer | seconds | load | date | code |", "|---|---|---|---|---|---|"]
     for result in results:
         answer = "right" if result["status"] == 0 else "FAILED"
         loads = " to ".join("?" if item is None else f"{item:.1f}" for item in result["load"])
         called = " ".join((result["name"], *result["arguments"]))
-        rows.append(f"| {called} | {answer} | {result['seconds']:.1f} | {loads} | {result['date']} |")
+        rows.append(
+            f"| {called} | {answer} | {result['seconds']:.1f} | {loads} | {result['date']} | {result['code']} |"
+        )
     return "\n".join(rows)
 
 

@@ -20,11 +20,11 @@ def find_plugin(group: str, name: str) -> tuple[Any, str] | None:
     ValueError
         If two packages register that name.
     """
-    found = {entry.value: entry for entry in entry_points(group=group, name=name)}
-    if len(found) > 1:
-        packages = ", ".join(sorted(entry.dist.name for entry in found.values() if entry.dist is not None))
+    entries = {entry.value: entry for entry in entry_points(group=group, name=name)}
+    if len(entries) > 1:
+        packages = ", ".join(sorted(entry.dist.name for entry in entries.values() if entry.dist is not None))
         raise ValueError(f"two packages ({packages}) register {name!r} in {group}: remove one of them")
-    for entry in found.values():
+    for entry in entries.values():
         package = "an unknown package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
         return entry.load(), package
     return None

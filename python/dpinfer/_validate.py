@@ -97,8 +97,8 @@ def check_float_array(
             want is None or have == want for have, want in zip(array.shape, shape, strict=True)
         )
         if not fits:
-            wanted = tuple("any" if want is None else want for want in shape)
-            raise ValueError(f"{name} must have shape {wanted}, got {array.shape}".replace("'", ""))
+            sizes = tuple("any" if want is None else want for want in shape)
+            raise ValueError(f"{name} must have shape {sizes}, got {array.shape}".replace("'", ""))
         if array.ndim == 0:
             result = result.reshape(())
     if finite and not np.all(np.isfinite(result)):
@@ -126,11 +126,11 @@ def settings_of(
     if settings is not None and not isinstance(settings, kind):
         raise TypeError(f"{argument} must be a {kind.__name__}, got {type(settings).__name__}")
     known: Any = kind
-    needed = {item.name: item.default is MISSING for item in fields(known)}
+    required = {item.name: item.default is MISSING for item in fields(known)}
     for name in options:
-        if name not in needed:
+        if name not in required:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}; see {kind.__name__}")
-    missing = [name for name, needs in needed.items() if needs and name not in options and settings is None]
+    missing = [name for name, needs in required.items() if needs and name not in options and settings is None]
     if missing:
         raise TypeError(f"{function}() needs {', '.join(missing)}: by keyword, or {argument}={kind.__name__}(...)")
     given: Any = settings

@@ -125,10 +125,10 @@ def identity_of(value: Any) -> str | None:
         plain = _plain(value)
         if not isinstance(plain, float) or math.isnan(plain):
             return None if isinstance(plain, float) else plain
-        told = (
+        agrees = (
             Decimal(text_of(plain) or 0) == Decimal(str(value).strip()) if isinstance(value, (str, Decimal)) else True
         )
-        return text_of(plain) if told and abs(plain) < _LARGEST else None
+        return text_of(plain) if agrees and abs(plain) < _LARGEST else None
     except Exception:
         return None
 

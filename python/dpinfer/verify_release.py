@@ -247,14 +247,14 @@ class Grid:
 
     def edges(self, stride: int, coarse: int, tail: Decimal) -> list[int]:
         """Return edges at multiples of `stride`: `coarse` of them apart, and further where mass is rare."""
-        found = {0}
+        places = {0}
         for sign in (1, -1):
             k, mass = 0, 1.0
             while mass > tail:
                 k += sign * stride * max(1, coarse, int(mass**-0.15))
                 mass = float(self.at(k)[4] if sign < 0 else 1 - self.at(k)[4])
-                found.add(k)
-        return sorted(k for k in found if k >= 0 or not self.subset)
+                places.add(k)
+        return sorted(k for k in places if k >= 0 or not self.subset)
 
     def law(self, order: str, stride: int, index: list[int], unit: int) -> Law:
         """Return a law that dominates the step's: each bin's mass is split between its ends, so that both masses stay.
@@ -374,7 +374,7 @@ def epsilon_from_above(events: list[Any], relation: str, delta: float) -> float:
         if not private or left < 0 or (noisy and not left):
             return math.inf
         pure = up(sum((e * n for e, n in parts.items()), Fraction(0)))
-        found = Decimal("Infinity") if noisy else pure
+        result = Decimal("Infinity") if noisy else pure
         shares = [exact / 2**k for k in (30, 20, 10, 5, 3, 1)] if noisy else [Fraction(0)]
         for share in (item for item in shares if item < left):
             best = pure + composed_epsilon(sampled, squared_mu, left - share)
@@ -383,9 +383,9 @@ def epsilon_from_above(events: list[Any], relation: str, delta: float) -> float:
                 best = min(best, composed_epsilon(sampled, added, left - share))
             # Beyond 40 the finite precision of the noise is not counted, by the library either.
             if best > 40 or slack * (1 + Fraction(best.exp(wide(30)).next_plus(wide(20)))) <= share:
-                found = best
+                result = best
                 break
-        return float(found) if float(found) >= found else math.nextafter(float(found), math.inf)
+        return float(result) if float(result) >= result else math.nextafter(float(result), math.inf)
 
 
 def signed(public_key: bytes, message: bytes, signature: bytes) -> bool:
@@ -415,8 +415,8 @@ def signed(public_key: bytes, message: bytes, signature: bytes) -> bool:
 
     scalar, base = int.from_bytes(signature[32:], "little"), point((4 * pow(5, -1, p) % p).to_bytes(32, "little"))
     challenge = int.from_bytes(hashlib.sha512(signature[:32] + public_key + message).digest(), "little") % order
-    found = plus(point(signature[:32]), times(challenge, point(public_key)))
-    return len(signature) == 64 and scalar < order and times(scalar, base) == found
+    combined = plus(point(signature[:32]), times(challenge, point(public_key)))
+    return len(signature) == 64 and scalar < order and times(scalar, base) == combined
 
 
 class Report(NamedTuple):
@@ -514,19 +514,19 @@ def check_epsilon(guarantee: dict[str, Any], parts: list[dict[str, Any]]) -> str
     need(all(part["adjacency"] == relation for part in parts), "its relations differ")
     need(accountant in ("pld", "prv", "rdp"), "its accountant is unknown")
     secure, leaks = guarantee["secure"], guarantee["leaks"]
-    known = isinstance(secure, bool) and isinstance(leaks, list) and all(isinstance(leak, str) for leak in leaks)
-    need(known, "its marks are unknown")
+    promised = isinstance(secure, bool) and isinstance(leaks, list) and all(isinstance(leak, str) for leak in leaks)
+    need(promised, "its marks are unknown")
     events = [part["event"] for part in parts]
-    found = epsilon_from_above(events, relation, float(number(delta, -5e-324, 1 - 2**-53)))
+    bound = epsilon_from_above(events, relation, float(number(delta, -5e-324, 1 - 2**-53)))
     if stated is None:
-        need(math.isinf(found) or accountant != "pld", f"it is at most {found:.9g}, and none is stated")
+        need(math.isinf(bound) or accountant != "pld", f"it is at most {bound:.9g}, and none is stated")
         return "no epsilon is claimed, and none follows"
     exact = Fraction(number(stated, -5e-324))
-    need(math.isfinite(found), "no guarantee follows from the events")
+    need(math.isfinite(bound), "no guarantee follows from the events")
     below = SAMPLED if "sample" in json.dumps(events) else EXACT
-    numbers = f"{stated:.9g} is stated, and this accountant finds at most {found:.9g} at delta = {delta:g}"
-    need(Fraction(found) <= exact * (1 + below), numbers)
-    need(accountant == "rdp" or exact <= Fraction(found) * (1 + EXCESS[accountant]) + EXACT, numbers)
+    numbers = f"{stated:.9g} is stated, and this accountant finds at most {bound:.9g} at delta = {delta:g}"
+    need(Fraction(bound) <= exact * (1 + below), numbers)
+    need(accountant == "rdp" or exact <= Fraction(bound) * (1 + EXCESS[accountant]) + EXACT, numbers)
     return f"epsilon follows from the events of the parts: {numbers}"
 
 
@@ -539,12 +539,12 @@ def check_release(content: bytes, statement: dict[str, Any]) -> None:
     document = json.loads(found["release.json"])
     header, ledger = document["release"], statement["ledger"]
     event, settings = header["event"], header["settings"]
-    own = {"name": statement["parts"][-1]["name"], "event": event, "adjacency": header["adjacency"]}
+    part = {"name": statement["parts"][-1]["name"], "event": event, "adjacency": header["adjacency"]}
     charged = ledger and {name: ledger[name] for name in FIELDS["ledger"].split()[:6]}
     same([document["format"], document["version"]], [named["format"], named["version"]])
     same({name: header["certified_" * (name == "epsilon") + name] for name in guarantee}, guarantee)
     same({name: header[name] for name in statement["bounds"]}, statement["bounds"])
-    same([*header["other_parts"], own], statement["parts"])
+    same([*header["other_parts"], part], statement["parts"])
     same([settings.get("plan"), settings.get("ledger")], [statement["plan"], charged])
     if document["format"] in SUMS and event["type"] == "self_composed" and event["event"]["type"] != "gaussian":
         shape = re.search(rb"'shape': \((\d+),", found[SUMS[document["format"]] + ".npy"][:200])
@@ -554,12 +554,12 @@ def check_release(content: bytes, statement: dict[str, Any]) -> None:
 
 def check_entry(statement: dict[str, Any]) -> None:
     """Check the entry's hash, and that the entry charged this run for this event."""
-    own = statement["ledger"]
-    if own["content"] is None:
+    entry = statement["ledger"]
+    if entry["content"] is None:
         raise UnableError("its content is not in the certificate")
-    same(sha256(json.dumps([own["previous"], own["entry"], "charge", own["content"]])), own["digest"])
-    content, event = json.loads(own["content"]), statement["parts"][-1]["event"]
-    same([content["run"], content["dataset"], content["event"]], [own["run"], own["dataset"], event])
+    same(sha256(json.dumps([entry["previous"], entry["entry"], "charge", entry["content"]])), entry["digest"])
+    content, event = json.loads(entry["content"]), statement["parts"][-1]["event"]
+    same([content["run"], content["dataset"], content["event"]], [entry["run"], entry["dataset"], event])
 
 
 def check_ledger(ledger: bytes, own: dict[str, Any]) -> str:
@@ -580,10 +580,10 @@ def check_ledger(ledger: bytes, own: dict[str, Any]) -> str:
     runs = [c for kind, c, _ in entries if kind == "charge" and c["dataset"] == own["dataset"]]
     events = [run["event"] for run in runs if run["run"] not in cancelled]
     epsilon, delta = account["budget"] or (math.inf, own["composed_delta"])
-    found = epsilon_from_above(events, account["adjacency"], delta)
+    bound = epsilon_from_above(events, account["adjacency"], delta)
     name = json.dumps(own["dataset"])
-    numbers = f"{len(events)} runs on {name} compose to epsilon at most {found:.9g} at delta = {delta:g}"
-    need(found <= epsilon * 1.01 or account.get("composition") == "filter", f"{numbers}, above the budget")
+    numbers = f"{len(events)} runs on {name} compose to epsilon at most {bound:.9g} at delta = {delta:g}"
+    need(bound <= epsilon * 1.01 or account.get("composition") == "filter", f"{numbers}, above the budget")
     return f"the ledger is whole and holds the entry; {numbers}, of a budget of {epsilon:g}"
 
 
@@ -594,13 +594,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--release", type=Path, help="the file that release.save() wrote")
     parser.add_argument("--ledger", type=Path, help="the ledger that the run was charged to")
     parser.add_argument("--public-key", help="whose signature it must have: 64 hexadecimal digits")
-    given = parser.parse_args(arguments)
-    paths = given.certificate, given.release, given.ledger
+    options = parser.parse_args(arguments)
+    paths = options.certificate, options.release, options.ledger
     try:
         certificate, release, ledger = (path and path.read_bytes() for path in paths)
     except OSError as error:
         parser.error(str(error))
-    report = verify(certificate, release, ledger, given.public_key)
+    report = verify(certificate, release, ledger, options.public_key)
     for title, lines in zip(("holds", "CONTRADICTS", "not known here"), report[:3], strict=True):
         print("".join(f"{title}: {line}\n" for line in lines), end="")
     if not (report.contradicts or report.promised):

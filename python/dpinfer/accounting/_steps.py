@@ -119,9 +119,9 @@ def split_failure(steps: Mapping[Step, int]) -> tuple[dict[Step, int], float]:
 
 def _split(steps: Mapping[Step, int], kind: StepKind) -> tuple[dict[Step, int], float]:
     rest = {step: count for step, count in steps.items() if step.kind is not kind}
-    own = {step: count for step, count in steps.items() if step.kind is kind}
-    total = math.fsum(step.shift * count for step, count in own.items())
-    return rest, total if sum(own.values()) <= 1 else total * _ROUND_UP
+    chosen = {step: count for step, count in steps.items() if step.kind is kind}
+    total = math.fsum(step.shift * count for step, count in chosen.items())
+    return rest, total if sum(chosen.values()) <= 1 else total * _ROUND_UP
 
 
 def pure_as_gaussian(steps: Mapping[Step, int]) -> dict[Step, int]:

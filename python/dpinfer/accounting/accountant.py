@@ -202,11 +202,11 @@ def _certify_exact(steps: Mapping[Step, int], delta: float, relation: Adjacency,
     if failure > delta or (failure == delta and any(step.kind is not StepKind.PURE for step in steps)):
         note = f"delta must exceed the {failure:g} with which parts of the event fail"
         return _bound(math.inf, delta, relation, accountant, note=note)
-    left = (delta - failure) * (1.0 - 1e-15)
+    remaining = (delta - failure) * (1.0 - 1e-15)
     rest, pure = split_pure(steps)
-    if failure and not left:
+    if failure and not remaining:
         return _bound(pure, delta, relation, accountant, note="")
-    added = _certify_impure(rest, left, relation, accountant)
+    added = _certify_impure(rest, remaining, relation, accountant)
     if not pure:
         return replace(added, delta=delta)
     grown = pure * (1.0 + 1e-15) if rest else pure
@@ -214,7 +214,7 @@ def _certify_exact(steps: Mapping[Step, int], delta: float, relation: Adjacency,
     added = replace(added, epsilon=added.epsilon + grown, estimate=added.estimate + grown, lower=lower)
     dominated = pure_as_gaussian(steps)
     # The least delta of a Gaussian is not worth a fallback of its own.
-    squared = _certify_impure(dominated, left, relation, "pld" if accountant == "prv" else accountant)
+    squared = _certify_impure(dominated, remaining, relation, "pld" if accountant == "prv" else accountant)
     if squared.epsilon >= added.epsilon:
         return replace(added, delta=delta)
     return replace(squared, delta=delta, accountant=accountant)
@@ -317,5 +317,5 @@ def _delta(steps: Mapping[Step, int], pure: float, epsilon: float) -> float:
     if epsilon >= pure:
         return pld_delta(steps, max(0.0, (epsilon - pure) * (1.0 - 1e-15))) if steps else 0.0
     # Randomised response has the largest divergence of all pure mechanisms (Kairouz, Oh and Viswanath, 2015).
-    own = min(1.0, -math.expm1(epsilon - pure) / (1.0 + math.exp(-pure)) * (1.0 + 1e-12))
-    return min(1.0, own + pld_delta(steps, 0.0)) if steps else own
+    bound = min(1.0, -math.expm1(epsilon - pure) / (1.0 + math.exp(-pure)) * (1.0 + 1e-12))
+    return min(1.0, bound + pld_delta(steps, 0.0)) if steps else bound

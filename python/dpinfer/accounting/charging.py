@@ -80,10 +80,10 @@ class Charge:
         """Lock the ledger, and give this run's state and a function that appends an entry."""
         assert self.account is not None  # noqa: S101
         with EntryFile(self.account.path).appending() as (entries, append):
-            found = find_dataset(read_state(entries), self.account.dataset).runs.get(self.run)
-            if found is None:
+            run = find_dataset(read_state(entries), self.account.dataset).runs.get(self.run)
+            if run is None:
                 raise LedgerError("the ledger must hold the run, and has lost it: an older copy is in its place")
-            yield found, append
+            yield run, append
 
     def _cancel(self, error: BaseException) -> None:
         if self.token is None or self.account is None:
@@ -199,8 +199,8 @@ def _charge(
         run = run_of_token(token)
     with EntryFile(ledger.path).appending() as (entries, append):
         state = find_dataset(read_state(entries), ledger.dataset)
-        known = state.runs.get(str(run))
-        if known is None:
+        earlier = state.runs.get(str(run))
+        if earlier is None:
             if token is None:
                 raise LedgerError(f"the ledger must hold the run that is resumed: data set {ledger.dataset!r} does not")
             after = ledger.admit(state, event, relation, delta)
@@ -216,14 +216,14 @@ def _charge(
             )
             entry, digest = added.number, added.digest
         else:
-            if token is not None and (known.binding is not None or known.status == "finished"):
+            if token is not None and (earlier.binding is not None or earlier.status == "finished"):
                 raise LedgerError(
                     "checkpoint must be the one that this run began from, and is a copy made before: to go on from it "
                     "would release more than was charged; remove this copy to begin a new run"
                 )
-            if known.status == "cancelled" or known.event != event or relation is not state.adjacency:
+            if earlier.status == "cancelled" or earlier.event != event or relation is not state.adjacency:
                 raise LedgerError("the ledger must hold the run that is resumed: it is cancelled, or has other terms")
-            entry, digest = known.entry, known.digest
+            entry, digest = earlier.entry, earlier.digest
             # The totals at the time of the charge: other runs may have followed.
             after = state.composed([], state.budget[1] if state.budget else delta, until=entry)
     settings = {

@@ -283,13 +283,13 @@ def _with_pure(epsilons: FloatArray, pure: float, at: FloatArray, deltas: FloatA
 
     Below 0, delta(-x) = 1 - e**-x (1 - delta(x)) of the reverse order, and `deltas` hold for both.
     """
-    own = dict(zip(at.tolist(), deltas.tolist(), strict=True))
+    delta_of = dict(zip(at.tolist(), deltas.tolist(), strict=True))
     share = 1.0 / (1.0 + math.exp(-pure))
     total = []
     for epsilon in epsilons.tolist():
         gap = abs(epsilon - pure)
-        less = own[gap] if epsilon >= pure else 1.0 - math.exp(-gap) * (1.0 - own[gap])
-        total.append(min(1.0, (share * less + (1.0 - share) * own[epsilon + pure]) * (1.0 + 1e-12) + 1e-15))
+        less = delta_of[gap] if epsilon >= pure else 1.0 - math.exp(-gap) * (1.0 - delta_of[gap])
+        total.append(min(1.0, (share * less + (1.0 - share) * delta_of[epsilon + pure]) * (1.0 + 1e-12) + 1e-15))
     return np.array(total)
 
 

@@ -165,8 +165,8 @@ class ApproximateEvent:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain data for :func:`event_from_dict`."""
-        own = {"epsilon": self.epsilon, "delta": self.delta, "adjacency": self.adjacency}
-        return {"type": self.type_name, **own}
+        result = {"epsilon": self.epsilon, "delta": self.delta, "adjacency": self.adjacency}
+        return {"type": self.type_name, **result}
 
 
 @dataclass(frozen=True)
@@ -409,15 +409,15 @@ def _from_dict(data: Any, depth: int) -> Event:
     if kind is None:
         listed = ", ".join(repr(known) for known in _BY_NAME)
         raise ValueError(f"event type must be one of {listed}; got {name!r}")
-    wanted = {field.name for field in fields(kind)}
-    given = set(data) - {"type"}
-    if given != wanted:
-        missing, unknown = sorted(wanted - given), sorted(str(key) for key in given - wanted)
-        raise ValueError(f"event {name!r} must have exactly the fields {sorted(wanted)}; {missing=}, {unknown=}")
-    arguments = {key: data[key] for key in wanted}
-    if "event" in wanted:
+    names = {field.name for field in fields(kind)}
+    present = set(data) - {"type"}
+    if present != names:
+        missing, unknown = sorted(names - present), sorted(str(key) for key in present - names)
+        raise ValueError(f"event {name!r} must have exactly the fields {sorted(names)}; {missing=}, {unknown=}")
+    arguments = {key: data[key] for key in names}
+    if "event" in names:
         arguments["event"] = _from_dict(data["event"], depth + 1)
-    if "events" in wanted:
+    if "events" in names:
         if not isinstance(data["events"], (list, tuple)):
             raise ValueError(f"events must be a list, got {type(data['events']).__name__}")
         arguments["events"] = tuple(_from_dict(item, depth + 1) for item in data["events"])

@@ -64,11 +64,11 @@ def guarantee_in_words(
     leaks : sequence of str
         Contents of the result that were taken from the records without noise.
     """
-    known = f" NOT PRIVATE either way: {'; '.join(leaks)}." if leaks else ""
+    leaked = f" NOT PRIVATE either way: {'; '.join(leaks)}." if leaks else ""
     if not secure:
-        return NOT_PRIVATE + known
+        return NOT_PRIVATE + leaked
     if math.isinf(certified_epsilon):
-        return "No privacy guarantee is claimed for this release." + known
+        return "No privacy guarantee is claimed for this release." + leaked
     terms = f"({rounded_up(certified_epsilon)}, {rounded_up(delta, 3)})-differentially private"
     if delta == 0.0:
         terms = f"{rounded_up(certified_epsilon)}-differentially private (delta = 0)"

@@ -315,8 +315,8 @@ class LedgerAccount:
 
     def status(self, run: str) -> str | None:
         """Return the status of a run, or None if the account does not have it."""
-        found = self._state().runs.get(run)
-        return None if found is None else found.status
+        run_state = self._state().runs.get(run)
+        return None if run_state is None else run_state.status
 
     def _state(self) -> DatasetState:
         return find_dataset(read_state(EntryFile(self.path).read()), self.dataset)
@@ -353,8 +353,8 @@ def _delta(state: DatasetState, delta: float | None) -> float:
 def find_dataset(state: Mapping[str, DatasetState], name: str) -> DatasetState:
     """Return a data set's state."""
     if name not in state:
-        known = ", ".join(repr(item) for item in state) or "none"
-        raise ValueError(f"dataset must be one that was added to the ledger ({known}), got {name!r}")
+        names = ", ".join(repr(item) for item in state) or "none"
+        raise ValueError(f"dataset must be one that was added to the ledger ({names}), got {name!r}")
     return state[name]
 
 

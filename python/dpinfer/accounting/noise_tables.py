@@ -80,8 +80,8 @@ class NoiseTable:
         law = (*self.weights[:0:-1], *self.weights)
         worst = max(self._excess(law, shift, growth) for shift in range(1, sensitivity + 1))
         exact = Fraction(worst, self.total * growth.denominator)
-        found = float(exact)
-        return found if Fraction(found) >= exact else math.nextafter(found, math.inf)
+        nearest = float(exact)
+        return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
     @staticmethod
     def _excess(law: tuple[int, ...], shift: int, growth: Fraction) -> int:
@@ -116,8 +116,8 @@ def noise_table(law: "str | NoiseTable", *, epsilon: float, sensitivity: int) ->
         return law
     if not isinstance(law, str):
         raise TypeError(f"noise must be a name or a NoiseTable, got {type(law).__name__}")
-    found = find_plugin(_GROUP, law)
-    if found is None:
+    plugin = find_plugin(_GROUP, law)
+    if plugin is None:
         raise ValueError(f"noise must be 'laplace', a NoiseTable, or an entry point of {_GROUP}, got {law!r}")
-    kind, package = found
+    kind, package = plugin
     return NoiseTable(tuple(kind().weights(epsilon, sensitivity)), law, package)

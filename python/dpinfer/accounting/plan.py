@@ -256,12 +256,12 @@ class PrivacyPlan:
         """
         if not isinstance(data, Mapping):
             raise ValueError(f"a plan must be a mapping, got {type(data).__name__}")
-        wanted = {field.name for field in fields(cls)}
+        names = {field.name for field in fields(cls)}
         # Plans stored before there was a choice of sampling are Poisson plans.
         arguments = {"sampling": "poisson", "n_records": None, **data}
-        if set(arguments) != wanted:
-            missing, unknown = sorted(wanted - set(arguments)), sorted(str(key) for key in set(arguments) - wanted)
-            raise ValueError(f"a plan must have exactly the fields {sorted(wanted)}; {missing=}, {unknown=}")
+        if set(arguments) != names:
+            missing, unknown = sorted(names - set(arguments)), sorted(str(key) for key in set(arguments) - names)
+            raise ValueError(f"a plan must have exactly the fields {sorted(names)}; {missing=}, {unknown=}")
         if arguments["epsilon"] is None:
             arguments["epsilon"] = math.inf
         try:

@@ -161,8 +161,8 @@ def pld_delta(steps: Mapping[Step, int], epsilon: float, directions: tuple[Direc
             tail = _tail(steps, assumed)
             layout = plan_layout(steps, direction, tail, delta=None, epsilon=epsilon, least_width=least_width)
             law = _compose(steps, direction, layout, tail)
-            found = 1.0 if law is None else law.delta(epsilon)
-            best = min(best, found if math.isfinite(found) else 1.0)
+            value = 1.0 if law is None else law.delta(epsilon)
+            best = min(best, value if math.isfinite(value) else 1.0)
             # The cut tails cost at most a small share of the assumed delta; below that they dominate the answer.
             if best >= 0.1 * assumed or assumed <= _LEAST_TAIL:
                 break
@@ -201,22 +201,22 @@ def pld_deltas(
     laws: list[tuple[float, list[ComposedLaw]]] = []
     top = 0.0
     for direction in _relevant(steps, _BOTH) if _in_range(steps) else ():
-        found = []
+        curves = []
         for delta in (None, *_ANCHORS, least):
             tail = _tail(steps, 1e-2 if delta is None else delta)
             layout = plan_layout(steps, direction, tail, delta=delta, epsilon=0.0 if delta is None else None)
             law = _compose(steps, direction, layout, tail)
             if law is not None:
-                found.append(law)
+                curves.append(law)
         largest = _largest_loss(steps, direction)
-        reach = found[-1].epsilon(least) if found else math.inf
+        reach = curves[-1].epsilon(least) if curves else math.inf
         top = max(top, min(largest, reach))
-        laws.append((largest, found))
+        laws.append((largest, curves))
     epsilons = points(top)
     worst = np.zeros(epsilons.size) if laws else np.full(epsilons.size, trivial)
-    for largest, found in laws:
+    for largest, curves in laws:
         best = np.full(epsilons.size, trivial)
-        for law in found:
+        for law in curves:
             best = np.fmin(best, [law.delta(epsilon) for epsilon in epsilons.tolist()])
         worst = np.maximum(worst, np.where(epsilons >= largest, 0.0, best))
     return epsilons, worst

@@ -45,11 +45,11 @@ def check_neighbours(
     moved = [a - b for a, b in zip(with_canary, without, strict=True)]
     norm = math.sqrt(sum(k * k for k in moved)) * path.lattice_step / path.max_norm
     within = Fraction(sum(k * k for k in moved)) * Fraction(path.lattice_step) ** 2 <= Fraction(path.max_norm) ** 2
-    own = moved == alone
+    alike = moved == alone
     detail = f"the sum moves by {norm:.4f} C"
-    if not own:
+    if not alike:
         detail += ", which is not the record's own vector"
-    return AuditCheck("neighbours", name, within and own, norm, 1.0, detail)
+    return AuditCheck("neighbours", name, within and alike, norm, 1.0, detail)
 
 
 def check_sampling(

@@ -156,14 +156,14 @@ def _describe(value: Any, path: str, into: dict[str, str], place: str, seen: set
 
 
 def _files(folder: Path, skipped: frozenset[str]) -> dict[str, str]:
-    found = {}
+    contents = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if name in skipped:
             continue
         about = stat.filemode(path.lstat().st_mode)
-        found[name] = about if path.is_dir() else f"{about} {show(path.read_bytes())}"
-    return found
+        contents[name] = about if path.is_dir() else f"{about} {show(path.read_bytes())}"
+    return contents
 
 
 @contextlib.contextmanager
@@ -237,9 +237,9 @@ def _watching(folder: Path, note: Callable[[str], None]) -> Iterator[None]:
         if event in _OTHER_EVENTS:
             note(event)
         elif event in _FILE_EVENTS:
-            given = [os.fsdecode(item) if isinstance(item, (bytes, os.PathLike)) else item for item in arguments]
-            if any(isinstance(item, str) and item.startswith(str(folder)) for item in given):
-                note(f"{event} {show(given)}")
+            texts = [os.fsdecode(item) if isinstance(item, (bytes, os.PathLike)) else item for item in arguments]
+            if any(isinstance(item, str) and item.startswith(str(folder)) for item in texts):
+                note(f"{event} {show(texts)}")
 
     _watchers.append(watch)
     try:

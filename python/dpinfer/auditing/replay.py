@@ -115,10 +115,10 @@ class ReplayResult:
             f"  {'private call':{width}s} {'sums':>5s} {'neighbours':>10s} {'largest move':>12s}",
         ]
         for name in names:
-            own = [check for check in self.checks if check.scenario == name]
-            sums, move = max(check.n_sums for check in own), max(check.largest_move for check in own)
-            mark = "" if all(check.passed for check in own) else "  FAILED"
-            lines.append(f"  {name:{width}s} {sums:5d} {len(own):10d} {move:12.4f}{mark}")
+            checks = [check for check in self.checks if check.scenario == name]
+            sums, move = max(check.n_sums for check in checks), max(check.largest_move for check in checks)
+            mark = "" if all(check.passed for check in checks) else "  FAILED"
+            lines.append(f"  {name:{width}s} {sums:5d} {len(checks):10d} {move:12.4f}{mark}")
         for check in self.failures:
             lines += [f"  FAILED {check.scenario}, {check.neighbour}: {finding}" for finding in check.findings]
         return "\n".join(lines)
@@ -180,12 +180,12 @@ def _replay(scenario: Scenario) -> Iterator[ReplayCheck]:
     with tempfile.TemporaryDirectory(prefix="dpinfer-replay-") as name:
         folder = Path(name) / "work"
         first = _run(scenario, scenario.records, folder, None)
-        own = _own_findings(scenario, first)
+        recorded = _own_findings(scenario, first)
         refusals: dict[str, _Run] = {}
         for neighbour in (Neighbour("the same records", scenario.records), *scenario.neighbours):
             other = _run(scenario, neighbour.records, folder, first.tape)
-            findings, move = [*own, *other.tape.faults], 0.0
-            own = []
+            findings, move = [*recorded, *other.tape.faults], 0.0
+            recorded = []
             if neighbour.refused:
                 findings += _refusal(scenario, other)
                 findings += _compare(refusals.setdefault(neighbour.refused, other), other)
@@ -225,25 +225,25 @@ def _run(scenario: Scenario, records: Any, folder: Path, replayed: Tape | None) 
 
 def _own_findings(scenario: Scenario, run: _Run) -> list[str]:
     """Return findings on the recorded run alone."""
-    found = list(run.tape.faults)
+    findings = list(run.tape.faults)
     if run.seen.error is not None:
-        return [*found, f"outcome: the recorded run ended with {type(run.seen.error).__name__}: {run.seen.error}"]
+        return [*findings, f"outcome: the recorded run ended with {type(run.seen.error).__name__}: {run.seen.error}"]
     if not run.tape.sums:
         said = run.seen.messages.get("standard error", "")
-        return [*found, f"sums: the recorded run asked for none {said}"]
+        return [*findings, f"sums: the recorded run asked for none {said}"]
     streams = Counter(own.stream for own in run.tape.sums)
     if max(streams.values()) > 1:
-        found.append("noise: two sums have the same noise")
+        findings.append("noise: two sums have the same noise")
     drawn = mechanisms_of(run.tape.sums)
-    found += [f"accounting: the result leaves out {text}" for text in missing(drawn, run.stated)]
+    findings += [f"accounting: the result leaves out {text}" for text in missing(drawn, run.stated)]
     if scenario.ledger:
-        found += [f"accounting: the ledger leaves out {text}" for text in missing(drawn, run.charged)]
-    return found + _law(run.tape)
+        findings += [f"accounting: the ledger leaves out {text}" for text in missing(drawn, run.charged)]
+    return findings + _law(run.tape)
 
 
 def _law(tape: Tape) -> list[str]:
     """Check the noise's scale against the claim, by an exact interval for Gaussian noise."""
-    found = []
+    findings = []
     for kind, names in (("gaussian", ("gaussian",)), ("laplace", ("laplace", "threshold"))):
         sums = [own for own in tape.sums if own.mechanism[0] in names]
         if not sums:
@@ -261,8 +261,8 @@ def _law(tape: Tape) -> list[str]:
             least, most = 2.0 * float(np.sum(np.maximum(size - 0.5 * step, 0.0))), 2.0 * float(np.sum(size + step))
             law = stats.chi2(2 * z.size)
         if 2.0 * min(law.cdf(most), law.sf(least)) < NOISE_RATE:
-            found.append(f"noise: {kind} noise has not the scale that is claimed")
-    return found
+            findings.append(f"noise: {kind} noise has not the scale that is claimed")
+    return findings
 
 
 def _scale(own: NoisedSum) -> float:

@@ -208,10 +208,10 @@ class _Drawn:
     @property
     def mechanisms(self) -> Mechanisms:
         """How often each Gaussian mechanism, and the epsilon and delta of all others together."""
-        found = self._found.copy()
+        drawn = self._found.copy()
         for (mechanism, n_rows), count in self._permuted.items():
-            found[mechanism] += -(-count // n_rows)
-        return found
+            drawn[mechanism] += -(-count // n_rows)
+        return drawn
 
 
 def mechanisms_of(sums: Sequence[NoisedSum]) -> Mechanisms:
@@ -230,8 +230,8 @@ def mechanisms_of_event(event: Any, count: int = 1, sampling: tuple[Any, ...] = 
     if isinstance(event, GaussianEvent):
         found[("gaussian", event.noise_multiplier, *sampling)] += count
     elif isinstance(event, PoissonSampled):
-        own = ("all", 1.0) if event.sample_rate == 1.0 else ("poisson", event.sample_rate)
-        found += mechanisms_of_event(event.event, count, own)
+        drawn_from = ("all", 1.0) if event.sample_rate == 1.0 else ("poisson", event.sample_rate)
+        found += mechanisms_of_event(event.event, count, drawn_from)
     elif isinstance(event, SampledWithoutReplacement):
         found += mechanisms_of_event(event.event, count, ("uniform", 1.0))
     elif isinstance(event, SelfComposed):

@@ -140,7 +140,7 @@ def unknowns(adjacency: Adjacency) -> Iterator[Scenario]:
         if run in (count, streamed_count) and adjacency is Adjacency.REPLACE_ONE:
             continue
         # An empty data set is one of those that may be counted.
-        found = tuple(item for item in neighbours(records, other, unusual, adjacency) if not item.refused)
+        neighbouring = tuple(item for item in neighbours(records, other, unusual, adjacency) if not item.refused)
         name = run.__name__
         entry = f"dpinfer.mechanism.release_{name.removeprefix('streamed_').removeprefix('listed_')}"
-        yield Scenario(f"release_{name}, {adjacency.value}", entry, run, records, found, adjacency, ledger=True)
+        yield Scenario(f"release_{name}, {adjacency.value}", entry, run, records, neighbouring, adjacency, ledger=True)

@@ -57,10 +57,10 @@ def run(args: argparse.Namespace) -> int:
     schema = Schema.load(args.schema)
     result = check_table(args.file, schema)
     if args.json:
-        told = json.dumps(result.to_dict(show_values=args.show_values), indent=1)
+        text = json.dumps(result.to_dict(show_values=args.show_values), indent=1)
     else:
-        told = "\n".join(_lines(result, schema, show_values=args.show_values))
-    sys.stdout.write(terminal_text(told) + "\n")
+        text = "\n".join(_lines(result, schema, show_values=args.show_values))
+    sys.stdout.write(terminal_text(text) + "\n")
     return EXIT_DONE if result.clean else EXIT_FAILED
 
 
@@ -126,26 +126,26 @@ def _row(item: ColumnCheck) -> tuple[str, ...]:
 def _findings(item: ColumnCheck, *, show_values: bool) -> Iterator[str]:
     """Yield the values of a column that a fit would change, and their treatment."""
     column = item.column
-    found = [f"{item.missing} missing values: {_POLICIES[item.policy]}"] if item.missing else []
+    lines = [f"{item.missing} missing values: {_POLICIES[item.policy]}"] if item.missing else []
     for kind, count in item.not_numbers.most_common():
         shown = _values(item, kind.name.lower()) if show_values else ""
-        found.append(f"{count} with {kind.value}, which is not a number: {_POLICIES[item.policy]}{shown}")
+        lines.append(f"{count} with {kind.value}, which is not a number: {_POLICIES[item.policy]}{shown}")
     if isinstance(column, ContinuousColumn):
         low, high = column.bounds
-        found += [f"{item.below} below {low:g}: clamped to it"] if item.below else []
-        found += [f"{item.above} above {high:g}: clamped to it"] if item.above else []
+        lines += [f"{item.below} below {low:g}: clamped to it"] if item.below else []
+        lines += [f"{item.above} above {high:g}: clamped to it"] if item.above else []
     if item.undeclared:
         other = column.other if isinstance(column, CategoricalColumn) else None
         becomes = _REFUSED if other is None else f"counted as {other!r}"
         distinct = item.values["undeclared"]
         number = f"{len(distinct.counts)}{'' if distinct.complete else ' and more'} different"
         shown = _values(item, "undeclared") if show_values else ""
-        found.append(f"{item.undeclared} with an undeclared label ({number}): {becomes}{shown}")
+        lines.append(f"{item.undeclared} with an undeclared label ({number}): {becomes}{shown}")
         if item.looks_missing:
-            found.append(f"  {item.looks_missing} of them look like a missing value, such as NA: see missing_values")
-    if found:
+            lines.append(f"  {item.looks_missing} of them look like a missing value, such as NA: see missing_values")
+    if lines:
         yield printable(shortened(column.name))
-        yield from (f"  {text}" for text in found)
+        yield from (f"  {text}" for text in lines)
         yield ""
 
 

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         write(f"3. private run -> {folder.release_path}\n   {fit.release.guarantee}\n")
         with after_spending(folder):
             rows = estimates(fit.design, fit.coefficients(_LEVEL), true_coefficients(schema))
-            told = write_regression(
+            text = write_regression(
                 fit,
                 _LEVEL,
                 folder,
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
                 about="The records are simulated, so the truth is known and shown; nothing here is about a real "
                 "person.",
             )
-    write(f"4. noise-aware posterior\n\n{told}\n")
+    write(f"4. noise-aware posterior\n\n{text}\n")
     write(f"{sum(row.covers for row in rows)} of {len(rows)} true values lie inside their {_LEVEL:.0%} intervals.\n")
     write(f"\nReport: {folder.path / 'report.html'}\n")
     write(

@@ -171,12 +171,12 @@ def run(args: argparse.Namespace) -> int:
             setattr(args, name, value)
     args.prior_scale = args.prior_scale or 1.0
     draft = None if args.unknown is None else SchemaDraft.load(args.schema)
-    given = None if args.schema is None or draft is not None else Schema.load(args.schema)
+    declared = None if args.schema is None or draft is not None else Schema.load(args.schema)
     plan, shares, unknown = plan_of(args, draft)
     joint = shares or unknown
     account = account_of(args, plan, plan.event if joint is None else joint.event)
     notes: list[str] = []
-    schema = draft.placeholder if draft is not None else given or drafted_schema(args, notes)
+    schema = draft.placeholder if draft is not None else declared or drafted_schema(args, notes)
     check_target(schema, args.target)
     table = UnreadTable(args.file, schema)
     test = None if args.test is None else UnreadTable(args.test, schema)
@@ -191,8 +191,8 @@ def run(args: argparse.Namespace) -> int:
         checkpoint=args.checkpoint,
     )
     with public_arguments():
-        asked = posterior_request(args)
-        check_request(schema, request, asked)
+        posterior = posterior_request(args)
+        check_request(schema, request, posterior)
     with OutputFolder(args.out, need_bytes=release_bytes(plan, schema), overwrite=args.overwrite) as folder:
         if draft is not None and unknown is not None:
             table, request = fill_gaps(args, draft, unknown, request, folder)
@@ -203,7 +203,7 @@ def run(args: argparse.Namespace) -> int:
             notes.append(COUNT_FROM_DATA)
         for note in notes:
             sys.stderr.write(f"dpinfer: warning: {note}\n")
-        write_results(table, shares, request, asked, test, notes, folder)
+        write_results(table, shares, request, posterior, test, notes, folder)
     return EXIT_DONE
 
 
@@ -312,14 +312,14 @@ def fill_gaps(
     **Privacy.** Reads the records, through :func:`dpinfer.release_unknown` and when the ledger is charged.
     """
     release = release_unknown(args.file, draft, plan=plan, n_records=args.n_records, ledger=request.ledger)
-    told = "" if release.n_records is None else f"# n_records = {release.n_records}, with noise\n"
-    _save_schema(folder, as_comment(release.guarantee) + told + release.schema.to_toml())
-    found = replace(
+    comment = "" if release.n_records is None else f"# n_records = {release.n_records}, with noise\n"
+    _save_schema(folder, as_comment(release.guarantee) + comment + release.schema.to_toml())
+    completed = replace(
         request,
         n_records=args.n_records or release.n_records or 1,
         max_grad_norm=args.max_grad_norm or automatic_max_grad_norm(release.schema, args.recipe),
     )
-    return UnreadTable(args.file, release.schema), found
+    return UnreadTable(args.file, release.schema), completed
 
 
 def _save_schema(folder: OutputFolder, text: str) -> None:
@@ -391,9 +391,9 @@ def write_results(
             test=test,
         )
     tell_failures(results.failures)
-    told = f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=asked.level)}\n"
-    told += f"{verdict_text(results.posterior)}\n"
+    text = f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=asked.level)}\n"
+    text += f"{verdict_text(results.posterior)}\n"
     if results.calibration is not None:
-        told += f"{results.calibration}\n(computed from the test labels without noise)\n"
+        text += f"{results.calibration}\n(computed from the test labels without noise)\n"
     files = files_text((folder.release_path, schema_path, *results.files))
-    sys.stdout.write(terminal_text(told) + files)
+    sys.stdout.write(terminal_text(text) + files)

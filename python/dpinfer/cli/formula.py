@@ -79,43 +79,48 @@ class _Asked:
 
 def run_regression(args: argparse.Namespace) -> int:
     """Check public arguments, charge, read the records, save the release, and analyse it."""
-    asked = _asked(args)
+    design_request = _asked(args)
     request = replace(posterior_request(args), progress=True)
     plan: FitPlan | None = None
-    if isinstance(asked.schema, SchemaDraft):
+    if isinstance(design_request.schema, SchemaDraft):
         account = named_account(args)
-        found = _completed(args, asked, asked.schema, account, request)
+        fitted = _completed(args, design_request, design_request.schema, account, request)
     else:
         with public_arguments():
             plan = plan_regression(
-                asked.formula,
-                family=asked.family,
-                schema=asked.schema,
+                design_request.formula,
+                family=design_request.family,
+                schema=design_request.schema,
                 epsilon=args.epsilon,
                 delta=args.delta,
-                n_records=asked.n_records or 1,
+                n_records=design_request.n_records or 1,
                 method=args.method,
                 prior_scale=args.prior_scale,
             )
             plan.check(request)
-            found = design(asked.formula, asked.schema, family=asked.family, prior_scale=args.prior_scale)
+            fitted = design(
+                design_request.formula,
+                design_request.schema,
+                family=design_request.family,
+                prior_scale=args.prior_scale,
+            )
         account = account_of(args, plan, plan.event)
     with public_arguments():
         # The names of the columns are public; a file without them is refused before anything is spent.
-        UnreadRecords(args.file, found)
+        UnreadRecords(args.file, fitted)
         if args.test is not None:
-            UnreadRecords(args.test, found)
-    size = 64 * len(found.model.names) ** 2 + (1 << 20)
+            UnreadRecords(args.test, fitted)
+    size = 64 * len(fitted.model.names) ** 2 + (1 << 20)
     with OutputFolder(args.out, need_bytes=size, overwrite=args.overwrite) as folder:
         if args.overwrite:
             folder.release_path.unlink(missing_ok=True)
-        for note in asked.notes:
+        for note in design_request.notes:
             sys.stderr.write(f"dpinfer: warning: {note}\n")
         with interruptible(folder, args.checkpoint, charged=account is not None):
-            fit = _fitted(args, asked, account, folder, request)
+            fit = _fitted(args, design_request, account, folder, request)
         with after_spending(folder):
-            told = write_regression(fit, args.level, folder, test=args.test, notes=asked.notes)
-        sys.stdout.write(f"{terminal_text(str(fit.choice))}\n\n{told}")
+            text = write_regression(fit, args.level, folder, test=args.test, notes=design_request.notes)
+        sys.stdout.write(f"{terminal_text(str(fit.choice))}\n\n{text}")
     return EXIT_DONE
 
 
@@ -228,17 +233,17 @@ def write_regression(
     names = [each for each in (name, "plan.json", "regression.json", "fit.posterior") if (folder.path / each).exists()]
     comment = as_comment(fit.release.guarantee)
     names.append(folder.write("schema.toml", comment + fit.design.schema.to_toml()).name)
-    found = fit.fit.maybe_posterior
+    posterior = fit.fit.maybe_posterior
     curve = None
     failures: list[str] = []
-    if found is not None:
+    if posterior is not None:
         columns = fit.coefficients(level).to_dict()
         rows = zip(*columns.values(), strict=True)
         lines = [",".join(columns), *(",".join(_cell(value) for value in row) for row in rows)]
         names.append(folder.write("coefficients.csv", comment + "\n".join(lines) + "\n").name)
         if test is not None:
             curve, failures = calibration_of(lambda: _predicted(fit, test))
-    pictures = {} if found is None else draw_all(fit.release, found, calibration=curve, failures=failures)
+    pictures = {} if posterior is None else draw_all(fit.release, posterior, calibration=curve, failures=failures)
     page = replace(
         fit.report_content(level),
         calibration=curve,
@@ -249,10 +254,10 @@ def write_regression(
     )
     names.append(folder.write("report.html", render(page)).name)
     tell_failures(failures)
-    told = f"{fit.summary(level)}\n"
+    text = f"{fit.summary(level)}\n"
     if curve is not None:
-        told += f"{curve}\n(computed from the test labels without noise)\n"
-    return terminal_text(told) + files_text(folder.path / each for each in names)
+        text += f"{curve}\n(computed from the test labels without noise)\n"
+    return terminal_text(text) + files_text(folder.path / each for each in names)
 
 
 def _predicted(fit: RegressionFit, test: Path) -> tuple[FloatArray, FloatArray]:

@@ -76,12 +76,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(ledger: PrivacyLedger, path: Path) -> int:
-    told = load_release(path).settings.get("ledger")
-    if not isinstance(told, Mapping) or not isinstance(told.get("entry"), int):
+    charge = load_release(path).settings.get("ledger")
+    if not isinstance(charge, Mapping) or not isinstance(charge.get("entry"), int):
         sys.stdout.write("the release was not charged to any ledger\n")
         return EXIT_FAILED
-    if ledger.holds(told["entry"], str(told.get("digest"))):
-        sys.stdout.write(f"the ledger counts the release, as entry {told['entry']}\n")
+    if ledger.holds(charge["entry"], str(charge.get("digest"))):
+        sys.stdout.write(f"the ledger counts the release, as entry {charge['entry']}\n")
         return EXIT_DONE
     sys.stdout.write("the ledger does not count the release: it is another ledger, or an older copy was restored\n")
     return EXIT_FAILED

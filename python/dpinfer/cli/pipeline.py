@@ -180,13 +180,13 @@ def interruptible(folder: OutputFolder, checkpoint: Path | None, *, charged: boo
         yield
     except KeyboardInterrupt:
         if folder.release_path.exists():
-            told = _saved(folder.release_path)
+            advice = _saved(folder.release_path)
         elif checkpoint is not None and checkpoint.exists():
-            told = "the run is charged and saved: the same command resumes from its checkpoint"
+            advice = "the run is charged and saved: the same command resumes from its checkpoint"
         else:
-            told = "there is no release, and the ledger's charge stands" if charged else ""
-        if told:
-            sys.stderr.write(f"dpinfer: {told}\n")
+            advice = "there is no release, and the ledger's charge stands" if charged else ""
+        if advice:
+            sys.stderr.write(f"dpinfer: {advice}\n")
         raise
 
 
@@ -212,9 +212,9 @@ def _save(release: GradientTrace, path: Path, *, again: bool) -> None:
         return
     except OSError as error:
         problem = reason(error)
-    kept = None if again else _save_elsewhere(release, path.name)
-    if kept is not None:
-        rest = f"the release is saved as {str(kept)!r}: continue with 'dpinfer posterior {shlex.quote(str(kept))}'"
+    place = None if again else _save_elsewhere(release, path.name)
+    if place is not None:
+        rest = f"the release is saved as {str(place)!r}: continue with 'dpinfer posterior {shlex.quote(str(place))}'"
     else:
         rest = "the same command gives the same result again" if again else "its result is lost"
     raise CommandError(f"cannot save {str(path)!r}: {problem}; the privacy cost of this run has been paid, and {rest}")
@@ -308,10 +308,10 @@ def calibration_of(
         Reads the test records; returns probabilities and labels, (N,) each, or None.
     """
     try:
-        found = predicted()
-        if found is None:
+        pair = predicted()
+        if pair is None:
             return None, []
-        return calibration_curve(*found, n_bins=min(_CALIBRATION_BINS, len(found[1]))), []
+        return calibration_curve(*pair, n_bins=min(_CALIBRATION_BINS, len(pair[1]))), []
     except DpinferError as error:
         problem = str(error)
     except OSError as error:

@@ -65,11 +65,11 @@ def run(args: argparse.Namespace) -> int:
     with output_folder(args.out, need_bytes=_PICTURE_BYTES) as folder, public_arguments():
         results = analyse(release, request, folder=folder, title=f"Posterior from {name}", release_name=name, test=test)
     tell_failures(results.failures)
-    told = f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=args.level)}\n"
-    told += verdict_text(results.posterior)
+    text = f"{guarantee_text(release.guarantee)}\n{to_text(results.rows, level=args.level)}\n"
+    text += verdict_text(results.posterior)
     if results.calibration is not None:
-        told += f"\n{results.calibration}\n(computed from the test labels without noise)\n"
-    sys.stdout.write(terminal_text(told) + files_text(results.files))
+        text += f"\n{results.calibration}\n(computed from the test labels without noise)\n"
+    sys.stdout.write(terminal_text(text) + files_text(results.files))
     return EXIT_DONE
 
 
@@ -84,17 +84,17 @@ def _regression(args: argparse.Namespace, release: Release) -> int:
     with public_arguments():
         request = replace(posterior_request(args), prior_scale=args.prior_scale)
         request.check(release)
-        found = fit.with_posterior(noise_aware_posterior(release, request))
+        updated = fit.with_posterior(noise_aware_posterior(release, request))
     if args.out is None and args.test is None:
-        sys.stdout.write(terminal_text(f"{found.summary(args.level)}\n"))
+        sys.stdout.write(terminal_text(f"{updated.summary(args.level)}\n"))
         return EXIT_DONE
     with tempfile.TemporaryDirectory() as scratch:
         place = args.out or Path(scratch)
         with OutputFolder(place, need_bytes=_PICTURE_BYTES) as folder:
-            told = write_regression(
-                found, args.level, folder, test=args.test, title=f"Posterior from {args.release.name}"
+            text = write_regression(
+                updated, args.level, folder, test=args.test, title=f"Posterior from {args.release.name}"
             )
-        sys.stdout.write(told if args.out is not None else told.partition("\nfiles:\n")[0])
+        sys.stdout.write(text if args.out is not None else text.partition("\nfiles:\n")[0])
     return EXIT_DONE
 
 

@@ -130,14 +130,14 @@ def command_scenario(
         Path(paths[DRAFT]).write_text(DRAFT_TOML)
         for file, content in ((RECORDS, lines), (TEST, _lines())):
             Path(paths[file]).write_text("\n".join([_HEADER, *content, ""]))
-        given = [paths.get(option, option) for option in (*public, *options)]
+        arguments = [paths.get(option, option) for option in (*public, *options)]
         command = ["fit", paths[RECORDS], "--out", str(place.folder / "out")]
         with contextlib.ExitStack() as stack:
             stack.enter_context(replace_everywhere(reading.read_chunks, _Reading(place)))
             stack.enter_context(replace_everywhere(tabular.read_table, _Bounded(place)))
             stack.enter_context(replace_everywhere(draw_all, _Undrawn(place)))
             named = "newton" not in options and "--formula" not in options
-            return main([*command, *BUDGET, *(_TRACE if named else ()), *given])
+            return main([*command, *BUDGET, *(_TRACE if named else ()), *arguments])
 
     def stated(result: Any, folder: Path) -> Any:
         return stated_by(load_release(folder / "out" / "fit.release"), folder)
@@ -205,7 +205,7 @@ def all_scenarios() -> tuple[Scenario, ...]:
         if "--formula" in options and not formulas:
             continue
         everything = "--sample-rate" in options
-        found = files(every=everything or index == 0, place=3 if everything else _N_LINES)
+        neighbouring = files(every=everything or index == 0, place=3 if everything else _N_LINES)
         public = ("--schema", DRAFT) if "--unknown" in options else PUBLIC_FACTS
-        commands.append(command_scenario(name, options, tuple(found), public=public))
+        commands.append(command_scenario(name, options, tuple(neighbouring), public=public))
     return (*library_scenarios(), *baseline_scenarios(), *call_scenarios(formulas=formulas), *commands)

@@ -70,7 +70,7 @@ def _estimator() -> Iterator[Scenario]:
     def with_record(row: Sequence[float], label: int) -> tuple[Any, ...]:
         return np.vstack((X, [row])), np.append(y, label)
 
-    found = (
+    neighbouring = (
         Neighbour("a record more", with_record((0.5, 0.5), 1)),
         Neighbour("a record far out more", with_record((1e300, -1e300), 0)),
         Neighbour("a record more that is there already", with_record(tuple(X[0]), int(y[0]))),
@@ -109,7 +109,7 @@ def _estimator() -> Iterator[Scenario]:
             "dpinfer.estimators.BayesianLogisticRegression",
             run,
             (X, y),
-            found,
+            neighbouring,
             ledger=ledger,
             stated=lambda result, folder: stated_by(result.release_, folder),
         )
@@ -123,7 +123,7 @@ def _planned_estimators() -> Iterator[Scenario]:
     def more(row: Sequence[float], response: float) -> tuple[Any, ...]:
         return np.vstack((X, [row])), np.append(y, response)
 
-    found = (
+    neighbouring = (
         Neighbour("a record more", more((0.5, 0.5), 1.0)),
         Neighbour("a record far out more", more((1e300, -1e300), 0.0)),
         Neighbour("the last record less", (X[:-1], y[:-1])),
@@ -154,7 +154,7 @@ def _planned_estimators() -> Iterator[Scenario]:
             f"dpinfer.estimators.{kind.__name__}",
             run,
             (X, y),
-            found,
+            neighbouring,
             ledger=True,
             stated=lambda result, folder: stated_by(result.release_, folder),
         )
@@ -250,7 +250,7 @@ def _counted_fit() -> Scenario:
     def more(row: Sequence[float], response: float) -> tuple[Any, ...]:
         return np.vstack((X, [row])), np.append(y, response)
 
-    found = (
+    neighbouring = (
         Neighbour("a record more", more((0.5, 0.5), 1.0)),
         Neighbour("a record far out more", more((1e300, -1e300), 1e300)),
         Neighbour("the last record less", (X[:-1], y[:-1])),
@@ -260,7 +260,7 @@ def _counted_fit() -> Scenario:
         "dpinfer.fitting.fit",
         run,
         (X, y),
-        found,
+        neighbouring,
         ledger=True,
         stated=lambda result, folder: stated_by(result.release, folder),
     )
@@ -302,7 +302,7 @@ def _table(*, unknown: bool = False, adjacency: Adjacency = Adjacency.ADD_REMOVE
             )
 
     less = () if replaced else (Neighbour("the last record less", tuple(column[:-1] for column in (age, job, rich))),)
-    found = (
+    neighbouring = (
         Neighbour("another record", more(44.0, "cook", "yes")),
         Neighbour("another record out of bounds", more(-1e300, "cook", "no")),
         Neighbour("another record of an unseen category", more(33.0, "astronaut", "no")),
@@ -316,7 +316,7 @@ def _table(*, unknown: bool = False, adjacency: Adjacency = Adjacency.ADD_REMOVE
         "dpinfer.formulas.regression",
         run,
         (age, job, rich),
-        found,
+        neighbouring,
         adjacency,
         ledger=True,
         stated=lambda result, folder: stated_by(result.release, folder),
@@ -375,7 +375,7 @@ def _shares() -> Scenario:
     def more(value: float) -> Any:
         return np.vstack((X, np.full((1, width), value)))
 
-    found = (
+    neighbouring = (
         Neighbour("a record more", more(0.0)),
         Neighbour("a record of every category more", more(1.0)),
         Neighbour("a record far out more", more(1e300)),
@@ -383,7 +383,7 @@ def _shares() -> Scenario:
         Neighbour("the last record less", X[:-1]),
         Neighbour("the first record less", X[1:]),
     )
-    return Scenario("release_shares", "dpinfer.tabular.release_shares", run, X, found, ledger=True)
+    return Scenario("release_shares", "dpinfer.tabular.release_shares", run, X, neighbouring, ledger=True)
 
 
 def _unknown() -> Scenario:
@@ -399,7 +399,7 @@ def _unknown() -> Scenario:
     def more(age: float, job: Any) -> Any:
         return {"age": np.append(columns["age"], age), "job": np.append(columns["job"], np.array([job], dtype=object))}
 
-    found = (
+    neighbouring = (
         Neighbour("a record more", more(33.0, "cook")),
         Neighbour("a record far out of an unseen category more", more(1e300, "astronaut")),
         Neighbour("a record without a number more", more(np.nan, "cook")),
@@ -407,7 +407,7 @@ def _unknown() -> Scenario:
         Neighbour("the last record less", {name: column[:-1] for name, column in columns.items()}),
         Neighbour("the first record less", {name: column[1:] for name, column in columns.items()}),
     )
-    return Scenario("release_unknown", "dpinfer.tabular.release_unknown", run, columns, found, ledger=True)
+    return Scenario("release_unknown", "dpinfer.tabular.release_unknown", run, columns, neighbouring, ledger=True)
 
 
 def _noisy_tables() -> Iterator[Scenario]:

@@ -84,6 +84,6 @@ def run(args: argparse.Namespace) -> int:
             for item in caught:
                 sys.stderr.write(f"dpinfer: warning: {printable(item.message)}\n")
             with after_spending(folder):
-                told = write_regression(fit, args.level, folder)
-            sys.stdout.write(f"{terminal_text(str(fit.choice))}\n\n{told}")
+                text = write_regression(fit, args.level, folder)
+            sys.stdout.write(f"{terminal_text(str(fit.choice))}\n\n{text}")
     return EXIT_DONE

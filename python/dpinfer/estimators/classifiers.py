@@ -80,10 +80,10 @@ class _Classifier(PlannedRegression):
             Columns in the order of ``classes_``; over 2000 draws with a fixed seed.
         """
         probability = self._draws(X)[0]
-        found = probability.mean(axis=0)
+        mean = probability.mean(axis=0)
         if self._binary:
-            found = np.stack([1.0 - found, found], axis=1)
-        return (found, probability.std(axis=0)) if return_std else found
+            mean = np.stack([1.0 - mean, mean], axis=1)
+        return (mean, probability.std(axis=0)) if return_std else mean
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the most probable class of each point.
@@ -97,8 +97,8 @@ class _Classifier(PlannedRegression):
             Also return the posterior standard deviations of :meth:`predict_proba`.
         """
         probability, spread = self.predict_proba(X, return_std=True)
-        found = self.classes_[np.argmax(probability, axis=1)]
-        return (found, spread) if return_std else found
+        labels = self.classes_[np.argmax(probability, axis=1)]
+        return (labels, spread) if return_std else labels
 
     def score(self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None) -> float:
         """Return the share of points whose class is predicted right.

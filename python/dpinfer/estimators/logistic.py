@@ -276,13 +276,13 @@ class BayesianLogisticRegression(PrivateEstimator):
             Once, when an estimator and its clones spend for the second time.
         """
         names, n_features = feature_names(X), public_columns(X)
-        asked = check_unknown_parameters(self.unknown, self.method)
+        unknown_names = check_unknown_parameters(self.unknown, self.method)
         self._refuse_reading_before_a_charge(n_features)
         records = PendingRecords(X, y, self.classes)
         if n_features is None:
             n_features = records.features.shape[1]
         given: dict[str, Any] = {"n_records": self.n_records, "data_bounds": self.data_bounds}
-        if self.n_records is None and not asked:
+        if self.n_records is None and not unknown_names:
             given["n_records"] = len(records.features)
         classes = records.classes
         request, settings = self._posterior_request(), self._run_settings()
@@ -293,7 +293,7 @@ class BayesianLogisticRegression(PrivateEstimator):
             feature_names=None if names is None else list(names),
         )
         make = partial(self._checked_run, model, request)
-        run, charge, unknown = self._prepared(asked, given, n_features, make)
+        run, charge, unknown = self._prepared(unknown_names, given, n_features, make)
         self._warn_of_leaks()
         self._family().warn_of(charge, self.ledger)
         released = ReleasedArguments({}, ())
@@ -360,7 +360,7 @@ class BayesianLogisticRegression(PrivateEstimator):
 
     def _refuse_dpvi_settings(self) -> None:
         """Refuse settings of another mechanism than the one that will run."""
-        given = {
+        is_set = {
             "recipe": self.recipe is not None,
             "loss": self.loss is not None,
             "expectation": self.expectation is not None,
@@ -371,7 +371,7 @@ class BayesianLogisticRegression(PrivateEstimator):
             "n_steps": self.n_steps != 10_000,
             "accountant": self.accountant != "pld",
         }
-        for name, changed in given.items():
+        for name, changed in is_set.items():
             if changed:
                 raise ValueError(
                     f"{name} must be left at its default with method={self.method!r}, which takes the mechanism that "

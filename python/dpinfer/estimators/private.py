@@ -137,8 +137,8 @@ class PrivateEstimator(Estimator):
         **Privacy.** Reads no records.
         """
         if not asked:
-            found = make(given, self.epsilon)
-            return found, found.plan, None
+            checked = make(given, self.epsilon)
+            return checked, checked.plan, None
         unknown = UnknownParameters.of(
             asked, given, n_features, epsilon=self.epsilon, delta=self.delta, adjacency=self._relation()
         )
@@ -147,9 +147,9 @@ class PrivateEstimator(Estimator):
 
     def _release_unknown(self, unknown: UnknownParameters, X: Any, y: Any, source: RandomSource) -> ReleasedArguments:
         """Release unknown parameters, and count them as spent."""
-        found = unknown.release(X, y, n_records=self.n_records, ledger=self.ledger, random_source=source)
-        self._family().add(unknown.charge(found.parts))
-        return found
+        released = unknown.release(X, y, n_records=self.n_records, ledger=self.ledger, random_source=source)
+        self._family().add(unknown.charge(released.parts))
+        return released
 
     def _infer(self, request: PosteriorRequest) -> Posterior:
         """Return the posterior of the release; errors carry the release."""

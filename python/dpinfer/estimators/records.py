@@ -150,8 +150,8 @@ class PendingRecords:
     @cached_property
     def _encoded(self) -> tuple[FloatArray, npt.NDArray[Any]]:
         if self._given is not None:
-            known = as_classes(self._given, binary=self._binary)
-            return places_of(as_values("y", _one_column(self._labels)), known, len(self.features)), known
+            classes = as_classes(self._given, binary=self._binary)
+            return places_of(as_values("y", _one_column(self._labels)), classes, len(self.features)), classes
         return encoded_targets(as_labels(self._labels, len(self.features)), binary=self._binary)
 
     @property
@@ -181,8 +181,8 @@ def places_of(labels: Any, known: npt.NDArray[Any], n_records: int) -> FloatArra
     if len(labels) != n_records:
         raise RecordError("y must have as many entries as X has rows")
     codes = {text_of(label): float(place) for place, label in enumerate(known.tolist())}
-    found = {label: codes.get(text_of(label), -1.0) for label in set(labels)}
-    places = np.fromiter((found[label] for label in labels), np.float64, n_records)
+    place_of = {label: codes.get(text_of(label), -1.0) for label in set(labels)}
+    places = np.fromiter((place_of[label] for label in labels), np.float64, n_records)
     if np.any(places < 0.0):
         raise RecordError("y must hold only the labels in classes; at least one entry is another")
     return places
@@ -265,12 +265,12 @@ def encoded_targets(labels: npt.NDArray[Any], *, binary: bool = True) -> tuple[F
     """
     if labels.dtype.kind == "f" and not np.all(labels == np.round(labels)):
         raise RecordError("Unknown label type: y must hold class labels, not a continuous response")
-    known = _distinct(labels)
-    if known.shape[0] < 2:
+    classes = _distinct(labels)
+    if classes.shape[0] < 2:
         raise RecordError("y must hold two classes, and holds one class only; name all with classes=(no, yes)")
-    if binary and known.shape[0] > 2:
+    if binary and classes.shape[0] > 2:
         raise RecordError("Only binary classification is supported. The type of the target is multiclass.")
-    return np.searchsorted(known, labels).astype(np.float64), known
+    return np.searchsorted(classes, labels).astype(np.float64), classes
 
 
 def as_classes(classes: Any, *, binary: bool = True) -> npt.NDArray[Any]:
@@ -282,13 +282,13 @@ def as_classes(classes: Any, *, binary: bool = True) -> npt.NDArray[Any]:
         If they are not distinct labels, as many as needed.
     """
     # Of public labels NumPy may choose the type.
-    given = np.asarray(classes)
-    distinct = given.ndim == 1 and len({text_of(label) for label in given.tolist()}) == len(given)
-    if binary and (not distinct or len(given) != 2):
-        raise ValueError(f"classes must hold two distinct labels (negative, positive), got shape {given.shape}")
-    if not distinct or len(given) < 2:
-        raise ValueError(f"classes must hold at least two distinct labels, got shape {given.shape}")
-    return given
+    array = np.asarray(classes)
+    distinct = array.ndim == 1 and len({text_of(label) for label in array.tolist()}) == len(array)
+    if binary and (not distinct or len(array) != 2):
+        raise ValueError(f"classes must hold two distinct labels (negative, positive), got shape {array.shape}")
+    if not distinct or len(array) < 2:
+        raise ValueError(f"classes must hold at least two distinct labels, got shape {array.shape}")
+    return array
 
 
 def _distinct(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:

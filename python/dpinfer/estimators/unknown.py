@@ -130,10 +130,10 @@ class UnknownParameters:
         with warnings.catch_warnings():
             # They concern stand-ins of the numbers to be released.
             warnings.simplefilter("ignore", WeakGuaranteeWarning)
-            found = check(self.stand_ins, self.split.fit_epsilon)
+            result = check(self.stand_ins, self.split.fit_epsilon)
         if ledger is not None:
             check_account(ledger).check(self.split.event, adjacency=self.split.adjacency)
-        return found
+        return result
 
     def release(
         self,

@@ -183,8 +183,8 @@ def choose(candidates: list[Candidate], asked: str) -> tuple[Candidate, ...]:
         if twins and item.predicted_width <= _COST_OF_ROBUSTNESS * twins[0].predicted_width:
             reason = "; ".join(filter(None, (f"assumes that the model is true; {_ROBUST}", twins[0].reason)))
             rest = [other for other in candidates if other is not twins[0]]
-            kept = replace(item, reason="; ".join(filter(None, (_WITHOUT_MODEL, item.reason))))
-            chosen = choose([kept if other is item else other for other in rest], asked)
+            preferred = replace(item, reason="; ".join(filter(None, (_WITHOUT_MODEL, item.reason))))
+            chosen = choose([preferred if other is item else other for other in rest], asked)
             return _beside(chosen, replace(twins[0], reason=reason))
         if twins:
             rest = [other for other in candidates if other is not item]

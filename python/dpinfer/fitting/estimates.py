@@ -125,14 +125,14 @@ def _row(row: EstimateRow, heads: Sequence[str], span: tuple[float, float] | Non
     if with_reference:
         mark = "" if row.reference is None or row.covers else " (outside)"
         cells.append("" if row.reference is None else f"{row.reference:.3g}{mark}")
-    told = "".join(
+    cell_html = "".join(
         f'<td data-head="{html_text(head)}">{html_text(cell)}</td>' for head, cell in zip(heads, cells, strict=True)
     )
     name = html_text(shortened(row.label or row.name, 200))
     if row.label and row.label != row.name:
         name += f" <code>{html_text(shortened(row.name))}</code>"
     remark = f'<span class="flag">{html_text(row.remark)}</span>' if row.remark else ""
-    return f'<tr><td class="name">{name}{remark}</td><td class="track">{_track(row, span)}</td>{told}</tr>'
+    return f'<tr><td class="name">{name}{remark}</td><td class="track">{_track(row, span)}</td>{cell_html}</tr>'
 
 
 def _span(rows: Sequence[EstimateRow]) -> tuple[float, float] | None:
@@ -156,8 +156,10 @@ def _track(row: EstimateRow, span: tuple[float, float] | None) -> str:
     def place(value: float) -> float:
         return 100.0 * min(max((value - first) / (last - first), 0.0), 1.0)
 
-    left = 1.0 if math.isnan(row.privacy) else math.sqrt(max(1.0 - row.privacy, 0.0))
-    ends = [(row.mean + part * (end - row.mean)) * row.unit for part in (1.0, left) for end in (row.low, row.high)]
+    without_noise = 1.0 if math.isnan(row.privacy) else math.sqrt(max(1.0 - row.privacy, 0.0))
+    ends = [
+        (row.mean + part * (end - row.mean)) * row.unit for part in (1.0, without_noise) for end in (row.low, row.high)
+    ]
     (low, high), (inner, outer) = (sorted(map(place, pair)) for pair in (ends[:2], ends[2:]))
     marks = [f'<i class="zero" style="left:{place(0.0):.2f}%"></i>']
     marks += [

@@ -217,8 +217,8 @@ class FitPlan:
             If the data is not that of a plan.
         """
         try:
-            own = model_from_dict(data["model"]) if model is None else model
-            target = _target(own, **data["target"])
+            parsed = model_from_dict(data["model"]) if model is None else model
+            target = _target(parsed, **data["target"])
             method = str(data["method"])
             choice = Choice.from_dict({"candidates": data["candidates"], "assumes": data["assumes"]})
             mechanism = find_method(method)[0].plan_from_dict(data["mechanism"])
@@ -444,9 +444,9 @@ def _assumptions(target: Target) -> tuple[str, ...]:
     model = target.model
     if not isinstance(model, GeneralizedLinearModel):
         return ("parameters as the prior draws them",)
-    known = model.feature_moments is not None
-    moments = "the declared moments of the features" if known else "features of the declared scales, not correlated"
-    assumed = [moments + ("" if known else " (correlation is not known in public)")]
+    declared = model.feature_moments is not None
+    moments = "the declared moments of the features" if declared else "features of the declared scales, not correlated"
+    assumed = [moments + ("" if declared else " (correlation is not known in public)")]
     if model.n_features > 1:
         assumed.append("for the upper end of a range: features that nearly determine each other, hidden by the noise")
     if not model.has_dispersion:

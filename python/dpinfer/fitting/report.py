@@ -205,10 +205,10 @@ def found_width(plan: FitPlan, posterior: Posterior) -> str:
     parts, prior = posterior.distribution.variance_parts(), causes(posterior)[2]
     total = parts.data + parts.privacy + parts.approximation
     weights = np.array([name != "noise_variance" for name in posterior.names])
-    known = weights & (prior <= DOMINATED) & (parts.data > 0.0)
+    resolved = weights & (prior <= DOMINATED) & (parts.data > 0.0)
     came = "unknown: the prior dominates every row"
-    if known.any():
-        came = f"{np.median(np.sqrt(total[known] / parts.data[known])):.2f}"
+    if resolved.any():
+        came = f"{np.median(np.sqrt(total[resolved] / parts.data[resolved])):.2f}"
         if posterior.diagnostics.n_unresolved:
             came = f"at least {came}: unknown along directions that the noise hides"
     predicted = plan.choice.chosen.width_text
@@ -232,11 +232,11 @@ def _model_of(content: ReportContent) -> str:
 def _guarantee(content: ReportContent) -> str:
     release, guarantee = content.release, content.release.guarantee
     promised = math.isfinite(guarantee.epsilon)
-    said = f"<p><strong>{_text(guarantee)}</strong></p>"
+    sentence = f"<p><strong>{_text(guarantee)}</strong></p>"
     if len(release.parts) > 1:
-        said += f"<p>It covers, together: {_text(', '.join(part.name for part in release.parts))}.</p>"
+        sentence += f"<p>It covers, together: {_text(', '.join(part.name for part in release.parts))}.</p>"
     if content.calibration is not None:
-        said += (
+        sentence += (
             '<p>It does <span class="flag">not cover</span> the calibration below, which was computed from the labels '
             "of the test file without noise.</p>"
         )
@@ -246,15 +246,15 @@ def _guarantee(content: ReportContent) -> str:
         bound = (
             "" if together is None else f"epsilon {_value(together)} at delta {_value(ledger.get('composed_delta'))}"
         )
-        said += (
+        sentence += (
             f"<p>The run was charged to the data set {_text(repr(ledger.get('dataset')))} in a privacy ledger, as "
             f"entry {_text(ledger.get('entry'))}, before the mechanism touched its records. All runs that the ledger "
             f"then counted on that data set, this one included, come to {_text(bound or 'no finite epsilon')}.</p>"
         )
     if promised:
         what = "this page" if content.calibration is None else "this page, its calibration apart"
-        said += promise(guarantee, what) + _guarantee_in_other_terms(guarantee) + _reach(guarantee)
-    return f'<section class="guarantee{"" if promised else " none"}"><h2>Privacy guarantee</h2>{said}</section>'
+        sentence += promise(guarantee, what) + _guarantee_in_other_terms(guarantee) + _reach(guarantee)
+    return f'<section class="guarantee{"" if promised else " none"}"><h2>Privacy guarantee</h2>{sentence}</section>'
 
 
 def _reach(guarantee: Guarantee) -> str:
@@ -303,13 +303,13 @@ def _run(content: ReportContent) -> str:
     scale = release.model_spec.get("prior_scale")
     rows += [] if scale is None else [("Prior standard deviation", _value(scale))]
     came = "" if plan is None or content.posterior is None else found_width(plan, content.posterior)
-    told = f"<p>{_text(came)}</p>" if came else ""
+    width = f"<p>{_text(came)}</p>" if came else ""
     settings = [(_words(name), _value(value)) for name, value in release.settings.items() if value is not None]
     return (
         "<h2>The run</h2><p>Released: noisy sums over the records, and these public settings. No record, "
         "exact sum, loss or random seed left the mechanism. Everything else on this page was computed "
         "from the release.</p>"
-        f"{told}{table(rows)}<details><summary>All settings</summary>{table(settings)}</details>"
+        f"{width}{table(rows)}<details><summary>All settings</summary>{table(settings)}</details>"
     )
 
 
@@ -329,13 +329,13 @@ def _choice(plan: FitPlan) -> str:
 
 
 def _warnings(content: ReportContent) -> str:
-    told = list(content.notes)
+    notes = list(content.notes)
     if content.posterior is not None:
-        known = content.posterior.diagnostics
-        told += [message for message in content.posterior.summary().warnings if message not in told]
-        if known.warnings or known.n_unresolved:
-            told += known.verdict.splitlines()[-1:]
-    items = "".join(f"<li>{_text(content.in_units(message))}</li>" for message in told)
+        diagnostics = content.posterior.diagnostics
+        notes += [message for message in content.posterior.summary().warnings if message not in notes]
+        if diagnostics.warnings or diagnostics.n_unresolved:
+            notes += diagnostics.verdict.splitlines()[-1:]
+    items = "".join(f"<li>{_text(content.in_units(message))}</li>" for message in notes)
     return f'<section class="warning"><h2>Warnings</h2><ul>{items}</ul></section>' if items else ""
 
 
@@ -355,8 +355,8 @@ def _diagnostics(content: ReportContent, posterior: Posterior) -> str:
     numbers = [("Method", posterior.method)]
     if posterior.method not in ("naive", "averaged"):
         numbers += [("Curvature", posterior.hessian), ("Prior of the trace model", posterior.prior)]
-    told = ("verdict", "warnings", "fallback")
-    numbers += [(_words(name), _value(value)) for name, value in known.to_dict().items() if name not in told]
+    texts = ("verdict", "warnings", "fallback")
+    numbers += [(_words(name), _value(value)) for name, value in known.to_dict().items() if name not in texts]
     pair = "".join(_figure(content, name) for name in ("gradients-clear", "gradients-noisy"))
     return (
         "<h2>Diagnostics</h2>"

@@ -86,10 +86,10 @@ class Fit:
 
     def summary(self) -> FitSummary:
         """Return guarantee, choice and posterior in words and numbers."""
-        found = self.maybe_posterior
+        posterior = self.maybe_posterior
         words = f"no posterior: {self.failure}"
-        if found is not None:
-            words = "\n".join(filter(None, [str(found.summary()), found_width(self.plan, found)]))
+        if posterior is not None:
+            words = "\n".join(filter(None, [str(posterior.summary()), found_width(self.plan, posterior)]))
         return FitSummary(self.release.guarantee, self.choice, words)
 
     def report(self, path: str | os.PathLike[str]) -> None:

@@ -77,13 +77,13 @@ def plan_unknown_arguments(
     TypeError, ValueError
         If a name is given as an argument too, or cannot be released.
     """
-    asked = check_unknown_names(unknown)
-    if {"bounds", "categories"} & set(asked):
+    names = check_unknown_names(unknown)
+    if {"bounds", "categories"} & set(names):
         raise ValueError(
             "unknown must hold arguments of fit ('n_records', 'response_scale'); bounds and categories belong to a "
             "schema: dpinfer.regression takes them as unknown"
         )
-    split = split_arguments(asked, given, UNKNOWN_ARGUMENTS, epsilon=epsilon, delta=delta, adjacency=adjacency)
+    split = split_arguments(names, given, UNKNOWN_ARGUMENTS, epsilon=epsilon, delta=delta, adjacency=adjacency)
     if isinstance(X, RowSource) and X.units:
         raise TypeError("X must be a source without units with unknown: rows are counted, and not persons")
     if isinstance(X, Silos):
@@ -127,17 +127,17 @@ def split_arguments(
     TypeError, ValueError
         If a name is given as an argument too, or cannot be released.
     """
-    asked = {check_choice("unknown", name, tuple(n_columns)) for name in unknown}
-    for name in sorted(asked):
+    names = {check_choice("unknown", name, tuple(n_columns)) for name in unknown}
+    for name in sorted(names):
         if given[name] is not None:
             raise ValueError(f"{name} must not be given when it is among unknown")
     if adjacency is Adjacency.ZERO_OUT:
         raise ValueError("adjacency must not be 'zero_out' with unknown: a row is counted whether it is blank or not")
-    if adjacency is Adjacency.REPLACE_ONE and "n_records" in asked:
+    if adjacency is Adjacency.REPLACE_ONE and "n_records" in names:
         raise ValueError("unknown must not hold 'n_records' under 'replace_one', where it is public")
-    columns = sum(n_columns[name] for name in asked)
+    columns = sum(n_columns[name] for name in names)
     return split_budget(
-        [part for part, wanted in (("n_records", "n_records" in asked), ("bounds", columns > 0)) if wanted],
+        [part for part, wanted in (("n_records", "n_records" in names), ("bounds", columns > 0)) if wanted],
         n_selections=QuantileSearch(None).n_selections * columns,
         n_labelled=0,
         target_epsilon=epsilon,
@@ -227,9 +227,9 @@ def release_numbers(
         total = plan.parts.n_selections * plan.parts.selection_epsilon
         with keep_with(ReleasedArguments(dict(values), tuple(parts))):
             probability = resolved_probability(values.get("n_records", n_records), plan.parts.selection_epsilon)
-            found = release_bounds(columns, epsilon=total, names=names, probability=probability, **common)
-        values |= values_of(found)
-        parts += found.parts
+            bounds = release_bounds(columns, epsilon=total, names=names, probability=probability, **common)
+        values |= values_of(bounds)
+        parts += bounds.parts
     return ReleasedArguments(values, tuple(parts))
 
 

@@ -101,16 +101,16 @@ def _parameters(design: Design, theta: FloatArray) -> dict[str, FloatArray]:
     size = len(design.columns)
     if design.classes:
         blocks = weights.reshape(len(weights), design.n_blocks, -1)
-        found = {"coef": blocks[:, :, :size]}
-        return found | ({"intercept": blocks[:, :, size]} if design.formula.intercept else {})
-    found = {"coef": weights[:, :size]}
+        variables = {"coef": blocks[:, :, :size]}
+        return variables | ({"intercept": blocks[:, :, size]} if design.formula.intercept else {})
+    variables = {"coef": weights[:, :size]}
     if design.formula.intercept:
-        found["intercept"] = weights[:, size]
+        variables["intercept"] = weights[:, size]
     if isinstance(design.model, LinearRegression):
-        found["sigma"] = np.sqrt(design.model.constrain(theta)[:, -1]) * design.response_scale
+        variables["sigma"] = np.sqrt(design.model.constrain(theta)[:, -1]) * design.response_scale
     elif isinstance(design.model, OwnRegression) and design.model.has_size:
-        found[SIZE] = design.model.constrain(theta)[:, -1]
-    return found
+        variables[SIZE] = design.model.constrain(theta)[:, -1]
+    return variables
 
 
 def shown(design: Design, name: str, values: FloatArray) -> npt.NDArray[Any]:

@@ -101,10 +101,10 @@ class CoefficientTable:
 
     def remark(self, name: str) -> str:
         """Return a remark about a row, such as that the prior dominates it; empty without one."""
-        told = [self.remarks[name]] if name in self.remarks else []
+        remarks = [self.remarks[name]] if name in self.remarks else []
         if self.prior[self.names.index(name)] > DOMINATED:
-            told.insert(0, PRIOR_DOMINATES)
-        return "; ".join(told)
+            remarks.insert(0, PRIOR_DOMINATES)
+        return "; ".join(remarks)
 
     def __str__(self) -> str:
         rows = self.rows()
@@ -152,7 +152,7 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     """
     matrix, shift = design.user_units()
     total = len(matrix)
-    plain, intercepts = (np.flatnonzero(found) for found in (design.column_of_weight >= 0, design.column_of_weight < 0))
+    plain, intercepts = (np.flatnonzero(table) for table in (design.column_of_weight >= 0, design.column_of_weight < 0))
     tail = 0.5 * (1.0 - level)
     ends = np.array([tail, 0.5, 1.0 - tail])
     errors = posterior.monte_carlo_error(ends)
@@ -164,10 +164,10 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
     _, *shares = causes(posterior)[:, :total]
     if intercepts.size:
         # It combines several weights.
-        found = combine(posterior, _padded(matrix[intercepts], posterior), ends)
-        quantiles[:, intercepts] = found.quantiles + shift[intercepts]
-        mcse[intercepts], ess[intercepts] = found.mcse, found.ess
-        for own, combined in zip(shares, (found.privacy, found.prior), strict=True):
+        table = combine(posterior, _padded(matrix[intercepts], posterior), ends)
+        quantiles[:, intercepts] = table.quantiles + shift[intercepts]
+        mcse[intercepts], ess[intercepts] = table.mcse, table.ess
+        for own, combined in zip(shares, (table.privacy, table.prior), strict=True):
             own[intercepts] = combined
     names = design.model.names[:total]
     per_sd = np.full(total, np.nan)
@@ -203,11 +203,11 @@ def _with_spread(parts: Sequence[Any], design: Design, posterior: Posterior, end
     if isinstance(model, OwnRegression):
         if not model.has_size:
             return list(parts)
-        name, draws, found = SIZE, posterior.sample(_DRAWS, seed=_SEED)[:, -1], posterior.quantile(ends)[:, -1]
+        name, draws, ends_of_sigma = SIZE, posterior.sample(_DRAWS, seed=_SEED)[:, -1], posterior.quantile(ends)[:, -1]
     elif isinstance(model, LinearRegression):
         name = SIGMA
         draws = np.sqrt(posterior.sample(_DRAWS, seed=_SEED)[:, -1]) * design.response_scale
-        found = np.sqrt(posterior.quantile(ends)[:, -1]) * design.response_scale
+        ends_of_sigma = np.sqrt(posterior.quantile(ends)[:, -1]) * design.response_scale
     else:
         return list(parts)
     names, mean, sd, quantiles, privacy, prior, mcse, ess, per_sd = parts
@@ -217,7 +217,7 @@ def _with_spread(parts: Sequence[Any], design: Design, posterior: Posterior, end
         (*names, name),
         np.append(mean, draws.mean()),
         np.append(sd, draws.std()),
-        np.column_stack([quantiles, found]),
+        np.column_stack([quantiles, ends_of_sigma]),
         np.append(privacy, noise),
         np.append(prior, alone),
         np.append(mcse, draws.std() / math.sqrt(effective)),
@@ -252,8 +252,8 @@ def combination(
     tail = 0.5 * (1.0 - level)
     mean = np.array([row @ posterior.mean[: len(matrix)] + vector @ shift])
     sd = np.sqrt([row @ posterior.cov[: len(matrix), : len(matrix)] @ row])
-    found = combine(posterior, _padded(row[None], posterior), np.array([tail, 0.5, 1.0 - tail]))
-    ends = found.quantiles + vector @ shift
+    combined = combine(posterior, _padded(row[None], posterior), np.array([tail, 0.5, 1.0 - tail]))
+    ends = combined.quantiles + vector @ shift
     if exp:
         ends = np.exp(ends)
         mean = ends[1]
@@ -261,5 +261,16 @@ def combination(
     label = label.removeprefix("+ ")
     blank = np.array([np.nan])
     return CoefficientTable(
-        (label,), mean, sd, ends[0], ends[2], found.privacy, found.prior, found.mcse, found.ess, blank, level, exp
+        (label,),
+        mean,
+        sd,
+        ends[0],
+        ends[2],
+        combined.privacy,
+        combined.prior,
+        combined.mcse,
+        combined.ess,
+        blank,
+        level,
+        exp,
     )

@@ -121,14 +121,14 @@ class _LogMeanSigma:
 
 def _components(posterior: Posterior, places: list[int]) -> tuple[FloatArray, _LogMeanSigma]:
     """Return the log density at zero of each component of the posterior, with its noise variance."""
-    found = posterior.distribution
-    if isinstance(found, DrawnTheta) and found.q_factor is not None:
-        location = found.location[:, places]
-        inverse = np.linalg.inv(found.q_factor)
+    distribution = posterior.distribution
+    if isinstance(distribution, DrawnTheta) and distribution.q_factor is not None:
+        location = distribution.location[:, places]
+        inverse = np.linalg.inv(distribution.q_factor)
         rows = inverse[:, :, places]
         covariance = np.swapaxes(rows, 1, 2) @ rows
-        last = 1.0 / np.abs(found.q_factor[:, -1, -1])
-        sigma = _LogMeanSigma(found.location[:, -1], last)
+        last = 1.0 / np.abs(distribution.q_factor[:, -1, -1])
+        sigma = _LogMeanSigma(distribution.location[:, -1], last)
     else:
         location, covariance = posterior.mean[None, places], posterior.cov[None][:, places][:, :, places]
         rho = posterior.distribution.marginals
@@ -158,19 +158,19 @@ def chosen_weights(design: Design, without: Any) -> tuple[int, ...]:
     TypeError, ValueError
         If a name is neither a term nor a coefficient.
     """
-    own = design.model.names
+    names = design.model.names
     chosen: set[int] = set()
     for name in _terms(without):
         term = frozenset(name.replace(" ", "").split(":"))
-        found = {
+        places = {
             place
             for place, index in enumerate(design.column_of_weight.tolist())
-            if index >= 0 and (own[place] == name or _is_term(design, index, name, term))
+            if index >= 0 and (names[place] == name or _is_term(design, index, name, term))
         }
-        if not found:
-            listed = ", ".join(own[place] for place in np.flatnonzero(design.column_of_weight >= 0))
+        if not places:
+            listed = ", ".join(names[place] for place in np.flatnonzero(design.column_of_weight >= 0))
             raise ValueError(f"without must name terms or coefficients ({listed}), got {name!r}")
-        chosen |= found
+        chosen |= places
     if not chosen:
         raise ValueError("without must name at least one term or coefficient")
     return tuple(sorted(chosen))

@@ -210,13 +210,13 @@ class Design:
         person = self.formula.person
         if person is None or not person.slope:
             return -1
-        found = [place for place, column in enumerate(self.columns) if column.term == (person.slope,)]
-        if len(found) != 1 or "[" in self.columns[found[0]].name:
+        places = [place for place, column in enumerate(self.columns) if column.term == (person.slope,)]
+        if len(places) != 1 or "[" in self.columns[places[0]].name:
             raise FormulaError(
                 f"formula must have {person.slope!r} as a term of its own, a number, with {person.text}: a slope that "
                 "varies between persons has a mean"
             )
-        return found[0]
+        return places[0]
 
     def table_columns(self, *, response: bool = True) -> tuple[Column, ...]:
         """Return the columns of the schema that are read."""
@@ -380,15 +380,15 @@ def design(
     if not isinstance(schema, Schema):
         raise TypeError(f"schema must be a Schema, got {type(schema).__name__}")
     check_choice("family", family, FAMILIES)
-    known = tuple(column.name for column in schema.columns if not isinstance(column, IgnoredColumn))
-    parsed = parse(formula, known, "" if unit is None else str(unit.ids))
+    names = tuple(column.name for column in schema.columns if not isinstance(column, IgnoredColumn))
+    parsed = parse(formula, names, "" if unit is None else str(unit.ids))
     persons = unit if parsed.person is not None else None
     if persons is not None:
         _check_persons(parsed, family, persons, weights)
     for text in parsed.levels:
         # An ignored column names persons, and has no categories.
         name = text.rpartition("|")[2].strip(" )")
-        if "|" in text and name in {column.name for column in schema.columns} - set(known):
+        if "|" in text and name in {column.name for column in schema.columns} - set(names):
             raise FormulaError(of_persons(text, name))
     response, response_columns, own = compile_response(parsed.response, schema)
     classes, class_codes = _classes(own, response) if family == "multinomial" else ((), ())
@@ -422,7 +422,7 @@ def design(
     if family == "gaussian":
         offset -= sum(0.5 * (factor.parts[0].bounds[0] + factor.parts[0].bounds[1]) for factor in offsets)
     scaled, moments = _scaled(columns, schema, predictor_columns, intercept=parsed.intercept, completed=completed)
-    found = Design(
+    result = Design(
         formula=parsed,
         schema=schema,
         family=family,
@@ -443,8 +443,8 @@ def design(
         persons=persons,
     )
     if persons is not None:
-        found._slope()
-    return found
+        result._slope()
+    return result
 
 
 def _prior_scale(family: str, persons: Units | None) -> float:
@@ -517,14 +517,14 @@ def _columns(parsed: Formula, factors: dict[str, Factor]) -> list[DesignColumn]:
 def _told_apart(columns: Sequence[DesignColumn]) -> list[DesignColumn]:
     """Return the columns with distinct names: a released label may spell the name of another column."""
     taken: set[str] = set()
-    found = []
+    names = []
     for column in columns:
         name, number = column.name, 2
         while name in taken:
             name, number = f"{column.name} ({number})", number + 1
         taken.add(name)
-        found.append(replace(column, name=name))
-    return found
+        names.append(replace(column, name=name))
+    return names
 
 
 def count_columns(formula: str, schema: Schema) -> int:

@@ -38,11 +38,11 @@ def predicted_mean(design: Design, posterior: Posterior, values: Values) -> tupl
         Of the design's model.
     values : mapping of columns
     """
-    known = np.all([np.isfinite(column) for column in values.values()], axis=0)
-    shape = (len(known), *((len(design.classes),) if design.classes else ()))
+    complete = np.all([np.isfinite(column) for column in values.values()], axis=0)
+    shape = (len(complete), *((len(design.classes),) if design.classes else ()))
     mean, sd = np.full(shape, np.nan), np.full(shape, np.nan)
     theta = posterior.sample(DRAWS, seed=SEED, space="unconstrained")
-    for place, drawn in _responses(design, theta, values, np.flatnonzero(known)):
+    for place, drawn in _responses(design, theta, values, np.flatnonzero(complete)):
         mean[place], sd[place] = drawn.mean(axis=0), drawn.std(axis=0)
     return mean, sd
 
@@ -82,10 +82,10 @@ def complete_points(design: Design, new_data: Any) -> Values:
         If there is none.
     """
     values = predictors(new_data, design)
-    known = np.all([np.isfinite(column) for column in values.values()], axis=0)
-    if not np.any(known):
+    complete = np.all([np.isfinite(column) for column in values.values()], axis=0)
+    if not np.any(complete):
         raise ValueError("new_data must hold at least one point without missing values")
-    return {name: column[known] for name, column in values.items()}
+    return {name: column[complete] for name, column in values.items()}
 
 
 def _public_points(design: Design) -> Values:
@@ -103,13 +103,13 @@ def _responses(
     model = design.model
     step = max(1, _CELLS // (len(theta) * max(1, len(design.classes))))
     for first in range(0, len(places), step):
-        own = places[first : first + step]
-        part = {name: column[own] for name, column in values.items()}
+        block = places[first : first + step]
+        part = {name: column[block] for name, column in values.items()}
         rows = design.encode(part)
         if isinstance(model, MultinomialRegression):
-            yield own, model.predict_probabilities(theta, rows)
+            yield block, model.predict_probabilities(theta, rows)
         else:
-            yield own, design.response_units(model.predict_mean(theta, rows), part)
+            yield block, design.response_units(model.predict_mean(theta, rows), part)
 
 
 def _by_class(design: Design, effects: dict[str, FloatArray]) -> dict[str, FloatArray]:

@@ -201,13 +201,13 @@ def compile_response(expression: str, schema: Schema) -> tuple[Part, frozenset[s
         As :func:`compile_factor`.
     """
     columns = {column.name: column for column in schema.columns}
-    own = columns.get(expression)
-    if own is not None and category_labels(own):
-        return Part(expression, lambda values: values[expression], (0.0, 1.0)), frozenset((expression,)), own
+    declared = columns.get(expression)
+    if declared is not None and category_labels(declared):
+        return Part(expression, lambda values: values[expression], (0.0, 1.0)), frozenset((expression,)), declared
     factor = compile_factor(expression, schema)
     if factor.base is not None or len(factor.parts) != 1:
         raise FormulaError(f"formula must have a response of one number, got {expression!r}")
-    return factor.parts[0], factor.columns, own
+    return factor.parts[0], factor.columns, declared
 
 
 def _vector(compiled: _Number) -> Callable[[Values], FloatArray]:
@@ -275,11 +275,11 @@ def _categories(expression: str, call: ast.Call, columns: Mapping[str, Column]) 
             "declare it as kind = 'categorical'"
         )
     plain = _column(name, columns[name])
-    given = [(None, node) for node in call.args[1:]] + [(word.arg, word.value) for word in call.keywords]
-    if not given:
+    options = [(None, node) for node in call.args[1:]] + [(word.arg, word.value) for word in call.keywords]
+    if not options:
         return plain
-    word, node = given[0]
-    if len(given) > 1 or word not in (None, "base", "contrasts"):
+    word, node = options[0]
+    if len(options) > 1 or word not in (None, "base", "contrasts"):
         raise FormulaError(f"formula must have C(column, base='level'), got {expression!r}: levels are the schema's")
     if isinstance(node, ast.Call):
         if _function_name(node) not in ("treatment", "Treatment") or len(node.args) + len(node.keywords) != 1:
@@ -459,8 +459,8 @@ def _variable(name: str, columns: Mapping[str, Column], whole: str) -> _Number:
         raise FormulaError(f"formula must use columns of the schema ({listed}), got {name!r}")
     if not isinstance(column, ContinuousColumn):
         raise FormulaError(f"formula must compute with continuous columns only, and {name!r} in {whole!r} is not one")
-    own = column.name
-    return _Number(lambda values: values[own], column.bounds)
+    plain_name = column.name
+    return _Number(lambda values: values[plain_name], column.bounds)
 
 
 def _operation(node: ast.BinOp, columns: Mapping[str, Column], whole: str) -> _Number:
@@ -493,9 +493,9 @@ def _call(node: ast.Call, columns: Mapping[str, Column], whole: str) -> _Number:
         low, high = ((bound - mean) / divisor for bound in column.bounds)
         return _Number(lambda v: (v[column.name] - mean) / divisor, intervals.checked((low, high)))
     if name not in ("I", *intervals.FUNCTIONS) or len(node.args) != 1 or node.keywords:
-        known = ", ".join(("I", "C", "poly", "bs", "s", "center", "scale", *intervals.FUNCTIONS))
+        names = ", ".join(("I", "C", "poly", "bs", "s", "center", "scale", *intervals.FUNCTIONS))
         raise FormulaError(
-            f"formula must use functions that act on one record and need nothing from the others ({known}, each of "
+            f"formula must use functions that act on one record and need nothing from the others ({names}, each of "
             f"one argument but for C, poly, bs and s, which stand alone), got {whole!r}"
         )
     inner = _compile(node.args[0], columns, whole)

@@ -90,21 +90,21 @@ def parse(text: str, names: tuple[str, ...], person: str = "") -> Formula:
         left, right = getattr(parsed, "lhs", None), getattr(parsed, "rhs", None)
         sides = [None if side is None or isinstance(side, tuple) else list(side) for side in (left, right)]
     except (FormulaicError, SyntaxError, ValueError, TypeError, RecursionError) as error:
-        told = " ".join(_COLOURS.sub("", str(error)).split())
+        reason = " ".join(_COLOURS.sub("", str(error)).split())
         if _COMPARISON.search(text):
-            told += ". Comparisons: make a column of two categories in the table before the fit, kind = 'binary'"
-        raise ValueError(f"formula must be like 'y ~ age + C(job)', got {text!r}: {told}") from error
+            reason += ". Comparisons: make a column of two categories in the table before the fit, kind = 'binary'"
+        raise ValueError(f"formula must be like 'y ~ age + C(job)', got {text!r}: {reason}") from error
     if sides[0] is None or sides[1] is None or len(sides[0]) != 1:
         raise ValueError(f"formula must have one response and one part, as in 'y ~ age + C(job)', got {text!r}")
     (response,) = sides[0]
     terms = [tuple(factor.expr for factor in term.factors) for term in sides[1]]
-    kept = tuple(term for term in terms if term != ("1",))
-    if any("1" in term or "0" in term for term in kept):
+    remaining = tuple(term for term in terms if term != ("1",))
+    if any("1" in term or "0" in term for term in remaining):
         raise ValueError(f"formula must have terms of columns, got {text!r}")
-    found = [_OFFSET.fullmatch(term[0]) if len(term) == 1 else None for term in kept]
-    offsets = tuple(match[1] for match in found if match is not None)
-    others = tuple(term for term, match in zip(kept, found, strict=True) if match is None)
-    intercept = len(kept) < len(terms)
+    matches = [_OFFSET.fullmatch(term[0]) if len(term) == 1 else None for term in remaining]
+    offsets = tuple(match[1] for match in matches if match is not None)
+    others = tuple(term for term, match in zip(remaining, matches, strict=True) if match is None)
+    intercept = len(remaining) < len(terms)
     own, groups = _person_of(groups, person)
     others, levels = _with_levels(others, groups)
     if own is not None and (levels or not intercept or _NO_INTERCEPT.search(plain)):
@@ -122,12 +122,12 @@ Terms = tuple[tuple[str, ...], ...]
 
 def _person_of(groups: tuple["Group", ...], person: str) -> tuple["Group | None", tuple["Group", ...]]:
     """Return the term of persons, and the others."""
-    own = [group for group in groups if person and group.name == person]
-    if len(own) > 1:
-        raise ValueError(f"formula must have one term of {person!r}, got {own[0].text} and {own[1].text}")
-    if own and not (own[0].intercept and own[0].correlated):
-        raise ValueError(f"formula must have (1 | {person}) or (1 + x | {person}), got {own[0].text}")
-    return (own[0] if own else None), tuple(group for group in groups if group not in own)
+    matching = [group for group in groups if person and group.name == person]
+    if len(matching) > 1:
+        raise ValueError(f"formula must have one term of {person!r}, got {matching[0].text} and {matching[1].text}")
+    if matching and not (matching[0].intercept and matching[0].correlated):
+        raise ValueError(f"formula must have (1 | {person}) or (1 + x | {person}), got {matching[0].text}")
+    return (matching[0] if matching else None), tuple(group for group in groups if group not in matching)
 
 
 def _with_levels(terms: Terms, groups: tuple["Group", ...]) -> tuple[Terms, tuple[str, ...]]:

@@ -187,12 +187,12 @@ def _canonical(design: Design, text: str) -> str:
 
 def _measured(design: Design, wanted: frozenset[str]) -> dict[str, int]:
     """Return the columns of a term by the label of the group in their names."""
-    found = {}
+    places = {}
     for place, column in enumerate(design.columns):
         if frozenset(_canonical(design, text) for text in column.term) == wanted:
             labels = [part.label for part in column.parts if part.label.endswith("]")]
-            found[labels[0].replace("[T.", "[", 1) if labels else ""] = place
-    return found
+            places[labels[0].replace("[T.", "[", 1) if labels else ""] = place
+    return places
 
 
 def _groups(design: Design, group: Group) -> tuple[list[Effects], set[int]]:
@@ -200,11 +200,11 @@ def _groups(design: Design, group: Group) -> tuple[list[Effects], set[int]]:
     labels = () if column is None else category_labels(column)
     if len(labels) < 2:
         raise FormulaError(of_persons(group.text, group.name))
-    own = _measured(design, frozenset((group.name,)))
+    measured = _measured(design, frozenset((group.name,)))
     slopes = _measured(design, frozenset((group.slope, group.name))) if group.slope else {}
-    if (group.intercept and not own) or (group.slope and not slopes):
-        needed = f"{group.slope}:{group.name}" if group.slope and not slopes else group.name
-        raise FormulaError(f"formula must have had {needed!r} for {group.text}: the release has not measured it")
+    if (group.intercept and not measured) or (group.slope and not slopes):
+        columns = f"{group.slope}:{group.name}" if group.slope and not slopes else group.name
+        raise FormulaError(f"formula must have had {columns!r} for {group.text}: the release has not measured it")
     total = len(design.columns) + 1
 
     def indicators(found: dict[str, int], parent: int | None) -> FloatArray:
@@ -219,8 +219,8 @@ def _groups(design: Design, group: Group) -> tuple[list[Effects], set[int]]:
         return functions
 
     # The base level's indicator is the constant less the others.
-    plain = indicators(own, total - 1)
-    unit, used = design.response_scale, set(own.values())
+    plain = indicators(measured, total - 1)
+    unit, used = design.response_scale, set(measured.values())
     intercept = Effects(group.text, "intercept", labels, (_weights(design, plain),), (unit,), group.name)
     if not group.slope:
         return [intercept], used
@@ -228,9 +228,9 @@ def _groups(design: Design, group: Group) -> tuple[list[Effects], set[int]]:
     if factor.base is not None or len(factor.parts) != 1:
         raise FormulaError(f"formula must have one number as the slope in {group.text}: a column of the table")
     values = factor.parts[0].evaluate(reference_values(design.schema, factor.columns))
-    centre, spread = (float(values.mean()) if own else 0.0), float(values.std())
+    centre, spread = (float(values.mean()) if measured else 0.0), float(values.std())
     main = [place for place, each in enumerate(design.columns) if each.term == (group.slope,)]
-    steep = (indicators(slopes, main[0] if main else None) - centre * plain * bool(own)) / spread
+    steep = (indicators(slopes, main[0] if main else None) - centre * plain * bool(measured)) / spread
     used = set(slopes.values()) | (used if group.intercept else set())
     units = (unit, unit / spread)
     maps = (_weights(design, plain), _weights(design, steep))

@@ -83,18 +83,18 @@ class MixedFit(RegressionFit):
         mean = self.pooled.mean @ rows.T + shift
         inner = np.einsum("ki,cij,kj->ck", rows, self.pooled.covariance, rows)
         weight = np.full(len(mean), 1.0 / len(mean))
-        found = np.array([mixture_quantile(weight, *each, ends) for each in zip(mean.T, inner.T, strict=True)]).T
+        quantiles = np.array([mixture_quantile(weight, *each, ends) for each in zip(mean.T, inner.T, strict=True)]).T
         total = inner.mean(axis=0) + mean.var(axis=0)
         data = np.einsum("ki,ij,kj->k", rows, self.pooled.data, rows)
         privacy = np.clip(1.0 - data / np.maximum(total, 1e-300), 0.0, 1.0)
         ess = np.full(len(rows), float(len(mean)))
         centre = mean.mean(axis=0)
         if exp:
-            found = np.exp(found)
-            centre = found[1]
+            quantiles = np.exp(quantiles)
+            centre = quantiles[1]
         blank = np.full(len(rows), np.nan)
         error = mean.std(axis=0) / np.sqrt(ess)
-        parts = (centre, np.sqrt(total), found[0], found[2], privacy, blank, error, ess, blank)
+        parts = (centre, np.sqrt(total), quantiles[0], quantiles[2], privacy, blank, error, ess, blank)
         return CoefficientTable(tuple(names), *parts, level, exp, self.design.response.label)
 
     def coefficients(self, level: float = 0.9, *, exp: bool = False) -> CoefficientTable:
@@ -141,14 +141,14 @@ class MixedFit(RegressionFit):
         level : float in (0, 1)
         """
         level = check_interval("level", level, 0.0, 1.0)
-        found = self._effects(term)
-        rows = np.zeros((len(found.effect_names()), self.pooled.mean.shape[1]))
+        pooled_rows = self._effects(term)
+        rows = np.zeros((len(pooled_rows.effect_names()), self.pooled.mean.shape[1]))
         at = 0
-        for own, unit in zip(self._places(found), found.units, strict=True):
+        for own, unit in zip(self._places(pooled_rows), pooled_rows.units, strict=True):
             for place in range(own.start, own.stop):
                 rows[at, place] = unit
                 at += 1
-        return self._table(found.effect_names(), rows, np.zeros(len(rows)), level)
+        return self._table(pooled_rows.effect_names(), rows, np.zeros(len(rows)), level)
 
     def curve(self, term: str | None = None, at: Any = None, level: float = 0.9) -> CoefficientTable:
         """Return a curve ``s(age)``, its line and its bends, in the user's units: zero on average on the public bounds.
@@ -167,29 +167,33 @@ class MixedFit(RegressionFit):
         curves = [each for each in self.layout.effects if each.kind == "curve"]
         if not curves:
             raise ValueError("term must be of a curve, and this prior has none")
-        found = curves[0] if term is None else self._effects(term)
-        if found.kind != "curve":
+        pooled_rows = curves[0] if term is None else self._effects(term)
+        if pooled_rows.kind != "curve":
             raise ValueError(f"term must be of a curve, got {term!r}")
-        low, high = found.grid[0], found.grid[-1]
+        low, high = pooled_rows.grid[0], pooled_rows.grid[-1]
         points = np.linspace(low, high, 21) if at is None else np.clip(np.asarray(at, dtype=np.float64), low, high)
         rows = np.zeros((len(points), self.pooled.mean.shape[1]))
-        (own,) = self._places(found)
-        for place, values in zip(range(own.start, own.stop), found.functions.T, strict=True):
-            rows[:, place] = np.interp(points, found.grid, values) * found.units[0]
-        rows[:, found.line] = (points - 0.5 * (low + high)) * self.layout.matrix[found.line, found.line]
-        return self._table([f"{found.column} = {point:g}" for point in points], rows, np.zeros(len(points)), level)
+        (own,) = self._places(pooled_rows)
+        for place, values in zip(range(own.start, own.stop), pooled_rows.functions.T, strict=True):
+            rows[:, place] = np.interp(points, pooled_rows.grid, values) * pooled_rows.units[0]
+        rows[:, pooled_rows.line] = (points - 0.5 * (low + high)) * self.layout.matrix[
+            pooled_rows.line, pooled_rows.line
+        ]
+        return self._table(
+            [f"{pooled_rows.column} = {point:g}" for point in points], rows, np.zeros(len(points)), level
+        )
 
     def _scale_draws(self) -> Iterator[tuple[str, FloatArray, str]]:
         """Yield name, draws in the user's units and remark of standard deviations and correlations."""
-        found = self.pooled
+        mixture = self.pooled
         for number, each in enumerate(self.layout.effects):
-            draws = found.stddev_draws[number]
+            draws = mixture.stddev_draws[number]
             draws = draws.reshape(len(draws), -1) * np.array(each.units)
-            remark = _NOT_TOLD if found.log_ratio_at_zero[number] > _TOLD_FROM_ZERO else ""
+            remark = _NOT_TOLD if mixture.log_ratio_at_zero[number] > _TOLD_FROM_ZERO else ""
             for name, own in zip(each.names, draws.T, strict=True):
                 yield name, own, remark
             if each.kind == "pair":
-                yield f"correlation by {each.column}", found.correlation[number], ""
+                yield f"correlation by {each.column}", mixture.correlation[number], ""
 
     def scales(self, level: float = 0.9) -> CoefficientTable:
         """Return the standard deviations of the effects, correlations and the noise's, in the user's units.
@@ -292,9 +296,9 @@ class MixedFit(RegressionFit):
         columns = (new,) if isinstance(new, str) else tuple(new)
         if not columns:
             return super().predict(new_data, return_std=return_std)
-        known = [each.column for each in self.layout.effects if each.kind != "curve"]
+        grouped = [each.column for each in self.layout.effects if each.kind != "curve"]
         for name in columns:
-            check_choice("new", name, tuple(dict.fromkeys(known)))
+            check_choice("new", name, tuple(dict.fromkeys(grouped)))
         labels = {each.column: each.labels[0] for each in self.layout.effects}
         size = len(next(iter(dict(new_data).values())))
         table = {name: dict(new_data)[name] for name in dict(new_data) if name not in columns}
@@ -329,10 +333,10 @@ class MixedFit(RegressionFit):
 
     def _draw(self, size: int, rng: np.random.Generator) -> tuple[FloatArray, npt.NDArray[np.int64]]:
         """Return draws of all coefficients, (size, m), and the component of each."""
-        found = self.pooled
-        chosen = rng.integers(len(found.mean), size=size)
-        normal = rng.standard_normal((size, found.mean.shape[1]))
-        return found.mean[chosen] + np.einsum("sij,sj->si", self._roots[chosen], normal), chosen
+        mixture = self.pooled
+        chosen = rng.integers(len(mixture.mean), size=size)
+        normal = rng.standard_normal((size, mixture.mean.shape[1]))
+        return mixture.mean[chosen] + np.einsum("sij,sj->si", self._roots[chosen], normal), chosen
 
     @cached_property
     def _roots(self) -> FloatArray:
@@ -386,9 +390,9 @@ class MixedFit(RegressionFit):
         level, exp
             As in :meth:`coefficients`.
         """
-        found = super().summary(level, exp=exp)
+        plain = super().summary(level, exp=exp)
         scales = str(self.scales(level)).splitlines()
-        return replace(found, notes=(f"learned scales of {', '.join(self.terms)}:", *scales, "", *found.notes))
+        return replace(plain, notes=(f"learned scales of {', '.join(self.terms)}:", *scales, "", *plain.notes))
 
     def to_arviz(self, new_data: Any = None, *, n_samples: int = 1000, n_chains: int = 4, seed: int = 0) -> Any:
         """Return draws as ArviZ's containers, in the table's units: see :meth:`RegressionFit.to_arviz`.
@@ -440,8 +444,10 @@ def with_learned_scales(
     priors = tuple(_priors(design, each, plain, model, scale, df) for each in layout.effects)
     blocks = [Block(each.maps, own) for each, own in zip(layout.effects, priors, strict=True)]
     with one_blas_thread():
-        found = pooled(likelihoods, layout.fixed, layout.priors, blocks, layout.shrunk, check_integer("seed", seed, 0))
-        learned = _posterior(posterior, found)
+        mixture = pooled(
+            likelihoods, layout.fixed, layout.priors, blocks, layout.shrunk, check_integer("seed", seed, 0)
+        )
+        learned = _posterior(posterior, mixture)
     return MixedFit(
         design=design,
         fit=replace(plain.fit, maybe_posterior=learned),
@@ -449,7 +455,7 @@ def with_learned_scales(
         terms=tuple(terms),
         layout=layout,
         priors=priors,
-        pooled=found,
+        pooled=mixture,
     )
 
 
@@ -465,10 +471,10 @@ def _priors(
     if not df > 0.0:
         raise ValueError(f"df must be positive, got {df!r}")
     if scale is None:
-        own = large_effect(plain.release, model)
+        size = large_effect(plain.release, model)
     else:
-        own = check_interval("scale", scale, 0.0) / design.response_scale
-    return tuple(ScalePrior(own, float(df)) for _ in effects.maps)
+        size = check_interval("scale", scale, 0.0) / design.response_scale
+    return tuple(ScalePrior(size, float(df)) for _ in effects.maps)
 
 
 def _posterior(posterior: Posterior, found: Pooled) -> Posterior:

@@ -71,14 +71,14 @@ class UnreadRecords:
 
 def _identities(column: RawColumn) -> npt.NDArray[np.object_]:
     """Return whose each row is, as a text by itself."""
-    found = np.empty(len(column), dtype=object)
-    found[:] = list(map(identity_of, column))
-    if any(text in (None, "") for text in found):
+    identities = np.empty(len(column), dtype=object)
+    identities[:] = list(map(identity_of, column))
+    if any(text in (None, "") for text in identities):
         raise RecordError(
             "data must name the unit of each row in the column of units, and a row lacks it, or names it by a number "
             "of more digits than a float holds: give whole numbers as integers, or as text"
         )
-    return found
+    return identities
 
 
 def _responses(design: Design, values: dict[str, FloatArray]) -> FloatArray:

@@ -94,11 +94,11 @@ def columns_section(design: Design) -> str:
         for column in design.table_columns()
     )
     parts = ", ".join(part.name for part in design.schema.parts)
-    known = "Public knowledge, fixed before a record was read."
+    origin = "Public knowledge, fixed before a record was read."
     if parts:
-        known = f"Public knowledge, or released with noise ({html_text(parts)}), before the fit."
+        origin = f"Public knowledge, or released with noise ({html_text(parts)}), before the fit."
     return (
-        f"<h2>Columns</h2><p>{known} A number outside its bounds is clamped to the nearer one. "
+        f"<h2>Columns</h2><p>{origin} A number outside its bounds is clamped to the nearer one. "
         f"{_WITHOUT_A_VALUE[usual]} How often either happened is private.</p>"
         '<table class="public"><thead><tr><th>Column</th><th>Declared</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>{_scaling(design)}"

@@ -398,19 +398,19 @@ class RegressionFit:
         if self.fit.maybe_posterior is None:
             return RegressionSummary(title, self.release.guarantee, None, (f"no posterior: {self.failure}",))
         table = self.coefficients(level, exp=exp)
-        told = f"{_RATIOS[self.design.family]}; " if exp else "coefficients in the units of the table; "
+        units = f"{_RATIOS[self.design.family]}; " if exp else "coefficients in the units of the table; "
         if self.design.classes:
-            told = told.replace("; ", f", each class against {self.design.classes[0]!r}; ")
+            units = units.replace("; ", f", each class against {self.design.classes[0]!r}; ")
         notes = [
-            told + f"{level:.0%} intervals count the sampling error and the privacy noise; privacy, prior: shares "
+            units + f"{level:.0%} intervals count the sampling error and the privacy noise; privacy, prior: shares "
             "of the variance due to the noise, and to the prior alone; per sd: for a change of one public standard "
             "deviation of the column"
         ]
         described = [column.described for column in self.design.table_columns() if column.label or column.unit]
         notes += ["; ".join(described)] if described else []
-        found = self.posterior.summary()
-        notes += [f"warning: {message}" for message in found.warnings]
-        notes += self._in_table_units(found.verdict).splitlines()
+        inner = self.posterior.summary()
+        notes += [f"warning: {message}" for message in inner.warnings]
+        notes += self._in_table_units(inner.verdict).splitlines()
         notes += filter(None, [found_width(self.plan, self.posterior)])
         return RegressionSummary(title, self.release.guarantee, table, tuple(notes))
 
@@ -439,9 +439,9 @@ class RegressionFit:
         level : float in (0, 1)
         """
         rows = None if self.fit.maybe_posterior is None else estimates(self.design, self.coefficients(level))
-        told = f'Coefficients of "{self.design.formula.text}" are in the units of the table'
+        caption = f'Coefficients of "{self.design.formula.text}" are in the units of the table'
         if self.design.classes:
-            told += f", those of each class against {self.design.classes[0]!r}"
+            caption += f", those of each class against {self.design.classes[0]!r}"
         return ReportContent(
             release=self.release,
             posterior=self.fit.maybe_posterior,
@@ -449,7 +449,7 @@ class RegressionFit:
             plan=self.plan,
             title=f"{_FAMILIES[self.design.family]} regression of {labelled(self.design, self.design.response.label)}",
             rows=rows,
-            told=f"{told}.",
+            told=f"{caption}.",
             scale="coefficients for a change of one public standard deviation of the column",
             level=level,
             columns=columns_section(self.design),
@@ -505,13 +505,13 @@ def load_regression(folder: str | os.PathLike[str]) -> RegressionFit:
     ReleaseFormatError, PosteriorFormatError
         If a file is malformed.
     """
-    found = load_design(Path(folder))
-    fit = load_fit(folder, model=found.model if isinstance(found.model, OwnModel) else None)
-    if fit.release.names != found.model.names or type(fit.plan.model) is not type(found.model):
+    loaded = load_design(Path(folder))
+    fit = load_fit(folder, model=loaded.model if isinstance(loaded.model, OwnModel) else None)
+    if fit.release.names != loaded.model.names or type(fit.plan.model) is not type(loaded.model):
         raise ReleaseFormatError(f"{str(Path(folder) / DESIGN_FILE)!r} is not the design of the fit beside it")
-    if found.persons is not None:
+    if loaded.persons is not None:
         from dpinfer.formulas.persons import PersonFit
 
-        return PersonFit(design=found, fit=fit)
-    plain = RegressionFit(design=found, fit=fit)
-    return plain.with_prior() if found.formula.levels and not plain.failure else plain
+        return PersonFit(design=loaded, fit=fit)
+    plain = RegressionFit(design=loaded, fit=fit)
+    return plain.with_prior() if loaded.formula.levels and not plain.failure else plain

@@ -33,10 +33,10 @@ class SiloTable:
 
     def model(self, request: Mapping[str, Any]) -> Model:
         """Return the model of the request, before a record is read."""
-        found = self._design(request)
+        layout = self._design(request)
         # The names of the columns are public; a table without them is refused before anything is charged.
-        UnreadRecords(self._data, found)
-        return found.model
+        UnreadRecords(self._data, layout)
+        return layout.model
 
     def rows(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return (X, y) of the request, which are read when they are made arrays."""

@@ -197,8 +197,8 @@ class PrivateRun:
             If the checkpoint cannot be written; the one before stays.
         """
         # The ledger records the end of the run: then only a complete file may be read again.
-        needed = now or (last and (self._keeps or bool(self._charge.settings)))
-        if self._checkpoint is not None and (self._checkpoint.due or needed):
+        due = now or (last and (self._keeps or bool(self._charge.settings)))
+        if self._checkpoint is not None and (self._checkpoint.due or due):
             self._record = replace(self._record, step=step, complete=last, arrays=arrays())
             self._checkpoint.save(self._record)
 

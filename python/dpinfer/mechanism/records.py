@@ -225,9 +225,9 @@ def check_arguments(
     if isinstance(X, (RowSource, ShardedRows, Silos)):
         if y is not None:
             raise TypeError(f"y must be None with a {type(X).__name__}, whose records have their responses")
-        wanted = getattr(model, "n_features", 1)
-        if X.n_features not in (None, wanted):
-            raise ValueError(f"X must have {wanted} columns for {name}, got {X.n_features}")
+        columns = getattr(model, "n_features", 1)
+        if X.n_features not in (None, columns):
+            raise ValueError(f"X must have {columns} columns for {name}, got {X.n_features}")
         return
     if model.record_form == "regression" and y is None:
         raise TypeError(f"y must be given for {name}")

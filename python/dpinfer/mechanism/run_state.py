@@ -50,8 +50,8 @@ def restore(
     if not done:
         return dict(current)
     steps = max((len(array) for array in trace.values()), default=done)
-    wanted = {name: array.shape for name, array in snapshot(trace, current, done).items()}
-    if done > steps or {name: array.shape for name, array in saved.items()} != wanted:
+    shapes = {name: array.shape for name, array in snapshot(trace, current, done).items()}
+    if done > steps or {name: array.shape for name, array in saved.items()} != shapes:
         raise CheckpointError("the checkpoint is damaged: its arrays are not those of this run")
     for name, array in trace.items():
         array[: len(saved[name])] = saved[name]

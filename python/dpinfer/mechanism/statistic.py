@@ -192,8 +192,8 @@ def run_statistic(
 
     def load() -> Any:
         if isinstance(X, Silos):
-            asked = {"epsilon": epsilon, "adjacency": relation.value, "clip": bound}
-            return X.open("statistic", model, asked, n_records, 1)
+            query = {"epsilon": epsilon, "adjacency": relation.value, "clip": bound}
+            return X.open("statistic", model, query, n_records, 1)
         total, n_rows = total_of(X, model, relation, lattice)
         if replace and n_rows != n_records:
             raise RecordError("X must have n_records rows under 'replace_one' adjacency")
@@ -205,8 +205,8 @@ def run_statistic(
         if not isinstance(X, Silos):
             return lattice.release_total(total, epsilon=epsilon, key=key), {}, True
         sums = np.asarray(total.sum(b"", len(names)) * lattice.step)
-        told = described(X.terms, total, ReleaseTerms(terms.event, relation, 0.0))
-        return sums, {"silos": told}, total.secure
+        record = described(X.terms, total, ReleaseTerms(terms.event, relation, 0.0))
+        return sums, {"silos": record}, total.secure
 
     (noisy, told, secure), said = run_once(terms, "statistic", control, load, draw)
     return StatisticRelease(

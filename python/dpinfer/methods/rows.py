@@ -123,8 +123,8 @@ class NewtonMethod(Method):
             widths, squared_shift = predict_own_newton(model, plan, n_records)
         except Exception as error:
             # A user's code, on made-up records: a plan does without a prediction.
-            said = str(error).partition(":")[0] or type(error).__name__
-            return math.nan, f"no width is predicted: in a simulation at parameters from the prior, {said}"
+            failure = str(error).partition(":")[0] or type(error).__name__
+            return math.nan, f"no width is predicted: in a simulation at parameters from the prior, {failure}"
         reason = "by the model's own simulation"
         if squared_shift > OwnNewtonRelease.large_shift:
             reason += "; its posterior is not near normal, so intervals are widened and flagged"
@@ -274,7 +274,7 @@ class DPVIMethod(Method):
         if not closed and not target.simulate:
             return math.nan, "no closed form; simulate=True predicts it"
         mechanism: Any = plan
-        found = plan_inference(
+        planned = plan_inference(
             target.model,
             n_records=target.n_records,
             target_epsilon=target.epsilon,
@@ -283,10 +283,10 @@ class DPVIMethod(Method):
             n_steps=mechanism.n_steps,
             learning_rate_factor=None if closed else 1.0,
         ).prediction
-        remarks = [] if closed else [f"simulated, +- {found.typical_stderr:.2g}"]
+        remarks = [] if closed else [f"simulated, +- {planned.typical_stderr:.2g}"]
         if self.allowance(target) > 1.0:
             remarks.append("for features that are not correlated, and parameters as the prior draws them")
-        return found.typical_widening, "; ".join(remarks)
+        return planned.typical_widening, "; ".join(remarks)
 
     def allowance(self, target: Target) -> float:
         """Ask for more of a regression, whose trace is clipped and noised without whitening."""

@@ -116,8 +116,8 @@ class ResponseGrid:
             responses = np.arange(float(self._enough_counts(nodes[-1:])))
         pairs = np.broadcast_arrays(nodes[:, None], responses)
         probabilities = np.exp(self._model.log_density(pairs[0], pairs[1]))
-        kept = probabilities.max(axis=0) > _NEGLIGIBLE
-        responses, probabilities = responses[kept], probabilities[:, kept]
+        visible = probabilities.max(axis=0) > _NEGLIGIBLE
+        responses, probabilities = responses[visible], probabilities[:, visible]
         pairs = np.broadcast_arrays(nodes[:, None], responses)
         scores = -self._model.loss_slopes(pairs[0], pairs[1], np.zeros(self._model.n_params))[0]
         mean = np.asarray(self._model.inverse_link(nodes))

@@ -255,18 +255,18 @@ class DirichletOnLogits(ConjugateDistribution):
             top = np.maximum(values.max(axis=-1, keepdims=True), 0.0)
             power = np.exp(values - top)
             return np.asarray(power / (power.sum(axis=-1, keepdims=True) + np.exp(-top)))
-        left = np.cumprod(sigmoid(-values), axis=-1)
-        before = np.concatenate((np.ones_like(left[..., :1]), left[..., :-1]), axis=-1)
+        remaining = np.cumprod(sigmoid(-values), axis=-1)
+        before = np.concatenate((np.ones_like(remaining[..., :1]), remaining[..., :-1]), axis=-1)
         return np.asarray(sigmoid(values) * before)
 
     def unconstrain(self, params: npt.ArrayLike) -> FloatArray:
         """Return theta for the first n probabilities, (..., n)."""
         values = np.asarray(params, dtype=np.float64)
         if self.bijector == "softmax":
-            left = 1.0 - values.sum(axis=-1, keepdims=True)
+            remaining = 1.0 - values.sum(axis=-1, keepdims=True)
         else:
-            left = 1.0 - np.cumsum(values, axis=-1)
-        return np.asarray(np.log(values) - np.log(left))
+            remaining = 1.0 - np.cumsum(values, axis=-1)
+        return np.asarray(np.log(values) - np.log(remaining))
 
     def log_density(self, theta: npt.ArrayLike) -> FloatArray:
         """Return the log density of theta, (...,) for (..., n).

@@ -46,10 +46,10 @@ def moments_of_means(moments: FloatArray, means: FloatArray, stddev: FloatArray)
     share = present / (present + absent)
     gain = variance / np.maximum(variance + np.square(stddev), _LEAST_VARIANCE)
     indicator = indicators_of(moments)
-    found = np.where(indicator, share, centre + gain * (means - centre))
+    estimate = np.where(indicator, share, centre + gain * (means - centre))
     covariance = with_variances(covariance, np.where(indicator, share * (1.0 - share), variance))
-    inner = covariance + np.outer(found, found)
-    return np.block([[inner, found[:, None]], [found[None, :], np.ones((1, 1))]])
+    inner = covariance + np.outer(estimate, estimate)
+    return np.block([[inner, estimate[:, None]], [estimate[None, :], np.ones((1, 1))]])
 
 
 def with_variances(covariance: FloatArray, variance: FloatArray) -> FloatArray:
@@ -68,19 +68,19 @@ def with_variances(covariance: FloatArray, variance: FloatArray) -> FloatArray:
     covariance of indicators of all categories of a column becomes that of the new shares, exactly.  Variances that are
     impossible with this null space are met approximately.
     """
-    found = np.array(covariance)
+    result = np.array(covariance)
     for _ in range(_SWEEPS):
         worst = 0.0
-        for index in range(len(found)):
-            now, wanted = float(found[index, index]), float(variance[index])
+        for index in range(len(result)):
+            now, wanted = float(result[index, index]), float(variance[index])
             if min(now, wanted) < _LEAST_VARIANCE:
                 continue
-            column = found[:, index].copy()
-            found -= np.outer(column, column * ((now - wanted) / now**2))
+            column = result[:, index].copy()
+            result -= np.outer(column, column * ((now - wanted) / now**2))
             worst = max(worst, abs(wanted / now - 1.0))
         if worst < _CLOSE:
             break
-    return 0.5 * (found + found.T)
+    return 0.5 * (result + result.T)
 
 
 def _positive(mean: FloatArray, stddev: FloatArray) -> FloatArray:

@@ -266,9 +266,11 @@ def dispersion_clipping(model: Model, max_grad_norm: float, raw_ratio: float) ->
         gradients = _preconditioned(model, records, moved, model.information(moved), raw_ratio)
         shrink = np.minimum(1.0, max_grad_norm / np.linalg.norm(gradients, axis=1))
         # Preconditioned, the gradient in the variance is (1 - ratio z**2) / sqrt(2).
-        own = gradients[:, centre.shape[0] - 1]
-        excess[index] = -np.sqrt(2.0) * float((weights * (1.0 - shrink)) @ own)
-        moments = [float(weights @ np.square(part)) - float(weights @ part) ** 2 for part in (shrink * own, own)]
+        dispersion = gradients[:, centre.shape[0] - 1]
+        excess[index] = -np.sqrt(2.0) * float((weights * (1.0 - shrink)) @ dispersion)
+        moments = [
+            float(weights @ np.square(part)) - float(weights @ part) ** 2 for part in (shrink * dispersion, dispersion)
+        ]
         variance[index] = moments[0] / moments[1]
     return DispersionClipping(_DISPERSION_RATIOS, excess, variance)
 

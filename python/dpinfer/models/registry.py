@@ -64,8 +64,8 @@ def register_model(kind: _Kind) -> _Kind:
     """
     if not isinstance(kind, type) or not issubclass(kind, Model):
         raise TypeError(f"kind must be a subclass of Model, got {kind!r}")
-    known = _KINDS.get(kind.__name__)
-    if known is not None and known.__module__.startswith("dpinfer."):
+    registered = _KINDS.get(kind.__name__)
+    if registered is not None and registered.__module__.startswith("dpinfer."):
         raise ValueError(f"kind must have another name: {kind.__name__!r} is the library's")
     _KINDS[kind.__name__] = kind
     return kind

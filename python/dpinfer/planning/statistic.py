@@ -44,8 +44,8 @@ def predict_statistic(
     truth = model.sample_prior(_PRIOR_DRAWS, np.random.default_rng(_SEED))
     if isinstance(model, GammaExponential):
         clip = default_clip(model, epsilon=epsilon, n_records=n_records)
-        told = clipped_information(truth[:, 0], clip, epsilon=epsilon, n_records=n_records)
-        return np.asarray(np.sqrt((n_records + model.shape) / (told + model.shape)))
+        information = clipped_information(truth[:, 0], clip, epsilon=epsilon, n_records=n_records)
+        return np.asarray(np.sqrt((n_records + model.shape) / (information + model.shape)))
     if isinstance(model, DirichletCategorical):
         trials, known = 1, float(np.sum(model.concentration))
     elif isinstance(model, (BetaBernoulli, BetaBinomial)):
@@ -57,5 +57,5 @@ def predict_statistic(
     spread = truth * (1.0 - truth)
     size = n_records * trials
     # In pseudo-records: size p(1 - p) is the variance of the exact sum.
-    told = size * spread * size / (size * spread + noise)
-    return np.asarray(np.sqrt((size + known) / (told + known)).ravel())
+    information = size * spread * size / (size * spread + noise)
+    return np.asarray(np.sqrt((size + known) / (information + known)).ravel())

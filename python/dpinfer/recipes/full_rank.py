@@ -71,21 +71,21 @@ def simulated_start(model: OwnModel, n_records: int) -> GuideStart:
         The public number of records.
     """
     prior, rng = model.parameters, np.random.default_rng(_SEED)
-    found = []
+    scores_of = []
     for _ in range(_POINTS):
         theta = prior.prior_mean + prior.prior_scale * rng.standard_normal(model.n_params)
         X = model.made_up_features(_ROWS, rng)
         words = rng.integers(0, 2**64, (_ROWS, model.n_words), dtype=np.uint64)
         with np.errstate(all="ignore"):
             scores = model.scores(X, model.draw_responses(theta, X, words), theta)
-        found.append(scores[np.all(np.isfinite(scores), axis=1)])
-    squares = [np.maximum(np.mean(scores**2, axis=0), _LEAST) for scores in found if len(scores)]
+        scores_of.append(scores[np.all(np.isfinite(scores), axis=1)])
+    squares = [np.maximum(np.mean(scores**2, axis=0), _LEAST) for scores in scores_of if len(scores)]
     information = np.median(squares, axis=0)
-    scaled = [scores / np.sqrt(size) for scores, size in zip([s for s in found if len(s)], squares, strict=True)]
+    scaled = [scores / np.sqrt(size) for scores, size in zip([s for s in scores_of if len(s)], squares, strict=True)]
     correlation = np.mean([part.T @ part / len(part) for part in scaled], axis=0)
     root = np.sqrt(information)
     precision = n_records * correlation * np.outer(root, root) + np.diag(prior.prior_scale**-2.0)
-    norms = np.linalg.norm(np.concatenate(found) / root, axis=1)
+    norms = np.linalg.norm(np.concatenate(scores_of) / root, axis=1)
     factor = np.linalg.cholesky(np.linalg.inv(precision))
     return GuideStart(float(np.quantile(norms, _CLIP_LEVEL)), 1.0 / root, pack_guide(prior.prior_mean, factor))
 

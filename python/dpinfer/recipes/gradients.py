@@ -303,24 +303,26 @@ def choose_gradient_run(model: Model, plan: PrivacyPlan, n_records: int, asked: 
     """
     grad_scale: Any = asked.grad_scale
     learning_rate = asked.learning_rate
-    given = grad_scale if isinstance(grad_scale, FisherScaling) else None
+    scaling = grad_scale if isinstance(grad_scale, FisherScaling) else None
     if check_choice("guide", asked.guide, ("diagonal", "full_rank")) == "full_rank":
         return _full_rank_run(model, plan, n_records, asked)
     recipe = check_choice("recipe", _recipe(model, asked), RECIPES)
     gradient = "reparameterised" if asked.gradient is None else asked.gradient
     check_choice("gradient", gradient, ("reparameterised", "aligned"))
-    scaled = given is not None or recipe in _FISHER_RECIPES
-    if scaled and given is None and (grad_scale is not None or learning_rate is not None):
+    scaled = scaling is not None or recipe in _FISHER_RECIPES
+    if scaled and scaling is None and (grad_scale is not None or learning_rate is not None):
         raise ValueError(f"recipe {recipe!r} must not be given with grad_scale or learning_rate: it has its own")
     if scaled and learning_rate is not None:
         raise ValueError("learning_rate must not be given with Fisher scaling")
-    if given is not None and (given.model != model or given.n_records != n_records or given.n_steps != plan.n_steps):
+    if scaling is not None and (
+        scaling.model != model or scaling.n_records != n_records or scaling.n_steps != plan.n_steps
+    ):
         raise ValueError("grad_scale must be a FisherScaling of the same model, n_records and n_steps")
-    raw_ratio = FisherScaling.raw_ratio if given is None else given.raw_ratio
+    raw_ratio = FisherScaling.raw_ratio if scaling is None else scaling.raw_ratio
     raw_ratio = 0.0 if gradient == "aligned" else raw_ratio
     norm = _max_grad_norm(model, asked.max_grad_norm, raw_ratio if scaled else None)
-    fisher = given
-    if scaled and given is None:
+    fisher = scaling
+    if scaled and scaling is None:
         noise = plan.noise_multiplier * norm
         fisher = natural_scaling(model, n_records, plan.sample_rate, plan.n_steps, noise, recipe=recipe)
     settings = _settings(model, asked, recipe, gradient, fisher, raw_ratio)
@@ -425,8 +427,8 @@ def _recipe(model: Model, asked: GradientArguments) -> str:
         return asked.recipe
     if isinstance(asked.grad_scale, FisherScaling):
         return "tied"
-    own = asked.grad_scale is not None or asked.learning_rate is not None or asked.gradient == "aligned"
-    return "plain" if own else default_recipe(model)
+    custom = asked.grad_scale is not None or asked.learning_rate is not None or asked.gradient == "aligned"
+    return "plain" if custom else default_recipe(model)
 
 
 def _settings(

@@ -51,7 +51,7 @@ def certificate(release: Release, *, ledger: str | os.PathLike[str] | None = Non
     members = unpack_archive(release_bytes(release))
     document = parse_json(members["release.json"])
     header: dict[str, Any] = document["release"]
-    own = {"name": release.parts[-1].name, "event": header["event"], "adjacency": header["adjacency"]}
+    part = {"name": release.parts[-1].name, "event": header["event"], "adjacency": header["adjacency"]}
     guarantee = {name: header[name] for name in ("delta", "adjacency", "accountant", "secure", "leaks")}
     statement = {
         "library": {"name": "dpinfer", "version": __version__, "build": _own_build()},
@@ -61,7 +61,7 @@ def certificate(release: Release, *, ledger: str | os.PathLike[str] | None = Non
             "members": {name: sha256(content) for name, content in members.items()},
         },
         "guarantee": guarantee | {"epsilon": header["certified_epsilon"]},
-        "parts": [*header["other_parts"], own],
+        "parts": [*header["other_parts"], part],
         "bounds": {name: value for name, value in header.items() if name not in _NOT_BOUNDS},
         "plan": header["settings"].get("plan"),
         "ledger": _ledger_entry(header["settings"].get("ledger"), ledger),

@@ -188,8 +188,8 @@ def _upgrade(header: dict[str, Any]) -> None:
     header["accountant"] = settings.pop("accountant", "pld")
     header["settings"] = settings
     header["other_parts"] = []
-    known = dict(header.get("model_spec") or {}).get("feature_moments_known")
-    header["leaks"] = [_UNCOUNTED_SHARES] if known else []
+    moments_known = dict(header.get("model_spec") or {}).get("feature_moments_known")
+    header["leaks"] = [_UNCOUNTED_SHARES] if moments_known else []
 
 
 @overload

@@ -303,11 +303,11 @@ class Release(Guaranteed):
     def _taken_as_public(self) -> str:
         """Return clauses: the unit of privacy, moments that no part accounts for, the package of a foreign method."""
         units = " (a record being a unit with all its rows)" if "unit" in self.settings else ""
-        known = self.model_spec.get("feature_moments_known") is True and not self.other_parts
+        moments_known = self.model_spec.get("feature_moments_known") is True and not self.other_parts
         return (
             units
             + _against(self.settings.get("silos"))
-            + (" (given its model's feature moments, taken as public)" if known else "")
+            + (" (given its model's feature moments, taken as public)" if moments_known else "")
             + _by_method(self.settings.get("method_of"))
         )
 

@@ -331,13 +331,13 @@ def check_table(path: str | os.PathLike[str], schema: Schema) -> TableCheck:
         usable += int(np.count_nonzero(decoded.keep))
         for item in decoded.columns:
             columns[item.column.name].add(item, decoded.keep)
-    found = tuple(columns.values())
+    checks = tuple(columns.values())
     return TableCheck(
         header=_header(path, schema, fits=True),
         lines=lines,
-        columns=found,
+        columns=checks,
         usable=usable,
-        refusals=_refusals(schema, lines, found, usable, empty or set()),
+        refusals=_refusals(schema, lines, checks, usable, empty or set()),
     )
 
 
@@ -345,14 +345,14 @@ def _refusals(
     schema: Schema, lines: LineCounts, columns: Sequence[ColumnCheck], usable: int, empty: set[str]
 ) -> tuple[str, ...]:
     """Return the reader's refusals of the file, in the reader's order."""
-    said = [MALFORMED_REFUSED] if lines.faults and refuses_lines(schema) else []
-    said += [
+    refusals = [MALFORMED_REFUSED] if lines.faults and refuses_lines(schema) else []
+    refusals += [
         lacking_value(item.column) for item in columns if item.policy == "refuse" and (item.missing or item.not_numbers)
     ]
-    said += [undeclared_value(item.column) for item in columns if item.refused]
+    refusals += [undeclared_value(item.column) for item in columns if item.refused]
     if usable < MINIMUM_RECORDS:
-        said.append(too_few_records(schema, lines, empty))
-    return tuple(said)
+        refusals.append(too_few_records(schema, lines, empty))
+    return tuple(refusals)
 
 
 def _header(path: str | os.PathLike[str], schema: Schema, *, fits: bool) -> HeaderCheck:

@@ -129,8 +129,8 @@ class Column:
     @property
     def described(self) -> str:
         """Name, label and unit: "x1: temperature, in °C"; only the name if nothing else is declared."""
-        told = f": {self.label}" if self.label else ""
-        return f"{self.name}{told}, in {self.unit}" if self.unit else f"{self.name}{told}"
+        label = f": {self.label}" if self.label else ""
+        return f"{self.name}{label}, in {self.unit}" if self.unit else f"{self.name}{label}"
 
 
 def _check_words(key: str, text: object) -> None:
@@ -476,19 +476,19 @@ def column_from_dict(name: str, values: Any) -> Column:
     """
     if not isinstance(values, Mapping):
         raise SchemaError(f"columns.{name} must be a table, got {type(values).__name__}")
-    given = dict(values)
-    kind = given.pop("kind", None)
+    options = dict(values)
+    kind = options.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
         raise SchemaError(f"columns.{name}.kind must be one of {', '.join(map(repr, _KINDS))}; got {kind!r}")
     column = _KINDS[kind]
     allowed = [key for key in column.__dataclass_fields__ if key != "name"]
-    for key in given:
+    for key in options:
         if key not in allowed:
             raise SchemaError(unknown_key(f"columns.{name}.{key}", key, allowed, f"a {kind} column"))
     required = {"continuous": ["bounds"], "categorical": ["categories"]}.get(
         kind, ["positive", "negative"] if issubclass(column, BinaryColumn) else []
     )
     for key in required:
-        if key not in given:
+        if key not in options:
             raise SchemaError(f"columns.{name}.{key} is required for a {kind} column")
-    return column(name=name, **given)
+    return column(name=name, **options)

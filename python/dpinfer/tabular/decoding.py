@@ -104,8 +104,8 @@ def decode(chunk: Mapping[str, RawColumn], schema: Schema, names: Collection[str
     names : collection of str, optional
         Columns to look at; by default all whose values matter.
     """
-    wanted = [item for item in looked_at(schema) if names is None or item[0] in names]
-    columns = tuple(_decoded(column, policy, chunk[name], schema) for name, column, policy in wanted)
+    chosen = [item for item in looked_at(schema) if names is None or item[0] in names]
+    columns = tuple(_decoded(column, policy, chunk[name], schema) for name, column, policy in chosen)
     keep = np.ones(len(next(iter(chunk.values()))), dtype=bool)
     for item in columns:
         keep &= ~item.lost
@@ -159,14 +159,14 @@ def _numbers(raw: RawColumn, markers: frozenset[str]) -> FloatArray:
 
 def _codes(raw: RawColumn, column: Column, markers: frozenset[str]) -> npt.NDArray[np.intp]:
     """Return the index of each value's category; _MISSING and _UNKNOWN are negative."""
-    known: dict[str | None, int] = {}
+    code_of: dict[str | None, int] = {}
     if isinstance(column, CategoricalColumn):
-        known = {text_of(category): index for index, category in enumerate(column.categories)}
+        code_of = {text_of(category): index for index, category in enumerate(column.categories)}
     elif isinstance(column, BinaryColumn):
-        known = dict.fromkeys(map(text_of, column.negative), 0) | dict.fromkeys(map(text_of, column.positive), 1)
-    known = dict.fromkeys(markers, _MISSING) | known | {None: _MISSING}
+        code_of = dict.fromkeys(map(text_of, column.negative), 0) | dict.fromkeys(map(text_of, column.positive), 1)
+    code_of = dict.fromkeys(markers, _MISSING) | code_of | {None: _MISSING}
     texts = texts_of(raw)
-    codes = {text: known.get(text_of(text), _UNKNOWN) for text in set(texts)}
+    codes = {text: code_of.get(text_of(text), _UNKNOWN) for text in set(texts)}
     return np.fromiter((codes[text] for text in texts), dtype=np.intp, count=len(texts))
 
 
@@ -191,17 +191,17 @@ def undeclared_value(column: Column) -> str:
 
 def too_few_records(schema: Schema, lines: LineCounts, empty: Collection[str]) -> str:
     """Return the error for a table that is too short, with the columns that are `empty` in every record."""
-    said = [f"the table must hold at least {MINIMUM_RECORDS} usable records"]
+    clauses = [f"the table must hold at least {MINIMUM_RECORDS} usable records"]
     if lines.faults and not lines.records:
-        said.append("no line below the header is a record: has each as many fields as the header?")
+        clauses.append("no line below the header is a record: has each as many fields as the header?")
     numbers = [
         column.name for column in schema.columns if column.name in empty and isinstance(column, ContinuousColumn)
     ]
     labels = [column.name for column in schema.columns if column.name in empty and column.name not in numbers]
     if numbers:
-        said.append(
+        clauses.append(
             f"no value of {', '.join(map(repr, numbers))} is a number: is there text, a unit, or a decimal comma?"
         )
     if labels:
-        said.append(f"no record has a value of {', '.join(map(repr, labels))}")
-    return "; ".join([*said, SEE_CHECK])
+        clauses.append(f"no record has a value of {', '.join(map(repr, labels))}")
+    return "; ".join([*clauses, SEE_CHECK])

@@ -193,7 +193,7 @@ class SchemaDraft:
         leaks: Sequence[str] = (),
     ) -> Schema:
         document = deepcopy(self._document)
-        taken = set(self._taken)
+        used = set(self._taken)
         for name, column in document["columns"].items():
             if name in self._searches:
                 column.pop("limits", None)
@@ -202,13 +202,13 @@ class SchemaDraft:
                 other = column.setdefault("other", _OTHER)
                 # Labels of an older release may be two spellings of one value.
                 values: dict[str | None, str] = {text_of(other): other, None: other}
-                own = [
+                fitting = [
                     label
                     for label in labels.get(name, ())
-                    if f"{name}={label}" not in taken and values.setdefault(text_of(label), label) is label
+                    if f"{name}={label}" not in used and values.setdefault(text_of(label), label) is label
                 ]
-                taken |= {f"{name}={label}" for label in own}
-                column["categories"] = [*own, other]
+                used |= {f"{name}={label}" for label in fitting}
+                column["categories"] = [*fitting, other]
         if parts or leaks:
             table = dict(document.get("table", {}))
             table["parts"] = [*table.get("parts", ()), *(part.to_dict() for part in parts)]

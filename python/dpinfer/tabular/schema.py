@@ -245,8 +245,8 @@ class Schema:
         for column in self.columns:
             size = len(column.feature_names)
             if size:
-                own = slice(first, first + size)
-                moments[own, own] = np.diag(column.feature_mean_squares)
+                part = slice(first, first + size)
+                moments[part, part] = np.diag(column.feature_mean_squares)
             first += size
         return moments
 

@@ -325,9 +325,9 @@ def release_shares(
     named = {column.name: count for (column, _), count in zip(columns, counts, strict=True)}
     leaks = table.schema.leaks if control.source.secure else (*table.schema.leaks, _INSECURE)
     shared = table.schema.with_shares({name: _shares(count, stddev) for name, count in named.items()})
-    own = Part(SharesRelease._part_name, event, relation)
+    part = Part(SharesRelease._part_name, event, relation)
     return SharesRelease(
-        schema=replace(shared, leaks=leaks, parts=(*shared.parts, own)),
+        schema=replace(shared, leaks=leaks, parts=(*shared.parts, part)),
         noisy_counts=named,
         count_stddev=stddev,
         event=event,
@@ -362,10 +362,10 @@ def _counted(schema: Schema) -> list[tuple[BinaryColumn | CategoricalColumn, sli
     """Return the columns to count, and where their features are."""
     found, first = [], 0
     for column in schema.columns:
-        own = slice(first, first + len(column.feature_names))
+        block = slice(first, first + len(column.feature_names))
         if isinstance(column, (BinaryColumn, CategoricalColumn)) and column.cells:
-            found.append((column, own))
-        first = own.stop
+            found.append((column, block))
+        first = block.stop
     return found
 
 

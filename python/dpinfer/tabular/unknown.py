@@ -119,22 +119,22 @@ class _Columns:
     @classmethod
     def of(cls, chunks: Iterator[Mapping[str, RawColumn]], draft: SchemaDraft) -> "_Columns":
         """Read them: numbers of columns without bounds, labels of those without categories, and how many there are."""
-        found = cls(
+        columns = cls(
             numbers={name: [np.empty(0)] for name in draft.unknown_bounds},
             labels={name: Counter() for name in draft.unknown_categories},
         )
         schema = draft.placeholder
         for chunk in chunks:
             decoded = decode(chunk, schema)
-            found.n_records += len(encode(decoded, schema)[0])
+            columns.n_records += len(encode(decoded, schema)[0])
             for item in decoded.columns:
                 name = item.column.name
-                if name in found.numbers:
-                    found.numbers[name].append(np.asarray(item.values, dtype=np.float64))
-                elif name in found.labels:
+                if name in columns.numbers:
+                    columns.numbers[name].append(np.asarray(item.values, dtype=np.float64))
+                elif name in columns.labels:
                     texts = zip(texts_of(item.raw), item.absent.tolist(), strict=True)
-                    found.labels[name].update(labels_of([text for text, absent in texts if not absent]))
-        return found
+                    columns.labels[name].update(labels_of([text for text, absent in texts if not absent]))
+        return columns
 
 
 def release_unknown(
@@ -230,9 +230,9 @@ def release_unknown(
     secure = control.source.secure
     parts = _releases(found, plan, draft, secure=secure)
     new = () if secure else (_INSECURE,)
-    own = Part(UnknownRelease._part_name, plan.parts.event, plan.adjacency)
+    part = Part(UnknownRelease._part_name, plan.parts.event, plan.adjacency)
     return UnknownRelease(
-        schema=draft.complete(parts["bounds"], parts["categories"], parts=(own,), leaks=new),
+        schema=draft.complete(parts["bounds"], parts["categories"], parts=(part,), leaks=new),
         **parts,
         event=plan.parts.event,
         delta=plan.delta,

@@ -92,15 +92,15 @@ def check_unknown(draft: SchemaDraft, unknown: Sequence[str], relation: Adjacenc
         raise TypeError(f"draft must be a SchemaDraft, got {type(draft).__name__}")
     if isinstance(unknown, str) or not isinstance(unknown, Sequence):
         raise TypeError(f"unknown must be a sequence of strings, got {type(unknown).__name__}")
-    given = {check_choice("unknown", name, UNKNOWN) for name in unknown}
-    if not given:
+    requested = {check_choice("unknown", name, UNKNOWN) for name in unknown}
+    if not requested:
         raise ValueError("unknown must name at least one thing")
     for name, columns in (("bounds", draft.unknown_bounds), ("categories", draft.unknown_categories)):
-        if bool(columns) != (name in given):
+        if bool(columns) != (name in requested):
             there = f"the columns {', '.join(map(repr, columns))} lack them" if columns else "no column lacks them"
             raise ValueError(f"unknown must{'' if columns else ' not'} hold {name!r}: {there}")
     if relation is Adjacency.ZERO_OUT:
         raise ValueError("adjacency must not be 'zero_out': no line of a table is a blank record")
-    if relation is Adjacency.REPLACE_ONE and "n_records" in given:
+    if relation is Adjacency.REPLACE_ONE and "n_records" in requested:
         raise ValueError("unknown must not hold 'n_records' under 'replace_one', where it is public")
-    return tuple(name for name in UNKNOWN if name in given)
+    return tuple(name for name in UNKNOWN if name in requested)

@@ -129,7 +129,7 @@ def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) 
         raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         raise PosteriorFormatError(f"the file is not a readable posterior ({type(error).__name__})") from error
-    found = _model(header["model"], len(header["names"])) if model is None else model
+    parsed = _model(header["model"], len(header["names"])) if model is None else model
     try:
         return Posterior(
             method=str(header["method"]),
@@ -142,7 +142,7 @@ def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) 
             names=tuple(header["names"]),
             optimum_names=tuple(header["optimum_names"]),
             burn_in=int(header["burn_in"]),
-            model=found,
+            model=parsed,
             guarantee=guarantee,
             distribution=_distribution(header["distribution"], _under("distribution", arrays)),
             diagnostics=PosteriorDiagnostics(
@@ -193,9 +193,9 @@ def _distribution_arrays(distribution: ThetaDistribution) -> tuple[str, dict[str
             arrays |= {f"raw_scale.{name}": getattr(distribution.raw_scale, name) for name in _MIXTURE}
         return "independent", arrays
     if isinstance(distribution, DrawnTheta):
-        given = {item.name: getattr(distribution, item.name) for item in fields(distribution) if item.name != "parts"}
+        values = {item.name: getattr(distribution, item.name) for item in fields(distribution) if item.name != "parts"}
         parts = {f"parts.{name}": getattr(distribution.parts, name) for name in _PARTS}
-        return "drawn", {name: value for name, value in given.items() if value is not None} | parts
+        return "drawn", {name: value for name, value in values.items() if value is not None} | parts
     if isinstance(distribution, TabulatedTheta):
         parts = {f"parts.{name}": getattr(distribution.parts, name) for name in _PARTS}
         return "tabulated", {f"table.{name}": getattr(distribution.table, name) for name in _MIXTURE} | parts

@@ -188,14 +188,16 @@ def to_arviz(
 
 def attributes_of(posterior: "Posterior") -> dict[str, str]:
     """Describe the draws in one string, which every ArviZ file format can store."""
-    told = {
+    attributes = {
         "guarantee": str(posterior.guarantee),
         "leaks": "; ".join(posterior.guarantee.leaks),
         "inference_library": "dpinfer",
     }
     if isinstance(posterior.model, LinearRegression) and posterior.prior == "weak":
-        told["prior"] = "of the model; the noise variance has a weak prior in this posterior, which is another one"
-    return told
+        attributes["prior"] = (
+            "of the model; the noise variance has a weak prior in this posterior, which is another one"
+        )
+    return attributes
 
 
 def _variables(arrays: Sequence[_Array], values: FloatArray, chains: int) -> dict[str, npt.NDArray[Any]]:
@@ -216,5 +218,5 @@ def _prior_draws(model: Model | None, size: int, rng: np.random.Generator) -> Fl
 
 
 def _column_labels(arrays: Sequence[_Array], n_features: int) -> Sequence[Any]:
-    found = next((item.labels for item in arrays if item.dims == ("feature",)), ())
-    return found if len(found) == n_features else range(n_features)
+    labels = next((item.labels for item in arrays if item.dims == ("feature",)), ())
+    return labels if len(labels) == n_features else range(n_features)

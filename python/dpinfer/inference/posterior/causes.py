@@ -80,6 +80,6 @@ def causes(posterior: "Posterior", rows: FloatArray | None = None) -> FloatArray
     total, own = (np.einsum("ki,ij,kj->k", rows, each, rows) for each in (covariance, data))
     total = np.maximum(total, 1e-300)
     prior = np.minimum(np.square(rows @ covariance) @ precision / total, 1.0)
-    left = 1.0 - prior
-    records = np.clip((own - np.square(rows @ data) @ precision) / total, 0.0, left)
-    return np.stack([records, left - records, prior])
+    likelihood = 1.0 - prior
+    records = np.clip((own - np.square(rows @ data) @ precision) / total, 0.0, likelihood)
+    return np.stack([records, likelihood - records, prior])

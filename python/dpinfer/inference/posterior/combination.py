@@ -62,14 +62,14 @@ def combine(posterior: "Posterior", rows: FloatArray, levels: FloatArray) -> Com
     Given a draw of the chain the parameters are normal, and so is a combination.  A posterior without a chain is drawn
     from, 16384 times with a fixed seed.
     """
-    found = posterior.distribution
+    distribution = posterior.distribution
     _, privacy, prior = causes(posterior, rows)
-    if not isinstance(found, DrawnTheta) or len(found.location) < _FEWEST:
+    if not isinstance(distribution, DrawnTheta) or len(distribution.location) < _FEWEST:
         draws = posterior.sample(_DRAWS, seed=_SEED, space="unconstrained") @ rows.T
         ess = min(float(_DRAWS), float(posterior.monte_carlo_error(levels).effective_draws.min()))
         ends = np.quantile(draws, levels, axis=0)
         return Combined(ends, draws.std(axis=0) / np.sqrt(ess), np.full(len(rows), ess), privacy, prior)
-    mean, variance = found.combined(rows)
+    mean, variance = distribution.combined(rows)
     weight = np.full(len(mean), 1.0 / len(mean))
     ends = np.array([mixture_quantile(weight, *pair, levels) for pair in zip(mean.T, variance.T, strict=True)])
     worth = effective_draws(mean)

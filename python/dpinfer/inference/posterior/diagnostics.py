@@ -130,8 +130,8 @@ class PosteriorDiagnostics:
     def to_dict(self) -> dict[str, Any]:
         """Return all fields by name: arrays, numbers and texts."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
-        given = {name: value for name, value in values.items() if value is not None}
-        return {name: value for name, value in given.items() if not isinstance(value, str) or value}
+        present = {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in present.items() if not isinstance(value, str) or value}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), **self.to_dict()), ()

@@ -93,8 +93,8 @@ def _thinned(points: FloatArray, weights: FloatArray) -> tuple[FloatArray, Float
     cell = np.minimum(((points - low) / width).astype(np.int64), _CELLS - 1)
     mass = np.bincount(cell, weights, _CELLS)
     moment = np.bincount(cell, weights * (points - low), _CELLS)
-    kept = mass > 0.0
-    return low + moment[kept] / mass[kept], np.asarray(mass[kept], dtype=np.float64)
+    filled = mass > 0.0
+    return low + moment[filled] / mass[filled], np.asarray(mass[filled], dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,10 @@ class NormalMixtures:
         """
         levels = np.ascontiguousarray(levels, dtype=np.float64)
         weight, mean, variance = (np.ascontiguousarray(values) for values in (self.weight, self.mean, self.variance))
-        found = _native.mixture_quantiles(self.offsets, weight, mean, variance, levels, special.ndtri(levels))
-        if np.isnan(found).any():
+        quantiles = _native.mixture_quantiles(self.offsets, weight, mean, variance, levels, special.ndtri(levels))
+        if np.isnan(quantiles).any():
             raise NumericalError("the root finding for a quantile did not converge")
-        return found
+        return quantiles
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Return independent draws, (size, k)."""

@@ -167,6 +167,6 @@ def _draws(posterior: "Posterior", index: int, at: FloatArray) -> list[tuple[Flo
 
 def _components(mixtures: NormalMixtures, index: int) -> tuple[FloatArray, FloatArray] | None:
     """Return mean and variance given each draw, in the order of the chain; None with few draws."""
-    own = slice(int(mixtures.offsets[index]), int(mixtures.offsets[index + 1]))
-    mean = mixtures.mean[own]
-    return None if mean.size < _FEWEST else (mean, np.maximum(mixtures.variance[own], np.finfo(float).tiny))
+    part = slice(int(mixtures.offsets[index]), int(mixtures.offsets[index + 1]))
+    mean = mixtures.mean[part]
+    return None if mean.size < _FEWEST else (mean, np.maximum(mixtures.variance[part], np.finfo(float).tiny))

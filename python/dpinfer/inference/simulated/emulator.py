@@ -163,8 +163,8 @@ class _Emulator:
     def fitted(cls, score: MeanScore, region: _Region, ratios: FloatArray, rng: np.random.Generator) -> "_Emulator":
         n = region.centre.size
         points = rng.standard_normal((max(_TRUTHS // 2, n * (n + 3)), n))
-        found = [score.expected(truth) for truth in region.centre + points @ region.factor.T]
-        means, covariances = np.stack([mean for mean, _ in found]), np.stack([own for _, own in found])
+        expected = [score.expected(truth) for truth in region.centre + points @ region.factor.T]
+        means, covariances = np.stack([mean for mean, _ in expected]), np.stack([own for _, own in expected])
         features = _features(points)
         ridge = np.full(features.shape[1], _RIDGE * len(points))
         ridge[: n + 1] *= _RIDGE
@@ -221,10 +221,10 @@ def _sampled(emulator: _Emulator, prior: Prior, size: int, sweeps: int, rng: np.
         moved = theta.copy()
         for _ in range(_MOST_SHRINKS):
             tried = region.centre + (theta - region.centre) * np.cos(angle)[:, None] + other * np.sin(angle)[:, None]
-            found = height(tried)
-            taken = waiting & (found > level)
-            moved[taken], here[taken] = tried[taken], found[taken]
-            waiting &= ~taken
+            heights = height(tried)
+            accepted = waiting & (heights > level)
+            moved[accepted], here[accepted] = tried[accepted], heights[accepted]
+            waiting &= ~accepted
             if not np.any(waiting):
                 break
             low = np.where(waiting & (angle < 0.0), angle, low)

@@ -44,13 +44,13 @@ def ratio_draws(
     eigenvalues = np.maximum(eigenvalues, _LEAST_SHARE * float(np.mean(np.abs(eigenvalues))))
     inverse = (eigenvectors / np.sqrt(eigenvalues)) @ eigenvectors.T
     root = (eigenvectors * np.sqrt(eigenvalues)) @ eigenvectors.T
-    found = inverse @ released @ inverse
+    ratio = inverse @ released @ inverse
     noise = stddev * float(np.mean(1.0 / eigenvalues))
-    told = float(np.trace(found)) / n
+    mean = float(np.trace(ratio)) / n
     level_variance = 1.0 / (_LEVEL_SPREAD**-2 + n / noise**2)
-    level = level_variance * (_LEVEL_SPREAD**-2 + n * told / noise**2)
+    level = level_variance * (_LEVEL_SPREAD**-2 + n * mean / noise**2)
     variance = np.where(np.eye(n) > 0.0, noise**2, 0.5 * noise**2)
-    deviation = found - told * np.eye(n)
+    deviation = ratio - mean * np.eye(n)
     free = max(0.5 * n * (n + 1) - 1.0, 1.0)
     hidden = float(np.mean(variance)) * (1.0 + math.sqrt(2.0 / free))
     energy = max(float(np.sum(deviation**2)) / n**2 - hidden, _LEAST_SPREAD**2)
@@ -60,5 +60,5 @@ def ratio_draws(
     levels = level + math.sqrt(level_variance) * rng.standard_normal(size)
     drawn = levels[:, None, None] * np.eye(n) + share * deviation + np.sqrt(share * variance) * symmetric
     values, vectors = np.linalg.eigh(drawn)
-    held = np.maximum(values, _LEAST_EIGENVALUE * max(level, _LEVEL_SPREAD))
-    return np.asarray(root @ (vectors * held[:, None, :]) @ vectors.swapaxes(1, 2) @ inverse)
+    bounded = np.maximum(values, _LEAST_EIGENVALUE * max(level, _LEVEL_SPREAD))
+    return np.asarray(root @ (vectors * bounded[:, None, :]) @ vectors.swapaxes(1, 2) @ inverse)

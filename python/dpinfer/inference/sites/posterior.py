@@ -37,9 +37,9 @@ def site_burn_in(release: SiteRelease, burn_in: str | float | int) -> int:
         "auto": after the annealing, and once the rates add up to 3.5, but half of the steps at most.
     """
     steps = release.n_steps
-    asked = parse_burn_in(burn_in, steps, least=1)
-    if asked is not None:
-        return asked
+    parsed = parse_burn_in(burn_in, steps, least=1)
+    if parsed is not None:
+        return parsed
     annealing = release.settings.get("annealing")
     first = 0 if annealing is None else min(steps - 1, math.ceil(annealing[1] * steps))
     mixed = int(np.searchsorted(np.cumsum(release.damping[first:]), _MIXED)) + 1
@@ -194,7 +194,7 @@ def _noise_aware(release: SiteRelease, request: PosteriorRequest, start: int) ->
     factor = np.linalg.cholesky(total)
     jitter = np.linalg.solve(np.swapaxes(factor, -1, -2), rng.standard_normal((size, blocks, d, 1)))[..., 0]
     location = (means + jitter).reshape(size, -1)
-    own = np.diagonal(np.linalg.inv(precision), axis1=-2, axis2=-1).reshape(size, -1)
+    variances = np.diagonal(np.linalg.inv(precision), axis1=-2, axis2=-1).reshape(size, -1)
     within = np.diagonal(cov, axis1=-2, axis2=-1).reshape(size, -1).mean(axis=0)
     between = location.var(axis=0)
     privacy = np.minimum(within, between)
@@ -211,7 +211,7 @@ def _noise_aware(release: SiteRelease, request: PosteriorRequest, start: int) ->
             location,
             None,
             _block_diagonal(np.asarray(np.linalg.cholesky(precision), dtype=np.float64)),
-            VarianceParts(own.mean(axis=0), privacy, between - privacy),
+            VarianceParts(variances.mean(axis=0), privacy, between - privacy),
         ),
         diagnostics=PosteriorDiagnostics(
             n_steps_used=used, noise_ratio=np.sqrt(1.0 + sampled * diagonal.mean(axis=0) / tau**2)

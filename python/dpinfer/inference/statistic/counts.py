@@ -61,8 +61,8 @@ def _weighed(noisy: float, law: NoiseLaw, *, trials: int, a: float, b: float) ->
             - special.gammaln(failures + 1.0)
             + law.log_probability(noisy - counts)
         )
-        kept = np.flatnonzero(log_weight > log_weight.max() - _LOG_NEGLIGIBLE)
-        first, last = max(int(kept[0]) - 1, 0), min(int(kept[-1]) + 1, counts.size - 1)
+        visible = np.flatnonzero(log_weight > log_weight.max() - _LOG_NEGLIGIBLE)
+        first, last = max(int(visible[0]) - 1, 0), min(int(visible[-1]) + 1, counts.size - 1)
         if step == 1.0 or last - first > counts.size // 4:
             weight = np.exp(log_weight[first : last + 1] - log_weight.max())
             evidence = log_weight.max() + np.log(step * weight.sum())
@@ -104,18 +104,18 @@ def success_theta_of_some_trials(
         Positive; a repeated number is twice as likely.
     """
     numbers, repeats = np.unique(trials, return_counts=True)
-    found = [_weighed(noisy, law, trials=int(number), a=a, b=b) for number in numbers]
-    log_share = np.log(repeats) + np.array([evidence for _, _, evidence in found])
+    weighed = [_weighed(noisy, law, trials=int(number), a=a, b=b) for number in numbers]
+    log_share = np.log(repeats) + np.array([evidence for _, _, evidence in weighed])
     share = np.exp(log_share - log_share.max())
     weights, firsts, seconds = [], [], []
-    for number, own, (counts, weight, _) in zip(numbers, share / share.sum(), found, strict=True):
+    for number, own, (counts, weight, _) in zip(numbers, share / share.sum(), weighed, strict=True):
         centre, merged = _grouped(counts, weight, trials=int(number), a=a, b=b)
         weights.append(own * merged)
         firsts.append(a + centre)
         seconds.append(b + number - centre)
     weight, first, second = (np.concatenate(parts) for parts in (weights, firsts, seconds))
-    kept = weight > _NEGLIGIBLE
-    weight, first, second = weight[kept] / weight[kept].sum(), first[kept], second[kept]
+    visible = weight > _NEGLIGIBLE
+    weight, first, second = weight[visible] / weight[visible].sum(), first[visible], second[visible]
     table = mixture_of_table(*logit_beta_mixture(weight, first, second))
     return TabulatedTheta(table, _parts(weight, first[:, None], second[:, None]))
 
@@ -130,8 +130,8 @@ def _grouped(
     starts = np.flatnonzero(np.concatenate(([True], np.diff(group) > 0.0)))
     merged = np.add.reduceat(weight, starts)
     centre = np.add.reduceat(weight * counts, starts) / np.maximum(merged, 1e-300)
-    kept = merged > _NEGLIGIBLE
-    return centre[kept], merged[kept] / merged[kept].sum()
+    visible = merged > _NEGLIGIBLE
+    return centre[visible], merged[visible] / merged[visible].sum()
 
 
 def logit_beta_mixture(weight: FloatArray, first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -147,8 +147,8 @@ def logit_beta_mixture(weight: FloatArray, first: FloatArray, second: FloatArray
     for _ in range(2):
         grid = np.linspace(low, high, _GRID)
         log_density = _log_mixture(grid, weight, first, second)
-        kept = np.flatnonzero(log_density > log_density.max() - _LOG_VISIBLE)
-        low, high = grid[max(int(kept[0]) - 1, 0)], grid[min(int(kept[-1]) + 1, grid.size - 1)]
+        visible = np.flatnonzero(log_density > log_density.max() - _LOG_VISIBLE)
+        low, high = grid[max(int(visible[0]) - 1, 0)], grid[min(int(visible[-1]) + 1, grid.size - 1)]
     return grid, log_density
 
 
@@ -205,20 +205,20 @@ class CategoryCounts:
         starts, factors = self._factors()
         lows, messages = _messages(starts, factors)
         counts = np.empty((size, self.noisy.size), dtype=np.int64)
-        left = np.full(size, self.n_records, dtype=np.int64)
+        remaining = np.full(size, self.n_records, dtype=np.int64)
         for j in range(self.noisy.size - 1):
             uniform = rng.random(size)
-            for total in np.unique(left):
-                rows = left == total
-                own = np.arange(factors[j].size) + starts[j]
-                rest = total - own - lows[j + 1]
+            for total in np.unique(remaining):
+                rows = remaining == total
+                places = np.arange(factors[j].size) + starts[j]
+                rest = total - places - lows[j + 1]
                 inside = (rest >= 0) & (rest < messages[j + 1].size)
                 weight = np.where(inside, factors[j] * messages[j + 1][np.where(inside, rest, 0)], 0.0)
                 table = np.cumsum(weight)
                 chosen = np.searchsorted(table, uniform[rows] * table[-1], side="right")
-                counts[rows, j] = own[np.minimum(chosen, own.size - 1)]
-            left = left - counts[:, j]
-        counts[:, -1] = left
+                counts[rows, j] = places[np.minimum(chosen, places.size - 1)]
+            remaining = remaining - counts[:, j]
+        counts[:, -1] = remaining
         return counts
 
     def _factors(self) -> tuple[list[int], list[FloatArray]]:
@@ -258,9 +258,9 @@ def _messages(starts: list[int], factors: list[FloatArray]) -> tuple[list[int], 
     lows, messages = [starts[-1]], [factors[-1]]
     for start, factor in zip(starts[-2::-1], factors[-2::-1], strict=True):
         message = np.maximum(signal.fftconvolve(factor, messages[-1]), 0.0)
-        kept = np.flatnonzero(message > message.max() * _NEGLIGIBLE)
-        low = int(kept[0])
-        messages.append(message[low : int(kept[-1]) + 1] / message.max())
+        visible = np.flatnonzero(message > message.max() * _NEGLIGIBLE)
+        low = int(visible[0])
+        messages.append(message[low : int(visible[-1]) + 1] / message.max())
         lows.append(start + lows[-1] + low)
     return lows[::-1], messages[::-1]
 

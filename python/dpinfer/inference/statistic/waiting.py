@@ -59,10 +59,10 @@ def clipped_sum_density(total: float, law: NoiseLaw, *, rate: FloatArray, n_reco
     mean, variance = clipped_moments(rate, clip)
     distance = np.abs(total - n_records * mean)
     near = distance <= _REACH * np.sqrt(n_records * variance) + law.reach(40.0) + clip
-    found = np.zeros(rate.size)
+    density = np.zeros(rate.size)
     if near.any():
-        found[near] = _fourier(total, law, rate[near], n_records, clip)
-    return found
+        density[near] = _fourier(total, law, rate[near], n_records, clip)
+    return density
 
 
 def _fourier(total: float, law: NoiseLaw, rate: FloatArray, n_records: int, clip: float) -> FloatArray:
@@ -110,9 +110,9 @@ def rate_theta(noisy: float, law: NoiseLaw, *, model: GammaExponential, n_record
         density = clipped_sum_density(total, law, rate=rate, n_records=n_records, clip=clip)
         with np.errstate(divide="ignore"):
             log_density = np.log(density) + model.prior.log_density(theta[:, None])
-        kept = np.flatnonzero(log_density > log_density.max() - _LOG_VISIBLE)
-        low = float(rate[max(int(kept[0]) - 1, 0)])
-        high = float(rate[min(int(kept[-1]) + 1, size - 1)])
+        visible = np.flatnonzero(log_density > log_density.max() - _LOG_VISIBLE)
+        low = float(rate[max(int(visible[0]) - 1, 0)])
+        high = float(rate[min(int(visible[-1]) + 1, size - 1)])
     table = mixture_of_table(theta, np.maximum(log_density, log_density.max() - 700.0))
     return TabulatedTheta(table, _parts(table.variances, table.means, law, n_records=n_records, clip=clip))
 
@@ -127,8 +127,8 @@ def _plausible_rates(
     distance = np.maximum(np.abs(total - n_records * mean) - law.reach(40.0), 0.0)
     log_density = -0.125 * distance**2 / np.maximum(n_records * variance + 1e-6 * clip**2, 1e-300)
     log_density += 0.5 * model.shape * np.log(rate) - 0.5 * model.rate * rate
-    kept = np.flatnonzero(log_density > log_density.max() - _LOG_VISIBLE)
-    return float(rate[max(int(kept[0]) - 1, 0)]), float(rate[min(int(kept[-1]) + 1, rate.size - 1)])
+    visible = np.flatnonzero(log_density > log_density.max() - _LOG_VISIBLE)
+    return float(rate[max(int(visible[0]) - 1, 0)]), float(rate[min(int(visible[-1]) + 1, rate.size - 1)])
 
 
 def _parts(variance: FloatArray, mean: FloatArray, law: NoiseLaw, *, n_records: int, clip: float) -> VarianceParts:

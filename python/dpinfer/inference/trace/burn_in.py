@@ -115,9 +115,9 @@ def choose_burn_in(
     for candidate in _CANDIDATES:
         first = candidate * blocks // _BLOCKS
         size = blocks - first
-        found = excess(first)
-        pvalue = special.chdtrc(size, found)
-        relative = special.fdtrc(size, blocks - half, found / size / level)
+        excesses = excess(first)
+        pvalue = special.chdtrc(size, excesses)
+        relative = special.fdtrc(size, blocks - half, excesses / size / level)
         if np.all(np.where(misfit, relative, pvalue) >= allowed):
             return result(first, pvalue)
     return result(half, special.chdtrc(blocks - half, later))

@@ -98,5 +98,5 @@ def _thinned(points: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, 
     chosen = points[rng.choice(steps, size, replace=False)]
     moments = np.vstack((np.ones(size), (chosen - points.mean(axis=0)).T))
     equal = np.full(size, 1.0 / size)
-    wanted = np.concatenate(([1.0], np.zeros(n)))
-    return chosen, equal + np.linalg.pinv(moments) @ (wanted - moments @ equal)
+    targets = np.concatenate(([1.0], np.zeros(n)))
+    return chosen, equal + np.linalg.pinv(moments) @ (targets - moments @ equal)

@@ -202,27 +202,27 @@ def run_dp_em(
         raise TypeError(f"model must be a GaussianMixture, got {type(model).__name__}")
     check_arguments(model, None, X)
     n_records = check_plan(plan, n_records)
-    asked = settings_of("run_dp_em", EMArguments, settings, options)
+    arguments = settings_of("run_dp_em", EMArguments, settings, options)
     run = _ExpectationMaximisation(
         model,
         plan,
         n_records=n_records,
-        max_site_norm=check_interval("max_site_norm", asked.max_site_norm, 1e-30, 1e30),
-        centred=check_choice("statistics", asked.statistics, STATISTICS) == "centred",
-        count_weight=check_interval("count_weight", asked.count_weight, 0.0),
-        damping=check_interval("damping", asked.damping, 0.0, 1.0, high_open=False),
-        start=None if asked.start is None else start_loc(model, asked.start, np.zeros),
+        max_site_norm=check_interval("max_site_norm", arguments.max_site_norm, 1e-30, 1e30),
+        centred=check_choice("statistics", arguments.statistics, STATISTICS) == "centred",
+        count_weight=check_interval("count_weight", arguments.count_weight, 0.0),
+        damping=check_interval("damping", arguments.damping, 0.0, 1.0, high_open=False),
+        start=None if arguments.start is None else start_loc(model, arguments.start, np.zeros),
     )
     control = RunControl.checked(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
-    said = run_steps(run, plan, control, lambda: site_sums.check_site_records(model, X, None, plan.adjacency).arrays)
+    charged = run_steps(run, plan, control, lambda: site_sums.check_site_records(model, X, None, plan.adjacency).arrays)
     return EMRelease(
         loc=np.concatenate((run.kept["loc"], run.state["next"][None])),
         counts=run.kept["counts"],
         model=model,
-        settings=said
-        | {"statistics": asked.statistics, "max_site_norm": run.max_site_norm, "n_records": run.n_records},
+        settings=charged
+        | {"statistics": arguments.statistics, "max_site_norm": run.max_site_norm, "n_records": run.n_records},
         **guarantee_fields(plan, control),
     )
 
@@ -286,8 +286,8 @@ class _ExpectationMaximisation(Algorithm[Records]):
         cavity = Cavity(loc, np.zeros((blocks, d, d)), np.zeros(blocks * (d + 1)), np.ascontiguousarray(self._centre))
         site_sums.set_cavity(self._session, cavity, self._weight)
         plan, sigma = self._plan, self._plan.noise_multiplier
-        asked = (cavity, self._weight, self.max_site_norm, sigma)
-        return self._session.poisson_sum(noise_step(self._key, step, plan.n_steps, asked), plan.sample_rate, sigma)
+        query = (cavity, self._weight, self.max_site_norm, sigma)
+        return self._session.poisson_sum(noise_step(self._key, step, plan.n_steps, query), plan.sample_rate, sigma)
 
     def update(self, step: int, noisy: FloatArray) -> None:
         """Move the means by the M-step."""

@@ -135,29 +135,29 @@ def run_dpvim(
     >>> release.gradient, posterior.method
     ('aligned', 'averaged')
     """
-    asked = settings_of("run_dpvim", DPVIMArguments, settings, options)
+    arguments = settings_of("run_dpvim", DPVIMArguments, settings, options)
     # Before anything is spent: a release whose posterior is refused would be lost.
-    parse_burn_in(asked.burn_in, plan.n_steps if isinstance(plan, PrivacyPlan) else None)
+    parse_burn_in(arguments.burn_in, plan.n_steps if isinstance(plan, PrivacyPlan) else None)
     release = run_dpvi(
         model,
         X,
         y,
         plan=plan,
         n_records=n_records,
-        max_grad_norm=asked.max_grad_norm,
-        grad_scale=asked.grad_scale,
-        learning_rate=asked.learning_rate,
-        loss=asked.loss,
+        max_grad_norm=arguments.max_grad_norm,
+        grad_scale=arguments.grad_scale,
+        learning_rate=arguments.learning_rate,
+        loss=arguments.loss,
         gradient="aligned",
-        start=asked.start,
+        start=arguments.start,
         n_threads=n_threads,
         progress=progress,
         random_source=random_source,
         ledger=ledger,
         checkpoint=checkpoint,
     )
-    posterior = noise_aware_posterior(release, method="averaged", burn_in=asked.burn_in)
-    if not asked.noise_aware:
+    posterior = noise_aware_posterior(release, method="averaged", burn_in=arguments.burn_in)
+    if not arguments.noise_aware:
         return release, posterior
     n = release.n_params
     spread = release.params[posterior.burn_in :, :n].var(axis=0)

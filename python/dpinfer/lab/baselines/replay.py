@@ -44,9 +44,9 @@ def _runs() -> Iterator[Scenario]:
         ("run_dpvim", dpvim, regression_records(logistic), lambda result, folder: result[0].event),
     )
     for name, run, (records, other, far, refused), stated in cases:
-        found = tuple(neighbours(records, other, far, Adjacency.ADD_REMOVE, refused))
+        neighbouring = tuple(neighbours(records, other, far, Adjacency.ADD_REMOVE, refused))
         entry = f"{_ENTRIES}.{name}"
-        yield Scenario(name, entry, run, records, found, ledger=True, skipped=SECRET, stated=stated)
+        yield Scenario(name, entry, run, records, neighbouring, ledger=True, skipped=SECRET, stated=stated)
 
 
 def _statistics(adjacency: Adjacency) -> Iterator[Scenario]:
@@ -64,6 +64,6 @@ def _statistics(adjacency: Adjacency) -> Iterator[Scenario]:
         ("release_statistics", binomial, single_column(np.arange(12.0) % 6.0, 5.0, 0.0, (9.0, 2.5))),
         ("release_regression_statistics", regression, regression_records(LinearRegression(2))),
     ):
-        found = tuple(neighbours(records, other, far, adjacency, refused))
+        neighbouring = tuple(neighbours(records, other, far, adjacency, refused))
         entry = f"{_ENTRIES}.{name}"
-        yield Scenario(f"{name}, {adjacency.value}", entry, run, records, found, adjacency, ledger=True)
+        yield Scenario(f"{name}, {adjacency.value}", entry, run, records, neighbouring, adjacency, ledger=True)

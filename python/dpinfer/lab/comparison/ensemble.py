@@ -208,6 +208,6 @@ def emcee_nodes(
         )
     thin = -(-n_samples * n_walkers // _KEPT_DRAWS)
     # One walker after the other: a Monte Carlo error comes from the correlation of successive draws.
-    kept = chain[::thin].swapaxes(0, 1).reshape(-1, k, dims)
-    nu = np.cosh(kept[..., 1]) ** 2 if dims == 2 else np.ones(kept.shape[:2])
-    return nodes_from_draws(problems, softplus(kept[..., 0]), nu), autocorrelation
+    thinned = chain[::thin].swapaxes(0, 1).reshape(-1, k, dims)
+    nu = np.cosh(thinned[..., 1]) ** 2 if dims == 2 else np.ones(thinned.shape[:2])
+    return nodes_from_draws(problems, softplus(thinned[..., 0]), nu), autocorrelation

@@ -297,8 +297,8 @@ def _check_spread(stddev: FloatArray) -> FloatArray:
 
 
 def _check_scales(scales: npt.ArrayLike, shape: tuple[int, int]) -> FloatArray:
-    given = np.asarray(scales)
-    unit = check_float_array("scales", given, shape if given.ndim == 2 else (shape[1],))
+    array = np.asarray(scales)
+    unit = check_float_array("scales", array, shape if array.ndim == 2 else (shape[1],))
     if not np.all(unit > 0.0):
         raise ValueError("scales must be positive")
     return np.ascontiguousarray(np.broadcast_to(unit, shape))

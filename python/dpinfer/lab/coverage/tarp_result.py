@@ -338,9 +338,9 @@ def _shape(shares: FloatArray) -> str:
     tails = float(np.mean((shares < _TAIL) | (shares > 1.0 - _TAIL)))
     expected = 2.0 * _TAIL
     error = np.sqrt(expected * (1.0 - expected) / shares.shape[-1])
-    found = f"{tails:.0%} of the shares are within {_TAIL:g} of 0 or 1 instead of {expected:.0%}"
+    text = f"{tails:.0%} of the shares are within {_TAIL:g} of 0 or 1 instead of {expected:.0%}"
     if tails > expected + 2.0 * error:
-        return f"the posterior is too narrow or off centre, for {found}"
+        return f"the posterior is too narrow or off centre, for {text}"
     if tails < expected - 2.0 * error:
-        return f"the posterior is too wide, for {found}"
+        return f"the posterior is too wide, for {text}"
     return "the posterior is off centre or of another shape"

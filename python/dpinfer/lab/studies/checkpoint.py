@@ -95,8 +95,8 @@ class Checkpoint:
 
     def stored(self) -> list[tuple[int, int]]:
         """Return first and past-the-end run of every file, by first run, without their content."""
-        found = (_NAME.fullmatch(path.name) for path in self._folder.iterdir())
-        return sorted((int(match[1]), int(match[2])) for match in found if match)
+        matches = (_NAME.fullmatch(path.name) for path in self._folder.iterdir())
+        return sorted((int(match[1]), int(match[2])) for match in matches if match)
 
     def read(self, first: int, stop: int) -> RunStatistics | None:
         """Return the runs of one file, or None if it is damaged.
@@ -142,13 +142,13 @@ class Checkpoint:
 
     def _check_manifest(self) -> None:
         path = self._folder / _MANIFEST
-        found: Any = None
+        manifest: Any = None
         with contextlib.suppress(FileNotFoundError, RecursionError, ValueError):
-            found = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(found, dict) and isinstance(found.get("study"), dict):
-            if found["study"] == self._description and found.get("version") == _FORMAT_VERSION:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(manifest, dict) and isinstance(manifest.get("study"), dict):
+            if manifest["study"] == self._description and manifest.get("version") == _FORMAT_VERSION:
                 return
-            there, here = found["study"], self._description
+            there, here = manifest["study"], self._description
             differing = sorted(key for key in there.keys() | here.keys() if there.get(key) != here.get(key))
             raise ValueError(self._refusal(f"it differs in {', '.join(differing) or 'the version of its format'}"))
         # A missing or unreadable manifest has no effect; every file of runs has the fingerprint too.

@@ -149,7 +149,7 @@ def coverage_study(
         n_repeats=n_repeats,
         box=_reference_box(chosen) if references == "uniform" else None,
     )
-    known = {
+    identity = {
         "study": chosen.name,
         "method": method,
         "epsilon": epsilon,
@@ -159,7 +159,7 @@ def coverage_study(
         "n_repeats": n_repeats,
         "version": __version__,
     }
-    description = known | {"parameters": list(chosen.parameters), "n_draws": n_draws, "settings": extra}
+    description = identity | {"parameters": list(chosen.parameters), "n_draws": n_draws, "settings": extra}
     store = None if execution.checkpoint is None else Checkpoint(execution.checkpoint, description)
     runs = run_chunks(
         task,

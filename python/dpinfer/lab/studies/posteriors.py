@@ -38,10 +38,10 @@ def tied(
     mixtures = NormalMixtures(nodes.offsets, nodes.weight, nodes.mean, nodes.variance)
     posteriors = []
     for row in range(runs):
-        own = slice(nodes.offsets[row * n], nodes.offsets[(row + 1) * n])
+        part = slice(nodes.offsets[row * n], nodes.offsets[(row + 1) * n])
         posteriors.append(
             IndependentTheta(
-                mixtures.take(row * n, (row + 1) * n), nodes.inflation[own], 1.0 / nodes.hessian[own], None
+                mixtures.take(row * n, (row + 1) * n), nodes.inflation[part], 1.0 / nodes.hessian[part], None
             )
         )
     return posteriors
@@ -64,8 +64,8 @@ def by_coordinate(
     mixtures = NormalMixtures(nodes.offsets, nodes.weight, nodes.mean, nodes.variance)
     posteriors = []
     for start in range(0, problems.table.shape[0], width):
-        own = slice(nodes.offsets[start], nodes.offsets[start + n])
-        inflation = nodes.inflation[own]
+        part = slice(nodes.offsets[start], nodes.offsets[start + n])
+        inflation = nodes.inflation[part]
         posteriors.append(
             IndependentTheta(
                 mixtures.take(start, start + n),

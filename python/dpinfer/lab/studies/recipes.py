@@ -231,8 +231,10 @@ class SimulationStudy:
         steps = check_integer("n_steps", options.get("n_steps", 2500 if recipe in _FISHER_RECIPES else 10_000), 2)
         plan = _plan(epsilon, rate, steps)
         tied = recipe in _FISHER_RECIPES
-        asked = self._tied(model, recipe, plan, n_records, options) if tied else self._published(recipe, plan, options)
-        run = choose_gradient_run(model, plan, n_records, asked)
+        defaults = (
+            self._tied(model, recipe, plan, n_records, options) if tied else self._published(recipe, plan, options)
+        )
+        run = choose_gradient_run(model, plan, n_records, defaults)
         chosen = run.settings
         if chosen.raw_ratio is None or chosen.tolerance is None:
             return Settings.of(run), None
@@ -247,14 +249,14 @@ class SimulationStudy:
         ratio = check_interval("raw_ratio", options.get("raw_ratio", FisherScaling.raw_ratio), 0.0)
         norm = options.get("max_grad_norm", self.default_max_grad_norm(0.0 if aligned else ratio))
         norm = check_interval("max_grad_norm", norm, 0.0)
-        given = {name: options[name] for name in _SCALING_OPTIONS if name in options}
+        scaling_options = {name: options[name] for name in _SCALING_OPTIONS if name in options}
         scaling = natural_scaling(
             model,
             n_records,
             plan.sample_rate,
             plan.n_steps,
             plan.noise_multiplier * norm,
-            **({"raw_ratio": ratio} | given),
+            **({"raw_ratio": ratio} | scaling_options),
         )
         gradient = "aligned" if aligned else "reparameterised"
         return GradientArguments(max_grad_norm=norm, grad_scale=scaling, gradient=gradient, n_nodes=N_NODES)
@@ -366,8 +368,8 @@ def _runs(
     settings, fisher = study._settings(model, recipe, epsilon, n_records, dict(options))
     data = simulate_data(model, n_records, first=first, count=count, seed=seed)
     releases = simulate_releases(model, data, settings, first=first, seed=seed, n_threads=n_threads, backend=backend)
-    kept = replace(data, statistics=np.empty((0, 0)), features=np.empty((0, 0, 0)), response=np.empty((0, 0)))
-    return kept, releases, fisher
+    light = replace(data, statistics=np.empty((0, 0)), features=np.empty((0, 0, 0)), response=np.empty((0, 0)))
+    return light, releases, fisher
 
 
 _ROOT2 = float(np.sqrt(2.0))  # preconditioner of the published experiments

@@ -206,15 +206,15 @@ class RunReleases:
 
     def take(self, row: int) -> "RunReleases":
         """Return the release of one run."""
-        own = slice(row, row + 1)
+        part = slice(row, row + 1)
         return replace(
             self,
-            blocks=self.blocks[own],
-            side=self.side[own],
-            path=self.path[own],
-            reference=self.reference[own],
-            final_params=self.final_params[own],
-            finite=self.finite[own],
+            blocks=self.blocks[part],
+            side=self.side[part],
+            path=self.path[part],
+            reference=self.reference[part],
+            final_params=self.final_params[part],
+            finite=self.finite[part],
         )
 
     def first_block(self, burn_in: float) -> int:

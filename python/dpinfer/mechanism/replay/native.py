@@ -202,7 +202,7 @@ class NativeSession:
         exact = _integers(self._recorder, full, released(*arguments[:-1], _NO_NOISE), grid)
         mine = np.array(released(*arguments))
         noised = _integers(self._recorder, full, mine, grid)
-        own = NoisedSum(
+        noised_sum = NoisedSum(
             full,
             (self._key, arguments[0]),
             _gaussian(arguments[-1], _SUMS[name], rate),
@@ -213,7 +213,7 @@ class NativeSession:
             mine,
             self._n_rows,
         )
-        return self._recorder.answer(own).copy()
+        return self._recorder.answer(noised_sum).copy()
 
 
 class NativeSum:
@@ -256,7 +256,7 @@ class NativeSum:
         exact = tuple(map(int, self.real.integers))
         mine = np.array(self.real.noisy_sum(key, step, noise_multiplier))
         noised = _integers(self._recorder, full, mine, grid)
-        own = NoisedSum(
+        noised_sum = NoisedSum(
             full,
             (key, step),
             _gaussian(noise_multiplier, "poisson", self._sampled.get((key, step), self.sample_rate)),
@@ -266,7 +266,7 @@ class NativeSum:
             2,
             mine,
         )
-        return self._recorder.answer(own).copy()
+        return self._recorder.answer(noised_sum).copy()
 
 
 def _sum_opener(

@@ -115,7 +115,7 @@ class TapeRecorder:
         exact = np.concatenate([np.bincount(column, minlength=size) for column, size in columns])
         # One label in each column: the root of their number, and no fraction is exactly that.
         sensitivity = Fraction(upward(math.sqrt(n_columns), lambda value: Fraction(value) ** 2 >= n_columns))
-        own = NoisedSum(
+        noised = NoisedSum(
             "noisy_counts",
             (key, 0),
             ("gaussian", noise_multiplier, "all", 1.0),
@@ -125,7 +125,7 @@ class TapeRecorder:
             2,
             ([part.copy() for part in released], stddev),
         )
-        parts, deviation = self.answer(own)
+        parts, deviation = self.answer(noised)
         return [part.copy() for part in parts], deviation
 
     def _laplace_mechanism(
@@ -138,7 +138,7 @@ class TapeRecorder:
             list(exact), l1_sensitivity=l1_sensitivity, epsilon=epsilon, key=key, stream=stream
         )
         noise = tuple(a - b for a, b in zip(released, exact, strict=True))
-        own = NoisedSum(
+        noised = NoisedSum(
             "laplace_mechanism",
             (key, stream),
             ("laplace", epsilon),
@@ -148,7 +148,7 @@ class TapeRecorder:
             1,
             tuple(released),
         )
-        return list(self.answer(own))
+        return list(self.answer(noised))
 
     def _select_least(self, costs: Any, *, sensitivity: int, epsilon: float, key: bytes, stream: int) -> int:
         self.on_records()
@@ -157,8 +157,8 @@ class TapeRecorder:
         draw = self._quietly(selection.select_least)
         released = draw(list(exact), sensitivity=sensitivity, epsilon=epsilon, key=key, stream=stream)
         mechanism, bound = ("exponential", epsilon), Fraction(sensitivity)
-        own = NoisedSum("select_least", (key, stream), mechanism, exact, (), bound, math.inf, released)
-        return int(self.answer(own))
+        noised = NoisedSum("select_least", (key, stream), mechanism, exact, (), bound, math.inf, released)
+        return int(self.answer(noised))
 
     def _thresholded_counts(
         self, found: Any, *, epsilon: float, threshold: int, replace: bool, key: bytes, column: str
@@ -174,7 +174,7 @@ class TapeRecorder:
         moves = 2 if replace else 1
         below = math.exp(-epsilon / moves)
         failure = moves * below ** (threshold - 1) / (1.0 + below)
-        own = NoisedSum(
+        noised = NoisedSum(
             "thresholded_counts",
             (key, column),
             ("threshold", epsilon, failure),
@@ -187,7 +187,7 @@ class TapeRecorder:
         )
         if any(count < threshold for count in released.values()):
             self.fault("unnoised: a label leaves below the threshold")
-        return dict(self.answer(own))
+        return dict(self.answer(noised))
 
     def _quietly(self, wrapped: Any) -> Callable[..., Any]:
         """Return the wrapped object without logging its own requests, whose number depends on the records."""
@@ -241,16 +241,16 @@ def _swap(pairs: Sequence[tuple[Any, Any]]) -> None:
     instead = {id(there): other for there, other in pairs}
     for name, module in list(sys.modules.items()):
         if name == "dpinfer" or name.startswith("dpinfer."):
-            found = [(key, id(value)) for key, value in vars(module).items() if id(value) in instead]
-            for attribute, place in found:
+            matching = [(key, id(value)) for key, value in vars(module).items() if id(value) in instead]
+            for attribute, place in matching:
                 setattr(module, attribute, instead[place])
 
 
 def _native_modules() -> list[ModuleType]:
     """Return the compiled modules that the mechanism's modules use: one, unless a test put another in its place."""
-    found = [_native]
+    modules = [_native]
     for name, module in list(sys.modules.items()):
         used = getattr(module, "_native", None) if name.startswith("dpinfer.mechanism.") else None
-        if isinstance(used, ModuleType) and all(used is not other for other in found):
-            found.append(used)
-    return found
+        if isinstance(used, ModuleType) and all(used is not other for other in modules):
+            modules.append(used)
+    return modules

@@ -142,22 +142,22 @@ def run_dp_sep(
     >>> release.loc.shape
     (51, 1, 2)
     """
-    asked = settings_of("run_dp_sep", SiteArguments, settings, options)
+    arguments = settings_of("run_dp_sep", SiteArguments, settings, options)
     check_site_model(model)
     check_arguments(model, y, X)
     n_records = check_plan(plan, n_records, sampling=None)
-    _check_sampling(model, plan, n_records, asked.sampling)
+    _check_sampling(model, plan, n_records, arguments.sampling)
     _check_rows(known_shape(X), plan, n_records)
-    chosen = _site_settings(model, asked)
-    rates = damping_rates(model, asked.damping, plan)
-    annealing = _annealing(model, asked)
+    chosen = _site_settings(model, arguments)
+    rates = damping_rates(model, arguments.damping, plan)
+    annealing = _annealing(model, arguments)
     temperatures = _temperatures(model, annealing, plan.n_steps)
     control = RunControl.checked(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
-    public_start = None if asked.start is None else start_loc(model, asked.start, np.zeros)
+    public_start = None if arguments.start is None else start_loc(model, arguments.start, np.zeros)
     run = _Sites(model, plan, chosen, n_records, rates, temperatures, public_start)
-    said = run_steps(run, plan, control, lambda: _load(model, X, y, plan, n_records))
+    charged = run_steps(run, plan, control, lambda: _load(model, X, y, plan, n_records))
     prior = site_prior(model)
     return SiteRelease(
         **run.trace(),
@@ -176,10 +176,10 @@ def run_dp_sep(
         max_site_norm=chosen.max_site_norm,
         noise_multiplier=plan.noise_multiplier,
         model_spec=model.to_dict(),
-        settings=said
+        settings=charged
         | {
             "n_nodes": chosen.n_nodes,
-            "trust_radius": asked.trust_radius,
+            "trust_radius": arguments.trust_radius,
             "annealing": None if annealing is None else [float(value) for value in annealing],
         },
         **guarantee_fields(plan, control),

@@ -257,7 +257,7 @@ def run_network_dp_sep(
     else:
         loc = check_float_array("start", start, (model.n_params,)).copy()
     run = _NetworkSites(model, plan, settings, loc, n_records)
-    said = run_steps(run, plan, control, lambda: check_network_records(model, X, y, plan.adjacency))
+    charged = run_steps(run, plan, control, lambda: check_network_records(model, X, y, plan.adjacency))
     return NetworkRelease(
         **run.trace(),
         noise_stddev=plan.noise_multiplier * settings.max_site_norm,
@@ -268,7 +268,7 @@ def run_network_dp_sep(
         max_site_norm=settings.max_site_norm,
         noise_multiplier=plan.noise_multiplier,
         model_spec=model.to_dict(),
-        settings=said
+        settings=charged
         | {
             "block_weight": settings.block_weight,
             "movement": list(settings.movement),

@@ -198,28 +198,28 @@ def run_sep(
     >>> dpi.run_sep(dpi.models.ProbitRegression(2), X, y).converged
     True
     """
-    asked = settings_of("run_sep", SEPArguments, settings, options)
+    arguments = settings_of("run_sep", SEPArguments, settings, options)
     check_site_model(model)
-    method = check_choice("method", asked.method, METHODS)
-    n_passes = check_integer("n_passes", asked.n_passes, 1)
-    damping = check_interval("damping", asked.damping, 0.0, 1.0, high_open=False)
-    clipped = asked.max_site_norm is not None
-    norm = check_interval("max_site_norm", asked.max_site_norm, 0.0) if clipped else np.inf
-    clip = check_choice("clip", asked.clip, CLIPS)
+    method = check_choice("method", arguments.method, METHODS)
+    n_passes = check_integer("n_passes", arguments.n_passes, 1)
+    damping = check_interval("damping", arguments.damping, 0.0, 1.0, high_open=False)
+    clipped = arguments.max_site_norm is not None
+    norm = check_interval("max_site_norm", arguments.max_site_norm, 0.0) if clipped else np.inf
+    clip = check_choice("clip", arguments.clip, CLIPS)
     if clipped and method != "sep":
         raise ValueError(f"max_site_norm must be None with method={method!r}")
-    tolerance = check_interval("tolerance", asked.tolerance, 0.0, low_open=False)
-    rng = np.random.default_rng(check_integer("seed", asked.seed, 0))
-    nodes = check_integer("n_nodes", asked.n_nodes, 1, 200)
+    tolerance = check_interval("tolerance", arguments.tolerance, 0.0, low_open=False)
+    rng = np.random.default_rng(check_integer("seed", arguments.seed, 0))
+    nodes = check_integer("n_nodes", arguments.n_nodes, 1, 200)
     threads = 0 if n_threads is None else check_integer("n_threads", n_threads, 1, 4096)
     report = resolve_progress(progress, "passes")
-    loc = start_loc(model, asked.start, rng.standard_normal)
+    loc = start_loc(model, arguments.start, rng.standard_normal)
     records = check_site_records(model, X, y)
     session = open_session(model, records, max_site_norm=1.0, key=_KEY, n_threads=threads, n_nodes=nodes)
     prior = site_prior(model)
     count = records.features.shape[0]
     if method == "adf":
-        loc, precision = _filter(session, prior, loc, rng.permutation(count), keep_start=asked.start is not None)
+        loc, precision = _filter(session, prior, loc, rng.permutation(count), keep_start=arguments.start is not None)
         report(1, 1)
         return SEPResult(method, model.names, loc, precision, 1, True)
     if method == "ep":

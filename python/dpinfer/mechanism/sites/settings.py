@@ -142,10 +142,10 @@ def start_loc(model: SiteModel, start: npt.ArrayLike | None, draws: Callable[[in
     prior = site_prior(model)
     blocks, d = prior.loc.shape
     if start is not None:
-        given = check_float_array("start", start)
-        if given.shape not in ((blocks, d), (blocks * d,)):
-            raise ValueError(f"start must have shape ({blocks}, {d}), got {given.shape}")
-        return given.reshape(blocks, d).copy()
+        array = check_float_array("start", start)
+        if array.shape not in ((blocks, d), (blocks * d,)):
+            raise ValueError(f"start must have shape ({blocks}, {d}), got {array.shape}")
+        return array.reshape(blocks, d).copy()
     if model.exchangeable_blocks:
         return np.asarray(prior.loc + _START_SPREAD * model.block_scale * draws(blocks * d).reshape(blocks, d))
     return prior.loc.copy()

@@ -32,10 +32,10 @@ def open_source(name: str, *arguments: Any, **options: Any) -> RowSource:
     """
     if not isinstance(name, str):
         raise TypeError(f"name must be a string, got {type(name).__name__}")
-    found = find_plugin(_GROUP, name)
-    if found is None:
+    plugin = find_plugin(_GROUP, name)
+    if plugin is None:
         raise ValueError(f"name must be an entry point of {_GROUP} of an installed package, got {name!r}")
-    source = found[0](*arguments, **options)
+    source = plugin[0](*arguments, **options)
     if not isinstance(source, RowSource):
-        raise TypeError(f"{found[1]} must give a RowSource for {name!r}, got {type(source).__name__}")
+        raise TypeError(f"{plugin[1]} must give a RowSource for {name!r}, got {type(source).__name__}")
     return source

@@ -148,9 +148,9 @@ class RowSource:
         first = 0
         for arrays in self:
             size = arrays[0].shape[0]
-            own = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + size)] - first
+            places = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + size)] - first
             for part, array in zip(parts, arrays, strict=True):
-                part.append(array[own])
+                part.append(array[places])
             first += size
         return [np.ascontiguousarray(np.concatenate(part)) for part in parts]
 

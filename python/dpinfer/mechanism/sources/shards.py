@@ -115,12 +115,12 @@ class ShardedRows:
         RecordError
             If no shard gives a block, or there are too many rows for an exact sum.
         """
-        found = [count for count in counts if count is not None]
-        if not found:
+        present = [count for count in counts if count is not None]
+        if not present:
             raise RecordError("X must have at least one row, got none")
-        if sum(found) > MAX_ROWS:
+        if sum(present) > MAX_ROWS:
             raise RecordError(f"X must have at most {MAX_ROWS} rows")
-        return sum(found)
+        return sum(present)
 
 
 class _ResponseShards(ShardedRows):

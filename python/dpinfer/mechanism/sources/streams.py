@@ -148,11 +148,11 @@ def rows_of_csv(
         Without pyarrow: ``pip install 'dpinfer[parquet]'``.
     """
     _module("pyarrow.csv", "parquet")
-    wanted = _Columns.of(features, response)
+    chosen = _Columns.of(features, response)
     with Path(path).open(encoding="utf-8", errors="replace", newline="\n") as stream:
         header = [name.strip() for name in stream.readline().removeprefix("\ufeff").strip().split(delimiter)]
-    wanted.check(header, public=False)
-    return _of_files(wanted.source(ReadAhead(_CsvBatches(os.fspath(path), wanted.names, delimiter))), path)
+    chosen.check(header, public=False)
+    return _of_files(chosen.source(ReadAhead(_CsvBatches(os.fspath(path), chosen.names, delimiter))), path)
 
 
 def rows_of_parquet(
@@ -182,7 +182,7 @@ def rows_of_parquet(
     BackendUnavailableError
         Without pyarrow: ``pip install 'dpinfer[parquet]'``.
     """
-    wanted = _Columns.of(features, response, unit)
+    chosen = _Columns.of(features, response, unit)
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     if not paths:
         raise ValueError("path must name at least one file, got none")
@@ -191,8 +191,8 @@ def rows_of_parquet(
         # For an error that names the file.
         Path(item).stat()
         header = _quietly(partial(parquet.read_schema, os.fspath(item))).names
-        wanted.check(header)
-    source = wanted.source(ReadAhead(_ParquetBatches(tuple(os.fspath(item) for item in paths), wanted.names)))
+        chosen.check(header)
+    source = chosen.source(ReadAhead(_ParquetBatches(tuple(os.fspath(item) for item in paths), chosen.names)))
     return _of_files(source, *paths)
 
 
@@ -299,9 +299,9 @@ class _Columns:
 
 def _of_files(source: RowSource, *paths: PathLike) -> RowSource:
     """Return a source that identifies its files by device and inode, not by name."""
-    found = [Path(path).stat() for path in paths]
-    source.files = frozenset((item.st_dev, item.st_ino) for item in found)
-    if len(source.files) < len(found):
+    stats = [Path(path).stat() for path in paths]
+    source.files = frozenset((item.st_dev, item.st_ino) for item in stats)
+    if len(source.files) < len(stats):
         raise ValueError("path must name each file once: two of these are one file, whose records would count twice")
     return source
 

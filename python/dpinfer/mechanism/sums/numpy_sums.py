@@ -204,12 +204,12 @@ class EvidenceSession:
             spread = [design[:, i] * design[:, j] * cov[i, j] for i in range(loc.size) for j in range(loc.size)]
             variance = np.sum(spread, axis=0)
             first, second = self._slopes(mean, variance, self._response[rows])
-            left = 1.0 - second * variance
-            precision = second / left
-            linear = (first + second * np.sum(design * (loc - centre), axis=1)) / left
+            remaining = 1.0 - second * variance
+            precision = second / remaining
+            linear = (first + second * np.sum(design * (loc - centre), axis=1)) / remaining
             pairs = design[:, self._pairs[0]] * design[:, self._pairs[1]] * (weight * self._roots)
             sites = np.concatenate((design * linear[:, None], pairs * precision[:, None]), axis=1)
-            invalid = ~((left > 0.0) & np.all(np.isfinite(sites), axis=1))
+            invalid = ~((remaining > 0.0) & np.all(np.isfinite(sites), axis=1))
         sites[invalid] = neutral
         return np.ascontiguousarray(sites)
 

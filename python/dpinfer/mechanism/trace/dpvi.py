@@ -139,8 +139,8 @@ def run_dpvi(
         )
     check_arguments(model, y, X, streamed=True)
     n_records = check_plan(plan, n_records)
-    asked = settings_of("run_dpvi", GradientArguments, settings, options)
-    chosen = choose_gradient_run(model, plan, n_records, asked)
+    arguments = settings_of("run_dpvi", GradientArguments, settings, options)
+    chosen = choose_gradient_run(model, plan, n_records, arguments)
     if checkpoint is not None and chosen.own_functions:
         raise ValueError(
             "checkpoint must be None when grad_scale or learning_rate is a function: that a resumed run has the "
@@ -150,7 +150,7 @@ def run_dpvi(
         random_source=random_source, ledger=ledger, checkpoint=checkpoint, progress=progress, n_threads=n_threads
     )
     run = _Gradients(chosen)
-    said = run_steps(run, plan, control, lambda: load_source(model, X, y, plan.adjacency))
+    charged = run_steps(run, plan, control, lambda: load_source(model, X, y, plan.adjacency))
     return GradientTrace(
         **run.trace(),
         sample_rate=plan.sample_rate,
@@ -161,7 +161,7 @@ def run_dpvi(
         max_grad_norm=chosen.max_grad_norm,
         noise_multiplier=plan.noise_multiplier,
         model_spec=model.to_dict(),
-        settings=said | chosen.settings.to_dict(),
+        settings=charged | chosen.settings.to_dict(),
         **guarantee_fields(plan, control),
     )
 

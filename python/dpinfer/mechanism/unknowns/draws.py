@@ -92,8 +92,8 @@ def _cell(
 ) -> int:
     """Draw the cell, between two edges of these ranks, that a quantile lies in: its cost is the rank that it misses."""
     top, bottom = probability.numerator, probability.denominator
-    wanted = top * ranks[-1]
-    costs = [max(0, bottom * left - wanted, wanted - bottom * right) for left, right in itertools.pairwise(ranks)]
+    target = top * ranks[-1]
+    costs = [max(0, bottom * left - target, target - bottom * right) for left, right in itertools.pairwise(ranks)]
     sensitivity = bottom if replace else max(top, bottom - top)
     return select_least(costs, sensitivity=sensitivity, epsilon=epsilon, key=key, stream=stream)
 
@@ -122,12 +122,12 @@ def draw_bounds(
     **Privacy.** Reads the records: see :func:`release_bounds`.
     """
     share, stream = exact_probability(probability), _FIRST_SELECTION
-    found = np.empty((len(columns), 2))
+    bounds = np.empty((len(columns), 2))
     for place, (column, search) in enumerate(zip(columns, searches, strict=True)):
         replace = relation is Adjacency.REPLACE_ONE
-        found[place] = search.find(column, share, epsilon=epsilon, replace=replace, key=key, stream=stream)
+        bounds[place] = search.find(column, share, epsilon=epsilon, replace=replace, key=key, stream=stream)
         stream += search.n_selections
-    return found
+    return bounds
 
 
 def draw_categories(
@@ -144,11 +144,11 @@ def draw_categories(
     **Privacy.** Reads the records' counts: see :func:`release_categories`.
     """
     replace = relation is Adjacency.REPLACE_ONE
-    found = {}
+    labels = {}
     for name, counts in columns.items():
         passed = thresholded_counts(counts, epsilon=epsilon, threshold=threshold, replace=replace, key=key, column=name)
-        found[name] = dict(list(passed.items())[:max_labels])
-    return found
+        labels[name] = dict(list(passed.items())[:max_labels])
+    return labels
 
 
 def exact_probability(probability: float) -> Fraction:

@@ -97,11 +97,11 @@ class ReadColumn(RankedColumn):
 
 def _ranks_of(rows: RowSource, edges: FloatArray, place: int, n_columns: int) -> IntArray:
     """Return the ranks of the edges in a column of a source, and how many values it has."""
-    found = np.zeros(len(edges) + 1, dtype=np.int64)
+    ranks = np.zeros(len(edges) + 1, dtype=np.int64)
     for (block,) in rows.each(_features_alone):
         column = HeldColumn(_checked(as_record_array("X", block), n_columns)[:, place].astype(np.float64))
-        found += np.append(column.below(edges), column.size)
-    return found
+        ranks += np.append(column.below(edges), column.size)
+    return ranks
 
 
 def _features_alone(features: Any, *_: Any) -> tuple[Any]:
@@ -162,8 +162,8 @@ def check_ranked(X: Any, n_columns: int) -> None:
     check_numbers("X", X)
     shape = known_shape(X)
     if shape is not None and (len(shape) not in (1, 2) or (*shape, 1)[1] != n_columns):
-        found = f"{shape[1]} columns" if len(shape) == 2 else f"{len(shape)} dimensions"
-        raise RecordError(f"X must have {n_columns} columns, one for each of names, got {found}")
+        shape_text = f"{shape[1]} columns" if len(shape) == 2 else f"{len(shape)} dimensions"
+        raise RecordError(f"X must have {n_columns} columns, one for each of names, got {shape_text}")
 
 
 def columns_of(X: npt.ArrayLike | Rows, n_columns: int) -> list[RankedColumn]:

@@ -79,8 +79,8 @@ def thresholded_counts(
     """
     scale = Fraction(2 if replace else 1) / Fraction(epsilon)
     noisy = {label: count + discrete_laplace(_key(key, column, label), scale, 1)[0] for label, count in counts.items()}
-    found = [(label, count) for label, count in noisy.items() if count >= threshold]
-    return dict(sorted(found, key=lambda item: (-item[1], item[0])))
+    passed = [(label, count) for label, count in noisy.items() if count >= threshold]
+    return dict(sorted(passed, key=lambda item: (-item[1], item[0])))
 
 
 def _key(key: bytes, column: str, label: str) -> bytes:

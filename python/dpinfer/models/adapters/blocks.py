@@ -29,12 +29,12 @@ def in_blocks(function: Callable[..., Any], size: int) -> Callable[..., npt.NDAr
         parts = []
         for first in range(0, max(total, 1), size):
             blocks = [array[first : first + size] for array in arrays]
-            own = len(blocks[0])
-            if own < size:
+            length = len(blocks[0])
+            if length < size:
                 blocks = [
-                    np.concatenate((part, np.zeros((size - own, *part.shape[1:]), part.dtype))) for part in blocks
+                    np.concatenate((part, np.zeros((size - length, *part.shape[1:]), part.dtype))) for part in blocks
                 ]
-            parts.append(np.asarray(function(params, *blocks))[:own])
+            parts.append(np.asarray(function(params, *blocks))[:length])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     return over

@@ -22,15 +22,15 @@ def framework(package: str) -> Any:
         If it is not installed, or too old.
     """
     try:
-        found = import_module(package)
+        module = import_module(package)
     except ImportError as error:
         raise BackendUnavailableError(
             f"models in {_NAMES[package]} need it: pip install 'dpinfer[{package}]'"
         ) from error
-    version = tuple(map(int, re.findall(r"\d+", found.__version__)[:3]))
+    version = tuple(map(int, re.findall(r"\d+", module.__version__)[:3]))
     if version < OLDEST[package]:
         least = ".".join(map(str, OLDEST[package]))
         raise BackendUnavailableError(
-            f"{package} must be at least {least}, got {found.__version__}: pip install -U 'dpinfer[{package}]'"
+            f"{package} must be at least {least}, got {module.__version__}: pip install -U 'dpinfer[{package}]'"
         )
-    return found
+    return module

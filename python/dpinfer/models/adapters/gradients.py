@@ -37,8 +37,8 @@ def check_callables(required: Mapping[str, Any], optional: Mapping[str, Any]) ->
     TypeError
         If an argument is wrong.
     """
-    given = dict(required) | {argument: function for argument, function in optional.items() if function is not None}
-    for argument, function in given.items():
+    present = dict(required) | {argument: function for argument, function in optional.items() if function is not None}
+    for argument, function in present.items():
         if not callable(function):
             raise TypeError(f"{argument} must be callable, got {type(function).__name__}")
 

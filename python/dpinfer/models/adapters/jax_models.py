@@ -82,9 +82,9 @@ def from_jax(
     framework("jax")
     check_callables({"log_likelihood": log_likelihood}, {"sampler": sampler})
     count = check_integer("n_features", n_features, 1)
-    kept = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
+    parameter_set = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
     flat = not isinstance(parameters, Mapping | Sequence)
-    code = jax_code(log_likelihood, sampler, kept, features, flat=flat, vectorize=vectorize, n_features=count)
+    code = jax_code(log_likelihood, sampler, parameter_set, features, flat=flat, vectorize=vectorize, n_features=count)
     return finished(
         code,
         public_data,

@@ -70,9 +70,9 @@ def from_numpyro(
     bijectors = {name: prior[0] for name, prior in priors.items()}
     means = {name: prior[1] for name, prior in priors.items()}
     scales = {name: prior[2] for name, prior in priors.items()}
-    kept = ParameterSet(shapes, bijectors, means, scales)
+    parameter_set = ParameterSet(shapes, bijectors, means, scales)
     density, sampler = _functions(model, observed)
-    code = jax_code(density, sampler, kept, features, flat=False, vectorize=vectorize, n_features=count)
+    code = jax_code(density, sampler, parameter_set, features, flat=False, vectorize=vectorize, n_features=count)
     return finished(
         code,
         public_data,
@@ -134,11 +134,11 @@ def _prior(name: str, site: Any) -> tuple[str, FloatArray, FloatArray]:
     import jax
     from numpyro.distributions import constraints
 
-    own = base = site["fn"]
+    distribution = base = site["fn"]
     while type(base).__name__ in ("Independent", "ExpandedDistribution", "MaskedDistribution"):
         base = base.base_dist
     kind = type(base).__name__
-    support = own.support
+    support = distribution.support
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
     if support is constraints.real:
@@ -158,7 +158,7 @@ def _prior(name: str, site: Any) -> tuple[str, FloatArray, FloatArray]:
             np.broadcast_to(np.asarray(base.loc, np.float64), shape).copy(),
             np.broadcast_to(np.asarray(base.scale, np.float64), shape).copy(),
         )
-    drawn = np.asarray(own.sample(jax.random.PRNGKey(0), (_PRIOR_DRAWS,)), dtype=np.float64)
+    drawn = np.asarray(distribution.sample(jax.random.PRNGKey(0), (_PRIOR_DRAWS,)), dtype=np.float64)
     with np.errstate(all="ignore"):
         before = np.log(drawn) if bijector == "exp" else drawn
         if bijector == "sigmoid":

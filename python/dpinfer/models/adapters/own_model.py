@@ -66,8 +66,8 @@ def named_failure(argument: str, call: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = ": ".join((type(error).__name__, *str(error).splitlines()[:1])).rstrip(" .")
-        raise ValueError(f"{argument} raised {told}; it is called as {call}") from error
+        reason = ": ".join((type(error).__name__, *str(error).splitlines()[:1])).rstrip(" .")
+        raise ValueError(f"{argument} raised {reason}; it is called as {call}") from error
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -84,9 +84,9 @@ def from_torch(
         log_likelihood, sampler = _through(torch, module, log_likelihood, sampler)
     if parameters is None:
         raise TypeError("parameters must be given without a module")
-    kept = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
+    parameter_set = ParameterSet(parameters, bijectors, prior_mean, prior_scale)
     flat = not isinstance(parameters, Mapping | Sequence)
-    code = _code(torch, log_likelihood, sampler, kept, features, flat=flat, vectorize=vectorize)
+    code = _code(torch, log_likelihood, sampler, parameter_set, features, flat=flat, vectorize=vectorize)
     return finished(
         code,
         public_data,
@@ -158,10 +158,10 @@ def _code(
         def block(params: FloatArray, *rows: npt.NDArray[Any]) -> Any:
             # Copies: tensors can be written to.
             tensors = [torch.from_numpy(np.array(row, order="C")) for row in rows]
-            given = torch.from_numpy(np.array(params))
+            tensor = torch.from_numpy(np.array(params))
             if vectorize:
-                return over(given, *tensors).detach().numpy()
-            return torch.stack([over(given, *row) for row in zip(*tensors, strict=True)]).detach().numpy()
+                return over(tensor, *tensors).detach().numpy()
+            return torch.stack([over(tensor, *row) for row in zip(*tensors, strict=True)]).detach().numpy()
 
         return in_blocks(block, FRAMEWORK_BLOCK if vectorize else 1)
 

@@ -72,8 +72,8 @@ def predict_newton(
         passes = _ExpectedPasses(plan, design, n_records, rng)
         learned = learn_geometry(model, plan, passes, n_records)
         noise = float(learned.arrays["moment_stddev"][-1])
-        found = _Geometry(design, learned.transform, learned.bound, learned.moments.error, noise, n_records)
-        widths.append(_linear(model, plan, found) if linear else _bounded(model, plan, found, predictor_spread))
+        geometry = _Geometry(design, learned.transform, learned.bound, learned.moments.error, noise, n_records)
+        widths.append(_linear(model, plan, geometry) if linear else _bounded(model, plan, geometry, predictor_spread))
     return np.asarray(np.median(widths, axis=0))
 
 

@@ -105,9 +105,9 @@ class LogisticPilot:
         row = squares.sum(axis=1)[:, None]
         residual, kept = np.zeros_like(slope), np.zeros_like(slope)
         for label, share in ((1.0, labels), (0.0, 1.0 - labels)):
-            own = probability - label
-            factor = np.minimum(1.0, self.max_grad_norm / np.sqrt(np.square(own) * row + raw_norm + 1e-300))
-            residual += share * factor * own
+            residuals = probability - label
+            factor = np.minimum(1.0, self.max_grad_norm / np.sqrt(np.square(residuals) * row + raw_norm + 1e-300))
+            residual += share * factor * residuals
             kept += share * factor
         first = self.scale_up * (residual.T @ self.design) + self.prior_precision * loc
         second = self.scale_up * ((kept * slope).T @ squares) + self.prior_precision

@@ -453,7 +453,7 @@ def _simulated(
             learning_rate=multiple * heuristic,
             start=np.concatenate(model.default_start()),
         )
-        found = predict_simulated(
+        predictions = predict_simulated(
             run,
             drift,
             model,
@@ -463,7 +463,8 @@ def _simulated(
             report=lambda done, total: report(finished * total + done, rounds * total),
         )
         return [
-            _Choice(multiple, run, options, prediction) for options, prediction in zip(posteriors, found, strict=True)
+            _Choice(multiple, run, options, prediction)
+            for options, prediction in zip(posteriors, predictions, strict=True)
         ]
 
     best = _best([choice for index, each in enumerate(factors) for choice in predict(each, index, trial)])

@@ -103,12 +103,12 @@ n_simulations, seed
             If a setting does not belong to the recipe, or one that the recipe needs is not given.
         """
         recipe = default_recipe(model) if self.recipe == "auto" else self.recipe
-        given = {
+        is_set = {
             "learning_rate_factor": self.learning_rate_factor is not None,
             "hessian": self.hessian != "auto",
             "prior": self.prior is not None,
         }
-        for name, changed in given.items():
+        for name, changed in is_set.items():
             if changed and recipe != "plain":
                 raise ValueError(f"{name} must not be given with recipe {recipe!r}: it has its own")
         if recipe == "paper" and None in (self.sample_rate, self.n_steps, self.max_grad_norm):

@@ -124,8 +124,8 @@ class GlmNewtonRelease(SumsOfPasses):
     def __post_init__(self) -> None:
         rounds, d, _ = check_float_array("transforms", self.transforms, (None, None, None)).shape
         steps = check_float_array("positions", self.positions, (None, d)).shape[0]
-        found = check_float_array("localise_positions", self.localise_positions, (None, d)).shape[0]
-        if rounds < 1 or steps < 1 or found < 1:
+        localise = check_float_array("localise_positions", self.localise_positions, (None, d)).shape[0]
+        if rounds < 1 or steps < 1 or localise < 1:
             raise ValueError("a release must hold at least one matrix and one score of each kind")
         shares = check_float_array("counts", self.counts, (None,)).size
         shapes: dict[str, tuple[int, ...]] = {
@@ -135,9 +135,9 @@ class GlmNewtonRelease(SumsOfPasses):
             "moments": (rounds, d, d),
             "moment_stddev": (rounds,),
             "moment_bounds": (rounds,),
-            "localise_positions": (found, d),
-            "localise_scores": (found, d),
-            "localise_score_stddev": (found,),
+            "localise_positions": (localise, d),
+            "localise_scores": (localise, d),
+            "localise_score_stddev": (localise,),
             "score_transform": (d, d),
             "slope": (d, d),
             "slope_position": (d,),

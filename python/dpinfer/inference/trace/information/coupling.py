@@ -49,7 +49,7 @@ def coupling_pvalue(trace: InformationTrace, expected: FloatArray) -> float:
     for j in range(size):
         others = np.arange(size) != j
         values, axes = np.linalg.eigh(correlation[np.ix_(others, others)])
-        kept = values > _NULL * values[-1]
-        explained = np.sum(np.square(slopes[j, others] @ axes[:, kept]) / values[kept]) / noise[j]
-        smallest = min(smallest, float(special.chdtrc(np.count_nonzero(kept), explained)))
+        nonzero = values > _NULL * values[-1]
+        explained = np.sum(np.square(slopes[j, others] @ axes[:, nonzero]) / values[nonzero]) / noise[j]
+        smallest = min(smallest, float(special.chdtrc(np.count_nonzero(nonzero), explained)))
     return min(1.0, size * smallest)

@@ -110,11 +110,11 @@ class GramTrace:
         unit = 2.0 * np.square(softplus(rho)) / sigmoid(rho)
         pull = model.log_prior_slope(np.sum(np.square(loc[:, :-1]) + squares[:, :-1], axis=1), rho)
         gradient = (release.noisy_gradients[:, n - 1] + rate * pull) * unit
-        own = slice(variance_start, None)
-        precision = (noise[own, n - 1] * unit[own]) ** -2.0
+        later = slice(variance_start, None)
+        precision = (noise[later, n - 1] * unit[later]) ** -2.0
         share = precision / precision.sum()
-        level = float(share @ gradient[own]) / (rate * n_records)
-        centre = float(share @ value[own])
+        level = float(share @ gradient[later]) / (rate * n_records)
+        centre = float(share @ value[later])
         clipping = None if run is None else dispersion_clipping(model, run.max_grad_norm, run.raw_ratio)
         slope = VarianceSlope.at(clipping, np.array([centre]), np.array([level]))
         ratio, gain, stretch, spread = (
@@ -124,15 +124,15 @@ class GramTrace:
         # The variance of a sampled sum of records' gradients v - r**2, clipped.
         sampled = rate * (1.0 - rate) * n_records * 2.0 * residual**2 * spread * (gain / stretch) ** 2
         noise_variance = 1.0 / precision.sum() + sampled / share.size
-        mean = share @ loc[own, :-1]
-        centred = loc[own, :-1] - mean
+        mean = share @ loc[later, :-1]
+        centred = loc[later, :-1] - mean
         variance = VarianceTrace(
             residual=residual,
             error=float(np.sqrt(noise_variance)) * stretch / (rate * n_records * gain),
             spread=spread,
             position_mean=mean,
             position_cov=(centred * share[:, None]).T @ centred,
-            scale_square=share @ squares[own, :-1],
+            scale_square=share @ squares[later, :-1],
         )
         scaled = noise[start:, :p] * value[start:, None]
         weights = InformationTrace.build(
@@ -235,8 +235,10 @@ def gram_posterior(
         report=report,
     )
     size, p = draws.location.shape
-    given = [_variance_given(_Scores(trace, level, prior, a, draws.mean_noise, rng), model) for a in draws.information]
-    evidence = np.array([item.log_evidence for item in given])
+    conditionals = [
+        _variance_given(_Scores(trace, level, prior, a, draws.mean_noise, rng), model) for a in draws.information
+    ]
+    evidence = np.array([item.log_evidence for item in conditionals])
     share = np.exp(evidence - evidence.max())
     share /= share.sum()
     effective = float(1.0 / np.sum(share**2))
@@ -252,7 +254,7 @@ def gram_posterior(
     variances, data = np.empty_like(location), np.empty_like(location)
     total, total_squares = np.zeros((p + 1, p + 1)), np.zeros((p + 1, p + 1))
     for index, source in enumerate(chosen):
-        a, own = draws.information[source], given[source]
+        a, own = draws.information[source], conditionals[source]
         v = float(rng.choice(own.values, p=own.probability))
         location[index, :-1], cov = _Scores(trace, v, prior, a, draws.mean_noise, rng).weights()
         location[index, -1] = own.rho_mean
@@ -325,8 +327,8 @@ class _Scores:
         self._inside = np.linalg.inv(information / weights.score_variance + np.eye(p) / (level * prior_variance))
         self._location = score @ self._inside / weights.score_variance
         values, vectors = np.linalg.eigh(information)
-        kept = values > _NULL * values[-1]
-        values, vectors = values[kept], vectors[:, kept]
+        nonzero = values > _NULL * values[-1]
+        values, vectors = values[nonzero], vectors[:, nonzero]
         offset = own.position_mean @ vectors - (score @ vectors) / values
         moved = float(np.sum(information * own.position_cov) + np.diag(information) @ own.scale_square)
         # Residuals at the iterates exceed the records' own by (mu_t - mle)' X'X (mu_t - mle) and by q's spread.

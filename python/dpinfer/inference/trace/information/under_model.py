@@ -142,9 +142,9 @@ class _Density:
         self, trace: InformationTrace, expected: FloatArray, prior_variance: float, *, moments_known: bool = False
     ) -> None:
         values, vectors = np.linalg.eigh(expected)
-        kept = values > _NULL * values[-1]
-        self._span = vectors[:, kept] * np.sqrt(values[kept])
-        self._unspan = (vectors[:, kept] / np.sqrt(values[kept])).T
+        nonzero = values > _NULL * values[-1]
+        self._span = vectors[:, nonzero] * np.sqrt(values[nonzero])
+        self._unspan = (vectors[:, nonzero] / np.sqrt(values[nonzero])).T
         self._trace = trace
         self._prior_variance = prior_variance
         self.rank = self._span.shape[1]
@@ -249,11 +249,11 @@ def weights_given_information(
     information : (n, n) array
     prior_variance : float
     """
-    known = np.linalg.solve(trace.score_variance * information + mean_noise, information)
-    precision = information @ known + np.eye(information.shape[0]) / prior_variance
+    data_precision = np.linalg.solve(trace.score_variance * information + mean_noise, information)
+    precision = information @ data_precision + np.eye(information.shape[0]) / prior_variance
     precision = 0.5 * (precision + precision.T)
     observed = information @ trace.position_mean - trace.gradient_mean / trace.sample_rate
-    return np.asarray(np.linalg.solve(precision, known.T @ observed)), np.asarray(precision)
+    return np.asarray(np.linalg.solve(precision, data_precision.T @ observed)), np.asarray(precision)
 
 
 @dataclass(frozen=True)

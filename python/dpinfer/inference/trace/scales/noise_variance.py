@@ -95,14 +95,14 @@ def with_variance_prior(
     replaced = {name: np.empty(runs) for name in ("hessian", "inflation", "mean", "variance")}
     for row in range(runs):
         begin, end = (int(ends[row, -2]) if n > 1 else int(nodes.offsets[row * n])), int(ends[row, -1])
-        own = slice(begin, end)
-        mean = nodes.mean[own] * stretch[row] - excess[row]
-        variance = nodes.variance[own] * stretch[row] ** 2 + excess_variance[row]
+        part = slice(begin, end)
+        mean = nodes.mean[part] * stretch[row] - excess[row]
+        variance = nodes.variance[part] * stretch[row] ** 2 + excess_variance[row]
         spread = _SPREADS * np.sqrt(np.max(variance))
         near = np.linspace(np.min(mean) - spread, np.max(mean) + spread, _CELLS)
         near = near[near > 1e-3 * low_prior]  # far below that the prior has nothing
         values = np.sort(np.concatenate((np.geomspace(low_prior, high_prior, _CELLS), near)))
-        log_density = partial(_log_density, model, nodes.weight[own], mean, variance)
+        log_density = partial(_log_density, model, nodes.weight[part], mean, variance)
         logs = log_density(values)
         (held,) = np.nonzero(logs > np.max(logs) - 0.5 * _SPREADS**2)
         values = np.geomspace(values[max(held[0] - 1, 0)], values[min(held[-1] + 1, values.size - 1)], _CELLS)
@@ -111,8 +111,8 @@ def with_variance_prior(
         centre = float(density @ rho)
         replaced["mean"][row] = centre
         replaced["variance"][row] = float(density @ np.square(rho - centre))
-        replaced["hessian"][row] = float(nodes.weight[own] @ nodes.hessian[own])
-        replaced["inflation"][row] = float(nodes.weight[own] @ nodes.inflation[own])
+        replaced["hessian"][row] = float(nodes.weight[part] @ nodes.hessian[part])
+        replaced["inflation"][row] = float(nodes.weight[part] @ nodes.inflation[part])
     return nodes.replaced(np.arange(runs * n) % n == n - 1, **replaced)
 
 

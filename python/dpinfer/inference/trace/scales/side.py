@@ -86,6 +86,6 @@ def raw_scale_sums(
 
 def pooled_slope_score(side: SideRegression, statistics: TraceStatistics, sample_rate: float) -> FloatArray:
     """Return h in standard errors when both regressions are pooled: how well it is identified, (n,)."""
-    own = (sample_rate / statistics.slope_stderr) ** 2
+    precision = (sample_rate / statistics.slope_stderr) ** 2
     slope = statistics.slope_score * statistics.slope_stderr / sample_rate
-    return np.asarray((own * slope + side.precision * side.slope) / np.sqrt(own + side.precision))
+    return np.asarray((precision * slope + side.precision * side.slope) / np.sqrt(precision + side.precision))

@@ -178,8 +178,8 @@ class _TiedProblems:
         gradient_mean = part.gradient_mean - shift + bias_loc.ravel() * typical_noise
         loc, scale = part.position_mean, _OPTIMUM_SPREADS * part.spread
         if self.optimum is not None:
-            own = np.tile(np.arange(n) < n - (slope is not None), runs)  # a variance has its own prior, at the end
-            loc, scale = np.where(own, self.optimum[0], loc), np.where(own, self.optimum[1], scale)
+            bounded = np.tile(np.arange(n) < n - (slope is not None), runs)  # a variance has its own prior, at the end
+            loc, scale = np.where(bounded, self.optimum[0], loc), np.where(bounded, self.optimum[1], scale)
         zero = np.zeros(runs * n)
         priors = CoordinatePriors(loc, scale, zero, zero, zero + np.log(run.n_records), tolerance.ravel())
         problems = CollapsedProblems.build(

@@ -88,8 +88,8 @@ def _conjugate(release: StatisticRelease, chain: _Chain) -> Posterior:
             yield theta[0], family.draw_parameters(statistic, theta, release.n_records, again)[0]
 
     # The last of several probabilities is 1 less the others.
-    kept = (drawn[:, : model.n_params] for drawn in _kept(pairs(), family.n_params, chain))
-    draws, twins = (model.unconstrain(drawn) for drawn in kept)
+    parameters = (drawn[:, : model.n_params] for drawn in _kept(pairs(), family.n_params, chain))
+    draws, twins = (model.unconstrain(drawn) for drawn in parameters)
     return _posterior(release, model.names, model, draws, twins)
 
 

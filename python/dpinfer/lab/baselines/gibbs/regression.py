@@ -386,6 +386,6 @@ def moments_from_release(noisy: FloatArray, d: int, n_records: int) -> tuple[Flo
     for a in range(i.size):
         for b in range(i.size):
             first, then, third, last = sorted(int(index) for index in (i[a], j[a], i[b], j[b]))
-            known = third == d
-            fourth[:, a, b] = second[:, first, then] if known else mean[:, where[first, then, third, last]]
+            constant = third == d
+            fourth[:, a, b] = second[:, first, then] if constant else mean[:, where[first, then, third, last]]
     return second, fourth - second[:, i, j][:, :, None] * second[:, i, j][:, None, :]

@@ -189,9 +189,9 @@ def _dp_sep(
         )
 
     records, other, far, refused = data
-    found = tuple(neighbours(records, other, far, adjacency, refused))
+    neighbouring = tuple(neighbours(records, other, far, adjacency, refused))
     entry = f"dpinfer.mechanism.{call.__name__}"
-    return Scenario(f"{call.__name__}: {name}", entry, run, records, found, adjacency, ledger, SECRET)
+    return Scenario(f"{call.__name__}: {name}", entry, run, records, neighbouring, adjacency, ledger, SECRET)
 
 
 def _newton(
@@ -231,9 +231,9 @@ def _newton(
         return once(records, place, place.progress)
 
     records, other, far, refused = regression_records(model)
-    found = tuple(neighbours(records, other, far, adjacency, refused))
+    neighbouring = tuple(neighbours(records, other, far, adjacency, refused))
     return Scenario(
-        f"run_newton: {name}", "dpinfer.mechanism.run_newton", run, records, found, adjacency, ledger, SECRET
+        f"run_newton: {name}", "dpinfer.mechanism.run_newton", run, records, neighbouring, adjacency, ledger, SECRET
     )
 
 
@@ -248,24 +248,24 @@ def _by_units(
     (X, y), other, far, refused = regression_records(model, 2 * N_RECORDS)
     unit: npt.NDArray[Any] = np.sort(np.arange(2 * N_RECORDS) ** 2 % N_RECORDS)
     records = (X, y, unit)
-    kept = unit != unit[4]
+    remaining = unit != unit[4]
 
     def rows(*parts: Records) -> Records:
         joined = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
         return (*joined, np.full(len(joined[0]), N_RECORDS))
 
     def instead(own: Records) -> Records:
-        left = tuple(array[kept] for array in records) if adjacency is Adjacency.REPLACE_ONE else records
+        left = tuple(array[remaining] for array in records) if adjacency is Adjacency.REPLACE_ONE else records
         return append(left, own)
 
-    found = [
+    neighbouring = [
         Neighbour("another unit of one row", instead(rows(other))),
         Neighbour("another unit of five rows", instead(rows(other, other, far, other, other))),
         Neighbour("another unit of five rows far out", instead(rows(*[far] * 5))),
     ]
     if adjacency is Adjacency.ADD_REMOVE:
-        found.append(Neighbour("a unit less", tuple(array[kept] for array in records), aligned=False))
-    found += [
+        neighbouring.append(Neighbour("a unit less", tuple(array[remaining] for array in records), aligned=False))
+    neighbouring += [
         Neighbour(f"a unit outside of the domain ({index + 1})", instead(rows(bad)), refused="one reason")
         for index, bad in enumerate(refused)
     ]
@@ -286,10 +286,10 @@ def _by_units(
             progress=place.progress,
         )
 
-    said = f"{', streamed' if streamed else ''}{', population' if target == 'population' else ''}"
+    variant = f"{', streamed' if streamed else ''}{', population' if target == 'population' else ''}"
     kind = f"{model.family} with persons" if isinstance(model, PersonModel) else type(model).__name__
-    name = f"run_newton: {kind} by units{said}, {adjacency.value}"
-    return Scenario(name, "dpinfer.mechanism.run_newton", run, records, tuple(found), adjacency)
+    name = f"run_newton: {kind} by units{variant}, {adjacency.value}"
+    return Scenario(name, "dpinfer.mechanism.run_newton", run, records, tuple(neighbouring), adjacency)
 
 
 def _in_clusters(model: LinearRegression | LogisticRegression, adjacency: Adjacency) -> Scenario:
@@ -392,16 +392,18 @@ def _newton_scenarios() -> Iterator[Scenario]:
     yield _by_units(logistic, Adjacency.REPLACE_ONE, streamed=True, target="population")
     yield _in_clusters(linear, Adjacency.ADD_REMOVE)
     yield _in_clusters(logistic, Adjacency.REPLACE_ONE)
-    own = own_logistic()
-    yield _newton("own model", own)
-    yield _newton("own model, replaced", own, adjacency=Adjacency.REPLACE_ONE)
-    yield _newton("own model, blanked", own, adjacency=Adjacency.ZERO_OUT)
-    yield _newton("own model, interrupted", own, ledger=True, checkpoint=True, interrupted=True)
+    own_model = own_logistic()
+    yield _newton("own model", own_model)
+    yield _newton("own model, replaced", own_model, adjacency=Adjacency.REPLACE_ONE)
+    yield _newton("own model, blanked", own_model, adjacency=Adjacency.ZERO_OUT)
+    yield _newton("own model, interrupted", own_model, ledger=True, checkpoint=True, interrupted=True)
     yield _newton("multinomial", MultinomialRegression(2, 3), ledger=True, checkpoint=True)
-    yield _newton("population, own model", own, target="population")
-    yield _newton("population, own model, replaced", own, target="population", adjacency=Adjacency.REPLACE_ONE)
-    yield _newton("population, own model, blanked", own, target="population", adjacency=Adjacency.ZERO_OUT)
-    yield _newton("population, own model, interrupted", own, target="population", checkpoint=True, interrupted=True)
+    yield _newton("population, own model", own_model, target="population")
+    yield _newton("population, own model, replaced", own_model, target="population", adjacency=Adjacency.REPLACE_ONE)
+    yield _newton("population, own model, blanked", own_model, target="population", adjacency=Adjacency.ZERO_OUT)
+    yield _newton(
+        "population, own model, interrupted", own_model, target="population", checkpoint=True, interrupted=True
+    )
     bare = own_logistic(sampled=False)
     yield _newton("population, own model without a sampler", bare, target="population")
     yield _newton("own model without a sampler", bare)
@@ -459,9 +461,9 @@ def _network_vi() -> Scenario:
         return run_network_vi(network, *watched, settings=settings, max_grad_norm=0.5, **checkpointed(place))
 
     records, other, far, refused = _network_records()
-    found = tuple(neighbours(records, other, far, Adjacency.ADD_REMOVE, refused))
+    neighbouring = tuple(neighbours(records, other, far, Adjacency.ADD_REMOVE, refused))
     entry = "dpinfer.mechanism.run_network_vi"
-    return Scenario("run_network_vi", entry, run, records, found, ledger=True, skipped=SECRET)
+    return Scenario("run_network_vi", entry, run, records, neighbouring, ledger=True, skipped=SECRET)
 
 
 def library_scenarios() -> tuple[Scenario, ...]:

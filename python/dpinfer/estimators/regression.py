@@ -94,10 +94,10 @@ class PlannedRegression(PrivateEstimator):
             Once, when an estimator and its clones spend for the second time.
         """
         names, n_features = feature_names(X), public_columns(X)
-        asked = check_unknown_parameters(self.unknown, self.method)
+        unknown_names = check_unknown_parameters(self.unknown, self.method)
         self._refuse_reading_before_a_charge(n_features)
         table, given = None, self._public_parameters()
-        if n_features is None or (self.n_records is None and not asked):
+        if n_features is None or (self.n_records is None and not unknown_names):
             table = as_features(X)
             check_enough(len(table))
             n_features = table.shape[1]
@@ -108,7 +108,7 @@ class PlannedRegression(PrivateEstimator):
         self._read_classes(features, y)
         request, settings = self._posterior_request(), self._run_settings()
         make = partial(self._checked_run, n_features, names, request)
-        run, charge, unknown = self._prepared(asked, given, n_features, make)
+        run, charge, unknown = self._prepared(unknown_names, given, n_features, make)
         self._warn_of_leaks()
         self._family().warn_of(charge, self.ledger)
         released = ReleasedArguments({}, ())
@@ -134,9 +134,9 @@ class PlannedRegression(PrivateEstimator):
         epsilon: float,
     ) -> "_Run":
         """Return the plan of a fit with these values of the parameters, after refusing fits that would fail."""
-        asked = self.unknown or ()
+        unknown = self.unknown or ()
         widths = {
-            own: RELEASED_WIDTH if name in asked else UNIFORM_WIDTH
+            own: RELEASED_WIDTH if name in unknown else UNIFORM_WIDTH
             for own, name in (("width", "data_bounds"), ("target_width", "target_bounds"))
         }
         bounds, target = self._bounds_of(values["data_bounds"], n_features), values.get("target_bounds")
@@ -146,7 +146,7 @@ class PlannedRegression(PrivateEstimator):
             epsilon=epsilon,
             delta=self.delta,
             n_records=values["n_records"],
-            method=method_with("unknown", self.method) if asked else self.method,
+            method=method_with("unknown", self.method) if unknown else self.method,
             adjacency=self._relation(),
             response_scale=1.0 if self._model is LinearRegression else None,
         )

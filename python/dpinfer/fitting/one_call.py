@@ -183,18 +183,18 @@ def fit(
             raise ValueError("clusters must be None with unit: a unit is a cluster, and is protected as a whole")
         given["unit"], planned["clusters"] = Clusters(clusters), True
     run = RunSettings(ledger=ledger, random_source=random_source, **given)
-    asked = _Asked(request, run, parts, None if path is None else Path(path))
+    chosen = _Asked(request, run, parts, None if path is None else Path(path))
     if run.unit is not None:
         method = _of_units(model, method, unknown, planned)
     arguments = {"epsilon": epsilon, "delta": delta, "n_records": n_records, "method": method, **planned}
     released = ReleasedArguments({}, ())
     if unknown is not None:
-        released, arguments = _released(model, X, y, unknown, arguments, asked)
+        released, arguments = _released(model, X, y, unknown, arguments, chosen)
     with keep_with(released):
         if released.parts:
-            asked = replace(asked, parts=(*parts, *released.parts))
-        plan = _checked_plan(model, arguments, asked)
-        return _run(plan, X, y, asked, leaks)
+            chosen = replace(chosen, parts=(*parts, *released.parts))
+        plan = _checked_plan(model, arguments, chosen)
+        return _run(plan, X, y, chosen, leaks)
 
 
 def _of_units(model: Model, method: str, unknown: Any, planned: dict[str, Any]) -> str:
@@ -248,9 +248,9 @@ def _released(
         raise ValueError("checkpoint must be None with unknown: a run taken up again would release twice")
     method = method_with("unknown", arguments["method"])
     relation = as_adjacency(arguments.get("adjacency", Adjacency.ADD_REMOVE))
-    known = {name: arguments.get(name) for name in UNKNOWN_ARGUMENTS}
+    public = {name: arguments.get(name) for name in UNKNOWN_ARGUMENTS}
     split = plan_unknown_arguments(
-        unknown, known, epsilon=arguments["epsilon"], delta=arguments["delta"], adjacency=relation, X=X
+        unknown, public, epsilon=arguments["epsilon"], delta=arguments["delta"], adjacency=relation, X=X
     )
     arguments = arguments | {"epsilon": split.fit_epsilon, "method": method}
     before = Part("what was unknown in public", split.parts.event, relation)
@@ -300,26 +300,26 @@ def _saved(release: Release, folder: Path) -> bool:
 
 def _with_posterior(plan: FitPlan, release: Release, request: PosteriorRequest, folder: Path | None) -> Fit:
     """Compute the posterior; the release is paid for, and is returned in any case."""
-    found: Posterior | None = None
+    inferred: Posterior | None = None
     failure = ""
     try:
-        found = find_method(plan.method)[0].posterior(release, request)
+        inferred = find_method(plan.method)[0].posterior(release, request)
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
         _tell(f"the posterior failed ({failure}); the private run is paid for, and fit.release holds its release")
     except BaseException as error:
         error.release = release  # type: ignore[attr-defined]
-        kept = (
+        place = (
             ""
             if folder is None
             else f" It is saved in {str(folder)!r}: load_fit (load_regression of a formula) reads it."
         )
         error.add_note(
             "The private run is done and paid for: its release is 'release' of this error; go on with "
-            f"dpinfer.noise_aware_posterior(error.release).{kept}"
+            f"dpinfer.noise_aware_posterior(error.release).{place}"
         )
         raise
-    result = Fit(plan=plan, release=release, maybe_posterior=found, failure=failure)
+    result = Fit(plan=plan, release=release, maybe_posterior=inferred, failure=failure)
     if folder is not None:
         try:
             result.save(folder)

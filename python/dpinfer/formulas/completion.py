@@ -97,12 +97,14 @@ class Completion:
             raise FormulaError(f"schema must have the categories of the response {hidden[0]!r}: they are the model")
         used = stand_in.predictor_columns | stand_in.response_columns
         draft, file_draft = draft.only(used, ignore=False), draft.only(used, ignore=True)
-        asked = _asked(draft, unknown, fit["n_records"])
+        requested = _asked(draft, unknown, fit["n_records"])
         if fit.get("checkpoint") is not None:
             raise ValueError("checkpoint must be None with unknown: a run taken up again would release twice")
         fit = {**fit, "method": method_with("unknown", fit["method"])}
         relation = as_adjacency(fit.get("adjacency", Adjacency.ADD_REMOVE))
-        plan = plan_unknown(draft, asked, target_epsilon=fit["epsilon"], target_delta=fit["delta"], adjacency=relation)
+        plan = plan_unknown(
+            draft, requested, target_epsilon=fit["epsilon"], target_delta=fit["delta"], adjacency=relation
+        )
         most = _most_labels(formula, draft)
         made = cls(formula, family, prior_scale, draft, file_draft, stand_in, plan, most, fit)
         made._check()
@@ -145,7 +147,7 @@ class Completion:
         if folder is not None:
             save_first(self.stand_in, folder)
         names = [column.name for column in self.draft.placeholder.columns]
-        found = release_unknown(
+        unknown = release_unknown(
             unread_columns(data, names),
             self.file_draft if isinstance(data, (str, os.PathLike)) else self.draft,
             plan=self.plan,
@@ -154,16 +156,18 @@ class Completion:
             ledger=self.fit["ledger"],
             random_source=self.fit["random_source"],
         )
-        with released_before(found):
-            made = design(self.formula, found.schema, family=self.family, prior_scale=self.prior_scale, completed=True)
+        with released_before(unknown):
+            made = design(
+                self.formula, unknown.schema, family=self.family, prior_scale=self.prior_scale, completed=True
+            )
             if folder is not None:
                 save_first(made, folder)
-        return found, made
+        return unknown, made
 
     def fit_arguments(self, release: UnknownRelease) -> dict[str, Any]:
         """Return the arguments of the fit that follow from the plan and the release."""
-        known = {} if release.n_records is None else {"n_records": release.n_records}
-        return {"epsilon": self.plan.fit_epsilon, "method": self.fit["method"], **known}
+        counted = {} if release.n_records is None else {"n_records": release.n_records}
+        return {"epsilon": self.plan.fit_epsilon, "method": self.fit["method"], **counted}
 
 
 def _asked(draft: SchemaDraft, unknown: Any, n_records: int | None) -> tuple[str, ...]:
@@ -173,10 +177,10 @@ def _asked(draft: SchemaDraft, unknown: Any, n_records: int | None) -> tuple[str
     if ("n_records" in unknown) == (n_records is not None):
         raise ValueError("n_records must be given, or be among unknown, and not both")
     gaps = {"bounds": bool(draft.unknown_bounds), "categories": bool(draft.unknown_categories)}
-    asked = tuple(name for name in unknown if gaps.get(name, True))
-    if not asked:
+    requested = tuple(name for name in unknown if gaps.get(name, True))
+    if not requested:
         raise ValueError("unknown must hold something that the formula's columns lack")
-    return asked
+    return requested
 
 
 def _most_labels(formula: str, draft: SchemaDraft) -> int:

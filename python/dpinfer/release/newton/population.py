@@ -227,8 +227,8 @@ class PopulationRelease(PopulationSums):
     def __post_init__(self) -> None:
         rounds, d, _ = check_float_array("transforms", self.transforms, (None, None, None)).shape
         steps = check_float_array("positions", self.positions, (None, d)).shape[0]
-        found = check_float_array("localise_positions", self.localise_positions, (None, d)).shape[0]
-        if rounds < 1 or steps < 1 or found < 1:
+        localise = check_float_array("localise_positions", self.localise_positions, (None, d)).shape[0]
+        if rounds < 1 or steps < 1 or localise < 1:
             raise ValueError("a release must hold at least one matrix and one score of each kind")
         if not check_float_array("score_bounds", self.score_bounds, (None,)).size:
             object.__setattr__(self, "score_bounds", np.full(steps, float(self.score_bound)))
@@ -241,16 +241,16 @@ class PopulationRelease(PopulationSums):
             "moments": (rounds, d, d),
             "moment_stddev": (rounds,),
             "moment_bounds": (rounds,),
-            "localise_positions": (found, d),
-            "localise_scores": (found, d),
-            "localise_score_stddev": (found,),
-            "localise_bounds": (found,),
+            "localise_positions": (localise, d),
+            "localise_scores": (localise, d),
+            "localise_score_stddev": (localise,),
+            "localise_bounds": (localise,),
             "scale_scores": (scales,),
             "scale_stddev": (scales,),
             "scale_units": (scales,),
         }
-        if scales not in (0, found):
-            raise ValueError(f"scale_scores must be empty, or one for each of {found} localise_scores, got {scales}")
+        if scales not in (0, localise):
+            raise ValueError(f"scale_scores must be empty, or one for each of {localise} localise_scores, got {scales}")
         self._check_arrays(shapes | self._shapes(d, steps), _POSITIVE)
         self._check_means(self.means, d)
         self._check_numbers()
@@ -418,22 +418,22 @@ class OwnPopulationRelease(PopulationSums):
 
     def __post_init__(self) -> None:
         steps, n = check_float_array("positions", self.positions, (None, None)).shape
-        found = check_float_array("localise_positions", self.localise_positions, (None, n)).shape[0]
-        if steps < 1 or found < 1:
+        localise = check_float_array("localise_positions", self.localise_positions, (None, n)).shape[0]
+        if steps < 1 or localise < 1:
             raise ValueError("a release must hold at least one score of each kind")
         shared = self._shapes(n, steps)
         edges = check_float_array("norm_edges", self.norm_edges, (None,)).size
-        counted = found if edges else 0
+        counted = localise if edges else 0
         likely = shared["sizes"] if np.size(self.likely_sizes) else (0,)
         own: dict[str, tuple[int, ...]] = {
-            "localise_positions": (found, n),
-            "localise_transforms": (found, n, n),
-            "localise_scores": (found, n),
-            "localise_stddev": (found,),
-            "localise_bounds": (found,),
-            "matrices": (found, n, n),
-            "matrix_stddev": (found,),
-            "matrix_bounds": (found,),
+            "localise_positions": (localise, n),
+            "localise_transforms": (localise, n, n),
+            "localise_scores": (localise, n),
+            "localise_stddev": (localise,),
+            "localise_bounds": (localise,),
+            "matrices": (localise, n, n),
+            "matrix_stddev": (localise,),
+            "matrix_bounds": (localise,),
             "norm_edges": (edges,),
             "norm_shares": (counted, edges + 1),
             "norm_stddev": (counted,),

@@ -24,7 +24,9 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--sample-rate", type=interval(0, 1, high_open=False), required=True, metavar="Q")
     parser.add_argument("--steps", type=integer(1), required=True, metavar="T")
     parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D")
-    parser.add_argument("--accountant", choices=("pld", "prv", "rdp"), default="pld", help="default: %(default)s")
+    parser.add_argument(
+        "--accountant", choices=("pld", "prv", "rdp"), default="pld", help="accountant (default: %(default)s)"
+    )
     parser.add_argument(
         "--adjacency",
         choices=("add_remove", "zero_out", "replace_one"),

@@ -32,7 +32,11 @@ def add_parser(verbs: Any) -> None:
         "--runs", type=integer(1000), default=20_000, metavar="N", help="trials per data set (default: %(default)s)"
     )
     parser.add_argument(
-        "--noise-multiplier", type=interval(0, 1e3), default=1.0, metavar="S", help="default: %(default)s"
+        "--noise-multiplier",
+        type=interval(0, 1e3),
+        default=1.0,
+        metavar="S",
+        help="audited noise (default: %(default)s)",
     )
     parser.add_argument(
         "--replay",

@@ -34,7 +34,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("--method", default="exact", metavar="M", help="method of the posteriors (default: exact)")
     parser.add_argument(
-        "--epsilon", type=interval(0, float("inf")), default=0.1, metavar="E", help="default: %(default)s"
+        "--epsilon", type=interval(0, float("inf")), default=0.1, metavar="E", help="budget (default: %(default)s)"
     )
     parser.add_argument("--recipe", metavar="R", help="settings of the mechanism (default: the study's own)")
     parser.add_argument("--seed", type=integer(0), default=0, help="seed of the whole study (default: %(default)s)")

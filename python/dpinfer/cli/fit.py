@@ -68,8 +68,8 @@ def add_parser(verbs: Any) -> None:
     )
     _add_formula_arguments(parser)
     parser.add_argument("--target", metavar="COL", help="the column to predict; by default the schema's target")
-    parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E")
-    parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D")
+    parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E", help="budget")
+    parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D", help="well below 1/N")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
     parser.add_argument("--overwrite", action="store_true", help="replace a release that DIR already holds")
     parser.add_argument(
@@ -83,7 +83,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--unknown",
         type=_names,
-        metavar="WHAT",
+        metavar="NAMES",
         help="release these first, for a part of the budget: n_records, bounds, categories (comma-separated); bounds "
         "and categories of the columns that the schema declares without them",
     )
@@ -96,7 +96,7 @@ def add_parser(verbs: Any) -> None:
     )
     _add_trace_arguments(parser)
     group = parser.add_argument_group("private run")
-    group.add_argument("--threads", type=integer(1, 4096), metavar="K", help="by default all cores")
+    group.add_argument("--threads", type=integer(1, 4096), metavar="K", help="number of threads (default: all)")
     group = parser.add_argument_group("privacy ledger")
     group.add_argument(
         "--ledger", type=Path, metavar="LEDGER", help="charge the run to this file, before the records are read"
@@ -123,8 +123,8 @@ def _add_trace_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "options of the published gradient trace (--method dpvi, or a posterior of such a trace)"
     )
-    group.add_argument("--sample-rate", type=interval(0, 1, high_open=False), help="default: 0.1")
-    group.add_argument("--steps", type=integer(1), help="default: 10000")
+    group.add_argument("--sample-rate", type=interval(0, 1, high_open=False), help="Poisson rate (default: 0.1)")
+    group.add_argument("--steps", type=integer(1), help="number of steps (default: 10000)")
     group.add_argument(
         "--shares-budget",
         type=interval(0, 1),
@@ -138,8 +138,8 @@ def _add_trace_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="C",
         help="clipping norm; by default a typical norm of a record, computed from the schema alone",
     )
-    group.add_argument("--recipe", choices=RECIPES, help="default: plain")
-    group.add_argument("--accountant", choices=("pld", "prv", "rdp"), help="default: pld")
+    group.add_argument("--recipe", choices=RECIPES, help="settings (default: plain)")
+    group.add_argument("--accountant", choices=("pld", "prv", "rdp"), help="accountant (default: pld)")
 
 
 def _add_formula_arguments(parser: argparse.ArgumentParser) -> None:
@@ -149,7 +149,7 @@ def _add_formula_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--family",
         choices=("gaussian", "binomial", "multinomial", "poisson", "probit", "negativebinomial"),
-        help="of --formula; by default gaussian",
+        help="family of --formula (default: gaussian)",
     )
 
 

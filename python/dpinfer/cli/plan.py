@@ -47,9 +47,11 @@ def add_parser(verbs: Any) -> None:
         description="Predict the width of the noise-aware posterior and recommend settings. Reads no data.",
     )
     parser.add_argument("--n-records", type=integer(1), required=True, metavar="N", help="public number of records")
-    parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E")
-    parser.add_argument("--delta", type=interval(0, 1), default=1e-5, metavar="D", help="default: %(default)s")
-    parser.add_argument("--model", choices=_MODELS, default="logistic", help="default: %(default)s")
+    parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E", help="budget")
+    parser.add_argument(
+        "--delta", type=interval(0, 1), default=1e-5, metavar="D", help="well below 1/N (default: %(default)s)"
+    )
+    parser.add_argument("--model", choices=_MODELS, default="logistic", help="model (default: %(default)s)")
     parser.add_argument(
         "--n-features", type=integer(1), metavar="P", help=f"number of features of a regression (default: {_FEATURES})"
     )
@@ -77,15 +79,19 @@ def add_parser(verbs: Any) -> None:
         metavar="FILE",
         help="PUBLIC features of a regression, one row a line, comma-separated numbers without a header",
     )
-    parser.add_argument("--recipe", choices=("auto", "tied", "plain"), default="auto", help="default: %(default)s")
+    parser.add_argument(
+        "--recipe", choices=("auto", "tied", "plain"), default="auto", help="recipe (default: %(default)s)"
+    )
     parser.add_argument(
         "--hessian",
         choices=("auto", "diagonal"),
         default="auto",
         help="Hessian of the posterior; diagonal: without sampling (default: %(default)s, as in a fit)",
     )
-    parser.add_argument("--sample-rate", type=interval(0, 1, high_open=False), metavar="Q", help="default: recommended")
-    parser.add_argument("--steps", type=integer(1), metavar="T", help="default: recommended")
+    parser.add_argument(
+        "--sample-rate", type=interval(0, 1, high_open=False), metavar="Q", help="rate (default: recommended)"
+    )
+    parser.add_argument("--steps", type=integer(1), metavar="T", help="steps (default: recommended)")
     parser.add_argument(
         "--max-grad-norm", type=interval(0, float("inf")), metavar="C", help="clipping norm (default: recommended)"
     )

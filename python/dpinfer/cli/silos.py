@@ -30,19 +30,19 @@ def add_parser(verbs: Any) -> None:
         "ledger of its own.",
     )
     parser.add_argument("--formula", required=True, metavar="F", help="'y ~ age + C(job)'")
-    parser.add_argument("--family", choices=FAMILIES, default="gaussian", help="default: %(default)s")
-    parser.add_argument("--schema", type=Path, required=True, metavar="SCHEMA.toml", help="that of all sites")
+    parser.add_argument("--family", choices=FAMILIES, default="gaussian", help="family (default: %(default)s)")
+    parser.add_argument("--schema", type=Path, required=True, metavar="SCHEMA.toml", help="schema of all sites")
     parser.add_argument(
         "--site", type=address, action="append", required=True, metavar="HOST:PORT", help="one for each site"
     )
-    parser.add_argument("--may-vanish", type=integer(0), default=0, metavar="L", help="default: %(default)s")
-    parser.add_argument("--may-collude", type=integer(1), default=1, metavar="C", help="default: %(default)s")
-    parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E")
-    parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D")
-    parser.add_argument("--n-records", type=integer(2), required=True, metavar="N", help="of all sites; public")
+    parser.add_argument("--may-vanish", type=integer(0), default=0, metavar="L", help="sites (default: %(default)s)")
+    parser.add_argument("--may-collude", type=integer(1), default=1, metavar="C", help="sites (default: %(default)s)")
+    parser.add_argument("--epsilon", type=interval(0, float("inf")), required=True, metavar="E", help="budget")
+    parser.add_argument("--delta", type=interval(0, 1), required=True, metavar="D", help="well below 1/N")
+    parser.add_argument("--n-records", type=integer(2), required=True, metavar="N", help="public total of all sites")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
-    parser.add_argument("--level", type=interval(0, 1), default=0.9, help="of intervals; default: %(default)s")
-    parser.add_argument("--timeout", type=interval(0, float("inf")), default=600.0, metavar="S", help="of one answer")
+    parser.add_argument("--level", type=interval(0, 1), default=0.9, help="credibility (default: %(default)s)")
+    parser.add_argument("--timeout", type=interval(0, float("inf")), default=600.0, metavar="S", help="for one answer")
     parser.add_argument(
         "--checkpoint",
         type=Path,

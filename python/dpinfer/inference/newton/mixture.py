@@ -22,8 +22,8 @@ __all__ = ["Mixture", "mixture_of", "theta_of_draws"]
 
 FloatArray = npt.NDArray[np.float64]
 
-_FIRST, _MOST_GROWTH = 3, 2.0  # times that laws are kept at first, and factor by which that grows
-_FEWEST, _MOST = 40, 150  # times that chains are kept, at most
+_FIRST, _MOST_GROWTH = 8, 2.0  # times that laws are kept at first, and factor by which that grows
+_FEWEST, _MOST = 60, 250  # times that chains are kept, at most
 # Without chains: independent sets of draws, how many draws are in one (as many as entries of factors allow).
 _SETS, _ENTRIES, _FEWEST_DRAWS, _MOST_DRAWS = 8, 100_000, 3, 32
 
@@ -94,7 +94,7 @@ class _Sampler:
         self._law = MomentsLaw(scores.noisy, scores.stddev, scores.mean_scores())
         self._size = int(np.clip(_ENTRIES // d**2, _FEWEST_DRAWS, _MOST_DRAWS))
         self._chains: ErrorChains | None = None
-        self.first, self.most = 1, 2 * _FIRST
+        self.first, self.most = 1, _FIRST
         if d <= tuning.TUNING.few and count_unresolved(scores.noisy, tuning.TUNING.near_hidden * scores.stddev) > 0:
             self._chains = ErrorChains(self._law, tuning.TUNING.chains, self._rng)
             self.first, self.most = _FIRST, int(np.clip(tuning.TUNING.kept // d**2, _FEWEST, _MOST))

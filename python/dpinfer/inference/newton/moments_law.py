@@ -21,7 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 
 _SPREADS = 45  # nodes, even in their log
 _SWEEPS, _CLOSE = 30, 1e-3
-_NEAR_SQUARE, _WIDER, _SHIFTS = 0.7, 1.1, 3  # of proposals: they change how fast chains move alone
+_NEAR_SQUARE, _WIDER, _SHIFTS, _SHORTEST = 0.7, 1.1, 3, 8.0  # of proposals: they change how fast chains move alone
 
 
 @dataclass(frozen=True)
@@ -170,8 +170,9 @@ class ErrorChains:
         kept = law.kept[stratified(law.weight, size, 1, rng)]
         self._matrix: tuple[FloatArray, ...] = (centre, kept, *law.expected(centre, kept))
         self.error = np.zeros((size, d))
-        start = law.scores.noise + 0.5 * law.noise * rng.uniform(size=size)
-        self.error, _ = self._near(start)
+        # About as far out as lengths of all sizes up to the prior's have it: some begin in the tails.
+        length = np.trace(law.scores.prior_covariance) * np.exp(-_SHORTEST * rng.uniform(size=size))
+        self.error, _ = self._near(law.scores.noise + 0.5 * kept * law.noise * length)
         self._density = self._log_density(self.error, self._matrix)
         # Steps along an eigenvector: from what the score would tell there to what the prior does.
         prior = np.diag(law.prior_precision)

@@ -88,10 +88,10 @@ class Tuning:
     near_hidden: float = 2.0
     error: float = 0.05
     aim: float = 0.045
-    chains: int = 256
-    warm_up: int = 60
+    chains: int = 128
+    warm_up: int = 300
     thin: int = 5
-    kept: int = 20_000
+    kept: int = 40_000
     unresolved: float = 2.0
     prior_level: float = 0.005
     fit_level: float = 0.003

@@ -156,7 +156,7 @@ def test_what_does_not_go_with_silos_is_refused(tmp_path):
         Site(np.ones((0, 2)), np.ones(0))
     with pytest.raises(TypeError, match="y must be None with a Silos"):
         dpi.run_newton(LOGISTIC, silos, records()[1], plan=PLAN, n_records=N)
-    with pytest.raises(TypeError, match=r"unit must be None with Silos: that no .* give each unit one row"):
+    with pytest.raises(TypeError, match=r"unit must be None with Silos: .* give each unit one row"):
         dpi.run_newton(LOGISTIC, silos, plan=PLAN, n_records=N, unit=dpi.mechanism.Units(np.arange(N), max_rows=1))
     with pytest.raises(TypeError, match="unknown must be None with Silos: give an n_records"):
         dpi.fit(LOGISTIC, silos, epsilon=2.0, delta=1e-5, unknown=["n_records"])

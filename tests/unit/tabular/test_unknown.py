@@ -64,7 +64,7 @@ def test_a_sampled_run_can_be_what_follows():
     )
     run = dpi.plan_privacy(target_epsilon=plan.fit_epsilon, target_delta=1e-5, sample_rate=0.1, n_steps=500)
     assert account(Composed((plan.parts.event, run.event)), delta=1e-5).epsilon <= 2.0 * (1.0 + 1e-6)
-    assert "what was unknown in public" in plan.guarantee
+    assert "the released unknown facts" in plan.guarantee
 
 
 def test_less_than_what_is_certified_cannot_be_stated():

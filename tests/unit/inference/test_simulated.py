@@ -134,7 +134,7 @@ def test_a_trace_has_a_posterior_that_is_not_normal(trace, monkeypatch):
     np.testing.assert_allclose(np.cov(draws.T), posterior.distribution.covariance, rtol=0.2)
     skewness = np.mean((draws - draws.mean(axis=0)) ** 3, axis=0) / draws.std(axis=0) ** 3
     assert np.max(np.abs(skewness)) > 0.12
-    assert "simulates" in posterior.diagnostics.verdict
+    assert "simulations" in posterior.diagnostics.verdict
 
 
 def test_what_cannot_be_simulated_is_refused(trace, rng):

@@ -12,7 +12,7 @@ from dpinfer.accounting import Adjacency, LedgerAccount
 from dpinfer.estimators.private import RunOptions
 from dpinfer.estimators.records import PendingRecords, as_labels
 from dpinfer.estimators.regression import PlannedRegression
-from dpinfer.estimators.scaling import Scaling
+from dpinfer.inference.posterior.units import Units
 from dpinfer.models import MultinomialRegression, ProbitRegression
 
 __all__ = ["BayesianMultinomialRegression", "BayesianProbitRegression"]
@@ -54,9 +54,9 @@ class _Classifier(PlannedRegression):
             # Read now, with a warning: nothing is charged yet.
             _ = self._records.classes
 
-    def _records_of(self, X: Any, y: Any, scaling: Scaling) -> tuple[Any, Any]:
+    def _records_of(self, X: Any, y: Any, units: Units) -> tuple[Any, Any]:
         records = self._records
-        return DeferredArray(lambda: scaling.features(records.features)), records.y
+        return DeferredArray(lambda: units.features(records.features)), records.y
 
     def _set_classes(self) -> None:
         self.classes_ = self._records.classes
@@ -190,14 +190,14 @@ class BayesianMultinomialRegression(_Classifier):
     _model = MultinomialRegression
     _binary = False
 
-    def _made_model(self, scaling: Scaling, names: list[str] | None) -> MultinomialRegression:
-        return self._model_of(self._records.classes, scaling, names)
+    def _made_model(self, units: Units, names: list[str] | None) -> MultinomialRegression:
+        return self._model_of(self._records.classes, units, names)
 
-    def _model_of(self, classes: Any, scaling: Scaling, names: list[str] | None) -> MultinomialRegression:
-        low, high = scaling.bounds.T
+    def _model_of(self, classes: Any, units: Units, names: list[str] | None) -> MultinomialRegression:
+        low, high = units.bounds.T
 
         def features(size: int, rng: np.random.Generator) -> FloatArray:
-            return scaling.features(rng.uniform(low, high, (size, len(low))))
+            return units.features(rng.uniform(low, high, (size, len(low))))
 
         return MultinomialRegression(
             len(low),
@@ -213,7 +213,7 @@ class BayesianMultinomialRegression(_Classifier):
         return len(self.classes_) - 1
 
     def _predicted(self, theta: FloatArray, points: FloatArray) -> FloatArray:
-        return self._model_of(self.classes_, self._scaling, None).predict_probabilities(theta, points)
+        return self._model_of(self.classes_, self._units, None).predict_probabilities(theta, points)
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags; called by scikit-learn only."""

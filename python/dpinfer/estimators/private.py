@@ -154,7 +154,7 @@ class PrivateEstimator(Estimator):
     def _infer(self, request: PosteriorRequest) -> Posterior:
         """Return the posterior of the release; errors carry the release."""
         try:
-            return noise_aware_posterior(self.release_, request)
+            return self._posterior(request)
         except BaseException as error:
             # The estimator may be a temporary clone.
             error.release = self.release_  # type: ignore[attr-defined]
@@ -163,6 +163,9 @@ class PrivateEstimator(Estimator):
                 "error; save it, and go on with dpinfer.noise_aware_posterior(release, ...)."
             )
             raise
+
+    def _posterior(self, request: PosteriorRequest) -> Posterior:
+        return noise_aware_posterior(self.release_, request)
 
     def _posterior_request(self) -> PosteriorRequest:
         """Return the settings of the posterior."""
@@ -230,7 +233,7 @@ class PrivateEstimator(Estimator):
             kind, fields_of_release = values if isinstance(values, tuple) else (GradientTrace, values)
             self.release_ = kind(**fields_of_release)
         if fitted:
-            self.posterior_ = noise_aware_posterior(self.release_, self._posterior_request())
+            self.posterior_ = self._posterior(self._posterior_request())
 
     def _points(self, X: Any) -> FloatArray:
         if not self.__sklearn_is_fitted__():

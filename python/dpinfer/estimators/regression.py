@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self, Unpack
 
@@ -21,11 +21,11 @@ from dpinfer.estimators.records import (
     feature_names,
     public_columns,
 )
-from dpinfer.estimators.scaling import UNIFORM_WIDTH, Scaling
 from dpinfer.estimators.unknown import RELEASED_WIDTH, check_unknown_parameters
 from dpinfer.fitting import FitPlan, plan_fit
 from dpinfer.fitting.unknown import ReleasedArguments, keep_with
-from dpinfer.inference import PosteriorRequest
+from dpinfer.inference import Posterior, PosteriorRequest
+from dpinfer.inference.posterior.units import UNIFORM_WIDTH, Units
 from dpinfer.methods import RunSettings, method_with
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, MultinomialRegression, PoissonRegression
 
@@ -54,10 +54,10 @@ class PlannedRegression(PrivateEstimator):
     data_bounds: npt.ArrayLike | None
     _model: ClassVar[type[GeneralizedLinearModel | MultinomialRegression]]
 
-    _scaling: Scaling
+    _units: Units
 
     @abstractmethod
-    def _records_of(self, X: Any, y: Any, scaling: Scaling) -> tuple[Any, Any]:
+    def _records_of(self, X: Any, y: Any, units: Units) -> tuple[Any, Any]:
         """Return features and responses that a mechanism reads later."""
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -117,13 +117,21 @@ class PlannedRegression(PrivateEstimator):
         with keep_with(released):
             if unknown is not None:
                 run = make(given | released.values, unknown.split.fit_epsilon)
-            release = run.fit_plan.run(*self._records_of(features, y, run.scaling), **settings)
-            self._keep(release, run.plan, n_features, names, run.scaling.bounds, released)
-        self._scaling = run.scaling
+            release = run.fit_plan.run(*self._records_of(features, y, run.units), **settings)
+            self._keep(release, run.plan, n_features, names, run.units.bounds, released)
+        self._units = run.units
         self._set_classes()
         self.posterior_ = self._infer(request)
-        self._set_coefficients(n_features)
+        size, blocks = n_features + bool(self.fit_intercept), self._n_blocks
+        weights = self.posterior_.mean[: blocks * size].reshape(blocks, size)
+        coef, intercept = weights[:, :n_features], weights[:, -1] if self.fit_intercept else np.zeros(blocks)
+        single = self._estimator_type == "regressor"
+        self.coef_ = coef[0] if single else coef
+        self.intercept_ = float(intercept[0]) if single else intercept
         return self
+
+    def _posterior(self, request: PosteriorRequest) -> Posterior:
+        return replace(super()._posterior(request), units=self._units)
 
     def _checked_run(
         self,
@@ -140,9 +148,9 @@ class PlannedRegression(PrivateEstimator):
             for own, name in (("width", "data_bounds"), ("target_width", "target_bounds"))
         }
         bounds, target = self._bounds_of(values["data_bounds"], n_features), values.get("target_bounds")
-        scaling = Scaling.of(bounds, target, centred=bool(self.fit_intercept), **widths)
+        units = Units.of(bounds, target, centred=bool(self.fit_intercept), **widths)
         plan = plan_fit(
-            self._made_model(scaling, None if names is None else list(names)),
+            self._made_model(units, None if names is None else list(names)),
             epsilon=epsilon,
             delta=self.delta,
             n_records=values["n_records"],
@@ -151,13 +159,13 @@ class PlannedRegression(PrivateEstimator):
             response_scale=1.0 if self._model is LinearRegression else None,
         )
         plan.check(request, RunSettings(n_threads=self.n_threads, ledger=self.ledger))
-        return _Run(plan, scaling)
+        return _Run(plan, units)
 
-    def _made_model(self, scaling: Scaling, names: list[str] | None) -> Any:
+    def _made_model(self, units: Units, names: list[str] | None) -> Any:
         """Return the model of scaled columns."""
         kind: Any = self._model
         return kind(
-            n_features=len(scaling.bounds),
+            n_features=len(units.bounds),
             fit_intercept=bool(self.fit_intercept),
             feature_names=names,
             **({} if self.prior_scale is None else {"prior_scale": self.prior_scale}),
@@ -188,24 +196,13 @@ class PlannedRegression(PrivateEstimator):
         """How many weights a column has."""
         return 1
 
-    def _set_coefficients(self, n_features: int) -> None:
-        scaling, size = self._scaling, n_features + bool(self.fit_intercept)
-        weights = self.posterior_.mean[: self._n_blocks * size].reshape(-1, size)
-        coef = scaling.unit * weights[:, :n_features] / scaling.scale
-        intercept = np.zeros(len(coef))
-        if self.fit_intercept:
-            intercept = scaling.shift + scaling.unit * weights[:, -1] - coef @ scaling.offset
-        single = self._estimator_type == "regressor"
-        self.coef_ = coef[0] if single else coef
-        self.intercept_ = float(intercept[0]) if single else intercept
-
     def _draws(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        """Return draws of E[y | x] in the model's units, (draws, points), and of the parameters."""
+        """Return draws of E[y | x], (draws, points), and of the parameters."""
         # First, as it refuses an estimator that is not fitted.
         points = self._points(X)
         theta = self.posterior_.sample(_PREDICTION_DRAWS, seed=_SEED, space="unconstrained")
-        model: Any = self.posterior_.model
-        return self._predicted(theta, self._scaling.features(points)), model.constrain(theta)
+        mean = self._units.outcomes(self._predicted(theta, self._units.features(points)))
+        return mean, self.posterior_.constrain(theta)
 
     def _predicted(self, theta: FloatArray, points: FloatArray) -> FloatArray:
         model: Any = self.posterior_.model
@@ -234,15 +231,14 @@ class _Regressor(PlannedRegression):
             Over 2000 draws with a fixed seed.
         """
         mean, parameters = self._draws(X)
-        shift, unit = self._scaling.shift, self._scaling.unit
-        expected = shift + unit * mean.mean(axis=0)
+        expected = mean.mean(axis=0)
         if not return_std:
             return expected
-        return expected, unit * np.sqrt(mean.var(axis=0) + self._noise(mean, parameters))
+        return expected, np.sqrt(mean.var(axis=0) + self._noise(mean, parameters))
 
     @abstractmethod
     def _noise(self, mean: FloatArray, parameters: FloatArray) -> FloatArray:
-        """Return the expected variance of one response, in the model's units, (n_points,) or a number."""
+        """Return the expected variance of one response, (n_points,) or a number."""
 
     def score(self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None) -> float:
         """Return the coefficient of determination R**2 of the predictions.
@@ -319,7 +315,8 @@ class BayesianLinearRegression(_Regressor):
         Posterior means, in units of y for each unit of the column.
     intercept_ : float
     release_, posterior_, privacy_, n_features_in_, feature_names_in_, unknown_
-        As in :class:`BayesianLogisticRegression`; the posterior is of the scaled weights.
+        As in :class:`BayesianLogisticRegression`; ``posterior_`` is in the units of ``coef_``, and its unconstrained
+        space that of the scaled weights.
 
     Examples
     --------
@@ -370,11 +367,11 @@ class BayesianLinearRegression(_Regressor):
             raise ValueError("target_bounds must have low < high")
         return float(low), float(high)
 
-    def _records_of(self, X: Any, y: Any, scaling: Scaling) -> tuple[Any, Any]:
+    def _records_of(self, X: Any, y: Any, units: Units) -> tuple[Any, Any]:
         features = _Features(X)
         return (
-            DeferredArray(lambda: scaling.features(features.values)),
-            DeferredArray(lambda: scaling.responses(as_numbers(y, len(features.values)))),
+            DeferredArray(lambda: units.features(features.values)),
+            DeferredArray(lambda: units.responses(as_numbers(y, len(features.values)))),
         )
 
     def _noise(self, mean: FloatArray, parameters: FloatArray) -> FloatArray:
@@ -427,10 +424,10 @@ class BayesianPoissonRegression(_Regressor):
     ) -> None:
         self._keep_parameters(locals())
 
-    def _records_of(self, X: Any, y: Any, scaling: Scaling) -> tuple[Any, Any]:
+    def _records_of(self, X: Any, y: Any, units: Units) -> tuple[Any, Any]:
         features = _Features(X)
         return (
-            DeferredArray(lambda: scaling.features(features.values)),
+            DeferredArray(lambda: units.features(features.values)),
             DeferredArray(lambda: np.maximum(np.rint(as_numbers(y, len(features.values))), 0.0)),
         )
 
@@ -440,10 +437,10 @@ class BayesianPoissonRegression(_Regressor):
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """A private run with public settings, and the scaling of its records."""
+    """A private run with public settings, and the units of its records."""
 
     fit_plan: FitPlan
-    scaling: Scaling
+    units: Units
 
     @property
     def plan(self) -> Any:

@@ -59,6 +59,61 @@ def test_linear_coefficients_are_in_units(records, linear):
 def test_a_pickle_predicts_the_same(linear, records):
     again = pickle.loads(pickle.dumps(linear))
     assert np.array_equal(again.predict(records["X"][:9]), linear.predict(records["X"][:9]))
+    assert np.array_equal(again.posterior_.mean, linear.posterior_.mean)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "options", "response"),
+    [("Linear", LINEAR, "number"), ("Poisson", COUNT, "count"), ("Probit", CLASSES, "class"),
+     ("Multinomial", CLASSES, "class")],
+)  # fmt: skip
+def test_the_posterior_is_in_the_units_of_the_coefficients(kind, options, response, fit_intercept, records, tmp_path):
+    estimator = getattr(dpi, f"Bayesian{kind}Regression")(fit_intercept=fit_intercept, random_source=SOURCE, **options)
+    X, posterior = records["X"], quietly(estimator, records["X"], records[response]).posterior_
+    weights = np.append(estimator.coef_, estimator.intercept_ if fit_intercept else [])
+    size = len(weights)
+    np.testing.assert_array_equal(posterior.mean[:size], weights)
+    # The same numbers by hand: in scaled units, from draws.
+    theta = posterior.sample(200, seed=1, space="unconstrained")
+    scale = np.diff(options["data_bounds"], axis=1)[:, 0] / np.sqrt(12.0)
+    offset = np.mean(options["data_bounds"], axis=1)
+    shift, unit = (50.0, 100.0 / np.sqrt(12.0)) if kind == "Linear" else (0.0, 1.0)
+    if not fit_intercept:
+        scale, offset = np.hypot(scale, offset), np.zeros(2)
+        shift, unit = (0.0, np.hypot(50.0, unit)) if kind == "Linear" else (0.0, 1.0)
+    draws = posterior.sample(200, seed=1)
+    np.testing.assert_allclose(draws[:, :2], unit * theta[:, :2] / scale, rtol=1e-12)
+    if fit_intercept:
+        by_hand = shift + unit * (theta[:, 2] - theta[:, :2] @ (offset / scale))
+        np.testing.assert_allclose(draws[:, 2], by_hand, rtol=1e-9)
+    np.testing.assert_allclose(np.diag(posterior.cov)[:2], posterior.stddev[:2] ** 2, rtol=0.05)
+    low, high = posterior.interval(0.9)[:, :size]
+    np.testing.assert_allclose(high - low, 2 * 1.645 * posterior.stddev[:size], rtol=0.1)
+    # The causes sum to the variance, in these units.
+    np.testing.assert_allclose(posterior.decompose().total[:size], posterior.stddev[:size] ** 2, rtol=1e-6)
+    assert "nan" not in str(posterior.summary())
+    posterior.save(tmp_path / "posterior")
+    again = dpi.load_posterior(tmp_path / "posterior", model=posterior.model)
+    np.testing.assert_array_equal(again.mean, posterior.mean)
+    np.testing.assert_array_equal(again.sample(9, seed=2), posterior.sample(9, seed=2))
+    if kind != "Multinomial":
+        predicted = estimator.predict_proba(X[:5])[:, 1] if kind == "Probit" else estimator.predict(X[:5])
+        # Both average over 2000 draws of their own.
+        spread = estimator.predict(X[:5], return_std=True)[1]
+        assert np.all(np.abs(posterior.predict_mean(X[:5]) - predicted) < 5.0 * np.sqrt(2.0 / 2000.0) * spread)
+        drawn = np.mean([y.mean() for _, y in posterior.synthetic(X[:500], n_sets=20, seed=3)])
+        observed = records[response] if response != "class" else records[response] == "yes"
+        assert drawn == pytest.approx(observed[:500].mean(), rel=0.25)
+
+
+def test_draws_for_arviz_are_in_units(linear, records):
+    pytest.importorskip("arviz", reason="needs the extra dpinfer[arviz]")
+    groups = linear.posterior_.to_arviz(n_samples=100, n_chains=1, X=records["X"][:3])
+    assert np.all(np.abs(groups["posterior"]["coef"].values[0] - linear.coef_) < 6.0 * linear.posterior_.stddev[:2])
+    # The prior's median of the noise variance is 0.025 in scaled units, of 28.9 to one of the response.
+    assert 15.0 < np.median(groups["prior"]["noise_variance"]) < 30.0
+    assert abs(groups["posterior_predictive"]["y"].values.mean() - linear.predict(records["X"][:3]).mean()) < 1.5
 
 
 def test_counts_and_classes(records):

@@ -17,6 +17,7 @@ from dpinfer.inference.posterior.diagnostics import PosteriorDiagnostics
 from dpinfer.inference.posterior.mixture import NormalMixtures
 from dpinfer.inference.posterior.posterior import Posterior
 from dpinfer.inference.posterior.theta import DrawnTheta, IndependentTheta, ThetaDistribution, VarianceParts
+from dpinfer.inference.posterior.units import Units
 from dpinfer.inference.statistic.tabulated import TabulatedTheta
 from dpinfer.models import Model, model_from_dict
 from dpinfer.release.archive import pack_archive, parse_json, unpack_archive, unpack_array
@@ -54,6 +55,10 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     kind, distribution = _distribution_arrays(posterior.distribution)
     arrays: dict[str, npt.NDArray[Any]] = {name: getattr(posterior, name) for name in _ARRAYS}
     arrays |= {f"distribution.{name}": value for name, value in distribution.items()}
+    if posterior.units is not None:
+        arrays |= {
+            f"units.{name}": np.asarray(value) for name, value in vars(posterior.units).items() if value is not None
+        }
     plain: dict[str, Any] = {}
     for name, value in posterior.diagnostics.to_dict().items():
         if isinstance(value, (str, bool)):
@@ -130,6 +135,7 @@ def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) 
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         raise PosteriorFormatError(f"the file is not a readable posterior ({type(error).__name__})") from error
     parsed = _model(header["model"], len(header["names"])) if model is None else model
+    units = {name: _value(value) for name, value in _under("units", arrays).items()}
     try:
         return Posterior(
             method=str(header["method"]),
@@ -148,6 +154,7 @@ def load_posterior(path: str | os.PathLike[str], *, model: Model | None = None) 
             diagnostics=PosteriorDiagnostics(
                 **header["diagnostics"], **{n: _value(v) for n, v in _under("diagnostics", arrays).items()}
             ),
+            units=Units(**units) if units else None,
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise PosteriorFormatError(f"the file is not a readable posterior ({type(error).__name__})") from error

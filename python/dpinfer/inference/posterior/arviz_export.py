@@ -12,6 +12,7 @@ from dpinfer._sinks import variable_names
 from dpinfer._validate import check_integer
 from dpinfer.errors import BackendUnavailableError
 from dpinfer.inference.posterior.predictive import check_points, draw_records
+from dpinfer.inference.posterior.units import Units
 from dpinfer.models import GeneralizedLinearModel, LinearRegression, Model, OwnModel
 
 if TYPE_CHECKING:
@@ -165,17 +166,16 @@ def to_arviz(
             built.dims[item.name] = list(item.dims)
             if item.labels:
                 built.coords[item.dims[0]] = list(item.labels)
-    theta = posterior.sample(chains * draws, seed=seed, space="unconstrained")
-    values = theta if model is None else model.constrain(theta)
-    built.groups["posterior"] = _variables(arrays, values, chains)
+    theta, units = posterior.sample(chains * draws, seed=seed, space="unconstrained"), posterior.units
+    built.groups["posterior"] = _variables(arrays, posterior.constrain(theta), chains)
     rng = np.random.default_rng([seed, 1])
     if predictive:
-        built.groups["posterior_predictive"] = _records(model, theta, points, chains, rng)
+        built.groups["posterior_predictive"] = _records(model, theta, points, chains, rng, units)
     prior = _prior_draws(model, chains * draws, rng)
     if prior is not None:
-        built.groups["prior"] = _variables(arrays, prior, chains)
+        built.groups["prior"] = _variables(arrays, prior if units is None else units.parameters(prior), chains)
         if predictive and model is not None:
-            built.groups["prior_predictive"] = _records(model, model.unconstrain(prior), points, chains, rng)
+            built.groups["prior_predictive"] = _records(model, model.unconstrain(prior), points, chains, rng, units)
     if not isinstance(points, int):
         built.groups["constant_data"] = {"X": points}
         built.dims["X"] = [POINT, "column"]
@@ -205,9 +205,14 @@ def _variables(arrays: Sequence[_Array], values: FloatArray, chains: int) -> dic
 
 
 def _records(
-    model: Model | None, theta: FloatArray, points: FloatArray | int, chains: int, rng: np.random.Generator
+    model: Model | None,
+    theta: FloatArray,
+    points: FloatArray | int,
+    chains: int,
+    rng: np.random.Generator,
+    units: Units | None,
 ) -> dict[str, npt.NDArray[Any]]:
-    drawn = draw_records(model, theta, points, rng)
+    drawn = draw_records(model, theta, points, rng, units)
     return {"y": drawn.reshape(chains, -1, *drawn.shape[1:])}
 
 

@@ -34,7 +34,8 @@ def prior_precision(posterior: "Posterior") -> FloatArray:
     """
     model = posterior.model
     if isinstance(model, LinearRegression):
-        weights = 1.0 / (model.prior_scale**2 * float(posterior.mean[-1]))
+        variance = float(posterior.mean[-1]) / (1.0 if posterior.units is None else posterior.units.unit**2)
+        weights = 1.0 / (model.prior_scale**2 * variance)
         return np.append(np.full(posterior.n_params - 1, weights), 0.0)
     if isinstance(model, (NormalPriorModel, OwnModel)):
         return np.asarray(model.prior_moments()[1] ** -2.0)

@@ -20,6 +20,7 @@ from dpinfer.inference.posterior.predictive import check_points, draw_records
 from dpinfer.inference.posterior.summary import PosteriorSummary, VarianceDecomposition, summarise
 from dpinfer.inference.posterior.synthetic import SyntheticSets
 from dpinfer.inference.posterior.theta import DrawnTheta, ThetaDistribution
+from dpinfer.inference.posterior.units import Units
 from dpinfer.models import BayesianNeuralNetwork, GeneralizedLinearModel, Model
 
 __all__ = ["Posterior"]
@@ -63,6 +64,9 @@ class Posterior:
         The release's: a sentence with conversions to other terms, which names contents without a guarantee.
     diagnostics : PosteriorDiagnostics
         Fit of the trace to its model, mixing of the draws, and the reason of a fallback.
+    units : Units, optional
+        Of the estimator that scaled the columns: parameters, points and responses are then in the user's units, all
+        but the unconstrained space, which is the scaled model's.
 
     Notes
     -----
@@ -83,6 +87,7 @@ class Posterior:
     model: Model | None
     guarantee: Guarantee
     diagnostics: PosteriorDiagnostics = field(default_factory=PosteriorDiagnostics)
+    units: Units | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.diagnostics, PosteriorDiagnostics):
@@ -115,7 +120,7 @@ class Posterior:
 
     @cached_property
     def _space(self) -> ParameterSpace:
-        return ParameterSpace.of(self.model, self.n_params)
+        return ParameterSpace.of(self.model, self.n_params, self.units)
 
     @cached_property
     def _mapped_draws(self) -> FloatArray:
@@ -127,7 +132,10 @@ class Posterior:
         space, marginals = self._space, self.distribution.marginals
         mean, variance = marginals.mean.copy(), marginals.variance.copy()
         z, z_weight = gauss_hermite(_HERMITE_NODES)
-        for index in np.flatnonzero(~space.identity):
+        rows = space.rows[space.linear]
+        mean[space.linear] = rows @ marginals.mean + space.shift[space.linear]
+        variance[space.linear] = np.einsum("ki,ij,kj->k", rows, self.distribution.covariance, rows)
+        for index in np.flatnonzero(~(space.identity | space.linear)):
             if space.elementwise[index]:
                 weight, centre, spread = marginals.components(int(index))
                 theta = centre[:, None] + np.sqrt(spread)[:, None] * z
@@ -143,7 +151,7 @@ class Posterior:
     def mean(self) -> FloatArray:
         """Posterior mean in the model's own space, (n,).
 
-        Exact if the map is the identity, by quadrature if it acts on one coordinate, and otherwise (a softmax)
+        Exact if the map is linear, by quadrature if it acts on one coordinate, and otherwise (a softmax)
         from 16384 draws with a fixed seed.
         """
         return self._moments[0].copy()
@@ -157,11 +165,13 @@ class Posterior:
     def cov(self) -> FloatArray:
         """Posterior covariance in the model's own space, (n, n).
 
-        Exact where the map is the identity or the coordinates are independent, otherwise from 16384 draws with a fixed
+        Exact where the map is linear or the coordinates are independent, otherwise from 16384 draws with a fixed
         seed.
         """
-        if np.all(self._space.identity):
-            return self.distribution.covariance.copy()
+        space = self._space
+        if np.all(space.identity | space.linear):
+            inner = self.distribution.covariance.copy()
+            return np.asarray(space.rows @ inner @ space.rows.T) if np.any(space.linear) else inner
         if self.distribution.independent and np.all(self._space.elementwise):
             return np.diag(self._moments[1])
         return np.atleast_2d(np.cov(self._mapped_draws, rowvar=False))
@@ -179,7 +189,8 @@ class Posterior:
         Returns
         -------
         (len(q), n) array, or (n,) for a number
-            Coordinates that the model's map mixes (softmax) come from 16384 draws with a fixed seed.
+            Coordinates that the map mixes (softmax, the intercept of scaled columns) come from 16384 draws with a fixed
+            seed.
 
         Raises
         ------
@@ -238,6 +249,10 @@ class Posterior:
         """Return the draws that represent one parameter in the model's own space, None if not needed."""
         return None if self._space.elementwise[index] else self._mapped_draws[:, index]
 
+    def constrain(self, theta: FloatArray) -> FloatArray:
+        """Map unconstrained parameters (..., n) to the model's space, in the user's units."""
+        return self._space.constrain(theta)
+
     def constrain_one(self, index: int, values: FloatArray) -> FloatArray:
         """Map unconstrained values (m,) of one parameter, whose map is its own, to the model's space."""
         return self._space.constrain_one(index, values)
@@ -264,10 +279,10 @@ class Posterior:
         size = check_integer("n_samples", n_samples, 1)
         check_choice("space", space, SPACES)
         theta = self.distribution.draw(size, np.random.default_rng(seed))
-        return theta if space == "unconstrained" else self._space.constrain(theta)
+        return theta if space == "unconstrained" else self.constrain(theta)
 
     def decompose(self) -> VarianceDecomposition:
-        """Split the variance of each parameter, on the unconstrained space, into its causes.
+        """Split the variance of each parameter into its causes: on the unconstrained space, or in the user's units.
 
         **Privacy.** Post-processing of a Release.
 
@@ -277,11 +292,18 @@ class Posterior:
             ``data``: sampling error. ``privacy``: the part of the privacy noise when Hessian and noise level are
             known; for a private Newton run, its whole part. ``approximation``: the part of the unknown Hessian of a
             gradient trace and of noise beyond the privacy noise. ``prior``: the part of the prior alone; 0 if the
-            model's prior is not normal, and for a noise variance. They sum to the variance.
+            model's prior is not normal, and for a noise variance. They sum to the variance.  NaN for the intercept of
+            scaled columns where the posterior does not have them for several weights together.
         """
-        parts, (records, noise, prior) = self.distribution.variance_parts(), causes(self)
+        parts, linear = self.distribution.variance_parts(), self._space.linear
         total, added = parts.data + parts.privacy + parts.approximation, parts.privacy + parts.approximation
-        direct = np.divide(parts.privacy, added, out=np.ones_like(total), where=added > 0.0)
+        (records, noise, prior), known = causes(self), parts.privacy
+        if np.any(linear):
+            rows = np.where(linear[:, None], self._space.rows, np.eye(self.n_params))
+            records, noise, prior = causes(self, rows)
+            total = np.where(linear, self._moments[1], total)
+            added, known = np.square(rows) @ added, np.square(rows) @ known
+        direct = np.divide(known, added, out=np.ones_like(total), where=added > 0.0)
         return VarianceDecomposition(
             self.names, records * total, direct * noise * total, (1.0 - direct) * noise * total, prior * total
         )
@@ -308,8 +330,11 @@ class Posterior:
         if isinstance(self.model, BayesianNeuralNetwork):
             marginals = self.distribution.marginals
             return network_mean(self.model, X, marginals.mean, marginals.variance)
-        model = require_glm(self.model)
-        return predictive_mean(model, X, self.sample(size, seed=_MAP_SEED, space="unconstrained"))
+        model, theta = require_glm(self.model), self.sample(size, seed=_MAP_SEED, space="unconstrained")
+        if self.units is None:
+            return predictive_mean(model, X, theta)
+        points = self.units.features(check_float_array("X", X, (None, model.n_features)))
+        return self.units.outcomes(predictive_mean(model, points, theta))
 
     def predict_proba(self, X: npt.ArrayLike, *, n_draws: int = 2000) -> FloatArray:
         """Return the posterior predictive P(y = 0) and P(y = 1) at x, (n_points, 2) as scikit-learn does.
@@ -439,9 +464,9 @@ class Posterior:
         theta = self.distribution.draw(size, rng)
         return SyntheticSets(
             points=None if isinstance(points, int) else points,
-            responses=draw_records(self.model, theta, points, rng),
+            responses=draw_records(self.model, theta, points, rng, self.units),
             response="y",
-            parameters=self._space.constrain(theta),
+            parameters=self.constrain(theta),
             guarantee=self.guarantee,
         )
 

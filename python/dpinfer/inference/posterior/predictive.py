@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpinfer._validate import check_float_array, check_integer
+from dpinfer.inference.posterior.units import Units
 from dpinfer.models import ConjugateModel, GaussianMixture, GeneralizedLinearModel, Model, OwnModel
 
 __all__ = ["check_points", "draw_records", "has_predictive"]
@@ -50,7 +51,11 @@ def check_points(model: Model | None, X: npt.ArrayLike | None, n_records: int | 
 
 
 def draw_records(
-    model: Model | None, theta: FloatArray, points: FloatArray | int, rng: np.random.Generator
+    model: Model | None,
+    theta: FloatArray,
+    points: FloatArray | int,
+    rng: np.random.Generator,
+    units: Units | None = None,
 ) -> FloatArray:
     """Draw one set of records from each row of theta.
 
@@ -64,12 +69,16 @@ def draw_records(
         Unconstrained.
     points : (P, n_features) array, or int
     rng : numpy.random.Generator
+    units : Units, optional
+        Of points and responses, if they are not the model's.
 
     Returns
     -------
     (S, P) array of responses or of records that are numbers; (S, P, n_features) for a mixture
     """
     sets: list[FloatArray] = []
+    if units is not None and not isinstance(points, int):
+        points = units.features(points)
     for row in theta:
         if isinstance(model, GeneralizedLinearModel) and not isinstance(points, int):
             # Draws may be extreme: if no response can be drawn, the nearest possible one is used.
@@ -80,4 +89,4 @@ def draw_records(
             sets.append(model.draw_responses(row, points, words))
         elif isinstance(model, (ConjugateModel, GaussianMixture)) and isinstance(points, int):
             sets.append(model.simulate(model.constrain(row), points, rng))
-    return np.array(sets)
+    return np.array(sets) if units is None else units.outcomes(np.array(sets))

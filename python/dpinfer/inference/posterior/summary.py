@@ -31,7 +31,7 @@ _OTHER_SHAPE = ": method='simulated' with model= has a shape of its own"
 
 @dataclass(frozen=True)
 class VarianceDecomposition:
-    """Causes of the variance of each parameter on the unconstrained space; (n,) each.
+    """Causes of the variance of each parameter, of :meth:`Posterior.decompose`; (n,) each.
 
     **Privacy.** Post-processing of a Release.
 
@@ -68,7 +68,7 @@ class VarianceDecomposition:
         """Shares of the variance, (4, n): data, privacy, approximation, prior; 0 without variance."""
         total = self.total
         parts = np.stack([self.data, self.privacy, self.approximation, self.prior])
-        return np.divide(parts, total, out=np.zeros_like(parts), where=total > 0.0)
+        return np.divide(parts, total, out=np.zeros_like(parts), where=total != 0.0)
 
     def __repr__(self) -> str:
         rows = zip(map(printable, self.names), *(100.0 * self.shares), strict=True)

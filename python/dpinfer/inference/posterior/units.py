@@ -1,4 +1,4 @@
-"""Units of an estimator's columns: where the model sees them, and where the user does."""
+"""Units of columns and responses: those that the model sees, and those of the user."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["UNIFORM_WIDTH", "Scaling"]
+__all__ = ["UNIFORM_WIDTH", "Units"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -15,7 +15,7 @@ UNIFORM_WIDTH = math.sqrt(12.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Scaling:
+class Units:
     """Clipping of columns to bounds, and scaling to about unit size.
 
     **Privacy.** Public, or released, numbers alone.
@@ -25,6 +25,8 @@ class Scaling:
     bounds : (n_features, 2) float64
     offset, scale : (n_features,) float64
         The model sees (x - offset) / scale.
+    centred : bool
+        Whether the model has an intercept, so that columns and responses are centred.
     target_bounds : (low, high) or None
         None where responses are not scaled.
     shift, unit : float
@@ -34,6 +36,7 @@ class Scaling:
     bounds: FloatArray
     offset: FloatArray
     scale: FloatArray
+    centred: bool
     target_bounds: tuple[float, float] | None = None
     shift: float = 0.0
     unit: float = 1.0
@@ -47,7 +50,7 @@ class Scaling:
         centred: bool,
         width: float = UNIFORM_WIDTH,
         target_width: float = UNIFORM_WIDTH,
-    ) -> "Scaling":
+    ) -> "Units":
         """Return the scaling that follows from bounds.
 
         Parameters
@@ -61,9 +64,9 @@ class Scaling:
         """
         offset, scale = _units(bounds, width, centred=centred)
         if target_bounds is None:
-            return cls(bounds, offset, scale)
+            return cls(bounds, offset, scale, centred)
         shift, unit = _units(np.array([target_bounds]), target_width, centred=centred)
-        return cls(bounds, offset, scale, target_bounds, float(shift[0]), float(unit[0]))
+        return cls(bounds, offset, scale, centred, target_bounds, float(shift[0]), float(unit[0]))
 
     def features(self, values: FloatArray) -> FloatArray:
         """Return features as the model sees them."""
@@ -74,6 +77,23 @@ class Scaling:
         if self.target_bounds is None:
             return values
         return np.asarray((np.clip(values, *self.target_bounds) - self.shift) / self.unit)
+
+    def outcomes(self, values: FloatArray) -> FloatArray:
+        """Return responses of the model, or their means, in the user's units."""
+        return self.shift + self.unit * values
+
+    def parameters(self, values: FloatArray) -> FloatArray:
+        """Return parameters (..., n) of the model in the user's units.
+
+        Blocks of weights, one for each class, with an intercept if there is one; a noise variance after them.
+        """
+        size = len(self.scale) + self.centred
+        count = size if self.target_bounds is not None else values.shape[-1]
+        weights = values[..., :count].reshape(*values.shape[:-1], -1, size)
+        coef = self.unit * weights[..., : len(self.scale)] / self.scale
+        moved = self.shift + self.unit * weights[..., len(self.scale) :] - np.sum(coef * self.offset, -1, keepdims=True)
+        blocks = np.concatenate([coef, moved[..., : int(self.centred)]], axis=-1)
+        return np.concatenate([blocks.reshape(*values.shape[:-1], count), self.unit**2 * values[..., count:]], axis=-1)
 
 
 def _units(bounds: FloatArray, width: float, *, centred: bool) -> tuple[FloatArray, FloatArray]:

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "inference/lapack.hpp"
+#include "lab/lapack.hpp"
 
 namespace dpinfer::bindings {
 
@@ -42,8 +42,8 @@ void fetch(const char* module, const char* routine, const char* signature, Routi
 }
 
 // Called with the GIL held; the table is filled once.
-inline const inference::Lapack& scipy_lapack() {
-  static inference::Lapack table{};
+inline const lab::Lapack& scipy_lapack() {
+  static lab::Lapack table{};
   static bool ready = false;
   if (ready) return table;
   constexpr auto* kLapack = "scipy.linalg.cython_lapack";

@@ -12,13 +12,11 @@
 #include <cstdint>
 #include <span>
 
-#include "inference/lapack.hpp"
 #include "lab/inverse_kernels.hpp"
+#include "lab/lapack.hpp"
 #include "lab/lyapunov_kernels.hpp"
 
 namespace dpinfer::lab {
-
-using inference::Lapack;
 
 enum class StationaryStatus : std::uint8_t { kOk, kUnstable, kNotConverged, kOutOfMemory };
 

@@ -56,7 +56,7 @@ def network_posterior(release: NetworkRelease, *, average: float = 0.0) -> Netwo
 def _weights(release: NetworkRelease, model: BayesianNeuralNetwork, count: int) -> NetworkWeights:
     """Return the weights' posterior, averaged over the last steps."""
     loc = release.loc[-count:].mean(axis=0)
-    precision = np.maximum(release.precision[-count:], release.floor[-count:, None]).mean(axis=0)
+    precision = release.used_precision[-count:].mean(axis=0)
     noise = float(release.noise_variance[-count:].mean())
     return NetworkWeights(
         model,

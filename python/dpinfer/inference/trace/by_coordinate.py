@@ -162,7 +162,7 @@ def coordinate_posterior(
         solved = _rescued(analysis, coordinates)
     else:
         coordinates.statistics.check_moving(coordinates.names)
-        solved = (solve or _solve)(analysis, start.start, coordinates.problems(analysis), coordinates)
+        solved = (solve or _solve)(analysis, coordinates.problems(analysis), coordinates)
     nodes, statistics = solved.nodes, coordinates.statistics
     optimum_mean, optimum_variance = nodes.moments(nodes.mean, nodes.variance)
     if solved.hessian is None:
@@ -217,11 +217,11 @@ class Solved:
     diagnostics: PosteriorDiagnostics = field(default_factory=PosteriorDiagnostics)
 
 
-Solver = Callable[[Analysis, int, CollapsedProblems, Coordinates], Solved]
+Solver = Callable[[Analysis, CollapsedProblems, Coordinates], Solved]
 
 
-def _solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordinates: Coordinates) -> Solved:
-    """Integrate, or approximate, the likelihood of all steps from `first` on."""
+def _solve(analysis: Analysis, problems: CollapsedProblems, coordinates: Coordinates) -> Solved:
+    """Integrate, or approximate, the likelihood of the steps that the problems hold."""
     nodes = collapsed_nodes(problems, coordinates.names, n_threads=analysis.request.threads)
     if analysis.request.method == "laplace":
         approximation = laplace_posterior(problems, nodes, coordinates.names)

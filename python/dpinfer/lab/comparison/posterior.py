@@ -73,18 +73,22 @@ def sampled_posterior(release: GradientTrace, sampler: str = "emcee", **options:
         "check_convergence": bool(request.check_convergence),
     }
 
-    def solve(analysis: Analysis, first: int, problems: CollapsedProblems, coordinates: Coordinates) -> Solved:
+    facts = ReleaseFacts.of(release, request.model)
+    analysis = Analysis(release, facts, request.resolve(facts))
+    with one_blas_thread():
+        start = choose_burn_in(request.burn_in, *analysis.steps(0), n_threads=request.threads)
+
+    def solve(analysis: Analysis, problems: CollapsedProblems, coordinates: Coordinates) -> Solved:
         names = coordinates.names
         if sampler == "emcee":
             nodes, times = emcee_nodes(problems, names, **chain)
             effective = chain.get("n_samples", DEFAULT_SAMPLES) * DEFAULT_WALKERS / times
             return Solved(nodes, diagnostics=PosteriorDiagnostics(autocorrelation=times, effective_draws=effective))
-        nodes, rhat = nuts_nodes(problems, *analysis.steps(first), names, sample_rate=release.sample_rate, **chain)
+        nodes, rhat = nuts_nodes(
+            problems, *analysis.steps(start.start), names, sample_rate=release.sample_rate, **chain
+        )
         return Solved(nodes, diagnostics=PosteriorDiagnostics(rhat=rhat))
 
-    facts = ReleaseFacts.of(release, request.model)
-    analysis = Analysis(release, facts, request.resolve(facts))
     with one_blas_thread():
-        start = choose_burn_in(request.burn_in, *analysis.steps(0), n_threads=request.threads)
         posterior = coordinate_posterior(analysis, start, Coordinates.of(release, start), solve=solve)
     return replace(posterior, method=sampler)

@@ -4,7 +4,7 @@
 // The library that holds them is SciPy's: nothing is linked here, and every call goes through the table.
 #pragma once
 
-namespace dpinfer::inference {
+namespace dpinfer::lab {
 
 struct Lapack {
   void (*dpotrf)(char* uplo, int* n, double* a, int* lda, int* info);
@@ -26,4 +26,4 @@ struct Lapack {
                 double* b, int* ldb);
 };
 
-}  // namespace dpinfer::inference
+}  // namespace dpinfer::lab

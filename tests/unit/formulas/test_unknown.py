@@ -5,7 +5,7 @@ import pytest
 
 import dpinfer as dpi
 from dpinfer.errors import SchemaError
-from dpinfer.formulas import design
+from dpinfer.formulas import completion, design
 from dpinfer.formulas.completion import _most_labels
 from dpinfer.formulas.design import MOST_COLUMNS, count_columns
 from dpinfer.tabular import Schema, SchemaDraft
@@ -165,7 +165,11 @@ def test_released_labels_that_spell_other_columns_make_a_design():
     assert design(formula, Schema.from_dict(document), completed=True).names == found.names
 
 
-def test_labels_that_spell_other_columns_are_fitted(tmp_path):
+def test_labels_that_spell_other_columns_are_fitted(tmp_path, monkeypatch):
+    released, right = [], completion.release_unknown
+    monkeypatch.setattr(
+        completion, "release_unknown", lambda *args, **options: released.append(options) or right(*args, **options)
+    )
     rng = np.random.default_rng(5)
     job, sex = rng.choice(4, N), rng.choice(2, N)
     labels = ["a", "b", "a]:sex[T.m", "c"]
@@ -180,6 +184,8 @@ def test_labels_that_spell_other_columns_are_fitted(tmp_path):
         "wage ~ job * sex", table, schema=draft, unknown=["categories"], n_records=N, path=tmp_path / "fit", **BUDGET
     )
     assert set(labels) <= set(fit.design.schema.columns[0].categories)
+    asked = draft.only({"job", "sex", "wage"}, ignore=False)
+    assert [options["max_labels"] for options in released] == [_most_labels("wage ~ job * sex", asked)]
     assert str(dpi.load_regression(tmp_path / "fit").summary()) == str(fit.summary())
 
 

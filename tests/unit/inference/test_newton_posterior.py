@@ -10,7 +10,7 @@ from scipy import special, stats
 import dpinfer as dpi
 from dpinfer.accounting import GaussianEvent, NonPrivateEvent
 from dpinfer.errors import NumericalError, ReleaseFormatError
-from dpinfer.inference.newton import mixture, tuning
+from dpinfer.inference.newton import checks, mixture, tuning
 from dpinfer.inference.newton import scores as scores_module
 from dpinfer.inference.newton.conflict import prior_conflict
 from dpinfer.inference.newton.moments_law import ErrorChains, MeanScores, MomentsDraws, MomentsLaw
@@ -320,6 +320,19 @@ def test_a_release_that_fits_is_said_to():
         assert found.n_unresolved == 0
         assert "No contradiction of scale, features, scores or prior was found" in text
         assert "target='population'" in text
+
+
+def test_a_verdict_does_not_flip_at_a_level():
+    """The same intervals had "does not fit" at one budget and "fits" at another: now a p-value, and doubt between."""
+    found = checks.Checks(0.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0, 2)
+    levels = (0.9, 1.01 * tuning.TUNING.doubt, 0.99 * tuning.TUNING.doubt, 0.99 * tuning.TUNING.fit_level)
+    said = [dataclasses.replace(found, fit_pvalue=level).verdict for level in levels]
+    assert tuning.TUNING.fit_level < tuning.TUNING.doubt
+    assert ["p = " in text for text in said] == [True] * 4
+    assert ["No contradiction" in text for text in said] == [True, True, True, False]
+    assert ["in doubt" in text for text in said] == [False, False, True, False]
+    assert ["does not fit" in text for text in said] == [False, False, False, True]
+    assert not any("the release fits" in text.lower() for text in said)
 
 
 def test_scores_in_few_whole_numbers_are_no_wrong_scale():

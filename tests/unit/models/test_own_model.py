@@ -204,6 +204,23 @@ def test_a_parameter_that_no_record_informs_is_named():
         made(silent, log_likelihood=None, sampler=None)
 
 
+def test_a_group_of_few_records_is_no_parameter_without_any():
+    """Of 40 groups some have none of the first trial records, of which there are 33."""
+    groups = 40
+
+    def of_groups(params, X, y):
+        own = X[:, 0, None] == np.arange(groups)
+        return own * (y - np.sum(own * params, axis=1))[:, None]
+
+    features = lambda size, rng: rng.integers(0, groups, (size, 1)).astype(float)  # noqa: E731
+    given = {"n_features": 1, "response": "real"}
+    assert from_gradient(of_groups, groups, features=features, **given).n_params == groups
+    X = np.arange(groups, dtype=float)[:, None]
+    assert from_gradient(of_groups, groups, public_data=(X, np.ones(groups)), **given).n_params == groups
+    with pytest.raises(ValueError, match="is 0 for all"):
+        from_gradient(of_groups, groups, public_data=(X[:-1], np.ones(groups - 1)), **given)
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [

@@ -13,6 +13,7 @@ from dpinfer.models.base import FloatArray
 __all__ = ["check_own_model"]
 
 _ROWS = 33  # odd, so that blocks and parts have different sizes
+_MANY_ROWS = 4096  # for a parameter that none of those inform: a group of a hundredth is absent once in 10**17 times
 _POINTS = 3  # parameters at which the code is checked
 _STEP = 1e-5  # of central differences: about the cube root of double precision
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6  # tolerances of a central difference beyond its own rounding
@@ -41,7 +42,8 @@ def check_own_model(model: OwnModel, public_data: Any = None) -> None:
     ----------
     model : OwnModel
     public_data : (X, y), optional
-        Records that are no secret and look like the private ones; the first 33 are used.
+        Records that are no secret and look like the private ones; the first 33 are used, and the first 4096 where these
+        do not inform a parameter.
 
     Raises
     ------
@@ -51,7 +53,7 @@ def check_own_model(model: OwnModel, public_data: Any = None) -> None:
         the sampler does not fit the likelihood.
     """
     rng = np.random.default_rng(7)
-    features, response = model.made_up_records(_ROWS, rng) if public_data is None else _public(model, public_data)
+    features, response = _trial_records(model, public_data, _ROWS, rng)
     scale = np.minimum(model.parameters.prior_scale, 1.0)
     points = [model.parameters.prior_mean + 0.5 * scale * rng.standard_normal(model.n_params) for _ in range(_POINTS)]
     with np.errstate(all="ignore"):
@@ -68,6 +70,10 @@ def check_own_model(model: OwnModel, public_data: Any = None) -> None:
             _check_differences(model, features, response, theta)
         silent = np.all(np.concatenate(everywhere) == 0.0, axis=0)
         if np.any(silent):
+            # A group of few records, say: none of them may be among so few.
+            many = _trial_records(model, public_data, _MANY_ROWS, np.random.default_rng(8))
+            silent &= np.all([np.all(model.scores(*many, theta) == 0.0, axis=0) for theta in points], axis=0)
+        if np.any(silent):
             name = model.names[int(np.flatnonzero(silent)[0])]
             raise ValueError(
                 f"parameters must be informed by records, and the gradient in {name!r} is 0 for all of them"
@@ -76,11 +82,13 @@ def check_own_model(model: OwnModel, public_data: Any = None) -> None:
             _check_sampler(model, features, points[0], rng)
 
 
-def _public(model: OwnModel, data: Any) -> tuple[FloatArray, FloatArray]:
+def _trial_records(model: OwnModel, data: Any, n_rows: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    if data is None:
+        return model.made_up_records(n_rows, rng)
     if not isinstance(data, tuple) or len(data) != 2:
         raise TypeError("public_data must be a pair (X, y)")
-    features = check_float_array("public_data[0]", data[0], (None, model.n_features))[:_ROWS]
-    response = check_float_array("public_data[1]", data[1], (None,))[:_ROWS]
+    features = check_float_array("public_data[0]", data[0], (None, model.n_features))[:n_rows]
+    response = check_float_array("public_data[1]", data[1], (None,))[:n_rows]
     if not len(features) or len(features) != len(response):
         raise ValueError("public_data must have as many responses as rows, and at least one")
     if model.invalid_records(response) is not None:

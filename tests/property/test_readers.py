@@ -39,7 +39,7 @@ COLUMNS = {
     "labels": ["cat", "dog", "cat", "?"],
     "labels with gaps": ["cat", None, "dog", ""],
     "numbers as text": ["1", "1.0", "-999", "2.50"],
-    "codes with zeros": ["007", "08", "10", "7"],
+    "codes with zeros": ["007", "08", "-0", "7"],
     "truths as text": ["true", "False", "TRUE", "false"],
     "bytes": [b"cat", b"dog", b"cat", b"1.0"],
     "days": [DAY, dt.date(1999, 12, 31), DAY, dt.date(2000, 2, 29)],

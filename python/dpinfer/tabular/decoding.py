@@ -154,7 +154,8 @@ def _numbers(raw: RawColumn, markers: frozenset[str]) -> FloatArray:
     else:
         numbers = np.fromiter(map(number_of, raw), np.float64, len(raw))
     numbers[np.isin(numbers, [number_of(marker) for marker in markers])] = np.nan
-    return numbers
+    # Minus zero, which "-0" is among fractions and not among whole numbers, is zero.
+    return numbers + 0.0
 
 
 def _codes(raw: RawColumn, column: Column, markers: frozenset[str]) -> npt.NDArray[np.intp]:

@@ -110,7 +110,7 @@ def _scaling(design: Design) -> str:
     scaled = [(column.name, column.offset, column.scale) for column in design.columns]
     scaled.append((f"{design.response.label} (the response)", design.response_offset, design.response_scale))
     shown = [
-        (shortened(name), f"{offset:.4g}", f"{scale:.4g}")
+        (shortened(labelled(design, name)), f"{offset:.4g}", f"{scale:.4g}")
         for name, offset, scale in scaled
         if (offset, scale) != (0.0, 1.0)
     ]

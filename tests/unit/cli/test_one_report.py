@@ -78,6 +78,9 @@ def test_columns_go_by_the_labels_of_the_schema(regression_page):
         "fixed &lt;acidity&gt;:x3 <code>x1:x3</code>",
     ]
     assert "<h1>Linear regression of quality</h1>" in regression_page
+    scaling = regression_page.partition("<h2>Scaling</h2>")[2].partition("</section>")[0]
+    assert "fixed &lt;acidity&gt;" in scaling
+    assert "quality (the response)" in scaling
 
 
 def test_columns_do_not_repeat_a_sentence(regression_page):

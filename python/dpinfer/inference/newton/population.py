@@ -307,7 +307,7 @@ class _Population:
             )
         if self.fit_pvalue < _FIT_LEVEL:
             found["fit"] = (
-                f"the steps have not reached least squares (p = {self.fit_pvalue:.2g}): intervals may be too narrow: "
+                f"the steps have not reached the solution (p = {self.fit_pvalue:.2g}): intervals may be too narrow: "
                 "give more epsilon, or fewer columns"
             )
         if prior_pvalue < _PRIOR_LEVEL:
@@ -451,7 +451,8 @@ def _verdict(population: _Population, found: dict[str, str]) -> str:
     said += f", and rows of a {whose} may depend on each other." if population.dependent else "."
     said += white_in_words(population.information)
     if found:
-        said += "  " + "; ".join(found.values()) + "."
+        told = "; ".join(found.values())
+        said += f"  {told[0].upper()}{told[1:]}."
     if population.n_unresolved:
         said += (
             f"  The privacy noise hides {population.n_unresolved} of {population.release.n_coef} directions of the "

@@ -13,6 +13,7 @@ from tests.reference.site_sessions import binary, mixture, set_state
 import dpinfer as dpi
 from dpinfer.accounting import GaussianEvent, SelfComposed
 from dpinfer.mechanism import _native
+from dpinfer.release.sites import trace as site_trace
 from dpinfer.testing import InsecureRNG
 
 extreme = st.one_of(
@@ -144,14 +145,14 @@ def update_noise(points, release, key):
 def prior_parameters(release):
     precision = np.eye(2)[None].repeat(2, axis=0) / release.prior_scale**2
     eta = release.prior_loc / release.prior_scale**2
-    return np.concatenate((eta.ravel(), dpi.release.site_trace.svec(precision).ravel()))
+    return np.concatenate((eta.ravel(), site_trace.svec(precision).ravel()))
 
 
 def natural_parameters(release):
     """(T + 1, k), eta integrated from the released sums as the run does."""
     precision = release.precision.reshape(release.n_steps + 1, -1)
     eta = np.empty((release.n_steps + 1, 4))
-    raw = dpi.release.site_trace.smat(release.precision[0], 2)
+    raw = site_trace.smat(release.precision[0], 2)
     eta[0] = (raw @ release.loc[0][..., None])[..., 0].ravel()
     prior = prior_parameters(release)[:4]
     for step, rate in enumerate(release.damping):
@@ -163,7 +164,7 @@ def state(session, release, step):
     from dpinfer.mechanism.sites.state import SiteIterate, SitePrior, floored
     from dpinfer.mechanism.sums.sites import set_cavity
 
-    precision = dpi.release.site_trace.smat(release.precision[step], 2)
+    precision = site_trace.smat(release.precision[step], 2)
     used = floored(precision, release.floor[step], isotropic=False)
     iterate = SiteIterate(
         SitePrior(release.prior_loc, release.prior_scale), release.loc[step], precision, n_records=N, centred=False,

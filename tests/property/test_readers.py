@@ -18,12 +18,13 @@ import dpinfer as dpi
 from dpinfer._values import number_of, text_of
 from dpinfer.errors import DpinferError, SchemaError
 from dpinfer.estimators.records import PendingRecords, as_numbers
-from dpinfer.formulas import records as formula_records
-from dpinfer.mechanism import unknowns
+from dpinfer.formulas.records import UnreadRecords
 from dpinfer.mechanism.records import load_records
 from dpinfer.mechanism.units import check_identities
+from dpinfer.mechanism.unknowns import releases as unknowns
 from dpinfer.tabular import Schema, SchemaDraft
 from dpinfer.tabular.decoding import decode
+from dpinfer.tabular.frames import _mapping_chunks, raw_frame
 from dpinfer.tabular.reading import read_chunks
 from dpinfer.tabular.unknown import _raw_columns
 
@@ -117,12 +118,12 @@ def module(name):
 
 
 def frame_chunk(frame):
-    (chunk,) = formula_records._frame("data", frame, ["column"])()
+    (chunk,) = raw_frame("data", frame, ["column"])()
     return chunk
 
 
 def mapped(column):
-    (chunk,) = formula_records._mapping_chunks("data", {"column": column}, ["column"])
+    (chunk,) = _mapping_chunks("data", {"column": column}, ["column"])
     assert list(map(repr, chunk["column"])) == list(map(repr, _raw_columns({"column": column}, ["column"])["column"]))
     return chunk
 
@@ -426,7 +427,7 @@ def test_whose_a_row_is_depends_on_no_other_row(holder, tmp_path):
 
     def units(who):
         table = {"who": who, "x": [1.0] * len(who), "y": [2.0] * len(who)}
-        return np.asarray(formula_records.UnreadRecords(HELD_IN[holder](tmp_path, table), made, "who").unit)[:4]
+        return np.asarray(UnreadRecords(HELD_IN[holder](tmp_path, table), made, "who").unit)[:4]
 
     compared = 0
     for column in PERSONS.values():
@@ -452,13 +453,13 @@ def test_the_design_of_a_regression_is_that_without_one_record(value):
     schema = Schema.from_dict({"table": {"missing_values": ["-999"]}, "columns": columns})
     made = dpi.formulas.design("pay ~ grade + age", schema)
     table = {"grade": [1.0, 2.0, 3.0, 1.0], "age": [20, 30.5, -999, 40], "pay": [1, 2, 3, 4]}
-    expected = np.asarray(formula_records.UnreadRecords(table, made).X)
+    expected = np.asarray(UnreadRecords(table, made).X)
     assert len(expected) == 3
     # Grades 2 and 3 are told apart from 1.
     assert len(np.unique(expected, axis=0)) == 3
     for name in ("grade", "age"):
         more = {key: [*values, value if key == name else values[0]] for key, values in table.items()}
-        found = np.asarray(formula_records.UnreadRecords(more, made).X)
+        found = np.asarray(UnreadRecords(more, made).X)
         assert found[:3].tobytes() == expected.tobytes()
         assert len(found) <= 4
 

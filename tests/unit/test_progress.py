@@ -9,9 +9,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import dpinfer as dpi
-from dpinfer import fitting
 from dpinfer._progress import resolve_progress
 from dpinfer.inference import PosteriorRequest
+from dpinfer.methods import RunSettings
 
 
 class Screen(io.StringIO):
@@ -113,7 +113,7 @@ def test_by_default_a_bar_is_drawn_for_work_of_seconds(monkeypatch):
 
 
 def test_fits_and_posteriors_show_progress_by_default():
-    assert fitting.routes.RunSettings().progress is None
+    assert RunSettings().progress is None
     assert PosteriorRequest().progress is None
     for kind in (dpi.BayesianLogisticRegression, dpi.BayesianLinearRegression, dpi.BayesianProbitRegression):
         assert kind().progress is None

@@ -463,7 +463,7 @@ class RegressionFit:
             ("(squared units of the response)", f"(in squares of {scale} of the response)"),
             (
                 "response_scale is far too large: use one within a factor of 10 of the responses' size",
-                "the response's bounds are far too wide, or most responses lie at their middle: declare closer bounds",
+                "response's bounds are far too wide, or most responses lie at their middle: declare closer bounds",
             ),
             ("declare a larger feature_scale", "declare the columns' mean and sd"),
         ):

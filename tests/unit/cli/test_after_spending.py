@@ -174,7 +174,7 @@ def test_an_interrupt_of_a_regression_says_how_to_go_on(place, capsys, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpinfer.fitting.one_call.noise_aware_posterior", interrupt)
+        patch.setattr("dpinfer.methods.method.noise_aware_posterior", interrupt)
         assert call(regression_arguments(place)) == 130
     release = place / "out" / "fit.release"
     assert f"continue with 'dpinfer posterior {release} --out DIR'" in capsys.readouterr().err

@@ -38,12 +38,12 @@ def account(tmp_path):
     return ledger.add_dataset("people", budget=(5.0, 1e-5))
 
 
-def untouchable():
+def untouchable(n_columns=2):
     class Untouchable:
         def __array__(self, dtype=None, copy=None):
             raise AssertionError("a record was looked at")
 
-        shape = (N, 2)
+        shape = (N, n_columns)
 
     return Untouchable()
 
@@ -294,8 +294,8 @@ def test_a_model_of_ones_own_from_records_to_a_saved_fit(tmp_path):
     X = example.features(N, rng)
     theta = model.parameters.prior_mean
     y = model.draw_responses(theta, X, rng.integers(0, 2**64, (N, 1), dtype=np.uint64))
-    with pytest.raises(ValueError, match="n_warmup"):
-        dpi.fit(model, untouchable(), y, posterior=dpi.PosteriorRequest(n_warmup=20), **PUBLIC)
+    with pytest.raises(ValueError, match="burn_in"):
+        dpi.fit(model, untouchable(4), y, posterior=dpi.PosteriorRequest(burn_in=20), **PUBLIC)
     fit = dpi.fit(model, X, y, path=tmp_path / "fit", random_source=InsecureRNG(1), **PUBLIC)
     assert isinstance(fit.release, dpi.OwnPopulationRelease)
     assert np.all(np.abs(fit.posterior.optimum_mean - theta) < 5.0 * fit.posterior.stddev)

@@ -170,9 +170,9 @@ def test_another_posterior_of_the_release_takes_the_place(linear, table):
 
 def test_checks_of_the_release_are_told_in_words_of_the_table(linear):
     fit, _ = linear
-    told = "response_scale is far too large: use one within a factor of 10 of the responses' size"
+    told = "The response_scale is far too large: use one within a factor of 10 of the responses' size"
     found = fit._in_table_units(told)
-    assert found.startswith("the response's bounds are far too wide")
+    assert found.startswith("The response's bounds are far too wide")
     assert found.endswith("declare closer bounds")
 
 

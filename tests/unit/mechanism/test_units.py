@@ -202,7 +202,7 @@ def test_refusals(panel, tmp_path):
     for value in (0.5, np.inf, np.nan):
         with pytest.raises(ValueError, match="max_rows"):
             Units(unit, max_rows=value)
-    with pytest.raises(TypeError, match="unit must be a Units"):
+    with pytest.raises(TypeError, match="unit must be Units or Clusters"):
         run(X, y, unit=unit, **paid)
     with pytest.raises(ValueError, match="unit must be given"):
         run(source, **paid)

@@ -106,7 +106,7 @@ def _of_sizes(beyond: float, below: float, saturation: float) -> dict[str, str]:
     found = {}
     if beyond > tuning.TUNING.beyond or below > tuning.TUNING.below:
         which = "small" if beyond > tuning.TUNING.beyond else "large"
-        found["scale"] = f"response_scale is far too {which}: use one within a factor of 10 of the responses' size"
+        found["scale"] = f"the response_scale is far too {which}: use one within a factor of 10 of the responses' size"
     if saturation > tuning.TUNING.saturated:
         found["features"] = "the features are larger than declared: declare a larger feature_scale"
     return found

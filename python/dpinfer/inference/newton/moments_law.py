@@ -21,6 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 
 _SPREADS = 45  # nodes, even in their log
 _SWEEPS, _CLOSE = 30, 1e-3
+_LEAST = 1e-3  # moves a posterior's variance by a millionth of the least that scores can leave
 _NEAR_SQUARE, _WIDER, _SHIFTS, _SHORTEST = 0.7, 1.1, 3, 8.0  # of proposals: they change how fast chains move alone
 
 
@@ -99,7 +100,10 @@ class MomentsLaw:
         self.spreads = unit * np.geomspace(chosen.least_spread, chosen.largest_spread, _SPREADS)
         self.ends = unit * chosen.least_centre, unit * chosen.largest_centre
         self.score, self.position = scores.score @ self.basis, scores.position @ self.basis
-        root = np.linalg.inv(self.basis.T @ scores.prior_factor)
+        # A prior far below anything that a score tells is as wide as _LEAST of that: double precision holds both.
+        least = _LEAST**2 * scores.noise / max(float(self.eigenvalues[-1] ** 2), self.noise)
+        root = np.linalg.cholesky(self.basis.T @ scores.prior_covariance @ self.basis + least * np.eye(d))
+        root = np.linalg.inv(root)
         self.prior_precision = root.T @ root
         # Of the spread given the release, the centre integrated out.
         total = np.square(self.spreads) + self.noise

@@ -80,6 +80,11 @@ def check_statistic_request(request: PosteriorRequest, planned: PlannedRelease) 
     """
     names = ("method", "hessian", "prior", "burn_in", "n_samples", "n_warmup")
     request.refuse_changed(names, "a one-shot release, whose posterior is exact")
+    if planned.model is None:
+        raise ValueError(
+            "release must be that of run_statistic: noisy statistics of a published baseline have their posterior from "
+            "dpinfer.lab.baselines.gibbs_sampler_posterior"
+        )
     if not isinstance(planned.model, ConjugateModel):
         raise ValueError(f"model must be a conjugate model, got {type(planned.model).__name__}")
 
@@ -100,11 +105,6 @@ def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> 
     -------
     Posterior
     """
-    if release.method != "one_shot":
-        raise ValueError(
-            "release must be that of run_statistic: noisy statistics of a published baseline have their posterior from "
-            "dpinfer.lab.baselines.gibbs_sampler_posterior"
-        )
     model = model_of(release, request.model)
     if not isinstance(model, ConjugateModel):
         raise ValueError("release must name its conjugate model, or model must be given")

@@ -103,7 +103,7 @@ class GlmNewton:
         steps = self._take_steps("localise", passes, (transform, bound), localiser, residual)
         arrays = {**counts, **geometry.arrays, **{f"localise_{name}": value for name, value in steps.items()}}
         slope = localiser.law.mean(self.coarse, self.coarse.information)
-        return Localised(arrays, geometry, localiser, residual, slope)
+        return Localised(arrays, geometry, localiser, residual, max(slope, _FLATTEST * residual.slope_bound))
 
     def run(self, passes: Passes) -> dict[str, FloatArray | float | int]:
         """Make the plan's passes and return the arrays of the release."""

@@ -1,18 +1,18 @@
 """Coverage and width of the private Newton posterior of models that a user might bring, against no privacy.
 
     python bench/coverage/any_model.py [--runs 100] [--first 0] [--epsilon 0.3 1 3] [--records 10000] [--model NAME ...]
-                              [--wrong] [--bare] [--method exact|simulated] [--nuts] [--kept FILE]
+                              [--wrong] [--bare] [--method exact|simulated] [--kept FILE]
 
 Parameters are drawn from the model's prior, features are AR(1) with 0.5 where the bounds of a run are simulated with
-independent ones.  Intervals are 90%.  Without privacy: the normal approximation at the mode, or with --nuts what
-NumPyro's NUTS draws from the posterior (models in NumPy).  Widths are ratios of the intervals' widths before the maps
-of the parameters, medians over runs and parameters.  --wrong: the records are not quite the model's (3% of responses
-are drawn at another parameter).  --bare: the run is not given the sampler.  --kept: runs are appended to this file, and
-those that are in it are not made again; so several processes share the runs, each from its own --first on.
-Models of a framework run through its adapter: "two-layer network" is a module of PyTorch in ``from_torch``, "divorce
-rates" in ``from_numpyro``, "Weibull in JAX" in ``from_jax``; the others are NumPy code in ``from_gradient``.  The
-network in PyTorch has a twin there ("network"): each of its runs is made a second time with that and the same insecure
-key, and the line says how far the releases are apart at most, array by array, relative to an array's largest number.
+independent ones. Intervals are 90%. Without privacy: the normal approximation at the mode. Widths are ratios of the
+intervals' widths before the maps of the parameters, medians over runs and parameters. --wrong: the records are not
+quite the model's (3% of responses are drawn at another parameter). --bare: the run is not given the sampler. --kept:
+runs are appended to this file, and those that are in it are not made again; so several processes share the runs, each
+from its own --first on. Models of a framework run through its adapter: "two-layer network" is a module of PyTorch in
+``from_torch``, "divorce rates" in ``from_numpyro``, "Weibull in JAX" in ``from_jax``; the others are NumPy code in
+``from_gradient``. The network in PyTorch has a twin there ("network"): each of its runs is made a second time with that
+and the same insecure key, and the line says how far the releases are apart at most, array by array, relative to an
+array's largest number.
 """
 
 import argparse
@@ -43,7 +43,6 @@ FloatArray = npt.NDArray[np.float64]
 LEVELS = [0.05, 0.95]
 NORMAL_HALF_WIDTH = 1.6449
 SHARE_WRONG = 0.03
-N_WARM_UP, N_DRAWS = 200, 400
 
 
 def mode(model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, start: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -72,33 +71,6 @@ def mode(model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, start: FloatA
         if np.max(np.abs(move)) < 1e-6:
             break
     return theta, np.linalg.cholesky(inverse)
-
-
-def drawn(
-    model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, centre: FloatArray, factor: FloatArray, seed: int
-) -> FloatArray:
-    """Return draws (S, n) of the posterior without privacy by NumPyro's NUTS, in JAX; the density is checked."""
-    import jax
-    from numpyro.infer import MCMC, NUTS
-    from tests.reference.jax_densities import DENSITIES
-
-    jax.config.update("jax_enable_x64", True)
-    prior, likelihood = model.parameters, DENSITIES[model.name]
-    logarithmic = np.concatenate(
-        [np.full(own.stop - own.start, prior.bijectors[name] == "exp") for name, own in prior.slices.items()]
-    )
-
-    def potential(z: Any) -> Any:
-        theta = centre + factor @ z
-        params = jax.numpy.where(logarithmic, jax.numpy.exp(theta), theta)
-        scaled = (theta - prior.prior_mean) / prior.prior_scale
-        return 0.5 * jax.numpy.sum(scaled**2) - likelihood(params, X, y)
-
-    expected = np.sum(model.code.log_likelihood(model.constrain(centre), X, y))
-    np.testing.assert_allclose(likelihood(model.constrain(centre), X, y), expected, rtol=1e-9)
-    chain = MCMC(NUTS(potential_fn=potential), num_warmup=N_WARM_UP, num_samples=N_DRAWS, progress_bar=False)
-    chain.run(jax.random.PRNGKey(seed), init_params=np.zeros_like(centre))
-    return np.asarray(centre + np.asarray(chain.get_samples()) @ factor.T)
 
 
 def skewness(model: dpi.models.OwnModel, X: FloatArray, y: FloatArray, centre: FloatArray, spread: FloatArray) -> float:
@@ -212,7 +184,6 @@ class Study:
     wrong, bare : bool
     method : str
         Of the posterior.
-    nuts : bool
     kept : Kept
     """
 
@@ -226,12 +197,11 @@ class Study:
         wrong: bool,
         bare: bool,
         method: str,
-        nuts: bool,
         kept: Kept,
     ) -> None:
         self.example, self.n_records, self.seed, self.wrong, self.kept = example, n_records, seed, wrong, kept
-        self.method, self.nuts = method, nuts
-        self.key = [example.model.name, n_records, seed, wrong, bare, method, nuts]
+        self.method = method
+        self.key = [example.model.name, n_records, seed, wrong, bare, method]
         self.private, self.twin = (
             without_sampler(model) if bare and model else model for model in (example.model, example.twin)
         )
@@ -264,8 +234,6 @@ class Study:
         half = NORMAL_HALF_WIDTH * np.sqrt(np.sum(root**2, axis=1))
         least, most = centre - half, centre + half
         skewed = {"skewness": skewness(model, X, y, centre, half / NORMAL_HALF_WIDTH)} if model.n_params == 2 else {}
-        if self.nuts:
-            least, most = np.quantile(drawn(model, X, y, centre, root, index), LEVELS, axis=0)
         for epsilon in missing:
             begun = time.process_time()
             release = self._released(self.private, X, y, epsilon, index)
@@ -316,13 +284,12 @@ def main() -> None:
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--bare", action="store_true")
     parser.add_argument("--method", choices=["exact", "simulated"], default="exact")
-    parser.add_argument("--nuts", action="store_true")
     parser.add_argument("--kept", type=Path)
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, stopped)
     examples = {name: made(name) for name in chosen.model}
     kept = Kept(chosen.kept)
-    options = {"wrong": chosen.wrong, "bare": chosen.bare, "method": chosen.method, "nuts": chosen.nuts}
+    options = {"wrong": chosen.wrong, "bare": chosen.bare, "method": chosen.method}
     studies = {
         name: Study(example, chosen.epsilon, chosen.records, chosen.seed, **options, kept=kept)
         for name, example in examples.items()
@@ -336,7 +303,6 @@ def main() -> None:
         for epsilon, tally in study.tallies.items():
             if tally.runs:
                 suffix = " wrong" * chosen.wrong + " bare" * chosen.bare + " simulated" * (chosen.method != "exact")
-                suffix += " NUTS" * chosen.nuts
                 print(f"{name:18s} eps {epsilon:3.1f} N {chosen.records}{suffix}  {tally.line()}", flush=True)
     for epsilon in chosen.epsilon:
         full = [study.tallies[epsilon] for study in studies.values() if study.tallies[epsilon].runs]

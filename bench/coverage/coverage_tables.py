@@ -1,4 +1,4 @@
-"""The published coverage tables and figures (Tables 1 and 2, Figures 2 and 3, and the per-coordinate figures).
+"""The published coverage tables and figures (Tables 1 and 2, Figures 2 and 3).
 
 Every method on the same simulated runs: truth from the prior, 5000 records, 10^4 private steps, posterior.  Next to
 each published RMSE (mean +- standard deviation over 20 sets of reference points) stands the one measured here, with the
@@ -7,14 +7,13 @@ in units of its own Monte Carlo error, coverage and relative width of the 90% in
 to the one with the largest; widths are medians over the runs, relative to the posterior without privacy), and the time.
 At the published K = 500 the floor is about 0.017: below that, no two methods can be told apart.
 
-    python bench/coverage/coverage_tables.py [--runs 500] [--tables 1 2] [--quick] [--out bench/results/coverage]
+    python bench/coverage/coverage_tables.py [--runs 500] [--tables 1 2] [--out bench/results/coverage]
 
 Runs are kept in the output folder: an interrupted table goes on where it stopped, and a longer one adds runs.
 """
 
 import argparse
 import json
-import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +44,6 @@ class Row:
     published: dict[tuple[str, float], str] = field(default_factory=dict)
     only: tuple[tuple[str, float], ...] = CONJUGATE + REGRESSION
     settings: dict[str, object] = field(default_factory=dict)
-    slow: bool = False
 
 
 def published(*values, panels=CONJUGATE + REGRESSION):
@@ -60,7 +58,7 @@ ROWS = (
         published("0.023±0.008", "0.016±0.006", "0.020±0.004", "0.036±0.011", "0.035±0.011", "0.027±0.009"),
     ),
     Row("ours (default)", "exact", None),
-    Row("ours, 10^4 steps", "exact", None, settings={"n_steps": 10_000}, slow=True),
+    Row("ours, 10^4 steps", "exact", None, settings={"n_steps": 10_000}),
     Row(
         "NA-DPVI, paper (Laplace)",
         "laplace",
@@ -73,12 +71,7 @@ ROWS = (
         "paper",
         published("0.232±0.003", "0.273±0.007", "0.355±0.009", "0.512±0.003", "0.307±0.003", "0.360±0.003"),
     ),
-    Row(
-        "DPVIm",
-        "dpvim",
-        None,
-        published("0.038±0.005", "0.044±0.004", "0.251±0.011", "0.584", "0.584", "0.584"),
-    ),
+    Row("DPVIm", "dpvim", None, published("0.038±0.005", "0.044±0.004", "0.251±0.011", "0.584", "0.584", "0.584")),
     Row(
         "Bernstein-Sheldon",
         "bernstein-sheldon",
@@ -92,7 +85,6 @@ ROWS = (
         None,
         published("0.301±0.001", "0.299±0.001", "0.323±0.003", panels=REGRESSION),
         only=REGRESSION,
-        slow=True,
     ),
 )
 
@@ -188,52 +180,17 @@ def draw(title, panels, results, path):
     plt.close(figure)
 
 
-def draw_coordinates(panel, results, path):
-    """Coverage error of each coordinate alone, every method in each panel."""
-    found = [(i, row, results.get((panel, row.label))) for i, row in enumerate(ROWS)]
-    found = [(i, row, result) for i, row, result in found if result is not None and not isinstance(result, str)]
-    if not found:
-        return
-    names = found[0][2].parameters
-    columns = min(4, len(names))
-    rows = math.ceil(len(names) / columns)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(3.2 * columns, 2.6 * rows), layout="constrained", squeeze=False, sharex=True
-    )
-    for ax in axes.flat[len(names) :]:
-        ax.set_visible(False)
-    for j, name in enumerate(names):
-        ax = axes.flat[j]
-        ax.axhline(0.0, color="0.2", linewidth=0.8)
-        for index, row, result in found:
-            tarp = result.tarp
-            if index == found[0][0]:
-                ax.fill_between(
-                    tarp.levels, tarp.band[0] - tarp.levels, tarp.band[1] - tarp.levels, color="0.85", zorder=0
-                )
-            error = tarp.marginal_coverage[j] - tarp.levels
-            ax.plot(tarp.levels, error, color=f"C{index}", linewidth=1.0, label=row.label if j == 0 else None)
-        ax.set_title(name, fontsize=9)
-    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=4)
-    figure.suptitle(f"{panel[0]}, epsilon {panel[1]:g}: coverage minus level, each coordinate alone")
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--quick", action="store_true", help="50 runs, without the slow methods")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--tables", nargs="+", choices=("1", "2"), default=["1", "2"], help="default: both")
     parser.add_argument("--methods", nargs="+", help="labels of the rows to run (default: all)")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "coverage")
     arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.runs = min(arguments.runs, 50)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    rows = [row for row in ROWS if not (arguments.quick and row.slow)]
+    rows = ROWS
     if arguments.methods:
         unknown = set(arguments.methods) - {row.label for row in ROWS}
         if unknown:
@@ -246,7 +203,6 @@ def main():
             for row in rows:
                 if panel in row.only:
                     results[panel, row.label], times[panel, row.label] = measure(panel, row, arguments)
-            draw_coordinates(panel, results, arguments.out / f"coordinates-{panel[0]}-{panel[1]:g}.png")
         draw(title, panels, results, arguments.out / f"{FIGURES[title]}.png")
     for title, panels in tables.items():
         print_table(title, panels, results, times)

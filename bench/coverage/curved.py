@@ -4,13 +4,10 @@
                            [--route NAME ...] [--kept FILE]
 
 Rare counts with structural zeros: the share of those and the rate are hardly told apart, and the posterior bends.
-Parameters are drawn from the prior. "newton" is ``run_newton``, whose normal posterior is widened by the curvature
-that is simulated; "newton, simulated" has the shape that simulated scores give it. "dpvi" is a trace of aligned
-gradients along a q with a diagonal covariance, from which a normal posterior is inferred with one unknown for each
-parameter ("diagonal") or all correlations ("full"). Preconditioner, clip (98% quantile of the preconditioned norm)
-and rates of DPVI come from made-up records at 32 draws of the prior. "full rank" is the trace along a q with a full
-covariance (guide="full_rank", which makes its own settings in that way), with the normal posterior of its linear
-regression, or the "simulated" one, which may have any shape.
+Parameters are drawn from the prior. "newton" is ``run_newton``, whose normal posterior is widened by the curvature that
+is simulated; "newton, simulated" has the shape that simulated scores give it. "full rank" is the trace of gradients
+along a q with a full covariance (guide="full_rank", which makes its own settings from made-up records), with the normal
+posterior of its linear regression, or the "simulated" one, which may have any shape.
 A signal to stop prints what there is.  Intervals are 90%; widths are relative to the normal approximation without
 privacy, medians; below and above: the shares of truths beyond the 5% and the 95% end; flagged: the shares of posteriors
 whose summary says that they are not near normal.  --kept, --first: as in ``bench/coverage/any_model.py``.
@@ -38,33 +35,8 @@ from any_model import LEVELS, NORMAL_HALF_WIDTH, Kept, mode, responses, stopped,
 
 FloatArray = npt.NDArray[np.float64]
 
-ROUTES = ("newton", "newton, simulated", "dpvi, diagonal", "dpvi, full", "full rank", "full rank, simulated")
+ROUTES = ("newton", "newton, simulated", "full rank", "full rank, simulated")
 DELTA = 1e-5
-N_POINTS, N_MADE_UP, CLIP_LEVEL = 32, 500, 0.98
-
-
-def dpvi_arguments(model: dpi.models.OwnModel, n_records: int, steps: int) -> dict[str, Any]:
-    """Return the arguments of ``run_dpvi`` that made-up records suggest."""
-    prior, rng = model.parameters, np.random.default_rng(0)
-    found = []
-    for _ in range(N_POINTS):
-        theta = prior.prior_mean + prior.prior_scale * rng.standard_normal(model.n_params)
-        X = model.made_up_features(N_MADE_UP, rng)
-        found.append(model.scores(X, responses(model, theta, X, rng, wrong=False), theta))
-    information = np.median([np.mean(scores**2, axis=0) for scores in found], axis=0)
-    beta = 1.0 / np.sqrt(information)
-    precision = n_records * information + 1.0 / prior.prior_scale**2
-    rate = 10.0 / steps / precision
-    norms = np.linalg.norm(np.concatenate(found) * beta, axis=1)
-    return {
-        "max_grad_norm": float(np.quantile(norms, CLIP_LEVEL)),
-        "grad_scale": np.concatenate((beta, beta)),
-        # The spread of the draws stays where it starts: that of the normal approximation.
-        "learning_rate": np.concatenate((rate, np.zeros_like(rate))),
-        "start": (prior.prior_mean, np.log(np.expm1(1.0 / np.sqrt(precision)))),
-        "gradient": "aligned",
-        "recipe": "plain",
-    }
 
 
 def posteriors(
@@ -85,11 +57,6 @@ def posteriors(
     with warnings.catch_warnings():
         # Where a full Hessian fails, the posterior falls back to a diagonal one, and says so.
         warnings.simplefilter("ignore")
-        if any(route.startswith("dpvi") for route in routes):
-            run |= {"plan": steps_plan, "random_source": InsecureRNG(seed)}
-            trace = dpi.run_dpvi(model, X, y, **dpvi_arguments(model, len(y), steps), **run)
-            found["dpvi, diagonal"] = dpi.noise_aware_posterior(trace, hessian="diagonal", **asked)
-            found["dpvi, full"] = dpi.noise_aware_posterior(trace, hessian="full", **asked)
         if any(route.startswith("full rank") for route in routes):
             run |= {"plan": steps_plan, "random_source": InsecureRNG(seed)}
             trace = dpi.run_dpvi(model, X, y, guide="full_rank", **run)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import dpinfer as dpi
 from dpinfer.formulas.own_families import OwnRegression
 from dpinfer.testing import InsecureRNG
-from real_responses import ANSWERABLE, HIGH, LOW, NORMAL, TABLES, Cell, real_population, simulated_population, table
+from real_responses import HIGH, LOW, NORMAL, TABLES, Cell, means_of, real_population, simulated_population, table, tell
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -157,10 +157,7 @@ def report(folder: Path, listed: bool) -> None:
     """Print what the cells say: by half, by family, and where the model is true."""
     results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("family-*.json"))]
     results = [item for item in results if item]
-    means = {
-        item["index"]: {key: np.array([run[key] for run in item["runs"]], dtype=float) for key in item["runs"][0]}
-        for item in results
-    }
+    means = {item["index"]: means_of(item["runs"]) for item in results}
     print(f"{len(results)} of {CELLS} cells, seed {SEED}; 90% intervals; width over HC0's without privacy")
     for name, chosen in (
         *((half, lambda item, parity=k: item["index"] % 2 == parity) for k, half in enumerate(("seen", "unseen"))),
@@ -168,25 +165,9 @@ def report(folder: Path, listed: bool) -> None:
         ("model true", lambda item: item["true"]),
         ("model wrong", lambda item: not item["true"]),
     ):
-        rows = [means[item["index"]] for item in results if chosen(item)]
-        kept = [row for row in rows if row["without"].mean() >= ANSWERABLE]
-        if not kept:
-            continue
-        covered = np.array([row["covered"].mean() for row in kept])
-        error = np.array([row["covered"].std(ddof=1) / math.sqrt(row["covered"].size) for row in kept])
-        low, high = covered < LOW - 2.0 * error, covered > HIGH + 2.0 * error
-        flagged = np.array([row["flagged"].mean() for row in kept])
-        within = ~(low | high)
-        print(
-            f"{name}: HC0 covers at least {ANSWERABLE} in {len(kept)} of {len(rows)}; covered {covered.mean():.3f} +- "
-            f"{covered.std(ddof=1) / math.sqrt(covered.size):.3f}; within {LOW} to {HIGH} but for two errors "
-            f"{within.sum()}; too low {low.sum()} (flagged {flagged[low].mean() if low.any() else math.nan:.2f}), too "
-            f"high {high.sum()} (flagged {flagged[high].mean() if high.any() else math.nan:.2f}); within, flagged "
-            f"{flagged[within].mean():.2f}; width {np.median([np.median(row['width']) for row in kept]):.2f}; off "
-            f"{np.median([np.median(row['off']) for row in kept]):.2f} standard errors"
-        )
+        tell(name, [means[item["index"]] for item in results if chosen(item)], LOW, HIGH)
     for item in results if listed else []:
-        row = {key: value.mean() for key, value in means[item["index"]].items()}
+        row = means[item["index"]]
         model = "true" if item["true"] else "-"
         print(
             f"{item['index']:3d} {item['family'][:12]:12s} {item['source'][:16]:16s} {model:4s} "

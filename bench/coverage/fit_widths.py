@@ -1,14 +1,16 @@
 """Widths that a plan predicts before any record is read, beside those that private runs gave.
 
     python bench/coverage/fit_widths.py [--runs 24] [--only linear|logistic|statistic]
+    python bench/coverage/fit_widths.py --only clips      what the clip of a residual costs without noise
 
 Median width over the weights, relative to the posterior without privacy; the error of a measured median is that over
-resampled runs.  Linear regressions have an unknown noise variance and weights from the prior, the others those of
-newton_glm.py (weights N(0, 1 / d): a linear predictor of spread 1, which is what the plan assumes), with
-independent features, and --correlation for those that the plan knows nothing of.
+resampled runs.  Linear regressions have an unknown noise variance and weights from the prior, logistic ones weights
+N(0, 1 / d): a linear predictor of spread 1, which is what the plan assumes.  Features are independent, or have the
+--correlation that the plan knows nothing of.
 """
 
 import argparse
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -16,8 +18,10 @@ import numpy.typing as npt
 from scipy import special
 
 import dpinfer as dpi
+from dpinfer.models.clipped_residuals import ResponseGrid
+from dpinfer.models.normal_design import PredictorLaw
 from dpinfer.testing import InsecureRNG
-from newton_runs import LEVELS, NORMAL_WIDTH, CellSettings, autoregressive, run_cell
+from newton_runs import LEVELS, NORMAL_WIDTH, autoregressive
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -55,6 +59,30 @@ def median_and_error(width: FloatArray, seed: int) -> tuple[float, float]:
     return float(np.median(width)), float(np.std(drawn))
 
 
+def linear_widths(d: int, n_records: int, epsilon: float, correlation: float, runs: int, seed: int) -> FloatArray:
+    """Return relative widths of linear runs, (R, d + 1); the declared scale is wrong by a factor within 10."""
+    rng = np.random.default_rng(seed)
+    make = autoregressive(n_records, d, correlation)
+    model = dpi.models.LinearRegression(d, prior_scale=2.0, fit_intercept=True)
+    plan = dpi.plan_newton(model, target_epsilon=epsilon, target_delta=DELTA, n_records=n_records)
+    rows = []
+    for index in range(runs):
+        features = make(rng)
+        design = np.hstack((features, np.ones((n_records, 1))))
+        variance = float(np.exp(rng.uniform(np.log(0.02), np.log(10.0))))
+        truth = rng.normal(size=d + 1) * 2.0 * np.sqrt(variance)
+        response = design @ truth + np.sqrt(variance) * rng.normal(size=n_records)
+        scale = float(np.sqrt(np.mean(response**2))) * float(10.0 ** rng.uniform(-1.0, 1.0))
+        release = dpi.run_newton(
+            model, features, response, plan=plan, n_records=n_records, response_scale=scale,
+            random_source=InsecureRNG(1000 * seed + index),
+        )  # fmt: skip
+        low, high = dpi.noise_aware_posterior(release, check_convergence=False).quantile(LEVELS)[:, : d + 1]
+        covariance = variance * np.linalg.inv(design.T @ design + np.eye(d + 1) / 4.0)
+        rows.append((high - low) / (NORMAL_WIDTH * np.sqrt(np.diag(covariance))))
+    return np.array(rows)
+
+
 def logistic_widths(d: int, n_records: int, epsilon: float, correlation: float, runs: int, seed: int) -> FloatArray:
     """Return relative widths of logistic runs, (R, d + 1)."""
     rng = np.random.default_rng(seed)
@@ -90,6 +118,23 @@ def statistic_widths(
     return np.array(rows)
 
 
+def clips() -> None:
+    """Print the largest value of a clipped residual, and the standard error that it leaves, at a normal predictor.
+
+    The standard error is relative to that of the likelihood's own score, for one weight and no noise: sqrt(E v E i) / E
+    s with i the Fisher information of a response about its predictor.
+    """
+    for kind, levels in (("Logistic", (0.5, 0.7, 1.0)), ("Probit", (0.5, 0.7, 1.0)), ("Poisson", (1.0, 2.0, 4.0))):
+        grid = ResponseGrid(getattr(dpi.models, f"{kind}Regression")(1), 1.0 / 64.0)
+        for law in (PredictorLaw(0.0, 0.3), PredictorLaw(0.0, 1.0), PredictorLaw(-1.5, 0.7)):
+            columns = []
+            for level in levels:
+                residual = grid.clipped(level)
+                lost = math.sqrt(law.mean(grid, residual.variance) * law.mean(grid, grid.information))
+                columns.append(f"c {level:.1f}: {residual.bound:.3f}, {lost / law.mean(grid, residual.slope):.3f}")
+            print(f"{kind:8s} eta ~ N({law.loc:g}, {law.scale:g}^2)  {'   '.join(columns)}")
+
+
 def show(name: str, planned: float, measure: Callable[[], FloatArray], seed: int) -> None:
     """Print a line."""
     measured, error = median_and_error(measure(), seed)
@@ -102,17 +147,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--seed", type=int, default=5)
-    parser.add_argument("--only", choices=("linear", "logistic", "statistic"))
+    parser.add_argument("--only", choices=("linear", "logistic", "statistic", "clips"))
     parser.add_argument("--correlation", type=float, default=0.0, help="AR(1) correlation of features")
     arguments = parser.parse_args()
+    if arguments.only == "clips":
+        clips()
     runs, seed, correlation = arguments.runs, arguments.seed, arguments.correlation
     for d, n, epsilon in LINEAR if arguments.only in (None, "linear") else ():
         model = dpi.models.LinearRegression(d, fit_intercept=True, prior_scale=2.0)
-        make, settings = autoregressive(n, d, correlation), CellSettings(epsilon)
         show(
             f"linear, {d} features, N {n}, epsilon {epsilon:g}",
             predicted(model, "newton", n, epsilon),
-            lambda make=make, settings=settings: run_cell(make, settings, runs, seed).width,
+            lambda d=d, n=n, epsilon=epsilon: linear_widths(d, n, epsilon, correlation, runs, seed),
             seed,
         )
     for d, n, epsilon in LOGISTIC if arguments.only in (None, "logistic") else ():

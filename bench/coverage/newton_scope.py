@@ -114,25 +114,6 @@ def in_numbers(population: Population, run: Run, posterior: dpi.Posterior) -> di
     }
 
 
-def covered_without_privacy(population: Population, index: int) -> float:
-    """Return how often intervals of the normal posterior without privacy cover a run's fixed truth, over responses.
-
-    With precision P and the prior's P0 its mean is off by -P^-1 P0 truth, and varies by P^-1 (P - P0) P^-1.
-    """
-    rng = np.random.default_rng([SEED, population.cell.index, index])
-    features = population.features(rng)
-    design = np.hstack((features, np.ones((len(features), 1)))) if population.model.fit_intercept else features
-    truth = population.truth(design, rng)
-    precision = population.information(design, truth)
-    variance = population.cell.noise_variance if population.cell.model == "linear" else 1.0
-    prior = 1.0 / (variance * population.model.prior_scale**2)
-    covariance = np.linalg.inv(precision)
-    bias = -prior * covariance @ truth
-    stddev = np.sqrt(np.maximum(np.diag(covariance - prior * covariance @ covariance), 1e-300))
-    half = 0.5 * NORMAL_WIDTH * np.sqrt(np.diag(covariance))
-    return float(np.mean(stats.norm.cdf((half - bias) / stddev) - stats.norm.cdf((-half - bias) / stddev)))
-
-
 def resolution(release: Release) -> FloatArray:
     """Return the eigenvalues of the last released matrix over the norm that its noise has, ascending."""
     linear = isinstance(release, dpi.NewtonRelease)
@@ -278,10 +259,7 @@ def report(results: list[Result], listed: bool) -> None:
         if listed:
             for result in own:
                 if result.state != "within":
-                    population = Population.of(result.cell) if result.cell.tail else None
-                    plain = 1.0 if population is None else covered_without_privacy(population, 0)
-                    said = "" if population is None else f", without privacy {plain:.2f}"
-                    print(f"{result}{said}")
+                    print(result)
 
 
 def _report_flags(own: list[Result]) -> None:

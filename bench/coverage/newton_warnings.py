@@ -35,7 +35,7 @@ from scipy import special
 import dpinfer as dpi
 from dpinfer.models.clipped_residuals import ResponseGrid
 from dpinfer.testing import InsecureRNG
-from newton_runs import autoregressive
+from newton_runs import autoregressive, logistic_mode
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -162,13 +162,7 @@ def target_weights(cell: Cell, design: FloatArray, response: FloatArray, truth: 
         return truth
     if not cell.logistic:
         return np.linalg.lstsq(design, response, rcond=None)[0]
-    weights = np.zeros(design.shape[1])
-    for _ in range(25):
-        p = special.expit(design @ weights)
-        ridge = np.eye(weights.size) / cell.prior_scale**2
-        information = (design * (p * (1.0 - p))[:, None]).T @ design + ridge
-        weights = weights + np.linalg.solve(information, design.T @ (response - p) - ridge @ weights)
-    return weights
+    return logistic_mode(design, response, cell.prior_scale)[0]
 
 
 def simulate(cell: Cell, index: int, target: str) -> tuple[Release, FloatArray, float]:
@@ -214,6 +208,12 @@ class OwnCell:
     declared: float
     severity: float
     variant: int
+    logistic: None = None
+
+    @property
+    def row(self) -> str:
+        """The row of the table that it is in."""
+        return self.kind
 
     @property
     def seen(self) -> bool:
@@ -317,26 +317,6 @@ def run_own_cell(cell: OwnCell, runs: int) -> list[Fit]:
     return fits
 
 
-def report_own(name: str, fits: list[Fit]) -> None:
-    """Print a line for each kind of cell of models of one's own."""
-    print(f"\n{name}: fits; share warned; flagged as not near normal; covered: all, where nothing is said")
-    for kind in OWN_CELLS:
-        these = [fit for fit in fits if fit.cell.kind == kind]
-        if not these:
-            continue
-        silent = [fit for fit in these if not fit.warnings and not fit.unresolved]
-        names = sorted({name for fit in these for name in fit.warnings})
-        said = ", ".join(f"{name} {np.mean([name in fit.warnings for fit in these]):.3f}" for name in names)
-        columns = (
-            rate(these, lambda fit: bool(fit.warnings)),
-            rate(these, lambda fit: fit.unresolved),
-            rate(these, lambda fit: fit.covered),
-            f"{rate(silent, lambda fit: fit.covered)} ({len(silent)})",
-            said,
-        )
-        print(f"{kind:9s} own      {len(these):4d}  {'  '.join(columns)}", flush=True)
-
-
 def rate(fits: list[Fit], value: Callable[[Fit], float]) -> str:
     """Return a mean over fits with its Monte Carlo error: cells are the independent units; no event counts as one."""
     if not fits:
@@ -349,32 +329,35 @@ def rate(fits: list[Fit], value: Callable[[Fit], float]) -> str:
     return f"{np.mean([value(fit) for fit in fits]):.3f} +- {max(error, 1.0 / len(fits)):.3f}"
 
 
-def report(name: str, fits: list[Fit]) -> None:
+def report(name: str, fits: list[Fit], own: bool) -> None:
     """Print a line for each kind of cell."""
-    print(f"\n{name}: fits; share warned; share with any direction unresolved; covered: all, where 'fits' is said")
-    for kind in (*KINDS, "small"):
-        for logistic in (False, True):
+    print(
+        f"\n{name}: fits; warned; {'not near normal' if own else 'any direction unresolved'}; covered: all, unflagged"
+    )
+    model = {True: "logistic", False: "linear", None: "own"}
+    for kind in OWN_CELLS if own else (*KINDS, "small"):
+        for logistic in (None,) if own else (False, True):
             these = [fit for fit in fits if fit.cell.row == kind and fit.cell.logistic == logistic]
             if not these:
                 continue
             silent = [fit for fit in these if not fit.warnings and not fit.unresolved]
             names = sorted({name for fit in these for name in fit.warnings})
-            said = ", ".join(f"{name} {np.mean([name in fit.warnings for fit in these]):.2f}" for name in names)
             columns = (
                 rate(these, lambda fit: bool(fit.warnings)),
                 rate(these, lambda fit: fit.unresolved),
                 rate(these, lambda fit: fit.covered),
                 f"{rate(silent, lambda fit: fit.covered)} ({len(silent)})",
-                said,
+                ", ".join(f"{name} {np.mean([name in fit.warnings for fit in these]):.3f}" for name in names),
             )
-            print(f"{kind:9s} {'logistic' if logistic else 'linear  '} {len(these):4d}  {'  '.join(columns)}")
-    plain = [fit for fit in fits if fit.cell.kind in ("well", "collinear")]
+            print(f"{kind:9s} {model[logistic]:8s} {len(these):4d}  {'  '.join(columns)}", flush=True)
+    plain = [fit for fit in fits if fit.cell.kind in ("well", "collinear") and not own]
     for words, chosen in (
         ("above 3", [fit for fit in plain if fit.truly_resolved > 3.0]),
         ("below 1", [fit for fit in plain if fit.truly_resolved < 1.0]),
     ):
-        said = rate(chosen, lambda fit: fit.unresolved)
-        print(f"unresolved said where the exact ratio is {words}: {said} of {len(chosen)} fits")
+        if chosen:
+            said = rate(chosen, lambda fit: fit.unresolved)
+            print(f"unresolved said where the exact ratio is {words}: {said} of {len(chosen)} fits")
 
 
 def main() -> None:
@@ -398,7 +381,7 @@ def main() -> None:
             fits[cell.seen].extend(run_cell(cell, arguments.runs, arguments.target))
     for seen, found in fits.items():
         if found:
-            (report_own if own else report)("seen half" if seen else "unseen half", found)
+            report("seen half" if seen else "unseen half", found, own)
 
 
 if __name__ == "__main__":

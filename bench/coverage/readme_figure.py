@@ -10,6 +10,7 @@ import numpy as np
 
 import dpinfer as dpi
 from dpinfer.testing import InsecureRNG
+from newton_runs import NORMAL_WIDTH, logistic_mode
 
 N, FEATURES, EPSILON, LEVEL = 20_000, 10, 0.3, 0.9
 
@@ -20,17 +21,6 @@ def simulate(rng):
     X = rng.normal(size=(N, FEATURES))
     y = (rng.random(N) < 1 / (1 + np.exp(-X @ weights))).astype(float)
     return weights, X, y
-
-
-def laplace_intervals(X, y, prior_scale):
-    """Return the 90% interval of the posterior without privacy, by Newton's method and its Hessian."""
-    weights = np.zeros(FEATURES)
-    for _ in range(30):
-        p = 1 / (1 + np.exp(-X @ weights))
-        hessian = (X * (p * (1 - p))[:, None]).T @ X + np.eye(FEATURES) / prior_scale**2
-        weights -= np.linalg.solve(hessian, X.T @ (p - y) + weights / prior_scale**2)
-    half = 1.6448536269514722 * np.sqrt(np.diag(np.linalg.inv(hessian)))
-    return np.stack((weights - half, weights + half))
 
 
 def main():
@@ -55,8 +45,10 @@ def main():
         aware = dpi.noise_aware_posterior(release)
         naive = dpi.noise_aware_posterior(release, method="naive")
         probabilities = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+        mode, precision = logistic_mode(X, y, 0.5)
+        half = 0.5 * NORMAL_WIDTH * np.sqrt(np.diag(np.linalg.inv(precision)))
         intervals = {
-            "without privacy": laplace_intervals(X, y, 0.5),
+            "without privacy": np.stack((mode - half, mode + half)),
             "private, noise ignored": naive.quantile(probabilities),
             "private, noise-aware": aware.quantile(probabilities),
         }

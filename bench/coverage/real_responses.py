@@ -45,6 +45,7 @@ TABLES = (
 KINDS = ("normal", "skew", "t3", "hetero", "bent", "leverage", "t2", "counts")
 NORMAL = special.ndtri(0.95)
 LOW, HIGH, ANSWERABLE = 0.85, 0.95, 0.86
+LEAST_ERROR = 0.005  # of a cell whose runs all cover alike
 ALIKE = 1.1  # predicted widths of the two targets: below that there is nothing to choose
 
 FloatArray = npt.NDArray[np.float64]
@@ -349,55 +350,66 @@ def report(folder: Path, listed: bool) -> None:
     for half, first in (("seen", 0), ("unseen", 1)):
         own = [item for item in results if item["cell"]["index"] % 2 == first]
         if own:
-            print(f"\n{half}: {len(own)} cells")
-            _report_half(own)
+            _report_half(half, own)
     if listed:
         for item in results:
-            cell, means = item["cell"], _means(item)
+            cell, means = item["cell"], means_of(item["runs"])
             print(
                 f"{cell['index']:3d} {cell['family']:8s} {cell['source'][:14]:14s} d={item['d']:2d} "
                 f"N={cell['n_records']:5d} "
                 f"eps={cell['epsilon']:4.2f}: {means['covered']:.3f} +- {means['error']:.3f}; {means['width']:.2f}; "
-                f"HC0 {means['without']:.3f}; flagged {means['flagged']:.2f} {'' if _within(means) else 'OUTSIDE'}"
+                f"HC0 {means['without']:.3f}; flagged {means['flagged']:.2f} "
+                f"{'' if within(means, LOW, HIGH, LEAST_ERROR) else 'OUTSIDE'}"
             )
 
 
-def _means(item: dict[str, Any]) -> dict[str, float]:
-    covered = np.array([run["covered"] for run in item["runs"]])
-    flagged = [bool(run["warnings"]) or run["unresolved"] > 0 for run in item["runs"]]
+def means_of(runs: list[dict[str, Any]]) -> dict[str, float]:
+    """Return means over a cell's runs, the error of its coverage, and medians of widths and distances."""
+    covered = np.array([run["covered"] for run in runs])
+    flagged = [run["flagged"] if "flagged" in run else bool(run["warnings"]) or run["unresolved"] > 0 for run in runs]
     return {
         "covered": float(covered.mean()),
         "error": float(covered.std(ddof=1) / math.sqrt(covered.size)),
-        "without": float(np.mean([run["without"] for run in item["runs"]])),
-        "width": float(np.median([run["width"] for run in item["runs"]])),
-        "off": float(np.median([run["off"] for run in item["runs"]])),
+        "without": float(np.mean([run["without"] for run in runs])),
+        "width": float(np.median([run["width"] for run in runs])),
+        "off": float(np.median([run.get("off", math.nan) for run in runs])),
         "flagged": float(np.mean(flagged)),
     }
 
 
-def _within(means: dict[str, float]) -> bool:
-    reach = 2.0 * max(means["error"], 0.005)
-    return LOW - reach <= means["covered"] <= HIGH + reach
+def within(means: dict[str, float], low: float, high: float, least_error: float = 0.0) -> bool:
+    """Return whether a cell's coverage is between low and high, but for two Monte Carlo errors."""
+    reach = 2.0 * max(means["error"], least_error)
+    return low - reach <= means["covered"] <= high + reach
 
 
-def _report_half(items: list[dict[str, Any]]) -> None:
-    means = [_means(item) for item in items]
-    answerable = [found for found in means if found["without"] >= ANSWERABLE]
-    within = [found for found in answerable if _within(found)]
-    outside = [found for found in answerable if not _within(found)]
-    low = [found for found in outside if found["covered"] < LOW]
-    high = [found for found in outside if found["covered"] >= LOW]
+def tell(name: str, rows: list[dict[str, float]], low: float, high: float, least_error: float = 0.0) -> None:
+    """Print what the cells say in which intervals without privacy cover enough."""
+    kept = [row for row in rows if row["without"] >= ANSWERABLE]
+    if not kept:
+        return
+    inside = [row for row in kept if within(row, low, high, least_error)]
+    too_low, too_high = (
+        [row for row in kept if row not in inside and (row["covered"] < low) == below] for below in (True, False)
+    )
 
     def flagged(cells: list[dict[str, float]]) -> float:
-        return float(np.mean([found["flagged"] for found in cells])) if cells else math.nan
+        return float(np.mean([row["flagged"] for row in cells])) if cells else math.nan
 
-    pooled = np.array([found["covered"] for found in answerable])
+    pooled = np.array([row["covered"] for row in kept])
+    width, off = (np.median([row[key] for row in kept]) for key in ("width", "off"))
     print(
-        f"  HC0 covers at least {ANSWERABLE} in {len(answerable)}; of these covered {pooled.mean():.3f} +- "
-        f"{pooled.std(ddof=1) / math.sqrt(pooled.size):.3f}; within {LOW} to {HIGH}, but for two Monte Carlo errors: "
-        f"{len(within)} ({len(within) / len(answerable):.1%}); too low {len(low)}, flagged in {flagged(low):.2f} of "
-        f"their runs; too high {len(high)}, flagged {flagged(high):.2f}; cells within flagged {flagged(within):.2f}"
+        f"{name}: without privacy at least {ANSWERABLE} covered in {len(kept)} of {len(rows)}; there "
+        f"{pooled.mean():.3f} +- {pooled.std(ddof=1) / math.sqrt(pooled.size):.3f}; within {low} to {high}, but for "
+        f"two errors: {len(inside)} ({len(inside) / len(kept):.1%}), flagged in {flagged(inside):.2f} of the runs; too "
+        f"low {len(too_low)}, flagged {flagged(too_low):.2f}; too high {len(too_high)}, flagged {flagged(too_high):.2f}"
+        f"; median width {width:.2f}, off by {off:.2f} standard errors"
     )
+
+
+def _report_half(half: str, items: list[dict[str, Any]]) -> None:
+    means = [means_of(item["runs"]) for item in items]
+    tell(half, means, LOW, HIGH, LEAST_ERROR)
     for low_epsilon, high_epsilon in ((0.3, 0.75), (0.75, 1.5), (1.5, 3.0), (3.0, 6.1)):
         rows = [
             found

@@ -109,10 +109,7 @@ def non_private(problems):
     print(f"  Gibbs reference, Monte Carlo error of the mean {np.mean([p.error for p in problems]):.4f}")
     sep = [p.gap(*moments(dpi.run_sep(p.model, p.X, start=p.start))) for p in problems]
     mean = show("SEP", sep, PUBLISHED["SEP"])
-    show(
-        "EP",
-        [p.gap(*moments(dpi.run_sep(p.model, p.X, start=p.start, method="ep", n_passes=30))) for p in problems],
-    )
+    show("EP", [p.gap(*moments(dpi.run_sep(p.model, p.X, start=p.start, method="ep", n_passes=30))) for p in problems])
     show("ADF (one pass)", [p.gap(*moments(dpi.run_sep(p.model, p.X, start=p.start, method="adf"))) for p in problems])
     for norm in (20.0, 10.0, 1.0):
         for clip in ("joint", "separate"):
@@ -175,9 +172,9 @@ def literal(problem):
             show(f"epsilon {epsilon}: {text}", found, PUBLISHED["dp-sep", epsilon])
 
 
-def moving(repeats, quick):
+def moving(repeats):
     print("\nhow the honest number moves with N and epsilon (average of the last half, settings of epsilon N / 1000)")
-    for n in (1000, 4000) if quick else (1000, 4000, 16_000):
+    for n in (1000, 4000, 16_000):
         problem = Problem(50, n, draws=2000)
         for epsilon in (0.3, 1, 3, 10):
             norm, steps = SETTINGS[1 if epsilon * n < 3000 else 5 if epsilon * n < 20_000 else 50]
@@ -262,20 +259,18 @@ def main():
     parser.add_argument("--random-runs", type=int, default=40)
     parser.add_argument("--figure", help="write the picture here")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--quick", action="store_true", help="two data sets and a short reference")
     arguments = parser.parse_args()
-    count, draws = (2, 2000) if arguments.quick else (5, 20_000)
     if {"table", "literal"} & set(arguments.parts) or arguments.figure:
-        problems = [Problem(seed, draws=draws) for seed in range(count)]
+        problems = [Problem(seed) for seed in range(5)]
     if "table" in arguments.parts:
         mean = non_private(problems)
-        if not arguments.quick and not (mean[0] <= 0.005 and mean[1] <= 0.001):
+        if not (mean[0] <= 0.005 and mean[1] <= 0.001):
             raise SystemExit(f"SEP is {mean[0]:.4f} / {mean[1]:.4f} from the reference, more than 0.005 / 0.001")
         honest(problems, arguments.repeats)
     if "literal" in arguments.parts:
         literal(problems[0])
     if "moving" in arguments.parts:
-        moving(arguments.repeats, arguments.quick)
+        moving(arguments.repeats)
     if "random" in arguments.parts:
         random_start(arguments.random_runs)
     if arguments.figure:

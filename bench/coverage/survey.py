@@ -8,7 +8,6 @@ the whole population.  The design is drawn from SEED; no constant of the library
 
     python bench/coverage/survey.py run --results FOLDER [--runs 20] [--rows]     resumes
     python bench/coverage/survey.py report --results FOLDER [--list]
-    python bench/coverage/survey.py strata                     what ten strata would take off intervals, no privacy
     python bench/coverage/survey.py check                      the reference beside R's package `survey`, where R is
 
 Real tables need DPINFER_DATA, a folder with the UCI sets; without it their cells are left out.
@@ -32,7 +31,7 @@ import dpinfer as dpi
 from dpinfer.mechanism import Clusters, Units
 from dpinfer.models import SurveyWeights
 from dpinfer.testing import InsecureRNG
-from real_responses import ANSWERABLE, NORMAL, TABLES, Cell, real_population, simulated_population, table
+from real_responses import NORMAL, TABLES, Cell, means_of, real_population, simulated_population, table, tell
 
 SEED = 20_261_124
 CELLS = 90
@@ -159,6 +158,7 @@ def run_survey(survey: Survey, runs: int, *, of_rows: bool = False) -> dict[str,
                 "covered": float(np.mean((low <= truth) & (truth <= high))),
                 "without": float(np.mean(np.abs(estimate - truth) <= NORMAL * stddev)),
                 "width": float(np.median(0.5 * (high - low) / (NORMAL * stddev))),
+                "off": float(np.median(np.abs(0.5 * (low + high) - estimate) / stddev)),
                 "flagged": bool(posterior.diagnostics.warnings) or posterior.diagnostics.n_unresolved > 0,
             }
         )
@@ -176,60 +176,15 @@ def report(folder: Path, listed: bool) -> None:
         ("weighted, clusters", lambda item: item["weighted"] and item["rows"] > 1),
         ("all", lambda item: True),
     ):
-        items = [item for item in results if chosen(item)]
-        rows = [{key: np.array([run[key] for run in item["runs"]]) for key in item["runs"][0]} for item in items]
-        kept = [row for row in rows if row["without"].mean() >= ANSWERABLE]
-        if not kept:
-            continue
-        covered = np.array([row["covered"].mean() for row in kept])
-        error = np.array([row["covered"].std(ddof=1) / math.sqrt(row["covered"].size) for row in kept])
-        within = (covered >= LOW - 2.0 * error) & (covered <= HIGH + 2.0 * error)
-        low = covered < LOW - 2.0 * error
-        flagged = np.array([row["flagged"].mean() for row in kept])
-        print(
-            f"{name}: {len(items)} cells, design-based covers at least {ANSWERABLE} in {len(kept)}; there "
-            f"{covered.mean():.3f} +- {covered.std(ddof=1) / math.sqrt(covered.size):.3f}, within {LOW} to {HIGH} but "
-            f"for two errors {within.sum()} ({within.mean():.1%}), too low {low.sum()} (flagged in "
-            f"{flagged[low].mean() if low.any() else math.nan:.2f}); median width "
-            f"{np.median([np.median(row['width']) for row in kept]):.2f}"
-        )
+        tell(name, [means_of(item["runs"]) for item in results if chosen(item)], LOW, HIGH)
     if listed:
         for item in results:
-            row = {key: np.mean([run[key] for run in item["runs"]]) for key in item["runs"][0]}
+            row = means_of(item["runs"])
             print(
                 f"{item['index']:3d} {item['family']:8s} {item['source'][:16]:16s} {'w' if item['weighted'] else '-'} "
                 f"m={item['rows']:2d} d={item['d']} N={item['n']:5d} eps={item['epsilon']:.2f}: {row['covered']:.3f}; "
                 f"{row['width']:.2f}; without {row['without']:.3f}; flagged {row['flagged']:.2f}"
             )
-
-
-def strata() -> None:
-    """Print standard errors with ten strata over those without, no privacy: what a pass for strata could gain."""
-    found: dict[str, list[tuple[float, float]]] = {"of a feature": [], "of a third of the residual's variance": []}
-    for survey in draw_design():
-        people = population(replace(survey, rows=1)) if survey.weighted else None
-        if people is None:
-            continue
-        rng = np.random.default_rng([SEED, survey.cell.index, 3])
-        rows = rng.integers(len(people[1]), size=survey.cell.n_records)
-        X, y, weights = (part[rows] for part in people)
-        design = np.column_stack((X, np.ones(len(y))))
-        residual = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
-        by = (X[:, 0] + 0.3 * rng.normal(size=len(y)), residual / residual.std() + 1.41 * rng.normal(size=len(y)))
-        fitted, plain = estimated(survey.cell.family, X, y, weights, np.arange(len(y)))
-        mean = design @ fitted if survey.cell.family == "gaussian" else special.expit(design @ fitted)
-        slope = np.ones(len(y)) if survey.cell.family == "gaussian" else mean * (1.0 - mean)
-        scores = design * (weights * (y - mean))[:, None]
-        bread = np.linalg.pinv((design * (weights * slope)[:, None]).T @ design)
-        for name, value in zip(found, by, strict=True):
-            stratum = np.searchsorted(np.quantile(value, np.arange(0.1, 0.95, 0.1)), value)
-            sums = np.array([scores[stratum == k].sum(axis=0) for k in range(10)])
-            between = (sums / np.bincount(stratum, minlength=10)[:, None]).T @ sums
-            ratio = np.sqrt(np.diag(bread @ (scores.T @ scores - between) @ bread)) / plain
-            found[name].append((float(np.median(ratio[:-1])), float(ratio[-1])))
-    for name, ratios in found.items():
-        median = np.median(ratios, axis=0)
-        print(f"strata {name}: {len(ratios)} samples, median slope {median[0]:.3f}, intercept {median[1]:.3f}")
 
 
 def check() -> None:
@@ -266,14 +221,14 @@ def check() -> None:
 def main() -> None:
     """Run the cells, or report on them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "report", "strata", "check"))
+    parser.add_argument("what", choices=("run", "report", "check"))
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--rows", action="store_true", help="protect rows, where there are clusters")
     arguments = parser.parse_args()
-    if arguments.what in ("check", "strata"):
-        (check if arguments.what == "check" else strata)()
+    if arguments.what == "check":
+        check()
         return
     if arguments.what == "run":
         arguments.results.mkdir(parents=True, exist_ok=True)

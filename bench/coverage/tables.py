@@ -31,6 +31,7 @@ from dpinfer.formulas import Design
 from dpinfer.formulas.records import UnreadRecords
 from dpinfer.models.bijectors import sigmoid
 from dpinfer.testing import InsecureRNG
+from newton_runs import logistic_mode
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -63,12 +64,7 @@ def without_privacy(found: Design, path: Path) -> tuple[FloatArray, FloatArray]:
         weights = np.linalg.lstsq(rows, y, rcond=None)[0]
         residual, precision = y - rows @ weights, rows.T @ rows
     else:
-        prior = np.eye(rows.shape[1]) / found.prior_scale**2
-        weights = np.zeros(rows.shape[1])
-        for _ in range(30):
-            probability = sigmoid(rows @ weights)
-            precision = (rows * (probability * (1.0 - probability))[:, None]).T @ rows + prior
-            weights = weights + np.linalg.solve(precision, rows.T @ (y - probability) - prior @ weights)
+        weights, precision = logistic_mode(rows, y, found.prior_scale)
         residual = y - sigmoid(rows @ weights)
     bread = np.linalg.inv(precision)
     covariance = bread @ (rows * np.square(residual)[:, None]).T @ rows @ bread

@@ -37,7 +37,7 @@ import dpinfer as dpi
 from dpinfer.release import Release
 from dpinfer.tabular import Schema, SchemaDraft, UnknownRelease, plan_unknown, read_table, release_unknown
 from dpinfer.testing import InsecureRNG
-from newton_runs import LEVELS, NORMAL_WIDTH
+from newton_runs import LEVELS, NORMAL_WIDTH, logistic_mode
 from scope_cells import real_columns
 
 FloatArray = npt.NDArray[np.float64]
@@ -168,7 +168,8 @@ def adult_run(epsilon: float, name: str, seed: int, index: int) -> Run:
     plan = dpi.plan_newton(model, target_epsilon=left, target_delta=DELTA, n_records=count)
     source = InsecureRNG(200_000 * seed + index)
     release = dpi.run_newton(model, features, response, plan=plan, n_records=count, random_source=source)
-    mode, spread = without_privacy(features, response)
+    mode, precision = logistic_mode(np.column_stack((features, np.ones(len(features)))), response, 1.0)
+    spread = np.sqrt(np.diag(np.linalg.inv(precision)))
     there = np.array([place for place, label in enumerate(schema.feature_names) if label in public.feature_names])
     units = {column.name: column.offset_and_scale[1] for column in public.columns if hasattr(column, "bounds")}
     own = {column.name: column.offset_and_scale[1] for column in schema.columns if hasattr(column, "bounds")}
@@ -237,20 +238,6 @@ def adult_schema(path: Path, text: str, epsilon: float, seed: int) -> tuple[Sche
     plan = plan_unknown(draft, target_epsilon=epsilon, target_delta=DELTA)
     release = release_unknown(path, draft, plan=plan, random_source=InsecureRNG(seed))
     return release.schema, plan.fit_epsilon, release.n_records or 1
-
-
-def without_privacy(features: FloatArray, response: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return mode and standard deviations of the normal approximation without privacy, with prior N(0, 1)."""
-    design = np.column_stack((features, np.ones(len(features))))
-    mode = np.zeros(design.shape[1])
-    for _ in range(30):
-        p = special.expit(design @ mode)
-        precision = (design * (p * (1.0 - p))[:, None]).T @ design + np.eye(mode.size)
-        step = np.linalg.solve(precision, design.T @ (response - p) - mode)
-        mode += step
-        if np.max(np.abs(step)) < 1e-8:
-            break
-    return mode, np.sqrt(np.diag(np.linalg.inv(precision)))
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Who is narrowest at equal (epsilon, delta) among intervals that cover: this library's default beside its rivals.
 
-    python bench/peers/league.py [--runs 40] [--epsilons 0.3 1 3] [--problems linear logistic] [--json FILE]
+    python bench/peers/league.py [--runs 40] [--epsilons 0.3 1 3] [--problems linear logistic]
 
 The same simulated data for every method: normal features with AR(1) correlation 0.5, held inside a public ball (and
 responses inside a public interval), which the rivals need; weights from the prior that the library is told.  Coverage
@@ -34,11 +34,9 @@ the best bound and clipping.
 
 import argparse
 import functools
-import json
 import math
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 from scipy import optimize, special, stats
@@ -446,9 +444,7 @@ def main():
     parser.add_argument("--problems", nargs="+", choices=sorted(METHODS), default=sorted(METHODS))
     parser.add_argument("--only", nargs="+", help="parts of the methods' names")
     parser.add_argument("--seed", type=int, default=20)
-    parser.add_argument("--json", help="a file for the results")
     arguments = parser.parse_args()
-    results = []
     for problem in arguments.problems:
         for epsilon in arguments.epsilons:
             bound = np.mean([bound_of(problem, epsilon, np.random.default_rng([7, k])) for k in range(10)])
@@ -462,12 +458,6 @@ def main():
                     f"{np.median(rows[:, 2]):.2f} s",
                     flush=True,
                 )
-                results.append({
-                    "problem": problem, "epsilon": epsilon, "method": name, "bound": float(bound), "width": width,
-                    "covered": covered, "error": error, "runs": arguments.runs,
-                })  # fmt: skip
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

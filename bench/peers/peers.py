@@ -1,7 +1,7 @@
 """Peers in one run: a pass of clipped gradients with noise, and a whole private logistic regression of Adult.
 
     python bench/peers/peer_environments.py DIR
-    python -m bench --peers DIR peers --arguments "passes [--repeats 9] [--made-up 30162 57]"
+    python -m bench --peers DIR peers --arguments "passes [--repeats 9]"
     python -m bench --peers DIR peers --arguments "fits [--repeats 3]"
 
 Peers: jitted JAX, torch.compile, Opacus, d3p (which needs an old JAX) and diffprivlib (an old scikit-learn), in the
@@ -216,7 +216,7 @@ def passes(chosen):
 
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    X, y, model = made_up(*chosen.made_up) if chosen.made_up else adult_records()
+    X, y, model = adult_records()
     n, d = X.shape
     w, rng = np.full(d, 0.1), np.random.default_rng(1)
     # Time does not depend on the multiplier.
@@ -277,19 +277,6 @@ def information(times, makers, plan, once):
             low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
             told.append(f"{name} {middle:.1f} ({low:.1f} to {high:.1f})")
         print(f"  {steps} steps at rate {RATE:g}, {variance:.2f} times the variance: {', '.join(told)} times the last")
-
-
-def made_up(n, d):
-    """Return normal records with the constant as the last column, labels, and a model."""
-    import dpinfer as dpi
-
-    rng = np.random.default_rng(1)
-    X = np.column_stack([rng.standard_normal((n, d - 1)) * math.sqrt(11.0 / (d - 1)), np.ones(n)])
-    return (
-        X,
-        (rng.random(n) < sigmoid(X @ np.full(d, 0.1))) * 1.0,
-        dpi.models.LogisticRegression(d - 1, fit_intercept=True),
-    )
 
 
 def adult_records():
@@ -499,9 +486,6 @@ def main():
     kinds = parser.add_subparsers(dest="kind", required=True)
     one = kinds.add_parser("passes")
     one.add_argument("--repeats", type=int, default=9)
-    one.add_argument(
-        "--made-up", type=int, nargs=2, metavar=("RECORDS", "COLUMNS"), help="normal records in place of Adult's"
-    )
     whole = kinds.add_parser("fits")
     whole.add_argument("--repeats", type=int, default=3, help="processes for each method, each with two fits")
     if sys.argv[1:2] == ["work"]:

@@ -15,7 +15,6 @@ import time
 import numpy as np
 from scipy import stats
 
-import dpinfer as dpi
 from dpinfer.mechanism import _native
 from dpinfer.testing import InsecureRNG
 
@@ -61,84 +60,6 @@ def throughput(key, repeats):
     for name, scale in SCALES.items():
         _, n_exact = _native.rounded_gaussian(key, 1, scale, BLOCK)
         print(f"  {name}: {n_exact / BLOCK:.2e} of the draws are not decided by float64")
-
-
-class InsecureStep:
-    """The same step as usually written: float64 sums by BLAS, NumPy's sampling and noise, nothing on a lattice."""
-
-    def __init__(self, X, y, norm, noise, nodes, weights):
-        self.X, self.y, self.norm, self.noise = X, y, norm, noise
-        self.nodes, self.weights = nodes, weights
-        self.generator = np.random.default_rng(3)
-
-    def clipped_sum(self, x, y, variance):
-        squares = x * x
-        spread = np.sqrt(squares @ variance)
-        probability = 1.0 / (1.0 + np.exp(-spread[:, None] * self.nodes))  # at loc = 0
-        first = probability @ self.weights - y
-        second = 0.5 * (probability * (1.0 - probability)) @ self.weights
-        norms = np.sqrt(first**2 * squares.sum(axis=1) + (2 * second) ** 2 * np.einsum("ij,ij->i", squares, squares))
-        clip = np.minimum(1.0, self.norm / norms)
-        return np.concatenate(((clip * first) @ x, (clip * 2 * second) @ squares))
-
-    def __call__(self, variance):
-        sampled = self.generator.random(self.y.size) < 0.1
-        total = self.clipped_sum(self.X[sampled], self.y[sampled], variance)
-        return total + self.generator.normal(0.0, self.noise * self.norm, total.size)
-
-
-def secure_against_insecure(repeats):
-    """Time a run keyed by the system against one keyed by a seed, and a step against the usual insecure one."""
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(30_162, 83))
-    y = (rng.random(30_162) < 0.25).astype(float)
-    plan = dpi.plan_privacy(target_epsilon=1.0, target_delta=1e-5, sample_rate=0.1, n_steps=40)
-    model = dpi.models.LogisticRegression(83)
-
-    def run(source):
-        dpi.run_dpvi(model, X, y, plan=plan, n_records=30_162, max_grad_norm=11.0, n_threads=1, random_source=source)
-
-    def session_step(key, noise):
-        session = _native.StepSession(
-            features=X, response=y, likelihood="logistic", intercept=False, aligned=False, sample_rate=0.1,
-            max_grad_norm=11.0, key=key, n_threads=1,
-        )  # fmt: skip
-        nodes, weights = np.polynomial.hermite_e.hermegauss(10)
-        session.set_quadrature(np.zeros(83), np.full(83, 0.01), nodes, weights / np.sqrt(2 * np.pi), np.empty(0))
-        session.set_scales(np.ones(166), np.zeros(166))
-        for step in range(20):
-            session.noisy_sum(step, plan.noise_multiplier) if noise else session.clipped_sum(step)
-
-    variance = np.full(83, 0.01)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(10)
-    usual = InsecureStep(X, y, 11.0, plan.noise_multiplier, nodes, weights / np.sqrt(2 * np.pi))
-    whole = _native.StepSession(
-        features=X, response=y, likelihood="logistic", intercept=False, aligned=False, sample_rate=1.0,
-        max_grad_norm=11.0, key=bytes(32), n_threads=1,
-    )  # fmt: skip
-    whole.set_quadrature(np.zeros(83), variance, nodes, weights / np.sqrt(2 * np.pi), np.empty(0))
-    whole.set_scales(np.ones(166), np.zeros(166))
-    ours = whole.clipped_sum(0) * whole.lattice_step
-    theirs = usual.clipped_sum(X, y, variance)
-    assert np.allclose(ours, theirs, atol=1e-3)
-
-    key = InsecureRNG(4).take_key()
-    functions = {
-        "secure": lambda: run(None),
-        "seeded": lambda: run(InsecureRNG(1)),
-        "noisy": lambda: session_step(key, noise=True),
-        "bare": lambda: session_step(key, noise=False),
-        "usual": lambda: [usual(variance) for _ in range(20)],
-    }
-    times = {name: [] for name in functions}
-    for _ in range(repeats):
-        for name, function in functions.items():
-            times[name].append(cpu_seconds(function))
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    print("\nAdult-sized fit (30 162 x 83, rate 0.1, one core), medians")
-    print(f"  run keyed by the system / seeded run:    {medians['secure'] / medians['seeded']:.3f}")
-    print(f"  step with its noise / clipped sum alone: {medians['noisy'] / medians['bare']:.3f}")
-    print(f"  step / insecure step in NumPy and BLAS:  {medians['noisy'] / medians['usual']:.3f}")
 
 
 def shape(key, n_draws):
@@ -194,7 +115,6 @@ def main():
     key = InsecureRNG(1).take_key()
     check_bits(key)
     throughput(key, args.repeats)
-    secure_against_insecure(max(3, args.repeats // 3))
     return 0 if shape(key, args.draws) else 1
 
 

@@ -127,10 +127,7 @@ def noise(args):
     assert abs(ratio - 1.0) < 5.0 * error
     print(f"noise: measured over stated {ratio:.4f} +- {error:.4f} (standard deviations)")
     print(f"  five sites, t = 2: {over_central:.4f} of the central one; sqrt(5 / 3) = {np.sqrt(5 / 3):.4f}")
-    for name, mutant in (
-        ("left out", silo_mutants.noise_share_left_out),
-        ("twice", silo_mutants.noise_share_twice),
-    ):
+    for name, mutant in (("left out", silo_mutants.noise_share_left_out), ("twice", silo_mutants.noise_share_twice)):
         with patched() as patch:
             mutant(patch)
             wrong = noise_ratio(range(20))[0]

@@ -11,7 +11,6 @@ random moments until so many were: every release has the same bits, and a ledger
 import argparse
 import contextlib
 import itertools
-import json
 import os
 import signal
 import sys
@@ -150,7 +149,7 @@ def fit(rows, n_rows, **options):
 
 
 def passes(one, sharded, n_rows, repeats):
-    """Return the bits, and the seconds of passes in one process and on the cluster, runs alternating."""
+    """Print the seconds of passes in one process and on the cluster, runs alternating; return the bits."""
     # Not timed: Java compiles what it runs often.
     (whole, _), (bits, _) = (fit(rows, n_rows, random_source=InsecureRNG(1)) for rows in (one, sharded))
     assert bits == whole
@@ -172,7 +171,7 @@ def passes(one, sharded, n_rows, repeats):
         f"on two workers: {middle:.1f} more ({low:.1f} to {high:.1f} in {repeats} runs of {times.shape[2]} passes)",
         flush=True,
     )
-    return whole, {"rows": n_rows, "alone": float(alone), "cluster": float(across), "more": differences.tolist()}
+    return whole
 
 
 def run_with_kills(engine, rows, n_rows, kills, rng, **options):
@@ -204,15 +203,14 @@ def main():
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--repeats", type=int, default=5, help="runs of each kind, alternating")
-    parser.add_argument("--json", help="a file for the results")
     arguments = parser.parse_args()
     n_rows = arguments.rows
     engine = ENGINES[arguments.engine]()
     with tempfile.TemporaryDirectory() as name, contextlib.closing(engine):
         folder = Path(name)
-        _, few = passes(*engine.rows(folder, FEW_ROWS), FEW_ROWS, arguments.repeats)
+        passes(*engine.rows(folder, FEW_ROWS), FEW_ROWS, arguments.repeats)
         one, rows = engine.rows(folder, n_rows)
-        whole, many = passes(one, rows, n_rows, arguments.repeats)
+        whole = passes(one, rows, n_rows, arguments.repeats)
         rng, killed, runs = np.random.default_rng(2), 0, 0
         for runs in itertools.count():
             if killed >= arguments.kills:
@@ -229,9 +227,6 @@ def main():
         f"{killed} workers killed in {runs} runs: the same release every time; {more} more in a run with a ledger: one "
         "charge"
     )
-    if arguments.json:
-        results = {"engine": arguments.engine, "passes": [few, many], "kills": killed, "runs": runs}
-        Path(arguments.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

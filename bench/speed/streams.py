@@ -13,7 +13,6 @@ folder needs as many bytes as one file, which is deleted after its fit.
 """
 
 import argparse
-import json
 import mmap
 import multiprocessing
 import os
@@ -191,22 +190,13 @@ def cold_fit(folder, name, n_rows, n_features, n_reads):
     for path in paths:
         path.unlink()
     shares = np.array(reads) / np.array(passes)[: len(reads)]
-    result = {
-        "format": name, "megabytes": megabytes, "rows": n_rows,
-        "pass_mb_per_s": megabytes / np.median(passes), "plain_read_mb_per_s": megabytes / np.median(reads),
-        "share_of_plain_read": float(np.median(shares)),
-        "share_low": float(shares.min()), "share_high": float(shares.max()),
-        "fastest_pass_mb_per_s": megabytes / min(passes), "fastest_read_mb_per_s": megabytes / min(reads),
-        "own_megabytes": own, "before_megabytes": before, "with_mapped_megabytes": mapped,
-    }  # fmt: skip
     print(
-        f"{name:8s} {megabytes:7.0f} MB, {n_rows} rows, cold: a pass {result['pass_mb_per_s']:5.0f} MB/s, plain read "
-        f"{result['plain_read_mb_per_s']:5.0f} MB/s; share {result['share_of_plain_read']:.2f} (median of {len(reads)}"
-        f" passes, {result['share_low']:.2f} to {result['share_high']:.2f}; fastest "
-        f"{result['fastest_pass_mb_per_s']:.0f} of {result['fastest_read_mb_per_s']:.0f} MB/s); memory {own:.0f} MB "
-        f"({before:.0f} before the run; {mapped:.0f} with mapped pages)"
+        f"{name:8s} {megabytes:7.0f} MB, {n_rows} rows, cold: a pass {megabytes / np.median(passes):5.0f} MB/s, plain "
+        f"read {megabytes / np.median(reads):5.0f} MB/s; share {np.median(shares):.2f} (median of {len(reads)} passes, "
+        f"{shares.min():.2f} to {shares.max():.2f}; fastest {megabytes / min(passes):.0f} of "
+        f"{megabytes / min(reads):.0f} MB/s); memory {own:.0f} MB ({before:.0f} before the run; {mapped:.0f} with "
+        "mapped pages)"
     )
-    return result
 
 
 def slope_of(counts, times):
@@ -231,14 +221,11 @@ def scaling(folder, n_rows, n_features):
         speed = count / np.median(passes)
         print(f"  {count:10d} rows: {1e3 * np.median(passes):9.2f} ms a pass, {speed / 1e6:6.2f} million rows/s")
     fixed, times = float(np.median(times[0])), np.array(times[1:])
-    results = {"rows": counts, "seconds": np.median(times, axis=1).tolist(), "fixed": fixed}
     print("  slope of log(time) against log(rows):")
     for name, first in (("two decades", 0), ("the last one", 2)):
         for what, taken in (("", 0.0), (f", less the pass of {FEW_ROWS} rows", fixed)):
             slope, error = slope_of(counts[first:], times[first:] - taken)
             print(f"    {name}{what}: {slope:.3f} +- {error:.3f}")
-            results[name + what] = [slope, error]
-    return results
 
 
 def main():
@@ -251,7 +238,6 @@ def main():
     parser.add_argument("--formats", nargs="*", choices=list(FORMATS), default=list(FORMATS))
     parser.add_argument("--reads", type=int, default=100, help="so many passes at most have a plain read beside them")
     parser.add_argument("--largest", type=float, default=4e6, help="rows of the largest warm fit")
-    parser.add_argument("--json", help="a file for the results")
     arguments = parser.parse_args()
     n_rows = round(arguments.gigabytes * 1e9 / (8 * (arguments.features + 1)))
     try:
@@ -264,12 +250,9 @@ def main():
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
         answer_first(folder, formats, arguments.features)
-        results = {
-            "cold": [cold_fit(folder, item, n_rows, arguments.features, arguments.reads) for item in formats],
-            "warm": scaling(folder, min(n_rows, round(arguments.largest)), arguments.features),
-        }
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        for item in formats:
+            cold_fit(folder, item, n_rows, arguments.features, arguments.reads)
+        scaling(folder, min(n_rows, round(arguments.largest)), arguments.features)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ Four normal features and an intercept, coefficients 0.5, -0.5, 0.3 and 0; the mo
 records, epsilon; share of the coefficients inside 90% intervals, with the standard error over runs; the intercept's
 alone; median width over robust intervals without privacy (HC0); median distance of a centre from the estimate without
 privacy, in standard errors; share of runs with a warning.  The last lines pool the cells by whether noise hides the
-events.  Run k has seed k.  The rule for the clip was chosen with a look
-at cells of both halves at epsilon 1 and 3: they are no independent test of it.
+events.  Run k has seed k.  The rule for the clip was chosen with a look at cells of both halves at epsilon 1 and 3:
+they are no independent test of it.
 """
 
 import argparse

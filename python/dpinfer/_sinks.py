@@ -1,8 +1,7 @@
 """Escaping of names that users choose: one function for each kind of output that can interpret text.
 
 Names of columns, categories, targets and data sets come from files of others.  They could move the cursor of a terminal
-or reorder a line, start a
-formula in a picture, run one in a spreadsheet, or be markup in a page.
+or reorder a line, start a formula in a picture, run one in a spreadsheet, or be markup in a page.
 """
 
 import html

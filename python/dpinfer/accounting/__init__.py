@@ -1,8 +1,7 @@
 """Privacy accounting: from a description of a mechanism to a certified (epsilon, delta), and back to the noise.
 
 Nothing in this package reads records.  Events describe mechanisms, adjacency relations define neighbours, and the
-accountants bound
-epsilon; without a certified bound it is infinite.  The accountants are imported on first use, so that
+accountants bound epsilon; without a certified bound it is infinite.  The accountants are imported on first use, so that
 code which only carries events and plans around stays light.
 """
 

@@ -40,8 +40,7 @@ class GridLaw:
     """Masses of a dominating loss law on the points ``(start + i) * width``, and the mass at infinity.
 
     ``margin`` is an addition to the loss that covers the rounding of the bins' edges; ``consistent``: whether the
-    masses
-    passed the checks on their sum and on E exp(-loss).
+    masses passed the checks on their sum and on E exp(-loss).
     """
 
     start: int

@@ -352,8 +352,8 @@ def _tilted_power(
 def _transform(values: FloatArray) -> tuple[npt.NDArray[np.complex128], float]:
     """Return the real-input transform of non-negative values and a bound on the error of each of its entries.
 
-    Large atoms are transformed by their formula: where a few points have most of
-    the mass, as when a step rarely samples the record, they would otherwise dominate the error.
+    Large atoms are transformed by their formula: where a few points have most of the mass, as when a step rarely
+    samples the record, they would otherwise dominate the error.
     """
     size = values.size
     atoms = np.flatnonzero(values > _ATOM)

@@ -56,8 +56,7 @@ class Charge:
         ----------
         binding : str, optional
             With a checkpoint: 64 hexadecimal digits that identify the key and its records. The ledger accepts one for
-            each
-            run, so that only one of several copies of a checkpoint can begin.
+            each run, so that only one of several copies of a checkpoint can begin.
 
         Raises
         ------

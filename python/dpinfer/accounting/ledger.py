@@ -131,8 +131,7 @@ class PrivacyLedger:
         """Add a data set, once, with the rules for all of its runs.
 
         **Privacy.** Reads no records.  The user decides on the definition of one data set: two names for overlapping
-        data would
-        each get their own budget.
+        data would each get their own budget.
 
         Parameters
         ----------

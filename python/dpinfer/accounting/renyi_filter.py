@@ -25,8 +25,7 @@ class RenyiFilter:
     """Admits events while the sum of their Rényi divergences, of an order fixed by the budget, stays within a bound.
 
     **Privacy.** Reads no records.  If an analyst chooses each event after seeing all earlier releases, and stops when
-    the filter
-    refuses, all releases together are (epsilon, delta)-differentially private (docs/derivations/ledger.md).
+    the filter refuses, all releases together are (epsilon, delta)-differentially private (docs/derivations/ledger.md).
 
     Parameters
     ----------

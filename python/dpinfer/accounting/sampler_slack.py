@@ -1,8 +1,7 @@
 """The part of delta for noise with finitely many random bits.
 
 Accountants treat the noise as exactly Gaussian.  The library's draws are, outside an event of a bounded probability,
-the exact
-rounding of an exact Gaussian; docs/derivations/noise.md has the bound and its use here.
+the exact rounding of an exact Gaussian; docs/derivations/noise.md has the bound and its use here.
 """
 
 import math

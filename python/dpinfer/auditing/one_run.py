@@ -35,8 +35,7 @@ def audit_one_run(
     """Audit a private fit end to end, by guessing from one release which canaries were in the data.
 
     Each canary is a record with a coordinate of its own, in the data with probability 1/2.  The auditor guesses from
-    the
-    release's noisy sums in that coordinate; the surest guesses are counted.
+    the release's noisy sums in that coordinate; the surest guesses are counted.
 
     **Privacy.** Reads no records of the caller's: the records are made up.
 

@@ -51,9 +51,8 @@ def check_trace(
     Notes
     -----
     A trace that has not settled is no fault of the posterior, which uses linear transients; it means that more or
-    larger
-    steps would have been more informative.  Of a Fisher-scaled release the gradients of loc are tested, divided by the
-    information that preconditioned them, in which they are linear; the slope counts both kinds of gradients.
+    larger steps would have been more informative.  Of a Fisher-scaled release the gradients of loc are tested, divided
+    by the information that preconditioned them, in which they are linear; the slope counts both kinds of gradients.
 
     Examples
     --------

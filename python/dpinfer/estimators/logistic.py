@@ -90,12 +90,12 @@ _OF_A_TRACE: dict[str, Any] = {
 class BayesianLogisticRegression(PrivateEstimator):
     """Bayesian logistic regression, fitted with differential privacy, whose posterior counts the privacy noise.
 
-    **Privacy.** ``fit`` reads the records once, through one private mechanism, and is (epsilon,
-    delta)-differentially private under `adjacency`; with "add_remove" a neighbour has one record more or less, and
-    clipping to `max_grad_norm` bounds what that changes.  ``release_``, ``posterior_``, ``coef_``, ``intercept_`` and
-    predictions for public points are covered by that guarantee.  Not covered are
-    the number of records (`n_records`) and the two labels (`classes`) if ``fit`` has to read them from the data. It
-    then warns with :class:`PrivacyLeakWarning`.  There is no seed: see `random_source`.
+    **Privacy.** ``fit`` reads the records once, through one private mechanism, and is (epsilon, delta)-differentially
+    private under `adjacency`; with "add_remove" a neighbour has one record more or less, and clipping to
+    `max_grad_norm` bounds what that changes.  ``release_``, ``posterior_``, ``coef_``, ``intercept_`` and predictions
+    for public points are covered by that guarantee.  Not covered are the number of records (`n_records`) and the two
+    labels (`classes`) if ``fit`` has to read them from the data. It then warns with :class:`PrivacyLeakWarning`.  There
+    is no seed: see `random_source`.
 
     Parameters
     ----------
@@ -126,8 +126,8 @@ class BayesianLogisticRegression(PrivateEstimator):
     fit_intercept : bool
     data_bounds : (low, high) or (n_features, 2) array, optional
         Public bounds, needed but for a gradient trace with a number as `max_grad_norm`.  ``fit`` and predictions clip X
-        to these bounds, without scaling.  Scale the columns to
-        about unit size by public constants first (:mod:`dpinfer.tabular` does): the prior and the clipping expect it.
+        to these bounds, without scaling.  Scale the columns to about unit size by public constants first
+        (:mod:`dpinfer.tabular` does): the prior and the clipping expect it.
     method : str
         The way to the posterior.  "auto" (default) chooses the mechanism by predicted width as
         :func:`dpinfer.plan_fit` does.  "newton": a few full-batch passes (:func:`dpinfer.run_newton`).  "dpvi": the
@@ -238,9 +238,8 @@ class BayesianLogisticRegression(PrivateEstimator):
         """Run the private mechanism on the records and compute the posterior from its release.
 
         **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call, and each fit of a clone,
-        spends the budget
-        again. Arguments are checked, then the ledger is charged, then the records are read; if they are refused the
-        ledger keeps the charge (see :class:`dpinfer.LedgerAccount`), and no message quotes one.
+        spends the budget again. Arguments are checked, then the ledger is charged, then the records are read; if they
+        are refused the ledger keeps the charge (see :class:`dpinfer.LedgerAccount`), and no message quotes one.
 
         Parameters
         ----------

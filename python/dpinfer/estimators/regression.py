@@ -64,8 +64,7 @@ class PlannedRegression(PrivateEstimator):
         """Run the private mechanism on the records and compute the posterior from its release.
 
         **Privacy.** Reads the records; (epsilon, delta)-differentially private.  Each call, and each fit of a clone,
-        spends the budget
-        again. Arguments are checked, then the ledger is charged, then the records are read.
+        spends the budget again. Arguments are checked, then the ledger is charged, then the records are read.
 
         Parameters
         ----------

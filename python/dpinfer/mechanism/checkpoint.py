@@ -163,8 +163,7 @@ class RunCheckpoint:
         """Prevent other processes from resuming from this file during the block.
 
         **Privacy.** Reads no records.  Two runs that save to one file would overwrite each other's state. Other means
-        prevent the
-        use of one key on two data sets (docs/derivations/checkpoint.md).
+        prevent the use of one key on two data sets (docs/derivations/checkpoint.md).
 
         Raises
         ------

@@ -123,8 +123,8 @@ class Method(ABC):
         What it releases, in a few words, for reports.
     offers : tuple of {"unit", "unknown", "cuda", "levels"}
         Which options of a fit it has; "levels": a release from which scales of groups of coefficients are learned.
-        "unknown": its event must be no worse than that of a Gaussian mechanism at the
-        plan's epsilon and delta, which is what is composed with the releases before it.
+        "unknown": its event must be no worse than that of a Gaussian mechanism at the plan's epsilon and delta, which
+        is what is composed with the releases before it.
     releases : tuple of type
         Kinds of release that are its own, for :func:`dpinfer.load_release`; the library's need not be named.
     """

@@ -331,9 +331,8 @@ def default_max_grad_norm(model: Model, raw_ratio: float) -> float:
     -------
     float
         The 98.5% quantile of :func:`prior_predictive_norm`; the 93% quantile for pivotal models, for which the effect
-        of clipping is the
-        same at every theta, and so corrected closely. A lower quantile would be narrower still, if the records follow
-        the model: docs/coverage.md.
+        of clipping is the same at every theta, and so corrected closely. A lower quantile would be narrower still, if
+        the records follow the model: docs/coverage.md.
     """
     quantile = _PIVOTAL_CLIP_QUANTILE if getattr(model, "pivotal", False) else _CLIP_QUANTILE
     return prior_predictive_norm(model, quantile, raw_ratio)

@@ -156,8 +156,8 @@ class LinearRegression(GeneralizedLinearModel):
     def dispersion_moments(self, loc: float, raw_scale: float) -> DispersionMoments:
         """Return E_q[1 / variance], E_q[log variance] and their gradients, for rho ~ N(loc, softplus(raw_scale)**2).
 
-        Gauss-Hermite with 64 nodes on the derivatives (Bonnet and Price: dE[h]/d loc = E[h'],
-        dE[h]/d raw_scale = E[h''] s s').
+        Gauss-Hermite with 64 nodes on the derivatives (Bonnet and Price: dE[h]/d loc = E[h'], dE[h]/d raw_scale =
+        E[h''] s s').
         """
         scale, slope = float(softplus(raw_scale)), float(sigmoid(raw_scale))
         nodes, weights = _gauss_hermite()

@@ -79,10 +79,10 @@ def steady_rate(n_params: int, relative_noise: float) -> float:
 class FisherScaling:
     """Preconditioner and natural steps from the model's expected information at the released iterate.
 
-    With I_j the per-record expected information of parameter j at the iterate, beta_loc = I**(-1/2) and
-    beta_raw = rho / (s s' I); the steps are ``rate(t) / (kappa N I)`` for loc and
-    ``rate(t) / (kappa s'**2 (N I + 1 / s**2))`` for raw_scale, with ``rate(t) = max(r0, min(r, a / (t + 1)))``.  For
-    aligned gradients I is taken at the sampled theta_t, raw_scale has no gradient, and `raw_ratio` is not used.
+    With I_j the per-record expected information of parameter j at the iterate, beta_loc = I**(-1/2) and beta_raw = rho
+    / (s s' I); the steps are ``rate(t) / (kappa N I)`` for loc and ``rate(t) / (kappa s'**2 (N I + 1 / s**2))`` for
+    raw_scale, with ``rate(t) = max(r0, min(r, a / (t + 1)))``.  For aligned gradients I is taken at the sampled
+    theta_t, raw_scale has no gradient, and `raw_ratio` is not used.
 
     **Privacy.** Depends on past releases and public numbers only: no privacy cost.
 
@@ -107,8 +107,7 @@ class FisherScaling:
     excursion : float in (0, 1e6]
         c, for aligned gradients only: they are taken at theta_t ~ N(loc, (c s)**2), where s = (N I)**(-1/2) follows loc
         and no gradient.  The draws determine the Hessian to a relative error of ``sigma C / (kappa c sqrt(N T))``; far
-        from
-        loc the loss is less quadratic, and a record's gradient larger.
+        from loc the loss is less quadratic, and a record's gradient larger.
     smallest_rate : float in [0, 1)
         r0, below which no step shrinks; see :func:`steady_rate`.
 

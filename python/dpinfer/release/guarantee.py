@@ -48,9 +48,8 @@ def stated_epsilon(certified_epsilon: float, *, secure: bool) -> float:
 class _Certified(float):
     """A certified epsilon with the marks of its release.
 
-    Copies field by field carry it along: so the checks of the copy refuse ``dataclasses.replace(release,
-    secure=True)``,
-    which ignores marks.
+    Copies field by field carry it along: so the checks of the copy refuse
+    ``dataclasses.replace(release, secure=True)``, which ignores marks.
     """
 
     secure: bool

@@ -112,10 +112,9 @@ def read_table(path: str | os.PathLike[str], schema: Schema) -> Table:
 
     **Privacy.** Reads records and returns them encoded; spends nothing and publishes nothing.  Every step acts on one
     record alone (splitting, dropping, clamping, encoding), so a mechanism's guarantee for the encoded table holds for
-    the file, under add/remove adjacency of its lines.  No statistic of the records is used or
-    reported: values outside of their bounds are clamped silently, and malformed lines are dropped silently
-    (:func:`check_table`
-    counts them, for the curator's eyes only).  Whether the table is refused can depend on a record: see
+    the file, under add/remove adjacency of its lines.  No statistic of the records is used or reported: values outside
+    of their bounds are clamped silently, and malformed lines are dropped silently (:func:`check_table` counts them, for
+    the curator's eyes only).  Whether the table is refused can depend on a record: see
     :class:`Schema`.
 
     Parameters

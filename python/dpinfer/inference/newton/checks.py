@@ -29,9 +29,8 @@ class Checks:
     ----------
     beyond_scale, below_scale : float
         Share of the responses that are larger, smaller than the declared scale allows for, less the effect of noise;
-        nan
-        for a logistic regression.  Zeros
-        among responses of the declared size, such as scores in whole numbers, do not count as too small.
+        nan for a logistic regression.  Zeros among responses of the declared size, such as scores in whole numbers, do
+        not count as too small.
     tail : float
         The same for responses far out.
     prior_pvalue : float

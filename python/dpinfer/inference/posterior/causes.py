@@ -60,9 +60,9 @@ def causes(posterior: "Posterior", rows: FloatArray | None = None) -> FloatArray
 
     Notes
     -----
-    With prior precision L and covariance S = (P + L)^-1 the identity S = S P S + S L S holds: the second term is
-    the prior's part of the variance, and all of it if P = 0.  Of the covariance D without
-    privacy noise, D - D L D is the records'; the privacy noise adds the rest.  A mixture has its own S and D.
+    With prior precision L and covariance S = (P + L)^-1 the identity S = S P S + S L S holds: the second term is the
+    prior's part of the variance, and all of it if P = 0.  Of the covariance D without privacy noise, D - D L D is the
+    records'; the privacy noise adds the rest.  A mixture has its own S and D.
     """
     found, precision = posterior.distribution, prior_precision(posterior)
     parts = found.variance_parts()

@@ -228,9 +228,9 @@ def divergence_bound(
 
     Notes
     -----
-    Vinaroz and Park (2021), Theorem 4.1, with v(E) = d sigma_2^2: the series of E has a matrix
-    e_i e_i' for each diagonal entry and e_i e_j' + e_j e_i' for each pair, whose squares sum to d times the identity.
-    The fifth term is printed with a a', an outer product: the inner product a'a of the proof is taken.
+    Vinaroz and Park (2021), Theorem 4.1, with v(E) = d sigma_2^2: the series of E has a matrix e_i e_i' for each
+    diagonal entry and e_i e_j' + e_j e_i' for each pair, whose squares sum to d times the identity. The fifth term is
+    printed with a a', an outer product: the inner product a'a of the proof is taken.
 
     Examples
     --------

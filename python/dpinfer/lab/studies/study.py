@@ -107,8 +107,7 @@ class Study(Protocol):
         seed : int
         settings : mapping
             ``recipe`` (str or None), ``n_draws`` (int), ``n_threads`` (int or None; never changes a result), and
-            further
-            settings from the caller of the study.
+            further settings from the caller of the study.
 
         Returns
         -------

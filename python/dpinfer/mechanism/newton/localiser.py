@@ -32,8 +32,7 @@ class Localiser:
     """Mode and precision of the whitened weights given scores whose means are those of normal features.
 
     A score's error is its noise and a share of its own mean.  So the weight of a score falls with its distance from the
-    zero, and the
-    effect of features that are not normal vanishes.
+    zero, and the effect of features that are not normal vanishes.
 
     Parameters
     ----------

@@ -177,8 +177,7 @@ class OwnSteps(ABC):
         """Measure the score near the posterior's mode, with fixed settings except for the point.
 
         The prior counts in each step: with little information in the records, the zero of the score is far away, and
-        the
-        score is not linear there.
+        the score is not linear there.
         """
         level = float(np.trace(slope)) / len(slope)
         points, scores, stddevs, norms = [], [], [], []

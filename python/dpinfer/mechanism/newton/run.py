@@ -100,8 +100,8 @@ def run_newton(
         A *public* number of records; ``len(X)`` would be private under add/remove adjacency.
     response_scale : float, optional
         For, and only for, a linear regression: a public order of magnitude of the responses, in their units, within a
-        factor of 10 of their root mean square; between 1e-25 and 1e25, for the population
-        target 1e-10 and 1e10; with units the upper limit is over their `max_rows`.
+        factor of 10 of their root mean square; between 1e-25 and 1e25, for the population target 1e-10 and 1e10; with
+        units the upper limit is over their `max_rows`.
     unit : Units or Clusters, optional
         The unit of each row: privacy then protects a unit with all of its rows, and `n_records`, here and in the plan,
         counts units.  All rows of a unit are summed before the sum is clipped (docs/derivations/units.md).  The

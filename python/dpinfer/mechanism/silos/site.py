@@ -1,8 +1,7 @@
 """A site: answers a coordinator's messages with masked sums, and keeps its own record of requests.
 
 **Privacy.** Reads the site's records.  Its outputs are public keys, sealed shares of keys, a vector for each pass that
-is
-uniform for everybody except for the sum of all sites' vectors, and shares that open that sum.  Proof:
+is uniform for everybody except for the sum of all sites' vectors, and shares that open that sum.  Proof:
 docs/derivations/silos.md.
 """
 

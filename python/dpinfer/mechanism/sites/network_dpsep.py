@@ -106,9 +106,9 @@ class NetworkSettings:
     def rule(cls, n_records: int, epsilon: float) -> "NetworkSettings":
         """Return the settings for a public number of records and a privacy target.
 
-        With more signal, N epsilon, less of it is clipped away, and q may move further before noise accumulates.
-        The forms were chosen on simulated data; results on three of the benchmark's sets
-        prompted revisions of them: docs/dp-sep-network.md.
+        With more signal, N epsilon, less of it is clipped away, and q may move further before noise accumulates. The
+        forms were chosen on simulated data; results on three of the benchmark's sets prompted revisions of them:
+        docs/dp-sep-network.md.
 
         **Privacy.** Reads no records.
 

@@ -1,8 +1,7 @@
 """Rows in several places: public numbers go to the readers of shards, which return exact integer sums.
 
 **Privacy.** A shard's sum has no noise: it is as private as the records, and the machine of the mechanism sees it.
-Noise
-is drawn once, by the mechanism, when every shard has given its part (docs/federated.md).
+Noise is drawn once, by the mechanism, when every shard has given its part (docs/federated.md).
 """
 
 from collections.abc import Callable, Sequence

@@ -89,8 +89,7 @@ def labels_of(values: npt.NDArray[Any] | Sequence[Any]) -> Counter[str]:
     """Return the number of records with each label, in the spelling of :func:`dpinfer._values.text_of`.
 
     **Privacy.** Reads the records, each on its own. A missing value, or one that cannot be a name (empty, longer than
-    1000
-    characters, not printable), is no label.
+    1000 characters, not printable), is no label.
     """
     found: Counter[str] = Counter()
     for value, count in Counter(values.tolist() if isinstance(values, np.ndarray) else values).items():

@@ -72,8 +72,8 @@ def inflated_noise(
 ) -> FloatArray:
     """Return the excess of a regression's noise variance at every step, because its weights wander, (T,).
 
-    The weights' distance v, in posterior variances, and the inflation f follow
-    ``v' = (1 - r c)^2 v + r^2 q^2 f`` and ``log f' = log f - r c (1 - s / f)``, ``s = 1 + n (v + f) / N``.
+    The weights' distance v, in posterior variances, and the inflation f follow ``v' = (1 - r c)^2 v + r^2 q^2 f`` and
+    ``log f' = log f - r c (1 - s / f)``, ``s = 1 + n (v + f) / N``.
 
     **Privacy.** Reads no records.
 

@@ -79,8 +79,7 @@ class SiteRelease(Release):
         Weight w of the precisions in a contribution, positive.
     damping : (T,) float64
         Rate r of each step: x <- (1 - r) x + r (x0 + sum / sample_rate) in natural parameters; gamma / N**2 if one
-        record
-        is read per step.
+        record is read per step.
     sample_rate : float in (0, 1]
         Expected share of the records in a step.
     n_records : int

@@ -41,7 +41,6 @@ def resolve_progress(progress: bool | ProgressCallback | None, label: str) -> Pr
     progress : bool or callable, optional
         True draws a bar where stderr is a terminal, and in a notebook; it is silent elsewhere.  None draws it there
         when the work has gone on for two seconds.
-    label : str
 
     Raises
     ------

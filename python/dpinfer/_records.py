@@ -51,7 +51,6 @@ def warn_of_clamped(argument: str, columns: Sequence[str]) -> None:
 
     Parameters
     ----------
-    argument : str
     columns : sequence of str
         Columns with such points; no warning if there are none.
     """

@@ -39,10 +39,6 @@ def text_of(value: Any) -> str | None:
     false are 1 and 0; dates and times follow ISO 8601. The same holds for a text of such a value. Other text loses
     surrounding spaces. None, NaN, NaT, "nan" and an empty text are missing.
 
-    Parameters
-    ----------
-    value : object
-
     Examples
     --------
     >>> [text_of(value) for value in (1, 1.0, "1.0", b"01", True, "TRUE", " cat ", float("nan"), "2020-01-01T00:00")]
@@ -58,10 +54,6 @@ def text_of(value: Any) -> str | None:
 
 def number_of(value: Any) -> float:
     """Return a value as the number that :func:`text_of` spells, or NaN.
-
-    Parameters
-    ----------
-    value : object
 
     Examples
     --------
@@ -105,10 +97,6 @@ def identity_of(value: Any) -> str | None:
 
     As :func:`text_of`, but whole numbers keep all of their digits.  None where a float is too large, or a text has too
     many digits, to be told from another: two persons that are taken for one are protected half as well.
-
-    Parameters
-    ----------
-    value : object
 
     Examples
     --------

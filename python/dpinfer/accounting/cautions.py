@@ -18,10 +18,8 @@ def caution_of_delta(delta: float, n_records: int, *, stacklevel: int = 3) -> No
 
     Parameters
     ----------
-    delta : float
     n_records : int
         The *public* number of records.
-    stacklevel : int
 
     Warns
     -----

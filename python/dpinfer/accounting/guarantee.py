@@ -55,8 +55,6 @@ def guarantee_in_words(
 
     Parameters
     ----------
-    certified_epsilon, delta : float
-    adjacency : Adjacency
     secure : bool
         Whether the noise came from a secure generator.
     released : str

@@ -72,7 +72,6 @@ def renyi_divergence(step: Step, order: int) -> float:
 
     Parameters
     ----------
-    step : Step
     order : int
         At least 2.
 

@@ -35,10 +35,6 @@ def total_variation_slack(event: Event) -> float:
 
     **Privacy.** Reads no records.
 
-    Parameters
-    ----------
-    event : Event
-
     Returns
     -------
     float
@@ -67,10 +63,6 @@ def reserve_suffices(slack: float, epsilon: float, reserve: float) -> bool:
         In [0, inf].
     reserve : float
         In (0, 1).
-
-    Returns
-    -------
-    bool
 
     Notes
     -----

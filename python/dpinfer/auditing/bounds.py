@@ -34,7 +34,6 @@ def binomial_upper(count: npt.ArrayLike, trials: int, alpha: float) -> FloatArra
     ----------
     count : array of int
         Successes, in [0, trials].
-    trials : int
     alpha : float in (0, 1)
         Probability with which the bound may be below the truth.
 
@@ -186,12 +185,6 @@ def one_run_pvalue(n_canaries: int, n_guesses: int, n_correct: int, epsilon: flo
         Records included or not by independent fair coins.
     n_guesses : int
         Number of guesses without abstention.
-    n_correct : int
-    epsilon, delta : float
-
-    Returns
-    -------
-    float in [0, 1]
 
     Notes
     -----

@@ -50,7 +50,6 @@ class Observation:
         Name to mode, size and content.
     result : object
         As it was returned; None after an error.
-    error : BaseException or None
     """
 
     outcome: Mapping[str, str]
@@ -72,17 +71,12 @@ def observe(
 
     Parameters
     ----------
-    call : callable
     folder : Path
         Folder for writing. File operations there are noted, in order.
     note : callable
         Takes a line for each request to the system.
     skipped : frozenset of str
         Files whose content is ignored: the records, and secrets.
-
-    Returns
-    -------
-    Observation
     """
     out, err, logged = io.StringIO(), io.StringIO(), _LogLines()
     result: Any = None

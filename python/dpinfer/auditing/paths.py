@@ -48,7 +48,6 @@ class AuditPath:
 
     Parameters
     ----------
-    name : str
     max_norm : float
         Clipping norm C; never 1, which would hide a factor of C.
     open : callable

@@ -79,12 +79,10 @@ class Place:
 
     Parameters
     ----------
-    folder : Path
     note : callable
         Adds a line to the log that must be equal.
     fault : callable
         Reports a forbidden action.
-    account : LedgerAccount or None
     """
 
     folder: Path
@@ -157,13 +155,10 @@ class Scenario:
 
     Parameters
     ----------
-    name : str
     entry : str
         The public name of the called function.
     run : callable
         ``run(records, place)`` returns the call's result.
-    records : object
-    neighbours : sequence of Neighbour
     adjacency : Adjacency
         Of the claim.
     ledger : bool

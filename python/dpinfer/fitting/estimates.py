@@ -22,15 +22,12 @@ class EstimateRow:
 
     Parameters
     ----------
-    name : str
     label : str
         The schema's label; empty for the name.
-    mean, stddev, low, high : float
     records, privacy, prior : float
         Shares of the variance in [0, 1] (:func:`dpinfer.inference.posterior.causes.causes`); NaN if unknown.
     unit : float or None
         Factor of the interval in the picture that compares rows; None to leave the row out of it.
-    remark : str
     reference : float or None
         A value to compare with, such as the truth of a simulation.
     """
@@ -63,10 +60,8 @@ def estimate_rows(
 
     Parameters
     ----------
-    posterior : Posterior
     level : float in (0, 1)
         Credibility of the interval between equal tails.
-    reference : mapping from name to value, optional
     """
     tail = 0.5 * (1.0 - level)
     bounds = posterior.quantile([tail, 1.0 - tail])
@@ -98,8 +93,6 @@ def estimates_table(rows: Sequence[EstimateRow], *, level: float, scale: str) ->
 
     Parameters
     ----------
-    rows : sequence of EstimateRow
-    level : float
     scale : str
         Name of the quantities of the picture's intervals, such as "weights".
     """

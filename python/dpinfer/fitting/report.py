@@ -103,8 +103,6 @@ class ReportContent:
 
     Parameters
     ----------
-    release : any release
-    posterior : Posterior or None
     title : str
         By default the model's name.
     failure : str
@@ -157,10 +155,6 @@ def render(content: ReportContent) -> str:
     """Return the page.
 
     **Privacy.** Post-processing of a Release, and the calibration that the caller chose to show.  All text is escaped.
-
-    Parameters
-    ----------
-    content : ReportContent
     """
     plan, posterior = content.plan, content.posterior
     model = _model_of(content)
@@ -194,11 +188,6 @@ def found_width(plan: FitPlan, posterior: Posterior) -> str:
     """Return the predicted and the estimated width; empty without a prediction.
 
     **Privacy.** Post-processing of a Release.
-
-    Parameters
-    ----------
-    plan : FitPlan
-    posterior : Posterior
     """
     if not math.isfinite(plan.predicted_width):
         return ""

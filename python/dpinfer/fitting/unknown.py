@@ -48,7 +48,6 @@ class ReleasedArguments:
     ----------
     values : dict
         Names of arguments to their values.
-    parts : tuple of Part
     """
 
     values: dict[str, Any]
@@ -67,8 +66,6 @@ def plan_unknown_arguments(
     unknown : sequence of {"n_records", "response_scale"}
     given : dict
         The arguments of these names; None if not given.
-    epsilon, delta : float
-    adjacency : Adjacency
     X : object
         Refused if it is a source with units, or Silos.
 
@@ -119,8 +116,6 @@ def split_arguments(
         The arguments of these names; None if not given.
     n_columns : mapping
         Of each argument that may be unknown, how many columns' quantiles it takes; "n_records" takes none.
-    epsilon, delta : float
-    adjacency : Adjacency
 
     Raises
     ------
@@ -162,7 +157,6 @@ def release_arguments(
 
     Parameters
     ----------
-    plan : UnknownPlan
     X, y, n_records, ledger, random_source
         As in :func:`dpinfer.fit`.
 
@@ -202,7 +196,6 @@ def release_numbers(
 
     Parameters
     ----------
-    plan : UnknownPlan
     records : array, RowSource or ShardedRows
         To be counted.
     columns : array, RowSource or ShardedRows

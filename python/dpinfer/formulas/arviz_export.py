@@ -40,12 +40,10 @@ def regression_to_arviz(
 
     Parameters
     ----------
-    design : Design
     posterior : Posterior
         Of the design's model.
     points : mapping, optional
         Decoded columns without missing values.
-    n_samples, n_chains, seed : int
     drawn : (theta, variables), optional
         Draws of the posterior on the unconstrained space, and more variables of the same draws: dimension, coordinates
         and values of each.

@@ -144,11 +144,8 @@ def tabulate(design: Design, posterior: Posterior, *, level: float, exp: bool) -
 
     Parameters
     ----------
-    design : Design
     posterior : Posterior
         Of the design's model.
-    level : float
-    exp : bool
     """
     matrix, shift = design.user_units()
     total = len(matrix)

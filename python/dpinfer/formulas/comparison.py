@@ -75,7 +75,6 @@ def compare_without(design: Design, posterior: Posterior, weights: tuple[int, ..
 
     Parameters
     ----------
-    design : Design
     posterior : Posterior
         Of the design's model.
     weights : tuple of int

@@ -41,15 +41,12 @@ class Completion:
 
     Parameters
     ----------
-    formula, family : str
-    prior_scale : float or None
     draft : SchemaDraft
         Of the columns that the formula uses, for tables in memory.
     file_draft : SchemaDraft
         The same, with the other columns to ignore, for files.
     stand_in : Design
         Design for a schema with possible released values.
-    plan : UnknownPlan
     max_labels : int
         How many labels of a column may be released, so that the formula does not give too many columns.
     fit : mapping
@@ -139,7 +136,6 @@ class Completion:
 
         Parameters
         ----------
-        data : data frame, mapping or path-like
         folder : Path or None
             The released facts are written there at once.
         """

@@ -33,10 +33,8 @@ def predicted_mean(design: Design, posterior: Posterior, values: Values) -> tupl
 
     Parameters
     ----------
-    design : Design
     posterior : Posterior
         Of the design's model.
-    values : mapping of columns
     """
     complete = np.all([np.isfinite(column) for column in values.values()], axis=0)
     shape = (len(complete), *((len(design.classes),) if design.classes else ()))
@@ -51,13 +49,6 @@ def marginal_effects(design: Design, posterior: Posterior, new_data: Any, level:
     """Return average marginal effects; see :meth:`RegressionFit.marginal_effects`.
 
     **Privacy.** Post-processing of a Release; the points are the caller's own, or follow from the schema.
-
-    Parameters
-    ----------
-    design : Design
-    posterior : Posterior
-    new_data : data frame, mapping of columns or None
-    level : float
     """
     values = _public_points(design) if new_data is None else complete_points(design, new_data)
     theta = posterior.sample(DRAWS, seed=SEED, space="unconstrained")

@@ -90,7 +90,6 @@ class Factor:
 
     Parameters
     ----------
-    expression : str
     columns : frozenset of str
         The columns of the schema that it reads.
     parts : tuple of Part
@@ -136,11 +135,6 @@ def compile_factor(expression: str, schema: Schema) -> Factor:
     """Return a factor of the right-hand side.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    expression : str
-    schema : Schema
 
     Raises
     ------

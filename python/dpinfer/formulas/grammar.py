@@ -26,12 +26,10 @@ class Formula:
 
     Parameters
     ----------
-    text : str
     response : str
         The expression on the left.
     terms : tuple of tuples of str
         The factors of each term on the right, in order; the intercept is not among them.
-    intercept : bool
     offsets : tuple of str
         Expressions whose coefficient is known to be 1.
     levels : tuple of str
@@ -152,10 +150,8 @@ class Group:
 
     Parameters
     ----------
-    text : str
     name : str
         Of the column of categories.
-    intercept : bool
     slope : str
         The expression with a varying coefficient; empty without one.
     correlated : bool

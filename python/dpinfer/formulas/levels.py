@@ -33,7 +33,6 @@ class Effects:
 
     Parameters
     ----------
-    term : str
     kind : {"intercept", "slope", "pair", "curve"}
     labels : tuple of str
         Groups; of a curve, the number of each function.
@@ -88,12 +87,10 @@ class Layout:
 
     Parameters
     ----------
-    effects : tuple of Effects
     fixed : (d, f) array
         From fixed coefficients, in the model's units, to weights.
     priors : (f,) array
         Places of the weights whose prior they have.
-    names : tuple of f str
     matrix, shift : (f, f) and (f,) arrays
         From fixed coefficients to the user's units.
     shrunk : (h,) array
@@ -116,7 +113,6 @@ def layout_of(design: Design, terms: Sequence[str]) -> Layout:
 
     Parameters
     ----------
-    design : Design
     terms : sequence of str
         ``(1 | site)``, ``(1 + x | site)``, ``s(age)``, or ``"horseshoe"``.
 

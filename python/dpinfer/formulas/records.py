@@ -31,8 +31,6 @@ class UnreadRecords:
 
     Parameters
     ----------
-    data : data frame, mapping or path-like
-    design : Design
     unit : str
         The column that identifies the unit of a row; empty if a row is a record.
 
@@ -91,11 +89,6 @@ def unread_columns(data: Any, names: list[str]) -> Any:
     """Return a table for :func:`dpinfer.release_unknown`: a path, or unread columns.
 
     **Privacy.** Reads no records until a private function converts the columns to arrays.
-
-    Parameters
-    ----------
-    data : data frame, mapping or path-like
-    names : list of str
     """
     if isinstance(data, (str, os.PathLike)):
         return data
@@ -116,11 +109,6 @@ def predictors(data: Any, design: Design) -> dict[str, FloatArray]:
     """Return the decoded predictors of new points, NaN where a value is missing: one row for each of the caller's.
 
     **Privacy.** Reads the caller's own points.
-
-    Parameters
-    ----------
-    data : data frame or mapping
-    design : Design
     """
     if isinstance(data, (str, os.PathLike)):
         raise TypeError(f"new_data must be a data frame or a mapping of columns, got {type(data).__name__}")

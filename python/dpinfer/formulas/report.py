@@ -24,13 +24,7 @@ _LONGEST = 300  # characters of a cell of the report
 
 
 def labelled(design: Design, name: str) -> str:
-    """Return the name of a coefficient, or an expression, with labels of the schema in place of columns' names.
-
-    Parameters
-    ----------
-    design : Design
-    name : str
-    """
+    """Return the name of a coefficient, or an expression, with labels of the schema in place of columns' names."""
     labels = {column.name: column.label for column in design.table_columns() if column.label}
     if not labels:
         return name
@@ -47,8 +41,6 @@ def estimates(
 
     Parameters
     ----------
-    design : Design
-    table : CoefficientTable
     reference : mapping from name to value, optional
         In the units of the table.
     """
@@ -80,10 +72,6 @@ def columns_section(design: Design) -> str:
     """Return the schema's declarations of the formula's columns, as HTML without a section around it.
 
     **Privacy.** Public; reads no records.  All text is escaped.
-
-    Parameters
-    ----------
-    design : Design
     """
     policies = {column.name: column.missing or design.schema.missing for column in design.table_columns()}
     # Stated once if it is the same for most columns, and for each exception.

@@ -57,13 +57,6 @@ def asked_of_sites(silos: Silos, found: Design, formula: str, prior_scale: float
     """Return the sites with a request for the rows of a design.
 
     **Privacy.** Reads no records.
-
-    Parameters
-    ----------
-    silos : Silos
-    found : Design
-    formula : str
-    prior_scale : float or None
     """
     return silos.asking(
         {

@@ -96,10 +96,6 @@ def discrete_laplace(key: bytes, scale: Fraction, size: int, *, stream: int = 0)
     stream : int
         Which ChaCha20 stream of the key's noise domain to read.
 
-    Returns
-    -------
-    list of int
-
     Notes
     -----
     Canonne, Kamath and Steinke (2020), Algorithms 1 and 2: rational arithmetic on Python integers only.  The number of
@@ -129,10 +125,8 @@ def laplace_share(key: bytes, scale: Fraction, size: int, *, shares: int) -> lis
 
     Parameters
     ----------
-    key : bytes
     scale : Fraction
         Of the sum.
-    size : int
     shares : int
         How many sum to the law.
 

@@ -109,11 +109,6 @@ class NormSum:
 
     **Privacy.** One record's integers have an L1 norm of at most M, which is compared in integers; so the sums move by
     at most M where a record is added, removed or blanked, and by 2 M where it is replaced.
-
-    Parameters
-    ----------
-    length : int
-    max_norm : float
     """
 
     def __init__(self, length: int, max_norm: float) -> None:

@@ -27,7 +27,6 @@ def without_null_records(adjacency: Adjacency, features: Array, response: Array 
 
     Parameters
     ----------
-    adjacency : Adjacency
     features : (N, d) or (N,) array
     response : (N,) array, optional
         Empty if there is none.

@@ -62,12 +62,10 @@ class PrivateRun:
 
     Parameters
     ----------
-    charge : Charge
     record : RunRecord
         State of the run.
     source : RandomSource
         Of the key, where `record` has none yet.
-    checkpoint : RunCheckpoint or None
     keeps : bool
         Whether the checkpoint stays after the run.
     """
@@ -224,8 +222,6 @@ def private_run(
         Whose event is charged: a plan, or those of a single release.
     mechanism, ledger
         As in :func:`dpinfer.accounting.charge_run`.
-    source : RandomSource
-    checkpoint : path-like, RunCheckpoint or None
     description : callable
         Returns every public setting that the output depends on, as JSON values; called with a checkpoint only.
 

@@ -62,9 +62,6 @@ class RunControl:
 
     Parameters
     ----------
-    source : RandomSource
-    ledger : LedgerAccount or None
-    checkpoint : path-like, RunCheckpoint or None
     report : callable
         Gets (done, total).
     n_threads : int
@@ -155,8 +152,6 @@ def run_steps(
     ----------
     algorithm : Algorithm
         Its `kept` and `state` hold the run when this returns.
-    plan : PrivacyPlan
-    control : RunControl
     load : callable
         Returns the checked records, as the kernels read them: arrays, or a :class:`RowSource`.
 
@@ -227,9 +222,6 @@ def run_once(
 
     Parameters
     ----------
-    terms : PrivacyTerms
-    mechanism : str
-    control : RunControl
     load : callable
         Returns the checked records.
     query : callable

@@ -22,7 +22,6 @@ def snapshot(trace: Mapping[str, FloatArray], current: Mapping[str, FloatArray],
         Arrays with a row for each step, or with one row that is common to all steps.
     current : mapping from name to array
         The start of the next step; no name of `trace`.
-    made : int
     """
     return {**current, **{name: array[: min(made, len(array))] for name, array in trace.items()}}
 
@@ -38,7 +37,6 @@ def restore(
         Changed in place.
     current : mapping from name to array
         Where the run started: gives names and shapes, and is returned when nothing was done.
-    done : int
     saved : mapping from name to array
         A :func:`snapshot`.
 

@@ -73,7 +73,6 @@ def clipped_information(rate: FloatArray, clip: FloatArray | float, *, epsilon: 
     ----------
     rate : array
     clip : array or float
-    epsilon : float
     n_records : int
         Public.
     """

@@ -190,7 +190,6 @@ def output_moments(
 
     Parameters
     ----------
-    model : BayesianNeuralNetwork
     loc, variance : (n,) float64
         Of the weights; variances of at least 0.
     features : (m, d) float64

@@ -32,7 +32,6 @@ class ClippedResidual:
 
     Parameters
     ----------
-    clip : float
     first_node, spacing : float
         The grid; tabulated functions are linear between its nodes and constant beyond.
     centre : (n,) array
@@ -43,7 +42,6 @@ class ClippedResidual:
         E[psi**2].
     bound : float
         On abs(psi), for responses that the model can have.
-    slope_bound : float
     """
 
     clip: float
@@ -79,7 +77,6 @@ class ResponseGrid:
     ----------
     model : GeneralizedLinearModel
         Whose responses are zeros and ones, or counts.
-    spacing : float
 
     Raises
     ------

@@ -46,7 +46,6 @@ class LikelyRecords:
 
         Parameters
         ----------
-        model : GeneralizedLinearModel
         arrays : mapping
             Fields of a release: transforms, moments, moment_stddev, moment_bounds.
         """

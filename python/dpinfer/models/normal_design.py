@@ -51,13 +51,10 @@ def best_clip(grid: ResponseGrid, response: str, law: PredictorLaw, noise: float
 
     Parameters
     ----------
-    grid : ResponseGrid
     response : str
         "binary" or "count".
-    law : PredictorLaw
     noise : float
         Standard deviation of a score's noise for residuals of at most 1, per record.
-    n_records : int
     """
     unit = math.sqrt(law.mean(grid, np.square(grid.spread))) if response == "count" else 1.0
     best, least = 0.0, math.inf
@@ -71,13 +68,7 @@ def best_clip(grid: ResponseGrid, response: str, law: PredictorLaw, noise: float
 
 
 class ExpectedResidual:
-    """E[psi(y, eta)] of a response whose own predictor is another one, between the nodes of a grid.
-
-    Parameters
-    ----------
-    grid : ResponseGrid
-    clip : float
-    """
+    """E[psi(y, eta)] of a response whose own predictor is another one, between the nodes of a grid."""
 
     def __init__(self, grid: ResponseGrid, clip: float) -> None:
         self._grid = grid

@@ -152,8 +152,6 @@ def shrink_moments(noisy: FloatArray, stddev: float, expected_trace: float) -> S
     ----------
     noisy : (d, d) array
         Symmetric; noise of standard deviation `stddev` in each diagonal entry and each off-diagonal one times sqrt(2).
-    stddev : float
-    expected_trace : float
 
     Notes
     -----
@@ -179,7 +177,6 @@ def shrink_to_level(noisy: FloatArray, stddev: float, least_spread: float = 0.0)
     ----------
     noisy : (d, d) array
         Symmetric; noise of standard deviation `stddev` on the diagonal and 1 / sqrt(2) of it beside the diagonal.
-    stddev : float
     least_spread : float
         Least standard deviation of the entries from the identity's: the uncertainty after earlier releases.
 

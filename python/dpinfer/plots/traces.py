@@ -180,15 +180,6 @@ def coordinate(release: GradientTrace, parameter: str | int) -> int:
 
     **Privacy.** Public names only.
 
-    Parameters
-    ----------
-    release : GradientTrace
-    parameter : str or int
-
-    Returns
-    -------
-    int
-
     Raises
     ------
     TypeError, ValueError

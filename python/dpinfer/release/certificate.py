@@ -28,7 +28,6 @@ def certificate(release: Release, *, ledger: str | os.PathLike[str] | None = Non
 
     Parameters
     ----------
-    release : any release
     ledger : path-like, optional
         The ledger that the run was charged to: the entry's own text goes into the certificate.
     key : bytes, optional

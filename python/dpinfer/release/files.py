@@ -63,8 +63,6 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int 
 
     Parameters
     ----------
-    path : path-like
-    content : bytes
     mode : int
         Permissions of a new file, before the user's umask.
     lasting : bool

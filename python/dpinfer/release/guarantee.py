@@ -221,12 +221,7 @@ class Guaranteed:
     __replace__ = replace
 
     def with_parts(self, *parts: Part) -> Self:
-        """Return a copy that counts further private parts, released before it, in its guarantee.
-
-        Parameters
-        ----------
-        *parts : Part
-        """
+        """Return a copy that counts further private parts, released before it, in its guarantee."""
         return self.replace(other_parts=(*self.other_parts, *parts)) if parts else self
 
     def with_leaks(self, *leaks: str) -> Self:

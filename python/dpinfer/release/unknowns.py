@@ -26,16 +26,10 @@ class _UnknownRelease(Guaranteed):
 
     Parameters
     ----------
-    event : Event
-    adjacency : Adjacency
-    delta : float
     certified_epsilon : float, optional
         Derived from the events of all parts; a given value must follow from them.
-    accountant : str
     secure : bool
         False when a seeded generator drew the noise: then `epsilon` raises.
-    other_parts : tuple of Part
-    leaks : tuple of str
     settings : mapping
         The mechanism, the version and the ledger's entry, if there is one.
     """

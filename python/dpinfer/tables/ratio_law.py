@@ -64,7 +64,6 @@ def hull_of_ratios(
     Parameters
     ----------
     total, count : (c,) array
-    level : float
     beyond : callable
         From a distance (c,) and mu (c,) to the probability that total - mu count is farther than that from 0.
     """

@@ -460,7 +460,6 @@ def column_from_dict(name: str, values: Any) -> Column:
 
     Parameters
     ----------
-    name : str
     values : mapping
         ``{"kind": ..., ...}`` with the keys of that kind only.
 

@@ -44,7 +44,6 @@ class DecodedColumn:
 
     Parameters
     ----------
-    column : Column
     policy : {"drop", "refuse", "other"}
     markers : frozenset of str
         Markers of missing values, in the spelling of :func:`dpinfer._values.text_of`.
@@ -100,7 +99,6 @@ def decode(chunk: Mapping[str, RawColumn], schema: Schema, names: Collection[str
     ----------
     chunk : mapping
         Raw columns by name, as :func:`dpinfer.tabular.reading.read_chunks` gives them.
-    schema : Schema
     names : collection of str, optional
         Columns to look at; by default all whose values matter.
     """

@@ -30,7 +30,6 @@ def raw_records(
 
     Parameters
     ----------
-    data : data frame, mapping or path-like
     schema : Schema
         Declares every column of a file.
     names : sequence of str

@@ -102,7 +102,6 @@ def read_chunks(
         A ``.parquet`` file, a CSV file, or a gzipped CSV file (``.gz``).
     names : sequence of str or None
         The columns the file must have, no more and no fewer, in any order; None accepts any columns.
-    delimiter : str
     refuse_malformed : bool
         Whether a line that is no record refuses the file; otherwise it is left out.
     counts : LineCounts, optional

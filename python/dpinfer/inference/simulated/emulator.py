@@ -77,13 +77,6 @@ def simulated_draws(score: MeanScore, prior: Prior, size: int, rng: np.random.Ge
 
     **Privacy.** Reads a release's numbers alone.
 
-    Parameters
-    ----------
-    score : MeanScore
-    prior : Prior
-    size : int
-    rng : Generator
-
     Returns
     -------
     draws : (size, n) array

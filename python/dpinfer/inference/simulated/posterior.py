@@ -75,7 +75,6 @@ def simulated_newton_posterior(release: OwnNewtonRelease, request: PosteriorRequ
 
     Parameters
     ----------
-    release : OwnNewtonRelease
     request : PosteriorRequest
         Its model has a sampler.
 

@@ -26,8 +26,6 @@ def ratio_draws(
         Symmetric slopes; the simulated one is positive definite, or held so.
     stddev : float
         Of the noise in the diagonal of `released`; beside it 1 / sqrt(2) of that.
-    size : int
-    rng : Generator
 
     Returns
     -------

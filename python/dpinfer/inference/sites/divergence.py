@@ -151,11 +151,6 @@ def expected_divergence(
         the least eigenvalue is below rho (as an implementation would do).
     n_draws : int
         At least 2.
-    seed : int
-
-    Returns
-    -------
-    ExpectedDivergence
 
     Raises
     ------

@@ -81,7 +81,6 @@ def network_trace_posterior(release: NetworkRelease, request: PosteriorRequest) 
 
     Parameters
     ----------
-    release : NetworkRelease
     request : PosteriorRequest
         Whose check the release has passed: "naive" is q after the last step, "averaged" the mean of means and
         precisions over the steps after the burn-in (half of them by default).

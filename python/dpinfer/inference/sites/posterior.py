@@ -32,7 +32,6 @@ def site_burn_in(release: SiteRelease, burn_in: str | float | int) -> int:
 
     Parameters
     ----------
-    release : SiteRelease
     burn_in : "auto", float in [0, 1), or int
         "auto": after the annealing, and once the rates add up to 3.5, but half of the steps at most.
     """
@@ -48,11 +47,6 @@ def site_burn_in(release: SiteRelease, burn_in: str | float | int) -> int:
 
 def check_site_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
     """Refuse what no trace of DP-SEP answers.
-
-    Parameters
-    ----------
-    request : PosteriorRequest
-    planned : PlannedRelease
 
     Raises
     ------
@@ -88,10 +82,6 @@ def site_posterior(release: SiteRelease, request: PosteriorRequest) -> Posterior
         burn-in and mixes q over it, by `n_samples` independent draws (1000); "naive" is q at the last iterate,
         "averaged" q at the average mean and average raw precision, over the last half at most.  These two ignore the
         noise.
-
-    Returns
-    -------
-    Posterior
 
     Notes
     -----

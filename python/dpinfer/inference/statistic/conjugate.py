@@ -29,7 +29,6 @@ def statistic_posterior(
 
     Parameters
     ----------
-    model : BetaBernoulli, BetaBinomial, DirichletCategorical or GammaExponential
     noisy : (s,) float64
         The released sums: successes; counts of all M categories; or the sum of min(x, clip), in units of x.
     law : NoiseLaw
@@ -68,11 +67,6 @@ def statistic_posterior(
 def check_statistic_request(request: PosteriorRequest, planned: PlannedRelease) -> None:
     """Refuse what no one-shot release answers.
 
-    Parameters
-    ----------
-    request : PosteriorRequest
-    planned : PlannedRelease
-
     Raises
     ------
     ValueError
@@ -100,10 +94,6 @@ def one_shot_posterior(release: StatisticRelease, request: PosteriorRequest) -> 
         From :func:`dpinfer.run_statistic`.
     request : PosteriorRequest
         Checked; only `model` is used, for another prior say.
-
-    Returns
-    -------
-    Posterior
     """
     model = model_of(release, request.model)
     if not isinstance(model, ConjugateModel):

@@ -191,7 +191,6 @@ class CategoryCounts:
         Released counts, integers.
     law : NoiseLaw
         Of the noise in each.
-    n_records : int
     concentration : (M,) float64
     """
 

@@ -194,12 +194,7 @@ class RoundedGaussianLaw:
 
 @dataclass(frozen=True)
 class TableLaw:
-    """P(k) proportional to ``weights[abs(k)]``: the law of a :class:`dpinfer.accounting.NoiseTable`.
-
-    Parameters
-    ----------
-    weights : tuple of int
-    """
+    """P(k) proportional to ``weights[abs(k)]``: the law of a :class:`dpinfer.accounting.NoiseTable`."""
 
     weights: tuple[int, ...]
 

@@ -41,7 +41,6 @@ def clipped_sum_density(total: float, law: NoiseLaw, *, rate: FloatArray, n_reco
         Of the noise, in the same units; taken as continuous.
     rate : (m,) float64
         Positive.
-    n_records : int
     clip : float
         Each waiting time enters as min(x, clip).
 
@@ -98,9 +97,6 @@ def rate_theta(noisy: float, law: NoiseLaw, *, model: GammaExponential, n_record
         Released sum of min(x, clip), in units of x.
     law : NoiseLaw
         Of its noise, in the same units.
-    model : GammaExponential
-    n_records : int
-    clip : float
     """
     total = float(np.clip(noisy, 0.0, n_records * clip))
     low, high = _plausible_rates(total, law, model=model, n_records=n_records, clip=clip)

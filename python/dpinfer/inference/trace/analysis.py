@@ -23,10 +23,8 @@ class Analysis:
 
     Parameters
     ----------
-    release : GradientTrace
     facts : ReleaseFacts
         Of that release.
-    request : PosteriorRequest
     """
 
     release: GradientTrace

@@ -65,11 +65,6 @@ def choose_burn_in(
     noise_stddev : (k,) or (T, k) float64
     watched : int, optional
         How many of the coordinates, the first ones, must be linear; all by default.
-    n_threads : int
-
-    Returns
-    -------
-    BurnIn
 
     Raises
     ------

@@ -33,10 +33,6 @@ def plug_in_posterior(analysis: Analysis) -> Posterior:
     """Return q at the last iterate ("naive") or at the mean of the iterates ("averaged").
 
     **Privacy.** Post-processing of a Release.
-
-    Parameters
-    ----------
-    analysis : Analysis
     """
     release, request = analysis.release, analysis.request
     n = release.n_params
@@ -86,8 +82,6 @@ class Coordinates:
 
     Parameters
     ----------
-    names : tuple of k str
-    statistics : TraceStatistics
     side : SideRegression or None
         Regression of the raw scales, if it shares the slope of the locations.
     score : (k,) array
@@ -139,18 +133,12 @@ def coordinate_posterior(
 
     Parameters
     ----------
-    analysis : Analysis
     start : BurnIn
         Which steps are used.
-    coordinates : Coordinates
     rescue : bool
         Give parameters whose coordinates the trace model fails their prior under the model, instead of raising.
     solve : callable, optional
         Takes the analysis, the first step, the problems and the coordinates; by quadrature, or Laplace's approximation.
-
-    Returns
-    -------
-    Posterior
 
     Raises
     ------

@@ -172,15 +172,9 @@ def check_statistics(
         Of k coordinates.
     linearity_pvalue : (m,) array, m <= k
         From :func:`dpinfer.inference.trace.burn_in.choose_burn_in`.
-    names : tuple of k str
     slope_score : (k,) array, optional
         Score of the slope if other gradients also determine the Hessian; by default that of `statistics`.
     effective_sample_size : (k,) array, optional
-    false_positive_rate : float
-
-    Returns
-    -------
-    TraceCheck
 
     Notes
     -----

@@ -110,13 +110,10 @@ class CollapsedProblems:
 
         Parameters
         ----------
-        statistics : TraceStatistics
-        priors : CoordinatePriors
         sample_rate : float or (k,) array
             kappa, or another factor from the Hessian to the slope, per coordinate.
         extra_noise : bool
             Whether the noise may be larger than the privacy noise.
-        side : SideRegression, optional
         """
         unit = statistics.slope_stderr / sample_rate
         zero = np.zeros_like(unit)
@@ -273,15 +270,10 @@ def collapsed_nodes(problems: CollapsedProblems, names: tuple[str, ...], *, n_th
 
     Parameters
     ----------
-    problems : CollapsedProblems
     names : tuple of k str
         For error messages.
     n_threads : int
         0: as many as there are.  The result does not depend on it.
-
-    Returns
-    -------
-    Nodes
 
     Raises
     ------
@@ -306,11 +298,6 @@ def solved_nodes(problems: CollapsedProblems, *, n_threads: int = 0) -> tuple[No
     """Integrate the collapsed posteriors, and return a mask of successful coordinates.
 
     **Privacy.** Post-processing of a Release.
-
-    Parameters
-    ----------
-    problems : CollapsedProblems
-    n_threads : int
 
     Returns
     -------

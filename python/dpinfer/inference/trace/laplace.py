@@ -77,15 +77,10 @@ def laplace_posterior(problems: CollapsedProblems, nodes: Nodes, names: tuple[st
 
     Parameters
     ----------
-    problems : CollapsedProblems
     nodes : Nodes
         Exact quadrature nodes, for the start and the step sizes.
     names : tuple of k str
         For error messages.
-
-    Returns
-    -------
-    LaplacePosterior
 
     Raises
     ------

@@ -41,7 +41,6 @@ def trace_posterior(release: GradientTrace, request: PosteriorRequest) -> Poster
 
     Parameters
     ----------
-    release : GradientTrace
     request : PosteriorRequest
         Whose check the release has passed.
     """

@@ -118,8 +118,6 @@ def optimum_under_model(model: Model, n_records: int, *, with_scales: bool) -> t
 
     Parameters
     ----------
-    model : Model
-    n_records : int
     with_scales : bool
         Whether raw_scale coordinates follow the loc coordinates.
 
@@ -150,7 +148,6 @@ def coordinate_priors(
     Parameters
     ----------
     prior : {"weak", "model", "empirical"} or TracePrior
-    statistics : TraceStatistics
     sample_rate : float in (0, 1]
     precision : bool
         Whether the Hessian is also the precision of theta (aligned and tied posteriors).
@@ -158,10 +155,6 @@ def coordinate_priors(
         A Hessian value that the weak prior must comfortably contain besides the least-squares one.
     optimum : pair of (k,) arrays, optional
         Location and scale of the optimum's prior for "model"; see `optimum_under_model`.
-
-    Returns
-    -------
-    CoordinatePriors
 
     Raises
     ------

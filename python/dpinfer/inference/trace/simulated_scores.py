@@ -31,7 +31,6 @@ class AlignedScore:
         Aligned, split, with a constant preconditioner.
     first : int
         First step used.
-    rng : Generator
     """
 
     def __init__(self, model: OwnModel, release: GradientTrace, first: int, rng: np.random.Generator) -> None:

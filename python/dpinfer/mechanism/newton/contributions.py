@@ -42,7 +42,6 @@ class Rows:
 
     Parameters
     ----------
-    native : RegressionRows
     response : (N,) array
     """
 

@@ -91,15 +91,7 @@ def _declared_moments(
 
 
 def learn_geometry(model: GeneralizedLinearModel, plan: NewtonPlan, passes: NoisySums, n_records: int) -> Geometry:
-    """Make the plan's passes for means and second moments.
-
-    Parameters
-    ----------
-    model : GeneralizedLinearModel
-    plan : NewtonPlan
-    passes : NoisySums
-    n_records : int
-    """
+    """Make the plan's passes for means and second moments."""
     d = model.n_coef
     means, declared = _declared_moments(model, plan, passes, n_records)
     transform, trace = _first_coordinates(model, declared)

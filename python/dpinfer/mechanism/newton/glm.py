@@ -38,8 +38,6 @@ class Localised:
     ----------
     arrays : dict
         Of the release.
-    geometry : Geometry
-    localiser : Localiser
     residual : ClippedResidual
         That of the steps so far.
     slope : float
@@ -71,8 +69,6 @@ class GlmNewton:
     ----------
     model : GeneralizedLinearModel
         With a `residual_link`.
-    plan : NewtonPlan
-    n_records : int
     """
 
     model: GeneralizedLinearModel

@@ -236,8 +236,6 @@ class ClusterProducts(UnitProducts):
     ----------
     max_norm : float
         What a row moves the sum by at most: :meth:`of`.
-    reach : float
-    parts : int
     """
 
     reach: float

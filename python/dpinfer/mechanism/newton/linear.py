@@ -23,15 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass
 class LinearNewton:
-    """One run: its releases so far, and its current state.
-
-    Parameters
-    ----------
-    model : LinearRegression
-    plan : NewtonPlan
-    n_records : int
-    response_scale : float
-    """
+    """One run: its releases so far, and its current state."""
 
     model: LinearRegression
     plan: NewtonPlan

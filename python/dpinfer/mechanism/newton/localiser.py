@@ -36,7 +36,6 @@ class Localiser:
 
     Parameters
     ----------
-    design : NormalDesign
     prior_precision : (d, d) array
     sampling : float
         Variance of a score at its zero, per record and direction.

@@ -77,13 +77,11 @@ def simulate_bounds(
 
     Parameters
     ----------
-    model : OwnModel
     theta : (n,) array
     unit : (n,) array
         Units of the coordinates: the prior's standard deviations.
     noise : float
         Noise multiplier of all measurements together.
-    n_records : int
     rng : Generator
         Public.
     n_rows : int

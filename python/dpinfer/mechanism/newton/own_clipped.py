@@ -32,7 +32,6 @@ class ClippedScores(OwnQuery):
     ----------
     model, theta, transform
         As in :class:`OwnQuery`.
-    clip, matrix_bound : float
     score_part, matrix_part, count_part : float
         Of the budget; they sum to 1.
     """

@@ -23,7 +23,6 @@ class MadeUp:
     ----------
     model : OwnModel
         With a sampler.
-    size : int
     rng : Generator
         Public.
     """

@@ -67,14 +67,7 @@ class Filter:
 
 @dataclass
 class OwnSteps(ABC):
-    """Base of the runs of models with and without a sampler: Newton steps, and measurements at their end.
-
-    Parameters
-    ----------
-    model : OwnModel
-    plan : NewtonPlan
-    n_records : int
-    """
+    """Base of the runs of models with and without a sampler: Newton steps, and measurements at their end."""
 
     model: OwnModel
     plan: NewtonPlan

@@ -28,7 +28,6 @@ class OwnPopulation(PopulationNewton):
 
     Parameters
     ----------
-    model : OwnModel
     plan, n_records
         As in :class:`PopulationNewton`.
     response_scale, n_units

@@ -88,7 +88,6 @@ class OwnRows:
     features : (N, p) array
     response : (N,) array, or (N, max_rows) of persons
     seeds : (N, 2) array of 64-bit words
-    n_threads : int
     """
 
     features: npt.NDArray[np.floating]
@@ -197,7 +196,6 @@ def score_matrix(left: FloatArray, right: FloatArray, bound: float) -> FloatArra
     Parameters
     ----------
     left, right : (n, m, B) arrays
-    bound : float
 
     Returns
     -------
@@ -219,7 +217,6 @@ class OwnQuery(ABC):
 
     Parameters
     ----------
-    model : OwnModel
     theta : (n,) array
         Unconstrained.
     transform : (n, n) array
@@ -291,9 +288,6 @@ class CentredScores(OwnQuery):
     ----------
     model, theta, transform
         As in :class:`OwnQuery`; the model has a sampler.
-    clip, share, weight_bound : float
-    pass_number : int
-    score_weight, matrix_weight, tally_weight : float
     """
 
     clip: float

@@ -62,7 +62,6 @@ class ExpectedScore:
         Where scores are taken.
     transform : (n, n) array
         Of the scores.
-    bounds : SimulatedBounds
     rng : Generator
         Public.
     n_rows : int
@@ -132,7 +131,6 @@ def simulate_reach(
 
     Parameters
     ----------
-    score : ExpectedScore
     theta : (n,) array
         Where the step begins.
     step : (n,) array
@@ -180,8 +178,6 @@ def simulate_shift(
         Where their slope was.
     transform : (n, n) array
         Of the scores.
-    bounds : SimulatedBounds
-    posterior : NormalPosterior
     rng : Generator
         Public.
 

@@ -64,8 +64,6 @@ class MemoryRecords:
     ----------
     features : (N, p) array of float64 or float32, or SparseFeatures
     response : (N,) array
-    intercept : bool
-    n_threads : int
     on_cuda : bool
         Whether passes are made on a GPU, which gets a copy.
     """
@@ -105,8 +103,6 @@ class StreamedRecords:
     ----------
     source : RowSource
         Checked.
-    intercept : bool
-    n_threads : int
     """
 
     def __init__(self, source: RowSource, *, intercept: bool, n_threads: int) -> None:
@@ -147,9 +143,6 @@ class ShardedRecords:
 
     Parameters
     ----------
-    shards : ShardedRows
-    model : LinearRegression or LogisticRegression
-    adjacency : Adjacency
     n_threads : int
         Of a worker.
     """
@@ -222,8 +215,6 @@ class UnitRecords:
     blocks : callable
         Returns an iterable of checked (features, response, unit), with the rows of a unit one after the other and units
         in increasing order, anew for every pass.
-    intercept : bool
-    n_threads : int
 
     Raises
     ------
@@ -311,8 +302,6 @@ class ClusteredRecords(UnitRecords):
     ----------
     block : (features, response, cluster)
         Checked, in increasing order of the clusters.
-    intercept : bool
-    n_threads : int
     """
 
     def __init__(self, block: Records, *, intercept: bool, n_threads: int) -> None:

@@ -49,11 +49,8 @@ class Passes:
 
     Parameters
     ----------
-    private : PrivateRun
-    plan : NewtonPlan
     records : PassRecords or SiloRecords
         Silos have their own noise.
-    report : callable
     max_rows : float
         Bound on a contribution in units of one row's bound: for a unit, more than 1.
     """
@@ -99,7 +96,6 @@ class Passes:
         ----------
         phase : str
             The plan's name of this pass.
-        query : Query
         """
         index = self._next
         if index >= self._plan.n_passes or self._plan.phases[index] != phase:

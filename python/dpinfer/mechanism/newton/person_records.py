@@ -28,11 +28,8 @@ def open_persons(model: PersonModel, X: Any, y: Any, units: Units, *, n_threads:
 
     Parameters
     ----------
-    model : PersonModel
     X : (N, p) array, or RowSource of (X, y, unit)
     y : (N,) array or None
-    units : Units
-    n_threads : int
 
     Raises
     ------
@@ -64,7 +61,6 @@ def persons_of(
 
     Parameters
     ----------
-    model : PersonModel
     features, response, unit : (rows, p), (rows,) and (rows,) arrays
         Those of a person one after the other.
     """

@@ -26,7 +26,6 @@ def best_clip(noise: float, n_records: int, bound: float) -> float:
     ----------
     noise : float
         Noise multiplier of the pass.
-    n_records : int
     bound : float
         Bound B on the weighted features.
     """
@@ -76,7 +75,6 @@ class Tracker:
         Declared root mean squares of the features.
     response_scale : float
         Spread of the responses.
-    n_records : int
     mean_weight : float
         Mean of the records' weights w.
     """

@@ -166,14 +166,12 @@ class NativeSession:
 
     Parameters
     ----------
-    recorder : Recorder
     name : str
         Name of the function that opened it.
     real : object
         The compiled session.
     public : mapping
         The public arguments that it was opened with.
-    n_rows : int
     """
 
     def __init__(self, recorder: Recorder, name: str, real: Any, public: Mapping[str, Any], n_rows: int) -> None:
@@ -223,8 +221,6 @@ class NativeSum:
 
     Parameters
     ----------
-    recorder : Recorder
-    name : str
     real : object
         The compiled sum.
     sampled : mapping
@@ -295,8 +291,6 @@ class NativeRows:
 
     Parameters
     ----------
-    recorder : Recorder
-    name : str
     real : object
         The compiled rows.
     """

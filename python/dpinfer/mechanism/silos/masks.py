@@ -111,7 +111,6 @@ def own_mask(seed: bytes, about: bytes, length: int) -> Words:
         Of this pass.
     about : bytes
         The site's question: another question has another mask.
-    length : int
     """
     return mask(derived(seed, "own", about), length)
 
@@ -127,7 +126,6 @@ def pair_mask(private: X25519PrivateKey, public: bytes, *, own: int, other: int,
         Places of the sites.
     about : bytes
         The site's question: masks of sites with different questions do not cancel.
-    length : int
     """
     words = mask(agreed(private, public, "pair", about, min(own, other), max(own, other)), length)
     return words if own < other else np.uint64(0) - words

@@ -28,13 +28,7 @@ _QUERIES = ("dpinfer.mechanism.newton", "dpinfer.models")
 
 @dataclass(frozen=True)
 class Message:
-    """A decoded message.
-
-    Parameters
-    ----------
-    kind : str
-    fields : dict
-    """
+    """A decoded message."""
 
     kind: str
     fields: dict[str, Any]
@@ -58,7 +52,6 @@ def pack(kind: str, **content: Any) -> bytes:
 
     Parameters
     ----------
-    kind : str
     **content
         Numbers, strings, bytes, None, lists, tuples, dicts with strings for keys, arrays, queries.  A model within a
         query is left out: it is that of the session.
@@ -78,7 +71,6 @@ def unpack(message: bytes, model: Model | None = None) -> Message:
 
     Parameters
     ----------
-    message : bytes
     model : Model, optional
         That of the session, which queries refer to.
 

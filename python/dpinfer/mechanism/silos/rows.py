@@ -118,9 +118,6 @@ class SiloRecords:
 
     Parameters
     ----------
-    silos : Silos
-    model : Model
-    plan : NewtonPlan
     n_records : int
         Public; a site never reveals its own number.
     saved : mapping from name to array

@@ -38,10 +38,6 @@ class Session:
 
     Parameters
     ----------
-    line : Line
-    task : Task
-    terms : Terms
-    n_passes : int
     log : Path, optional
         A folder, for a file of each site's messages.
 
@@ -115,8 +111,6 @@ class Session:
 
         Parameters
         ----------
-        query : bytes
-        length : int
         keep : callable
             Called when this session must be on the disk before a site is sent anything more.
 

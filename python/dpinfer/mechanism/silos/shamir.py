@@ -17,7 +17,6 @@ def split(secret: int, coefficients: Sequence[int], n_shares: int) -> list[int]:
         In [0, PRIME).
     coefficients : sequence of int
         Uniform, secret, one fewer than the threshold.
-    n_shares : int
     """
     shares = []
     for place in range(1, n_shares + 1):
@@ -51,7 +50,6 @@ def combine(shares: Mapping[int, int], weights: Sequence[int] | None = None) -> 
 
     Parameters
     ----------
-    shares : mapping from place to share
     weights : sequence of int, optional
         Those of :func:`weights_at_zero` for these places, where many secrets have the same.
     """

@@ -28,7 +28,6 @@ class StatisticWork(Work):
 
     Parameters
     ----------
-    task : Task
     n_threads : int
         Not used: the pass is short.
     """

@@ -80,7 +80,6 @@ def event_with_shares(event: Event, shares: Sequence[int], needed: int) -> Event
         A Gaussian sum for each pass, with the noise of `needed` shares; or a pure release, which more noise leaves so.
     shares : sequence of int
         Unknown noise shares in each pass.
-    needed : int
     """
     if isinstance(event, PureEvent):
         return event
@@ -106,9 +105,6 @@ def epsilon_of_adversaries(
         That of the plan: with `terms.noise_shares` shares in each pass.
     present : sequence of int
         For each pass.
-    terms : Terms
-    delta : float
-    adjacency : Adjacency
 
     Returns
     -------

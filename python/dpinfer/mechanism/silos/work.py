@@ -43,7 +43,6 @@ def gaussian_share(key: bytes, query: Query, noise_multiplier: float, shares: in
     ----------
     key : bytes
         Of this pass and question alone.
-    query : Query
     noise_multiplier : float
         Of the pass.
     shares : int
@@ -67,10 +66,8 @@ class Task:
     Parameters
     ----------
     kind : {"newton", "statistic"}
-    model : Model
     terms : mapping
         Plain data: the plan of a private Newton run, or the terms of a statistic.
-    n_records : int
     records : mapping, optional
         The requested records: input of a site's table for its rows.
     """
@@ -156,13 +153,7 @@ class Work(ABC):
 
 
 class NewtonWork(Work):
-    """The passes of a private Newton run.
-
-    Parameters
-    ----------
-    task : Task
-    n_threads : int
-    """
+    """The passes of a private Newton run."""
 
     def __init__(self, task: Task, *, n_threads: int) -> None:
         check_model(task.model)

@@ -113,14 +113,9 @@ def typical_site_norm(model: SiteModel, block_weight: float, quantile: float = 0
 
     Parameters
     ----------
-    model : SiteModel
     block_weight : float
         Weight of the precisions in a contribution, positive.
     quantile : float in (0, 1)
-
-    Returns
-    -------
-    float
 
     Examples
     --------

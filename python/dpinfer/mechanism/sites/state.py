@@ -23,7 +23,6 @@ class SitePrior:
     Parameters
     ----------
     loc : (J, d) float64
-    scale : float
     """
 
     loc: FloatArray
@@ -74,13 +73,10 @@ class SiteIterate:
 
     Parameters
     ----------
-    prior : SitePrior
     loc : (J, d) float64
     precision : (J, d, d) float64
-    n_records : int
     centred : bool
         Whether sums are of centred sites: q then moves in (loc, precision); otherwise in natural parameters.
-    isotropic : bool
     block_weight : float
         Weight of the precisions in a contribution.
     trust_radius : float

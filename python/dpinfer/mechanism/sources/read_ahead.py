@@ -95,7 +95,6 @@ def announce(advise: Callable[[int, int], object], start: int, size: int) -> Non
     ----------
     advise : callable
         Gets the place and the number of the bytes.
-    start, size : int
     """
     for place in range(start, start + size, _ANNOUNCED_BYTES):
         advise(place, min(_ANNOUNCED_BYTES, start + size - place))

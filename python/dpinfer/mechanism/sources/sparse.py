@@ -37,7 +37,6 @@ class SparseFeatures:
         Their columns.
     starts : (N + 1,) int64
         Where each row begins.
-    n_columns : int
     """
 
     values: npt.NDArray[Any]

@@ -80,7 +80,6 @@ class GlmSession:
 
     Parameters
     ----------
-    model : GeneralizedLinearModel
     features : (N, n_features) float64 or float32
     response : (N,) float64
     settings : SessionSettings
@@ -158,7 +157,6 @@ class ConjugateSession:
 
     Parameters
     ----------
-    model : ConjugateModel
     records : (N,) float64
     settings : SessionSettings
         Its rule is for each parameter.
@@ -236,11 +234,8 @@ class StreamedSession:
 
     Parameters
     ----------
-    model : Model
     source : RowSource
         Checked.
-    settings : SessionSettings
-    backend : str
     """
 
     def __init__(self, model: Model, source: RowSource, settings: SessionSettings, backend: str) -> None:

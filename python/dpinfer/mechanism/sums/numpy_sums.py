@@ -39,7 +39,6 @@ class NumpySession:
 
     Parameters
     ----------
-    model : GeneralizedLinearModel or GradientModel
     records : (features,) or (features, response)
     settings : SessionSettings
         Its rule is for the linear predictor.
@@ -141,12 +140,9 @@ class EvidenceSession:
 
     Parameters
     ----------
-    model : GeneralizedLinearModel
     features : (N, n_features) float64
     response : (N,) float64
     rule : (nodes, weights)
-    max_site_norm : float
-    key : bytes
     """
 
     def __init__(

@@ -14,10 +14,6 @@ def integers_of_part(part: _native.PartialSum) -> npt.NDArray[np.int64]:
     **Privacy.** Exact: as private as the records.  Only code that adds them to a sum with noise may call this; record
     and replay reports any other reading of a sum's integers as a leak (docs/derivations/audit.md).
 
-    Parameters
-    ----------
-    part : PartialSum
-
     Returns
     -------
     (length,) int64

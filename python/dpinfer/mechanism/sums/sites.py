@@ -96,7 +96,6 @@ def open_session(
     model, records
     max_site_norm : float
         Clipping norm C of a contribution.
-    key : bytes
     n_threads : int
         0: all cores.
     n_nodes : int

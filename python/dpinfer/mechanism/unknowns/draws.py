@@ -59,11 +59,6 @@ class QuantileSearch:
 
         Parameters
         ----------
-        column : RankedColumn
-        probability : Fraction
-        epsilon : float
-        replace : bool
-        key : bytes
         stream : int
             The first of as many streams as there are selections.
         """

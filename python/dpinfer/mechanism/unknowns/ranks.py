@@ -65,7 +65,6 @@ class ReadColumn(RankedColumn):
 
     Parameters
     ----------
-    rows : RowSource or ShardedRows
     place : int
         Of the column.
     n_columns : int

@@ -63,7 +63,6 @@ def resolved_probability(n_records: int | None, epsilon: float) -> float:
     ----------
     n_records : int, optional
         Without it the result is 0.1.
-    epsilon : float
     """
     if n_records is None or not epsilon > 0.0:
         return _PROBABILITY

@@ -31,10 +31,6 @@ def select_least(costs: Sequence[int], *, sensitivity: int, epsilon: float, key:
     stream : int
         Which ChaCha20 stream of the key's noise domain to read; no other draw of this key may have it.
 
-    Returns
-    -------
-    int
-
     Notes
     -----
     Rejection: an option drawn uniformly is kept with probability exp(-epsilon (cost - least) / (2 sensitivity)), a

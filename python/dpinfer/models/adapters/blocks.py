@@ -21,7 +21,6 @@ def in_blocks(function: Callable[..., Any], size: int) -> Callable[..., npt.NDAr
     ----------
     function : callable
         ``function(params, *blocks)``, each of `size` rows; returns a row for each.
-    size : int
     """
 
     def over(params: Any, *arrays: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

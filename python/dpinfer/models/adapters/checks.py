@@ -40,7 +40,6 @@ def check_own_model(model: OwnModel, public_data: Any = None) -> None:
 
     Parameters
     ----------
-    model : OwnModel
     public_data : (X, y), optional
         Records that are no secret and look like the private ones; the first 33 are used, and the first 4096 where these
         do not inform a parameter.

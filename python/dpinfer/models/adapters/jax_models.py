@@ -113,10 +113,8 @@ def jax_code(
     ----------
     log_likelihood, sampler, features, vectorize
         As in :func:`from_jax`.
-    kept : ParameterSet
     flat : bool
         Whether the code takes one array rather than named ones.
-    n_features : int
     """
     jax = framework("jax")
 

@@ -79,7 +79,6 @@ class LogisticPilot:
         Weights that the labels follow.
     scale_up : float
         Number of records over m.
-    prior_precision : float
     max_grad_norm : float
         Clipping norm of the preconditioned gradients.
     raw_grad_scale : float

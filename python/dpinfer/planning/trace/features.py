@@ -21,7 +21,6 @@ def pilot_design(model: Model, pilot: npt.ArrayLike | None) -> FloatArray | None
 
     Parameters
     ----------
-    model : Model
     pilot : (m, n_features) array, optional
         Without it normal features with the model's `feature_moments`, if it has any.
 

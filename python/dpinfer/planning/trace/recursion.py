@@ -86,7 +86,6 @@ def inflated_noise(
         q.
     start : float
         Mean square distance of the start, in posterior variances.
-    n_weights, n_records : int
     max_grad_norm : float
         While s / f is large, the gradients are clipped.
     """

@@ -34,8 +34,6 @@ class PlainRun:
 
     Parameters
     ----------
-    n_steps : int
-    sample_rate, noise_multiplier, max_grad_norm : float
     grad_scale : (2 n,) array
     learning_rate : (2 n,) array
     start : (2 n,) array
@@ -82,10 +80,6 @@ def simulate_trace(run: PlainRun, drift: Drift, rng: np.random.Generator) -> Sim
     """Simulate R runs of the trace model, several steps at a time.
 
     **Privacy.** Reads no records, unless the drift holds a pilot data set, which must be public.
-
-    Returns
-    -------
-    SimulatedTraces
 
     Notes
     -----
@@ -135,14 +129,10 @@ def predict_simulated(
 
     Parameters
     ----------
-    run : PlainRun
     drift : Drift
         Of R simulated runs.
-    model : Model
     posteriors : sequence of PosteriorOptions
         Keyword arguments of :func:`dpinfer.noise_aware_posterior`, one for each prediction.
-    n_records : int
-    seed : int
     report : callable
         Gets (done, total), in posteriors.
 

@@ -67,8 +67,6 @@ class GramTrace:
     ----------
     weights : InformationTrace
         Of the weights' gradients over E_q[1 / v_t], which are linear in the weights with the slope X'X.
-    variance : VarianceTrace
-    n_records : int
     clip_slope, clip_spread : float
         Effect of clipping on that slope, and on the spread of the optimum around the truth.
     """
@@ -94,7 +92,6 @@ class GramTrace:
         release : GradientTrace
             Reparameterised gradients, a mean-field q, and noise that is the same for all weights up to a factor of the
             step.
-        model : LinearRegression
         run : FisherRun or None
             Of a Fisher-scaled release: then clipping is corrected for.
         start, variance_start : int
@@ -195,14 +192,8 @@ def gram_posterior(
 
     Parameters
     ----------
-    trace : GramTrace
-    model : LinearRegression
     n_draws, n_warmup, seed, check_convergence, report
         As in :func:`dpinfer.inference.trace.information.under_model.information_draws`.
-
-    Returns
-    -------
-    GramPosterior
 
     Raises
     ------
@@ -294,13 +285,11 @@ class _Scores:
 
     Parameters
     ----------
-    trace : GramTrace
     level : float
         The noise variance.
     prior_variance : float
         Of a weight, over the noise variance.
     information, mean_noise : (p, p) arrays
-    rng : numpy.random.Generator
     """
 
     def __init__(

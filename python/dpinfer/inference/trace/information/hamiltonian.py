@@ -59,13 +59,8 @@ def hamiltonian_draws(
         Dropped steps, in which the step size is found, and kept ones.
     longest : int
         Leapfrog steps are drawn uniformly between half of this and this.
-    rng : numpy.random.Generator
     report : callable
         Gets (done, total) after every step.
-
-    Returns
-    -------
-    HamiltonianDraws
 
     Notes
     -----

@@ -55,7 +55,6 @@ def features_coupled(release: GradientTrace, model: LinearRegression) -> float:
     ----------
     release : GradientTrace
         Analysis of a release with a full Hessian under its model.
-    model : LinearRegression
 
     Notes
     -----
@@ -97,13 +96,8 @@ def flat_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
 
     Parameters
     ----------
-    analysis : Analysis
     start : BurnIn
         Which steps are used.
-
-    Returns
-    -------
-    Posterior
 
     Raises
     ------
@@ -154,10 +148,6 @@ def model_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
         Analysis of a release with a full Hessian under its model.
     start : BurnIn
         Which steps are used.
-
-    Returns
-    -------
-    Posterior
 
     Raises
     ------
@@ -226,10 +216,6 @@ def gram_full_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
     start : BurnIn
         Which steps are used for the weights; the noise variance, at first inflated by the weights' distance, takes none
         of the first half.
-
-    Returns
-    -------
-    Posterior
 
     Raises
     ------

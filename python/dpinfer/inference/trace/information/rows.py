@@ -59,7 +59,6 @@ class FullPosterior:
 
     Parameters
     ----------
-    theta : DrawnTheta
     optimum_mean, optimum_stddev : (k,) arrays
     hessian_mean, hessian_stddev : (k, k) arrays
     share_dropped : float
@@ -89,11 +88,6 @@ def row_regressions(
     positions, gradients : (T, k) float64
         The steps used.
     noise_stddev : (k,) or (T, k) float64
-    n_threads : int
-
-    Returns
-    -------
-    RowRegressions
 
     Raises
     ------
@@ -163,20 +157,11 @@ def full_hessian_posterior(
 
     Parameters
     ----------
-    rows : RowRegressions
-    sample_rate : float
-    n_params : int
     family : {"mean_field", "point"}
     aligned : bool
         Whether theta given (Hessian, optimum) is N(optimum, Hessian^-1) instead of q.
-    extra_noise : bool
     n_draws : int
         Number of draws to keep.
-    seed : int
-
-    Returns
-    -------
-    FullPosterior
 
     Raises
     ------

@@ -85,7 +85,6 @@ class InformationTrace:
         positions, gradients : (T, n) arrays
         noise_stddev : (n,) array
             At a step of weight 1.
-        sample_rate, prior_variance : float
         step_weight : (T,) array, optional
             The noise of a step is noise_stddev over its root; 1 by default.
         """
@@ -117,7 +116,6 @@ class InformationPosterior:
     optimum_mean, optimum_stddev : (n,) arrays
     hessian_mean, hessian_stddev : (n, n) arrays
         Of information plus prior precision.
-    acceptance : float
     rhat : float
         Largest split R-hat of the conditional means and the log density.
     """
@@ -243,11 +241,9 @@ def weights_given_information(
 
     Parameters
     ----------
-    trace : InformationTrace
     mean_noise : (n, n) array
         Covariance of the noise in the mean gradient over kappa.
     information : (n, n) array
-    prior_variance : float
     """
     data_precision = np.linalg.solve(trace.score_variance * information + mean_noise, information)
     precision = information @ data_precision + np.eye(information.shape[0]) / prior_variance
@@ -267,7 +263,6 @@ class InformationDraws:
         Mean of the weights given each.
     mean_noise : (n, n) array
         Covariance of the noise in the mean gradient over kappa.
-    acceptance : float
     rhat : float
         Largest split R-hat of the conditional means and the log density.
     """
@@ -326,20 +321,14 @@ def information_draws(
         Of n weights with independent N(0, prior_variance) priors.
     expected : (n, n) array
         Prior mean of the information of all records, from public knowledge; its null space is taken as exact.
-    prior_variance : float
     moments_known : bool
         Whether the diagonal of `expected` is known up to one factor, and only the rest a guess.
     n_draws, n_warmup : int
         Kept and dropped Hamiltonian steps.
-    seed : int
     check_convergence : bool
         Go on with twice the steps, and then with four times, while R-hat is above 1.2; False takes the first draws.
     report : callable
         Gets (done, total).
-
-    Returns
-    -------
-    InformationDraws
 
     Raises
     ------
@@ -398,10 +387,6 @@ def information_posterior(
         As in :func:`information_draws`.
     **sampling
         The other arguments of :func:`information_draws`.
-
-    Returns
-    -------
-    InformationPosterior
 
     Raises
     ------

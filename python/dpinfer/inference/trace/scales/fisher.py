@@ -60,8 +60,6 @@ class TiedTrace:
             With ``settings["scaling"] == "fisher"``: its grad_scale holds I**(-1/2) for loc.
         model : Model
             That of the release.
-        burn_in : int
-        n_threads : int
         """
         n, steps = release.n_params, release.n_steps
         aligned = release.gradient == "aligned"
@@ -122,9 +120,6 @@ class FisherRun:
 
     Parameters
     ----------
-    model : Model
-    n_records : int
-    sample_rate, noise_multiplier, max_grad_norm, raw_ratio : float
     tolerance : float
         Prior standard deviation of log(eta / N), where eta is the Hessian over the model's expected information: how
         far the public second moments of the features may be off.

@@ -71,7 +71,6 @@ def with_variance_prior(
     ----------
     nodes : Nodes
         Over runs * n coordinates; every n-th is the zero of the gradients in v.
-    model : LinearRegression
     stretch : (runs,) array
         Factor from that zero to u: see :class:`VarianceSlope`.
     excess, excess_variance : (runs,) arrays

@@ -57,13 +57,8 @@ def fisher_tied_posterior(analysis: Analysis, start: BurnIn) -> Posterior:
 
     Parameters
     ----------
-    analysis : Analysis
     start : BurnIn
         Which steps are used.
-
-    Returns
-    -------
-    Posterior
 
     Raises
     ------

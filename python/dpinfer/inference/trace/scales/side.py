@@ -57,13 +57,8 @@ def raw_scale_sums(
     raw_scale, gradients : (T, n) arrays
         u_t and its noisy gradients, the steps used.
     noise_stddev : (n,) or (T, n) array
-    sample_rate : float
     information : (T, n) array or 1
         Where the slope is known up to a factor that changes with the iterate.
-
-    Returns
-    -------
-    SideSums
 
     Notes
     -----

@@ -42,8 +42,6 @@ def fisher_tied_nodes(
     ----------
     trace : TiedTrace
         k coordinates of one or more runs.
-    run : FisherRun
-    names : tuple of k str
     extra_noise : bool
         Whether the gradients may be noisier than the privacy noise.
     optimum : pair of (k,) arrays, optional
@@ -100,8 +98,6 @@ class _TiedProblems:
 
     Parameters
     ----------
-    run : FisherRun
-    names : tuple of k str
     at : (runs, n) array
         Mean positions; rho for a noise variance, whose positions are values.
     expected : ExpectedGradients or None
@@ -109,8 +105,6 @@ class _TiedProblems:
     slope : VarianceSlope or None
         Of a noise variance.
     optimum : pair of (k,) arrays or None
-    extra_noise : bool
-    n_threads : int
     """
 
     run: FisherRun
